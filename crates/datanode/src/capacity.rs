@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sanderling_protocol::limits::ALLOCATION_UNIT_BYTES;
+use sanderling_protocol::node::TierCapacity;
 use sanderling_protocol::{Refusal, Tier};
 
 /// How much of a tier is in use, rounded up as the namenode does.
@@ -18,8 +19,9 @@ impl Capacity {
         Self { tier, bytes, used_bytes: AtomicU64::new(0) }
     }
 
-    pub(crate) const fn bytes(&self) -> u64 {
-        self.bytes
+    /// Returns which tier it is, and its size.
+    pub(crate) const fn size(&self) -> TierCapacity {
+        TierCapacity { tier: self.tier, bytes: self.bytes }
     }
 
     pub(crate) fn used_bytes(&self) -> u64 {

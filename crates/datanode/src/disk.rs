@@ -25,9 +25,10 @@ use thiserror::Error;
 
 use self::read::DiskReader;
 use self::sealed::{Medium, SealError, Seals};
+use crate::capacity::Capacity;
 use crate::chunk_sums::{BodySums, ChunkSums};
 use crate::seal::{Cipher, EncryptionKey, salt};
-use crate::verify::ReadError;
+use crate::tier::{ReadError, TierBytes};
 
 /// Says that the directory is a datanode's.
 const MARKER: &str = "sanderling-datanode";
@@ -42,9 +43,6 @@ const BLOCK_SUFFIX: &str = ".block";
 /// make of one that they found in their own structures.
 const UNREADABLE: [i32; 5] =
     [libc::EIO, libc::EUCLEAN, libc::EBADMSG, libc::ENODATA, libc::EREMOTEIO];
-
-/// What a file is accounted at, as file systems do.
-const PAGE_BYTES: u64 = 4096;
 
 /// Why a directory cannot be the disk tier.
 #[derive(Debug, Error)]
@@ -80,8 +78,7 @@ pub enum DiskError {
 #[derive(Debug)]
 pub(crate) struct DiskTier {
     directory: PathBuf,
-    bytes: u64,
-    used_bytes: AtomicU64,
+    capacity: Capacity,
     serial: AtomicU64,
     reading: DiskReader,
     /// What the files are encrypted with, if they are.
@@ -137,8 +134,7 @@ impl DiskTier {
         }
         Ok(Self {
             directory: directory.to_owned(),
-            bytes,
-            used_bytes: AtomicU64::new(0),
+            capacity: Capacity::new(Tier::Disk, bytes),
             serial: AtomicU64::new(0),
             reading: DiskReader::default(),
             // The salt is kept nowhere: when the process has ended nobody reads what it left.
@@ -147,26 +143,9 @@ impl DiskTier {
         })
     }
 
-    /// Returns the tier's size in bytes.
-    pub(crate) const fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Returns the bytes of files, rounded up to pages.
-    pub(crate) fn used_bytes(&self) -> u64 {
-        self.used_bytes.load(Ordering::Relaxed)
-    }
-
-    fn reserve(&self, bytes: u64) -> Result<(), Refusal> {
-        let add = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.bytes);
-        match self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(full(bytes)),
-        }
-    }
-
-    fn release(&self, bytes: u64) {
-        self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    /// Returns the bytes of files, as the namenode counts them.
+    pub(crate) const fn capacity(&self) -> &Capacity {
+        &self.capacity
     }
 }
 
@@ -181,10 +160,6 @@ impl DiskBytes {
         Self { file, length: 0, sums: ChunkSums::default() }
     }
 
-    pub(crate) const fn sums(&self) -> &ChunkSums {
-        &self.sums
-    }
-
     /// Writes `bytes` after the block's end and returns the block with them. Blocks the thread.
     ///
     /// Bytes of an earlier append that a fence refused are overwritten: nobody has seen them.
@@ -195,7 +170,7 @@ impl DiskBytes {
     pub(crate) fn with(&self, bytes: &[u8], sums: &BodySums) -> Result<Self, ReadError> {
         let added = u32::try_from(bytes.len()).map_err(|_| full(bytes.len() as u64))?;
         let length = self.length.checked_add(added).ok_or_else(|| full(bytes.len() as u64))?;
-        self.file.account(u64::from(length))?;
+        self.file.account(length)?;
         let mut options = OpenOptions::new();
         // A file that has vanished is not begun anew in its middle.
         options.create(self.length == 0).truncate(false).read(true).write(true);
@@ -212,7 +187,7 @@ impl DiskBytes {
     /// # Errors
     /// [`ReadError::Damaged`] when the file is gone, shorter than it was written, or its disk does
     /// not give its bytes; [`Refusal::TierFailed`] when the machine has no means to read it now.
-    pub(crate) fn read(&self, offset: u32, length: u32) -> Result<Bytes, ReadError> {
+    fn read_file(&self, offset: u32, length: u32) -> Result<Bytes, ReadError> {
         let file = File::open(&self.file.path).map_err(SealError::from);
         file.and_then(|file| self.file.read(&file, offset, length))
             .map_err(|error| self.error(error, u64::from(length)))
@@ -221,9 +196,9 @@ impl DiskBytes {
     /// Compares the whole file with its checksum. Blocks the thread.
     ///
     /// # Errors
-    /// As [`Self::read`].
-    pub(crate) fn verify(&self) -> Result<(), ReadError> {
-        if crc32c(&self.read(0, self.length)?) == self.sums.whole() {
+    /// As [`Self::read_file`].
+    fn verify(&self) -> Result<(), ReadError> {
+        if crc32c(&self.read_file(0, self.length)?) == self.sums.whole() {
             Ok(())
         } else {
             Err(ReadError::Damaged(Damage::Checksum))
@@ -233,8 +208,8 @@ impl DiskBytes {
     /// Looks whether the file is there and as long as it should be. Blocks the thread.
     ///
     /// # Errors
-    /// As [`Self::read`].
-    pub(crate) fn probe(&self) -> Result<(), ReadError> {
+    /// As [`Self::read_file`].
+    fn probe(&self) -> Result<(), ReadError> {
         let found = fs::metadata(&self.file.path).map_err(|error| self.error(error.into(), 0))?;
         if found.len() < self.file.bytes(self.length) {
             return Err(ReadError::Damaged(Damage::Short));
@@ -267,6 +242,24 @@ impl DiskBytes {
     }
 }
 
+impl TierBytes for DiskBytes {
+    fn sums(&self) -> Option<&ChunkSums> {
+        Some(&self.sums)
+    }
+
+    fn raw(&self, offset: u32, bytes: u32) -> Result<Vec<Bytes>, ReadError> {
+        Ok(vec![self.read_file(offset, bytes)?])
+    }
+
+    fn inspect(&self, with_checksums: bool) -> Result<(), ReadError> {
+        if with_checksums { self.verify() } else { self.probe() }
+    }
+
+    fn is_blocking(&self) -> bool {
+        true
+    }
+}
+
 impl BlockFile {
     fn append(&self, file: &File, at: u32, bytes: &[u8]) -> Result<(), SealError> {
         let reading = &self.tier.reading;
@@ -293,12 +286,11 @@ impl BlockFile {
     }
 
     /// Accounts for the block's bytes, as the namenode does: not for those of its seals.
-    fn account(&self, length: u64) -> Result<(), Refusal> {
-        let wanted = length.next_multiple_of(PAGE_BYTES);
+    fn account(&self, length: u32) -> Result<(), Refusal> {
         let before = self.accounted_bytes.load(Ordering::Relaxed);
-        if let Some(more) = wanted.checked_sub(before) {
-            self.tier.reserve(more)?;
-            self.accounted_bytes.store(wanted, Ordering::Relaxed);
+        if let Some(more) = u64::from(length).checked_sub(before) {
+            let more = self.tier.capacity.reserve(more as u32)?;
+            self.accounted_bytes.store(before + more, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -314,7 +306,7 @@ impl Drop for BlockFile {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 tracing::warn!(path = %self.path.display(), %error, "a block file stays behind");
             }
-            _ => self.tier.release(accounted),
+            _ => self.tier.capacity.release(accounted),
         }
     }
 }
@@ -363,14 +355,14 @@ mod tests {
         let (directory, tier) = tier(1 << 20);
         let first = append(&DiskBytes::new(&tier, BLOCK), &[1; 5000]).unwrap();
         let second = append(&first, &[2; 100]).unwrap();
-        assert_eq!(tier.used_bytes(), 8192);
-        assert_eq!(second.read(4999, 2).unwrap(), [1, 2][..]);
-        assert_eq!(second.sums().checksum(0, 4096), Some(crc32c(&[1; 4096])));
+        assert_eq!(tier.capacity().used_bytes(), 8192);
+        assert_eq!(second.read_file(4999, 2).unwrap(), [1, 2][..]);
+        assert_eq!(second.checksum(0, 4096), Some(crc32c(&[1; 4096])));
         drop(second);
         assert_eq!(files(directory.path()).unwrap().len(), 2);
         drop(first);
         assert_eq!(files(directory.path()).unwrap(), [MARKER]);
-        assert_eq!(tier.used_bytes(), 0);
+        assert_eq!(tier.capacity().used_bytes(), 0);
     }
 
     #[test]
@@ -402,10 +394,10 @@ mod tests {
         assert_eq!(block.verify(), Err(ReadError::Damaged(Damage::Checksum)));
         assert_eq!(block.probe(), Ok(()));
         fs::write(&path, b"short").unwrap();
-        assert_eq!(block.read(0, 100), Err(ReadError::Damaged(Damage::Short)));
+        assert_eq!(block.read_file(0, 100), Err(ReadError::Damaged(Damage::Short)));
         assert_eq!(block.probe(), Err(ReadError::Damaged(Damage::Short)));
         fs::remove_file(&path).unwrap();
-        assert_eq!(block.read(0, 100), Err(ReadError::Damaged(Damage::Missing)));
+        assert_eq!(block.read_file(0, 100), Err(ReadError::Damaged(Damage::Missing)));
         assert_eq!(block.probe(), Err(ReadError::Damaged(Damage::Missing)));
         let more = append(&block, &[2; 10]);
         assert!(matches!(more, Err(ReadError::Damaged(Damage::Missing))), "{more:?}");

@@ -10,8 +10,8 @@ use sanderling_protocol::order::Damage;
 
 use crate::arena::{Arena, Extent};
 use crate::chunk_sums::{BodySums, ChunkSums};
-use crate::received::Received;
-use crate::verify::{ReadError, computed};
+use crate::received::{BlockBody, Received};
+use crate::tier::{ReadError, TierBytes, computed};
 
 /// The bytes of a block as they were at one length. Appending makes another value that shares the
 /// memory; the memory is free when the last value, and the last reader of it, is gone.
@@ -63,8 +63,12 @@ impl DramBytes {
         Self { arena, pieces: Vec::new(), length: 0, sums, verified }
     }
 
-    pub(crate) const fn sums(&self) -> &ChunkSums {
-        &self.sums
+    /// Returns the block with a body after its end; `None` when the arena has no room.
+    pub(crate) fn with_body(&self, body: BlockBody, sums: &BodySums) -> Option<Self> {
+        match body {
+            BlockBody::Received(received) => Some(self.with_received(received, sums)),
+            BlockBody::Bytes(bytes) => self.with(&bytes, sums),
+        }
     }
 
     /// Returns the block with `bytes` after its end; `None` when the arena has no room.
@@ -212,16 +216,6 @@ impl DramBytes {
         }
     }
 
-    /// Tells whether the block has these bytes at `offset`.
-    pub(crate) fn has(self: &Arc<Self>, offset: u32, bytes: &[u8]) -> bool {
-        let mut rest = bytes;
-        self.borrow(offset, bytes.len() as u32).iter().all(|slice| {
-            let (now, later) = rest.split_at(slice.len());
-            rest = later;
-            slice == now
-        })
-    }
-
     fn stretches(&self, offset: u32, bytes: u32) -> Vec<Stretch> {
         let mut stretches: Vec<Stretch> = Vec::new();
         let mut end_address = None;
@@ -248,6 +242,29 @@ impl DramBytes {
             skip = 0;
         }
         stretches
+    }
+}
+
+impl TierBytes for Arc<DramBytes> {
+    fn sums(&self) -> Option<&ChunkSums> {
+        Some(&self.sums)
+    }
+
+    fn raw(&self, offset: u32, bytes: u32) -> Result<Vec<Bytes>, ReadError> {
+        Ok(self.borrow(offset, bytes))
+    }
+
+    fn inspect(&self, with_checksums: bool) -> Result<(), ReadError> {
+        if with_checksums { self.verify() } else { Ok(()) }
+    }
+
+    fn has(&self, offset: u32, bytes: &[u8]) -> Result<bool, ReadError> {
+        let mut rest = bytes;
+        Ok(self.borrow(offset, bytes.len() as u32).iter().all(|slice| {
+            let (now, later) = rest.split_at(slice.len());
+            rest = later;
+            slice == now
+        }))
     }
 }
 
@@ -330,8 +347,8 @@ mod tests {
         assert_eq!(all(&first), [1; 5000]);
         assert_eq!(second.borrow(0, 10_000).len(), 1);
         assert_eq!(all(&second), [[1; 5000], [2; 5000]].concat());
-        assert!(second.has(4999, &[1, 2]));
-        assert!(!second.has(4999, &[1, 1]));
+        assert_eq!(second.has(4999, &[1, 2]), Ok(true));
+        assert_eq!(second.has(4999, &[1, 1]), Ok(false));
     }
 
     #[test]

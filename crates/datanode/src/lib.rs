@@ -16,6 +16,7 @@ mod chunk_sums;
 mod clock;
 mod counters;
 mod damage;
+mod damage_report;
 mod disk;
 mod drain_throttle;
 mod dram;
@@ -41,7 +42,8 @@ mod seal;
 mod server;
 mod service;
 mod store;
-mod verify;
+mod tier;
+mod tiers;
 mod write_queue;
 
 pub use agent::{Acknowledge, NoticeOptions, NoticeSource};

@@ -135,7 +135,7 @@ impl Node {
             address: self.address.clone(),
             http_address: self.http_address.clone(),
             host: options.host.clone(),
-            tiers: self.store.tiers(),
+            tiers: self.store.tiers().sizes(),
             notice_min: options.notice_min.map(Millis::from),
             // Where the node holds itself back, that is its link.
             egress_bytes_per_second: options.egress_bytes_per_second.or(options.egress_limit),

@@ -9,7 +9,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use sanderling_protocol::Tier;
 use sanderling_protocol::node::Load;
 use sanderling_transport::{Memory, process};
 
@@ -238,15 +237,10 @@ impl DatanodeMetrics {
         if let Some(local) = local {
             self.local.set(local);
         }
-        for capacity in store.tiers() {
+        for capacity in store.tiers().sizes() {
             let label = TierLabel { tier: capacity.tier.to_string() };
             self.tier_capacity.get_or_create(&label).set(capacity.bytes);
-            let used = match capacity.tier {
-                Tier::Dram => load.dram_used_bytes,
-                Tier::Disk => load.disk_used_bytes,
-                Tier::Object => store.object_used_bytes(),
-            };
-            self.tier_used.get_or_create(&label).set(used);
+            self.tier_used.get_or_create(&label).set(store.tiers().used_bytes(capacity.tier));
         }
         for (direction, bytes) in [
             ("read", load.read_bytes_total),
@@ -258,12 +252,12 @@ impl DatanodeMetrics {
         }
         self.blocks.set(load.blocks);
         self.block_bytes.set(store.bytes());
-        self.faulted.set(store.arena().faulted_bytes());
-        self.free_runs.set(store.arena().free_extents() as u64);
+        self.faulted.set(store.tiers().arena().faulted_bytes());
+        self.free_runs.set(store.tiers().arena().free_extents() as u64);
         self.in_flight.set(u64::from(load.requests_in_flight));
         self.fenced.set(u64::from(store.is_fenced()));
         self.home_blocks.set(home_blocks);
-        let unwanted = store.objects.as_ref().map_or(0, |objects| objects.garbage.len());
+        let unwanted = store.tiers().objects().map_or(0, |objects| objects.garbage().len());
         self.objects_unwanted.set(unwanted as u64);
         let mut text = String::new();
         self.process.look();

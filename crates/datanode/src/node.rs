@@ -33,7 +33,7 @@ use crate::store::BlockStore;
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) options: DatanodeOptions,
-    pub(crate) store: BlockStore,
+    pub(crate) store: Arc<BlockStore>,
     pub(crate) counters: Counters,
     metrics: DatanodeMetrics,
     pub(crate) pool: Pool,
@@ -103,7 +103,7 @@ impl Node {
             read_throttle: ReadThrottle::new(clock),
             push_rate: PushRate::new(clock),
             options,
-            store,
+            store: Arc::new(store),
             counters,
             metrics: DatanodeMetrics::new(registry),
             pool,
@@ -134,7 +134,7 @@ impl Node {
             return;
         }
         self.pool.set_cluster(Some(cluster));
-        if let Some(objects) = &self.store.objects {
+        if let Some(objects) = self.store.tiers().objects() {
             objects.join(cluster);
         }
     }
@@ -227,7 +227,7 @@ impl Node {
     pub(crate) fn metrics_text(&self) -> String {
         let home_blocks = self.registration.borrow().home_blocks.unwrap_or_default();
         self.metrics.set_certificates(&self.options.security.expiries().timestamps());
-        self.metrics.set_scrubbed(&self.scrubbed, &self.store.damages);
+        self.metrics.set_scrubbed(&self.scrubbed, self.store.damages());
         self.metrics.set_memory(&self.store, &self.memory);
         self.metrics.text(&self.store, &self.load(), home_blocks, self.local.as_ref())
     }

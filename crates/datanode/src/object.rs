@@ -6,7 +6,8 @@
 //! gives each epoch of a block to one copy only. It outlives the node that wrote it; any node with
 //! the tier can serve it from its name alone, if it has the same key or neither has one.
 
-mod blocks;
+pub(crate) mod collect;
+pub(crate) mod failure;
 mod garbage;
 mod options;
 mod reader;
@@ -26,17 +27,16 @@ use sanderling_protocol::{BlockId, ClusterId, Epoch, Millis, Refusal, Tier};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-pub(crate) use self::blocks::fetched;
+use self::failure::{failed, is_full, short};
 use self::garbage::Garbage;
-pub(crate) use self::garbage::collect;
 pub use self::options::{ObjectOptions, ObjectTierError};
 use self::reader::BlockFetcher;
 use self::sealed::{END_BYTES, End, Sealing};
-use self::trailer::Trailer;
+use self::trailer::{TierKey, Trailer};
 use crate::capacity::Capacity;
 use crate::chunk_sums::ChunkSums;
 use crate::seal::EncryptionKey;
-use crate::verify::ReadError;
+use crate::tier::{ReadError, TierBytes, not_fetched};
 
 /// Operations on the store at once: 64 MiB of blocks on the way.
 const OPERATIONS_MAX: usize = 64;
@@ -53,9 +53,6 @@ const LISTED_MAX: usize = 1000;
 /// When a caller that was one too many may ask again.
 const BUSY_RETRY: Millis = Millis(100);
 
-/// One object of the tier: a block at one epoch.
-pub(crate) type TierKey = (BlockId, Epoch);
-
 /// The object tier.
 #[derive(Debug)]
 pub(crate) struct ObjectTier {
@@ -63,10 +60,10 @@ pub(crate) struct ObjectTier {
     prefix: Path,
     /// Set when the node has joined; a node never changes its cluster.
     cluster: OnceLock<ClusterId>,
-    pub(crate) capacity: Arc<Capacity>,
-    pub(crate) options: ObjectOptions,
+    capacity: Capacity,
+    options: ObjectOptions,
     sealing: Sealing,
-    pub(crate) garbage: Garbage,
+    garbage: Garbage,
     operations: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
     reader: Mutex<BlockFetcher>,
@@ -115,7 +112,7 @@ impl ObjectTier {
             store,
             prefix,
             cluster: OnceLock::new(),
-            capacity: Arc::new(Capacity::new(Tier::Object, options.bytes)),
+            capacity: Capacity::new(Tier::Object, options.bytes),
             options,
             sealing: Sealing::new(key),
             garbage: Garbage::default(),
@@ -123,6 +120,16 @@ impl ObjectTier {
             waiting: Arc::new(Semaphore::new(OPERATIONS_WAITING_MAX)),
             reader: Mutex::default(),
         }))
+    }
+
+    /// Returns the bytes of objects that this node serves, as the namenode counts them.
+    pub(crate) const fn capacity(&self) -> &Capacity {
+        &self.capacity
+    }
+
+    /// Returns the objects that may be of no use any more.
+    pub(crate) const fn garbage(&self) -> &Garbage {
+        &self.garbage
     }
 
     /// Learns the cluster, without which no object has a name.
@@ -376,6 +383,37 @@ impl ObjectBytes {
     }
 }
 
+impl TierBytes for ObjectBytes {
+    fn sums(&self) -> Option<&ChunkSums> {
+        None
+    }
+
+    fn raw(&self, _: u32, _: u32) -> Result<Vec<Bytes>, ReadError> {
+        Err(not_fetched().into())
+    }
+
+    /// An object is compared when it is fetched.
+    fn inspect(&self, _: bool) -> Result<(), ReadError> {
+        Ok(())
+    }
+}
+
+impl TierBytes for Fetched {
+    fn sums(&self) -> Option<&ChunkSums> {
+        Some(&self.sums)
+    }
+
+    fn raw(&self, offset: u32, bytes: u32) -> Result<Vec<Bytes>, ReadError> {
+        let range = offset as usize..offset as usize + bytes as usize;
+        let range = self.bytes.get(range).ok_or_else(not_fetched)?;
+        Ok(vec![self.bytes.slice_ref(range)])
+    }
+
+    fn inspect(&self, _: bool) -> Result<(), ReadError> {
+        Ok(())
+    }
+}
+
 impl Drop for ObjectBytes {
     fn drop(&mut self) {
         self.tier.capacity.release(self.accounted_bytes);
@@ -391,30 +429,6 @@ fn key_of(meta: &ObjectMeta) -> Option<TierKey> {
 fn age_of(meta: &ObjectMeta) -> Duration {
     let modified = std::time::SystemTime::from(meta.last_modified);
     modified.elapsed().unwrap_or_default()
-}
-
-/// Tells whether the disk under a directory is full, which the store says only in its causes.
-fn is_full(error: &object_store::Error) -> bool {
-    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<std::io::Error>()
-            && matches!(error.kind(), StorageFull | QuotaExceeded)
-        {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
-}
-
-fn failed(why: impl Into<String>) -> Refusal {
-    Refusal::TierFailed { tier: Tier::Object.to_string(), why: why.into() }
-}
-
-/// What a store says of its errors may be pages of XML.
-fn short(error: &object_store::Error) -> String {
-    error.to_string().chars().take(300).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Blocks on their way to other datanodes.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use futures_util::StreamExt;
 use sanderling_protocol::order::{PushMove, Pushed};
@@ -11,8 +10,8 @@ use tokio::time::Instant;
 
 use crate::blocking::on_thread;
 use crate::node::Node;
-use crate::object::fetched;
-use crate::store::{BlockBytes, ReadBytes};
+use crate::tier::ReadBytes;
+use crate::tiers::BlockBytes;
 
 /// When to try a target again that could not be reached, or rather another one.
 const TARGET_RETRY: Millis = Millis(200);
@@ -37,7 +36,7 @@ async fn push(node: &Arc<Node>, one: PushMove) -> Result<Pushed, Refusal> {
         return Err(Refusal::WrongState { node: one.to, why });
     }
     let _permit = node.pushes.acquire().await.expect("the semaphore is never closed");
-    if node.store.objects.is_some()
+    if node.store.has_object_tier()
         && let Err(refusal) = node.store.adopt_all(&[(one.block, one.from_epoch)]).await
     {
         // It goes as empty if it is not here; the namenode, which knows better, then refuses it.
@@ -60,7 +59,7 @@ async fn push(node: &Arc<Node>, one: PushMove) -> Result<Pushed, Refusal> {
     let call = node.pool.call(&one.address, Some(one.to), header, read.slices, deadline);
     match call.await {
         Ok(_) => {
-            node.store.traffic.pushed_bytes.fetch_add(u64::from(length), Ordering::Relaxed);
+            node.store.count_pushed(length);
             if let Some(pushing) = &mut pushing {
                 pushing.arrived(u64::from(length));
             }
@@ -82,15 +81,15 @@ async fn verified(
     block: BlockId,
     length: u32,
 ) -> Result<ReadBytes, Refusal> {
-    let bytes = match fetched(held.clone()).await {
+    let bytes = match held.clone().fetched().await {
         Ok(bytes) => bytes,
         Err(error) => return Err(node.store.refusal_of(block, &held, error)),
     };
     let reader = Arc::clone(node);
-    let is_on_disk = bytes.is_on_disk();
+    let is_blocking = bytes.is_blocking();
     let read = move || {
         let read = bytes.read_verified(length);
         read.map_err(|error| reader.store.refusal_of(block, &bytes, error))
     };
-    if is_on_disk { on_thread(read).await } else { read() }
+    if is_blocking { on_thread(read).await } else { read() }
 }

@@ -6,8 +6,8 @@ use sanderling_core::datanode::{ReportProgress, ReportStep};
 use sanderling_protocol::{Refusal, Reply, Request};
 use sanderling_transport::CallError;
 
-use crate::damage::probe_files;
 use crate::node::Node;
+use crate::store::damaged::probe_files;
 
 /// Tells the namenode page by page what the node holds, drops what nobody wants, and looks whether
 /// what is wanted is there.
@@ -17,7 +17,7 @@ use crate::node::Node;
 pub(crate) async fn report(node: &Arc<Node>) -> Result<(), CallError> {
     let mut report = ReportProgress::default();
     loop {
-        let step = report.next(&node.store.table.read());
+        let step = report.next(&node.store.table());
         match step {
             ReportStep::Held(blocks) => {
                 let request = Request::BlockReport { node: node.id(), blocks };
@@ -27,8 +27,8 @@ pub(crate) async fn report(node: &Arc<Node>) -> Result<(), CallError> {
                 }
             }
             ReportStep::Probe => {
-                node.store.damages.report_again();
-                probe_files(node).await;
+                node.store.damages().report_again();
+                probe_files(&node.store).await;
                 report.probed();
             }
             ReportStep::Expected { after, limit } => {
@@ -37,8 +37,8 @@ pub(crate) async fn report(node: &Arc<Node>) -> Result<(), CallError> {
                 let request = Request::ExpectedBlocks { node: id, nonce, after, limit };
                 match node.ask(request).await {
                     Ok(Reply::Expected { blocks, is_more }) => {
-                        let missing = report.expected(&node.store.table.read(), &blocks, is_more);
-                        missing.into_iter().for_each(|it| node.store.damages.add_unheld(it));
+                        let missing = report.expected(&node.store.table(), &blocks, is_more);
+                        missing.into_iter().for_each(|it| node.store.damages().add_unheld(it));
                     }
                     Ok(other) => return Err(node.bad_reply(&other)),
                     Err(CallError::Refused(Refusal::UnknownVersion { .. })) => {

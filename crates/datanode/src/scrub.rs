@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::blocking::on_thread;
 use crate::node::Node;
-use crate::store::BlockBytes;
+use crate::tiers::BlockBytes;
 
 /// What a block is accounted at least: finding it takes as long as reading so much of it.
 const BLOCK_BYTES_MIN: u64 = 4096;
@@ -85,7 +85,7 @@ async fn pass(node: &Arc<Node>, rate: u64) {
             sleep(PASS_PAUSE).await;
         }
         // One at a time: a block that is dropped meanwhile must not keep its memory.
-        let next = node.store.table.read().list_bytes(after, 1).pop();
+        let next = node.store.table().list_bytes(after, 1).pop();
         let Some((held, bytes)) = next else { return };
         after = held.block;
         if !bytes.is_here() {
@@ -106,7 +106,7 @@ async fn pass(node: &Arc<Node>, rate: u64) {
 }
 
 async fn look_at(node: &Arc<Node>, held: HeldBlock, bytes: BlockBytes) {
-    if !bytes.is_on_disk() {
+    if !bytes.is_blocking() {
         node.store.look_at(&held, &bytes, true);
         return tokio::task::yield_now().await;
     }

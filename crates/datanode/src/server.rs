@@ -23,7 +23,7 @@ use crate::agent::{NoticeOptions, watch};
 use crate::allocator::UNIT_BYTES;
 use crate::arena::Arena;
 use crate::budget::Budget;
-use crate::damage::report_damage;
+use crate::damage_report::report_damage;
 use crate::disk::DiskTier;
 use crate::error::{DatanodeFailure, DatanodeStartError, DrainEnd};
 use crate::http::router;
@@ -31,10 +31,12 @@ use crate::local::{Local, serve_listener};
 use crate::member::{ATTEMPT_EVERY, Turned, join, join_first, stay};
 use crate::memory::available_bytes;
 use crate::node::Node;
-use crate::object::{ObjectTier, collect};
+use crate::object::ObjectTier;
+use crate::object::collect::collect;
 use crate::options::DatanodeOptions;
 use crate::scrub::scrub;
 use crate::store::BlockStore;
+use crate::tiers::Tiers;
 
 /// Buffers for long requests that are kept while nobody uses them: most bodies go straight into the
 /// arena.
@@ -80,7 +82,7 @@ impl DatanodeServer {
             Some(object) => Some(ObjectTier::open(object, options.encryption.clone()).await?),
             None => None,
         };
-        let store = BlockStore::new(Arc::clone(&arena), disk, objects, budget.index);
+        let store = BlockStore::new(Tiers::new(Arc::clone(&arena), disk, objects), budget.index);
         let credentials = options.security.credentials(Role::Datanode);
         let connection = ConnectionOptions { credentials, ..ConnectionOptions::default() };
         let role = Role::Datanode;
@@ -114,7 +116,7 @@ impl DatanodeServer {
         for notices in node.options.notices.clone() {
             tasks.push(tokio::spawn(follow(Arc::clone(&node), notices, stop.clone())));
         }
-        if let Some(objects) = node.store.objects.clone() {
+        if let Some(objects) = node.store.tiers().objects().map(Arc::clone) {
             tasks.push(tokio::spawn(collect(Arc::clone(&node), objects, stop.clone())));
         }
         tasks.push(tokio::spawn(report_damage(Arc::clone(&node), stop.clone())));
@@ -346,7 +348,7 @@ fn arena(bytes: u64) -> Result<Arena, DatanodeStartError> {
 
 /// Returns the cluster of the namenode; `None` if it does not answer yet.
 async fn greeted(node: &Node) -> Option<ClusterId> {
-    node.store.objects.as_ref()?;
+    node.store.tiers().objects()?;
     let deadline = Instant::now() + node.options.call_time_max;
     let hello = Hello { role: Role::Datanode, cluster: None, node: None, token: None };
     let options = node.pool.connection_options();
@@ -358,7 +360,7 @@ async fn greeted(node: &Node) -> Option<ClusterId> {
 /// Looks whether the node can read what its cluster has in the object tier; tells whether it could
 /// look.
 async fn check_key(node: &Node, cluster: Option<ClusterId>) -> Result<bool, DatanodeStartError> {
-    match (&node.store.objects, cluster) {
+    match (node.store.tiers().objects(), cluster) {
         (Some(objects), Some(cluster)) => objects.check_key(cluster).await?,
         (Some(_), None) => return Ok(false),
         (None, _) => {}

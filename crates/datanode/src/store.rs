@@ -1,53 +1,35 @@
 //! The blocks of the node: the table of `core` over the bytes of the tiers.
 
+pub(crate) mod damaged;
+mod objects;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard};
 use sanderling_core::block_table::{
     BlockTable, PushAdmission, StoreAdmission, StoreRequest, WriteAdmission, WriteRequest,
     WriteTicket,
 };
-use sanderling_protocol::node::{Load, TierCapacity};
+use sanderling_protocol::node::Load;
 use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
 
-use crate::arena::Arena;
 use crate::budget;
 use crate::chunk_sums::BodySums;
 use crate::damage::Damages;
-use crate::disk::{DiskBytes, DiskTier};
-use crate::dram::DramBytes;
-use crate::object::{Fetched, ObjectBytes, ObjectTier};
 use crate::received::BlockBody;
-use crate::verify::ReadError;
+use crate::tiers::{BlockBytes, Tiers};
 use crate::write_queue::WriteQueue;
-
-/// The bytes of one block at one length.
-#[derive(Debug, Clone)]
-pub(crate) enum BlockBytes {
-    Dram(Arc<DramBytes>),
-    Disk(Arc<DiskBytes>),
-    /// Not here: [`BlockStore::fetched`] makes a [`Self::Fetched`] of it.
-    Object(Arc<ObjectBytes>),
-    Fetched(Arc<Fetched>),
-}
-
-/// A run of a block that was read, in order, with its checksum.
-#[derive(Debug)]
-pub(crate) struct ReadBytes {
-    pub(crate) slices: Vec<Bytes>,
-    pub(crate) checksum: u32,
-}
 
 /// Bytes that passed since the node started.
 #[derive(Debug, Default)]
-pub(crate) struct TrafficTotals {
-    pub(crate) read_bytes: AtomicU64,
-    pub(crate) written_bytes: AtomicU64,
-    pub(crate) pushed_bytes: AtomicU64,
-    pub(crate) stored_bytes: AtomicU64,
+struct TrafficTotals {
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+    pushed_bytes: AtomicU64,
+    stored_bytes: AtomicU64,
 }
 
 /// An admitted write that is still to be copied.
@@ -71,30 +53,55 @@ pub(crate) enum WriteStep {
     Compare { request: WriteRequest, held: BlockBytes, length: u32, bytes: Bytes },
 }
 
-/// The blocks of the node.
+/// The blocks of the node. Only this module and its parts change the table, so that no block has
+/// bytes that were not admitted.
 #[derive(Debug)]
 pub(crate) struct BlockStore {
-    pub(crate) table: RwLock<BlockTable<BlockBytes>>,
-    arena: Arc<Arena>,
-    disk: Option<Arc<DiskTier>>,
-    pub(crate) objects: Option<Arc<ObjectTier>>,
-    pub(crate) write_queue: Arc<WriteQueue>,
-    pub(crate) traffic: TrafficTotals,
-    pub(crate) damages: Damages,
+    table: RwLock<BlockTable<BlockBytes>>,
+    tiers: Tiers,
+    write_queue: Arc<WriteQueue>,
+    traffic: TrafficTotals,
+    damages: Damages,
     index_bytes_max: u64,
 }
 
 impl BlockStore {
-    pub(crate) fn new(
-        arena: Arc<Arena>,
-        disk: Option<Arc<DiskTier>>,
-        objects: Option<Arc<ObjectTier>>,
-        index_bytes_max: u64,
-    ) -> Self {
-        let table = RwLock::new(BlockTable::default());
-        let (turns, traffic, damages) =
-            (Arc::default(), TrafficTotals::default(), Damages::default());
-        Self { table, arena, disk, objects, write_queue: turns, traffic, damages, index_bytes_max }
+    pub(crate) fn new(tiers: Tiers, index_bytes_max: u64) -> Self {
+        Self {
+            table: RwLock::default(),
+            tiers,
+            write_queue: Arc::default(),
+            traffic: TrafficTotals::default(),
+            damages: Damages::default(),
+            index_bytes_max,
+        }
+    }
+
+    pub(crate) const fn tiers(&self) -> &Tiers {
+        &self.tiers
+    }
+
+    pub(crate) const fn damages(&self) -> &Damages {
+        &self.damages
+    }
+
+    pub(crate) const fn write_queue(&self) -> &Arc<WriteQueue> {
+        &self.write_queue
+    }
+
+    /// Returns the table, to read. The lock of [`Damages`] may be taken while it is held.
+    pub(crate) fn table(&self) -> RwLockReadGuard<'_, BlockTable<BlockBytes>> {
+        self.table.read()
+    }
+
+    /// Counts bytes that a client has read.
+    pub(crate) fn count_read(&self, bytes: u64) {
+        self.traffic.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that have arrived at another datanode.
+    pub(crate) fn count_pushed(&self, bytes: u32) {
+        self.traffic.pushed_bytes.fetch_add(bytes.into(), Ordering::Relaxed);
     }
 
     /// Returns the memory that is kept of blocks beside their bytes.
@@ -103,8 +110,8 @@ impl BlockStore {
     }
 
     fn index_bytes_of(&self, blocks: u64) -> u64 {
-        let disk = self.disk.as_ref().map_or(0, |disk| disk.used_bytes());
-        budget::index_bytes(blocks, self.arena.mapped_bytes(), disk)
+        let disk = self.tiers.used_bytes(Tier::Disk);
+        budget::index_bytes(blocks, self.tiers.arena().mapped_bytes(), disk)
     }
 
     pub(crate) const fn index_bytes_max(&self) -> u64 {
@@ -147,34 +154,13 @@ impl BlockStore {
         }
     }
 
-    pub(crate) const fn arena(&self) -> &Arc<Arena> {
-        &self.arena
-    }
-
-    /// Returns the tiers and their sizes.
-    pub(crate) fn tiers(&self) -> Vec<TierCapacity> {
-        let dram = TierCapacity { tier: Tier::Dram, bytes: self.arena.bytes() };
-        let disk = |disk: &Arc<DiskTier>| TierCapacity { tier: Tier::Disk, bytes: disk.bytes() };
-        let object = |object: &Arc<ObjectTier>| TierCapacity {
-            tier: Tier::Object,
-            bytes: object.capacity.bytes(),
-        };
-        let others = self.disk.as_ref().map(disk).into_iter();
-        [dram].into_iter().chain(others).chain(self.objects.as_ref().map(object)).collect()
-    }
-
-    /// Returns the bytes that this node's blocks take in the object tier.
-    pub(crate) fn object_used_bytes(&self) -> u64 {
-        self.objects.as_ref().map_or(0, |objects| objects.capacity.used_bytes())
-    }
-
     /// Returns the load as far as the blocks make it.
     pub(crate) fn load(&self) -> Load {
         let traffic = &self.traffic;
         Load {
             blocks: self.table.read().blocks(),
-            dram_used_bytes: self.arena.used_bytes(),
-            disk_used_bytes: self.disk.as_ref().map_or(0, |disk| disk.used_bytes()),
+            dram_used_bytes: self.tiers.used_bytes(Tier::Dram),
+            disk_used_bytes: self.tiers.used_bytes(Tier::Disk),
             read_bytes_total: traffic.read_bytes.load(Ordering::Relaxed),
             written_bytes_total: traffic.written_bytes.load(Ordering::Relaxed),
             pushed_bytes_total: traffic.pushed_bytes.load(Ordering::Relaxed),
@@ -224,7 +210,7 @@ impl BlockStore {
     pub(crate) fn drop_held(&self, unwanted: &[HeldBlock]) {
         for held in unwanted {
             let bytes = self.table.write().drop_block_at(held.block, held.epoch);
-            self.let_go(bytes);
+            self.tiers.free(bytes);
         }
     }
 
@@ -233,15 +219,7 @@ impl BlockStore {
         for (block, last) in blocks {
             let bytes = self.table.write().drop_block(*block, *last);
             // Deleting a file takes its time, and the table is free again by now.
-            self.let_go(bytes);
-        }
-    }
-
-    /// Frees what a dropped block took. An object is deleted later, once the namenode has said that
-    /// nobody serves it.
-    fn let_go(&self, bytes: Option<BlockBytes>) {
-        if let (Some(BlockBytes::Object(held)), Some(objects)) = (&bytes, &self.objects) {
-            objects.garbage.add_now(held.key());
+            self.tiers.free(bytes);
         }
     }
 
@@ -292,14 +270,10 @@ impl BlockStore {
             }
             WriteAdmission::AlreadyThere { bytes: held, length } => {
                 let bytes = body.into_bytes();
-                match &held {
-                    BlockBytes::Dram(_) => {
-                        self.compare_write(&request, &held, length, &bytes).map(WriteStep::Done)
-                    }
-                    BlockBytes::Disk(_) | BlockBytes::Object(_) | BlockBytes::Fetched(_) => {
-                        Ok(WriteStep::Compare { request, held, length, bytes })
-                    }
+                if held.is_blocking() {
+                    return Ok(WriteStep::Compare { request, held, length, bytes });
                 }
+                self.compare_write(&request, &held, length, &bytes).map(WriteStep::Done)
             }
         }
     }
@@ -336,21 +310,36 @@ impl BlockStore {
     /// between; the block is as it was before.
     fn finish_write(&self, pending: PendingWrite) -> Result<u32, Refusal> {
         let PendingWrite { request, ticket, before, body, sums } = pending;
-        match self.grown(request.block, ticket.tier(), before.clone(), body, &sums) {
-            Ok(grown) => {
-                let length = self.table.write().wrote(ticket, grown)?;
-                let bytes = u64::from(request.bytes);
-                self.traffic.written_bytes.fetch_add(bytes, Ordering::Relaxed);
-                Ok(length)
-            }
+        let place = (request.block, ticket.tier());
+        let grown = self.tiers.grown(place, before.clone(), body, &sums);
+        self.conclude(&request, ticket, grown, |error| match before {
+            Some(before) => self.write_refusal(request.block, &before, error),
+            None => self.refusal_of_new(request.block, error),
+        })
+    }
+
+    /// Publishes what an admitted write has made of a block, or takes the write back.
+    ///
+    /// # Errors
+    /// `refusal` of the error, or [`Refusal::Moved`] when a fence came between; the block is as it
+    /// was before.
+    pub(crate) fn conclude<E>(
+        &self,
+        request: &WriteRequest,
+        ticket: WriteTicket,
+        grown: Result<BlockBytes, E>,
+        refusal: impl FnOnce(E) -> Refusal,
+    ) -> Result<u32, Refusal> {
+        let grown = match grown {
+            Ok(grown) => grown,
             Err(error) => {
                 self.table.write().abandon_write(ticket);
-                match before {
-                    Some(before) => Err(self.write_refusal(request.block, &before, error)),
-                    None => Err(self.refusal_of_new(request.block, error)),
-                }
+                return Err(refusal(error));
             }
-        }
+        };
+        let length = self.table.write().wrote(ticket, grown)?;
+        self.traffic.written_bytes.fetch_add(request.bytes.into(), Ordering::Relaxed);
+        Ok(length)
     }
 
     /// Answers a write whose range is there already: acknowledged if it repeats the same bytes.
@@ -399,7 +388,7 @@ impl BlockStore {
             let mismatch = Refusal::ChecksumMismatch { block, expected: checksum, computed };
             return if same { Ok(()) } else { Err(mismatch) };
         }
-        let grown = self.grown(request.block, request.tier, None, body, &sums);
+        let grown = self.tiers.grown((request.block, request.tier), None, body, &sums);
         let grown = grown.map_err(|error| self.refusal_of_new(request.block, error))?;
         self.table.write().stored(request, grown)?;
         self.traffic.stored_bytes.fetch_add(u64::from(request.bytes), Ordering::Relaxed);
@@ -422,70 +411,9 @@ impl BlockStore {
         Ok(admission)
     }
 
-    fn grown(
-        &self,
-        block: BlockId,
-        tier: Tier,
-        before: Option<BlockBytes>,
-        body: BlockBody,
-        sums: &BodySums,
-    ) -> Result<BlockBytes, ReadError> {
-        let bytes = u64::from(body.len());
-        let full = || Refusal::NodeFull { tier: tier.to_string(), bytes };
-        let before = match before {
-            Some(before) => before,
-            None => self.empty(block, tier).ok_or_else(full)?,
-        };
-        Ok(match (before, body) {
-            (BlockBytes::Dram(before), BlockBody::Received(received)) => {
-                BlockBytes::Dram(Arc::new(before.with_received(received, sums)))
-            }
-            (BlockBytes::Dram(before), BlockBody::Bytes(bytes)) => {
-                BlockBytes::Dram(Arc::new(before.with(&bytes, sums).ok_or_else(full)?))
-            }
-            (BlockBytes::Disk(before), body) => {
-                BlockBytes::Disk(Arc::new(before.with(&body.into_bytes(), sums)?))
-            }
-            (BlockBytes::Object(_) | BlockBytes::Fetched(_), _) => return Err(not_fetched().into()),
-        })
-    }
-
-    fn empty(&self, block: BlockId, tier: Tier) -> Option<BlockBytes> {
-        match tier {
-            Tier::Dram => Some(BlockBytes::Dram(Arc::new(DramBytes::new(&self.arena)))),
-            Tier::Disk => {
-                let disk = self.disk.as_ref()?;
-                Some(BlockBytes::Disk(Arc::new(DiskBytes::new(disk, block))))
-            }
-            Tier::Object => None,
-        }
-    }
-
     pub(crate) fn not_at_end(&self, request: &WriteRequest) -> Refusal {
         self.table.read().not_at_end(request)
     }
-}
-
-impl BlockBytes {
-    /// Tells whether reading blocks the thread.
-    pub(crate) const fn is_on_disk(&self) -> bool {
-        matches!(self, Self::Disk(_))
-    }
-
-    /// Tells whether the bytes are in this node's memory or on its disk.
-    pub(crate) const fn is_here(&self) -> bool {
-        matches!(self, Self::Dram(_) | Self::Disk(_))
-    }
-
-    /// Tells whether the bytes have to be fetched before they can be read.
-    pub(crate) const fn is_in_object_tier(&self) -> bool {
-        matches!(self, Self::Object(_))
-    }
-}
-
-pub(crate) fn not_fetched() -> Refusal {
-    let why = "the bytes of the object are not here".to_owned();
-    Refusal::TierFailed { tier: Tier::Object.to_string(), why }
 }
 
 pub(crate) fn check(block: BlockId, computed: u32, expected: u32) -> Result<(), Refusal> {

@@ -25,7 +25,8 @@ use super::stage::StagedCopy;
 use crate::admission::{may_come_in, may_write};
 use crate::node::Node;
 use crate::service::write_tier;
-use crate::store::BlockBytes;
+use crate::tier::TierBytes;
+use crate::tiers::BlockBytes;
 
 /// Bytes of a reply that copied ranges may take: what is more is leased.
 const COPIES_BYTES_MAX: usize = PACKET_BYTES_MAX / 4;
@@ -182,7 +183,7 @@ impl LocalSession {
         let node = reply.node.ok_or(Refusal::WrongNode { here: NodeId::default(), asked })?;
         self.greeted = Some(node);
         self.pass = pass;
-        let arena = self.node.store.arena();
+        let arena = self.node.store.tiers().arena();
         let welcome = Welcome { node, arena_bytes: arena.mapped_bytes() };
         let mut answer = LocalResponse::of(header.reply(), encode_body(&welcome));
         answer.header.flags = version::local_flags();
@@ -262,9 +263,9 @@ impl LocalSession {
             Err(refusal) => return Err(refusal),
         };
         if length <= COPIED_BYTES_MAX && tail.len() + length as usize <= COPIES_BYTES_MAX {
-            let held = BlockBytes::Dram(held);
             let read = held.read(offset, length);
-            let read = read.map_err(|error| store.refusal_of(block, &held, error))?;
+            let damaged = |error| store.refusal_of(block, &BlockBytes::Dram(held), error);
+            let read = read.map_err(damaged)?;
             read.slices.iter().for_each(|slice| tail.extend_from_slice(slice));
             return Ok(LeaseReply::Copied { length, checksum: read.checksum });
         }
@@ -321,7 +322,7 @@ impl LocalSession {
             return;
         }
         if self.ahead.is_none() {
-            self.ahead = StagedCopy::take(self.node.store.arena(), header.request, bytes);
+            self.ahead = StagedCopy::take(self.node.store.tiers().arena(), header.request, bytes);
         }
         if let Some(ahead) = &mut self.ahead {
             ahead.copy(staged, u32::try_from(header.offset).unwrap_or(bytes));

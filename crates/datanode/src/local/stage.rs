@@ -1,7 +1,6 @@
 //! Writes out of memory that a client has filled, or is filling.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use sanderling_core::block_table::{WriteAdmission, WriteRequest};
 use sanderling_protocol::checksum::crc32c;
@@ -12,7 +11,8 @@ use crate::arena::Arena;
 use crate::chunk_sums::{BodySums, Summing};
 use crate::dram::DramBytes;
 use crate::received::Received;
-use crate::store::{BlockBytes, BlockStore, check};
+use crate::store::{BlockStore, check};
+use crate::tiers::BlockBytes;
 
 /// Bytes copied before their checksum goes on: they are still in the first cache then.
 const STEP_BYTES: usize = 16 << 10;
@@ -92,18 +92,7 @@ impl BlockStore {
                     }
                     _ => self.landed(&request, before, staged, checksum),
                 };
-                match grown {
-                    Ok(grown) => {
-                        let length = self.table.write().wrote(ticket, grown)?;
-                        let written = u64::from(request.bytes);
-                        self.traffic.written_bytes.fetch_add(written, Ordering::Relaxed);
-                        Ok(length)
-                    }
-                    Err(refusal) => {
-                        self.table.write().abandon_write(ticket);
-                        Err(refusal)
-                    }
-                }
+                self.conclude(&request, ticket, grown, |refusal| refusal)
             }
             WriteAdmission::AlreadyThere { bytes: held, length } => {
                 let mut bytes = vec![0; request.bytes as usize];
@@ -123,7 +112,7 @@ impl BlockStore {
     ) -> Result<BlockBytes, Refusal> {
         let (received, sums) = ahead.finish(staged);
         check(request.block, sums.whole, checksum)?;
-        let block = DramBytes::new(self.arena()).with_received(received, &sums);
+        let block = DramBytes::new(self.tiers().arena()).with_received(received, &sums);
         Ok(BlockBytes::Dram(Arc::new(block)))
     }
 
@@ -136,7 +125,7 @@ impl BlockStore {
     ) -> Result<BlockBytes, Refusal> {
         let before = match before {
             Some(BlockBytes::Dram(before)) => before,
-            None => Arc::new(DramBytes::new(self.arena())),
+            None => Arc::new(DramBytes::new(self.tiers().arena())),
             Some(_) => {
                 let why = format!("block {} is not in memory", request.block);
                 return Err(Refusal::BadRequest { why });

@@ -147,6 +147,6 @@ impl ObjectOptions {
     }
 
     fn unusable(&self, error: &object_store::Error) -> ObjectTierError {
-        ObjectTierError::Unusable { url: self.url.clone(), why: super::short(error) }
+        ObjectTierError::Unusable { url: self.url.clone(), why: super::failure::short(error) }
     }
 }

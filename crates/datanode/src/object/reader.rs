@@ -12,12 +12,13 @@ use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::order::Damage;
 use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
 
+use super::failure::failed;
 use super::sealed::{End, OBJECT_BYTES_MAX};
-use super::trailer::Trailer;
-use super::{Fetched, ObjectTier, TierKey, failed};
+use super::trailer::{TierKey, Trailer};
+use super::{Fetched, ObjectTier};
 use crate::chunk_sums::{ChunkSums, sums_of};
 use crate::seal::Forged;
-use crate::verify::ReadError;
+use crate::tier::ReadError;
 
 /// Bytes of blocks kept for the next read: small reads of one block follow each other, and each
 /// would fetch it whole.

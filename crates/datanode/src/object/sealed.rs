@@ -11,8 +11,7 @@ use sanderling_protocol::ClusterId;
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 
-use super::TierKey;
-use super::trailer::Trailer;
+use super::trailer::{TierKey, Trailer};
 use crate::seal::{Cipher, EncryptionKey, Forged, KEY_ID_BYTES, KeyId, Salt, TAG_BYTES, salt};
 
 /// Says that the bytes are an encrypted block of ours, and how the seal is laid out.

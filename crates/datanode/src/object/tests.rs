@@ -6,6 +6,7 @@ use sanderling_protocol::checksum::crc32c;
 use super::*;
 use crate::arena::Arena;
 use crate::store::BlockStore;
+use crate::tiers::Tiers;
 
 const KEY: TierKey = (BlockId(7), Epoch(3));
 
@@ -230,7 +231,7 @@ async fn object_of_another_key_is_neither_read_nor_taken_for_damaged() {
 async fn namenode_is_asked_about_the_object_of_a_dropped_block() {
     let (_directory, tier) = tier(1 << 20).await;
     let arena = Arc::new(Arena::new(4096).unwrap());
-    let store = BlockStore::new(arena, None, Some(Arc::clone(&tier)), u64::MAX);
+    let store = BlockStore::new(Tiers::new(arena, None, Some(Arc::clone(&tier))), u64::MAX);
     let bytes = Bytes::from_static(b"some bytes");
     for (block, epoch) in [KEY, (BlockId(8), Epoch(3))] {
         let request = StoreRequest { block, epoch, tier: Tier::Object, bytes: 10 };

@@ -4,6 +4,9 @@ use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::{BlockId, Epoch};
 
+/// One object of the tier: a block at one epoch.
+pub(crate) type TierKey = (BlockId, Epoch);
+
 /// Which block an object holds. Little endian: magic 8, block 8, epoch 4, length 4, CRC32C of the
 /// block 4, CRC32C of the trailer before it 4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

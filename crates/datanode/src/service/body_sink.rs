@@ -23,7 +23,7 @@ pub(super) fn body_sink(node: &Arc<Node>, header: &Header) -> Option<Box<dyn Bod
     if !is_first || header.tier() != Some(Tier::Dram) || header.body_bytes > BLOCK_BYTES_MAX {
         return None;
     }
-    let received = Received::take(node.store.arena(), header.body_bytes)?;
+    let received = Received::take(node.store.tiers().arena(), header.body_bytes)?;
     Some(Box::new(ReceivingWrite { node: Arc::clone(node), received }))
 }
 

@@ -1,7 +1,6 @@
 //! Reads, writes and stores.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +13,9 @@ use sanderling_transport::{Handled, Response};
 use crate::blocking::on_thread;
 use crate::node::Node;
 use crate::received::BlockBody;
-use crate::store::{BlockBytes, ReadBytes, WriteStep};
+use crate::store::WriteStep;
+use crate::tier::ReadBytes;
+use crate::tiers::BlockBytes;
 
 /// Bytes kept free in a vectored reply for each range: its header and the longest refusal.
 const RANGE_OVERHEAD_BYTES: u64 = 256;
@@ -39,7 +40,7 @@ impl Node {
         if bytes.is_in_object_tier() {
             return self.read_object(header);
         }
-        if bytes.is_on_disk() {
+        if bytes.is_blocking() {
             let room = u64::from(length);
             return self
                 .later_from_disk(header, room, move |node| node.read_answer(&header, &bytes));
@@ -74,7 +75,7 @@ impl Node {
     }
 
     pub(crate) fn count_read(&self, bytes: u64) {
-        self.store.traffic.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.store.count_read(bytes);
     }
 
     pub(super) fn read_many(self: &Arc<Self>, header: Header, body: &[u8]) -> Handled {
@@ -190,7 +191,7 @@ impl Node {
         body: BlockBody,
     ) -> Handled {
         let node = Arc::clone(self);
-        let turn = self.store.write_queue.queue(request.block, request.offset);
+        let turn = self.store.write_queue().queue(request.block, request.offset);
         Handled::Later(Box::pin(async move {
             let _in_flight = node.enter();
             let done = node.wait_and_write(header.checksum, request, body).await;
@@ -210,7 +211,7 @@ impl Node {
     ) -> Result<u32, Refusal> {
         let give_up = tokio::time::Instant::now() + DISK_TURN_MAX;
         loop {
-            let changed = self.store.write_queue.changed();
+            let changed = self.store.write_queue().changed();
             tokio::pin!(changed);
             // From here on no change is missed.
             changed.as_mut().enable();
@@ -246,7 +247,7 @@ impl Node {
 }
 
 fn is_on_disk((_, admitted): &Admitted) -> bool {
-    matches!(admitted, Ok(Some(bytes)) if bytes.is_on_disk())
+    matches!(admitted, Ok(Some(bytes)) if bytes.is_blocking())
 }
 
 pub(super) fn acknowledged(header: &Header, length: u32) -> Response {

@@ -12,7 +12,8 @@ use sanderling_transport::Handled;
 use super::data::acknowledged;
 use crate::blocking::on_thread;
 use crate::node::Node;
-use crate::store::{BlockBytes, ReadBytes};
+use crate::tier::ReadBytes;
+use crate::tiers::BlockBytes;
 
 /// Ranges of one vectored read that are fetched at once.
 const RANGES_AT_ONCE: usize = 16;
@@ -60,7 +61,7 @@ impl Node {
             return Ok(ReadBytes { slices: Vec::new(), checksum: 0 });
         };
         let node = Arc::clone(self);
-        let is_on_disk = bytes.is_on_disk();
+        let is_blocking = bytes.is_blocking();
         // A thousand small ranges must not hold a thousand blocks.
         let is_copied = matches!(
             &bytes,
@@ -70,7 +71,7 @@ impl Node {
             let read = bytes.read(offset, length);
             read.map_err(|error| node.store.refusal_of(block, &bytes, error))
         };
-        let mut read = if is_on_disk { on_thread(read).await? } else { read()? };
+        let mut read = if is_blocking { on_thread(read).await? } else { read()? };
         if is_copied {
             read.slices.iter_mut().for_each(|slice| *slice = Bytes::copy_from_slice(slice));
         }

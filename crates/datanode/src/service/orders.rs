@@ -10,7 +10,7 @@ use sanderling_transport::{Handled, Response};
 
 use crate::node::Node;
 use crate::push::push_all;
-use crate::store::BlockBytes;
+use crate::tiers::BlockBytes;
 
 impl Node {
     pub(super) fn order(self: &Arc<Self>, header: Header, body: &[u8]) -> Handled {
@@ -54,7 +54,7 @@ impl Node {
             Order::Verify { after, limit, with_checksums } => {
                 let limit = (limit as usize).clamp(1, VERIFIED_PER_ORDER_MAX);
                 self.later(header, move |node| {
-                    let page = node.store.table.read().list_bytes(after, limit);
+                    let page = node.store.table().list_bytes(after, limit);
                     let look = |(held, bytes): &(HeldBlock, BlockBytes)| {
                         (*held, node.store.look_at(held, bytes, with_checksums))
                     };
@@ -79,7 +79,7 @@ impl Node {
 impl Node {
     fn fence_blocks(self: &Arc<Self>, header: Header, blocks: Vec<(BlockId, Epoch)>) -> Handled {
         self.fences_blocks();
-        if self.store.objects.is_some() {
+        if self.store.has_object_tier() {
             return self.fence_object(header, blocks);
         }
         let lengths = self.store.fence_blocks(&blocks);

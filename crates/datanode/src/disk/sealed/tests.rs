@@ -9,7 +9,7 @@ use super::super::{BLOCK_SUFFIX, DiskBytes, DiskTier};
 use super::*;
 use crate::chunk_sums::sums_of;
 use crate::seal::{EncryptionKey, salt};
-use crate::verify::ReadError;
+use crate::tier::ReadError;
 
 const UNIT: usize = SEALED_UNIT_BYTES as usize;
 
@@ -61,12 +61,12 @@ fn file_shows_nothing_of_its_bytes_and_is_read_as_written() {
     assert_ne!(file[..4096], file[13 * UNIT..13 * UNIT + 4096]);
     for (offset, length) in [(0, 1 << 20), (1, 300_000), (4095, 2), (1_048_575, 1), (9, 0)] {
         let wanted = &all[offset as usize..(offset + length) as usize];
-        assert_eq!(block.read(offset, length).unwrap(), wanted);
+        assert_eq!(block.read_file(offset, length).unwrap(), wanted);
     }
     let forget = File::open(disk.file(1)).unwrap();
     forget.sync_all().unwrap();
     rustix::fs::fadvise(&forget, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-    assert_eq!(block.read(5000, 500_000).unwrap(), all[5000..505_000]);
+    assert_eq!(block.read_file(5000, 500_000).unwrap(), all[5000..505_000]);
     assert_eq!((block.verify(), block.probe()), (Ok(()), Ok(())));
 }
 
@@ -81,7 +81,7 @@ fn every_flipped_bit_is_found_by_reads_of_its_unit_and_by_no_other() {
         fs::write(disk.file(1), &damaged).unwrap();
         assert_eq!(block.verify(), Err(FORGED), "at {at}");
         for unit in 0..3 {
-            let read = block.read(unit * 4096, 100);
+            let read = block.read_file(unit * 4096, 100);
             assert_eq!(read.is_err(), at / UNIT == unit as usize, "unit {unit}, at {at}");
         }
     }
@@ -101,15 +101,15 @@ fn unit_of_another_file_place_or_time_is_not_taken_for_it() {
         fs::write(disk.file(file), there).unwrap();
         let other = if file == 2 { &same } else { &two };
         assert_eq!((one.verify(), other.verify()), (Err(FORGED), Err(FORGED)));
-        assert_eq!(one.read(4096, 4096), Err(FORGED));
-        assert_eq!(one.read(0, 4096).unwrap(), all[..4096]);
+        assert_eq!(one.read_file(4096, 4096), Err(FORGED));
+        assert_eq!(one.read_file(0, 4096).unwrap(), all[..4096]);
         fs::write(disk.file(file), &files[from]).unwrap();
     }
     let mut turned = files[0].clone();
     let (first, second) = turned.split_at_mut(UNIT);
     first.swap_with_slice(&mut second[..UNIT]);
     fs::write(disk.file(1), turned).unwrap();
-    assert_eq!(one.read(0, 10), Err(FORGED));
+    assert_eq!(one.read_file(0, 10), Err(FORGED));
     fs::write(disk.file(1), &files[1]).unwrap();
     assert_eq!(one.verify(), Err(FORGED), "a whole file in another's place");
     fs::write(disk.file(1), &files[0]).unwrap();
@@ -126,7 +126,7 @@ fn earlier_state_of_a_unit_is_not_taken_for_the_present_one() {
     // The same length, from the same place.
     let second = append(&first, b" of the other!");
     let now = fs::read(disk.file(1)).unwrap();
-    assert_eq!(second.read(0, 24).unwrap(), &b"some bytes of the other!"[..]);
+    assert_eq!(second.read_file(0, 24).unwrap(), &b"some bytes of the other!"[..]);
     fs::write(disk.file(1), &before).unwrap();
     assert_eq!((second.verify(), first.verify()), (Err(FORGED), Err(FORGED)));
     fs::write(disk.file(1), &now).unwrap();
@@ -209,9 +209,9 @@ proptest! {
             }
             for state in states.iter().skip(1) {
                 let length = state.length;
-                prop_assert_eq!(&state.read(0, length).unwrap()[..], &all[..length as usize]);
+                prop_assert_eq!(&state.read_file(0, length).unwrap()[..], &all[..length as usize]);
                 let from = length / 2;
-                let half = state.read(from, length - from).unwrap();
+                let half = state.read_file(from, length - from).unwrap();
                 prop_assert_eq!(&half[..], &all[from as usize..length as usize]);
                 prop_assert_eq!((state.verify(), state.probe()), (Ok(()), Ok(())));
             }

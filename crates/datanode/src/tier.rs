@@ -1,16 +1,16 @@
-//! Reading bytes that are compared with what was written.
+//! What the media have in common: a block's bytes, read against the checksums that were kept when
+//! they were written. How a medium reads and what can be wrong with it is in its own module.
 
 use std::ops::Range;
 
 use bytes::Bytes;
-use sanderling_protocol::Refusal;
 use sanderling_protocol::checksum::{Running, combine, crc32c};
 use sanderling_protocol::order::Damage;
+use sanderling_protocol::{Refusal, Tier};
 
 use crate::chunk_sums::ChunkSums;
-use crate::store::{BlockBytes, ReadBytes, not_fetched};
 
-/// Why a block's bytes cannot be had.
+/// Why a block's bytes cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReadError {
     /// They are not those that were written.
@@ -25,8 +25,51 @@ impl From<Refusal> for ReadError {
     }
 }
 
-impl BlockBytes {
-    /// Reads an admitted range. Blocks the thread when the block is on disk.
+/// A range of a block in order, with its checksum.
+#[derive(Debug)]
+pub(crate) struct ReadBytes {
+    pub(crate) slices: Vec<Bytes>,
+    pub(crate) checksum: u32,
+}
+
+/// The bytes of one block at one length, in one medium. Every call may block the thread if
+/// [`Self::is_blocking`].
+pub(crate) trait TierBytes {
+    /// Returns the checksums of the bytes; `None` if they have to be fetched first.
+    fn sums(&self) -> Option<&ChunkSums>;
+
+    /// Returns bytes as they are.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    fn raw(&self, offset: u32, bytes: u32) -> Result<Vec<Bytes>, ReadError>;
+
+    /// Checks whether the bytes are there, and `with_checksums` whether they are those that were
+    /// written.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    fn inspect(&self, with_checksums: bool) -> Result<(), ReadError>;
+
+    /// Returns whether reading blocks the thread.
+    fn is_blocking(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the block has these bytes at `offset`.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    fn has(&self, offset: u32, bytes: &[u8]) -> Result<bool, ReadError> {
+        Ok(self.raw(offset, bytes.len() as u32)?.concat() == bytes)
+    }
+
+    /// Returns the checksum of a range that was kept; `None` if it has to be computed.
+    fn checksum(&self, start: u32, end: u32) -> Option<u32> {
+        self.sums()?.checksum(start, end)
+    }
+
+    /// Reads an admitted range.
     ///
     /// A range of whole chunks has the checksum that was kept when these were written, so that the
     /// reader notices bytes that changed here. Of another range the chunks that it touches are
@@ -35,7 +78,7 @@ impl BlockBytes {
     /// # Errors
     /// [`ReadError::Damaged`]: the bytes have changed or are not there. [`Refusal::TierFailed`]
     /// when the disk fails.
-    pub(crate) fn read(&self, offset: u32, bytes: u32) -> Result<ReadBytes, ReadError> {
+    fn read(&self, offset: u32, bytes: u32) -> Result<ReadBytes, ReadError> {
         let end = offset + bytes;
         if let Some(checksum) = self.checksum(offset, end) {
             return Ok(ReadBytes { slices: self.raw(offset, bytes)?, checksum });
@@ -63,11 +106,11 @@ impl BlockBytes {
     }
 
     /// Reads the start of the block to push it, compared here: a copy of damaged bytes must not
-    /// become the block. Blocks the thread when the block is on disk.
+    /// become the block.
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub(crate) fn read_verified(&self, bytes: u32) -> Result<ReadBytes, ReadError> {
+    fn read_verified(&self, bytes: u32) -> Result<ReadBytes, ReadError> {
         let read = self.read(0, bytes)?;
         if computed(&read.slices) == read.checksum {
             Ok(read)
@@ -75,70 +118,12 @@ impl BlockBytes {
             Err(ReadError::Damaged(Damage::Checksum))
         }
     }
+}
 
-    /// Looks whether the bytes are there, and if asked whether they are those that were written.
-    /// Blocks the thread when the block is on disk. What is in the object tier is compared when it
-    /// is fetched, and not here.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
-    pub(crate) fn inspect(&self, with_checksums: bool) -> Result<(), ReadError> {
-        match self {
-            Self::Dram(held) if with_checksums => held.verify(),
-            Self::Disk(held) if with_checksums => held.verify(),
-            Self::Disk(held) => held.probe(),
-            Self::Dram(_) | Self::Object(_) | Self::Fetched(_) => Ok(()),
-        }
-    }
-
-    /// Tells whether the block has these bytes at `offset`.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
-    pub(crate) fn has(&self, offset: u32, bytes: &[u8]) -> Result<bool, ReadError> {
-        match self {
-            Self::Dram(held) => Ok(held.has(offset, bytes)),
-            _ => Ok(self.raw(offset, bytes.len() as u32)?.concat() == bytes),
-        }
-    }
-
-    /// Tells whether it is the same block in the same place, at this length or another one.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Dram(here), Self::Dram(there)) => here.is_same(there),
-            (Self::Disk(here), Self::Disk(there)) => here.is_same(there),
-            (Self::Object(here), Self::Object(there)) => here.key() == there.key(),
-            _ => false,
-        }
-    }
-
-    fn sums(&self) -> Option<&ChunkSums> {
-        match self {
-            Self::Dram(held) => Some(held.sums()),
-            Self::Disk(held) => Some(held.sums()),
-            Self::Fetched(held) => Some(&held.sums),
-            Self::Object(_) => None,
-        }
-    }
-
-    /// Returns the checksum of a range that was kept; `None` if it has to be computed.
-    pub(crate) fn checksum(&self, start: u32, end: u32) -> Option<u32> {
-        self.sums()?.checksum(start, end)
-    }
-
-    /// Returns bytes as they are.
-    fn raw(&self, offset: u32, bytes: u32) -> Result<Vec<Bytes>, ReadError> {
-        Ok(match self {
-            Self::Dram(held) => held.borrow(offset, bytes),
-            Self::Disk(held) => vec![held.read(offset, bytes)?],
-            Self::Object(_) => return Err(not_fetched().into()),
-            Self::Fetched(held) => {
-                let end = offset as usize + bytes as usize;
-                let range = held.bytes.get(offset as usize..end).ok_or_else(not_fetched)?;
-                vec![held.bytes.slice_ref(range)]
-            }
-        })
-    }
+/// Returns the refusal of bytes in the object tier that were not fetched before they are read.
+pub(crate) fn not_fetched() -> Refusal {
+    let why = "the bytes of the object are not here".to_owned();
+    Refusal::TierFailed { tier: Tier::Object.to_string(), why }
 }
 
 /// Returns what of adjacent slices lies in a range, with the slice that each piece is of.
@@ -152,6 +137,7 @@ fn part(slices: &[Bytes], range: Range<usize>) -> impl Iterator<Item = (&Bytes, 
     })
 }
 
+/// Returns the checksum of adjacent slices.
 pub(crate) fn computed(slices: &[Bytes]) -> u32 {
     if let [slice] = slices {
         return crc32c(slice);

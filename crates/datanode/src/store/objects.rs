@@ -1,6 +1,7 @@
 //! The node's blocks in the object tier: taking, adopting and fetching them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -10,14 +11,21 @@ use sanderling_protocol::frame::RangeRequest;
 use sanderling_protocol::order::DamagedBlock;
 use sanderling_protocol::{Epoch, Refusal, Tier};
 
-use super::{ObjectTier, TierKey, failed};
-use crate::store::{BlockBytes, BlockStore, check};
-use crate::verify::ReadError;
+use super::{BlockStore, check};
+use crate::object::ObjectTier;
+use crate::object::failure::failed;
+use crate::object::trailer::TierKey;
+use crate::tier::ReadError;
+use crate::tiers::BlockBytes;
 
 /// Blocks looked up at once in the object tier for one order.
 const LOOKUPS_AT_ONCE: usize = 16;
 
 impl BlockStore {
+    pub(crate) const fn has_object_tier(&self) -> bool {
+        self.tiers.objects().is_some()
+    }
+
     /// Takes a whole block from another datanode into the object tier; returns when it is there for
     /// good.
     ///
@@ -30,7 +38,7 @@ impl BlockStore {
         checksum: u32,
     ) -> Result<(), Refusal> {
         check(request.block, crc32c(&bytes), checksum)?;
-        let objects = self.objects.as_ref();
+        let objects = self.tiers.objects();
         let objects = objects.ok_or_else(|| failed("this node has no object tier"))?;
         let admission = self.admit_store(&request)?;
         if let StoreAdmission::AlreadyThere { bytes: held } = admission {
@@ -40,8 +48,8 @@ impl BlockStore {
         let count = u64::from(request.bytes);
         let held = objects.put(key, bytes, checksum).await?;
         let stored = self.table.write().stored(&request, BlockBytes::Object(Arc::new(held)));
-        stored.inspect_err(|_| objects.garbage.add_later(key))?;
-        self.traffic.stored_bytes.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
+        stored.inspect_err(|_| objects.garbage().add_later(key))?;
+        self.traffic.stored_bytes.fetch_add(count, Ordering::Relaxed);
         Ok(())
     }
 
@@ -53,7 +61,7 @@ impl BlockStore {
         expected: u32,
     ) -> Result<(), Refusal> {
         let block = request.block;
-        let read = fetched(held.clone()).await.and_then(|bytes| bytes.read(0, request.bytes));
+        let read = held.clone().fetched().await.and_then(|bytes| bytes.read(0, request.bytes));
         let read = read.map_err(|error| self.refusal_of(block, &held, error))?;
         let computed = read.checksum;
         let mismatch = Refusal::ChecksumMismatch { block, expected, computed };
@@ -63,7 +71,7 @@ impl BlockStore {
     /// Tells whether a read that the table refuses may be of a block that this node should serve
     /// from the object tier and has not been told of: the order may have been lost.
     pub(crate) fn may_adopt(&self, epoch: Epoch, refusal: &Refusal) -> bool {
-        self.objects.is_some()
+        self.has_object_tier()
             && match refusal {
                 Refusal::UnknownBlock { .. } => true,
                 Refusal::StaleEpoch { here, .. } => *here < epoch,
@@ -91,7 +99,7 @@ impl BlockStore {
             admitted => admitted?,
         };
         match admitted {
-            Some(bytes) => match fetched(bytes.clone()).await {
+            Some(bytes) => match bytes.clone().fetched().await {
                 Ok(fetched) => Ok(Some(fetched)),
                 Err(error) => Err(self.refusal_of(block, &bytes, error)),
             },
@@ -101,7 +109,7 @@ impl BlockStore {
 
     /// Serves a block from now on if its object is there; tells whether it is.
     async fn adopt_by_fetch(&self, key: TierKey) -> Result<bool, Refusal> {
-        let Some(objects) = self.objects.as_ref().filter(|it| !it.is_known_absent(key)) else {
+        let Some(objects) = self.tiers.objects().filter(|it| !it.is_known_absent(key)) else {
             return Ok(false);
         };
         let found = match objects.fetch_twice(key).await {
@@ -124,7 +132,9 @@ impl BlockStore {
     /// # Errors
     /// The last error of the store; the other blocks are served.
     pub(crate) async fn adopt_all(&self, blocks: &[TierKey]) -> Result<(), Refusal> {
-        let Some(objects) = &self.objects else { return Err(failed("it has no object tier")) };
+        let Some(objects) = self.tiers.objects() else {
+            return Err(failed("it has no object tier"));
+        };
         let missing: Vec<TierKey> = {
             let table = self.table.read();
             blocks.iter().copied().filter(|key| !table.holds(key.0, key.1)).collect()
@@ -149,16 +159,5 @@ impl BlockStore {
         drop(before);
         tracing::debug!(%block, %epoch, "adopted from the object tier");
         Ok(())
-    }
-}
-
-/// Brings a block's bytes here if they are in the object tier.
-///
-/// # Errors
-/// Those of [`ObjectBytes::fetch`](super::ObjectBytes::fetch).
-pub(crate) async fn fetched(bytes: BlockBytes) -> Result<BlockBytes, ReadError> {
-    match bytes {
-        BlockBytes::Object(held) => Ok(BlockBytes::Fetched(Arc::new(held.fetch().await?))),
-        here => Ok(here),
     }
 }
