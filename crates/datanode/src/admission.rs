@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -15,16 +14,17 @@ use sanderling_protocol::{
 };
 use sanderling_transport::{Admitted, BodySink, CallError, Handled, Pass, Response, Service};
 
-use crate::node::Node;
+use crate::membership::Membership;
+use crate::service::BlockService;
 
 /// Blocks that one connection is remembered to be allowed: half a megabyte of memory, and 16 GiB of
 /// full blocks. Beyond it they are asked about again.
 const REMEMBERED_MAX: usize = 16_384;
 
-/// The node as one connection sees it.
+/// The service as one connection may use it.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    node: Arc<Node>,
+    service: Arc<BlockService>,
     /// `None` where callers are not authenticated.
     caller: Option<AdmittedCaller>,
     /// The version of the messages that it speaks.
@@ -42,17 +42,19 @@ struct AdmittedCaller {
 
 impl Service for Admission {
     fn hello(&self, hello: &Hello) -> Result<HelloReply, Refusal> {
-        self.node.greet(hello)
+        self.membership().greet(hello)
     }
 
     fn admit(self: &Arc<Self>, hello: &Hello) -> Result<Admitted<Self>, Refusal> {
-        let Some(pass) = self.node.options.security.admit(hello, self.node.identity().cluster)?
-        else {
-            return Ok((self.node.greet(hello)?, Arc::clone(self)));
+        let Some(pass) = self.membership().admit(hello)? else {
+            return Ok((self.membership().greet(hello)?, Arc::clone(self)));
         };
-        let reply = self.node.greet(hello)?;
+        let reply = self.membership().greet(hello)?;
         let caller = Some(AdmittedCaller { pass, own: Mutex::default() });
-        Ok((reply, Arc::new(Self { node: Arc::clone(&self.node), caller, version: self.version })))
+        Ok((
+            reply,
+            Arc::new(Self { service: Arc::clone(&self.service), caller, version: self.version }),
+        ))
     }
 
     fn speaking(self: &Arc<Self>, version: u8) -> Arc<Self> {
@@ -62,7 +64,7 @@ impl Service for Admission {
         let caller = self.caller.as_ref();
         let caller =
             caller.map(|it| AdmittedCaller { pass: it.pass.clone(), own: Mutex::default() });
-        Arc::new(Self { node: Arc::clone(&self.node), caller, version })
+        Arc::new(Self { service: Arc::clone(&self.service), caller, version })
     }
 
     fn tenant(&self) -> Option<String> {
@@ -92,21 +94,21 @@ impl Service for Admission {
             return None;
         }
         match &self.caller {
-            None => self.node.land(header),
+            None => self.service.body_sink(header),
             // Without an offer the frame comes to `handle`, which says why not.
             Some(caller) => match caller.check(header, &[]) {
-                Ok(Allowed::All) => self.node.land(header),
+                Ok(Allowed::All) => self.service.body_sink(header),
                 Ok(Allowed::If(..)) | Err(_) => None,
             },
         }
     }
 
     fn opened(&self) {
-        self.node.connections.fetch_add(1, Ordering::Relaxed);
+        self.service.activity().opened();
     }
 
     fn closed(&self) {
-        self.node.connections.fetch_sub(1, Ordering::Relaxed);
+        self.service.activity().closed();
     }
 }
 
@@ -118,17 +120,21 @@ enum Allowed {
 }
 
 impl Admission {
-    /// Returns the front that strangers come to.
-    pub(crate) const fn open(node: Arc<Node>) -> Self {
-        Self { node, caller: None, version: version::MESSAGES }
+    /// Returns what a connection may use before its greeting.
+    pub(crate) const fn open(service: Arc<BlockService>) -> Self {
+        Self { service, caller: None, version: version::MESSAGES }
+    }
+
+    fn membership(&self) -> &Membership {
+        self.service.membership()
     }
 
     fn handle_frame(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
-        let Some(caller) = &self.caller else { return self.node.serve(header, body) };
+        let Some(caller) = &self.caller else { return self.service.serve(header, body) };
         match caller.check(&header, &body) {
-            Ok(Allowed::All) => self.node.serve(header, body),
+            Ok(Allowed::All) => self.service.serve(header, body),
             Ok(Allowed::If(subtree, blocks)) => self.ask_and_serve(header, body, subtree, blocks),
-            Err(refusal) => Handled::Now(self.node.refused(&header, &refusal)),
+            Err(refusal) => Handled::Now(self.service.refused(&header, &refusal)),
         }
     }
 
@@ -143,9 +149,9 @@ impl Admission {
         let front = Arc::clone(self);
         Handled::Later(Box::pin(async move {
             if let Err(refusal) = front.ask(subtree, blocks).await {
-                return front.node.refused(&header, &refusal);
+                return front.service.refused(&header, &refusal);
             }
-            match front.node.serve(header, body) {
+            match front.service.serve(header, body) {
                 Handled::Now(response) => response,
                 Handled::Later(response) => response.await,
             }
@@ -156,9 +162,10 @@ impl Admission {
     async fn ask(&self, subtree: Path, blocks: Vec<BlockId>) -> Result<(), Refusal> {
         let caller = self.caller.as_ref().expect("only a caller's blocks are asked about");
         let request = Request::Within { subtree, blocks: blocks.clone() };
-        let answers = match self.node.ask(request).await {
+        let namenode = self.membership().namenode();
+        let answers = match namenode.call(request).await {
             Ok(Reply::Within(answers)) if answers.len() == blocks.len() => answers,
-            Ok(reply) => return Err(unsaid(&self.node.bad_reply(&reply))),
+            Ok(reply) => return Err(unsaid(&namenode.bad_reply(&reply))),
             Err(error) => return Err(unsaid(&error)),
         };
         let mut own = caller.own.lock();

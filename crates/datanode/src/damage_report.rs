@@ -7,20 +7,25 @@ use sanderling_transport::CallError;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::node::Node;
+use crate::membership::Membership;
+use crate::store::BlockStore;
 
 /// Reports damage until the node stops.
-pub(crate) async fn report_damage(node: Arc<Node>, stop: CancellationToken) {
+pub(crate) async fn report_damage(
+    membership: Arc<Membership>,
+    store: Arc<BlockStore>,
+    stop: CancellationToken,
+) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = node.store.damages().news() => {}
+            () = store.damages().news() => {}
         }
-        while let Err(error) = tell(&node).await {
+        while let Err(error) = report_pending(&membership, &store).await {
             tracing::debug!(%error, "a report of damage was not acknowledged");
             let refusal =
                 if let CallError::Refused(refusal) = &error { Some(refusal) } else { None };
-            let pause = node.store.damages().pause(refusal);
+            let pause = store.damages().pause(refusal);
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sleep(pause.into()) => {}
@@ -30,21 +35,21 @@ pub(crate) async fn report_damage(node: Arc<Node>, stop: CancellationToken) {
 }
 
 /// Sends everything that the namenode has not taken.
-async fn tell(node: &Node) -> Result<(), CallError> {
-    let store = &node.store;
+async fn report_pending(membership: &Membership, store: &BlockStore) -> Result<(), CallError> {
+    let namenode = membership.namenode();
     loop {
-        let identity = node.identity();
+        let identity = membership.identity();
         // Not joined: what is here will be reported to whoever lets it in.
         let Some(id) = identity.node else { return Ok(()) };
         let report = store.damages().next(&store.table());
         let Some(report) = report else { return Ok(()) };
         let (nonce, blocks) = (identity.nonce, report.blocks.clone());
-        let answer = node.ask(Request::ReportDamage { node: id, nonce, blocks }).await;
+        let answer = namenode.call(Request::ReportDamage { node: id, nonce, blocks }).await;
         let is_taken = matches!(answer, Ok(Reply::Done));
         store.damages().reported(&report, is_taken);
         match answer? {
             Reply::Done => {}
-            other => return Err(node.bad_reply(&other)),
+            other => return Err(namenode.bad_reply(&other)),
         }
     }
 }

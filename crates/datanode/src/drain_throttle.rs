@@ -20,7 +20,7 @@ pub(crate) struct ReadThrottle {
 
 /// One push under way; it ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Pushing<'a>(&'a ReadThrottle);
+pub(crate) struct ThrottlingPush<'a>(&'a ReadThrottle);
 
 /// One read that is held back; it is given up when this is dropped.
 #[derive(Debug)]
@@ -33,9 +33,9 @@ impl ReadThrottle {
     }
 
     /// Notes that a push begins; it lasts until the answer is dropped.
-    pub(crate) fn begin(&self) -> Pushing<'_> {
+    pub(crate) fn begin(&self) -> ThrottlingPush<'_> {
         self.throttle.lock().began();
-        Pushing(self)
+        ThrottlingPush(self)
     }
 
     /// Tells whether blocks are leaving now.
@@ -89,7 +89,7 @@ impl ReadThrottle {
     }
 }
 
-impl Pushing<'_> {
+impl ThrottlingPush<'_> {
     /// Notes that the block has arrived at its target.
     pub(crate) fn arrived(&self, block: BlockId, bytes: u32) {
         self.0.throttle.lock().arrived(block, bytes);
@@ -97,7 +97,7 @@ impl Pushing<'_> {
     }
 }
 
-impl Drop for Pushing<'_> {
+impl Drop for ThrottlingPush<'_> {
     fn drop(&mut self) {
         self.0.throttle.lock().ended(self.0.clock.now());
         self.0.changed.notify_waiters();

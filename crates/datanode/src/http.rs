@@ -48,7 +48,7 @@ async fn check_token(State(node): State<Arc<Node>>, request: Request, next: Next
     };
     let shown = request.headers().get(header::AUTHORIZATION);
     let shown = shown.and_then(|value| value.to_str().ok());
-    match node.options.security.check_page(page, shown, node.identity().cluster) {
+    match node.membership.security().check_page(page, shown, node.membership.identity().cluster) {
         Ok(_) => next.run(request).await,
         Err(refusal) => HttpRefusal::from(refusal).into_response(),
     }
@@ -62,7 +62,7 @@ async fn refuse_other_sites(
     next: Next,
 ) -> Response {
     // Health is asked for under any name, by load balancers.
-    let is_open = node.options.security.secret.is_none() && request.uri().path() != "/healthz";
+    let is_open = node.membership.security().secret.is_none() && request.uri().path() != "/healthz";
     match refused_site(request.headers(), is_open) {
         Some(why) => HttpRefusal::new(StatusCode::FORBIDDEN, why).into_response(),
         None => next.run(request).await,
@@ -70,12 +70,12 @@ async fn refuse_other_sites(
 }
 
 async fn health(State(node): State<Arc<Node>>) -> Json<serde_json::Value> {
-    let policy = node.registration().borrow().policy;
+    let policy = node.membership.registration().borrow().policy;
     Json(json!({
         "status": "ok",
         "role": "datanode",
-        "node": node.id(),
-        "cluster": node.identity().cluster.map(|cluster| format!("{:016x}", cluster.0)),
+        "node": node.membership.id(),
+        "cluster": node.membership.identity().cluster.map(|cluster| format!("{:016x}", cluster.0)),
         "policy": policy,
         "is_fenced": node.store.is_fenced(),
     }))
@@ -102,12 +102,14 @@ async fn notice(
                     return Err(Refusal::DeadlinePassed { ago }.into());
                 }
             };
-            let deadline = node.posted_deadline(left)?;
+            let deadline = node.membership.posted_deadline(left)?;
             node.counters.count_notice("webhook");
             let source = "webhook".to_owned();
-            node.give_notice(&Notice { source, deadline, reason }).await?
+            node.membership.give_notice(&Notice { source, deadline, reason }).await?
         }
-        Posted::Recommendation { reason } => node.say_recommendation("webhook", &reason).await?,
+        Posted::Recommendation { reason } => {
+            node.membership.give_recommendation("webhook", &reason).await?
+        }
         Posted::Nothing { what } => return Ok(Json(json!({ "passed_over": what }))),
     };
     Ok(Json(json!(info)))

@@ -5,6 +5,7 @@
 //! ([`DatanodeOptions`]'s `dram_bytes`), in a directory and in an object store, and talks to the
 //! namenode and to other datanodes.
 
+mod activity;
 mod admission;
 mod agent;
 mod allocator;
@@ -18,15 +19,18 @@ mod counters;
 mod damage;
 mod damage_report;
 mod disk;
+mod disk_room;
 mod drain_throttle;
 mod dram;
-mod egress;
 mod error;
 mod http;
+mod join;
+mod link;
 mod local;
-mod member;
+mod membership;
 mod memory;
 mod metrics;
+mod namenode;
 mod node;
 mod notices;
 mod object;

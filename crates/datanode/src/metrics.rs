@@ -15,7 +15,7 @@ use sanderling_transport::{Memory, process};
 use crate::counters::{Gauge64, KindLabel, registered};
 use crate::damage::Damages;
 use crate::local::Local;
-use crate::scrub::Scrubbed;
+use crate::scrub::Scrub;
 use crate::store::BlockStore;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -128,10 +128,10 @@ impl ScrubGauges {
         }
     }
 
-    fn set(&self, scrubbed: &Scrubbed, damages: &Damages) {
-        self.bytes.set(scrubbed.bytes());
-        self.passes.set(scrubbed.passes());
-        self.last_pass.set(scrubbed.last_pass());
+    fn set(&self, scrub: &Scrub, damages: &Damages) {
+        self.bytes.set(scrub.bytes());
+        self.passes.set(scrub.passes());
+        self.last_pass.set(scrub.last_pass());
         self.damaged_blocks.set(damages.found());
     }
 }
@@ -214,8 +214,8 @@ impl DatanodeMetrics {
         self.memory.set(store, requests);
     }
 
-    pub(crate) fn set_scrubbed(&self, scrubbed: &Scrubbed, damages: &Damages) {
-        self.scrub.set(scrubbed, damages);
+    pub(crate) fn set_scrub(&self, scrub: &Scrub, damages: &Damages) {
+        self.scrub.set(scrub, damages);
     }
 
     /// Sets when the first certificate of each kind ends.

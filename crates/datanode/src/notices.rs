@@ -3,15 +3,15 @@
 
 use sanderling_core::datanode::repeat;
 pub(crate) use sanderling_core::datanode::repeat::is_final;
-use sanderling_core::notices::{Notice, Notices, Saying};
+use sanderling_core::notices::{Notice, Saying};
 use sanderling_protocol::{self as protocol, Millis, NodeInfo, NodeSelector, Refusal};
 use sanderling_protocol::{Reply, Request};
 use sanderling_transport::CallError;
 
-use crate::member::failure;
-use crate::node::Node;
+use crate::membership::Membership;
+use crate::namenode::failure;
 
-impl Node {
+impl Membership {
     /// Gives the node its notice: the only way in, for the agent, SIGTERM and HTTP alike. It fences
     /// the node before it sends the notice to the namenode, because the machine ends whether or not
     /// the namenode receives it. The datanode repeats a notice that failed here by itself.
@@ -20,19 +20,19 @@ impl Node {
     /// The namenode rejected the notice ([`is_final`] says whether for good), or did not answer.
     pub(crate) async fn give_notice(&self, notice: &Notice) -> Result<NodeInfo, CallError> {
         self.remember(|notices| notices.show(notice));
-        self.say(Saying::from(notice)).await
+        self.send(Saying::from(notice)).await
     }
 
     /// Tells the namenode of a recommendation and remembers it.
-    pub(crate) async fn say_recommendation(
+    pub(crate) async fn give_recommendation(
         &self,
         source: &str,
         reason: &str,
     ) -> Result<NodeInfo, CallError> {
-        let asked_at = self.clock.now();
+        let asked_at = self.clock().now();
         let (node, is_withdrawn) = (NodeSelector::from(self.id()), false);
         let request = Request::Recommend { node, reason: reason.to_owned(), is_withdrawn };
-        let reply = self.ask(request).await;
+        let reply = self.namenode().call(request).await;
         let known_at = reply.is_ok().then_some(asked_at);
         if !matches!(&reply, Err(CallError::Refused(refusal)) if is_final(refusal)) {
             self.remember(|notices| notices.recommend(source, reason, known_at));
@@ -41,11 +41,11 @@ impl Node {
     }
 
     /// Says what the namenode does not know, or does not know any more.
-    pub(crate) async fn repeat(&self) {
-        let now = self.clock.now();
+    pub(crate) async fn repeat_notice(&self) {
+        let now = self.clock().now();
         let Some(saying) = self.remember(|notices| notices.to_say(now)) else { return };
         let is_notice = saying.deadline.is_some();
-        match self.say(saying).await {
+        match self.send(saying).await {
             Ok(info) if is_notice => {
                 let (node, policy) = (info.id, info.policy);
                 tracing::info!(%node, ?policy, "the notice was given again");
@@ -55,15 +55,15 @@ impl Node {
         }
     }
 
-    async fn say(&self, saying: Saying) -> Result<NodeInfo, CallError> {
-        let asked_at = self.clock.now();
+    async fn send(&self, saying: Saying) -> Result<NodeInfo, CallError> {
+        let asked_at = self.clock().now();
         let request = repeat::request(&saying, asked_at, self.id(), self.identity().nonce);
-        let info = match self.ask(request).await {
+        let info = match self.namenode().call(request).await {
             Ok(reply) => self.info_of(reply),
             Err(error) => Err(error),
         };
         let answer = info.as_ref().map_err(failure);
-        let said = repeat::said(self.clock.now(), answer.as_ref().copied());
+        let said = repeat::said(self.clock().now(), answer.as_ref().copied());
         self.remember(|notices| notices.said(asked_at, &saying, said));
         info
     }
@@ -71,13 +71,8 @@ impl Node {
     fn info_of(&self, reply: Reply) -> Result<NodeInfo, CallError> {
         match reply {
             Reply::Node(info) => Ok(*info),
-            other => Err(self.bad_reply(&other)),
+            other => Err(self.namenode().bad_reply(&other)),
         }
-    }
-
-    /// Changes what is remembered, and with it the fence.
-    pub(crate) fn remember<T>(&self, change: impl FnOnce(&mut Notices) -> T) -> T {
-        self.change(|member, now| member.registration_mut().remember(now, change))
     }
 
     /// Returns until when a posted notice runs; refuses what the namenode would refuse anyway, so
@@ -88,7 +83,7 @@ impl Node {
             let (what, value) = ("deadline in milliseconds".to_owned(), left.0);
             return Err(Refusal::TooLarge { what, value, limit: limit.0 });
         }
-        Ok(self.clock.now() + left)
+        Ok(self.clock().now() + left)
     }
 }
 

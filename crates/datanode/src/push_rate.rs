@@ -14,7 +14,7 @@ pub(crate) struct PushRate {
 
 /// One push under way; it ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Pushing<'a> {
+pub(crate) struct MeasuredPush<'a> {
     rate: &'a PushRate,
     bytes: u64,
 }
@@ -25,9 +25,9 @@ impl PushRate {
     }
 
     /// Counts a push that begins; `None` for one that is too short.
-    pub(crate) fn begin(&self, length: u32) -> Option<Pushing<'_>> {
+    pub(crate) fn begin(&self, length: u32) -> Option<MeasuredPush<'_>> {
         let is_counted = self.measured.lock().began(self.clock.now(), length);
-        is_counted.then_some(Pushing { rate: self, bytes: 0 })
+        is_counted.then_some(MeasuredPush { rate: self, bytes: 0 })
     }
 
     /// Returns the best second lately; 0 before there was one.
@@ -36,14 +36,14 @@ impl PushRate {
     }
 }
 
-impl Pushing<'_> {
+impl MeasuredPush<'_> {
     /// Notes that so many bytes have arrived.
     pub(crate) const fn arrived(&mut self, bytes: u64) {
         self.bytes = bytes;
     }
 }
 
-impl Drop for Pushing<'_> {
+impl Drop for MeasuredPush<'_> {
     fn drop(&mut self) {
         let now = self.rate.clock.now();
         self.rate.measured.lock().ended(now, self.bytes);

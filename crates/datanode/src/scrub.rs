@@ -9,8 +9,9 @@ use sanderling_protocol::order::HeldBlock;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::activity::Activity;
 use crate::blocking::on_thread;
-use crate::node::Node;
+use crate::store::BlockStore;
 use crate::tiers::BlockBytes;
 
 /// What a block is accounted at least: finding it takes as long as reading so much of it.
@@ -29,15 +30,22 @@ const YIELD_MAX: Duration = Duration::from_millis(100);
 /// Time between two looks whether any are.
 const YIELD_STEP: Duration = Duration::from_millis(5);
 
-/// What the scrub has done.
-#[derive(Debug, Default)]
-pub(crate) struct Scrubbed {
+/// The scrub, and what it has done.
+#[derive(Debug)]
+pub(crate) struct Scrub {
+    store: Arc<BlockStore>,
+    activity: Arc<Activity>,
     bytes: AtomicU64,
     passes: AtomicU64,
     last_pass: AtomicU64,
 }
 
-impl Scrubbed {
+impl Scrub {
+    pub(crate) const fn new(store: Arc<BlockStore>, activity: Arc<Activity>) -> Self {
+        let [bytes, passes, last_pass] = [const { AtomicU64::new(0) }; 3];
+        Self { store, activity, bytes, passes, last_pass }
+    }
+
     /// Returns the bytes that were compared with their checksums.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
@@ -58,73 +66,73 @@ impl Scrubbed {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.last_pass.store(since.as_secs(), Ordering::Relaxed);
     }
-}
 
-/// Compares all blocks in memory and on disk with their checksums, one after the other and again
-/// and again, at a rate, until the node stops. A draining node does nothing of it.
-pub(crate) async fn scrub(node: Arc<Node>, bytes_per_second: u64, stop: CancellationToken) {
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = pass_after_pass(&node, bytes_per_second.max(1)) => {}
+    /// Compares all blocks in memory and on disk with their checksums, one after the other and
+    /// again and again, at a rate, until the node stops. A draining node does nothing of it.
+    pub(crate) async fn run(self: Arc<Self>, bytes_per_second: u64, stop: CancellationToken) {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.pass_after_pass(bytes_per_second.max(1)) => {}
+        }
     }
-}
 
-async fn pass_after_pass(node: &Arc<Node>, rate: u64) {
-    loop {
-        pass(node, rate).await;
-        node.scrubbed.passed();
-        sleep(PASS_PAUSE).await;
-    }
-}
-
-async fn pass(node: &Arc<Node>, rate: u64) {
-    let mut after = BlockId(0);
-    let mut due = Instant::now();
-    loop {
-        while node.store.is_fenced() {
+    async fn pass_after_pass(&self, rate: u64) {
+        loop {
+            self.pass(rate).await;
+            self.passed();
             sleep(PASS_PAUSE).await;
         }
-        // One at a time: a block that is dropped meanwhile must not keep its memory.
-        let next = node.store.table().list_bytes(after, 1).pop();
-        let Some((held, bytes)) = next else { return };
-        after = held.block;
-        if !bytes.is_here() {
-            continue;
-        }
-        look_at(node, held, bytes).await;
-        let length = u64::from(held.length);
-        node.scrubbed.bytes.fetch_add(length, Ordering::Relaxed);
-        #[expect(clippy::cast_precision_loss, reason = "a block has few bytes")]
-        let takes = Duration::from_secs_f64(length.max(BLOCK_BYTES_MIN) as f64 / rate as f64);
-        due += takes;
-        if due > Instant::now() + STEP {
-            sleep_until(due).await;
-            yield_to_requests(node).await;
-            due = Instant::now();
-        }
     }
-}
 
-async fn look_at(node: &Arc<Node>, held: HeldBlock, bytes: BlockBytes) {
-    if !bytes.is_blocking() {
-        node.store.look_at(&held, &bytes, true);
-        return tokio::task::yield_now().await;
+    async fn pass(&self, rate: u64) {
+        let mut after = BlockId(0);
+        let mut due = Instant::now();
+        loop {
+            while self.store.is_fenced() {
+                sleep(PASS_PAUSE).await;
+            }
+            // One at a time: a block that is dropped meanwhile must not keep its memory.
+            let next = self.store.table().list_bytes(after, 1).pop();
+            let Some((held, bytes)) = next else { return };
+            after = held.block;
+            if !bytes.is_here() {
+                continue;
+            }
+            self.look_at(held, bytes).await;
+            let length = u64::from(held.length);
+            self.bytes.fetch_add(length, Ordering::Relaxed);
+            #[expect(clippy::cast_precision_loss, reason = "a block has few bytes")]
+            let takes = Duration::from_secs_f64(length.max(BLOCK_BYTES_MIN) as f64 / rate as f64);
+            due += takes;
+            if due > Instant::now() + STEP {
+                sleep_until(due).await;
+                self.yield_to_requests().await;
+                due = Instant::now();
+            }
+        }
     }
-    let scrubber = Arc::clone(node);
-    let looked = on_thread(move || {
-        scrubber.store.look_at(&held, &bytes, true);
-        Ok(())
-    });
-    if let Err(refusal) = looked.await {
-        tracing::debug!(block = %held.block, %refusal, "not scrubbed");
-    }
-}
 
-/// Waits while requests are being served, but not for ever: a node that is always busy is scrubbed
-/// too.
-async fn yield_to_requests(node: &Node) {
-    let until = Instant::now() + YIELD_MAX;
-    while node.is_busy() && Instant::now() < until {
-        sleep(YIELD_STEP).await;
+    async fn look_at(&self, held: HeldBlock, bytes: BlockBytes) {
+        if !bytes.is_blocking() {
+            self.store.look_at(&held, &bytes, true);
+            return tokio::task::yield_now().await;
+        }
+        let store = Arc::clone(&self.store);
+        let looked = on_thread(move || {
+            store.look_at(&held, &bytes, true);
+            Ok(())
+        });
+        if let Err(refusal) = looked.await {
+            tracing::debug!(block = %held.block, %refusal, "not scrubbed");
+        }
+    }
+
+    /// Waits while requests are being served, but not for ever: a node that is always busy is
+    /// scrubbed too.
+    async fn yield_to_requests(&self) {
+        let until = Instant::now() + YIELD_MAX;
+        while self.activity.is_busy() && Instant::now() < until {
+            sleep(YIELD_STEP).await;
+        }
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use hyper_util::service::TowerToHyperService;
 use sanderling_core::notices::Notice;
-use sanderling_protocol::message::{Hello, Role};
+use sanderling_protocol::message::Role;
 use sanderling_protocol::{ClusterId, NodeId, Policy, Refusal};
 use sanderling_transport::{
-    Buffers, CallError, Connection, ConnectionOptions, HttpOptions, ListenError, Memory, Pool,
-    PoolOptions, Security, ServeOptions, listen, serve, serve_pages,
+    Buffers, CallError, ConnectionOptions, HttpOptions, ListenError, Memory, Pool, PoolOptions,
+    Security, ServeOptions, listen, serve, serve_pages,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -27,14 +27,14 @@ use crate::damage_report::report_damage;
 use crate::disk::DiskTier;
 use crate::error::{DatanodeFailure, DatanodeStartError, DrainEnd};
 use crate::http::router;
+use crate::join::{Addresses, Turned};
 use crate::local::{Local, serve_listener};
-use crate::member::{ATTEMPT_EVERY, Turned, join, join_first, stay};
+use crate::membership::ATTEMPT_EVERY;
 use crate::memory::available_bytes;
 use crate::node::Node;
 use crate::object::ObjectTier;
-use crate::object::collect::collect;
+use crate::object::collect::Collector;
 use crate::options::DatanodeOptions;
-use crate::scrub::scrub;
 use crate::store::BlockStore;
 use crate::tiers::Tiers;
 
@@ -89,14 +89,14 @@ impl DatanodeServer {
         let pool = Pool::new(PoolOptions { role, connection, ..PoolOptions::default() });
         let local = Local::open(&options, &arena)?;
         let options = with_host(options);
-        let mut node = Node::new(options, store, pool, advertised, http_advertised);
-        (node.local, node.memory) = (local, Memory::new(budget.requests));
-        let node = Arc::new(node);
+        let addresses = Addresses { blocks: advertised, http: http_advertised };
+        let memory = Memory::new(budget.requests);
+        let node = Arc::new(Node::new(options, store, pool, addresses, local, memory));
         // Before it joins: a node that cannot read the store must not be given blocks in it.
-        let is_checked = check_key(&node, greeted(&node).await).await?;
-        join_first(&node).await?;
+        let is_checked = check_key(&node.store, greeted(&node).await).await?;
+        node.joiner.join_first().await?;
         if !is_checked {
-            check_key(&node, node.identity().cluster).await?;
+            check_key(&node.store, node.membership.identity().cluster).await?;
         }
         Ok(Self::run(node, arena, listener, http, address, http_address))
     }
@@ -114,16 +114,22 @@ impl DatanodeServer {
         let life = Lifecycle { node: Arc::clone(&node), listener, stop: stop.clone(), failed };
         let mut tasks = vec![tokio::spawn(life.run()), tokio::spawn(fault(arena, stop.clone()))];
         for notices in node.options.notices.clone() {
-            tasks.push(tokio::spawn(follow(Arc::clone(&node), notices, stop.clone())));
+            tasks.push(tokio::spawn(follow(&node, notices, stop.clone())));
         }
         if let Some(objects) = node.store.tiers().objects().map(Arc::clone) {
-            tasks.push(tokio::spawn(collect(Arc::clone(&node), objects, stop.clone())));
+            let (membership, counters) = (Arc::clone(&node.membership), Arc::clone(&node.counters));
+            let collector = Collector { objects, membership, counters };
+            tasks.push(tokio::spawn(collector.run(stop.clone())));
         }
-        tasks.push(tokio::spawn(report_damage(Arc::clone(&node), stop.clone())));
+        let (membership, store) = (Arc::clone(&node.membership), Arc::clone(&node.store));
+        tasks.push(tokio::spawn(report_damage(membership, store, stop.clone())));
         if let Some(rate) = node.options.scrub_bytes_per_second {
-            tasks.push(tokio::spawn(scrub(Arc::clone(&node), rate, stop.clone())));
+            tasks.push(tokio::spawn(Arc::clone(&node.scrub).run(rate, stop.clone())));
         }
-        tasks.push(tokio::spawn(serve_listener(Arc::clone(&node), stop.clone())));
+        if let Some(local) = node.local.clone() {
+            let service = Arc::clone(&node.service);
+            tasks.push(tokio::spawn(serve_listener(local, service, stop.clone())));
+        }
         if let Some(http) = http {
             let pages = TowerToHyperService::new(router(Arc::clone(&node)));
             let tls = node.options.security.tls.clone();
@@ -150,13 +156,13 @@ impl DatanodeServer {
     /// anew.
     #[must_use]
     pub fn node(&self) -> NodeId {
-        self.node.id()
+        self.node.membership.id()
     }
 
     /// Returns the cluster that it joined.
     #[must_use]
     pub fn cluster(&self) -> ClusterId {
-        self.node.identity().cluster.unwrap_or_default()
+        self.node.membership.identity().cluster.unwrap_or_default()
     }
 
     /// Returns when the node cannot go on; never, as long as it can.
@@ -171,27 +177,27 @@ impl DatanodeServer {
     pub async fn drain(&self, deadline: Duration, reason: &str) -> DrainEnd {
         let until = Instant::now() + deadline;
         let (source, reason) = ("sigterm".to_owned(), reason.to_owned());
-        let notice = Notice { source, deadline: self.node.clock.at(until), reason };
-        tracing::info!(node = %self.node.id(), ?deadline, reason = notice.reason, "drain starts");
+        let notice = Notice { source, deadline: self.node.membership.clock().at(until), reason };
+        tracing::info!(node = %self.node(), ?deadline, reason = notice.reason, "drain starts");
         let end = match timeout_at(until, self.notice(&notice)).await {
             Ok(true) => self.wait_until_drained(until).await,
             Ok(false) | Err(_) => DrainEnd::DeadlinePassed { home_blocks: None },
         };
-        tracing::info!(node = %self.node.id(), ?end, "drain ends");
+        tracing::info!(node = %self.node(), ?end, "drain ends");
         end
     }
 
     /// Tells the namenode; returns whether it heard.
     async fn notice(&self, notice: &Notice) -> bool {
         loop {
-            match self.node.give_notice(notice).await {
+            match self.node.membership.give_notice(notice).await {
                 Ok(_) => return true,
                 Err(CallError::Refused(refusal)) if !may_pass(&refusal) => {
-                    tracing::warn!(node = %self.node.id(), %refusal, "the notice was refused");
+                    tracing::warn!(node = %self.node(), %refusal, "the notice was refused");
                     return false;
                 }
                 Err(error) => {
-                    tracing::warn!(node = %self.node.id(), %error, "the notice was not heard");
+                    tracing::warn!(node = %self.node(), %error, "the notice was not answered");
                     sleep(ATTEMPT_EVERY.into()).await;
                 }
             }
@@ -199,7 +205,7 @@ impl DatanodeServer {
     }
 
     async fn wait_until_drained(&self, until: Instant) -> DrainEnd {
-        let mut registration = self.node.registration();
+        let mut registration = self.node.membership.registration();
         let is_over = |policy| matches!(policy, Policy::Drained | Policy::Gone);
         let over = registration.wait_for(|registration| is_over(registration.policy));
         let is_drained = match timeout_at(until, over).await {
@@ -249,12 +255,12 @@ impl Lifecycle {
         loop {
             let own = listener.try_clone().and_then(TcpListener::from_std).map_err(lost)?;
             serve_incarnation(&node, own, stop.child_token()).await?;
-            if node.begin_again() {
+            if node.joiner.begin_again() {
                 continue;
             }
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                joined = join(&node) => joined.map_err(stopped)?,
+                joined = node.joiner.join() => joined.map_err(stopped)?,
             }
         }
     }
@@ -285,12 +291,12 @@ async fn serve_incarnation(
     let tls = node.options.security.tls.clone();
     let buffers = Buffers::within(BUFFERS_KEPT_BYTES_MAX, node.memory.clone());
     let options = ServeOptions { tls, buffers, ..ServeOptions::default() };
-    let front = Arc::new(Admission::open(Arc::clone(node)));
+    let front = Arc::new(Admission::open(Arc::clone(&node.service)));
     let serving = serve(listener, front, options, connections.clone());
     tokio::pin!(serving);
     let turned = tokio::select! {
         () = &mut serving => return Err(DatanodeFailure::Ended { part: "listener" }),
-        turned = stay(node) => turned,
+        turned = node.joiner.stay() => turned,
     };
     connections.cancel();
     serving.await;
@@ -306,10 +312,17 @@ const fn may_pass(refusal: &Refusal) -> bool {
 }
 
 /// Watches a source of notices until the datanode stops.
-async fn follow(node: Arc<Node>, notices: NoticeOptions, stop: CancellationToken) {
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = watch(node, notices) => {}
+fn follow(
+    node: &Node,
+    notices: NoticeOptions,
+    stop: CancellationToken,
+) -> impl Future<Output = ()> + use<> {
+    let (membership, counters) = (Arc::clone(&node.membership), Arc::clone(&node.counters));
+    async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = watch(membership, counters, notices) => {}
+        }
     }
 }
 
@@ -349,18 +362,16 @@ fn arena(bytes: u64) -> Result<Arena, DatanodeStartError> {
 /// Returns the cluster of the namenode; `None` if it does not answer yet.
 async fn greeted(node: &Node) -> Option<ClusterId> {
     node.store.tiers().objects()?;
-    let deadline = Instant::now() + node.options.call_time_max;
-    let hello = Hello { role: Role::Datanode, cluster: None, node: None, token: None };
-    let options = node.pool.connection_options();
-    let connected =
-        Connection::connect_with(&node.options.namenode, hello, deadline, options).await;
-    connected.ok()?.1.cluster
+    node.membership.namenode().cluster().await
 }
 
 /// Looks whether the node can read what its cluster has in the object tier; tells whether it could
 /// look.
-async fn check_key(node: &Node, cluster: Option<ClusterId>) -> Result<bool, DatanodeStartError> {
-    match (node.store.tiers().objects(), cluster) {
+async fn check_key(
+    store: &BlockStore,
+    cluster: Option<ClusterId>,
+) -> Result<bool, DatanodeStartError> {
+    match (store.tiers().objects(), cluster) {
         (Some(objects), Some(cluster)) => objects.check_key(cluster).await?,
         (Some(_), None) => return Ok(false),
         (None, _) => {}

@@ -1,28 +1,72 @@
-//! The frames that a datanode serves.
+//! The frames that a datanode serves over TCP.
 
 mod body_sink;
-mod data;
-mod disk;
+pub(crate) mod data;
 mod object;
 mod orders;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sanderling_protocol::{Header, Op, Refusal};
-use sanderling_transport::{BodySink, Handled, Response};
+use sanderling_protocol::local::LocalEndpoint;
+use sanderling_protocol::{BlockId, Header, Op, Refusal};
+use sanderling_transport::{Handled, Response};
 
-pub(crate) use data::write_tier;
-
+use crate::activity::Activity;
 use crate::blocking::on_thread;
-use crate::egress::paced;
-use crate::node::Node;
+use crate::counters::Counters;
+use crate::disk_room::DiskRoom;
+use crate::link::Link;
+use crate::membership::Membership;
+use crate::push::Pusher;
 use crate::received::BlockBody;
+use crate::store::BlockStore;
 
-pub(crate) use self::disk::DiskRoom;
+/// Serves the node's blocks to callers that were admitted.
+#[derive(Debug)]
+pub(crate) struct BlockService {
+    store: Arc<BlockStore>,
+    membership: Arc<Membership>,
+    link: Arc<Link>,
+    activity: Arc<Activity>,
+    counters: Arc<Counters>,
+    pusher: Pusher,
+    disk_room: DiskRoom,
+    /// Where clients of the same machine find the node; `None` when they do not.
+    local_endpoint: Option<LocalEndpoint>,
+}
 
-impl Node {
-    /// Takes one frame of a caller who may send it.
+impl BlockService {
+    pub(crate) fn new(
+        store: Arc<BlockStore>,
+        membership: Arc<Membership>,
+        link: Arc<Link>,
+        activity: Arc<Activity>,
+        counters: Arc<Counters>,
+        pusher: Pusher,
+        local_endpoint: Option<LocalEndpoint>,
+    ) -> Self {
+        let disk_room = DiskRoom::default();
+        Self { store, membership, link, activity, counters, pusher, disk_room, local_endpoint }
+    }
+
+    pub(crate) const fn store(&self) -> &Arc<BlockStore> {
+        &self.store
+    }
+
+    pub(crate) const fn membership(&self) -> &Arc<Membership> {
+        &self.membership
+    }
+
+    pub(crate) const fn activity(&self) -> &Arc<Activity> {
+        &self.activity
+    }
+
+    pub(crate) const fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// Serves one frame that its caller may send.
     pub(crate) fn serve(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
         self.counters.count_request(header.op);
         let handled = match header.op {
@@ -31,35 +75,47 @@ impl Node {
             Op::Write => self.write(header, body.into()),
             Op::Store => self.store_block(header, body.into()),
             Op::Order => self.order(header, &body),
-            Op::LocalEndpoint => Handled::Now(Response::message(&header, &self.local_endpoint())),
+            Op::LocalEndpoint => Handled::Now(Response::message(&header, &self.local_endpoint)),
             Op::Hello | Op::Meta | Op::Lease | Op::Return | Op::Stage | Op::Fill => {
                 let why = format!("a datanode does not serve {:?}", header.op);
                 Handled::Now(self.refused(&header, &Refusal::BadFrame { why }))
             }
         };
-        paced(self, handled)
+        self.paced(handled)
     }
 
-    /// Offers memory for a long body, as [`sanderling_transport::Service::land`] does.
-    pub(crate) fn land(self: &Arc<Self>, header: &Header) -> Option<Box<dyn BodySink>> {
-        body_sink::body_sink(self, header)
-    }
-
-    /// Takes the frame of a body that was received straight into the arena.
+    /// Serves the frame of a body that was received straight into the arena.
     fn take(self: &Arc<Self>, header: Header, body: BlockBody) -> Handled {
         self.counters.count_request(header.op);
         let handled = match header.op {
             Op::Store => self.store_block(header, body),
             _ => self.write(header, body),
         };
-        paced(self, handled)
+        self.paced(handled)
     }
 
+    fn paced(&self, handled: Handled) -> Handled {
+        self.link.paced(|| self.store.is_fenced(), handled)
+    }
+
+    /// Returns the refusal of a frame, and counts it.
     pub(crate) fn refused(&self, header: &Header, refusal: &Refusal) -> Response {
-        let refusal = self.answered_refusal(header.op, refusal.clone());
+        Response::refused(header, &self.counted_refusal(header, refusal.clone()))
+    }
+
+    /// Returns what is sent instead of a refusal, and counts it.
+    pub(crate) fn counted_refusal(&self, header: &Header, refusal: Refusal) -> Refusal {
+        let refusal = self.membership.answered_refusal(header.op, refusal);
         self.counters.count_refusal(&refusal);
         tracing::debug!(op = ?header.op, block = %header.block, %refusal, "refused");
-        Response::refused(header, &refusal)
+        refusal
+    }
+
+    /// Returns the flags of the answer to a read. Copies that were made ahead of a notice show only
+    /// once it has come.
+    pub(crate) fn read_flags(&self, blocks: impl Iterator<Item = BlockId>) -> u16 {
+        let flags = self.link.flags(blocks);
+        if flags != 0 && self.store.is_fenced() { flags } else { 0 }
     }
 
     /// Does on another thread what may block, and counts it as in flight.
@@ -67,14 +123,14 @@ impl Node {
     where
         W: FnOnce(&Self) -> Result<Response, Refusal> + Send + 'static,
     {
-        let node = Arc::clone(self);
+        let service = Arc::clone(self);
         let worker = Arc::clone(self);
         let done = on_thread(move || {
-            let _in_flight = worker.enter();
+            let _in_flight = worker.activity.enter();
             work(&worker)
         });
         Handled::Later(Box::pin(async move {
-            done.await.unwrap_or_else(|refusal| node.refused(&header, &refusal))
+            done.await.unwrap_or_else(|refusal| service.refused(&header, &refusal))
         }))
     }
 }

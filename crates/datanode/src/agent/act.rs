@@ -11,16 +11,21 @@ use tokio::time::sleep;
 use super::options::{Acknowledge, NoticeOptions};
 use super::reading::SourceError;
 use super::source::SourceKind;
-use crate::member::failure;
-use crate::node::Node;
+use crate::counters::Counters;
+use crate::membership::Membership;
+use crate::namenode::failure;
 use crate::notices::is_final;
 
 /// Pause before the namenode is told again what it did not hear.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 
 /// Looks at a source for as long as the datanode lives.
-pub(crate) async fn watch(node: Arc<Node>, options: NoticeOptions) {
-    let source = match SourceKind::new(&options, node.clock) {
+pub(crate) async fn watch(
+    membership: Arc<Membership>,
+    counters: Arc<Counters>,
+    options: NoticeOptions,
+) {
+    let source = match SourceKind::new(&options, membership.clock()) {
         Ok(source) => source,
         Err(error) => {
             let source = &options.source;
@@ -29,12 +34,13 @@ pub(crate) async fn watch(node: Arc<Node>, options: NoticeOptions) {
         }
     };
     let agent = Agent::new(options.source.to_string());
-    Watch { node, options, source, agent, is_good: None }.run().await;
+    Watch { membership, counters, options, source, agent, is_good: None }.run().await;
 }
 
 /// One source and what was made of it.
 struct Watch {
-    node: Arc<Node>,
+    membership: Arc<Membership>,
+    counters: Arc<Counters>,
     options: NoticeOptions,
     source: SourceKind,
     agent: Agent,
@@ -64,7 +70,7 @@ impl Watch {
     /// Says once when a source turns bad, and once when it is good again.
     fn note(&mut self, error: Option<&SourceError>) {
         let is_good = error.is_none();
-        self.node.counters.set_notice_source(&self.options.source.to_string(), is_good);
+        self.counters.set_notice_source(&self.options.source.to_string(), is_good);
         if self.is_good == Some(is_good) {
             return;
         }
@@ -78,10 +84,10 @@ impl Watch {
 
     /// Does what became necessary; tells whether all of it is done.
     async fn act(&mut self, seen: SourceReading) -> bool {
-        let id = self.node.id();
+        let id = self.membership.id();
         let is_noticed = seen.notice.is_some();
         let (agent, source) = (&mut self.agent, self.options.source.to_string());
-        let (acts, is_left_to_others) = self.node.remember(|notices| {
+        let (acts, is_left_to_others) = self.membership.remember(|notices| {
             let was_shown = notices.shows(&source);
             let acts = agent.look(id, &seen, notices);
             (acts, was_shown && !notices.shows(&source))
@@ -100,27 +106,27 @@ impl Watch {
     }
 
     async fn perform(&mut self, id: NodeId, act: Act) -> bool {
-        let asked_at = self.node.clock.now();
+        let asked_at = self.membership.clock().now();
         let source = &self.options.source;
         let outcome = match (&act, act.request(id)) {
             (Act::Give { notice, is_first }, _) => {
                 if *is_first {
                     tracing::info!(%source, reason = notice.reason, node = %id, "notice");
-                    self.node.counters.count_notice(&source.to_string());
+                    self.counters.count_notice(&source.to_string());
                 }
-                self.node.give_notice(notice).await.map(|_| ())
+                self.membership.give_notice(notice).await.map(|_| ())
             }
-            (_, Some(request)) => self.node.ask(request).await.map(|_| ()),
+            (_, Some(request)) => self.membership.namenode().call(request).await.map(|_| ()),
             (_, None) => Ok(()),
         };
         log(&self.options, id, &act, outcome.as_ref().err());
         let outcome = outcome.map_err(|error| failure(&error));
         let (agent, outcome) = (&mut self.agent, outcome.as_ref().copied());
-        self.node.remember(|notices| agent.done((id, asked_at), act, outcome, notices))
+        self.membership.remember(|notices| agent.done((id, asked_at), act, outcome, notices))
     }
 
     async fn acknowledge(&mut self, id: NodeId) {
-        let policy = self.node.registration().borrow().policy;
+        let policy = self.membership.registration().borrow().policy;
         let is_drained_only = match self.options.acknowledge {
             Acknowledge::Never => return,
             Acknowledge::AtOnce => false,

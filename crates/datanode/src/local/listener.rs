@@ -19,8 +19,8 @@ use super::options::LocalOptions;
 use super::session::LocalSession;
 use crate::arena::Arena;
 use crate::error::DatanodeStartError;
-use crate::node::Node;
 use crate::options::DatanodeOptions;
+use crate::service::BlockService;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -129,7 +129,7 @@ impl Local {
     }
 
     /// Lets one in, unless it is not welcome or there are too many.
-    fn admit(&self, node: &Arc<Node>, number: u64, socket: PacketSocket) {
+    fn admit(self: &Arc<Self>, service: &Arc<BlockService>, number: u64, socket: PacketSocket) {
         let uid = socket.peer_uid().ok();
         let is_welcome = uid.is_some_and(|uid| uid == self.uid || self.options.uids.contains(&uid));
         let mut connections = self.connections.lock();
@@ -141,8 +141,9 @@ impl Local {
         }
         let socket = Arc::new(socket);
         let oldest_millis = Arc::new(AtomicU64::new(0));
+        let (local, service) = (Arc::clone(self), Arc::clone(service));
         let session =
-            LocalSession::new(Arc::clone(node), Arc::clone(&socket), Arc::clone(&oldest_millis));
+            LocalSession::new(local, service, Arc::clone(&socket), Arc::clone(&oldest_millis));
         let thread = std::thread::Builder::new()
             .name("same-host".to_owned())
             .stack_size(STACK_BYTES)
@@ -172,16 +173,19 @@ impl Drop for Local {
 }
 
 /// Lets clients in until the node stops.
-pub(crate) async fn serve_listener(node: Arc<Node>, stop: CancellationToken) {
-    let Some(local) = &node.local else { return };
-    let _ending = EndWhenDropped(local);
+pub(crate) async fn serve_listener(
+    local: Arc<Local>,
+    service: Arc<BlockService>,
+    stop: CancellationToken,
+) {
+    let _ending = EndWhenDropped(&local);
     for number in 0.. {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
             ready = local.listener.ready() => ready.and_then(|()| local.listener.accept()),
         };
         match accepted {
-            Ok(socket) => local.admit(&node, number, socket),
+            Ok(socket) => local.admit(&service, number, socket),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
                 // Out of file descriptors, most likely: serve who is there, then look again.

@@ -23,8 +23,8 @@ use super::leases::ConnectionLeases;
 use super::listener::Local;
 use super::stage::StagedCopy;
 use crate::admission::{may_come_in, may_write};
-use crate::node::Node;
-use crate::service::write_tier;
+use crate::service::BlockService;
+use crate::service::data::write_tier;
 use crate::tier::TierBytes;
 use crate::tiers::BlockBytes;
 
@@ -40,7 +40,8 @@ const SPIN_MAX: Duration = Duration::from_micros(60);
 
 /// A connection.
 pub(super) struct LocalSession {
-    node: Arc<Node>,
+    local: Arc<Local>,
+    service: Arc<BlockService>,
     socket: Arc<PacketSocket>,
     /// The incarnation that the client has greeted.
     greeted: Option<NodeId>,
@@ -76,15 +77,15 @@ impl LocalResponse {
 
 impl LocalSession {
     pub(super) fn new(
-        node: Arc<Node>,
+        local: Arc<Local>,
+        service: Arc<BlockService>,
         socket: Arc<PacketSocket>,
         oldest_millis: Arc<AtomicU64>,
     ) -> Self {
-        let leases = &local(&node).leases;
-        let held = ConnectionLeases::new(Arc::clone(leases));
+        let held = ConnectionLeases::new(Arc::clone(&local.leases));
         let (greeted, pass, version) = (None, None, version::MESSAGES_MIN);
         let (staging, ahead) = (None, None);
-        Self { node, socket, greeted, version, pass, held, staging, ahead, oldest_millis }
+        Self { local, service, socket, greeted, version, pass, held, staging, ahead, oldest_millis }
     }
 
     /// Serves until the client is gone, or the node stops.
@@ -103,7 +104,7 @@ impl LocalSession {
             let oldest = u64::try_from(self.held.oldest().as_millis()).unwrap_or(u64::MAX);
             self.oldest_millis.store(oldest, Ordering::Relaxed);
         };
-        if !is_gone || local(&self.node).is_stopping.load(Ordering::SeqCst) {
+        if !is_gone || self.local.is_stopping.load(Ordering::SeqCst) {
             // This side ended it: the client may live, and look at what it leased.
             self.held.park();
         }
@@ -139,11 +140,11 @@ impl LocalSession {
         let (header, body) = match read_packet(packet) {
             Ok(read) => read,
             Err(refusal) => {
-                self.node.counters.count_refusal(&refusal);
+                self.service.counters().count_refusal(&refusal);
                 return Some(LocalResponse::refused(&Header::new(Op::Hello, 0), &refusal));
             }
         };
-        self.node.counters.count_request(header.op);
+        self.service.counters().count_request(header.op);
         let answered = match header.op {
             Op::Hello => self.greet(&header, body),
             Op::Return => {
@@ -163,9 +164,7 @@ impl LocalSession {
             other => Err(Refusal::BadFrame { why: format!("{other:?} is served over TCP") }),
         };
         Some(answered.unwrap_or_else(|refusal| {
-            let refusal = self.node.answered_refusal(header.op, refusal);
-            self.node.counters.count_refusal(&refusal);
-            tracing::debug!(op = ?header.op, block = %header.block, %refusal, "refused");
+            let refusal = self.service.counted_refusal(&header, refusal);
             LocalResponse::refused(&header, &version::refusal_for(self.version, refusal))
         }))
     }
@@ -173,17 +172,17 @@ impl LocalSession {
     fn greet(&mut self, header: &Header, body: &[u8]) -> Result<LocalResponse, Refusal> {
         let hello: Hello = decode_body(body)?;
         self.version = version::agreed_locally(header.flags);
-        let here = self.node.identity().cluster;
-        let pass = self.node.options.security.admit(&hello, here)?;
+        let membership = self.service.membership();
+        let pass = membership.admit(&hello)?;
         if let Some(pass) = &pass {
             may_come_in(pass.claims()?)?;
         }
-        let reply = self.node.greet(&hello)?;
+        let reply = membership.greet(&hello)?;
         let asked = hello.node.unwrap_or_default();
         let node = reply.node.ok_or(Refusal::WrongNode { here: NodeId::default(), asked })?;
         self.greeted = Some(node);
         self.pass = pass;
-        let arena = self.node.store.tiers().arena();
+        let arena = self.service.store().tiers().arena();
         let welcome = Welcome { node, arena_bytes: arena.mapped_bytes() };
         let mut answer = LocalResponse::of(header.reply(), encode_body(&welcome));
         answer.header.flags = version::local_flags();
@@ -200,7 +199,7 @@ impl LocalSession {
             pass.claims()?;
         }
         let asked = self.greeted.ok_or(Refusal::NoHello)?;
-        let here = self.node.identity().node;
+        let here = self.service.membership().identity().node;
         if here == Some(asked) {
             return Ok(());
         }
@@ -220,8 +219,8 @@ impl LocalSession {
         let request = LeaseRequest::decode(body)?;
         self.held.take_back(&request.returned);
         self.check_greeted()?;
-        let node = Arc::clone(&self.node);
-        let _in_flight = node.enter();
+        let service = Arc::clone(&self.service);
+        let _in_flight = service.activity().enter();
         let mut heads = Vec::with_capacity(request.ranges.len() * LeaseReply::BYTES);
         let mut tail = Vec::new();
         for (at, range) in (0..).zip(&request.ranges) {
@@ -230,12 +229,12 @@ impl LocalSession {
             let reply = match self.lease_one(number, range, &mut tail) {
                 Ok(reply) => {
                     if !matches!(reply, LeaseReply::Elsewhere) {
-                        self.node.count_read(length);
+                        service.store().count_read(length);
                     }
                     reply
                 }
                 Err(refusal) => {
-                    self.node.counters.count_refusal(&refusal);
+                    self.service.counters().count_refusal(&refusal);
                     refuse(&version::refusal_for(self.version, refusal), &mut tail)
                 }
             };
@@ -243,7 +242,7 @@ impl LocalSession {
         }
         heads.extend_from_slice(&tail);
         let mut reply = header.reply();
-        reply.flags = self.node.read_flags(request.ranges.iter().map(|range| range.block));
+        reply.flags = self.service.read_flags(request.ranges.iter().map(|range| range.block));
         Ok(LocalResponse::of(reply, heads))
     }
 
@@ -254,7 +253,7 @@ impl LocalSession {
         tail: &mut Vec<u8>,
     ) -> Result<LeaseReply, Refusal> {
         let RangeRequest { block, epoch, offset, length } = *range;
-        let store = &self.node.store;
+        let store = self.service.store();
         let held = match store.admit_read(block, epoch, u64::from(offset), length) {
             Ok(Some(BlockBytes::Dram(held))) => held,
             Ok(None) => return Ok(LeaseReply::Copied { length: 0, checksum: 0 }),
@@ -269,7 +268,7 @@ impl LocalSession {
             read.slices.iter().for_each(|slice| tail.extend_from_slice(slice));
             return Ok(LeaseReply::Copied { length, checksum: read.checksum });
         }
-        if let Err(error) = held.verify_within(local(&self.node).options.verified_for) {
+        if let Err(error) = held.verify_within(self.local.options.verified_for) {
             return Err(store.refusal_of(block, &BlockBytes::Dram(held), error));
         }
         let Some(place) = held.place(offset, length) else { return Ok(LeaseReply::Elsewhere) };
@@ -284,7 +283,7 @@ impl LocalSession {
     fn stage(&mut self, header: &Header) -> Result<LocalResponse, Refusal> {
         self.check_writer()?;
         let bytes = u64::from(BLOCK_BYTES_MAX);
-        let local = local(&self.node);
+        let local = &self.local;
         let too_much = || Refusal::BadRequest { why: "no more staging memory".to_owned() };
         if self.staging.is_some() {
             return Err(too_much());
@@ -322,7 +321,8 @@ impl LocalSession {
             return;
         }
         if self.ahead.is_none() {
-            self.ahead = StagedCopy::take(self.node.store.tiers().arena(), header.request, bytes);
+            self.ahead =
+                StagedCopy::take(self.service.store().tiers().arena(), header.request, bytes);
         }
         if let Some(ahead) = &mut self.ahead {
             ahead.copy(staged, u32::try_from(header.offset).unwrap_or(bytes));
@@ -339,13 +339,13 @@ impl LocalSession {
         if header.length as usize > staged.bytes() {
             return Err(bad());
         }
-        if let Some(refusal) = self.node.withheld() {
+        if let Some(refusal) = self.service.membership().withheld() {
             return Err(refusal);
         }
         let Header { block, epoch, offset, length, .. } = *header;
         let request = WriteRequest { block, epoch, tier, offset, bytes: length };
-        let _in_flight = self.node.enter();
-        let length = self.node.store.write_staged(request, staged, header.checksum, ahead)?;
+        let _in_flight = self.service.activity().enter();
+        let length = self.service.store().write_staged(request, staged, header.checksum, ahead)?;
         let mut reply = header.reply();
         reply.length = length;
         Ok(LocalResponse::of(reply, Vec::new()))
@@ -356,13 +356,9 @@ impl Drop for LocalSession {
     fn drop(&mut self) {
         if let Some(staging) = &self.staging {
             let bytes = staging.bytes() as u64;
-            local(&self.node).staging_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.local.staging_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
-}
-
-fn local(node: &Node) -> &Local {
-    node.local.as_ref().expect("a connection came through the local endpoint")
 }
 
 /// Takes a packet apart.

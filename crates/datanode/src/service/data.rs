@@ -9,9 +9,11 @@ use sanderling_protocol::frame::{IS_COMPLAINT, RangeReply, RangeRequest, encode_
 use sanderling_protocol::limits::{FRAME_BODY_BYTES_MAX, RANGES_MAX};
 use sanderling_protocol::{BlockId, Header, Refusal, Tier};
 use sanderling_transport::{Handled, Response};
+use tokio::sync::OwnedSemaphorePermit;
 
+use super::BlockService;
 use crate::blocking::on_thread;
-use crate::node::Node;
+use crate::disk_room::roomed;
 use crate::received::BlockBody;
 use crate::store::WriteStep;
 use crate::tier::ReadBytes;
@@ -26,7 +28,7 @@ const DISK_TURN_MAX: Duration = Duration::from_secs(5);
 /// One range of a vectored read after its admission.
 type Admitted = (RangeRequest, Result<Option<BlockBytes>, Refusal>);
 
-impl Node {
+impl BlockService {
     pub(super) fn read(self: &Arc<Self>, header: Header) -> Handled {
         let Header { block, epoch, offset, length, .. } = header;
         let bytes = match self.store.admit_read(block, epoch, offset, length) {
@@ -42,10 +44,10 @@ impl Node {
         }
         if bytes.is_blocking() {
             let room = u64::from(length);
-            return self
-                .later_from_disk(header, room, move |node| node.read_answer(&header, &bytes));
+            let read = move |service: &Self| service.read_answer(&header, &bytes);
+            return self.later_from_disk(header, room, read);
         }
-        let _in_flight = self.enter();
+        let _in_flight = self.activity.enter();
         let answer = self.read_answer(&header, &bytes);
         Handled::Now(answer.unwrap_or_else(|refusal| self.refused(&header, &refusal)))
     }
@@ -59,23 +61,13 @@ impl Node {
     }
 
     pub(super) fn read_reply(&self, header: &Header, read: ReadBytes) -> Response {
-        self.count_read(u64::from(header.length));
+        self.store.count_read(u64::from(header.length));
         let mut reply = header.reply();
         reply.offset = header.offset;
         reply.length = header.length;
         reply.checksum = read.checksum;
         reply.flags = self.read_flags(std::iter::once(header.block));
         Response { header: reply, body: read.slices }
-    }
-
-    /// Copies that were made ahead of a notice say nothing before it comes.
-    pub(crate) fn read_flags(&self, blocks: impl Iterator<Item = BlockId>) -> u16 {
-        let flags = self.read_throttle.flags(blocks);
-        if flags != 0 && self.store.is_fenced() { flags } else { 0 }
-    }
-
-    pub(crate) fn count_read(&self, bytes: u64) {
-        self.store.count_read(bytes);
     }
 
     pub(super) fn read_many(self: &Arc<Self>, header: Header, body: &[u8]) -> Handled {
@@ -98,13 +90,13 @@ impl Node {
         if admitted.iter().any(is_on_disk) {
             let on_disk = admitted.iter().filter(|range| is_on_disk(range));
             let room = on_disk.map(|(range, _)| u64::from(range.length)).sum();
-            let read = move |node: &Self| {
-                let reads = admitted.iter().map(|range| node.read_range(range));
-                Ok(node.many_answer(&header, reads))
+            let read = move |service: &Self| {
+                let reads = admitted.iter().map(|range| service.read_range(range));
+                Ok(service.many_answer(&header, reads))
             };
             return self.later_from_disk(header, room, read);
         }
-        let _in_flight = self.enter();
+        let _in_flight = self.activity.enter();
         Handled::Now(self.many_answer(&header, admitted.iter().map(|range| self.read_range(range))))
     }
 
@@ -147,7 +139,7 @@ impl Node {
             };
             head.encode(&mut heads);
         }
-        self.count_read(total);
+        self.store.count_read(total);
         slices[0] = Bytes::from(heads);
         let mut reply = header.reply();
         reply.flags = self.read_flags(blocks.into_iter());
@@ -165,17 +157,17 @@ impl Node {
             },
             Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
         };
-        if let Some(refusal) = self.withheld() {
+        if let Some(refusal) = self.membership.withheld() {
             return Handled::Now(self.refused(&header, &refusal));
         }
         if self.store.is_early(&request) {
             return self.write_in_order(header, request, body);
         }
-        let _in_flight = self.enter();
+        let _in_flight = self.activity.enter();
         match self.store.write(request, body, header.checksum) {
             Ok(WriteStep::Done(length)) => Handled::Now(acknowledged(&header, length)),
-            Ok(step) => self.later(header, move |node| {
-                let length = node.store.finish(step)?;
+            Ok(step) => self.later(header, move |service| {
+                let length = service.store.finish(step)?;
                 Ok(acknowledged(&header, length))
             }),
             Err(refusal) => Handled::Now(self.refused(&header, &refusal)),
@@ -190,15 +182,15 @@ impl Node {
         request: WriteRequest,
         body: BlockBody,
     ) -> Handled {
-        let node = Arc::clone(self);
+        let service = Arc::clone(self);
         let turn = self.store.write_queue().queue(request.block, request.offset);
         Handled::Later(Box::pin(async move {
-            let _in_flight = node.enter();
-            let done = node.wait_and_write(header.checksum, request, body).await;
+            let _in_flight = service.activity.enter();
+            let done = service.wait_and_write(header.checksum, request, body).await;
             drop(turn);
             match done {
                 Ok(length) => acknowledged(&header, length),
-                Err(refusal) => node.refused(&header, &refusal),
+                Err(refusal) => service.refused(&header, &refusal),
             }
         }))
     }
@@ -217,8 +209,8 @@ impl Node {
             changed.as_mut().enable();
             if !self.store.is_early(&request) {
                 let step = self.store.write(request, body, checksum)?;
-                let node = Arc::clone(self);
-                return on_thread(move || node.store.finish(step)).await;
+                let service = Arc::clone(self);
+                return on_thread(move || service.store.finish(step)).await;
             }
             if tokio::time::timeout_at(give_up, changed).await.is_err() {
                 return Err(self.store.not_at_end(&request));
@@ -234,15 +226,46 @@ impl Node {
         if request.tier == Tier::Object {
             return self.store_object(header, request, body.into_bytes());
         }
-        let store = move |node: &Self| {
-            node.store.store(&request, body, header.checksum)?;
+        let store = move |service: &Self| {
+            service.store.store(&request, body, header.checksum)?;
             Ok(acknowledged(&header, request.bytes))
         };
         if request.tier == Tier::Disk {
             return self.later(header, store);
         }
-        let _in_flight = self.enter();
+        let _in_flight = self.activity.enter();
         Handled::Now(store(self).unwrap_or_else(|refusal| self.refused(&header, &refusal)))
+    }
+}
+
+impl BlockService {
+    /// Reads up to `bytes` bytes from the disk on another thread, at once if there is room.
+    fn later_from_disk<W>(self: &Arc<Self>, header: Header, bytes: u64, read: W) -> Handled
+    where
+        W: FnOnce(&Self) -> Result<Response, Refusal> + Send + 'static,
+    {
+        let service = Arc::clone(self);
+        let start = move |room: OwnedSemaphorePermit| {
+            on_thread(move || {
+                let _in_flight = service.activity.enter();
+                read(&service).map(|answer| roomed(answer, room))
+            })
+        };
+        let service = Arc::clone(self);
+        if let Some(room) = self.disk_room.take_now(bytes) {
+            // The disk works while the connection sends what was read before.
+            let reading = start(room);
+            return Handled::Later(Box::pin(async move {
+                reading.await.unwrap_or_else(|refusal| service.refused(&header, &refusal))
+            }));
+        }
+        Handled::Later(Box::pin(async move {
+            let read = match service.disk_room.take(bytes).await {
+                Ok(room) => start(room).await,
+                Err(refusal) => Err(refusal),
+            };
+            read.unwrap_or_else(|refusal| service.refused(&header, &refusal))
+        }))
     }
 }
 

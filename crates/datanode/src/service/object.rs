@@ -9,29 +9,31 @@ use sanderling_protocol::frame::RangeRequest;
 use sanderling_protocol::{Header, Refusal};
 use sanderling_transport::Handled;
 
+use super::BlockService;
 use super::data::acknowledged;
 use crate::blocking::on_thread;
-use crate::node::Node;
 use crate::tier::ReadBytes;
 use crate::tiers::BlockBytes;
 
 /// Ranges of one vectored read that are fetched at once.
 const RANGES_AT_ONCE: usize = 16;
 
-impl Node {
+impl BlockService {
     /// Reads one range from the object tier.
     pub(super) fn read_object(self: &Arc<Self>, header: Header) -> Handled {
-        let node = Arc::clone(self);
+        let service = Arc::clone(self);
         Handled::Later(Box::pin(async move {
-            let _in_flight = node.enter();
+            let _in_flight = service.activity.enter();
             let Header { block, epoch, length, .. } = header;
             let read = match u32::try_from(header.offset) {
-                Ok(offset) => node.fetch_range(RangeRequest { block, epoch, offset, length }).await,
+                Ok(offset) => {
+                    service.fetch_range(RangeRequest { block, epoch, offset, length }).await
+                }
                 Err(_) => Err(Refusal::UnknownBlock { block }),
             };
             match read {
-                Ok(read) => node.read_reply(&header, read),
-                Err(refusal) => node.refused(&header, &refusal),
+                Ok(read) => service.read_reply(&header, read),
+                Err(refusal) => service.refused(&header, &refusal),
             }
         }))
     }
@@ -42,16 +44,16 @@ impl Node {
         header: Header,
         ranges: Vec<RangeRequest>,
     ) -> Handled {
-        let node = Arc::clone(self);
+        let service = Arc::clone(self);
         Handled::Later(Box::pin(async move {
-            let _in_flight = node.enter();
-            let node_here = &node;
+            let _in_flight = service.activity.enter();
+            let service_here = &service;
             let fetch = |range: RangeRequest| async move {
-                (range.block, node_here.fetch_range(range).await)
+                (range.block, service_here.fetch_range(range).await)
             };
             let fetching = futures_util::stream::iter(ranges.into_iter().map(fetch));
             let reads: Vec<_> = fetching.buffered(RANGES_AT_ONCE).collect().await;
-            node.many_answer(&header, reads)
+            service.many_answer(&header, reads)
         }))
     }
 
@@ -60,7 +62,7 @@ impl Node {
         let Some(bytes) = self.store.fetched(range).await? else {
             return Ok(ReadBytes { slices: Vec::new(), checksum: 0 });
         };
-        let node = Arc::clone(self);
+        let service = Arc::clone(self);
         let is_blocking = bytes.is_blocking();
         // A thousand small ranges must not hold a thousand blocks.
         let is_copied = matches!(
@@ -69,7 +71,7 @@ impl Node {
         );
         let read = move || {
             let read = bytes.read(offset, length);
-            read.map_err(|error| node.store.refusal_of(block, &bytes, error))
+            read.map_err(|error| service.store.refusal_of(block, &bytes, error))
         };
         let mut read = if is_blocking { on_thread(read).await? } else { read()? };
         if is_copied {
@@ -85,12 +87,12 @@ impl Node {
         request: StoreRequest,
         body: Bytes,
     ) -> Handled {
-        let node = Arc::clone(self);
+        let service = Arc::clone(self);
         Handled::Later(Box::pin(async move {
-            let _in_flight = node.enter();
-            match node.store.store_object(request, body, header.checksum).await {
+            let _in_flight = service.activity.enter();
+            match service.store.store_object(request, body, header.checksum).await {
                 Ok(()) => acknowledged(&header, request.bytes),
-                Err(refusal) => node.refused(&header, &refusal),
+                Err(refusal) => service.refused(&header, &refusal),
             }
         }))
     }

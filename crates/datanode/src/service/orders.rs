@@ -8,11 +8,10 @@ use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{BlockId, Epoch, Header, Order, OrderReply, Refusal};
 use sanderling_transport::{Handled, Response};
 
-use crate::node::Node;
-use crate::push::push_all;
+use super::BlockService;
 use crate::tiers::BlockBytes;
 
-impl Node {
+impl BlockService {
     pub(super) fn order(self: &Arc<Self>, header: Header, body: &[u8]) -> Handled {
         let order = match decode_body::<Order>(body) {
             Ok(order) => order,
@@ -21,12 +20,12 @@ impl Node {
         let done = |reply: &OrderReply| Handled::Now(answer(&header, reply));
         match order {
             Order::FenceNode { deadline_in } => {
-                tracing::info!(node = %self.id(), ?deadline_in, "ordered to fence");
-                self.order_fence(true);
+                tracing::info!(node = %self.membership.id(), ?deadline_in, "ordered to fence");
+                self.membership.order_fence(true);
                 done(&OrderReply::Done)
             }
             Order::UnfenceNode => {
-                self.order_fence(false);
+                self.membership.order_fence(false);
                 done(&OrderReply::Done)
             }
             Order::FenceBlocks { blocks } => self.fence_blocks(header, blocks),
@@ -34,18 +33,19 @@ impl Node {
                 done(&OrderReply::Blocks(self.store.list(after, limit as usize)))
             }
             // Files are deleted on the way.
-            Order::Drop { blocks } => self.later(header, move |node| {
-                node.store.drop_blocks(&blocks);
-                node.read_throttle.dropped(blocks.iter().map(|(block, _)| *block));
+            Order::Drop { blocks } => self.later(header, move |service| {
+                service.store.drop_blocks(&blocks);
+                service.link.dropped(blocks.iter().map(|(block, _)| *block));
                 Ok(answer(&header, &OrderReply::Done))
             }),
             Order::Adopt { blocks } => {
-                let node = Arc::clone(self);
+                let service = Arc::clone(self);
                 Handled::Later(Box::pin(async move {
-                    let _in_flight = node.enter();
-                    tracing::info!(node = %node.id(), blocks = blocks.len(), "ordered to adopt");
+                    let _in_flight = service.activity.enter();
+                    let node = service.membership.id();
+                    tracing::info!(%node, blocks = blocks.len(), "ordered to adopt");
                     let keys: Vec<_> = blocks.iter().map(|it| (it.0, it.1)).collect();
-                    match node.store.adopt_all(&keys).await {
+                    match service.store.adopt_all(&keys).await {
                         Ok(()) => answer(&header, &OrderReply::Done),
                         Err(refusal) => answer(&header, &OrderReply::Refused(refusal)),
                     }
@@ -53,21 +53,21 @@ impl Node {
             }
             Order::Verify { after, limit, with_checksums } => {
                 let limit = (limit as usize).clamp(1, VERIFIED_PER_ORDER_MAX);
-                self.later(header, move |node| {
-                    let page = node.store.table().list_bytes(after, limit);
+                self.later(header, move |service| {
+                    let page = service.store.table().list_bytes(after, limit);
                     let look = |(held, bytes): &(HeldBlock, BlockBytes)| {
-                        (*held, node.store.look_at(held, bytes, with_checksums))
+                        (*held, service.store.look_at(held, bytes, with_checksums))
                     };
                     let verified = page.iter().map(look).collect();
                     Ok(answer(&header, &OrderReply::Verified(verified)))
                 })
             }
             Order::Push { moves } => {
-                let node = Arc::clone(self);
+                let service = Arc::clone(self);
                 Handled::Later(Box::pin(async move {
-                    let _in_flight = node.enter();
-                    let pushed = push_all(&node, moves).await;
-                    let refused = |refusal: &Refusal| node.counters.count_refusal(refusal);
+                    let _in_flight = service.activity.enter();
+                    let pushed = service.pusher.push_all(moves).await;
+                    let refused = |refusal: &Refusal| service.counters.count_refusal(refusal);
                     pushed.iter().filter_map(|one| one.as_ref().err()).for_each(refused);
                     answer(&header, &OrderReply::Pushed(pushed))
                 }))
@@ -76,9 +76,9 @@ impl Node {
     }
 }
 
-impl Node {
+impl BlockService {
     fn fence_blocks(self: &Arc<Self>, header: Header, blocks: Vec<(BlockId, Epoch)>) -> Handled {
-        self.fences_blocks();
+        self.membership.fences_blocks();
         if self.store.has_object_tier() {
             return self.fence_object(header, blocks);
         }
@@ -89,11 +89,11 @@ impl Node {
     /// Fences blocks some of which may be in the object tier, unknown to the table: the length of
     /// such a one must not be told as 0.
     fn fence_object(self: &Arc<Self>, header: Header, blocks: Vec<(BlockId, Epoch)>) -> Handled {
-        let node = Arc::clone(self);
+        let service = Arc::clone(self);
         Handled::Later(Box::pin(async move {
-            let _in_flight = node.enter();
-            match node.store.adopt_all(&blocks).await {
-                Ok(()) => answer(&header, &OrderReply::Fenced(node.store.fence_blocks(&blocks))),
+            let _in_flight = service.activity.enter();
+            match service.store.adopt_all(&blocks).await {
+                Ok(()) => answer(&header, &OrderReply::Fenced(service.store.fence_blocks(&blocks))),
                 Err(refusal) => answer(&header, &OrderReply::Refused(refusal)),
             }
         }))

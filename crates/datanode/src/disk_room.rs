@@ -1,16 +1,12 @@
-//! Reads of blocks on disk: on threads that may block, within a bound on the memory that they and
-//! their answers take.
+//! The bound on the memory that reads of blocks on disk and their answers take.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sanderling_protocol::{Header, Millis, Refusal};
-use sanderling_transport::{Handled, Response};
+use sanderling_protocol::{Millis, Refusal};
+use sanderling_transport::Response;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::blocking::on_thread;
-use crate::node::Node;
 
 /// Bytes read from the disk and not sent yet, of all connections together: many times what keeps a
 /// disk busy, and a part of the memory that a datanode takes beyond its arena.
@@ -21,7 +17,7 @@ const READ_BYTES_MIN: u32 = 256 << 10;
 
 const UNIT_BYTES: u32 = 4096;
 
-/// Longest wait for room. Somebody takes the answers of others too slowly then.
+/// Longest wait for room. Other callers receive their answers too slowly then.
 const ROOM_WITHIN: Duration = Duration::from_secs(5);
 
 /// When to come back after that.
@@ -49,11 +45,16 @@ impl DiskRoom {
         (bytes as u32).div_ceil(UNIT_BYTES)
     }
 
-    fn take_now(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
+    /// Takes room for a read if there is some.
+    pub(crate) fn take_now(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.0).try_acquire_many_owned(Self::units(bytes)).ok()
     }
 
-    async fn take(&self, bytes: u64) -> Result<OwnedSemaphorePermit, Refusal> {
+    /// Takes room for a read, and waits for it.
+    ///
+    /// # Errors
+    /// [`Refusal::RetryAfter`]: others receive their answers too slowly.
+    pub(crate) async fn take(&self, bytes: u64) -> Result<OwnedSemaphorePermit, Refusal> {
         let taking = Arc::clone(&self.0).acquire_many_owned(Self::units(bytes));
         match tokio::time::timeout(ROOM_WITHIN, taking).await {
             Ok(taken) => Ok(taken.expect("the semaphore is never closed")),
@@ -65,44 +66,8 @@ impl DiskRoom {
     }
 }
 
-impl Node {
-    /// Reads up to `bytes` bytes from the disk on another thread, at once if there is room.
-    pub(super) fn later_from_disk<W>(
-        self: &Arc<Self>,
-        header: Header,
-        bytes: u64,
-        read: W,
-    ) -> Handled
-    where
-        W: FnOnce(&Self) -> Result<Response, Refusal> + Send + 'static,
-    {
-        let node = Arc::clone(self);
-        let start = move |room: OwnedSemaphorePermit| {
-            on_thread(move || {
-                let _in_flight = node.enter();
-                read(&node).map(|answer| roomed(answer, room))
-            })
-        };
-        let node = Arc::clone(self);
-        if let Some(room) = self.disk_room.take_now(bytes) {
-            // The disk works while the connection sends what was read before.
-            let reading = start(room);
-            return Handled::Later(Box::pin(async move {
-                reading.await.unwrap_or_else(|refusal| node.refused(&header, &refusal))
-            }));
-        }
-        Handled::Later(Box::pin(async move {
-            let read = match node.disk_room.take(bytes).await {
-                Ok(room) => start(room).await,
-                Err(refusal) => Err(refusal),
-            };
-            read.unwrap_or_else(|refusal| node.refused(&header, &refusal))
-        }))
-    }
-}
-
 /// Gives the room back when the last byte of an answer has been sent.
-fn roomed(answer: Response, room: OwnedSemaphorePermit) -> Response {
+pub(crate) fn roomed(answer: Response, room: OwnedSemaphorePermit) -> Response {
     let room = Arc::new(room);
     let keep = |bytes| Bytes::from_owner(Roomed { bytes, _room: Arc::clone(&room) });
     Response { header: answer.header, body: answer.body.into_iter().map(keep).collect() }
@@ -117,6 +82,7 @@ impl AsRef<[u8]> for Roomed {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use sanderling_protocol::{Header, Op};
 
     use super::*;
 
@@ -128,7 +94,7 @@ mod tests {
         assert!(room.take(1).now_or_never().is_none());
         let mut answers: Vec<Response> = Vec::new();
         for taken in all {
-            let header = Header::new(sanderling_protocol::Op::Read, 1);
+            let header = Header::new(Op::Read, 1);
             let body = vec![Bytes::from_static(b"ab"), Bytes::from_static(b"cd")];
             answers.push(roomed(Response { header, body }, taken));
         }

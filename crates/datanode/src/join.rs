@@ -1,0 +1,260 @@
+//! Joining the cluster and staying in it: does what `core` decides about registering, heartbeats
+//! and reports, and returns to it what came of that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sanderling_core::datanode::{
+    Beaten, CallFailure, Joining, LostEnd, MemberStep, Registration, RequestStamp, Welcome,
+};
+use sanderling_protocol::message::{Heartbeat, HeartbeatReply, Join, Joined, Register};
+use sanderling_protocol::{LogPosition, Millis, Nonce, Refusal, Reply, Request};
+use sanderling_transport::{CallError, Connection};
+use tokio::time::sleep_until;
+
+use crate::activity::Activity;
+use crate::counters::Counters;
+use crate::error::DatanodeStartError;
+use crate::membership::Membership;
+use crate::namenode::failure;
+use crate::options::DatanodeOptions;
+use crate::report::report;
+use crate::store::BlockStore;
+
+/// Why [`Joiner::stay`] ended.
+#[derive(Debug)]
+pub(crate) enum Turned {
+    /// The process is a node now, and was none before.
+    Joined,
+    /// It is none any more: what is here has no owner.
+    BeginsAgain,
+    /// The namenode will never take it, or could not be reached at the start.
+    Stopped(CallError),
+}
+
+/// Where peers reach the node.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    pub(crate) blocks: String,
+    /// Empty when it serves no HTTP.
+    pub(crate) http: String,
+}
+
+/// Makes the process a member, and keeps it one.
+#[derive(Debug)]
+pub(crate) struct Joiner {
+    membership: Arc<Membership>,
+    store: Arc<BlockStore>,
+    activity: Arc<Activity>,
+    counters: Arc<Counters>,
+    /// What the node registers with, but for what changes.
+    introduction: Register,
+    namenode: String,
+    start_time_max: Duration,
+}
+
+impl Joiner {
+    pub(crate) fn new(
+        options: &DatanodeOptions,
+        addresses: Addresses,
+        membership: Arc<Membership>,
+        store: Arc<BlockStore>,
+        activity: Arc<Activity>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let introduction = Register {
+            cluster: None,
+            nonce: Nonce::default(),
+            name: options.name.clone(),
+            address: addresses.blocks,
+            http_address: addresses.http,
+            host: options.host.clone(),
+            tiers: Vec::new(),
+            notice_min: options.notice_min.map(Millis::from),
+            // Where the node holds itself back, that is its link.
+            egress_bytes_per_second: options.egress_bytes_per_second.or(options.egress_limit),
+        };
+        let (namenode, start_time_max) = (options.namenode.clone(), options.start_time_max);
+        Self { membership, store, activity, counters, introduction, namenode, start_time_max }
+    }
+
+    /// Registers for the first time, for a bounded while.
+    ///
+    /// # Errors
+    /// [`DatanodeStartError::Refused`], [`DatanodeStartError::Unreachable`].
+    pub(crate) async fn join_first(&self) -> Result<(), DatanodeStartError> {
+        let namenode = self.namenode.clone();
+        self.join().await.map_err(|error| match error {
+            CallError::Refused(refusal) => DatanodeStartError::Refused { namenode, refusal },
+            error => DatanodeStartError::Unreachable {
+                namenode,
+                seconds: self.start_time_max.as_secs(),
+                why: error.to_string(),
+            },
+        })
+    }
+
+    /// Makes the process a node, for as long as it takes.
+    ///
+    /// # Errors
+    /// The namenode will never take it.
+    pub(crate) async fn join(&self) -> Result<(), CallError> {
+        loop {
+            match self.stay().await {
+                Turned::Joined => return Ok(()),
+                Turned::BeginsAgain if self.begin_again() => return Ok(()),
+                Turned::BeginsAgain => {}
+                Turned::Stopped(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Does what a member does, until it turns into another one.
+    pub(crate) async fn stay(&self) -> Turned {
+        let member = &self.membership;
+        let is_node = member.identity().node.is_some();
+        let mut connection = if is_node { member.namenode().connection().await } else { None };
+        let mut last_error = None;
+        loop {
+            let is_broken = connection.as_ref().is_none_or(Connection::is_broken);
+            match member.change(|member, now| member.next(now, is_broken)) {
+                MemberStep::Register(joining) => match self.register(joining).await {
+                    Ok(Welcome::Joined) => return Turned::Joined,
+                    Ok(_) => connection = member.namenode().connection().await,
+                    Err(error) => last_error = Some(error),
+                },
+                MemberStep::Beat { node, nonce, asked } => {
+                    self.beat(Heartbeat { node, nonce, load: self.activity.load() }, asked).await;
+                }
+                MemberStep::Report(_) => {
+                    let reported = report(member, &self.store).await;
+                    if let Err(error) = &reported {
+                        tracing::debug!(node = %member.id(), %error, "block report not taken");
+                    }
+                    member.change(|member, now| member.reported(now, reported.is_ok()));
+                }
+                MemberStep::Repeat => {
+                    member.repeat_notice().await;
+                    member.change(|member, now| member.repeated(now));
+                }
+                MemberStep::Wait(at) => sleep_until(member.clock().moment(at)).await,
+                MemberStep::BeginAgain => return Turned::BeginsAgain,
+                MemberStep::Stop(failure) => {
+                    return Turned::Stopped(self.stopped(failure, last_error));
+                }
+                MemberStep::Pending => unreachable!("whatever was begun was handed over"),
+            }
+        }
+    }
+
+    /// Returns the error with which the process stops: the one that it met last.
+    fn stopped(&self, failure: CallFailure, last: Option<CallError>) -> CallError {
+        match (failure, last) {
+            (CallFailure::Refused(refusal), _) => CallError::Refused(refusal),
+            (_, Some(error)) => error,
+            (_, None) => self.membership.namenode().unanswered("no answer"),
+        }
+    }
+
+    /// Registers the node with the namenode, or registers it again.
+    async fn register(&self, joining: Joining) -> Result<Welcome, CallError> {
+        let Joining { cluster, nonce, seen, wiped, asked } = joining;
+        let namenode = self.membership.namenode();
+        let tiers = self.store.tiers().sizes();
+        let register = Register { cluster, nonce, tiers, ..self.introduction.clone() };
+        let request = Request::Join(Box::new(Join { register, seen, wiped }));
+        if cluster.is_none() {
+            // The namenode that was greeted before may not be the one that registers the node.
+            namenode.set_cluster(None);
+        }
+        let answer = match namenode.call_and_update_revocations(request).await {
+            Ok(Reply::Joined(joined)) => Ok(joined),
+            Ok(other) => Err(namenode.bad_reply(&other)),
+            Err(CallError::Refused(refusal @ Refusal::WrongCluster { .. }))
+                if cluster.is_none() =>
+            {
+                // Another namenode took the place of the one that was greeted.
+                Err(namenode.unanswered(&refusal.to_string()))
+            }
+            Err(error) => Err(error),
+        };
+        let registration = self.registered(asked, answer.as_deref());
+        if let Some(LostEnd { seen, position }) = registration.lost {
+            tracing::error!(
+                node = %self.membership.id(),
+                ?seen,
+                ?position,
+                "the namenode's log has lost its end: it lacks changes that this node has seen"
+            );
+        }
+        self.welcomed(registration.welcome);
+        answer.map(|_| registration.welcome)
+    }
+
+    fn registered(&self, asked: RequestStamp, answer: Result<&Joined, &CallError>) -> Registration {
+        if let Ok(joined) = answer {
+            self.membership.enter_cluster(joined.registered.cluster);
+        }
+        let answer = answer.map_err(failure);
+        self.membership.change(|member, now| member.registered(now, asked, answer))
+    }
+
+    fn welcomed(&self, welcome: Welcome) {
+        let identity = self.membership.identity();
+        let (node, cluster) =
+            (identity.node.unwrap_or_default(), identity.cluster.unwrap_or_default());
+        match welcome {
+            Welcome::Joined => {
+                self.counters.registrations.inc();
+                tracing::info!(%node, %cluster, address = self.introduction.address, "joined");
+            }
+            Welcome::Rejoined => {
+                self.counters.registrations.inc();
+                tracing::info!(%node, "registered again");
+            }
+            Welcome::Another => tracing::warn!(%node, "the namenode knows it by another id"),
+            Welcome::Gone { is_expected } => {
+                tracing::warn!(%node, is_expected, "given up by the namenode");
+            }
+            Welcome::NotYet => tracing::debug!("not taken by the namenode yet"),
+            Welcome::Never => tracing::debug!("the namenode will never take the node"),
+        }
+    }
+
+    async fn beat(&self, heartbeat: Heartbeat, asked: RequestStamp) {
+        let namenode = self.membership.namenode();
+        let request = Request::Beat(heartbeat);
+        let answer = match namenode.call_and_update_revocations(request).await {
+            Ok(Reply::Beat { heartbeat: reply, position }) => Ok((reply, position)),
+            Ok(other) => Err(namenode.bad_reply(&other)),
+            Err(error) => Err(error),
+        };
+        let node = self.membership.id();
+        if let Err(error) = &answer {
+            self.counters.heartbeats_failed.inc();
+            tracing::debug!(%node, %error, "heartbeat not answered");
+        }
+        if let Beaten::Gone { is_expected } = self.beaten(asked, answer) {
+            tracing::warn!(%node, is_expected, "given up by the namenode");
+        }
+    }
+
+    fn beaten(
+        &self,
+        asked: RequestStamp,
+        answer: Result<(HeartbeatReply, Option<LogPosition>), CallError>,
+    ) -> Beaten {
+        let answer = answer.map_err(|error| failure(&error));
+        self.membership.change(|member, now| member.beaten(now, asked, answer))
+    }
+
+    /// Forgets everything. Returns whether the process is another node already; else it is none
+    /// until it has registered.
+    pub(crate) fn begin_again(&self) -> bool {
+        let is_joined = self.membership.begin_again();
+        if is_joined {
+            self.welcomed(Welcome::Joined);
+        }
+        is_joined
+    }
+}
