@@ -18,7 +18,7 @@ use crate::membership::Membership;
 use crate::service::BlockService;
 
 /// Blocks that one connection is remembered to be allowed: half a megabyte of memory, and 16 GiB of
-/// full blocks. Beyond it they are asked about again.
+/// full blocks. Beyond it they are checked with the namenode again.
 const REMEMBERED_MAX: usize = 16_384;
 
 /// The service as one connection may use it.
@@ -27,11 +27,11 @@ pub(crate) struct Admission {
     service: Arc<BlockService>,
     /// `None` where callers are not authenticated.
     caller: Option<AdmittedCaller>,
-    /// The version of the messages that it speaks.
+    /// The version of its messages.
     version: u8,
 }
 
-/// Somebody who showed a token.
+/// A caller that showed a token.
 #[derive(Debug)]
 struct AdmittedCaller {
     pass: Pass,
@@ -81,21 +81,21 @@ impl Service for Admission {
         }
         let version = self.version;
         match handled {
-            Handled::Now(response) => Handled::Now(told(version, response)),
+            Handled::Now(response) => Handled::Now(for_version(version, response)),
             Handled::Later(response) => {
-                Handled::Later(Box::pin(async move { told(version, response.await) }))
+                Handled::Later(Box::pin(async move { for_version(version, response.await) }))
             }
         }
     }
 
     fn body_sink(self: &Arc<Self>, header: &Header) -> Option<Box<dyn BodySink>> {
-        // What an older caller is told comes by `handle`.
+        // Answers to an older caller are made in `handle`.
         if self.version < version::MESSAGES {
             return None;
         }
         match &self.caller {
             None => self.service.body_sink(header),
-            // Without an offer the frame comes to `handle`, which says why not.
+            // Without an offer the frame comes to `handle`, which refuses it.
             Some(caller) => match caller.check(header, &[]) {
                 Ok(Allowed::All) => self.service.body_sink(header),
                 Ok(Allowed::If(..)) | Err(_) => None,
@@ -133,40 +133,40 @@ impl Admission {
         let Some(caller) = &self.caller else { return self.service.serve(header, body) };
         match caller.check(&header, &body) {
             Ok(Allowed::All) => self.service.serve(header, body),
-            Ok(Allowed::If(subtree, blocks)) => self.ask_and_serve(header, body, subtree, blocks),
+            Ok(Allowed::If(subtree, blocks)) => self.check_and_serve(header, body, subtree, blocks),
             Err(refusal) => Handled::Now(self.service.refused(&header, &refusal)),
         }
     }
 
-    /// Serves a frame once the namenode has said whose its blocks are.
-    fn ask_and_serve(
+    /// Serves a frame once the namenode has confirmed that its blocks are the caller's.
+    fn check_and_serve(
         self: &Arc<Self>,
         header: Header,
         body: Bytes,
         subtree: Path,
         blocks: Vec<BlockId>,
     ) -> Handled {
-        let front = Arc::clone(self);
+        let admission = Arc::clone(self);
         Handled::Later(Box::pin(async move {
-            if let Err(refusal) = front.ask(subtree, blocks).await {
-                return front.service.refused(&header, &refusal);
+            if let Err(refusal) = admission.check_blocks(subtree, blocks).await {
+                return admission.service.refused(&header, &refusal);
             }
-            match front.service.serve(header, body) {
+            match admission.service.serve(header, body) {
                 Handled::Now(response) => response,
                 Handled::Later(response) => response.await,
             }
         }))
     }
 
-    /// Asks the namenode whose blocks are, and remembers which are the caller's.
-    async fn ask(&self, subtree: Path, blocks: Vec<BlockId>) -> Result<(), Refusal> {
-        let caller = self.caller.as_ref().expect("only a caller's blocks are asked about");
+    /// Requests from the namenode which blocks are in the caller's subtree, and remembers these.
+    async fn check_blocks(&self, subtree: Path, blocks: Vec<BlockId>) -> Result<(), Refusal> {
+        let caller = self.caller.as_ref().expect("only a caller's blocks are checked");
         let request = Request::Within { subtree, blocks: blocks.clone() };
         let namenode = self.membership().namenode();
         let answers = match namenode.call(request).await {
             Ok(Reply::Within(answers)) if answers.len() == blocks.len() => answers,
-            Ok(reply) => return Err(unsaid(&namenode.bad_reply(&reply))),
-            Err(error) => return Err(unsaid(&error)),
+            Ok(reply) => return Err(unknown(&namenode.bad_reply(&reply))),
+            Err(error) => return Err(unknown(&error)),
         };
         let mut own = caller.own.lock();
         if own.len() + blocks.len() > REMEMBERED_MAX {
@@ -184,9 +184,9 @@ impl Admission {
     }
 }
 
-/// Says an answer in the words of an older version: what is refused to it may be in the status, in
+/// Translates an answer for an older version: what is refused to it may be in the status, in
 /// the place of a range's bytes, or within the answer to an order.
-fn told(version: u8, response: Response) -> Response {
+fn for_version(version: u8, response: Response) -> Response {
     let Response { mut header, body } = response;
     if header.status != 0 {
         let Ok(refusal) = decode_body::<Refusal>(&body.concat()) else {
@@ -204,13 +204,13 @@ fn told(version: u8, response: Response) -> Response {
             let reply = version::order_reply_for(version, reply);
             Response { header, body: vec![Bytes::from(encode_body(&reply))] }
         }
-        Op::ReadMany => Response { header, body: ranges_told(version, body) },
+        Op::ReadMany => Response { header, body: ranges_for_version(version, body) },
         _ => Response { header, body },
     }
 }
 
-/// Says the refusals of a vectored read in the words of an older version.
-fn ranges_told(version: u8, body: Vec<Bytes>) -> Vec<Bytes> {
+/// Translates the refusals of a vectored read for an older version.
+fn ranges_for_version(version: u8, body: Vec<Bytes>) -> Vec<Bytes> {
     let Some(heads) = body.first() else { return body };
     let count = heads.len() / RangeReply::BYTES;
     // Most answers refuse nothing, and are not copied.
@@ -220,7 +220,7 @@ fn ranges_told(version: u8, body: Vec<Bytes>) -> Vec<Bytes> {
     let whole = body.concat();
     let Ok(heads) = RangeReply::decode_all(&whole, count) else { return body };
     let bytes = Bytes::from(whole).slice(count * RangeReply::BYTES..);
-    let (mut out, mut told, mut at) = (Vec::new(), vec![Bytes::new()], 0);
+    let (mut out, mut parts, mut at) = (Vec::new(), vec![Bytes::new()], 0);
     for mut head in heads {
         let mut range = bytes.slice(at..at + head.length as usize);
         at += head.length as usize;
@@ -234,20 +234,21 @@ fn ranges_told(version: u8, body: Vec<Bytes>) -> Vec<Bytes> {
             (head.status, head.length) = (refusal.code(), length);
         }
         head.encode(&mut out);
-        told.push(range);
+        parts.push(range);
     }
-    told[0] = Bytes::from(out);
-    told
+    parts[0] = Bytes::from(out);
+    parts
 }
 
-/// Returns the refusal of a frame for which nobody says whether it is allowed: not now.
-fn unsaid(error: &CallError) -> Refusal {
+/// Returns the refusal of a frame while it is unknown whether it is allowed: not now.
+fn unknown(error: &CallError) -> Refusal {
     let why = format!("the namenode does not say whose the block is: {error}");
     Refusal::RetryAfter { after: sanderling_protocol::Millis(100), why }
 }
 
 impl AdmittedCaller {
-    /// Says whether a frame may be served. Of a body that is still to come only the header counts.
+    /// Returns whether a frame may be served. Of a body that is still to come only the header
+    /// counts.
     fn check(&self, header: &Header, body: &[u8]) -> Result<Allowed, Refusal> {
         let claims = self.pass.claims()?;
         match header.op {
@@ -259,7 +260,7 @@ impl AdmittedCaller {
             Op::Order if !claims.may_order() => {
                 return Err(claims.forbidden("may not give orders to datanodes"));
             }
-            Op::LocalEndpoint => may_come_in(claims)?,
+            Op::LocalEndpoint => may_map_memory(claims)?,
             _ => {}
         }
         if claims.is_everywhere() {
@@ -298,13 +299,13 @@ fn need(claims: &Claims, right: Rights, word: &str) -> Result<(), Refusal> {
     Err(claims.forbidden(&format!("has no right to {word}")))
 }
 
-/// Refuses bytes from a caller who has no right to write.
+/// Refuses bytes from a caller that has no right to write.
 pub(crate) fn may_write(claims: &Claims) -> Result<(), Refusal> {
     need(claims, Rights::WRITE, "write")
 }
 
-/// Refuses the node's memory to a caller who may not read everything in it.
-pub(crate) fn may_come_in(claims: &Claims) -> Result<(), Refusal> {
+/// Refuses the node's memory to a caller that may not read everything in it.
+pub(crate) fn may_map_memory(claims: &Claims) -> Result<(), Refusal> {
     if claims.is_everywhere() && claims.allows(Rights::READ) {
         return Ok(());
     }

@@ -1,8 +1,8 @@
 //! The agent: learns from the cloud that this machine is about to be taken, and acts on it.
 //!
-//! A source is looked at again and again and says what it shows at the moment; [`watch`] turns
-//! changes of that into acts: fence and notice, recommendation, withdrawal. A source that fails
-//! says nothing: a notice given before stays given, and none is made up.
+//! A source is polled and returns what it shows at the moment; [`watch`] turns changes of that into
+//! acts: fence and notice, recommendation, withdrawal. A source that fails changes nothing: a
+//! notice given before stays given, and none is made up.
 
 mod act;
 mod aws;

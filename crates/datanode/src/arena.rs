@@ -1,9 +1,9 @@
 //! The memory of the DRAM tier: one mapping, sized at start, faulted in the background and never
-//! given back to the kernel while the node extents, since the first touch of fresh memory costs
+//! given back to the kernel while the node runs, since the first touch of fresh memory costs
 //! many times a copy.
 //!
 //! The only unsafe code that touches blocks. Its safe surface is [`Extent`]: bytes of an extent are
-//! claimed once, written by who claimed them, then published, and never written again, so readers
+//! claimed once, written by their claimer, then published, and never written again, so readers
 //! and the writer never meet at the same byte.
 #![allow(unsafe_code, reason = "the mapping is shared between a writer and readers of other bytes")]
 
@@ -42,7 +42,7 @@ pub(crate) struct Arena {
 pub(crate) struct Extent {
     arena: Arc<Arena>,
     extent: UnitExtent,
-    /// Bytes that somebody has the right to write, or has written.
+    /// Bytes that are claimed by a writer, or written.
     claimed: AtomicU32,
     /// Bytes that are there for readers.
     published: AtomicU32,
@@ -52,7 +52,7 @@ impl Arena {
     /// Maps an arena of `bytes`, rounded down to whole units. No memory is taken yet.
     ///
     /// # Errors
-    /// What the kernel says when it has no file descriptor or no address space.
+    /// The error of the kernel when it has no file descriptor or no address space.
     pub(crate) fn new(bytes: u64) -> io::Result<Self> {
         let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "larger than 16 TiB");
         let units = u32::try_from(bytes / u64::from(UNIT_BYTES)).map_err(|_| too_large())?;
@@ -62,8 +62,8 @@ impl Arena {
         file.set_len(bytes)?;
         let length = usize::try_from(bytes).map_err(|_| too_large())?;
         let map = MmapOptions::new().len(length).map_raw(&file)?;
-        // From here on nobody can map it to write, not even this process: a client that is handed
-        // the descriptor can only read. Linux knows the last of these seals since 5.1.
+        // From here on no process can map it to write, not even this one: a client that gets
+        // the descriptor can only read. Linux has the last of these seals since 5.1.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         let is_sealed = rustix::fs::fcntl_add_seals(&file, seals).is_ok();
         Ok(Self {
@@ -117,10 +117,10 @@ impl Arena {
         (end <= self.map.len()).then_some(place as u64)
     }
 
-    /// Takes the whole memory from the kernel, piece by piece, until done or told to stop.
+    /// Takes the whole memory from the kernel, piece by piece, until done or stopped.
     ///
     /// # Errors
-    /// What the kernel says when there is not that much memory. What was taken so far stays, and
+    /// The error of the kernel when there is not that much memory. What was taken so far stays, and
     /// the rest is not used: touching it would end the process.
     pub(crate) fn fault(&self) -> io::Result<()> {
         let done = self.fault_all();
@@ -206,13 +206,13 @@ impl Extent {
         true
     }
 
-    /// Returns the memory of an extent that nobody has written to, to be written in place.
+    /// Returns the memory of an extent that was not written to, to be written in place.
     ///
     /// # Panics
-    /// When somebody has.
+    /// When it was written to.
     pub(crate) fn fresh(&mut self) -> &mut [u8] {
         assert_eq!(*self.claimed.get_mut(), 0, "bytes of an extent are written once");
-        // SAFETY: the range is inside the mapping. Nothing was published, so nobody has a reference
+        // SAFETY: the range is inside the mapping. Nothing was published, so there is no reference
         // to these bytes, and the exclusive borrow keeps it so. The kernel gives zeroed memory:
         // every byte has a value.
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.capacity() as usize) }

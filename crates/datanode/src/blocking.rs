@@ -4,8 +4,8 @@ use std::future::Future;
 
 use sanderling_protocol::{Refusal, Tier};
 
-/// Does `work` on a thread that may block. It begins at once and is finished even if nobody waits
-/// for it any more: a write that was admitted must be published or given back.
+/// Does `work` on a thread that may block. It begins at once and is finished even if no task
+/// waits for it any more: a write that was admitted must be published or given back.
 ///
 /// # Errors
 /// Those of `work`; [`Refusal::TierFailed`] when it panicked.

@@ -87,7 +87,7 @@ pub(crate) const fn index_bytes(blocks: u64, dram_bytes: u64, disk_bytes: u64) -
         + disk_bytes / UNIT_BYTES * DISK_UNIT_BYTES
 }
 
-/// Says why a block cannot begin or grow although its tier has room.
+/// Returns why a block cannot begin or grow although its tier has room.
 pub(crate) fn index_is_full(tier: Tier, max: u64) -> Refusal {
     let why = format!(
         "the index of this node's blocks has reached its {max} bytes: write to another node, \

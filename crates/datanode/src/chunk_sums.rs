@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use sanderling_protocol::checksum::{Running, combine};
 
-/// Bytes of a chunk: the least whose checksum is kept. What random reads ask for, so that these are
+/// Bytes of a chunk: the least whose checksum is kept. The size of random reads, so that these are
 /// answered with a checksum that is kept; at four bytes each, a thousandth of the block.
 pub(crate) const CHUNK_BYTES: u32 = 4 << 10;
 

@@ -39,7 +39,7 @@ async fn report_pending(membership: &Membership, store: &BlockStore) -> Result<(
     let namenode = membership.namenode();
     loop {
         let identity = membership.identity();
-        // Not joined: what is here will be reported to whoever lets it in.
+        // Not joined: what is here will be reported after the registration.
         let Some(id) = identity.node else { return Ok(()) };
         let report = store.damages().next(&store.table());
         let Some(report) = report else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! Blocks in a directory with a size, one file each.
 //!
 //! Nothing in the directory outlives the incarnation that wrote it: it is emptied at the start. A
-//! marker file, locked while the node runs, says that the directory is ours to empty. Where the
+//! marker file, locked while the node runs, makes the directory ours to empty. Where the
 //! node has a key the files are encrypted, with a key that no other incarnation has.
 
 mod cached;
@@ -30,16 +30,16 @@ use crate::chunk_sums::{BodySums, ChunkSums};
 use crate::seal::{Cipher, EncryptionKey, salt};
 use crate::tier::{ReadError, TierBytes};
 
-/// Says that the directory is a datanode's.
+/// Marks the directory of a datanode.
 const MARKER: &str = "sanderling-datanode";
 
-/// Found in the root of a fresh file system, and nobody's.
+/// Found in the root of a fresh file system.
 const MOUNT_POINT: &str = "lost+found";
 
 /// How the names of block files end.
 const BLOCK_SUFFIX: &str = ".block";
 
-/// What a disk says of bytes that it does not give any more: an I/O error, and what file systems
+/// The errors of a disk that does not give bytes any more: an I/O error, and what file systems
 /// make of one that they found in their own structures.
 const UNREADABLE: [i32; 5] =
     [libc::EIO, libc::EUCLEAN, libc::EBADMSG, libc::ENODATA, libc::EREMOTEIO];
@@ -52,7 +52,7 @@ pub enum DiskError {
     Unusable {
         /// The directory.
         directory: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
     /// It holds files that no datanode wrote.
@@ -137,7 +137,7 @@ impl DiskTier {
             capacity: Capacity::new(Tier::Disk, bytes),
             serial: AtomicU64::new(0),
             reading: DiskReader::default(),
-            // The salt is kept nowhere: when the process has ended nobody reads what it left.
+            // The salt is kept nowhere: when the process has ended, what it left cannot be read.
             cipher: key.map(|key| key.derive(&salt(), "sanderling disk tier 1")),
             _marker: marker,
         })
@@ -162,7 +162,7 @@ impl DiskBytes {
 
     /// Writes `bytes` after the block's end and returns the block with them. Blocks the thread.
     ///
-    /// Bytes of an earlier append that a fence refused are overwritten: nobody has seen them.
+    /// Bytes of an earlier append that a fence refused are overwritten: no reader has seen them.
     ///
     /// # Errors
     /// [`Refusal::NodeFull`] when the tier's limit or the disk is reached, [`Refusal::TierFailed`]
@@ -217,12 +217,12 @@ impl DiskBytes {
         Ok(())
     }
 
-    /// Tells whether it is the same file, at this length or another one.
+    /// Returns whether it is the same file, at this length or another one.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.file, &other.file)
     }
 
-    /// Tells bytes that are gone from a machine that has no files, memory or room left.
+    /// Distinguishes bytes that are gone from a machine that has no files, memory or room left.
     fn error(&self, error: SealError, bytes: u64) -> ReadError {
         let error = match error {
             SealError::Io(error) => error,

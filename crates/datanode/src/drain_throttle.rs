@@ -38,7 +38,7 @@ impl ReadThrottle {
         ThrottlingPush(self)
     }
 
-    /// Tells whether blocks are leaving now.
+    /// Returns whether blocks are leaving now.
     pub(crate) fn is_busy(&self) -> bool {
         self.throttle.lock().is_busy(self.clock.now())
     }

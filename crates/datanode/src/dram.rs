@@ -187,12 +187,12 @@ impl DramBytes {
         if self.verified.is_within(age_max) { Ok(()) } else { self.verify() }
     }
 
-    /// Notes that the bytes added last were verified where they are; says nothing of those before.
+    /// Notes that the bytes added last were verified where they are; those before keep their state.
     pub(crate) fn added_is_verified(&mut self, before: &Self) {
         self.verified = before.verified_before();
     }
 
-    /// Tells whether it is the same block, at this length or another one.
+    /// Returns whether it is the same block, at this length or another one.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self.pieces.first(), other.pieces.first()) {
             (Some(here), Some(there)) => Arc::ptr_eq(&here.extent, &there.extent),

@@ -17,7 +17,7 @@ pub enum DatanodeStartError {
     /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// It listens on every address of the machine and was not told which one others reach.
+    /// It listens on every address of the machine, and none to advertise is configured.
     #[error("{address} stands for every address: say which host name or address to advertise")]
     NoAdvertisedHost {
         /// The address.
@@ -26,7 +26,7 @@ pub enum DatanodeStartError {
     /// A node needs memory, also when its blocks are to go to disk.
     #[error("the memory tier has {bytes} bytes: give it at least {min}")]
     TooLittleMemory {
-        /// Bytes asked for.
+        /// Bytes configured.
         bytes: u64,
         /// The least that makes sense.
         min: u64,
@@ -34,7 +34,7 @@ pub enum DatanodeStartError {
     /// The machine, or the container, does not have that much memory.
     #[error("the memory tier would take {bytes} bytes and {available} are available")]
     TooMuchMemory {
-        /// Bytes asked for.
+        /// Bytes configured.
         bytes: u64,
         /// Bytes available now.
         available: u64,
@@ -55,9 +55,9 @@ pub enum DatanodeStartError {
     /// The memory cannot be mapped.
     #[error("cannot map {bytes} bytes of memory: {cause}")]
     Memory {
-        /// Bytes asked for.
+        /// Bytes configured.
         bytes: u64,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
     /// The socket for clients on the same machine cannot be made where it was wanted.
@@ -65,7 +65,7 @@ pub enum DatanodeStartError {
     Local {
         /// Its path.
         socket: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
     /// The disk tier cannot be used.
@@ -115,7 +115,7 @@ pub enum DrainEnd {
     Drained,
     /// The deadline passed, or the namenode gave the node up.
     DeadlinePassed {
-        /// Blocks whose home was still here when the namenode was last heard; `None` when it never
+        /// Blocks whose home was still here at the namenode's last reply; `None` when it never
         /// answered the notice.
         home_blocks: Option<u64>,
     },

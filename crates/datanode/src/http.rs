@@ -1,5 +1,5 @@
-//! The HTTP endpoint: health, metrics, and notices from whoever watches the machine. It speaks as
-//! the namenode's does.
+//! The HTTP endpoint: health, metrics, and notices from programs that watch the machine. Its errors
+//! have the form of the namenode's.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
         .with_state(node)
 }
 
-/// Refuses who shows no token that allows the page.
+/// Refuses requests without a token that allows the page.
 async fn check_token(State(node): State<Arc<Node>>, request: Request, next: Next) -> Response {
     let page = match (request.uri().path(), request.method()) {
         ("/healthz", _) => HttpResource::Health,
@@ -61,7 +61,7 @@ async fn refuse_other_sites(
     request: Request,
     next: Next,
 ) -> Response {
-    // Health is asked for under any name, by load balancers.
+    // Load balancers request health under any name.
     let is_open = node.membership.security().secret.is_none() && request.uri().path() != "/healthz";
     match refused_site(request.headers(), is_open) {
         Some(why) => HttpRefusal::new(StatusCode::FORBIDDEN, why).into_response(),

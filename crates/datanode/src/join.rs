@@ -212,7 +212,7 @@ impl Joiner {
                 self.counters.registrations.inc();
                 tracing::info!(%node, "registered again");
             }
-            Welcome::Another => tracing::warn!(%node, "the namenode knows it by another id"),
+            Welcome::Another => tracing::warn!(%node, "the namenode has it under another id"),
             Welcome::Gone { is_expected } => {
                 tracing::warn!(%node, is_expected, "given up by the namenode");
             }

@@ -230,7 +230,7 @@ fn member_options(options: &DatanodeOptions) -> MemberOptions {
     }
 }
 
-/// Returns the number by which a namenode knows a process.
+/// Returns the number that stands for a process at its namenode.
 fn nonce() -> Nonce {
     Nonce(rand::random())
 }

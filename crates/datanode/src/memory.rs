@@ -3,7 +3,7 @@
 use std::fs;
 
 /// Returns the bytes that the machine and, if there is a limit, the container have left; `None`
-/// when the system does not say.
+/// when the system does not report them.
 pub(crate) fn available_bytes() -> Option<u64> {
     let read = |path: &str| fs::read_to_string(path).ok();
     let machine = read("/proc/meminfo").and_then(|text| mem_available(&text));

@@ -93,7 +93,7 @@ impl LocalGauges {
         let leases = "Ranges of the arena that clients on the same machine look at";
         let bytes = "Bytes of those ranges; a block that is gone keeps its memory as long";
         let refused = "Leases not given because too much was held; the bytes were copied";
-        let oldest = "Age of the oldest lease at the last word of its holder";
+        let oldest = "Age of the oldest lease at its holder's last packet";
         Self {
             connections: registered(to, "local_connections", connections),
             turned_away: registered(to, "local_connections_turned_away", turned_away),
@@ -185,8 +185,9 @@ impl DatanodeMetrics {
         let used = "Bytes of a tier in use, rounded up to allocation units";
         let faulted = "Bytes of the arena that were taken from the kernel so far";
         let free_runs = "Free runs of the arena; many of them mean fragmentation";
-        let home_blocks = "Blocks whose home is here, by the namenode's last word";
-        let unwanted = "Objects that may be of no use and of which the namenode was not asked yet";
+        let home_blocks = "Blocks whose home is here, by the namenode's last reply";
+        let unwanted =
+            "Objects that may be of no use and that were not checked with the namenode yet";
         let expiry = "When the first certificate of a kind ends, in Unix time";
         Self {
             scrape: Mutex::new(()),

@@ -1,5 +1,5 @@
-//! The node's memory of its notices: what is remembered is decided by `core`; here it is asked,
-//! told and said.
+//! The node's notices and recommendations: given to the namenode, and again when it lost them.
+//! `core` decides what is remembered and repeated.
 
 use sanderling_core::datanode::repeat;
 pub(crate) use sanderling_core::datanode::repeat::is_final;
@@ -17,30 +17,30 @@ impl Membership {
     /// the namenode receives it. The datanode repeats a notice that failed here by itself.
     ///
     /// # Errors
-    /// The namenode rejected the notice ([`is_final`] says whether for good), or did not answer.
+    /// The namenode rejected the notice ([`is_final`]: for good), or did not answer.
     pub(crate) async fn give_notice(&self, notice: &Notice) -> Result<NodeInfo, CallError> {
         self.remember(|notices| notices.show(notice));
         self.send(Saying::from(notice)).await
     }
 
-    /// Tells the namenode of a recommendation and remembers it.
+    /// Gives the namenode a recommendation and remembers it.
     pub(crate) async fn give_recommendation(
         &self,
         source: &str,
         reason: &str,
     ) -> Result<NodeInfo, CallError> {
-        let asked_at = self.clock().now();
+        let sent_at = self.clock().now();
         let (node, is_withdrawn) = (NodeSelector::from(self.id()), false);
         let request = Request::Recommend { node, reason: reason.to_owned(), is_withdrawn };
         let reply = self.namenode().call(request).await;
-        let known_at = reply.is_ok().then_some(asked_at);
+        let known_at = reply.is_ok().then_some(sent_at);
         if !matches!(&reply, Err(CallError::Refused(refusal)) if is_final(refusal)) {
             self.remember(|notices| notices.recommend(source, reason, known_at));
         }
         self.info_of(reply?)
     }
 
-    /// Says what the namenode does not know, or does not know any more.
+    /// Gives the namenode a notice or recommendation that it does not have, or has no more.
     pub(crate) async fn repeat_notice(&self) {
         let now = self.clock().now();
         let Some(saying) = self.remember(|notices| notices.to_say(now)) else { return };
@@ -56,15 +56,15 @@ impl Membership {
     }
 
     async fn send(&self, saying: Saying) -> Result<NodeInfo, CallError> {
-        let asked_at = self.clock().now();
-        let request = repeat::request(&saying, asked_at, self.id(), self.identity().nonce);
+        let sent_at = self.clock().now();
+        let request = repeat::request(&saying, sent_at, self.id(), self.identity().nonce);
         let info = match self.namenode().call(request).await {
             Ok(reply) => self.info_of(reply),
             Err(error) => Err(error),
         };
         let answer = info.as_ref().map_err(failure);
-        let said = repeat::said(self.clock().now(), answer.as_ref().copied());
-        self.remember(|notices| notices.said(asked_at, &saying, said));
+        let outcome = repeat::said(self.clock().now(), answer.as_ref().copied());
+        self.remember(|notices| notices.said(sent_at, &saying, outcome));
         info
     }
 

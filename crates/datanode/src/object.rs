@@ -1,7 +1,7 @@
 //! Blocks in a store outside of the fleet: a directory that all nodes see, or an S3 bucket.
 //!
-//! An object is a block as it was when it was put there, followed by a trailer that says which
-//! block it is and what its checksum is, so that nothing depends on what a store keeps beside the
+//! An object is a block as it was when it was put there, followed by a trailer with its block
+//! id and checksum, so that nothing depends on what a store keeps beside the
 //! bytes. An object is written once and never changes: its name has the epoch, and the namenode
 //! gives each epoch of a block to one copy only. It outlives the node that wrote it; any node with
 //! the tier can serve it from its name alone, if it has the same key or neither has one.
@@ -50,7 +50,7 @@ const LOOKED_AT_MAX: usize = 4;
 /// Entries of the store that are passed over on the way to them.
 const LISTED_MAX: usize = 1000;
 
-/// When a caller that was one too many may ask again.
+/// When a caller that was one too many may try again.
 const BUSY_RETRY: Millis = Millis(100);
 
 /// The object tier.
@@ -270,7 +270,7 @@ impl ObjectTier {
     }
 
     /// Refuses an object that was written with another key, or with one and without one. That is a
-    /// mistake of whoever started a node: nothing is damaged.
+    /// mistake in how a node was started: nothing is damaged.
     fn check_end(&self, (block, epoch): TierKey, end: End) -> Result<(), Refusal> {
         self.sealing.check(end).map_err(|unreadable| {
             let why = unreadable.why();
@@ -306,7 +306,7 @@ impl ObjectTier {
         }))
     }
 
-    /// Tells whether the store has any object of the cluster.
+    /// Returns whether the store has any object of the cluster.
     ///
     /// # Errors
     /// As [`Self::fetch`].
@@ -370,7 +370,7 @@ impl ObjectBytes {
     /// # Errors
     /// As [`ObjectTier::fetch_twice`]; [`ReadError::Damaged`] also when the object, which was there
     /// when the node began to serve it, is not there and others are: a directory that is not
-    /// mounted, or a bucket that somebody renamed, has none.
+    /// mounted, or a bucket that was renamed, has none.
     pub(crate) async fn fetch(&self) -> Result<Fetched, ReadError> {
         if let Some(fetched) = self.tier.fetch_twice(self.key).await? {
             return Ok(fetched);

@@ -47,11 +47,12 @@ pub struct DatanodeOptions {
     pub disk: Option<DiskOptions>,
     /// What the disk tier and the object tier are encrypted with; `None` for not at all.
     pub encryption: Option<EncryptionKey>,
-    /// Who says that the machine is about to be taken.
+    /// The sources of notices that the machine is about to be taken.
     pub notices: Vec<NoticeOptions>,
     /// Time that is left after a notice by HTTP that names none.
     pub posted_notice: Duration,
-    /// The shortest notice that the cloud gives, for the exposure bound; `None` if nobody said.
+    /// The shortest notice that the cloud gives, for the exposure bound; `None` if
+    /// it is unknown.
     pub notice_min: Option<Duration>,
     /// Bytes per second that the network card may send, for the exposure bound; `None` to go by
     /// what is measured.
@@ -61,9 +62,9 @@ pub struct DatanodeOptions {
     /// The endpoint for clients on the same machine, if there is to be one. A node whose sending is
     /// limited has none: it stands for a machine of its own.
     pub local: Option<LocalOptions>,
-    /// Whom it lets in, and what it shows to the namenode and other datanodes.
+    /// Which callers it admits, and what it shows to the namenode and other datanodes.
     pub security: Security,
-    /// How long the node lets tokens in after the namenode last said which were taken back.
+    /// How long the node admits tokens after it last received the list of those that are revoked.
     pub revocations_age_max: Duration,
     /// How notices are met.
     pub mechanism: Mechanism,
@@ -100,7 +101,7 @@ impl Default for DatanodeOptions {
             host: String::new(),
             // Enough to try it out, small enough for several on a laptop.
             dram_bytes: 256 << 20,
-            // Who embeds it knows the process.
+            // A program that embeds it sets it for the whole process.
             memory_max: None,
             disk: None,
             encryption: None,
@@ -112,8 +113,8 @@ impl Default for DatanodeOptions {
             object: None,
             local: Some(LocalOptions::default()),
             security: Security::default(),
-            // Longer than a namenode takes to be started on another machine, so that readers who
-            // know their blocks go on meanwhile; and a clear bound for a token that was taken back.
+            // Longer than a namenode takes to be started on another machine, so that readers that
+            // have locations go on meanwhile; and a clear bound for a token that was revoked.
             revocations_age_max: Duration::from_secs(600),
             mechanism: Mechanism::default(),
             // A namenode that reads a long journal takes seconds.
@@ -126,8 +127,8 @@ impl Default for DatanodeOptions {
             egress_limit: None,
             // 16 MiB on the way fill 10 Gbit/s over 13 ms.
             pushes_in_flight_max: 16,
-            // Garbage waits for it, and files that somebody removed; the first report follows the
-            // registration at once.
+            // Garbage waits for it, and so does finding files that were removed. The first report
+            // follows the registration at once.
             report_every: Duration::from_secs(180),
             // A node of 64 GiB in half an hour, for a thousandth of a core and a quarter of what
             // the slowest cloud disks read.

@@ -1,4 +1,4 @@
-//! What reads bytes of peers and of the object tier, for the fuzz targets and nobody else.
+//! What reads bytes of peers and of the object tier, for the fuzz targets only.
 
 use sanderling_protocol::{BlockId, Epoch, Header, Refusal};
 
@@ -7,7 +7,7 @@ use crate::local::session::read_packet;
 use crate::object::sealed::End;
 use crate::object::trailer::Trailer;
 
-/// What the end of an object says of it.
+/// What is in the end of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectEnd {
     /// The block.
@@ -28,7 +28,7 @@ pub fn object_end(object: &[u8]) -> Option<ObjectEnd> {
     Some(ObjectEnd { block, epoch, length, checksum })
 }
 
-/// Tells whether an object ends as one that is encrypted does.
+/// Returns whether an object ends as one that is encrypted does.
 #[must_use]
 pub fn is_sealed(object: &[u8]) -> bool {
     matches!(End::of(object), End::Sealed(_))
@@ -49,7 +49,7 @@ pub fn packet(packet: &[u8]) -> Result<(Header, &[u8]), Refusal> {
     read_packet(packet)
 }
 
-/// Reads a text as each source of notices would; says how many understood it.
+/// Reads a text as each source of notices would; returns how many understood it.
 #[must_use]
 pub fn notices(text: &str) -> usize {
     read_everything(text)

@@ -43,7 +43,7 @@ impl Received {
         }
     }
 
-    /// Says that so many more bytes are there, no more than the spare memory holds.
+    /// Notes that so many more bytes are there, no more than the spare memory holds.
     pub(crate) fn advance(&mut self, bytes: u32) {
         self.filled += bytes;
         if let Some(extent) = self.extents.get(self.full)

@@ -10,8 +10,8 @@ use crate::membership::Membership;
 use crate::store::BlockStore;
 use crate::store::damaged::probe_files;
 
-/// Tells the namenode page by page what the node holds, drops what nobody wants, and looks whether
-/// what is wanted is there.
+/// Reports to the namenode page by page what the node holds, drops what it does not want, and
+/// checks whether what it expects is there.
 ///
 /// # Errors
 /// The namenode did not answer; the report is to be made again.

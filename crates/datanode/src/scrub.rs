@@ -1,4 +1,5 @@
-//! The scrub: reads what nobody reads, so that damage is found while there may be another copy.
+//! The scrub: reads blocks that no client reads, so that damage is found while there may be
+//! another copy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -22,16 +22,16 @@ pub(crate) const KEY_BYTES: usize = 32;
 /// Bytes of the tag behind sealed bytes.
 pub(crate) const TAG_BYTES: usize = 16;
 
-/// Bytes by which a key is told from another; they say nothing of the key itself.
+/// Bytes of a key's id; they show nothing of the key.
 pub(crate) const KEY_ID_BYTES: usize = 16;
 
 /// A number that is drawn for each derived key.
 pub(crate) type Salt = [u8; 32];
 
-/// Tells keys apart.
+/// Identifies a key.
 pub(crate) type KeyId = [u8; KEY_ID_BYTES];
 
-/// Why a file has no key. Never says what is in the file.
+/// Why a file has no key. Never contains what is in the file.
 #[derive(Debug, Error)]
 pub enum KeyError {
     /// The file cannot be read, or others can read it.
@@ -73,7 +73,7 @@ impl fmt::Debug for Cipher {
 }
 
 impl EncryptionKey {
-    /// Reads the key from a file that nobody but its owner may read: 32 bytes as 64 hexadecimal
+    /// Reads the key from a file that only its owner may read: 32 bytes as 64 hexadecimal
     /// digits or in base64.
     ///
     /// # Errors
@@ -91,12 +91,12 @@ impl EncryptionKey {
         Self(Arc::new(bytes))
     }
 
-    /// Returns what tells the key from others.
+    /// Returns the id of the key.
     pub(crate) fn id(&self) -> KeyId {
         let mut id = [0; KEY_ID_BYTES];
         let prk = self.extract(&[]);
         let okm = prk.expand(&[b"sanderling key id 1"], IdLength).expect("16 bytes are few");
-        okm.fill(&mut id).expect("it is as long as it was asked for");
+        okm.fill(&mut id).expect("it has the requested length");
         id
     }
 

@@ -38,7 +38,7 @@ use crate::options::DatanodeOptions;
 use crate::store::BlockStore;
 use crate::tiers::Tiers;
 
-/// Buffers for long requests that are kept while nobody uses them: most bodies go straight into the
+/// Bytes of unused buffers for long requests that are kept: most bodies go straight into the
 /// arena.
 const BUFFERS_KEPT_BYTES_MAX: usize = 8 << 20;
 
@@ -172,8 +172,8 @@ impl DatanodeServer {
         failed.ok().flatten().unwrap_or(DatanodeFailure::Ended { part: "datanode" })
     }
 
-    /// Gives the node its notice: fences it, tells the namenode, and waits until no block has its
-    /// home here or the deadline has passed. Reads are served all the while, and after.
+    /// Gives the node its notice: fences it, reports it to the namenode, and waits until no block
+    /// has its home here or the deadline has passed. Reads are served all the while, and after.
     pub async fn drain(&self, deadline: Duration, reason: &str) -> DrainEnd {
         let until = Instant::now() + deadline;
         let (source, reason) = ("sigterm".to_owned(), reason.to_owned());
@@ -187,7 +187,7 @@ impl DatanodeServer {
         end
     }
 
-    /// Tells the namenode; returns whether it heard.
+    /// Gives the namenode the notice; returns whether it took it.
     async fn notice(&self, notice: &Notice) -> bool {
         loop {
             match self.node.membership.give_notice(notice).await {
@@ -197,7 +197,7 @@ impl DatanodeServer {
                     return false;
                 }
                 Err(error) => {
-                    tracing::warn!(node = %self.node(), %error, "the notice was not answered");
+                    tracing::warn!(node = %self.node(), %error, "the notice was not heard");
                     sleep(ATTEMPT_EVERY.into()).await;
                 }
             }
@@ -281,8 +281,8 @@ fn lost(error: std::io::Error) -> DatanodeFailure {
     DatanodeFailure::Ended { part: "listener" }
 }
 
-/// Serves one incarnation until the namenode gives it up. Connections end with it, so that nobody
-/// who means the old one reaches the new one.
+/// Serves one incarnation until the namenode gives it up. Connections end with it, so that no
+/// request for the old one reaches the new one.
 async fn serve_incarnation(
     node: &Arc<Node>,
     listener: TcpListener,
@@ -306,7 +306,7 @@ async fn serve_incarnation(
     }
 }
 
-/// Tells whether the namenode's refusal of a notice is about the namenode and not about the notice.
+/// Returns whether a refusal of a notice is about the namenode and not about the notice.
 const fn may_pass(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::RetryAfter { .. } | Refusal::JournalFull { .. })
 }
@@ -365,8 +365,8 @@ async fn greeted(node: &Node) -> Option<ClusterId> {
     node.membership.namenode().cluster().await
 }
 
-/// Looks whether the node can read what its cluster has in the object tier; tells whether it could
-/// look.
+/// Checks whether the node can read what its cluster has in the object tier; returns whether it
+/// could check.
 async fn check_key(
     store: &BlockStore,
     cluster: Option<ClusterId>,
@@ -383,7 +383,7 @@ async fn bind(address: SocketAddr, security: &Security) -> Result<TcpListener, L
     listen(&address.to_string(), security).await
 }
 
-/// Returns where a listener listens and what others are told.
+/// Returns where a listener listens, and the address to advertise.
 fn addresses(
     listener: &TcpListener,
     options: &DatanodeOptions,

@@ -206,7 +206,7 @@ impl BlockStore {
         blocks.iter().map(|(block, epoch)| table.fence_block(*block, *epoch)).collect()
     }
 
-    /// Forgets blocks of a report that nobody wants, unless they were stored anew since.
+    /// Forgets reported blocks that the namenode does not want, unless they were stored anew.
     pub(crate) fn drop_held(&self, unwanted: &[HeldBlock]) {
         for held in unwanted {
             let bytes = self.table.write().drop_block_at(held.block, held.epoch);
@@ -214,7 +214,7 @@ impl BlockStore {
         }
     }
 
-    /// Forgets blocks. Their space is free once nobody reads them.
+    /// Forgets blocks. Their space is free once no reader has them.
     pub(crate) fn drop_blocks(&self, blocks: &[(BlockId, Epoch)]) {
         for (block, last) in blocks {
             let bytes = self.table.write().drop_block(*block, *last);
@@ -294,7 +294,7 @@ impl BlockStore {
         done
     }
 
-    /// Tells whether a write came too early: one before it is on its way to the disk.
+    /// Returns whether a write came too early: one before it is on its way to the disk.
     pub(crate) fn is_early(&self, request: &WriteRequest) -> bool {
         if request.tier != Tier::Disk {
             return false;

@@ -1,6 +1,6 @@
-//! Whose turn it is among the writes to a block on disk.
+//! The order of the writes to a block on disk.
 //!
-//! A caller may send the next run of a block before the one before it was acknowledged. In memory
+//! A caller may send the next part of a block before the one before it was acknowledged. In memory
 //! each is done before the next is looked at; the disk is slower, so there they wait for each
 //! other.
 
@@ -46,7 +46,7 @@ impl WriteQueue {
         QueuedWrite { queue: Arc::clone(self), slot: place }
     }
 
-    /// Tells whether a write to this block with a smaller offset waits.
+    /// Returns whether a write to this block with a smaller offset waits.
     pub(crate) fn is_one_before(&self, block: BlockId, offset: u64) -> bool {
         self.waiting.lock().slots.range((block, 0, 0)..(block, offset, 0)).next().is_some()
     }
@@ -56,7 +56,7 @@ impl WriteQueue {
         self.changed.notified()
     }
 
-    /// Says that a write has ended.
+    /// Wakes the writes that wait: one has ended.
     pub(crate) fn change(&self) {
         self.changed.notify_waiters();
     }

@@ -16,10 +16,10 @@ use crate::membership::Membership;
 use crate::namenode::failure;
 use crate::notices::is_final;
 
-/// Pause before the namenode is told again what it did not hear.
-const TELL_EVERY: Duration = Duration::from_millis(100);
+/// Pause before a request that the namenode did not answer is repeated.
+const REPEAT_EVERY: Duration = Duration::from_millis(100);
 
-/// Looks at a source for as long as the datanode lives.
+/// Polls a source for as long as the datanode lives.
 pub(crate) async fn watch(
     membership: Arc<Membership>,
     counters: Arc<Counters>,
@@ -37,7 +37,7 @@ pub(crate) async fn watch(
     Watch { membership, counters, options, source, agent, is_good: None }.run().await;
 }
 
-/// One source and what was made of it.
+/// One source and what followed from it.
 struct Watch {
     membership: Arc<Membership>,
     counters: Arc<Counters>,
@@ -54,20 +54,20 @@ impl Watch {
             let pause = match self.source.look().await {
                 Ok(seen) => {
                     self.note(None);
-                    if self.act(seen).await { self.options.poll() } else { TELL_EVERY }
+                    if self.act(seen).await { self.options.poll() } else { REPEAT_EVERY }
                 }
                 Err(error) => {
                     self.note(Some(&error));
                     self.options.poll()
                 }
             };
-            if pause == TELL_EVERY || !self.source.has_waited() {
+            if pause == REPEAT_EVERY || !self.source.has_waited() {
                 sleep(pause).await;
             }
         }
     }
 
-    /// Says once when a source turns bad, and once when it is good again.
+    /// Logs once when a source turns bad, and once when it is good again.
     fn note(&mut self, error: Option<&SourceError>) {
         let is_good = error.is_none();
         self.counters.set_notice_source(&self.options.source.to_string(), is_good);
@@ -82,7 +82,7 @@ impl Watch {
         self.is_good = Some(is_good);
     }
 
-    /// Does what became necessary; tells whether all of it is done.
+    /// Does what became necessary; returns whether all of it is done.
     async fn act(&mut self, seen: SourceReading) -> bool {
         let id = self.membership.id();
         let is_noticed = seen.notice.is_some();
@@ -106,7 +106,7 @@ impl Watch {
     }
 
     async fn perform(&mut self, id: NodeId, act: Act) -> bool {
-        let asked_at = self.membership.clock().now();
+        let sent_at = self.membership.clock().now();
         let source = &self.options.source;
         let outcome = match (&act, act.request(id)) {
             (Act::Give { notice, is_first }, _) => {
@@ -122,7 +122,7 @@ impl Watch {
         log(&self.options, id, &act, outcome.as_ref().err());
         let outcome = outcome.map_err(|error| failure(&error));
         let (agent, outcome) = (&mut self.agent, outcome.as_ref().copied());
-        self.membership.remember(|notices| agent.done((id, asked_at), act, outcome, notices))
+        self.membership.remember(|notices| agent.done((id, sent_at), act, outcome, notices))
     }
 
     async fn acknowledge(&mut self, id: NodeId) {

@@ -18,7 +18,7 @@ const TOKEN: &str = "/latest/api/token";
 const ACTION: &str = "/latest/meta-data/spot/instance-action";
 const REBALANCE: &str = "/latest/meta-data/events/recommendations/rebalance";
 
-/// How long a token is asked for, in seconds. It is renewed after half of it.
+/// Lifetime of a token, in seconds. It is renewed after half of it.
 const TOKEN_SECONDS: u64 = 300;
 
 /// Amazon's instance metadata service.
@@ -63,7 +63,7 @@ impl Aws {
         Ok(SourceReading { notice, recommendation })
     }
 
-    /// Reads a page that is only there when there is something to say.
+    /// Reads a page that is there only while there is a notice or recommendation.
     async fn page(&mut self, path: &'static str) -> Result<Option<String>, SourceError> {
         for _ in 0..2 {
             let token = self.token().await?;

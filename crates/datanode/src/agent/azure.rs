@@ -93,7 +93,7 @@ impl Azure {
 
     fn left(&self, event: &AzureEvent) -> Result<Duration, SourceError> {
         if event.not_before.trim().is_empty() {
-            // It has started: nobody knows how much time is left, but none is promised.
+            // It has started: the time left is unknown, and none is promised.
             let has_started = event.status == "Started";
             return Ok(if has_started { Duration::from_millis(500) } else { self.deadline });
         }

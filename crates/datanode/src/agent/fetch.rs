@@ -43,7 +43,7 @@ pub(crate) enum FetchError {
     /// It could not be reached, or broke off.
     #[error("{authority}: {why}")]
     Broken {
-        /// Whom.
+        /// The service.
         authority: String,
         /// What happened.
         why: String,
@@ -51,7 +51,7 @@ pub(crate) enum FetchError {
     /// It took too long.
     #[error("{authority} did not answer within {within:?}")]
     TimedOut {
-        /// Whom.
+        /// The service.
         authority: String,
         /// How long it was waited for.
         within: Duration,

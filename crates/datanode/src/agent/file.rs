@@ -1,8 +1,8 @@
-//! A file that somebody writes: scripts, tests, clouds that are not known here.
+//! A file, written by scripts, tests, or for clouds that are not supported here.
 //!
 //! `{"deadline_seconds": 30, "reason": "..."}` counts from the file's last change,
 //! `{"deadline_at": "2026-01-02T03:04:05Z"}` names the moment, `{}` leaves the default time, and
-//! `{"recommendation": "..."}` is no notice. Removing the file takes back what it said.
+//! `{"recommendation": "..."}` is no notice. Removing the file takes its notice back.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::clock::ProcessClock;
 /// Longest file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// The file and what it said last.
+/// The file and what it contained last.
 #[derive(Debug)]
 pub(super) struct File {
     path: PathBuf,
@@ -108,7 +108,7 @@ impl File {
     }
 }
 
-/// Tells whether a text is a notice, without a file.
+/// Returns whether a text is a notice, without a file.
 pub(super) fn understands(text: &str) -> bool {
     read(text).is_ok()
 }

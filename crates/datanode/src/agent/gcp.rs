@@ -12,7 +12,7 @@ use super::reading::{NoticeMaker, SourceError};
 
 const PREEMPTED: &str = "/computeMetadata/v1/instance/preempted";
 
-/// How long the server is asked to wait for a change, in seconds.
+/// How long the server waits for a change before it answers, in seconds.
 const WAIT_SECONDS: u64 = 20;
 
 /// Google's metadata server.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Who says that the machine is about to be taken.
+/// A source of notices that the machine is about to be taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoticeSource {
     /// Amazon's instance metadata service, version 2.
@@ -13,36 +13,36 @@ pub enum NoticeSource {
     Gcp,
     /// Azure's scheduled events.
     Azure,
-    /// A file that somebody writes.
+    /// A file.
     File(PathBuf),
 }
 
-/// When Azure is told that the machine may be taken before its time.
+/// When Azure gets the acknowledgement that the machine may be taken before its time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Acknowledge {
     /// When nothing has its home here any more.
     #[default]
     Drained,
-    /// As soon as the namenode knows of the notice: the time left is given away.
+    /// As soon as the namenode has the notice: the time left is given away.
     AtOnce,
     /// Never: the event starts at its own time.
     Never,
 }
 
-/// One source and how it is asked.
+/// One source and how it is polled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoticeOptions {
-    /// Who is asked.
+    /// The source.
     pub source: NoticeSource,
     /// Where it is, without a path: `http://host:port`. `None` for the cloud's own address.
     pub url: Option<String>,
-    /// Time between two looks. `None` for the source's own pace.
+    /// Time between two polls. `None` for the source's own.
     pub poll: Option<Duration>,
     /// Longest time of one call.
     pub call_within: Duration,
     /// Time that is left after a notice that names no moment.
     pub deadline: Duration,
-    /// When Azure is told that the machine may go.
+    /// When Azure gets the acknowledgement that the machine may go.
     pub acknowledge: Acknowledge,
 }
 
@@ -62,13 +62,13 @@ impl NoticeOptions {
         }
     }
 
-    /// Returns the time between two looks.
+    /// Returns the time between two polls.
     #[must_use]
     pub fn poll(&self) -> Duration {
         self.poll.unwrap_or(match self.source {
             // What its documentation recommends, out of two minutes.
             NoticeSource::Aws => Duration::from_secs(5),
-            // Out of thirty seconds, and the services allow a look each second.
+            // Out of thirty seconds, and the services allow one each second.
             NoticeSource::Gcp | NoticeSource::Azure => Duration::from_secs(1),
             NoticeSource::File(_) => Duration::from_millis(200),
         })

@@ -1,8 +1,8 @@
-//! Everything that reads a body of a cloud's metadata service or of who gives notice.
+//! Everything that reads a body of a cloud's metadata service or of a posted notice.
 
 use super::{aws, azure, file, gcp, moment, webhook};
 
-/// Reads one text in every way there is; says in how many it was understood.
+/// Reads one text as every source would; returns how many of them understood it.
 pub(crate) fn read_everything(text: &str) -> usize {
     [
         aws::notice(text).is_ok(),

@@ -36,7 +36,7 @@ pub(crate) enum SourceError {
     /// The service answered with a status that it has no reason for.
     #[error("{path} answered with status {status}")]
     Status {
-        /// What was asked for.
+        /// The page that was requested.
         path: &'static str,
         /// The status.
         status: u16,
@@ -44,7 +44,7 @@ pub(crate) enum SourceError {
     /// The answer is not what the service documents.
     #[error("{path} answered with something else than documented: {why}")]
     Garbled {
-        /// What was asked for.
+        /// The page that was requested.
         path: &'static str,
         /// What is wrong with it.
         why: String,

@@ -33,8 +33,8 @@ impl SourceKind {
         })
     }
 
-    /// Asks the source what it shows. Takes as long as its calls may take; Google's answer is
-    /// waited for until something changes.
+    /// Reads what the source shows. Takes as long as its calls may take; Google's server answers
+    /// when something changes.
     pub(super) async fn look(&mut self) -> Result<SourceReading, SourceError> {
         match self {
             Self::Aws(aws) => aws.look().await,
@@ -44,12 +44,12 @@ impl SourceKind {
         }
     }
 
-    /// Tells whether the last look waited for a change, so that the next one need not wait.
+    /// Returns whether the last look waited for a change, so that the next one need not wait.
     pub(super) const fn has_waited(&self) -> bool {
         matches!(self, Self::Gcp(gcp) if gcp.has_waited())
     }
 
-    /// Tells the source that the machine may be taken. Only Azure listens.
+    /// Acknowledges to the source that the machine may be taken. Only Azure has that.
     pub(super) async fn acknowledge(&mut self) -> Result<(), SourceError> {
         match self {
             Self::Azure(azure) => azure.acknowledge().await,

@@ -11,7 +11,7 @@ use super::moment;
 /// What was posted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Posted {
-    /// The machine will be taken; the time left, if the body says so.
+    /// The machine will be taken; the time left, if the body has it.
     Notice {
         /// Milliseconds left; refused later unless positive.
         left_millis: Option<i64>,
@@ -43,7 +43,7 @@ struct Own {
 
 /// The default template of aws-node-termination-handler: one text of `NAME: VALUE` parts.
 #[derive(Debug, Deserialize)]
-struct Told {
+struct HandlerBody {
     text: String,
 }
 
@@ -53,8 +53,8 @@ struct Told {
 /// [`Refusal::BadRequest`]: it is neither form.
 pub(crate) fn read(body: &[u8]) -> Result<Posted, Refusal> {
     let bad = |why: String| Refusal::BadRequest { why };
-    if let Ok(told) = serde_json::from_slice::<Told>(body) {
-        return read_text(&told.text).ok_or_else(|| {
+    if let Ok(handler) = serde_json::from_slice::<HandlerBody>(body) {
+        return read_text(&handler.text).ok_or_else(|| {
             bad("the text has no \"Kind: ...\" as aws-node-termination-handler writes it".into())
         });
     }
@@ -107,7 +107,7 @@ fn millis(left: Duration) -> i64 {
 mod tests {
     use super::*;
 
-    fn told(kind: &str, start: &str) -> String {
+    fn handler_body(kind: &str, start: &str) -> String {
         format!(
             "{{\"text\":\"[NTH][Instance Interruption] EventID: spot-itn-6 - Kind: {kind} - \
              Instance: i-0123 - Node: ip-10-0-0-1.ec2.internal - Description: Spot ITN received. \
@@ -117,23 +117,23 @@ mod tests {
 
     #[test]
     fn the_termination_handlers_default_body_is_a_notice() {
-        let body = told("SPOT_ITN", "2099-10-26 15:55:55 +0000 UTC");
+        let body = handler_body("SPOT_ITN", "2099-10-26 15:55:55 +0000 UTC");
         let Posted::Notice { left_millis: Some(left), reason } = read(body.as_bytes()).unwrap()
         else {
             panic!("no notice")
         };
         assert!(left > 1_000_000 && reason.starts_with("SPOT_ITN: Spot ITN received"), "{reason}");
-        let past = told("SPOT_ITN", "2020-10-26 15:55:55 +0000 UTC");
+        let past = handler_body("SPOT_ITN", "2020-10-26 15:55:55 +0000 UTC");
         let posted = read(past.as_bytes()).unwrap();
         assert!(matches!(posted, Posted::Notice { left_millis: Some(500), .. }), "{posted:?}");
     }
 
     #[test]
     fn its_rebalance_recommendation_is_none() {
-        let body = told("REBALANCE_RECOMMENDATION", "2020-10-26 15:55:55 +0000 UTC");
+        let body = handler_body("REBALANCE_RECOMMENDATION", "2020-10-26 15:55:55 +0000 UTC");
         let posted = read(body.as_bytes()).unwrap();
         assert!(matches!(posted, Posted::Recommendation { .. }), "{posted:?}");
-        let posted = read(told("HEALTH_CHECK", "soon").as_bytes()).unwrap();
+        let posted = read(handler_body("HEALTH_CHECK", "soon").as_bytes()).unwrap();
         assert_eq!(posted, Posted::Nothing { what: "HEALTH_CHECK".to_owned() });
     }
 

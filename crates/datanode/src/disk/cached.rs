@@ -25,8 +25,8 @@ struct CacheStat {
     recently_evicted: u64,
 }
 
-/// Tells whether most of a run is in the page cache, or waits there to be written; `None` before
-/// Linux 6.5, which cannot say. Never reads anything, as a read that does not wait would.
+/// Returns whether most of a run is in the page cache, or waits there to be written; `None` before
+/// Linux 6.5, which has no such call. Never reads anything, as a read that does not wait would.
 pub(crate) fn is_cached(file: &File, offset: u64, length: u64) -> Option<bool> {
     let (range, mut found) = (Range { offset, length }, CacheStat::default());
     // SAFETY: cachestat(2) reads the one structure and fills the other, both of the layout that it

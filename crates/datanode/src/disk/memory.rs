@@ -13,7 +13,7 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 /// A block that begins inside a page.
 const PIECE_BYTES: usize = BLOCK_BYTES_MAX as usize + PAGE_BYTES;
 
-/// Pieces kept that nobody uses now: two for each of the reads that keep a disk busy.
+/// Unused pieces that are kept: two for each of the reads that keep a disk busy.
 const KEPT_MAX: usize = 16;
 
 /// Pieces of memory, each large enough for a block.
@@ -54,7 +54,7 @@ impl Pages {
         &mut self.memory[self.first..self.first + self.length]
     }
 
-    /// Returns `length` bytes from `from`; nobody writes them any more.
+    /// Returns `length` bytes from `from`; they are not written any more.
     pub(crate) fn freeze(self, from: usize, length: usize) -> Bytes {
         let from = self.first + from;
         Bytes::from_owner(Range { pages: self, from, to: from + length })

@@ -44,7 +44,7 @@ impl DiskReader {
     /// Reads `length` bytes from `offset`. Blocks the thread.
     ///
     /// # Errors
-    /// What the system says; `UnexpectedEof` when the file is shorter.
+    /// The error of the system; `UnexpectedEof` when the file is shorter.
     pub(crate) fn read(&self, file: &File, offset: u32, length: u32) -> io::Result<Bytes> {
         let piece = self.read_piece(file, u64::from(offset), length as usize)?;
         Ok(piece.freeze(0, length as usize))
@@ -74,7 +74,7 @@ impl DiskReader {
 
     fn fill(&self, file: &File, pages: &mut Pages, start: u64, wanted: usize) -> io::Result<()> {
         let is_direct = self.is_direct.load(Ordering::Relaxed)
-            // Where nobody can say, all of it may be there.
+            // Where the system cannot tell, all of it may be there.
             && is_cached(file, start, wanted as u64) == Some(false);
         if is_direct {
             match read_direct(file, pages.bytes_mut(), start, wanted) {
@@ -98,7 +98,7 @@ impl DiskBytes {
         }
     }
 
-    /// Returns `length` bytes from `from`; nobody writes them any more.
+    /// Returns `length` bytes from `from`; they are not written any more.
     pub(crate) fn freeze(self, from: usize, length: usize) -> Bytes {
         match self {
             Self::Small(bytes) => Bytes::from(bytes).slice(from..from + length),

@@ -1,11 +1,11 @@
 //! Files of encrypted blocks.
 //!
 //! A file is a sequence of units: 4 KiB of the block, the last unit may be short, each followed by
-//! its tag. The key is the process's own and never leaves its memory, and so is what tells which
-//! seal a unit must have: the number of the file, of the unit, and of the append that wrote it.
-//! These are the nonce, so none is used twice: a file's number is given out once, and an append
-//! counts also when it fails. A unit that grows is sealed anew, by another append. So a unit from
-//! elsewhere, from another place, or from an earlier state of its own is not taken for it.
+//! its tag. The key is the process's own and never leaves its memory, and neither does the nonce of
+//! each unit: the numbers of the file, of the unit, and of the append that wrote it. None is used
+//! twice: a file's number is given out once, and an append counts also when it fails. A unit that
+//! grows is sealed anew, by another append. So a unit from elsewhere, from another place, or from
+//! an earlier state of its own is not taken for it.
 
 use std::fs::File;
 use std::io;
@@ -31,7 +31,7 @@ const FILES_MAX: u64 = 1 << 48;
 /// Why sealed bytes cannot be had or written.
 #[derive(Debug)]
 pub(super) enum SealError {
-    /// What the system said.
+    /// The error of the system.
     Io(io::Error),
     /// The file has other bytes than were written.
     Forged,
@@ -47,7 +47,7 @@ pub(super) struct Medium<'a> {
     pub(super) file: &'a File,
 }
 
-/// What tells which seals the units of one file have.
+/// Which seals the units of one file have.
 #[derive(Debug)]
 pub(super) struct Seals {
     file: u64,

@@ -1,4 +1,4 @@
-//! The socket: who comes in, and how it ends.
+//! The socket: which connections are admitted, and how they end.
 
 use std::collections::HashMap;
 use std::io;
@@ -53,7 +53,7 @@ struct Attended {
 
 impl Local {
     /// Makes the socket. `None` when there is to be none, or when the machine does not allow one
-    /// and nobody named a path.
+    /// and no path is configured.
     ///
     /// # Errors
     /// [`DatanodeStartError::Local`] when the socket that was named cannot be made.
@@ -128,15 +128,15 @@ impl Local {
         Duration::from_millis(self.connections.lock().values().map(oldest).max().unwrap_or(0))
     }
 
-    /// Lets one in, unless it is not welcome or there are too many.
+    /// Admits a connection, unless its user is not allowed or there are too many.
     fn admit(self: &Arc<Self>, service: &Arc<BlockService>, number: u64, socket: PacketSocket) {
         let uid = socket.peer_uid().ok();
-        let is_welcome = uid.is_some_and(|uid| uid == self.uid || self.options.uids.contains(&uid));
+        let is_allowed = uid.is_some_and(|uid| uid == self.uid || self.options.uids.contains(&uid));
         let mut connections = self.connections.lock();
         connections.retain(|_, it| !it.thread.is_finished());
-        if !is_welcome || connections.len() >= self.options.connections_max {
+        if !is_allowed || connections.len() >= self.options.connections_max {
             self.turned_away.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(?uid, is_welcome, "a connection was turned away");
+            tracing::debug!(?uid, is_allowed, "a connection was turned away");
             return;
         }
         let socket = Arc::new(socket);
@@ -172,7 +172,7 @@ impl Drop for Local {
     }
 }
 
-/// Lets clients in until the node stops.
+/// Admits clients until the node stops.
 pub(crate) async fn serve_listener(
     local: Arc<Local>,
     service: Arc<BlockService>,
@@ -188,7 +188,7 @@ pub(crate) async fn serve_listener(
             Ok(socket) => local.admit(&service, number, socket),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                // Out of file descriptors, most likely: serve who is there, then look again.
+                // Out of file descriptors, most likely: serve the others, then try again.
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -202,11 +202,11 @@ pub(crate) async fn serve_listener(
             }
         }
     });
-    // A panic was told there.
+    // A panic was logged there.
     let _ = joined.await;
 }
 
-/// Ends the connections also when the runtime goes and nobody waits for their threads.
+/// Ends the connections also when the runtime goes and no task waits for their threads.
 struct EndWhenDropped<'a>(&'a Local);
 
 impl Drop for EndWhenDropped<'_> {
@@ -240,7 +240,7 @@ fn listen_in(directory: &Path, mode: u32) -> io::Result<(PacketSocket, PathBuf)>
     Ok((listener, path))
 }
 
-/// Tells whether a socket is there that nobody listens on.
+/// Returns whether there is a socket without a listener.
 fn is_dead(path: &Path) -> bool {
     PacketSocket::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
@@ -266,8 +266,8 @@ fn forget_dead(directory: &Path) {
     }
 }
 
-/// Returns the directory of sockets, made if it is not there; nobody but the datanode's user can
-/// put something into it, and unless other users may come in, nobody else can look into it.
+/// Returns the directory of sockets, made if it is not there; only the datanode's user can
+/// put something into it, and unless other users are admitted, only it can list it.
 fn directory(uid: u32, for_others: bool) -> io::Result<PathBuf> {
     let mode = if for_others { 0o711 } else { 0o700 };
     let session = PathBuf::from(format!("/run/user/{uid}/sanderling"));
@@ -316,13 +316,13 @@ mod tests {
             let opened: Vec<_> = (0..300).map(|_| listen_in(directory.path(), 0o600)).collect();
             is_over.store(true, Ordering::Relaxed);
             for one in opened {
-                let (_listener, path) = one.expect("nobody removes it while it is made");
-                assert!(path.exists(), "nobody removes it afterwards");
+                let (_listener, path) = one.expect("it is not removed while it is made");
+                assert!(path.exists(), "it is not removed afterwards");
             }
         });
-        std::fs::write(directory.path().join("notes.sock"), "of somebody else").unwrap();
+        std::fs::write(directory.path().join("notes.sock"), "of another program").unwrap();
         forget_dead(directory.path());
         let left = std::fs::read_dir(directory.path()).unwrap().count();
-        assert_eq!(left, 1, "sockets that nobody listens on are removed, and nothing else");
+        assert_eq!(left, 1, "sockets without a listener are removed, and nothing else");
     }
 }

@@ -9,7 +9,7 @@ pub struct LocalOptions {
     /// The path of its socket; `None` for a new one in `/run/user/UID/sanderling`, or in
     /// `sanderling-UID` among the temporary files where the former cannot be had.
     pub socket: Option<PathBuf>,
-    /// Users beside the datanode's own who may come in. They can read the whole arena.
+    /// Users beside the datanode's own that are admitted. They can read the whole arena.
     pub uids: Vec<u32>,
     /// Most connections; further clients go by TCP.
     pub connections_max: usize,

@@ -22,7 +22,7 @@ use sanderling_transport::local::{PacketSocket, SharedMemory};
 use super::leases::ConnectionLeases;
 use super::listener::Local;
 use super::stage::StagedCopy;
-use crate::admission::{may_come_in, may_write};
+use crate::admission::{may_map_memory, may_write};
 use crate::service::BlockService;
 use crate::service::data::write_tier;
 use crate::tier::TierBytes;
@@ -31,7 +31,7 @@ use crate::tiers::BlockBytes;
 /// Bytes of a reply that copied ranges may take: what is more is leased.
 const COPIES_BYTES_MAX: usize = PACKET_BYTES_MAX / 4;
 
-/// Bytes of a reply after which refusals are not spelt out: the ranges are asked for over TCP.
+/// Bytes of a reply after which refusals are not spelt out: clients request these ranges over TCP.
 const REFUSALS_BYTES_MAX: usize = PACKET_BYTES_MAX / 2;
 
 /// Time that a thread busy-polls for the next packet of a piece: the client is filling memory, and
@@ -45,9 +45,9 @@ pub(super) struct LocalSession {
     socket: Arc<PacketSocket>,
     /// The incarnation that the client has greeted.
     greeted: Option<NodeId>,
-    /// The version of the messages that it speaks.
+    /// The version of its messages.
     version: u8,
-    /// What the client may do; `None` where nobody is asked.
+    /// What the client may do; `None` where callers are not authenticated.
     pass: Option<Pass>,
     held: ConnectionLeases,
     staging: Option<SharedMemory>,
@@ -175,7 +175,7 @@ impl LocalSession {
         let membership = self.service.membership();
         let pass = membership.admit(&hello)?;
         if let Some(pass) = &pass {
-            may_come_in(pass.claims()?)?;
+            may_map_memory(pass.claims()?)?;
         }
         let reply = membership.greet(&hello)?;
         let asked = hello.node.unwrap_or_default();
@@ -193,7 +193,7 @@ impl LocalSession {
         Ok(answer)
     }
 
-    /// Refuses what is meant for another incarnation, or comes from one who may not.
+    /// Refuses what is meant for another incarnation, or comes from a client that may not.
     fn check_greeted(&self) -> Result<(), Refusal> {
         if let Some(pass) = &self.pass {
             pass.claims()?;
@@ -309,7 +309,7 @@ impl LocalSession {
         }
     }
 
-    /// Copies what the client has filled. What is wrong about it is said to the write that follows.
+    /// Copies what the client has filled. The write that follows gets its errors.
     fn fill(&mut self, header: &Header) {
         let bytes = header.length;
         if self.ahead.as_ref().is_some_and(|ahead| !ahead.is(header.request, bytes)) {

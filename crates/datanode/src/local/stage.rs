@@ -18,7 +18,7 @@ use crate::tiers::BlockBytes;
 const STEP_BYTES: usize = 16 << 10;
 
 /// A piece that is copied into the arena while the client still fills its memory, and before
-/// anybody knows its block. Nobody can see these bytes: they become those of a block with the
+/// its block is known. No reader can see these bytes: they become those of a block with the
 /// client's `Write`, or go.
 #[derive(Debug)]
 pub(super) struct StagedCopy {
@@ -37,7 +37,7 @@ impl StagedCopy {
         Some(Self { number, bytes, received, summing: Summing::new(0), copied: 0 })
     }
 
-    /// Tells whether it is this piece.
+    /// Returns whether it is this piece.
     pub(super) const fn is(&self, number: u64, bytes: u32) -> bool {
         self.number == number && self.bytes == bytes
     }

@@ -2,7 +2,7 @@
 
 use sanderling_protocol::{Refusal, Tier};
 
-/// Tells whether the disk under a directory is full, which the store says only in its causes.
+/// Returns whether the disk under a directory is full, which only the causes of an error show.
 pub(crate) fn is_full(error: &object_store::Error) -> bool {
     use std::io::ErrorKind::{QuotaExceeded, StorageFull};
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
@@ -22,7 +22,7 @@ pub(crate) fn failed(why: impl Into<String>) -> Refusal {
     Refusal::TierFailed { tier: Tier::Object.to_string(), why: why.into() }
 }
 
-/// What a store says of its errors may be pages of XML.
+/// Returns the start of an error, whose text may be pages of XML.
 pub(crate) fn short(error: &object_store::Error) -> String {
     error.to_string().chars().take(300).collect()
 }

@@ -1,4 +1,4 @@
-//! Objects that may be of no use any more, each with the time to ask the namenode about it.
+//! Objects that may be of no use any more, each with the time to check it with the namenode.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const GARBAGE_MAX: usize = 1 << 16;
 /// How long a move that failed may still be repeated: the namenode gives a move up sooner.
 const REPEATED_FOR: Duration = Duration::from_secs(60);
 
-/// Objects that may be of no use any more, each with the time to ask.
+/// Objects that may be of no use any more, each with the time of its check.
 #[derive(Debug, Default)]
 pub(crate) struct Garbage {
     due: Mutex<BTreeMap<TierKey, Instant>>,
@@ -36,7 +36,7 @@ impl Garbage {
         self.add(key, Instant::now() + REPEATED_FOR);
     }
 
-    /// Adds an object about which to ask at a moment; passed over when there are too many.
+    /// Adds an object to check at a moment; passed over when there are too many.
     pub(super) fn add(&self, key: TierKey, at: Instant) {
         let mut due = self.due.lock();
         if due.len() < GARBAGE_MAX {

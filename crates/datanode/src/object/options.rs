@@ -27,7 +27,7 @@ pub struct ObjectOptions {
     pub settings: Vec<(String, String)>,
     /// Longest time for one operation on the store.
     pub time_max: Duration,
-    /// Time between two searches for objects that nobody wants.
+    /// Time between two searches for objects that no node serves.
     pub sweep_every: Duration,
     /// Objects younger than this are left alone by the search.
     pub sweep_age_min: Duration,
@@ -47,7 +47,7 @@ pub enum ObjectTierError {
     Unusable {
         /// The URL.
         url: String,
-        /// What the store said.
+        /// The error of the store.
         why: String,
     },
     /// What is there was written with another key, or with one and without one.
@@ -72,7 +72,7 @@ impl Default for ObjectOptions {
             time_max: Duration::from_secs(5),
             // Only nodes that died in the middle of a deletion leave anything behind.
             sweep_every: Duration::from_secs(6 * 3600),
-            // What is being moved right now is none of the search's business.
+            // Objects that are being moved right now must be left alone.
             sweep_age_min: Duration::from_secs(3600),
         }
     }
@@ -139,7 +139,7 @@ impl ObjectOptions {
         Ok(Arc::new(store.map_err(|error| self.unusable(&error))?))
     }
 
-    /// Whoever names an endpoint without TLS means it.
+    /// Plain HTTP is used where the endpoint that was configured is plain.
     fn is_endpoint_plain(&self) -> bool {
         self.settings.iter().any(|(name, value)| {
             name.starts_with("AWS_ENDPOINT") && value.to_ascii_lowercase().starts_with("http://")

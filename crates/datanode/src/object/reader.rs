@@ -96,7 +96,7 @@ impl BlockFetcher {
 }
 
 impl ObjectTier {
-    /// Tells whether an object was looked for and not found a moment ago.
+    /// Returns whether an object was looked for and not found a moment ago.
     pub(crate) fn is_known_absent(&self, key: TierKey) -> bool {
         self.reader.lock().absent.get(&key).is_some_and(|at| at.elapsed() < ABSENT_FOR)
     }
@@ -147,7 +147,7 @@ impl ObjectTier {
         })
     }
 
-    /// Fetches on a task of its own: whoever began it may go away, and others wait for it.
+    /// Fetches on a task of its own: the caller that began it may go away, and others wait for it.
     fn fetching(self: &Arc<Self>, key: TierKey) -> Fetch {
         let tier = Arc::clone(self);
         let working = tokio::spawn(async move {

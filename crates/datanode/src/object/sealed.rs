@@ -1,7 +1,7 @@
 //! Encrypted objects.
 //!
 //! An object is sealed whole, because it is fetched whole: the block and its trailer, then the
-//! tag, then a seal of 60 bytes that says with which key. The key of an object is derived from the
+//! tag, then a seal of 60 bytes with the id of the key. The key of an object is derived from the
 //! key of the tier and a salt that is drawn for it, and seals nothing else; cluster, block and
 //! epoch are bound to it. So any node with the same key can open an object, and takes none for
 //! another.
@@ -14,7 +14,7 @@ use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use super::trailer::{TierKey, Trailer};
 use crate::seal::{Cipher, EncryptionKey, Forged, KEY_ID_BYTES, KeyId, Salt, TAG_BYTES, salt};
 
-/// Says that the bytes are an encrypted block of ours, and how the seal is laid out.
+/// Marks an encrypted block of ours, and the layout of the seal.
 const MAGIC: [u8; 8] = *b"sndrlnx1";
 
 /// What keys of objects are derived for.
@@ -45,7 +45,7 @@ pub(crate) struct Seal {
 pub(crate) enum End {
     Plain,
     Sealed(Seal),
-    /// It is damaged, or nobody's.
+    /// It is damaged, or no object of ours.
     Unknown,
 }
 
@@ -68,7 +68,7 @@ pub(super) enum Unreadable {
 }
 
 impl Unreadable {
-    /// Says what is in the way, of "an object".
+    /// Returns what is in the way, as the predicate of "an object".
     pub(super) const fn why(self) -> &'static str {
         match self {
             Self::NoKey => {

@@ -1,4 +1,4 @@
-//! The end of an object: whose bytes come before it.
+//! The end of an object: which block it holds.
 
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
@@ -17,7 +17,7 @@ pub(crate) struct Trailer {
     pub(crate) checksum: u32,
 }
 
-/// Says that the bytes are a block of ours, and how the trailer is laid out.
+/// Marks a block of ours, and the layout of the trailer.
 const MAGIC: [u8; 8] = *b"sndrlng1";
 
 impl Trailer {
@@ -57,7 +57,7 @@ impl Trailer {
         is_whole.then_some((decoded, length))
     }
 
-    /// Tells whether these bytes end with a trailer, of whatever block.
+    /// Returns whether these bytes end with a trailer, of whatever block.
     pub(crate) fn is_at_end_of(object: &[u8]) -> bool {
         let trailer = object.len().checked_sub(Self::BYTES).map(|at| &object[at..]);
         trailer.is_some_and(|it| it[..8] == MAGIC && it[28..] == crc32c(&it[..28]).to_le_bytes())

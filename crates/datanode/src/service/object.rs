@@ -1,4 +1,4 @@
-//! Reads and stores in the object tier, which take their time and hold nobody up.
+//! Reads and stores in the object tier, which take their time and delay no other request.
 
 use std::sync::Arc;
 

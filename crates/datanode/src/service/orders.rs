@@ -87,7 +87,7 @@ impl BlockService {
     }
 
     /// Fences blocks some of which may be in the object tier, unknown to the table: the length of
-    /// such a one must not be told as 0.
+    /// such a one must not be reported as 0.
     fn fence_object(self: &Arc<Self>, header: Header, blocks: Vec<(BlockId, Epoch)>) -> Handled {
         let service = Arc::clone(self);
         Handled::Later(Box::pin(async move {

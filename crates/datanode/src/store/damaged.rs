@@ -13,12 +13,12 @@ use crate::tiers::BlockBytes;
 /// When a reader may come back to bytes that were right when they were looked at a second time.
 const SECOND_LOOK: Millis = Millis(1);
 
-/// Blocks whose files are looked at before other work has its turn.
+/// Blocks whose files are checked before other work has its turn.
 const PROBED_AT_ONCE: usize = 256;
 
 impl BlockStore {
-    /// Returns what a reader is told of an error. Damage is marked and reported, once a second look
-    /// has confirmed it. Blocks the thread when the block is on disk.
+    /// Returns the refusal that a reader gets for an error. Damage is marked and reported, once a
+    /// second look has confirmed it. Blocks the thread when the block is on disk.
     pub(crate) fn refusal_of(
         &self,
         block: BlockId,
@@ -63,7 +63,7 @@ impl BlockStore {
         }
     }
 
-    /// Returns what is said of a block that could not begin: it had no bytes to be damaged.
+    /// Returns the refusal for a block that could not begin: it had no bytes to be damaged.
     pub(crate) fn refusal_of_new(&self, block: BlockId, error: ReadError) -> Refusal {
         match error {
             ReadError::Refused(refusal) => refusal,

@@ -68,8 +68,8 @@ impl BlockStore {
         if computed == expected { Ok(()) } else { Err(mismatch) }
     }
 
-    /// Tells whether a read that the table refuses may be of a block that this node should serve
-    /// from the object tier and has not been told of: the order may have been lost.
+    /// Returns whether a read that the table refuses may be of a block that this node should serve
+    /// from the object tier and has no order about: that may have been lost.
     pub(crate) fn may_adopt(&self, epoch: Epoch, refusal: &Refusal) -> bool {
         self.has_object_tier()
             && match refusal {
@@ -107,7 +107,7 @@ impl BlockStore {
         }
     }
 
-    /// Serves a block from now on if its object is there; tells whether it is.
+    /// Serves a block from now on if its object is there; returns whether it is.
     async fn adopt_by_fetch(&self, key: TierKey) -> Result<bool, Refusal> {
         let Some(objects) = self.tiers.objects().filter(|it| !it.is_known_absent(key)) else {
             return Ok(false);
