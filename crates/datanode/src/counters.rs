@@ -18,8 +18,8 @@ struct OpLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct KindLabel {
-    pub(crate) kind: &'static str,
+struct KindLabel {
+    kind: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -42,35 +42,24 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// Makes the counters and registers them.
-    pub(crate) fn new(registry: &mut Registry) -> Self {
+    pub(crate) fn new(to: &mut Registry) -> Self {
         let requests: Family<OpLabel, Counter> =
-            registered(registry, "requests", "Requests received, by operation");
+            registered(to, "requests", "Requests received, by operation");
         let of = |number: usize| {
-            let op = u8::try_from(number).ok().and_then(Op::from_wire);
-            op.map_or_else(Counter::default, |op| {
-                requests.get_or_create_owned(&OpLabel { op: op_name(op) })
-            })
+            let op = u8::try_from(number).ok().and_then(Op::from_wire)?;
+            Some(requests.get_or_create_owned(&OpLabel { op: op_name(op) }))
         };
+        let up = "1 while a source of notices answers, 0 while it fails";
+        let failed = "Heartbeats that the namenode did not answer";
+        let deleted = "Objects deleted from the object tier because no node serves them";
         Self {
-            requests: std::array::from_fn(of),
-            refusals: registered(registry, "refusals", "Requests refused, by kind of refusal"),
-            notice_sources: registered(
-                registry,
-                "notice_source_up",
-                "1 while a source of notices answers, 0 while it fails",
-            ),
-            notices: registered(registry, "notices", "Notices given, by source"),
-            heartbeats_failed: registered(
-                registry,
-                "heartbeats_failed",
-                "Heartbeats that the namenode did not answer",
-            ),
-            registrations: registered(registry, "registrations", "Registrations with the namenode"),
-            objects_deleted: registered(
-                registry,
-                "objects_deleted",
-                "Objects deleted from the object tier because no node serves them",
-            ),
+            requests: std::array::from_fn(|number| of(number).unwrap_or_default()),
+            refusals: registered(to, "refusals", "Requests refused, by kind of refusal"),
+            notice_sources: registered(to, "notice_source_up", up),
+            notices: registered(to, "notices", "Notices given, by source"),
+            heartbeats_failed: registered(to, "heartbeats_failed", failed),
+            registrations: registered(to, "registrations", "Registrations with the namenode"),
+            objects_deleted: registered(to, "objects_deleted", deleted),
         }
     }
 
@@ -95,7 +84,7 @@ impl Counters {
 }
 
 /// Makes a metric and registers it.
-pub(crate) fn registered<M>(registry: &mut Registry, name: &str, help: &str) -> M
+fn registered<M>(registry: &mut Registry, name: &str, help: &str) -> M
 where
     M: Metric + Clone + Default,
 {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use prometheus_client::registry::Registry;
 use sanderling_transport::{Memory, Pool, Revocations};
 
 use crate::activity::Activity;
@@ -11,7 +12,7 @@ use crate::join::{Addresses, Joiner};
 use crate::link::Link;
 use crate::local::Local;
 use crate::membership::Membership;
-use crate::metrics::{DatanodeMetrics, registry};
+use crate::metrics::{MetricSources, registry};
 use crate::namenode::Namenode;
 use crate::options::DatanodeOptions;
 use crate::push::Pusher;
@@ -34,7 +35,7 @@ pub(crate) struct Node {
     /// Memory for long requests, of all incarnations.
     pub(crate) memory: Memory,
     activity: Arc<Activity>,
-    metrics: DatanodeMetrics,
+    registry: Registry,
 }
 
 impl Node {
@@ -71,23 +72,28 @@ impl Node {
             service: Arc::new(service),
             local: local.map(Arc::new),
             scrub: Arc::new(Scrub::new(blocks(), active())),
-            metrics: DatanodeMetrics::new(registry),
             options,
             store,
             membership,
             counters,
             memory,
             activity,
+            registry,
         }
     }
 
     /// Returns all metrics in the text format of OpenMetrics.
     pub(crate) fn metrics_text(&self) -> String {
-        let home_blocks = self.membership.registration().borrow().home_blocks.unwrap_or_default();
-        self.metrics.set_certificates(&self.options.security.expiries().timestamps());
-        self.metrics.set_scrub(&self.scrub, self.store.damages());
-        self.metrics.set_memory(&self.store, &self.memory);
-        let load = self.activity.load();
-        self.metrics.text(&self.store, &load, home_blocks, self.local.as_deref())
+        let registration = *self.membership.registration().borrow();
+        let sources = MetricSources {
+            store: &self.store,
+            load: self.activity.load(),
+            home_blocks: registration.home_blocks.unwrap_or_default(),
+            local: self.local.as_deref(),
+            scrub: &self.scrub,
+            requests: &self.memory,
+            certificates: self.options.security.expiries().timestamps(),
+        };
+        sources.text(&self.registry)
     }
 }
