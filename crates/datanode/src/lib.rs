@@ -20,7 +20,6 @@ mod damage;
 mod damage_report;
 mod disk;
 mod disk_room;
-mod drain_throttle;
 mod dram;
 mod error;
 mod http;
@@ -38,7 +37,6 @@ mod options;
 #[doc(hidden)]
 pub mod parsers;
 mod push;
-mod push_rate;
 mod received;
 mod report;
 mod scrub;

@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sanderling_core::datanode::Egress;
+use sanderling_core::datanode::{DrainThrottle, Egress, HeldRead, PushRate};
 use sanderling_protocol::BlockId;
+use sanderling_protocol::frame::IS_LEAVING;
 use sanderling_transport::{Handled, Response};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::sleep_until;
 
 use crate::clock::ProcessClock;
-use crate::drain_throttle::{ReadThrottle, ThrottlingPush};
-use crate::push_rate::{MeasuredPush, PushRate};
 
 /// The link.
 #[derive(Debug)]
@@ -22,17 +21,26 @@ pub(crate) struct Link {
     queue: Mutex<Egress>,
     /// Pushes under way, over all orders.
     pushes: Semaphore,
-    throttle: ReadThrottle,
-    rate: PushRate,
+    rate: Mutex<PushRate>,
+    /// The pushes, as reads see them.
+    throttle: Mutex<DrainThrottle>,
+    /// Wakes the reads that are held back: a push has arrived or ended, or one of them went on.
+    changed: Notify,
     clock: ProcessClock,
 }
 
 /// One push under way; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Pushing<'a> {
-    measured: Option<MeasuredPush<'a>>,
-    throttling: ThrottlingPush<'a>,
+    link: &'a Link,
+    /// Whether it is long enough to count for the rate.
+    is_measured: bool,
+    arrived_bytes: u64,
 }
+
+/// One read that is held back; it is given up when this is dropped.
+#[derive(Debug)]
+struct ThrottleGuard<'a>(&'a Link, HeldRead);
 
 impl Link {
     /// Returns a link without pushes; without `bytes_per_second` it is as fast as the network.
@@ -46,8 +54,9 @@ impl Link {
             is_limited: queue.is_limited(),
             queue: Mutex::new(queue),
             pushes: Semaphore::new(pushes_max),
-            throttle: ReadThrottle::new(clock),
-            rate: PushRate::new(clock),
+            rate: Mutex::new(PushRate::new(clock.now())),
+            throttle: Mutex::default(),
+            changed: Notify::new(),
             clock,
         }
     }
@@ -59,15 +68,20 @@ impl Link {
 
     /// Begins to send a block: the push counts from now on, and this waits until its bytes leave.
     pub(crate) async fn begin_push(&self, length: u32) -> Pushing<'_> {
-        let measured = self.rate.begin(length);
-        let pushing = Pushing { measured, throttling: self.throttle.begin() };
+        let pushing = self.pushing(length);
         self.leave(length.into()).await;
         pushing
     }
 
+    fn pushing(&self, length: u32) -> Pushing<'_> {
+        let is_measured = self.rate.lock().began(self.clock.now(), length);
+        self.throttle.lock().began();
+        Pushing { link: self, is_measured, arrived_bytes: 0 }
+    }
+
     /// Returns the bytes that pushes sent in the best second lately; 0 before there was one.
     pub(crate) fn pushed_bytes_per_second(&self) -> u64 {
-        self.rate.bytes_per_second()
+        self.rate.lock().bytes_per_second(self.clock.now())
     }
 
     /// Waits until so many bytes have left.
@@ -88,7 +102,7 @@ impl Link {
         is_fenced: impl FnOnce() -> bool,
         handled: Handled,
     ) -> Handled {
-        let is_leaving = self.throttle.is_busy() && is_fenced();
+        let is_leaving = self.throttle.lock().is_busy(self.clock.now()) && is_fenced();
         if !self.is_limited && !is_leaving {
             return handled;
         }
@@ -103,39 +117,110 @@ impl Link {
             };
             let bytes = body_bytes(&response);
             if is_leaving {
-                link.throttle.read_turn(bytes).await;
+                link.read_turn(bytes).await;
             }
             link.leave(bytes).await;
             response
         }))
     }
 
+    /// Waits until a read of so many bytes may be answered.
+    async fn read_turn(&self, bytes: u64) {
+        let held = {
+            let (mut throttle, now) = (self.throttle.lock(), self.clock.now());
+            if !throttle.holds(now, bytes) {
+                return;
+            }
+            ThrottleGuard(self, throttle.hold(now, bytes))
+        };
+        loop {
+            let changed = self.changed.notified();
+            let deadline = {
+                let mut throttle = self.throttle.lock();
+                let released = throttle.release(self.clock.now());
+                if released.iter().any(|read| *read != held.1) {
+                    self.changed.notify_waiters();
+                }
+                if !throttle.is_held(held.1) {
+                    return;
+                }
+                throttle.deadline()
+            };
+            let Some(due) = deadline else { return };
+            tokio::select! {
+                () = changed => {}
+                () = sleep_until(self.clock.moment(due)) => {}
+            }
+        }
+    }
+
     /// Returns the flags of the answer to a read of these blocks on a node that drains.
     pub(crate) fn flags(&self, blocks: impl Iterator<Item = BlockId>) -> u16 {
-        self.throttle.flags(blocks)
+        if self.throttle.lock().is_pushed(blocks) { IS_LEAVING } else { 0 }
     }
 
     /// Forgets pushes of blocks that were dropped.
     pub(crate) fn dropped(&self, blocks: impl Iterator<Item = BlockId>) {
-        self.throttle.dropped(blocks);
+        self.throttle.lock().dropped(blocks);
     }
 
     /// Forgets the pushes of all blocks: another incarnation begins.
     pub(crate) fn forget(&self) {
-        self.throttle.forget();
+        self.throttle.lock().forget();
     }
 }
 
 impl Pushing<'_> {
     /// Notes that the block has arrived at its target.
     pub(crate) fn arrived(&mut self, block: BlockId, bytes: u32) {
-        if let Some(measured) = &mut self.measured {
-            measured.arrived(bytes.into());
+        self.arrived_bytes = bytes.into();
+        self.link.throttle.lock().arrived(block, bytes);
+        self.link.changed.notify_waiters();
+    }
+}
+
+impl Drop for Pushing<'_> {
+    fn drop(&mut self) {
+        let now = self.link.clock.now();
+        if self.is_measured {
+            self.link.rate.lock().ended(now, self.arrived_bytes);
         }
-        self.throttling.arrived(block, bytes);
+        self.link.throttle.lock().ended(now);
+        self.link.changed.notify_waiters();
+    }
+}
+
+impl Drop for ThrottleGuard<'_> {
+    fn drop(&mut self) {
+        self.0.throttle.lock().give_up(self.1);
     }
 }
 
 fn body_bytes(response: &Response) -> u64 {
     response.body.iter().map(Bytes::len).sum::<usize>() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn read_waits_for_its_part_of_what_is_pushed_or_for_the_end() {
+        let link = Link::new(None, 1, ProcessClock::start());
+        let read_turn = || Box::pin(link.read_turn(1 << 10));
+        read_turn().now_or_never().expect("nothing is pushed");
+        let mut push = link.pushing(32 << 10);
+        let mut read = read_turn();
+        assert!((&mut read).now_or_never().is_none(), "nothing was pushed yet");
+        push.arrived(BlockId(7), 32 << 10);
+        read.await;
+        assert_eq!(link.flags(std::iter::once(BlockId(7))), IS_LEAVING);
+        assert!(read_turn().now_or_never().is_none());
+        let waiting = read_turn();
+        drop(push);
+        // The pushes are over, so this ends.
+        waiting.await;
+    }
 }
