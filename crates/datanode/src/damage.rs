@@ -2,11 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-use sanderling_core::block_table::BlockTable;
-use sanderling_core::datanode::{self, DamageReport};
+use parking_lot::{Mutex, MutexGuard};
+use sanderling_core::datanode;
+use sanderling_protocol::BlockId;
 use sanderling_protocol::order::{Damage, DamagedBlock};
-use sanderling_protocol::{BlockId, Millis, Refusal};
 use tokio::sync::Notify;
 
 /// What the node has found damaged, and what of that the namenode has taken, as
@@ -55,18 +54,8 @@ impl Damages {
         self.news.notified().await;
     }
 
-    /// Returns the next report of what the namenode has not acknowledged.
-    pub(crate) fn next<B: Clone>(&self, table: &BlockTable<B>) -> Option<DamageReport> {
-        self.known.lock().next(table)
-    }
-
-    /// Notes whether the namenode took a report.
-    pub(crate) fn reported(&self, report: &DamageReport, is_taken: bool) {
-        self.known.lock().reported(report, is_taken);
-    }
-
-    /// Returns the time until a report that failed is repeated.
-    pub(crate) fn pause(&self, refusal: Option<&Refusal>) -> Millis {
-        self.known.lock().pause(refusal)
+    /// Returns what is still to be reported; its lock is taken after the block table's.
+    pub(crate) fn known(&self) -> MutexGuard<'_, datanode::Damages> {
+        self.known.lock()
     }
 }

@@ -25,7 +25,7 @@ pub(crate) async fn report_damage(
             tracing::debug!(%error, "a report of damage was not acknowledged");
             let refusal =
                 if let CallError::Refused(refusal) = &error { Some(refusal) } else { None };
-            let pause = store.damages().pause(refusal);
+            let pause = store.damages().known().pause(refusal);
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sleep(pause.into()) => {}
@@ -41,12 +41,15 @@ async fn report_pending(membership: &Membership, store: &BlockStore) -> Result<(
         let identity = membership.identity();
         // Not joined: what is here will be reported after the registration.
         let Some(id) = identity.node else { return Ok(()) };
-        let report = store.damages().next(&store.table());
+        let report = {
+            let table = store.table();
+            store.damages().known().next(&table)
+        };
         let Some(report) = report else { return Ok(()) };
         let (nonce, blocks) = (identity.nonce, report.blocks.clone());
         let answer = namenode.call(Request::ReportDamage { node: id, nonce, blocks }).await;
         let is_taken = matches!(answer, Ok(Reply::Done));
-        store.damages().reported(&report, is_taken);
+        store.damages().known().reported(&report, is_taken);
         match answer? {
             Reply::Done => {}
             other => return Err(namenode.bad_reply(&other)),

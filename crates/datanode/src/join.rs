@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanderling_core::datanode::{
-    Beaten, CallFailure, Joining, LostEnd, MemberStep, Registration, RequestStamp, Welcome,
+    Beaten, CallFailure, Joining, LostEnd, MemberStep, RequestStamp, Welcome,
 };
-use sanderling_protocol::message::{Heartbeat, HeartbeatReply, Join, Joined, Register};
-use sanderling_protocol::{LogPosition, Millis, Nonce, Refusal, Reply, Request};
+use sanderling_protocol::message::{Heartbeat, Join, Register};
+use sanderling_protocol::{Millis, Nonce, Refusal, Reply, Request};
 use sanderling_transport::{CallError, Connection};
 use tokio::time::sleep_until;
 
@@ -178,7 +178,12 @@ impl Joiner {
             }
             Err(error) => Err(error),
         };
-        let registration = self.registered(asked, answer.as_deref());
+        if let Ok(joined) = &answer {
+            self.membership.enter_cluster(joined.registered.cluster);
+        }
+        let result = answer.as_deref().map_err(failure);
+        let registration =
+            self.membership.change(|member, now| member.registered(now, asked, result));
         if let Some(LostEnd { seen, position }) = registration.lost {
             tracing::error!(
                 node = %self.membership.id(),
@@ -189,14 +194,6 @@ impl Joiner {
         }
         self.welcomed(registration.welcome);
         answer.map(|_| registration.welcome)
-    }
-
-    fn registered(&self, asked: RequestStamp, answer: Result<&Joined, &CallError>) -> Registration {
-        if let Ok(joined) = answer {
-            self.membership.enter_cluster(joined.registered.cluster);
-        }
-        let answer = answer.map_err(failure);
-        self.membership.change(|member, now| member.registered(now, asked, answer))
     }
 
     fn welcomed(&self, welcome: Welcome) {
@@ -234,18 +231,11 @@ impl Joiner {
             self.counters.heartbeats_failed.inc();
             tracing::debug!(%node, %error, "heartbeat not answered");
         }
-        if let Beaten::Gone { is_expected } = self.beaten(asked, answer) {
+        let answer = answer.map_err(|error| failure(&error));
+        let beaten = self.membership.change(|member, now| member.beaten(now, asked, answer));
+        if let Beaten::Gone { is_expected } = beaten {
             tracing::warn!(%node, is_expected, "given up by the namenode");
         }
-    }
-
-    fn beaten(
-        &self,
-        asked: RequestStamp,
-        answer: Result<(HeartbeatReply, Option<LogPosition>), CallError>,
-    ) -> Beaten {
-        let answer = answer.map_err(|error| failure(&error));
-        self.membership.change(|member, now| member.beaten(now, asked, answer))
     }
 
     /// Forgets everything. Returns whether the process is another node already; else it is none

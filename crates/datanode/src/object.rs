@@ -383,20 +383,8 @@ impl ObjectBytes {
     }
 }
 
-impl TierBytes for ObjectBytes {
-    fn sums(&self) -> Option<&ChunkSums> {
-        None
-    }
-
-    fn raw(&self, _: u32, _: u32) -> Result<Vec<Bytes>, ReadError> {
-        Err(not_fetched().into())
-    }
-
-    /// An object is compared when it is fetched.
-    fn inspect(&self, _: bool) -> Result<(), ReadError> {
-        Ok(())
-    }
-}
+/// The bytes have to be fetched first.
+impl TierBytes for ObjectBytes {}
 
 impl TierBytes for Fetched {
     fn sums(&self) -> Option<&ChunkSums> {
@@ -407,10 +395,6 @@ impl TierBytes for Fetched {
         let range = offset as usize..offset as usize + bytes as usize;
         let range = self.bytes.get(range).ok_or_else(not_fetched)?;
         Ok(vec![self.bytes.slice_ref(range)])
-    }
-
-    fn inspect(&self, _: bool) -> Result<(), ReadError> {
-        Ok(())
     }
 }
 

@@ -98,10 +98,7 @@ impl Pusher {
         block: BlockId,
         length: u32,
     ) -> Result<ReadBytes, Refusal> {
-        let bytes = match held.clone().fetched().await {
-            Ok(bytes) => bytes,
-            Err(error) => return Err(self.store.refusal_of(block, &held, error)),
-        };
+        let bytes = self.store.fetch(block, &held).await?;
         let store = Arc::clone(&self.store);
         let is_blocking = bytes.is_blocking();
         let read = move || {

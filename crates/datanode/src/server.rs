@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admission::Admission;
-use crate::agent::{NoticeOptions, watch};
+use crate::agent::watch;
 use crate::allocator::UNIT_BYTES;
 use crate::arena::Arena;
 use crate::budget::Budget;
@@ -114,7 +114,8 @@ impl DatanodeServer {
         let life = Lifecycle { node: Arc::clone(&node), listener, stop: stop.clone(), failed };
         let mut tasks = vec![tokio::spawn(life.run()), tokio::spawn(fault(arena, stop.clone()))];
         for notices in node.options.notices.clone() {
-            tasks.push(tokio::spawn(follow(&node, notices, stop.clone())));
+            let (membership, counters) = (Arc::clone(&node.membership), Arc::clone(&node.counters));
+            tasks.push(tokio::spawn(watch(membership, counters, notices, stop.clone())));
         }
         if let Some(objects) = node.store.tiers().objects().map(Arc::clone) {
             let (membership, counters) = (Arc::clone(&node.membership), Arc::clone(&node.counters));
@@ -309,21 +310,6 @@ async fn serve_incarnation(
 /// Returns whether a refusal of a notice is about the namenode and not about the notice.
 const fn may_pass(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::RetryAfter { .. } | Refusal::JournalFull { .. })
-}
-
-/// Watches a source of notices until the datanode stops.
-fn follow(
-    node: &Node,
-    notices: NoticeOptions,
-    stop: CancellationToken,
-) -> impl Future<Output = ()> + use<> {
-    let (membership, counters) = (Arc::clone(&node.membership), Arc::clone(&node.counters));
-    async move {
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = watch(membership, counters, notices) => {}
-        }
-    }
 }
 
 async fn fault(arena: Arc<Arena>, stop: CancellationToken) {

@@ -75,13 +75,13 @@ impl BlockService {
             Op::Write => self.write(header, body.into()),
             Op::Store => self.store_block(header, body.into()),
             Op::Order => self.order(header, &body),
-            Op::LocalEndpoint => Handled::Now(Response::message(&header, &self.local_endpoint)),
+            Op::LocalEndpoint => Ok(Handled::Now(Response::message(&header, &self.local_endpoint))),
             Op::Hello | Op::Meta | Op::Lease | Op::Return | Op::Stage | Op::Fill => {
                 let why = format!("a datanode does not serve {:?}", header.op);
-                Handled::Now(self.refused(&header, &Refusal::BadFrame { why }))
+                Err(Refusal::BadFrame { why })
             }
         };
-        self.paced(handled)
+        self.paced(&header, handled)
     }
 
     /// Serves the frame of a body that was received straight into the arena.
@@ -91,11 +91,12 @@ impl BlockService {
             Op::Store => self.store_block(header, body),
             _ => self.write(header, body),
         };
-        self.paced(handled)
+        self.paced(&header, handled)
     }
 
-    fn paced(&self, handled: Handled) -> Handled {
-        self.link.paced(|| self.store.is_fenced(), handled)
+    fn paced(&self, header: &Header, handled: Result<Handled, Refusal>) -> Handled {
+        let refused = |refusal| Handled::Now(self.refused(header, &refusal));
+        self.link.paced(|| self.store.is_fenced(), handled.unwrap_or_else(refused))
     }
 
     /// Returns the refusal of a frame, and counts it.
@@ -116,6 +117,23 @@ impl BlockService {
     pub(crate) fn read_flags(&self, blocks: impl Iterator<Item = BlockId>) -> u16 {
         let flags = self.link.flags(blocks);
         if flags != 0 && self.store.is_fenced() { flags } else { 0 }
+    }
+
+    /// Does what waits for others, and counts it as in flight.
+    fn spawned<F>(
+        self: &Arc<Self>,
+        header: Header,
+        work: impl FnOnce(Arc<Self>) -> F + Send + 'static,
+    ) -> Handled
+    where
+        F: Future<Output = Result<Response, Refusal>> + Send + 'static,
+    {
+        let service = Arc::clone(self);
+        Handled::Later(Box::pin(async move {
+            let _in_flight = service.activity.enter();
+            let done = work(Arc::clone(&service)).await;
+            done.unwrap_or_else(|refusal| service.refused(&header, &refusal))
+        }))
     }
 
     /// Does on another thread what may block, and counts it as in flight.

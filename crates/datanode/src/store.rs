@@ -6,7 +6,6 @@ mod objects;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
 use parking_lot::{RwLock, RwLockReadGuard};
 use sanderling_core::block_table::{
     BlockTable, PushAdmission, StoreAdmission, StoreRequest, WriteAdmission, WriteRequest,
@@ -17,9 +16,9 @@ use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
 
 use crate::budget;
-use crate::chunk_sums::BodySums;
 use crate::damage::Damages;
 use crate::received::BlockBody;
+use crate::tier::ReadBytes;
 use crate::tiers::{BlockBytes, Tiers};
 use crate::write_queue::WriteQueue;
 
@@ -32,25 +31,12 @@ struct TrafficTotals {
     stored_bytes: AtomicU64,
 }
 
-/// An admitted write that is still to be copied.
-#[derive(Debug)]
-pub(crate) struct PendingWrite {
-    request: WriteRequest,
-    ticket: WriteTicket,
-    before: Option<BlockBytes>,
-    body: BlockBody,
-    sums: BodySums,
-}
-
 /// What a write came to.
-#[derive(Debug)]
 pub(crate) enum WriteStep {
     /// Finished: the length to acknowledge.
     Done(u32),
     /// To be finished on a thread that may block.
-    Disk(PendingWrite),
-    /// To be compared with the file on a thread that may block.
-    Compare { request: WriteRequest, held: BlockBytes, length: u32, bytes: Bytes },
+    Blocking(Box<dyn FnOnce(&BlockStore) -> Result<u32, Refusal> + Send>),
 }
 
 /// The blocks of the node. Only this module and its parts change the table, so that no block has
@@ -245,6 +231,20 @@ impl BlockStore {
         Ok(if bytes == 0 { None } else { held.cloned() })
     }
 
+    /// Reads an admitted range. Blocks the thread when the block is on disk.
+    ///
+    /// # Errors
+    /// As [`Self::refusal_of`] returns them.
+    pub(crate) fn read(
+        &self,
+        block: BlockId,
+        held: &BlockBytes,
+        offset: u32,
+        bytes: u32,
+    ) -> Result<ReadBytes, Refusal> {
+        held.read(offset, bytes).map_err(|error| self.refusal_of(block, held, error))
+    }
+
     /// Does as much of a write as can be done without blocking.
     ///
     /// # Errors
@@ -261,19 +261,22 @@ impl BlockStore {
         let admission = self.admit_write(&request)?;
         match admission {
             WriteAdmission::Append { ticket, bytes: before } => {
-                let is_disk = ticket.tier() == Tier::Disk;
-                let pending = PendingWrite { request, ticket, before, body, sums };
-                if is_disk {
-                    return Ok(WriteStep::Disk(pending));
-                }
-                self.finish_write(pending).map(WriteStep::Done)
+                let is_blocking = ticket.tier() == Tier::Disk;
+                let grow = move |store: &Self| {
+                    let place = (request.block, ticket.tier());
+                    let grown = store.tiers.grown(place, before.clone(), body, &sums);
+                    store.conclude(&request, ticket, grown, |error| match before {
+                        Some(before) => store.write_refusal(request.block, &before, error),
+                        None => store.refusal_of_new(request.block, error),
+                    })
+                };
+                self.step(is_blocking, grow)
             }
             WriteAdmission::AlreadyThere { bytes: held, length } => {
-                let bytes = body.into_bytes();
-                if held.is_blocking() {
-                    return Ok(WriteStep::Compare { request, held, length, bytes });
-                }
-                self.compare_write(&request, &held, length, &bytes).map(WriteStep::Done)
+                let (is_blocking, bytes) = (held.is_blocking(), body.into_bytes());
+                let compare =
+                    move |store: &Self| store.compare_write(&request, &held, length, &bytes);
+                self.step(is_blocking, compare)
             }
         }
     }
@@ -285,13 +288,20 @@ impl BlockStore {
     pub(crate) fn finish(&self, step: WriteStep) -> Result<u32, Refusal> {
         let done = match step {
             WriteStep::Done(length) => Ok(length),
-            WriteStep::Disk(pending) => self.finish_write(pending),
-            WriteStep::Compare { request, held, length, bytes } => {
-                self.compare_write(&request, &held, length, &bytes)
-            }
+            WriteStep::Blocking(finish) => finish(self),
         };
         self.write_queue.change();
         done
+    }
+
+    fn step<W>(&self, is_blocking: bool, work: W) -> Result<WriteStep, Refusal>
+    where
+        W: FnOnce(&Self) -> Result<u32, Refusal> + Send + 'static,
+    {
+        if is_blocking {
+            return Ok(WriteStep::Blocking(Box::new(work)));
+        }
+        work(self).map(WriteStep::Done)
     }
 
     /// Returns whether a write came too early: one before it is on its way to the disk.
@@ -301,21 +311,6 @@ impl BlockStore {
         }
         self.table.read().writing(request.block) == Some(Tier::Disk)
             || self.write_queue.is_one_before(request.block, request.offset)
-    }
-
-    /// Copies an admitted write and publishes it. Blocks the thread when the block is on disk.
-    ///
-    /// # Errors
-    /// [`Refusal::NodeFull`], [`Refusal::TierFailed`], or [`Refusal::Moved`] when a fence came
-    /// between; the block is as it was before.
-    fn finish_write(&self, pending: PendingWrite) -> Result<u32, Refusal> {
-        let PendingWrite { request, ticket, before, body, sums } = pending;
-        let place = (request.block, ticket.tier());
-        let grown = self.tiers.grown(place, before.clone(), body, &sums);
-        self.conclude(&request, ticket, grown, |error| match before {
-            Some(before) => self.write_refusal(request.block, &before, error),
-            None => self.refusal_of_new(request.block, error),
-        })
     }
 
     /// Publishes what an admitted write has made of a block, or takes the write back.

@@ -7,6 +7,7 @@ use sanderling_core::datanode::{Act, Agent, SourceReading};
 use sanderling_protocol::NodeId;
 use sanderling_transport::CallError;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use super::options::{Acknowledge, NoticeOptions};
 use super::reading::SourceError;
@@ -19,11 +20,12 @@ use crate::notices::is_final;
 /// Pause before a request that the namenode did not answer is repeated.
 const REPEAT_EVERY: Duration = Duration::from_millis(100);
 
-/// Polls a source for as long as the datanode lives.
+/// Polls a source until the datanode stops.
 pub(crate) async fn watch(
     membership: Arc<Membership>,
     counters: Arc<Counters>,
     options: NoticeOptions,
+    stop: CancellationToken,
 ) {
     let source = match SourceKind::new(&options, membership.clock()) {
         Ok(source) => source,
@@ -34,7 +36,11 @@ pub(crate) async fn watch(
         }
     };
     let agent = Agent::new(options.source.to_string());
-    Watch { membership, counters, options, source, agent, is_good: None }.run().await;
+    let watch = Watch { membership, counters, options, source, agent, is_good: None };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = watch.run() => {}
+    }
 }
 
 /// One source and what followed from it.

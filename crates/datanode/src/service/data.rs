@@ -29,27 +29,21 @@ const DISK_TURN_MAX: Duration = Duration::from_secs(5);
 type Admitted = (RangeRequest, Result<Option<BlockBytes>, Refusal>);
 
 impl BlockService {
-    pub(super) fn read(self: &Arc<Self>, header: Header) -> Handled {
+    pub(super) fn read(self: &Arc<Self>, header: Header) -> Result<Handled, Refusal> {
         let Header { block, epoch, offset, length, .. } = header;
         let bytes = match self.store.admit_read(block, epoch, offset, length) {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) => return Handled::Now(Response { header: header.reply(), body: Vec::new() }),
-            Err(refusal) if self.store.may_adopt(epoch, &refusal) => {
-                return self.read_object(header);
-            }
-            Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
+            Err(refusal) if !self.store.may_adopt(epoch, &refusal) => return Err(refusal),
+            Ok(None) => return Ok(Handled::Now(acknowledged(&header, 0))),
+            Ok(Some(bytes)) if !bytes.is_in_object_tier() => bytes,
+            Ok(Some(_)) | Err(_) => return Ok(self.read_object(header)),
         };
-        if bytes.is_in_object_tier() {
-            return self.read_object(header);
-        }
         if bytes.is_blocking() {
             let room = u64::from(length);
             let read = move |service: &Self| service.read_answer(&header, &bytes);
-            return self.later_from_disk(header, room, read);
+            return Ok(self.later_from_disk(header, room, read));
         }
         let _in_flight = self.activity.enter();
-        let answer = self.read_answer(&header, &bytes);
-        Handled::Now(answer.unwrap_or_else(|refusal| self.refused(&header, &refusal)))
+        self.read_answer(&header, &bytes).map(Handled::Now)
     }
 
     fn read_answer(&self, header: &Header, bytes: &BlockBytes) -> Result<Response, Refusal> {
@@ -70,11 +64,12 @@ impl BlockService {
         Response { header: reply, body: read.slices }
     }
 
-    pub(super) fn read_many(self: &Arc<Self>, header: Header, body: &[u8]) -> Handled {
-        let ranges = match RangeRequest::decode_all(body).and_then(check_ranges) {
-            Ok(ranges) => ranges,
-            Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
-        };
+    pub(super) fn read_many(
+        self: &Arc<Self>,
+        header: Header,
+        body: &[u8],
+    ) -> Result<Handled, Refusal> {
+        let ranges = RangeRequest::decode_all(body).and_then(check_ranges)?;
         let admit = |range: &RangeRequest| {
             let RangeRequest { block, epoch, offset, length } = *range;
             (*range, self.store.admit_read(block, epoch, u64::from(offset), length))
@@ -85,7 +80,7 @@ impl BlockService {
             Err(refusal) => self.store.may_adopt(range.epoch, refusal),
         };
         if admitted.iter().any(is_in_object_tier) {
-            return self.read_many_objects(header, ranges);
+            return Ok(self.read_many_objects(header, ranges));
         }
         if admitted.iter().any(is_on_disk) {
             let on_disk = admitted.iter().filter(|range| is_on_disk(range));
@@ -94,18 +89,16 @@ impl BlockService {
                 let reads = admitted.iter().map(|range| service.read_range(range));
                 Ok(service.many_answer(&header, reads))
             };
-            return self.later_from_disk(header, room, read);
+            return Ok(self.later_from_disk(header, room, read));
         }
         let _in_flight = self.activity.enter();
-        Handled::Now(self.many_answer(&header, admitted.iter().map(|range| self.read_range(range))))
+        let reads = admitted.iter().map(|range| self.read_range(range));
+        Ok(Handled::Now(self.many_answer(&header, reads)))
     }
 
     fn read_range(&self, (range, admitted): &Admitted) -> (BlockId, Result<ReadBytes, Refusal>) {
         let read = match admitted {
-            Ok(Some(bytes)) => {
-                let read = bytes.read(range.offset, range.length);
-                read.map_err(|error| self.store.refusal_of(range.block, bytes, error))
-            }
+            Ok(Some(bytes)) => self.store.read(range.block, bytes, range.offset, range.length),
             Ok(None) => Ok(ReadBytes { slices: Vec::new(), checksum: 0 }),
             Err(refusal) => Err(refusal.clone()),
         };
@@ -146,32 +139,28 @@ impl BlockService {
         Response { header: reply, body: slices }
     }
 
-    pub(super) fn write(self: &Arc<Self>, header: Header, body: BlockBody) -> Handled {
-        let request = match write_tier(&header) {
-            Ok(tier) => WriteRequest {
-                block: header.block,
-                epoch: header.epoch,
-                tier,
-                offset: header.offset,
-                bytes: body.len(),
-            },
-            Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
-        };
+    pub(super) fn write(
+        self: &Arc<Self>,
+        header: Header,
+        body: BlockBody,
+    ) -> Result<Handled, Refusal> {
+        let tier = write_tier(&header)?;
+        let Header { block, epoch, offset, .. } = header;
+        let request = WriteRequest { block, epoch, tier, offset, bytes: body.len() };
         if let Some(refusal) = self.membership.withheld() {
-            return Handled::Now(self.refused(&header, &refusal));
+            return Err(refusal);
         }
         if self.store.is_early(&request) {
-            return self.write_in_order(header, request, body);
+            return Ok(self.write_in_order(header, request, body));
         }
         let _in_flight = self.activity.enter();
-        match self.store.write(request, body, header.checksum) {
-            Ok(WriteStep::Done(length)) => Handled::Now(acknowledged(&header, length)),
-            Ok(step) => self.later(header, move |service| {
+        Ok(match self.store.write(request, body, header.checksum)? {
+            WriteStep::Done(length) => Handled::Now(acknowledged(&header, length)),
+            step @ WriteStep::Blocking(_) => self.later(header, move |service| {
                 let length = service.store.finish(step)?;
                 Ok(acknowledged(&header, length))
             }),
-            Err(refusal) => Handled::Now(self.refused(&header, &refusal)),
-        }
+        })
     }
 
     /// Queues a write behind those before it, which came over the same connection and are only
@@ -182,21 +171,16 @@ impl BlockService {
         request: WriteRequest,
         body: BlockBody,
     ) -> Handled {
-        let service = Arc::clone(self);
         let turn = self.store.write_queue().queue(request.block, request.offset);
-        Handled::Later(Box::pin(async move {
-            let _in_flight = service.activity.enter();
+        self.spawned(header, move |service| async move {
             let done = service.wait_and_write(header.checksum, request, body).await;
             drop(turn);
-            match done {
-                Ok(length) => acknowledged(&header, length),
-                Err(refusal) => service.refused(&header, &refusal),
-            }
-        }))
+            Ok(acknowledged(&header, done?))
+        })
     }
 
     async fn wait_and_write(
-        self: &Arc<Self>,
+        &self,
         checksum: u32,
         request: WriteRequest,
         body: BlockBody,
@@ -209,8 +193,8 @@ impl BlockService {
             changed.as_mut().enable();
             if !self.store.is_early(&request) {
                 let step = self.store.write(request, body, checksum)?;
-                let service = Arc::clone(self);
-                return on_thread(move || service.store.finish(step)).await;
+                let store = Arc::clone(&self.store);
+                return on_thread(move || store.finish(step)).await;
             }
             if tokio::time::timeout_at(give_up, changed).await.is_err() {
                 return Err(self.store.not_at_end(&request));
@@ -218,27 +202,26 @@ impl BlockService {
         }
     }
 
-    pub(super) fn store_block(self: &Arc<Self>, header: Header, body: BlockBody) -> Handled {
-        let request = match store_request(&header, &body) {
-            Ok(request) => request,
-            Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
-        };
+    pub(super) fn store_block(
+        self: &Arc<Self>,
+        header: Header,
+        body: BlockBody,
+    ) -> Result<Handled, Refusal> {
+        let request = store_request(&header, &body)?;
         if request.tier == Tier::Object {
-            return self.store_object(header, request, body.into_bytes());
+            return Ok(self.store_object(header, request, body.into_bytes()));
         }
         let store = move |service: &Self| {
             service.store.store(&request, body, header.checksum)?;
             Ok(acknowledged(&header, request.bytes))
         };
         if request.tier == Tier::Disk {
-            return self.later(header, store);
+            return Ok(self.later(header, store));
         }
         let _in_flight = self.activity.enter();
-        Handled::Now(store(self).unwrap_or_else(|refusal| self.refused(&header, &refusal)))
+        store(self).map(Handled::Now)
     }
-}
 
-impl BlockService {
     /// Reads up to `bytes` bytes from the disk on another thread, at once if there is room.
     fn later_from_disk<W>(self: &Arc<Self>, header: Header, bytes: u64, read: W) -> Handled
     where
@@ -251,18 +234,19 @@ impl BlockService {
                 read(&service).map(|answer| roomed(answer, room))
             })
         };
-        let service = Arc::clone(self);
-        if let Some(room) = self.disk_room.take_now(bytes) {
+        let begun = match self.disk_room.take_now(bytes) {
             // The disk works while the connection sends what was read before.
-            let reading = start(room);
-            return Handled::Later(Box::pin(async move {
-                reading.await.unwrap_or_else(|refusal| service.refused(&header, &refusal))
-            }));
-        }
+            Some(room) => Ok(start(room)),
+            None => Err(start),
+        };
+        let service = Arc::clone(self);
         Handled::Later(Box::pin(async move {
-            let read = match service.disk_room.take(bytes).await {
-                Ok(room) => start(room).await,
-                Err(refusal) => Err(refusal),
+            let read = match begun {
+                Ok(reading) => reading.await,
+                Err(start) => match service.disk_room.take(bytes).await {
+                    Ok(room) => start(room).await,
+                    Err(refusal) => Err(refusal),
+                },
             };
             read.unwrap_or_else(|refusal| service.refused(&header, &refusal))
         }))

@@ -21,21 +21,13 @@ const RANGES_AT_ONCE: usize = 16;
 impl BlockService {
     /// Reads one range from the object tier.
     pub(super) fn read_object(self: &Arc<Self>, header: Header) -> Handled {
-        let service = Arc::clone(self);
-        Handled::Later(Box::pin(async move {
-            let _in_flight = service.activity.enter();
+        self.spawned(header, move |service| async move {
             let Header { block, epoch, length, .. } = header;
-            let read = match u32::try_from(header.offset) {
-                Ok(offset) => {
-                    service.fetch_range(RangeRequest { block, epoch, offset, length }).await
-                }
-                Err(_) => Err(Refusal::UnknownBlock { block }),
-            };
-            match read {
-                Ok(read) => service.read_reply(&header, read),
-                Err(refusal) => service.refused(&header, &refusal),
-            }
-        }))
+            let offset = u32::try_from(header.offset);
+            let offset = offset.map_err(|_| Refusal::UnknownBlock { block })?;
+            let range = RangeRequest { block, epoch, offset, length };
+            Ok(service.read_reply(&header, service.fetch_range(range).await?))
+        })
     }
 
     /// Reads ranges some of which are in the object tier.
@@ -44,35 +36,30 @@ impl BlockService {
         header: Header,
         ranges: Vec<RangeRequest>,
     ) -> Handled {
-        let service = Arc::clone(self);
-        Handled::Later(Box::pin(async move {
-            let _in_flight = service.activity.enter();
+        self.spawned(header, move |service| async move {
             let service_here = &service;
             let fetch = |range: RangeRequest| async move {
                 (range.block, service_here.fetch_range(range).await)
             };
             let fetching = futures_util::stream::iter(ranges.into_iter().map(fetch));
             let reads: Vec<_> = fetching.buffered(RANGES_AT_ONCE).collect().await;
-            service.many_answer(&header, reads)
-        }))
+            Ok(service.many_answer(&header, reads))
+        })
     }
 
-    async fn fetch_range(self: &Arc<Self>, range: RangeRequest) -> Result<ReadBytes, Refusal> {
+    async fn fetch_range(&self, range: RangeRequest) -> Result<ReadBytes, Refusal> {
         let RangeRequest { block, offset, length, .. } = range;
         let Some(bytes) = self.store.fetched(range).await? else {
             return Ok(ReadBytes { slices: Vec::new(), checksum: 0 });
         };
-        let service = Arc::clone(self);
+        let store = Arc::clone(&self.store);
         let is_blocking = bytes.is_blocking();
         // A thousand small ranges must not hold a thousand blocks.
         let is_copied = matches!(
             &bytes,
             BlockBytes::Fetched(held) if held.bytes.len() / 4 > length as usize
         );
-        let read = move || {
-            let read = bytes.read(offset, length);
-            read.map_err(|error| service.store.refusal_of(block, &bytes, error))
-        };
+        let read = move || store.read(block, &bytes, offset, length);
         let mut read = if is_blocking { on_thread(read).await? } else { read()? };
         if is_copied {
             read.slices.iter_mut().for_each(|slice| *slice = Bytes::copy_from_slice(slice));
@@ -87,13 +74,9 @@ impl BlockService {
         request: StoreRequest,
         body: Bytes,
     ) -> Handled {
-        let service = Arc::clone(self);
-        Handled::Later(Box::pin(async move {
-            let _in_flight = service.activity.enter();
-            match service.store.store_object(request, body, header.checksum).await {
-                Ok(()) => acknowledged(&header, request.bytes),
-                Err(refusal) => service.refused(&header, &refusal),
-            }
-        }))
+        self.spawned(header, move |service| async move {
+            service.store.store_object(request, body, header.checksum).await?;
+            Ok(acknowledged(&header, request.bytes))
+        })
     }
 }

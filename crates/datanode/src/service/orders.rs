@@ -12,13 +12,10 @@ use super::BlockService;
 use crate::tiers::BlockBytes;
 
 impl BlockService {
-    pub(super) fn order(self: &Arc<Self>, header: Header, body: &[u8]) -> Handled {
-        let order = match decode_body::<Order>(body) {
-            Ok(order) => order,
-            Err(refusal) => return Handled::Now(self.refused(&header, &refusal)),
-        };
+    pub(super) fn order(self: &Arc<Self>, header: Header, body: &[u8]) -> Result<Handled, Refusal> {
+        let order = decode_body::<Order>(body)?;
         let done = |reply: &OrderReply| Handled::Now(answer(&header, reply));
-        match order {
+        Ok(match order {
             Order::FenceNode { deadline_in } => {
                 tracing::info!(node = %self.membership.id(), ?deadline_in, "ordered to fence");
                 self.membership.order_fence(true);
@@ -38,19 +35,14 @@ impl BlockService {
                 service.link.dropped(blocks.iter().map(|(block, _)| *block));
                 Ok(answer(&header, &OrderReply::Done))
             }),
-            Order::Adopt { blocks } => {
-                let service = Arc::clone(self);
-                Handled::Later(Box::pin(async move {
-                    let _in_flight = service.activity.enter();
-                    let node = service.membership.id();
-                    tracing::info!(%node, blocks = blocks.len(), "ordered to adopt");
-                    let keys: Vec<_> = blocks.iter().map(|it| (it.0, it.1)).collect();
-                    match service.store.adopt_all(&keys).await {
-                        Ok(()) => answer(&header, &OrderReply::Done),
-                        Err(refusal) => answer(&header, &OrderReply::Refused(refusal)),
-                    }
-                }))
-            }
+            Order::Adopt { blocks } => self.spawned(header, move |service| async move {
+                let node = service.membership.id();
+                tracing::info!(%node, blocks = blocks.len(), "ordered to adopt");
+                let keys: Vec<_> = blocks.iter().map(|it| (it.0, it.1)).collect();
+                let adopted = service.store.adopt_all(&keys).await;
+                let reply = adopted.map_or_else(OrderReply::Refused, |()| OrderReply::Done);
+                Ok(answer(&header, &reply))
+            }),
             Order::Verify { after, limit, with_checksums } => {
                 let limit = (limit as usize).clamp(1, VERIFIED_PER_ORDER_MAX);
                 self.later(header, move |service| {
@@ -62,21 +54,15 @@ impl BlockService {
                     Ok(answer(&header, &OrderReply::Verified(verified)))
                 })
             }
-            Order::Push { moves } => {
-                let service = Arc::clone(self);
-                Handled::Later(Box::pin(async move {
-                    let _in_flight = service.activity.enter();
-                    let pushed = service.pusher.push_all(moves).await;
-                    let refused = |refusal: &Refusal| service.counters.count_refusal(refusal);
-                    pushed.iter().filter_map(|one| one.as_ref().err()).for_each(refused);
-                    answer(&header, &OrderReply::Pushed(pushed))
-                }))
-            }
-        }
+            Order::Push { moves } => self.spawned(header, move |service| async move {
+                let pushed = service.pusher.push_all(moves).await;
+                let refused = |refusal: &Refusal| service.counters.count_refusal(refusal);
+                pushed.iter().filter_map(|one| one.as_ref().err()).for_each(refused);
+                Ok(answer(&header, &OrderReply::Pushed(pushed)))
+            }),
+        })
     }
-}
 
-impl BlockService {
     fn fence_blocks(self: &Arc<Self>, header: Header, blocks: Vec<(BlockId, Epoch)>) -> Handled {
         self.membership.fences_blocks();
         if self.store.has_object_tier() {
@@ -89,14 +75,11 @@ impl BlockService {
     /// Fences blocks some of which may be in the object tier, unknown to the table: the length of
     /// such a one must not be reported as 0.
     fn fence_object(self: &Arc<Self>, header: Header, blocks: Vec<(BlockId, Epoch)>) -> Handled {
-        let service = Arc::clone(self);
-        Handled::Later(Box::pin(async move {
-            let _in_flight = service.activity.enter();
-            match service.store.adopt_all(&blocks).await {
-                Ok(()) => answer(&header, &OrderReply::Fenced(service.store.fence_blocks(&blocks))),
-                Err(refusal) => answer(&header, &OrderReply::Refused(refusal)),
-            }
-        }))
+        self.spawned(header, move |service| async move {
+            let adopted = service.store.adopt_all(&blocks).await;
+            let fenced = |()| OrderReply::Fenced(service.store.fence_blocks(&blocks));
+            Ok(answer(&header, &adopted.map_or_else(OrderReply::Refused, fenced)))
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use sanderling_core::block_table::{StoreAdmission, StoreRequest};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::RangeRequest;
 use sanderling_protocol::order::DamagedBlock;
-use sanderling_protocol::{Epoch, Refusal, Tier};
+use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
 
 use super::{BlockStore, check};
 use crate::object::ObjectTier;
@@ -61,11 +61,10 @@ impl BlockStore {
         expected: u32,
     ) -> Result<(), Refusal> {
         let block = request.block;
-        let read = held.clone().fetched().await.and_then(|bytes| bytes.read(0, request.bytes));
+        let fetched = self.fetch(block, &held).await?;
+        let read = fetched.read(0, request.bytes);
         let read = read.map_err(|error| self.refusal_of(block, &held, error))?;
-        let computed = read.checksum;
-        let mismatch = Refusal::ChecksumMismatch { block, expected, computed };
-        if computed == expected { Ok(()) } else { Err(mismatch) }
+        check(block, read.checksum, expected)
     }
 
     /// Returns whether a read that the table refuses may be of a block that this node should serve
@@ -99,12 +98,21 @@ impl BlockStore {
             admitted => admitted?,
         };
         match admitted {
-            Some(bytes) => match bytes.clone().fetched().await {
-                Ok(fetched) => Ok(Some(fetched)),
-                Err(error) => Err(self.refusal_of(block, &bytes, error)),
-            },
+            Some(bytes) => self.fetch(block, &bytes).await.map(Some),
             None => Ok(None),
         }
+    }
+
+    /// Returns the bytes of a block, fetched if they are in the object tier.
+    ///
+    /// # Errors
+    /// As [`Self::refusal_of`] returns them.
+    pub(crate) async fn fetch(
+        &self,
+        block: BlockId,
+        held: &BlockBytes,
+    ) -> Result<BlockBytes, Refusal> {
+        held.clone().fetched().await.map_err(|error| self.refusal_of(block, held, error))
     }
 
     /// Serves a block from now on if its object is there; returns whether it is.
