@@ -19,7 +19,7 @@ use crate::client::{Sequences, failed, is_final};
 use crate::event::{CallerCall, Purpose, Timer};
 use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{Ask, Host, Response, meta};
+use crate::wire::{Ask, CALLERS_MAX, Host, Response, meta};
 use crate::world::World;
 
 /// One caller: it does one thing after the other.
@@ -55,9 +55,6 @@ pub(crate) struct PendingOperation {
 
 /// Groups of names; each is a directory.
 const GROUPS: usize = 2;
-
-/// Most callers of one run.
-pub(crate) const CALLERS_MAX: u8 = 4;
 
 /// Operations of one caller: all of them fit into one group's history.
 const STEPS_MAX: u32 = OPERATIONS_MAX as u32 / CALLERS_MAX as u32;

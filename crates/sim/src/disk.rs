@@ -11,18 +11,9 @@ use sanderling_core::namenode::Unwritten;
 use sanderling_protocol::Instant;
 use sanderling_protocol::frame::decode_body;
 
-use crate::plan::FaultKind;
+use crate::plan::{FaultKind, Sync};
 use crate::wire::Host;
 use crate::world::World;
-
-/// When a change counts as written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sync {
-    /// Once the disk has it.
-    Always,
-    /// Once the kernel has it; the disk follows within so many microseconds.
-    Os(u64),
-}
 
 /// A snapshot as it is on the disk.
 #[derive(Debug, Clone)]

@@ -14,7 +14,7 @@ use sanderling_protocol::{
     BlockId, Epoch, NodeId, NodeInfo, Nonce, Order, OrderReply, Refusal, Reply, Request,
 };
 
-use crate::event::{ManagerCall, Purpose, Timer};
+use crate::event::{EagerCall, ManagerCall, Purpose, Timer};
 use crate::plan::RunPlan;
 use crate::random::Random;
 use crate::wire::{Ask, DataAnswer, DataAsk, Host, Response, data, meta};
@@ -29,16 +29,6 @@ pub(crate) struct Eager {
     late: BTreeMap<u64, Vec<MoveCommit>>,
     next_late: u64,
     random: Random,
-}
-
-/// Calls of the eager manager.
-#[derive(Debug)]
-pub(crate) enum EagerCall {
-    Page(NodeId),
-    Reserve(NodeId, Vec<MoveProposal>),
-    Push(Vec<(MoveProposal, MoveCommit)>),
-    /// Nobody waits for what comes of it.
-    Other,
 }
 
 /// Candidates that are looked at together.

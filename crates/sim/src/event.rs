@@ -8,10 +8,9 @@ use sanderling_core::manager::{LeaseRequest, ViewRequest};
 use sanderling_core::notices::Saying;
 use sanderling_core::read::ReadPiece;
 use sanderling_core::relocation::CallId;
-use sanderling_protocol::message::BlockLength;
+use sanderling_protocol::message::{BlockLength, MoveCommit, MoveProposal};
 use sanderling_protocol::{BlockId, Instant, NodeId, Request};
 
-use crate::eager::EagerCall;
 use crate::wire::{Host, Message};
 
 /// One event with its time. The number makes the order total.
@@ -129,6 +128,16 @@ pub(crate) enum ManagerCall {
     Page(CallId),
     DropCopies(CallId),
     Eager(EagerCall),
+}
+
+/// Calls of the eager manager.
+#[derive(Debug)]
+pub(crate) enum EagerCall {
+    Page(NodeId),
+    Reserve(NodeId, Vec<MoveProposal>),
+    Push(Vec<(MoveProposal, MoveCommit)>),
+    /// The answer changes nothing.
+    Other,
 }
 
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use sanderling_protocol::{
 use crate::Broken;
 use crate::check::first::InFlightPushes;
 use crate::event::{ManagerCall, Purpose, Timer};
-use crate::plan::RunPlan;
+use crate::plan::{LEADER_LEASE, RunPlan};
 use crate::wire::{Ask, DataAnswer, DataAsk, Host, Response, data, meta};
 use crate::world::World;
 
@@ -31,9 +31,6 @@ pub(crate) struct Manager {
     under_way: InFlightPushes,
     wake_at: Option<u64>,
 }
-
-/// How long the leadership lease lasts.
-pub(crate) const LEASE: Millis = Millis(1500);
 
 /// Pause between two views of the drains, and between two ticks of the adversarial manager.
 const POLL: Millis = Millis(200);
@@ -55,7 +52,7 @@ impl Manager {
         background.pace.yields_to_drains = broken != Some(Broken::BalanceIntoDrain);
         Self {
             holder: Nonce(0),
-            leadership: Leadership::new(LEASE),
+            leadership: Leadership::new(LEADER_LEASE),
             term: None,
             lead_at: None,
             decisions: Decisions::new(plan.limits.relocator.clone(), background),
@@ -243,7 +240,7 @@ impl World {
         let manager = &mut self.managers[usize::from(number)];
         if let Some(request) = manager.leadership.poll_request(now) {
             let (holder, name) = (manager.holder, format!("manager{number}"));
-            let manage = Request::Manage { holder, name, lease: LEASE };
+            let manage = Request::Manage { holder, name, lease: LEADER_LEASE };
             self.manager_ask(number, manage, ManagerCall::Lease(request));
         }
         let manager = &mut self.managers[usize::from(number)];

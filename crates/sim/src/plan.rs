@@ -10,11 +10,9 @@ use sanderling_core::reserve::Departures;
 use sanderling_protocol::Millis;
 use sanderling_protocol::order::Damage;
 
-use crate::caller::CALLERS_MAX;
-use crate::disk::Sync;
 use crate::random::Random;
 use crate::schedule::{self, Scene};
-use crate::wire::{Host, PLACES};
+use crate::wire::{CALLERS_MAX, Host, PLACES};
 
 use limits::Limits;
 
@@ -66,6 +64,15 @@ pub(crate) struct RunPlan {
     pub(crate) sync: Sync,
     /// Whether the cluster was begun by the release before.
     pub(crate) begins_old: bool,
+}
+
+/// When a change of the namenode counts as written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sync {
+    /// Once the disk has it.
+    Always,
+    /// Once the kernel has it; the disk follows within so many microseconds.
+    Os(u64),
 }
 
 /// What is done without a notice, and what is known for it.
@@ -259,6 +266,9 @@ pub(crate) enum FaultKind {
         kept_permille: u64,
     },
 }
+
+/// How long the leadership lease of the managers lasts.
+pub(crate) const LEADER_LEASE: Millis = Millis(1500);
 
 const MIB: u64 = 1 << 20;
 

@@ -10,8 +10,7 @@ use sanderling_core::preemption::{
 };
 use sanderling_protocol::Millis;
 
-use crate::disk::Sync;
-use crate::plan::{Fault, FaultKind, RunPlan};
+use crate::plan::{Fault, FaultKind, RunPlan, Sync};
 use crate::random::Random;
 use crate::wire::PLACES_SINGLE;
 

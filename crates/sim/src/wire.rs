@@ -25,6 +25,9 @@ pub(crate) const PLACES: usize = 28;
 /// Places of which single faults are drawn. Callers have their share of what befalls halves.
 pub(crate) const PLACES_SINGLE: usize = 24;
 
+/// Most callers of one run.
+pub(crate) const CALLERS_MAX: u8 = 4;
+
 /// Most datanodes, those that come in the end among them.
 pub(crate) const DATANODES_MAX: u8 = 8;
 
