@@ -45,7 +45,7 @@ impl World {
             ("/m", ObjectKind::Multifile),
         ] {
             let path: Path = path.parse().expect("a good path");
-            if self.plan.has_large_jobs && kind == ObjectKind::Directory {
+            if self.runtime.plan().has_large_jobs && kind == ObjectKind::Directory {
                 // It ends when nobody renews it, and what was written below goes at once.
                 let lease = Millis(self.admin.random.between(1500, 8000));
                 let hints = JobHints::default();
@@ -60,23 +60,23 @@ impl World {
             }
             self.admin_must(Request::MakeDirectory { path, kind, parents: true, is_listed: true });
         }
-        self.set_timer(Host::Admin, 300_000, Timer::Begin);
+        self.runtime.set_timer(Host::Admin, 300_000, Timer::Begin);
     }
 
     pub(crate) fn admin_timer(&mut self, timer: Timer) {
-        if timer == Timer::Begin && !self.is_calm && self.admin.steps_left > 0 {
+        if timer == Timer::Begin && !self.runtime.is_calm() && self.admin.steps_left > 0 {
             self.admin.steps_left -= 1;
             let request = self.admin.draw();
             let request = self.admin.sequences.begin(request);
             self.admin_change(request, 1);
             let micros = self.admin.random.between(20_000, 600_000);
-            self.set_timer(Host::Admin, micros, Timer::Begin);
+            self.runtime.set_timer(Host::Admin, micros, Timer::Begin);
         }
     }
 
     fn admin_change(&mut self, request: Request, tries: u32) {
         let purpose = Purpose::Admin(AdminCall::Change { request: request.clone(), tries });
-        self.call(Host::Admin, Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        self.runtime.call(Host::Admin, Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
     }
 
     /// Asks until there is an answer.
@@ -87,7 +87,7 @@ impl World {
 
     fn admin_must_again(&mut self, request: Request) {
         let purpose = Purpose::Admin(AdminCall::Must(request.clone()));
-        self.call(Host::Admin, Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        self.runtime.call(Host::Admin, Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
     }
 
     pub(crate) fn admin_answered(&mut self, call: AdminCall, answer: Option<Response>) {

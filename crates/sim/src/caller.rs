@@ -94,7 +94,7 @@ impl Caller {
 impl World {
     pub(crate) fn caller_start(&mut self, number: u8) {
         let micros = self.callers[usize::from(number)].random.below(500_000);
-        self.set_timer(Host::Caller(number), micros, Timer::Begin);
+        self.runtime.set_timer(Host::Caller(number), micros, Timer::Begin);
     }
 
     pub(crate) fn caller_timer(&mut self, number: u8, timer: Timer) {
@@ -112,8 +112,8 @@ impl World {
     }
 
     fn caller_begin(&mut self, number: u8) {
-        let deadline = self.clock(Host::Caller(number)) + Millis(JOB_MILLIS);
-        let (now, is_calm) = (self.now, self.is_calm);
+        let deadline = self.runtime.clock(Host::Caller(number)) + Millis(JOB_MILLIS);
+        let (now, is_calm) = (self.runtime.now(), self.runtime.is_calm());
         let caller = &mut self.callers[usize::from(number)];
         if caller.steps_left == 0 || is_calm || caller.job.is_some() {
             return;
@@ -143,7 +143,7 @@ impl World {
         let purpose = Purpose::Caller(number, CallerCall { job: job.number });
         let open = Request::OpenClient { key: job.key() };
         let ask = Ask::Meta(if job.is_opening { open } else { job.request.clone() });
-        self.call(Host::Caller(number), Host::Namenode, ask, CALL_MILLIS, purpose);
+        self.runtime.call(Host::Caller(number), Host::Namenode, ask, CALL_MILLIS, purpose);
     }
 
     pub(crate) fn caller_answered(
@@ -152,7 +152,7 @@ impl World {
         call: CallerCall,
         answer: Option<Response>,
     ) {
-        let now = self.clock(Host::Caller(number));
+        let now = self.runtime.clock(Host::Caller(number));
         let caller = &mut self.callers[usize::from(number)];
         let Some(job) = caller.job.as_mut().filter(|job| job.number == call.job) else { return };
         let answer = meta(answer);
@@ -161,7 +161,7 @@ impl World {
             Some(NextAttempt::Again { pause, as_other_client }) => {
                 job.is_opening |= as_other_client;
                 let again = Timer::Send(u64::from(job.number));
-                return self.set_timer(Host::Caller(number), pause.0 * 1000, again);
+                return self.runtime.set_timer(Host::Caller(number), pause.0 * 1000, again);
             }
             Some(next @ (NextAttempt::GiveUp | NextAttempt::TooLate)) => {
                 let answer = answer.filter(|_| next == NextAttempt::GiveUp).filter(is_final);
@@ -191,7 +191,7 @@ impl World {
     }
 
     fn caller_end(&mut self, number: u8, answer: Option<Result<Reply, Refusal>>) {
-        let now = self.now;
+        let now = self.runtime.now();
         let caller = &mut self.callers[usize::from(number)];
         let Some(job) = caller.job.take() else { return };
         caller.sequences.end(&job.request);
@@ -201,12 +201,12 @@ impl World {
             _ => outcome_of(&job.call, answer),
         };
         caller.note(&job, &outcome);
-        self.log.event(now, 14, job.operation as u64, || {
+        self.runtime.log(14, job.operation as u64, || {
             format!("caller{number}: /h{} {:?}: {outcome:?}", job.group, job.call)
         });
         self.checks.history.end(now, job.operation, outcome);
         let micros = caller.random.below(caller.pause_micros_max);
-        self.set_timer(Host::Caller(number), micros, Timer::Begin);
+        self.runtime.set_timer(Host::Caller(number), micros, Timer::Begin);
     }
 }
 

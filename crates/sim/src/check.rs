@@ -24,6 +24,7 @@ use sanderling_core::catalog::{Action, Applied, Command};
 use sanderling_protocol::{Policy, Refusal, Reply, Request};
 
 use crate::plan::RunPlan;
+use crate::runtime::CheckResult;
 use crate::wire::Host;
 use crate::world::World;
 
@@ -40,9 +41,6 @@ use names::NameModel;
 use notices::Notices;
 use numbers::Numbers;
 use once::Made;
-
-/// What a checker found: its name and what it saw.
-pub(crate) type CheckResult = Result<(), (&'static str, String)>;
 
 /// What the checkers remember.
 #[derive(Debug)]
@@ -108,7 +106,7 @@ impl World {
     pub(crate) fn check_before(&mut self, command: &Command) {
         let catalog = self.namenode.machine.catalog();
         let found = numbers::check_time(command, catalog);
-        self.expect(found);
+        self.runtime.expect(found);
         let Action::Concat(request) = command.action.inner() else { return };
         let catalog = self.namenode.machine.catalog();
         let stat = |path| catalog.stat(path, command.at).ok();
@@ -119,19 +117,19 @@ impl World {
 
     /// Looks at what a command did.
     pub(crate) fn check_applied(&mut self, command: &Command, applied: &Applied) {
-        self.statistics.checks += 1;
-        self.statistics.reaped_slices += u64::from(command.action == Action::Reap);
+        self.runtime.statistics_mut().checks += 1;
+        self.runtime.statistics_mut().reaped_slices += u64::from(command.action == Action::Reap);
         self.checks.names.served_millis = self.served_millis();
         let reply = applied.result.as_ref().ok();
         let catalog = self.namenode.machine.catalog();
         let found = self.checks.numbers.apply(command, reply, catalog, false);
-        self.expect(found);
+        self.runtime.expect(found);
         self.check_log(command, applied);
         let command = &Command { at: command.at, action: command.action.inner().clone() };
         let found = self.check_copied(command);
-        self.expect(found);
+        self.runtime.expect(found);
         let found = self.check_damage_founded(command);
-        self.expect(found);
+        self.runtime.expect(found);
         self.check_deadlines(command);
         self.check_dead(command);
         self.checks.applied += 1;
@@ -145,7 +143,7 @@ impl World {
         let reply = applied.result.as_ref().ok();
         let catalog = self.namenode.machine.catalog();
         let found = self.checks.numbers.apply(command, reply, catalog, true);
-        self.expect(found);
+        self.runtime.expect(found);
         self.check_log(command, applied);
     }
 
@@ -162,13 +160,13 @@ impl World {
         let found =
             found.and_then(|()| self.checks.notices.apply(command, &applied.result, catalog));
         let found = found.and_then(|()| self.checks.departures.apply(&applied.result, catalog));
-        self.expect(found);
+        self.runtime.expect(found);
         if let Ok(Reply::Grant(grant)) = &applied.result {
             self.checks.bytes.granted(grant);
         }
         if let Action::Concat(_) = &command.action {
             let found = self.checks.bytes.joined(&applied.result);
-            self.expect(found);
+            self.runtime.expect(found);
         }
         if let Action::Recovered { lengths } = &command.action {
             self.checks.bytes.recovered(lengths);
@@ -184,7 +182,7 @@ impl World {
             .and_then(|()| loss::check(self))
             .and_then(|()| self.check_exposure())
             .and_then(|()| self.check_copies_held(false));
-        self.expect(found);
+        self.runtime.expect(found);
     }
 
     fn check_fsck(&self) -> CheckResult {
@@ -203,14 +201,14 @@ impl World {
                 return;
             }
         }
-        let now = self.clock(Host::Namenode);
+        let now = self.namenode.clock(self.runtime.now());
         // One turn of the namenode may lie between the deadline and its end.
-        let slack = 100_000 + self.plan.turn_micros_max * 2;
+        let slack = 100_000 + self.runtime.plan().turn_micros_max * 2;
         // A clock that jumped must be given the time to be seen.
-        let since = self.namenode.started_at.max(self.skewed_at[Host::Namenode.index()]);
+        let since = self.namenode.started_at.max(self.runtime.skewed_at(Host::Namenode));
         // What is due is tried again when the journal takes changes again.
         let since = since.max(self.namenode.disk.refused_at + 200_000);
-        if self.now < since + slack {
+        if self.runtime.now() < since + slack {
             return;
         }
         let catalog = self.namenode.machine.catalog();
@@ -221,7 +219,7 @@ impl World {
                 catalog.node_policy(node).is_some_and(|(policy, _)| policy == Policy::Gone);
             if deadline.0 + slack < now.0 && !is_gone {
                 let text = format!("node {node} holds {homes} blocks after its deadline");
-                self.violate("deadline", text);
+                self.runtime.violate("deadline", text);
                 return;
             }
         }
@@ -239,7 +237,7 @@ impl World {
             self.checks.leader.granted(*holder);
         }
         let found = self.checks.bytes.answered(request, answer);
-        self.expect(found);
+        self.runtime.expect(found);
     }
 
     /// Looks at a write that a datanode is about to acknowledge.
@@ -251,9 +249,9 @@ impl World {
         length: u32,
     ) {
         let node = self.datanodes[usize::from(slot)].node;
-        let life = self.lives[Host::Datanode(slot).index()];
+        let life = self.runtime.life(Host::Datanode(slot));
         let found = self.checks.bytes.wrote((slot, life), node, from, request, length);
-        self.expect(found);
+        self.runtime.expect(found);
     }
 
     /// A datanode never holds more than it has room for.
@@ -262,13 +260,13 @@ impl World {
         let (used, capacity) = (datanode.used, datanode.capacity);
         if used[0] > capacity[0] || used[1] > capacity[1] {
             let text = format!("host{slot} holds {used:?} bytes of {capacity:?}");
-            self.violate("capacity", text);
+            self.runtime.violate("capacity", text);
         }
     }
 
     /// With nothing but notices in good time, no call fails.
     pub(crate) fn check_failed_call(&mut self, what: &str, refusal: Option<&Refusal>) {
-        if !self.checks.is_kind || self.broken.is_some() {
+        if !self.checks.is_kind || self.runtime.broken().is_some() {
             return;
         }
         let is_own_fault = |refusal: &Refusal| {
@@ -291,7 +289,8 @@ impl World {
         };
         if !refusal.is_some_and(is_own_fault) {
             let why = refusal.map_or_else(|| "no answer".to_owned(), ToString::to_string);
-            self.violate("calls-succeed", format!("a {what} failed with only notices: {why}"));
+            self.runtime
+                .violate("calls-succeed", format!("a {what} failed with only notices: {why}"));
         }
     }
 

@@ -241,9 +241,13 @@ impl World {
         datanode.damages = Damages::default();
         datanode.works.clear();
         datanode.pushes.clear();
-        let rate = if self.is_calm { CALM_RATE } else { self.plan.link_bytes_per_second };
+        let rate = if self.runtime.is_calm() {
+            CALM_RATE
+        } else {
+            self.runtime.plan().link_bytes_per_second
+        };
         datanode.egress = Egress::new(Some(rate));
-        datanode.push_rate = PushRate::new(Instant(self.now));
+        datanode.push_rate = PushRate::new(self.runtime.monotonic());
         datanode.throttle = DrainThrottle::default();
         datanode.source = CloudSource::new();
         datanode.held.clear();
@@ -255,7 +259,13 @@ impl World {
 
     fn datanode_call(&mut self, slot: u8, request: Request, call: DatanodeCall) {
         let purpose = Purpose::Datanode(slot, call);
-        self.call(Host::Datanode(slot), Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        self.runtime.call(
+            Host::Datanode(slot),
+            Host::Namenode,
+            Ask::Meta(request),
+            CALL_MILLIS,
+            purpose,
+        );
     }
 
     pub(crate) fn datanode_timer(&mut self, slot: u8, timer: Timer) {
@@ -319,10 +329,17 @@ impl World {
         ask: DataAsk,
     ) {
         let here = self.datanodes[usize::from(slot)].node;
-        if here != Some(node) && (self.broken != Some(Broken::StaleIncarnation) || here.is_none()) {
+        if here != Some(node)
+            && (!self.runtime.is_broken(Broken::StaleIncarnation) || here.is_none())
+        {
             let here = here.unwrap_or_default();
             let refusal = Refusal::WrongNode { here, asked: node };
-            return self.reply(Host::Datanode(slot), from, call, Response::Data(Err(refusal)));
+            return self.runtime.reply(
+                Host::Datanode(slot),
+                from,
+                call,
+                Response::Data(Err(refusal)),
+            );
         }
         let answer = match ask {
             DataAsk::Hello => Some(Ok(DataAnswer::Hello)),
@@ -343,7 +360,7 @@ impl World {
             DataAsk::Order(order) => self.datanode_order(slot, from, call, order),
         };
         if let Some(answer) = answer {
-            self.reply(Host::Datanode(slot), from, call, Response::Data(answer));
+            self.runtime.reply(Host::Datanode(slot), from, call, Response::Data(answer));
         }
         self.datanode_tell_damage(slot);
     }
@@ -356,11 +373,11 @@ impl World {
         offset: u32,
         bytes: u32,
     ) -> Result<DataAnswer, Refusal> {
-        let is_served = self.broken == Some(Broken::DamageServed);
+        let is_served = self.runtime.is_broken(Broken::DamageServed);
         let datanode = &mut self.datanodes[usize::from(slot)];
         let is_rotten = if is_served { datanode.rot.has(block) } else { datanode.meet(block) };
         let epoch =
-            if self.broken == Some(Broken::ReadIgnoresEpoch) { Epoch(u32::MAX) } else { epoch };
+            if self.runtime.is_broken(Broken::ReadIgnoresEpoch) { Epoch(u32::MAX) } else { epoch };
         let found = datanode.table.admit_read(block, epoch, u64::from(offset), bytes)?;
         let content = found.map(|whole| whole.part(offset, bytes)).unwrap_or_default();
         let content = if is_rotten { content.rotten() } else { content };
@@ -426,8 +443,8 @@ impl World {
 
     /// Copies bytes for a while.
     fn datanode_begin(&mut self, slot: u8, work: StoreWork) {
-        let now = self.now;
-        let copy_max = self.plan.copy_micros_max;
+        let now = self.runtime.now();
+        let copy_max = self.runtime.plan().copy_micros_max;
         let datanode = &mut self.datanodes[usize::from(slot)];
         datanode.next_number += 1;
         let number = datanode.next_number;
@@ -437,12 +454,12 @@ impl World {
         if micros == 0 {
             self.datanode_finish(slot, number);
         } else {
-            self.set_timer(Host::Datanode(slot), micros, Timer::Work(number));
+            self.runtime.set_timer(Host::Datanode(slot), micros, Timer::Work(number));
         }
     }
 
     fn datanode_finish(&mut self, slot: u8, number: u64) {
-        let is_any = self.broken == Some(Broken::CapacityIgnored);
+        let is_any = self.runtime.is_broken(Broken::CapacityIgnored);
         let datanode = &mut self.datanodes[usize::from(slot)];
         let Some(work) = datanode.works.remove(&number) else { return };
         let held = work.held();
@@ -484,9 +501,9 @@ impl World {
         if answer.is_ok() {
             let (block, epoch, content) = held;
             let found = self.checks.numbers.held(block, epoch, &content);
-            self.expect(found);
+            self.runtime.expect(found);
         }
-        self.reply(Host::Datanode(slot), from, call, Response::Data(answer));
+        self.runtime.reply(Host::Datanode(slot), from, call, Response::Data(answer));
     }
 
     fn datanode_order(
@@ -500,7 +517,7 @@ impl World {
         let reply = match order {
             Order::FenceNode { .. } | Order::UnfenceNode => {
                 let is_fenced = matches!(order, Order::FenceNode { .. });
-                datanode.member.registration_mut().order(Instant(self.now), is_fenced);
+                datanode.member.registration_mut().order(self.runtime.monotonic(), is_fenced);
                 datanode.follow_member();
                 OrderReply::Done
             }
@@ -514,7 +531,7 @@ impl World {
                     lengths.push(length);
                     self.checks.bytes.fenced(
                         slot,
-                        self.lives[Host::Datanode(slot).index()],
+                        self.runtime.life(Host::Datanode(slot)),
                         block,
                         length,
                     );
@@ -525,7 +542,7 @@ impl World {
                 OrderReply::Fenced(lengths)
             }
             Order::Drop { blocks } => {
-                if self.broken != Some(Broken::DropForgotten) {
+                if !self.runtime.is_broken(Broken::DropForgotten) {
                     for (block, last) in blocks {
                         datanode.drop_block(block, last);
                     }

@@ -119,12 +119,12 @@ impl World {
                 NamenodeWork::Probed(node, outcome) => Taken::Probed(node, outcome),
             });
         }
-        let now = self.clock(Host::Namenode);
+        let now = self.namenode.clock(self.runtime.now());
         let mut turn = self.turns(|turns, decider| turns.take(now, decider, work));
         for (node, address) in std::mem::take(&mut turn.probes) {
             let Some(place) = Host::at(&address) else { continue };
             let (ask, call) = (Ask::Data(node, DataAsk::Hello), NamenodeCall::Probe(node));
-            self.call(Host::Namenode, place, ask, PROBE_MILLIS, Purpose::Namenode(call));
+            self.runtime.call(Host::Namenode, place, ask, PROBE_MILLIS, Purpose::Namenode(call));
         }
         self.namenode_work_off(turn, &asked);
         self.namenode_wake();
@@ -132,22 +132,22 @@ impl World {
 
     /// Looks at what has come, as the real shell does several times a second while not stopped.
     fn namenode_looks(&mut self) {
-        let now = self.clock(Host::Namenode);
+        let now = self.namenode.clock(self.runtime.now());
         let mut at = self.namenode.looked_until + LOOK_MICROS;
-        while at < self.now {
+        while at < self.runtime.now() {
             if !self.namenode.frozen.contains(&at) {
-                let looked = now - Millis((self.now - at) / 1000);
+                let looked = now - Millis((self.runtime.now() - at) / 1000);
                 // What it would say is said again by the turn.
                 let _ = self.turns(|turns, decider| turns.grant_grace(looked, decider));
             }
             at += LOOK_MICROS;
         }
-        self.namenode.looked_until = self.now;
+        self.namenode.looked_until = self.runtime.now();
     }
 
     /// Writes and applies the rounds of a turn, and answers who asked.
     pub(crate) fn namenode_work_off(&mut self, mut turn: Turn, asked: &PendingFrames) {
-        let now = self.clock(Host::Namenode);
+        let now = self.namenode.clock(self.runtime.now());
         loop {
             if turn.must_prepare() {
                 self.namenode.logged.clear();
@@ -165,7 +165,7 @@ impl World {
             for ((call, request), answer) in frame.iter().zip(answers) {
                 replies.push((*call, Response::Meta(self.mistake_answer(request, answer))));
             }
-            self.reply_frame(*from, replies);
+            self.runtime.reply_frame(*from, replies);
         }
         if let Some((down_millis, kept_permille)) = self.namenode.disk.ends.take() {
             self.crash_namenode(down_millis, kept_permille, false);
@@ -178,7 +178,7 @@ impl World {
             self.turns(|turns, decider| turns.grace_after(turn, decider));
         }
         if let Err(why) = self.namenode_write(turn) {
-            self.log.event(self.now, 16, 0, || format!("namenode: not written: {why:?}"));
+            self.runtime.log(16, 0, || format!("namenode: not written: {why:?}"));
             self.namenode.machine.refused();
             self.turns(|turns, _| turns.refuse(turn, now, &why));
             return true;
@@ -201,7 +201,7 @@ impl World {
         self.namenode.machine.committed(now, now);
         orders.into_iter().for_each(|order| self.namenode_order(order));
         let records = self.namenode.journal.len() - self.namenode.snapshot.records;
-        if records as u64 >= self.plan.snapshot_every && self.violation.is_none() {
+        if records as u64 >= self.runtime.plan().snapshot_every && !self.runtime.has_violation() {
             self.namenode.write_snapshot();
         }
         true
@@ -209,11 +209,11 @@ impl World {
 
     fn namenode_write(&mut self, turn: &mut Turn) -> Result<(), Unwritten> {
         let is_start = self.namenode.turns.lead(turn);
-        self.namenode.disk.admit(self.now)?;
+        self.namenode.disk.admit(self.runtime.now())?;
         let served_millis = self.served_millis();
         let host = &mut self.namenode;
         host.journal.extend(turn.commands().cloned());
-        host.disk.wrote(host.journal.len(), self.now, served_millis);
+        host.disk.wrote(host.journal.len(), self.runtime.now(), served_millis);
         if is_start {
             // The disk has what says that this process began before anybody is answered.
             host.disk.settle();

@@ -212,13 +212,15 @@ impl World {
             FaultKind::CopyDirectory => self.copy_directory(),
             FaultKind::PutDirectoryBack { down_millis } => self.put_directory_back(down_millis),
             FaultKind::SlowSync { millis } => self.slow_sync(millis),
-            FaultKind::FullDisk { millis } => self.namenode.disk.fill(self.now + millis * 1000),
+            FaultKind::FullDisk { millis } => {
+                self.namenode.disk.fill(self.runtime.now() + millis * 1000)
+            }
             FaultKind::FailSync { down_millis, kept_permille } => {
                 self.namenode.disk.fails = Some((down_millis, kept_permille));
             }
             FaultKind::StepClock { down_millis, step_millis } => {
                 self.kill(Host::Namenode, down_millis);
-                self.step_clock(0, step_millis);
+                self.runtime.step_clock(0, step_millis);
             }
             other => unreachable!("{other:?} is none of the directory"),
         }
@@ -228,12 +230,12 @@ impl World {
     pub(crate) fn crash_namenode(&mut self, down_millis: u64, kept_permille: u64, is_holed: bool) {
         self.kill(Host::Namenode, down_millis);
         let host = &mut self.namenode;
-        let synced = host.disk.synced(self.now).max(host.snapshot.records);
+        let synced = host.disk.synced(self.runtime.now()).max(host.snapshot.records);
         let unsynced = host.journal.len().saturating_sub(synced) as u64;
         let kept = synced + (unsynced * kept_permille / 1000) as usize;
         let (records, is_holed) = (host.journal.len(), is_holed && kept_permille > 0);
         host.disk.cut(&mut host.journal, kept, is_holed);
-        self.log.event(self.now, 14, kept as u64, || {
+        self.runtime.log(14, kept as u64, || {
             format!("namenode: the machine crashed, {kept} of {records} records are there")
         });
     }
@@ -244,7 +246,7 @@ impl World {
         if self.namenode.disk.is_sync_always() {
             return self.namenode_freeze(millis);
         }
-        self.namenode.disk.stall(self.now, self.now + millis * 1000);
+        self.namenode.disk.stall(self.runtime.now(), self.runtime.now() + millis * 1000);
     }
 
     pub(crate) fn copy_directory(&mut self) {
@@ -262,14 +264,14 @@ impl World {
         let Some(copy) = host.disk.put_back(host.journal.len()) else { return };
         (host.snapshot, host.journal) = (copy.snapshot, copy.journal);
         let records = host.journal.len();
-        self.log.event(self.now, 15, records as u64, || {
+        self.runtime.log(15, records as u64, || {
             format!("namenode: a copy of the directory is put back, of {records} records")
         });
     }
 
     /// Goes back to what is left of the log with everything that follows from it.
     pub(crate) fn lose_end(&mut self, lost: Lost) {
-        self.statistics.lost_ends += 1;
+        self.runtime.statistics_mut().lost_ends += 1;
         if lost.is_holed {
             let at = self.namenode.journal.last().map_or(Instant(0), |command| command.at);
             let action = Action::JournalCut {
@@ -282,9 +284,9 @@ impl World {
             };
             self.namenode.journal.push(Command { at, action });
             let (records, served) = (self.namenode.journal.len(), self.served_millis());
-            self.namenode.disk.wrote(records, self.now, served);
+            self.namenode.disk.wrote(records, self.runtime.now(), served);
         }
-        self.checks.rewind(self.now);
+        self.checks.rewind(self.runtime.now());
         self.checks.history.lose(lost.since);
         self.namenode.machine = self.namenode.anew();
         for index in 0..self.namenode.journal.len() {

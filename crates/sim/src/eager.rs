@@ -87,13 +87,13 @@ impl World {
 
     fn eager_ask(&mut self, number: u8, request: Request, call: EagerCall) {
         let purpose = Purpose::Manager(number, ManagerCall::Eager(call));
-        self.call(Host::Manager(number), Host::Namenode, Ask::Meta(request), 1000, purpose);
+        self.runtime.call(Host::Manager(number), Host::Namenode, Ask::Meta(request), 1000, purpose);
     }
 
     /// Begins something, or not. Called as often as the manager looks at the drains.
     pub(crate) fn eager_poll(&mut self, number: u8, holder: Nonce) {
-        let share = self.plan.eager_permille;
-        if share == 0 || self.is_calm || !self.eager(number).random.permille(share) {
+        let share = self.runtime.plan().eager_permille;
+        if share == 0 || self.runtime.is_calm() || !self.eager(number).random.permille(share) {
             return;
         }
         let Some(node) = self.eager(number).node() else { return };
@@ -175,7 +175,7 @@ impl World {
         let Some(place) = self.place_of(source).filter(|_| !pushes.is_empty()) else { return };
         let ask = Ask::Data(source, DataAsk::Order(Order::Push { moves: pushes }));
         let purpose = Purpose::Manager(number, ManagerCall::Eager(EagerCall::Push(commits)));
-        self.call(Host::Manager(number), place, ask, PUSH_MILLIS, purpose);
+        self.runtime.call(Host::Manager(number), place, ask, PUSH_MILLIS, purpose);
     }
 
     fn eager_commit(
@@ -230,7 +230,7 @@ impl World {
         eager.late.insert(late, moves);
         let longest = eager.random.pick(&[300, 3000, BACKGROUND_MOVE_MILLIS_MAX + 2000]);
         let millis = eager.random.below(longest);
-        self.set_timer(Host::Manager(number), millis * 1000, Timer::Late(late));
+        self.runtime.set_timer(Host::Manager(number), millis * 1000, Timer::Late(late));
     }
 
     pub(crate) fn eager_late(&mut self, number: u8, late: u64) {

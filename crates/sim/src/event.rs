@@ -1,6 +1,7 @@
-//! What happens when: the heap of timed events, and what each call and timer is for.
+//! What happens when: virtual time, the queue of events, and what each call and timer is for.
 
 use std::cmp::Ordering;
+use std::collections::BinaryHeap;
 
 use sanderling_core::catalog::DatanodeOrder;
 use sanderling_core::datanode::{Act, DamageReport, RequestStamp};
@@ -13,12 +14,41 @@ use sanderling_protocol::{BlockId, Instant, NodeId, Request};
 
 use crate::wire::{Host, Message};
 
+/// Virtual time in microseconds, and the events that are to come.
+#[derive(Debug, Default)]
+pub(crate) struct EventQueue {
+    now: u64,
+    events: BinaryHeap<Timed>,
+    last: u64,
+}
+
+impl EventQueue {
+    pub(crate) const fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Queues an event for a time, which is now if that has passed.
+    pub(crate) fn push(&mut self, at: u64, event: Event) {
+        self.last += 1;
+        self.events.push(Timed { at: at.max(self.now), number: self.last, event });
+    }
+
+    /// Returns the next event, and lets the time pass until then. Events of the same time come in
+    /// the order in which they were queued.
+    pub(crate) fn pop(&mut self) -> Option<Event> {
+        let next = self.events.pop()?;
+        debug_assert!(next.at >= self.now, "time goes on");
+        self.now = next.at;
+        Some(next.event)
+    }
+}
+
 /// One event with its time. The number makes the order total.
 #[derive(Debug)]
-pub(crate) struct Timed {
-    pub(crate) at: u64,
-    pub(crate) number: u64,
-    pub(crate) event: Event,
+struct Timed {
+    at: u64,
+    number: u64,
+    event: Event,
 }
 
 /// What happens.
@@ -71,7 +101,7 @@ pub(crate) enum Timer {
     Renew(u32),
 }
 
-/// Who waits for the answer of a call.
+/// What the answer of a call is for.
 #[derive(Debug)]
 pub(crate) enum Purpose {
     Datanode(u8, DatanodeCall),

@@ -28,9 +28,9 @@ const BACKGROUND_MICROS_MAX: u64 = 600_000_000;
 
 impl World {
     pub(crate) fn fault(&mut self, index: usize) {
-        let fault = self.plan.faults[index];
-        self.log.event(self.now, 1, index as u64, || format!("FAULT {:?}", fault.kind));
-        let now = self.now;
+        let fault = self.runtime.plan().faults[index];
+        self.runtime.log(1, index as u64, || format!("FAULT {:?}", fault.kind));
+        let now = self.runtime.now();
         let until = |millis: u64| now + millis * 1000;
         match fault.kind {
             FaultKind::KillDatanode { slot, down_millis } => self.kill_datanode(slot, down_millis),
@@ -45,7 +45,7 @@ impl World {
                 self.kill(Host::Manager(manager), down_millis);
             }
             FaultKind::PauseManager { manager, millis } => {
-                self.paused_until[usize::from(manager)] = until(millis);
+                self.runtime.stop(Host::Manager(manager), millis);
             }
             FaultKind::KillWriter { writer } => self.kill(Host::Writer(writer), 50),
             FaultKind::Notice { slot, deadline_millis, dies_in_millis, is_own, manager } => {
@@ -80,10 +80,12 @@ impl World {
                 self.admin_must(Request::Cancel { node: NodeSelector(address(slot)) });
             }
             FaultKind::Partition { half, millis, is_one_way } => {
-                self.network.partition(half, is_one_way, until(millis));
+                self.runtime.network().partition(half, is_one_way, until(millis));
             }
-            FaultKind::OneWay { from, to, millis } => self.network.cut(from, to, until(millis)),
-            FaultKind::Clog { place, millis } => self.network.clog(place, until(millis)),
+            FaultKind::OneWay { from, to, millis } => {
+                self.runtime.network().cut(from, to, until(millis))
+            }
+            FaultKind::Clog { place, millis } => self.runtime.network().clog(place, until(millis)),
             FaultKind::SlowDisk { slot, micros, millis } => {
                 let until = until(millis);
                 let datanode = &mut self.datanodes[usize::from(slot)];
@@ -92,19 +94,14 @@ impl World {
             FaultKind::Rot { slot, number, damage, is_vanished } => {
                 self.rot(slot, number, damage, is_vanished);
             }
-            FaultKind::ClockSkew { place, millis } => self.step_clock(place, millis),
+            FaultKind::ClockSkew { place, millis } => self.runtime.step_clock(place, millis),
             kind => self.directory_fault(kind),
         }
     }
 
-    pub(crate) fn step_clock(&mut self, place: u8, millis: i64) {
-        self.skews[usize::from(place)] += millis * 1000;
-        self.skewed_at[usize::from(place)] = self.now;
-    }
-
     /// `own`: the machine's own agent sees it, and whether the machine ends by it.
     fn notice(&mut self, slot: u8, deadline_millis: u64, own: Option<bool>) {
-        self.statistics.notices += 1;
+        self.runtime.statistics_mut().notices += 1;
         match own {
             Some(is_kept) => self.datanode_own_notice(slot, deadline_millis, is_kept),
             None => self.admin_notice(slot, deadline_millis),
@@ -118,10 +115,10 @@ impl World {
         dies_in_millis: u64,
         manager: Option<u8>,
     ) {
-        let life = self.lives[Host::Datanode(slot).index()];
+        let life = self.runtime.life(Host::Datanode(slot));
         // The cloud counts from its own notice; the namenode hears of it a little later.
         let grace = if dies_in_millis >= deadline_millis { 60 } else { 0 };
-        self.after((dies_in_millis + grace) * 1000, Event::Die { slot, life, manager });
+        self.runtime.after((dies_in_millis + grace) * 1000, Event::Die { slot, life, manager });
     }
 
     /// Returns the places of nodes that blocks are moving to, those with most of them first; if
@@ -152,7 +149,7 @@ impl World {
         // One place is left for the machine that joins in the end.
         let places = if capacity.is_some() { DATANODES_MAX } else { DATANODES_MAX - 1 };
         if slot < places {
-            let mut fresh = Datanode::new(&self.plan, slot);
+            let mut fresh = Datanode::new(self.runtime.plan(), slot);
             fresh.capacity = capacity.unwrap_or(fresh.capacity);
             self.datanodes.push(fresh);
             self.start(Host::Datanode(slot));
@@ -165,10 +162,8 @@ impl World {
 
     /// Ends the faults: from here on everything must come to rest.
     pub(crate) fn calm(&mut self) {
-        self.log.event(self.now, 13, 0, || "the faults stop".to_owned());
-        self.is_calm = true;
-        self.network.calm(self.now);
-        self.paused_until.fill(0);
+        self.runtime.log(13, 0, || "the faults stop".to_owned());
+        self.runtime.calm();
         for datanode in &mut self.datanodes {
             datanode.calm();
         }
@@ -176,7 +171,7 @@ impl World {
         self.namenode.disk.calm();
         // Room for what must move, and somebody to move it.
         self.join(Some([400 << 20, 400 << 20]));
-        self.at(self.now + SETTLE_MICROS, Event::Settle);
+        self.runtime.at(self.runtime.now() + SETTLE_MICROS, Event::Settle);
     }
 
     /// Ends the run when everything has come to rest, or when that takes too long.
@@ -187,30 +182,32 @@ impl World {
             return;
         };
         if self.unsettled.as_ref().is_none_or(|(_, before)| *before != what) {
-            self.unsettled = Some((self.now, what.clone()));
+            self.unsettled = Some((self.runtime.now(), what.clone()));
         }
-        let since = self.unsettled.as_ref().map_or(self.now, |(since, _)| *since);
+        let since = self.unsettled.as_ref().map_or(self.runtime.now(), |(since, _)| *since);
         let longest = match checker {
             "exposure-bound" | "balance" => BACKGROUND_MICROS_MAX,
             // While the background works, some of its blocks are always just being dropped.
-            "orphans" | "reservations" if since + STUCK_MICROS > self.now => BACKGROUND_MICROS_MAX,
+            "orphans" | "reservations" if since + STUCK_MICROS > self.runtime.now() => {
+                BACKGROUND_MICROS_MAX
+            }
             _ => SETTLE_MICROS_MAX,
         };
-        if self.now > self.plan.calm_at + longest {
+        if self.runtime.now() > self.runtime.plan().calm_at + longest {
             // What can be said more exactly is said first.
             self.check_end();
             let seconds = longest / 1_000_000;
-            self.violate(checker, format!("{seconds} s after the last fault: {what}"));
+            self.runtime.violate(checker, format!("{seconds} s after the last fault: {what}"));
         } else {
-            self.after(SETTLE_MICROS, Event::Settle);
+            self.runtime.after(SETTLE_MICROS, Event::Settle);
         }
     }
 
     /// Returns something that is still under way.
     fn unsettled(&self) -> Option<(&'static str, String)> {
         let busy = |text: String| Some(("convergence", text));
-        let is_down = |place: Host| !self.is_up[place.index()];
-        if is_down(Host::Namenode) || self.namenode.frozen.end > self.now {
+        let is_down = |place: Host| !self.runtime.is_up(place);
+        if is_down(Host::Namenode) || self.runtime.is_stopped(Host::Namenode) {
             return busy("the namenode is down".to_owned());
         }
         if let Some(number) = self.writers.iter().position(|writer| writer.job.is_some()) {
@@ -232,7 +229,7 @@ impl World {
             // Who was just killed still has its name, until the namenode finds out.
             let mut places = self.datanodes.iter().zip(0_u8..);
             let is_there = places.any(|(datanode, slot)| {
-                datanode.node == Some(node) && self.is_up[Host::Datanode(slot).index()]
+                datanode.node == Some(node) && self.runtime.is_up(Host::Datanode(slot))
             });
             if !is_there {
                 return busy(format!("nobody is node {node}"));
@@ -247,7 +244,7 @@ impl World {
         if let Some(waiting) = self.not_reported() {
             return busy(waiting);
         }
-        if self.statistics.lost_ends > 0
+        if self.runtime.statistics().lost_ends > 0
             && let Err(lost) = self.check_lost_end().and_then(|()| self.check_copies_held(true))
         {
             return Some(lost);
@@ -258,13 +255,13 @@ impl World {
     /// Names a datanode whose blocks a namenode that has lost its end does not know yet: what the
     /// end had moved is found with the next block report.
     fn not_reported(&self) -> Option<String> {
-        if self.statistics.lost_ends == 0 {
+        if self.runtime.statistics().lost_ends == 0 {
             return None;
         }
         let term = self.namenode.catalog().position().map(|place| place.term);
         let mut places = self.datanodes.iter().zip(0_u8..);
         let (datanode, slot) = places.find(|(datanode, slot)| {
-            let is_node = datanode.node.is_some() && self.is_up[Host::Datanode(*slot).index()];
+            let is_node = datanode.node.is_some() && self.runtime.is_up(Host::Datanode(*slot));
             is_node && datanode.reported_in != term
         })?;
         let place = Host::Datanode(slot);

@@ -5,17 +5,17 @@
 
 use sanderling_protocol::Request;
 
-use crate::event::Event;
 use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{Ask, Host, Message, MessageBody, Response};
-use crate::world::World;
+use crate::wire::{Ask, Host, Message, MessageBody};
 
 /// The requests that gather for the next frame.
 #[derive(Debug)]
 pub(crate) struct Frames {
     random: Random,
-    /// Who has requested it, and by which call.
+    /// Share of the requests, in thousandths, that travel with others.
+    permille: u32,
+    /// The sender and the call of each request.
     waiting: Vec<(Host, u64, Request)>,
 }
 
@@ -24,54 +24,36 @@ const GATHER_MICROS_MAX: u64 = 20_000;
 
 impl Frames {
     pub(crate) fn new(plan: &RunPlan) -> Self {
-        Self { random: Random::new(plan.seed, 44), waiting: Vec::new() }
+        let (random, permille) = (Random::new(plan.seed, 44), plan.frame_permille);
+        Self { random, permille, waiting: Vec::new() }
     }
-}
 
-impl World {
-    /// Keeps a request for the next frame, or gives it back: then it travels alone.
-    pub(crate) fn gather(&mut self, from: Host, call: u64, ask: Ask) -> Option<Ask> {
-        let share = self.plan.frame_permille;
+    /// Keeps a request for the next frame, or gives it back: then it travels alone. Returns in how
+    /// many microseconds the frame leaves if this is the first request in it.
+    pub(crate) fn gather(&mut self, from: Host, call: u64, ask: Ask) -> Result<Option<u64>, Ask> {
         let request = match ask {
-            Ask::Meta(request) if from.is_client() && share > 0 => request,
-            ask => return Some(ask),
+            Ask::Meta(request) if from.is_client() && self.permille > 0 => request,
+            ask => return Err(ask),
         };
-        if !self.frames.random.permille(share) {
-            return Some(Ask::Meta(request));
+        if !self.random.permille(self.permille) {
+            return Err(Ask::Meta(request));
         }
-        self.frames.waiting.push((from, call, request));
-        if self.frames.waiting.len() == 1 {
-            let micros = self.frames.random.below(GATHER_MICROS_MAX);
-            self.after(micros, Event::Frame);
-        }
-        None
+        self.waiting.push((from, call, request));
+        let is_first = self.waiting.len() == 1;
+        Ok(is_first.then(|| self.random.below(GATHER_MICROS_MAX)))
     }
 
-    /// Sends what has gathered. Who has ended meanwhile sends nothing.
-    pub(crate) fn send_frame(&mut self) {
-        let mut waiting = std::mem::take(&mut self.frames.waiting);
-        waiting.retain(|(_, call, _)| self.is_awaited(*call));
-        let Some((from, call, _)) = waiting.first() else { return };
-        let (from, call) = (*from, *call);
+    /// Takes what has gathered and is still awaited, as one message.
+    pub(crate) fn take(&mut self, is_awaited: impl Fn(u64) -> bool) -> Option<Message> {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.retain(|(_, call, _)| is_awaited(*call));
+        let &(from, call, _) = waiting.first()?;
         let mut requests = waiting.into_iter().map(|(_, call, request)| (call, request));
         let ask = if requests.len() == 1 {
             Ask::Meta(requests.next().expect("there is one").1)
         } else {
-            self.statistics.frames += 1;
             Ask::Frame(requests.collect())
         };
-        self.send(Message { from, to: Host::Namenode, call, body: MessageBody::Ask(ask) });
-    }
-
-    /// Answers the requests of one frame.
-    pub(crate) fn reply_frame(&mut self, to: Host, mut answers: Vec<(u64, Response)>) {
-        let Some((call, _)) = answers.first() else { return };
-        let call = *call;
-        let answer = if answers.len() == 1 {
-            answers.pop().expect("there is one").1
-        } else {
-            Response::Frame(answers)
-        };
-        self.reply(Host::Namenode, to, call, answer);
+        Some(Message { from, to: Host::Namenode, call, body: MessageBody::Ask(ask) })
     }
 }

@@ -8,7 +8,7 @@ use sanderling_core::manager::{
 use sanderling_core::relocation::{Input, Output};
 use sanderling_protocol::message::MoveCandidate;
 use sanderling_protocol::{
-    Epoch, Instant, Millis, NodeId, Nonce, Order, OrderReply, Refusal, Reply, Request,
+    Epoch, Millis, NodeId, Nonce, Order, OrderReply, Refusal, Reply, Request,
 };
 
 use crate::Broken;
@@ -65,19 +65,25 @@ impl Manager {
 
 impl World {
     pub(crate) fn manager_start(&mut self, number: u8) {
-        let holder = Nonce(self.random.next());
+        let holder = Nonce(self.runtime.random().next());
         self.managers[usize::from(number)] =
-            Manager { holder, ..Manager::new(&self.plan, self.broken) };
+            Manager { holder, ..Manager::new(self.runtime.plan(), self.runtime.broken()) };
         self.eagers[usize::from(number)].restart();
-        let micros = self.random.below(POLL_MICROS);
-        self.set_timer(Host::Manager(number), micros, Timer::Poll);
-        let micros = self.random.below(POLL_MICROS);
-        self.set_timer(Host::Manager(number), micros, Timer::Lead);
+        let micros = self.runtime.random().below(POLL_MICROS);
+        self.runtime.set_timer(Host::Manager(number), micros, Timer::Poll);
+        let micros = self.runtime.random().below(POLL_MICROS);
+        self.runtime.set_timer(Host::Manager(number), micros, Timer::Lead);
     }
 
     fn manager_ask(&mut self, number: u8, request: Request, call: ManagerCall) {
         let purpose = Purpose::Manager(number, call);
-        self.call(Host::Manager(number), Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        self.runtime.call(
+            Host::Manager(number),
+            Host::Namenode,
+            Ask::Meta(request),
+            CALL_MILLIS,
+            purpose,
+        );
     }
 
     pub(crate) fn manager_timer(&mut self, number: u8, timer: Timer) {
@@ -85,14 +91,14 @@ impl World {
             Timer::Poll => {
                 if self.manager_leads(number) {
                     let holder = self.manager_holder(number);
-                    if self.random.below(EVENT_TICKS) == 0 {
-                        let now = Instant(self.now);
+                    if self.runtime.random().below(EVENT_TICKS) == 0 {
+                        let now = self.runtime.monotonic();
                         self.managers[usize::from(number)].views.changed(now);
                     }
                     self.manager_view(number);
                     self.eager_poll(number, holder);
                 }
-                self.set_timer(Host::Manager(number), POLL_MICROS, Timer::Poll);
+                self.runtime.set_timer(Host::Manager(number), POLL_MICROS, Timer::Poll);
             }
             Timer::Lead => {
                 self.managers[usize::from(number)].lead_at = None;
@@ -101,8 +107,8 @@ impl World {
             Timer::View if self.manager_leads(number) => self.manager_view(number),
             Timer::Relocate => {
                 let is_leader = self.manager_leads(number);
-                let now = self.clock(Host::Manager(number));
-                let micros = self.now;
+                let now = self.runtime.clock(Host::Manager(number));
+                let micros = self.runtime.now();
                 let manager = &mut self.managers[usize::from(number)];
                 if is_leader && manager.wake_at.is_some_and(|at| at <= micros) {
                     manager.wake_at = None;
@@ -118,7 +124,7 @@ impl World {
     /// Requests a view of the drains if one is due.
     fn manager_view(&mut self, number: u8) {
         let manager = &mut self.managers[usize::from(number)];
-        if let Some(request) = manager.views.poll_request(Instant(self.now)) {
+        if let Some(request) = manager.views.poll_request(self.runtime.monotonic()) {
             let holder = manager.holder;
             self.manager_ask(number, Request::Drains { holder }, ManagerCall::Drains(request));
         }
@@ -126,14 +132,14 @@ impl World {
 
     /// Takes the end of a request for a view; the next one has a timer then.
     fn manager_viewed(&mut self, number: u8, request: ViewRequest, has_drains: Option<bool>) {
-        let now = Instant(self.now);
+        let now = self.runtime.monotonic();
         let views = &mut self.managers[usize::from(number)].views;
         match has_drains {
             Some(has_drains) => views.answered(now, request, has_drains),
             None => views.failed(now, request),
         }
         if let Some(due) = views.deadline() {
-            self.set_timer(Host::Manager(number), due.0.saturating_sub(now.0), Timer::View);
+            self.runtime.set_timer(Host::Manager(number), due.0.saturating_sub(now.0), Timer::View);
         }
     }
 
@@ -151,7 +157,7 @@ impl World {
                     Some(Err(Refusal::NotManager { remaining })) => LeaseAnswer::Taken(remaining),
                     _ => LeaseAnswer::Unknown,
                 };
-                let now = Instant(self.now);
+                let now = self.runtime.monotonic();
                 self.managers[usize::from(number)].leadership.answered(now, request, answer);
                 self.manager_leads(number);
                 return;
@@ -159,7 +165,7 @@ impl World {
             call => call,
         };
         if let Some(Response::Meta(Err(Refusal::NotManager { remaining }))) = &answer {
-            let now = Instant(self.now);
+            let now = self.runtime.monotonic();
             self.managers[usize::from(number)].leadership.refused(now, *remaining);
         }
         if self.manager_leads(number) {
@@ -192,7 +198,7 @@ impl World {
                 let epochs = epochs(answer);
                 let moved = epochs.iter().flatten().filter(|epoch| epoch.is_ok()).count();
                 if call < Background::CALLS_FROM {
-                    self.statistics.moved_blocks += moved as u64;
+                    self.runtime.statistics_mut().moved_blocks += moved as u64;
                 }
                 Input::Committed { call, epochs }
             }
@@ -209,7 +215,7 @@ impl World {
                 Input::Abandoned { call, is_done }
             }
         };
-        let now = self.clock(Host::Manager(number));
+        let now = self.runtime.clock(Host::Manager(number));
         self.managers[usize::from(number)].decisions.handle(now, input);
         self.manager_act(number);
     }
@@ -222,7 +228,7 @@ impl World {
     /// may act now.
     fn manager_leads(&mut self, number: u8) -> bool {
         // A clock that does not jump, as the one of the server.
-        let now = Instant(self.now);
+        let now = self.runtime.monotonic();
         let asked_at = self.mistake_term_at(now);
         let manager = &mut self.managers[usize::from(number)];
         let term = manager.leadership.term(asked_at);
@@ -232,10 +238,10 @@ impl World {
                 self.manager_stop(number);
             }
             if term.is_some() {
-                self.set_timer(Host::Manager(number), 0, Timer::View);
+                self.runtime.set_timer(Host::Manager(number), 0, Timer::View);
             }
             let code = u64::from(number) << 1 | u64::from(term.is_some());
-            self.log.event(self.now, 17, code, || format!("manager{number}: leads in {term:?}"));
+            self.runtime.log(17, code, || format!("manager{number}: leads in {term:?}"));
         }
         let manager = &mut self.managers[usize::from(number)];
         if let Some(request) = manager.leadership.poll_request(now) {
@@ -248,7 +254,7 @@ impl World {
             && manager.lead_at.is_none_or(|at| due.0 < at)
         {
             manager.lead_at = Some(due.0);
-            self.set_timer(Host::Manager(number), due.0.saturating_sub(now.0), Timer::Lead);
+            self.runtime.set_timer(Host::Manager(number), due.0.saturating_sub(now.0), Timer::Lead);
         }
         term.is_some()
     }
@@ -257,15 +263,15 @@ impl World {
     /// calls of a term end with it: the next decisions count theirs from the beginning again, and
     /// would take the answers for their own.
     fn manager_stop(&mut self, number: u8) {
-        let now = Instant(self.now);
-        let fresh = Manager::new(&self.plan, self.broken);
+        let now = self.runtime.monotonic();
+        let fresh = Manager::new(self.runtime.plan(), self.runtime.broken());
         let manager = &mut self.managers[usize::from(number)];
         manager.leadership.dropped(now);
         manager.decisions = fresh.decisions;
         manager.views = fresh.views;
         manager.under_way = fresh.under_way;
         manager.wake_at = None;
-        self.forget_calls(|purpose| match purpose {
+        self.runtime.forget_calls(|purpose| match purpose {
             Purpose::Manager(_, ManagerCall::Eager(_)) => false,
             Purpose::Manager(of, _) => *of == number,
             _ => false,
@@ -314,7 +320,7 @@ impl World {
                     let Some(place) = Host::at(&address) else { continue };
                     let ask = Ask::Data(source, DataAsk::Order(Order::Push { moves }));
                     let purpose = Purpose::Manager(number, ManagerCall::Push(call));
-                    self.call(Host::Manager(number), place, ask, within.0, purpose);
+                    self.runtime.call(Host::Manager(number), place, ask, within.0, purpose);
                 }
             }
         }
@@ -324,11 +330,11 @@ impl World {
     fn manager_wake(&mut self, number: u8) {
         let place = Host::Manager(number);
         let Some(due) = self.managers[usize::from(number)].decisions.deadline() else { return };
-        let at = self.now + self.until(place, due).max(1000);
+        let at = self.runtime.now() + self.runtime.until(place, due).max(1000);
         let manager = &mut self.managers[usize::from(number)];
         if manager.wake_at.is_none_or(|before| at < before) {
             manager.wake_at = Some(at);
-            self.set_timer(place, at - self.now, Timer::Relocate);
+            self.runtime.set_timer(place, at - self.runtime.now(), Timer::Relocate);
         }
     }
 

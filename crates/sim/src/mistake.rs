@@ -19,7 +19,7 @@ use sanderling_protocol::{
 };
 
 use crate::Broken;
-use crate::event::{NamenodeCall, Purpose};
+use crate::event::NamenodeCall;
 use crate::wire::{DataAnswer, Host, Response};
 use crate::world::World;
 
@@ -39,10 +39,6 @@ pub(crate) struct Mistakes {
 }
 
 impl World {
-    fn is_broken(&self, broken: Broken) -> bool {
-        self.broken == Some(broken)
-    }
-
     pub(crate) fn mistake_request(&mut self, request: Request) -> Request {
         match request {
             Request::Once(once) => {
@@ -55,7 +51,7 @@ impl World {
     }
 
     fn mistake_plain_request(&mut self, mut request: Request) -> Request {
-        if self.is_broken(Broken::SecondWriter)
+        if self.runtime.is_broken(Broken::SecondWriter)
             && let Request::Append { path, writer } = &mut request
         {
             *writer = self.namenode.mistakes.writers.get(path).copied().unwrap_or(*writer);
@@ -63,12 +59,12 @@ impl World {
         if let Request::Join(join) = &mut request {
             self.mistake_join(join);
         }
-        if self.is_broken(Broken::CommitWithoutCompare)
+        if self.runtime.is_broken(Broken::CommitWithoutCompare)
             && let Request::Commit { moves, .. } = &mut request
         {
             self.mistake_commit(moves);
         }
-        if self.is_broken(Broken::StaleCopy)
+        if self.runtime.is_broken(Broken::StaleCopy)
             && let Request::Commit { moves, .. } = &mut request
         {
             self.mistake_stale_copy(moves);
@@ -78,7 +74,7 @@ impl World {
 
     /// Takes every move for one that was reserved just now.
     fn mistake_commit(&mut self, moves: &mut [MoveCommit]) {
-        let now = self.clock(Host::Namenode);
+        let now = self.namenode.clock(self.runtime.now());
         for one in moves {
             let Some((Some(home), epoch)) = self.namenode.catalog().block_home(one.block) else {
                 continue;
@@ -118,7 +114,7 @@ impl World {
     pub(crate) fn mistake_prepared(&self, prepared: Prepared) -> Prepared {
         match prepared {
             Prepared::Log(Command { action: Action::MakeRoom { .. }, .. })
-                if self.is_broken(Broken::RoomKept) =>
+                if self.runtime.is_broken(Broken::RoomKept) =>
             {
                 let (bytes, class) = (u64::from(BLOCK_BYTES_MAX), "dram".to_owned());
                 Prepared::Answer(Err(Refusal::Full { bytes, class }))
@@ -128,13 +124,13 @@ impl World {
     }
 
     pub(crate) fn mistake_command(&mut self, mut command: Command) -> Command {
-        if self.is_broken(Broken::ChangedTwice)
+        if self.runtime.is_broken(Broken::ChangedTwice)
             && let Action::Once(once) = &mut command.action
         {
             // As if no answer was ever found under its sequence.
             once.sequence += (self.namenode.commands() + 1) << 32;
         }
-        if self.is_broken(Broken::LengthsToldAlone)
+        if self.runtime.is_broken(Broken::LengthsToldAlone)
             && let Action::AddBlocks { ended, placed, .. } = command.action.inner_mut()
             && !ended.is_empty()
         {
@@ -144,7 +140,7 @@ impl World {
             let tiers = moves.iter().map(|one| ((one.block, one.to), one.tier));
             self.namenode.mistakes.tiers.extend(tiers);
         }
-        if self.is_broken(Broken::PlaceOnDraining)
+        if self.runtime.is_broken(Broken::PlaceOnDraining)
             && let Action::Create { placed, .. }
             | Action::Append { placed, .. }
             | Action::AddBlocks { placed, .. } = command.action.inner_mut()
@@ -187,7 +183,7 @@ impl World {
     /// Returns the command that is taken for this one.
     fn mistake_other(&self, command: &Command) -> Option<Command> {
         let mut other = command.clone();
-        match (self.broken?, other.action.inner_mut()) {
+        match (self.runtime.broken()?, other.action.inner_mut()) {
             (Broken::ConditionIgnored, Action::Create { request, .. }) => request.condition = None,
             (Broken::PartsSwapped, Action::Concat(request)) => request.parts.reverse(),
             _ => return None,
@@ -197,9 +193,9 @@ impl World {
 
     /// Applies a command, with the mistakes that lie around it.
     pub(crate) fn mistake_around(&mut self, command: &Command) -> Applied {
-        let is_draining = self.is_broken(Broken::PlaceOnDraining);
+        let is_draining = self.runtime.is_broken(Broken::PlaceOnDraining);
         let after = if is_draining { self.mistake_undrain(command) } else { Vec::new() };
-        let applied = if self.broken.is_some_and(Broken::is_about_copies) {
+        let applied = if self.runtime.broken().is_some_and(Broken::is_about_copies) {
             self.mistake_copies(command)
         } else {
             let other = self.mistake_other(command);
@@ -212,7 +208,7 @@ impl World {
     }
 
     pub(crate) fn mistake_due(&mut self, mut due: Vec<Command>) -> Vec<Command> {
-        if self.is_broken(Broken::DeadlineIgnored) {
+        if self.runtime.is_broken(Broken::DeadlineIgnored) {
             due.retain(|command| command.action != Action::Tick);
         }
         due
@@ -225,7 +221,7 @@ impl World {
     ) -> Result<Reply, Refusal> {
         match (request.inner(), answer) {
             (Request::Report, Ok(Reply::Report(mut report)))
-                if self.is_broken(Broken::LossNotReported) =>
+                if self.runtime.is_broken(Broken::LossNotReported) =>
             {
                 report.losses.pop();
                 Ok(Reply::Report(report))
@@ -245,10 +241,10 @@ impl World {
         request: &Request,
         answer: Result<Reply, Refusal>,
     ) -> Result<Reply, Refusal> {
-        if !self.is_broken(Broken::StaleRead) || !matches!(from, Host::Caller(_)) {
+        if !self.runtime.is_broken(Broken::StaleRead) || !matches!(from, Host::Caller(_)) {
             return answer;
         }
-        let now = self.now;
+        let now = self.runtime.now();
         let answers = &mut self.namenode.mistakes.answered;
         let (at, known) = answers.entry(format!("{request:?}")).or_insert((now, answer.clone()));
         if *at + STALE_MICROS < now {
@@ -263,7 +259,7 @@ impl World {
         _request: Option<&Request>,
         mut applied: Applied,
     ) -> Applied {
-        if self.is_broken(Broken::SecondWriter)
+        if self.runtime.is_broken(Broken::SecondWriter)
             && let Ok(Reply::Grant(_)) = &applied.result
             && let Action::Append { path, writer, .. }
             | Action::Create { request: Create { path, writer, .. }, .. } =
@@ -271,16 +267,16 @@ impl World {
         {
             self.namenode.mistakes.writers.insert(path.clone(), *writer);
         }
-        if self.is_broken(Broken::LeaseNotFenced) {
+        if self.runtime.is_broken(Broken::LeaseNotFenced) {
             self.mistake_fences(&mut applied);
         }
-        if self.is_broken(Broken::CopyDropForgotten) {
+        if self.runtime.is_broken(Broken::CopyDropForgotten) {
             self.mistake_drops(&mut applied);
         }
-        if self.is_broken(Broken::KeyValueVanishes) {
+        if self.runtime.is_broken(Broken::KeyValueVanishes) {
             self.mistake_key_value(command, &applied);
         }
-        if self.is_broken(Broken::LateCommit) {
+        if self.runtime.is_broken(Broken::LateCommit) {
             self.mistake_late_commit(command, &applied);
         }
         applied
@@ -297,7 +293,7 @@ impl World {
             let lengths = vec![u32::MAX; blocks.len()];
             let reply = DataAnswer::Order(OrderReply::Fenced(lengths));
             let call = NamenodeCall::Order(Box::new(order), false);
-            self.call_back(Purpose::Namenode(call), Response::Data(Ok(reply)));
+            self.namenode_answered(call, Some(Response::Data(Ok(reply))));
         }
     }
 
@@ -327,7 +323,7 @@ impl World {
         let Some((late, _)) = pairs.find(|(one, epoch)| epoch.is_err() && is_lost(one)) else {
             return;
         };
-        let (late, now) = (*late, self.clock(Host::Namenode));
+        let (late, now) = (*late, self.namenode.clock(self.runtime.now()));
         let whole = self.namenode.journal.clone();
         let ends = |command: &Command| {
             matches!(
@@ -352,7 +348,7 @@ impl World {
 
     /// A broken namenode counts the time in which it was stopped.
     pub(crate) fn mistake_absence(&self, command: Command) -> Option<Command> {
-        let is_counted = self.broken == Some(Broken::AbsenceCounted);
+        let is_counted = self.runtime.is_broken(Broken::AbsenceCounted);
         (!is_counted).then_some(command)
     }
 
@@ -360,7 +356,7 @@ impl World {
     pub(crate) fn mistake_begun(&self, mut begun: Vec<Command>) -> Vec<Command> {
         for command in &mut begun {
             if let Action::BeginTerm { skip, .. } = &mut command.action
-                && self.is_broken(Broken::NumbersReused)
+                && self.runtime.is_broken(Broken::NumbersReused)
             {
                 *skip = 0;
             }
@@ -370,15 +366,15 @@ impl World {
 
     /// A broken namenode takes its machine's clock as it is.
     pub(crate) fn mistake_clock(&self, wall: Instant) -> Option<Instant> {
-        self.is_broken(Broken::ClockStepTaken).then_some(wall)
+        self.runtime.is_broken(Broken::ClockStepTaken).then_some(wall)
     }
 
     /// What a broken namenode hears of a datanode that joins.
     fn mistake_join(&self, join: &mut Join) {
-        if self.is_broken(Broken::LostEndIgnored) {
+        if self.runtime.is_broken(Broken::LostEndIgnored) {
             join.seen = None;
         }
-        if self.is_broken(Broken::TermIgnored)
+        if self.runtime.is_broken(Broken::TermIgnored)
             && let Some(seen) = &mut join.seen
             && let Some(here) = self.namenode.catalog().position()
         {
@@ -389,10 +385,10 @@ impl World {
     /// A broken namenode answers a heartbeat and does not count it.
     pub(crate) fn mistake_beat(&self, request: &Request) -> Option<Result<Reply, Refusal>> {
         let Request::Beat(Heartbeat { node, .. }) = request else { return None };
-        if !self.is_broken(Broken::LiveNodeIgnored) {
+        if !self.runtime.is_broken(Broken::LiveNodeIgnored) {
             return None;
         }
-        let (now, catalog) = (self.clock(Host::Namenode), self.namenode.catalog());
+        let (now, catalog) = (self.namenode.clock(self.runtime.now()), self.namenode.catalog());
         let (policy, _) = catalog.node_policy(*node)?;
         let (deadline, home_blocks) = catalog.node_deadline(*node);
         let deadline_in = deadline.map(|at| now.until(at));
@@ -403,21 +399,21 @@ impl World {
 
     /// A broken namenode takes a probe that was answered for one that was not.
     pub(crate) fn mistake_probe(&self, outcome: Probe) -> Probe {
-        if self.is_broken(Broken::LiveNodeIgnored) { Probe::Timeout } else { outcome }
+        if self.runtime.is_broken(Broken::LiveNodeIgnored) { Probe::Timeout } else { outcome }
     }
 
     /// A broken manager does not look at the clock before it acts.
     pub(crate) fn mistake_term_at(&self, now: Instant) -> Instant {
-        if self.is_broken(Broken::LeaseOutlived) { Instant(0) } else { now }
+        if self.runtime.is_broken(Broken::LeaseOutlived) { Instant(0) } else { now }
     }
 
     /// What a broken namenode forgets between two processes.
     pub(crate) fn namenode_forget(&mut self) {
         let host = &mut self.namenode;
-        if self.broken == Some(Broken::JournalEntryDropped) {
+        if self.runtime.is_broken(Broken::JournalEntryDropped) {
             host.forget_last();
         }
-        if self.broken == Some(Broken::EpochReused) {
+        if self.runtime.is_broken(Broken::EpochReused) {
             host.forget_reservations();
         }
     }

@@ -177,19 +177,19 @@ impl NamenodeHost {
 
 impl World {
     pub(crate) fn namenode_start(&mut self) {
-        self.namenode.clock_base = self.clock(Host::Namenode);
-        self.namenode.started_at = self.now;
+        self.namenode.clock_base = self.namenode.clock(self.runtime.now());
+        self.namenode.started_at = self.runtime.now();
         self.namenode.frozen = 0..0;
-        self.namenode.looked_until = self.now;
-        self.namenode.served_micros.1 = self.now;
-        if self.broken == Some(Broken::OldFormatMisread) {
+        self.namenode.looked_until = self.runtime.now();
+        self.namenode.served_micros.1 = self.runtime.now();
+        if self.runtime.is_broken(Broken::OldFormatMisread) {
             self.namenode.format = Catalog::FORMAT_MIN;
         }
-        if self.lives[0] == 1 {
+        if self.runtime.life(Host::Namenode) == 1 {
             // A new cluster, or one of the release before.
             self.namenode.machine = self.namenode.replay();
         } else {
-            self.statistics.namenode_restarts += 1;
+            self.runtime.statistics_mut().namenode_restarts += 1;
             self.namenode_forget();
             self.namenode_read();
         }
@@ -204,12 +204,12 @@ impl World {
         let mut begun = host.machine.begin(now, term, commands, 0);
         if commands == 0 {
             // The operator, the writers and the callers, in the order of their numbers.
-            let others = self.plan.writers + self.plan.callers;
+            let others = self.runtime.plan().writers + self.runtime.plan().callers;
             let numbers = 1..=1 + u64::from(others);
             let open = |number| Action::OpenClient { key: key(number) };
             begun.extend(numbers.map(|number| Command { at: now, action: open(number) }));
         }
-        if self.broken == Some(Broken::ReserveIgnored) {
+        if self.runtime.is_broken(Broken::ReserveIgnored) {
             begun.retain(|command| !matches!(command.action, Action::Departures { .. }));
         }
         let begun = self.mistake_begun(begun);
@@ -233,7 +233,7 @@ impl World {
 
     /// Starts the process's clock: by the machine's and by the log.
     fn namenode_clock_starts(&mut self) -> Instant {
-        let wall = self.wall(Host::Namenode);
+        let wall = self.runtime.clock(Host::Namenode);
         let floor = self.namenode.catalog().now();
         self.namenode.clock_base = self.mistake_clock(wall).unwrap_or(start_time(floor, wall));
         self.namenode.clock_base
@@ -253,20 +253,20 @@ impl World {
                 self.check_applied(&command, &applied);
             }
         }
-        if self.broken == Some(Broken::EpochReused) {
+        if self.runtime.is_broken(Broken::EpochReused) {
             return;
         }
         let same = encode_body(self.namenode.machine.catalog()) == encode_body(machine.catalog());
-        self.statistics.checks += 1;
+        self.runtime.statistics_mut().checks += 1;
         if !same {
             let (live, again) = (self.namenode.catalog().index(), machine.catalog().index());
             let message = format!("replay gives another catalog: {again} commands against {live}");
-            self.violate("replay", message);
+            self.runtime.violate("replay", message);
         }
     }
 
     pub(crate) fn namenode_ask(&mut self, from: Host, asked: Vec<(u64, Request)>) {
-        let now = self.clock(Host::Namenode);
+        let now = self.namenode.clock(self.runtime.now());
         let (calls, requests): (Vec<u64>, Vec<Request>) = asked.into_iter().unzip();
         // What changes nothing is answered beside the writer.
         let machine = &self.namenode.machine;
@@ -280,11 +280,11 @@ impl World {
                 let answer = self.mistake_stale(from, request, answer);
                 if let Ok(Reply::Layout(layout)) = &answer {
                     let found = self.checks.blocks.told(layout);
-                    self.expect(found);
+                    self.runtime.expect(found);
                 }
                 replies.push((call, Response::Meta(answer)));
             }
-            return self.reply_frame(from, replies);
+            return self.runtime.reply_frame(from, replies);
         }
         let asked = calls.into_iter().zip(requests).collect();
         self.namenode.inbox.push(NamenodeWork::Ask { from, asked });
@@ -295,14 +295,14 @@ impl World {
         if std::mem::replace(&mut self.namenode.is_turn_set, true) {
             return;
         }
-        let micros = self.namenode.random.below(self.plan.turn_micros_max + 1);
-        self.set_timer(Host::Namenode, micros, Timer::Turn);
+        let micros = self.namenode.random.below(self.runtime.plan().turn_micros_max + 1);
+        self.runtime.set_timer(Host::Namenode, micros, Timer::Turn);
     }
 
     pub(crate) fn namenode_timer(&mut self, timer: Timer) {
         match timer {
             Timer::Turn => self.namenode_turn(),
-            Timer::Wake if self.namenode.wake_at.is_some_and(|at| at <= self.now) => {
+            Timer::Wake if self.namenode.wake_at.is_some_and(|at| at <= self.runtime.now()) => {
                 self.namenode.wake_at = None;
                 self.namenode_turn();
             }
@@ -318,21 +318,22 @@ impl World {
 
     /// Stops the process for a while.
     pub(crate) fn namenode_freeze(&mut self, millis: u64) {
-        if !self.is_up[Host::Namenode.index()] || self.namenode.frozen.end > self.now {
+        if !self.runtime.is_up(Host::Namenode) || self.runtime.is_stopped(Host::Namenode) {
             return;
         }
         self.served_millis();
-        let until = self.now + millis * 1000;
-        self.namenode.frozen = self.now..until;
+        let until = self.runtime.now() + millis * 1000;
+        self.namenode.frozen = self.runtime.now()..until;
+        self.runtime.stop(Host::Namenode, millis);
         self.namenode.served_micros.1 = until;
-        self.set_timer(Host::Namenode, millis * 1000, Timer::Turn);
+        self.runtime.set_timer(Host::Namenode, millis * 1000, Timer::Turn);
     }
 
     /// Counts the time in which a namenode was up and not stopped.
     pub(crate) fn served_millis(&mut self) -> u64 {
         let host = &mut self.namenode;
         let (sum, until) = host.served_micros;
-        host.served_micros = (sum + self.now.saturating_sub(until), self.now);
+        host.served_micros = (sum + self.runtime.now().saturating_sub(until), self.runtime.now());
         host.served_micros.0 / 1000
     }
 
@@ -342,12 +343,12 @@ impl World {
         origin: Option<(Host, &Request)>,
     ) -> Applied {
         let index = self.namenode.catalog().index();
-        self.log.event(self.now, 10, index, || format!("namenode: [{index}] {:?}", command.action));
+        self.runtime.log(10, index, || format!("namenode: [{index}] {:?}", command.action));
         self.check_before(command);
         let arriving = self.check_arriving(command, origin.map(|(_, request)| request));
         let applied = self.mistake_around(command);
         if !applied.orders.is_empty() || applied.result.is_err() {
-            self.log.event(self.now, 11, applied.orders.len() as u64, || {
+            self.runtime.log(11, applied.orders.len() as u64, || {
                 format!("namenode: [{index}] gives {:?} {:?}", applied.result, applied.orders)
             });
         }
@@ -355,7 +356,7 @@ impl World {
         if self.check_made(arriving, &applied.result) {
             return applied;
         }
-        if self.violation.is_none() {
+        if !self.runtime.has_violation() {
             self.check_applied(command, &applied);
         }
         if let Some((from, request)) = origin {
@@ -366,10 +367,11 @@ impl World {
 
     pub(crate) fn namenode_wake_at(&mut self, due: Instant) {
         // Never faster than the real shell's shortest sleep.
-        let at = self.now + self.until(Host::Namenode, due).max(1000);
+        let at = self.runtime.now()
+            + due.0.saturating_sub(self.namenode.clock(self.runtime.now()).0).max(1000);
         if self.namenode.wake_at.is_none_or(|before| at < before) {
             self.namenode.wake_at = Some(at);
-            self.set_timer(Host::Namenode, at - self.now, Timer::Wake);
+            self.runtime.set_timer(Host::Namenode, at - self.runtime.now(), Timer::Wake);
         }
     }
 
@@ -397,7 +399,7 @@ impl World {
         order_queue.is_busy = true;
         let ask = Ask::Data(node, DataAsk::Order(order.order.clone()));
         let purpose = Purpose::Namenode(NamenodeCall::Order(Box::new(order), is_fence));
-        self.call(Host::Namenode, place, ask, ORDER_MILLIS, purpose);
+        self.runtime.call(Host::Namenode, place, ask, ORDER_MILLIS, purpose);
     }
 
     pub(crate) fn namenode_answered(&mut self, call: NamenodeCall, answer: Option<Response>) {
@@ -427,7 +429,11 @@ impl World {
                 } else {
                     order_queue.tries += 1;
                     let micros = (50_000 << order_queue.tries.min(5)).min(1_000_000);
-                    self.set_timer(Host::Namenode, micros, Timer::OrderQueue(node, is_fence));
+                    self.runtime.set_timer(
+                        Host::Namenode,
+                        micros,
+                        Timer::OrderQueue(node, is_fence),
+                    );
                 }
             }
             NamenodeCall::Probe(node) => {
@@ -450,7 +456,7 @@ impl World {
 
     /// Asks the namenode what it would answer now, from outside the world.
     pub(crate) fn peek(&self, request: &Request) -> Result<Reply, Refusal> {
-        let now = self.clock(Host::Namenode);
+        let now = self.namenode.clock(self.runtime.now());
         self.namenode.machine.read(now, request).expect("only reads are peeked at")
     }
 }

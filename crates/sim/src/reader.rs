@@ -72,7 +72,7 @@ impl Reader {
 impl World {
     pub(crate) fn reader_start(&mut self, number: u8) {
         let micros = self.readers[usize::from(number)].random.below(500_000);
-        self.set_timer(Host::Reader(number), micros, Timer::Begin);
+        self.runtime.set_timer(Host::Reader(number), micros, Timer::Begin);
     }
 
     pub(crate) fn reader_timer(&mut self, number: u8, timer: Timer) {
@@ -91,8 +91,8 @@ impl World {
     }
 
     fn reader_begin(&mut self, number: u8) {
-        let deadline = self.clock(Host::Reader(number)) + Millis(JOB_MILLIS);
-        let is_calm = self.is_calm;
+        let deadline = self.runtime.clock(Host::Reader(number)) + Millis(JOB_MILLIS);
+        let is_calm = self.runtime.is_calm();
         let reader = &mut self.readers[usize::from(number)];
         if reader.steps_left == 0 || is_calm || reader.job.is_some() {
             return;
@@ -138,7 +138,13 @@ impl World {
         };
         let call = ReaderCall::Layout { job: job.number };
         let purpose = Purpose::Reader(number, call);
-        self.call(Host::Reader(number), Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        self.runtime.call(
+            Host::Reader(number),
+            Host::Namenode,
+            Ask::Meta(request),
+            CALL_MILLIS,
+            purpose,
+        );
     }
 
     pub(crate) fn reader_answered(
@@ -198,13 +204,13 @@ impl World {
             Ok(pieces) => job.left = pieces,
             Err(_) => {
                 let found = self.checks.bytes.unavailable(object, &lost);
-                self.expect(found);
+                self.runtime.expect(found);
                 return self.reader_end(number, true);
             }
         }
         // The location is used at once, or when it has grown old.
         let micros = if random.permille(700) { 0 } else { random.below(1_500_000) };
-        self.set_timer(Host::Reader(number), micros, Timer::Send(u64::from(job_number)));
+        self.runtime.set_timer(Host::Reader(number), micros, Timer::Send(u64::from(job_number)));
     }
 
     fn reader_next(&mut self, number: u8) {
@@ -223,7 +229,7 @@ impl World {
         let Some(to) = self.place_of(piece.node) else { return self.reader_failed(number, None) };
         let purpose = Purpose::Reader(number, call);
         let ask = Ask::Data(piece.node, ask);
-        self.call(Host::Reader(number), to, ask, READ_MILLIS, purpose);
+        self.runtime.call(Host::Reader(number), to, ask, READ_MILLIS, purpose);
     }
 
     fn reader_read(
@@ -248,11 +254,11 @@ impl World {
                     self.readers[usize::from(number)].cache.forget(object);
                 }
                 let found = self.checks.bytes.read(object, at, length, &content);
-                self.expect(found);
+                self.runtime.expect(found);
                 if held > epoch {
                     let text =
                         format!("block {block} was asked at epoch {epoch} and read at {held}");
-                    self.violate("read-epoch", text);
+                    self.runtime.violate("read-epoch", text);
                 }
                 self.reader_next(number);
             }
@@ -268,7 +274,7 @@ impl World {
 
     /// Forgets the location and looks the object up again, if that may help in time.
     fn reader_goes_on(&mut self, number: u8, recovery: Recovery, refusal: Option<&Refusal>) {
-        let now = self.clock(Host::Reader(number));
+        let now = self.runtime.clock(Host::Reader(number));
         let reader = &mut self.readers[usize::from(number)];
         let Some(job) = &mut reader.job else { return };
         if let Some(object) = job.object {
@@ -276,7 +282,7 @@ impl World {
         }
         match job.retry.failed(now, recovery) {
             RetryDecision::Again { pause, .. } => {
-                self.set_timer(Host::Reader(number), pause.0 * 1000, Timer::Again);
+                self.runtime.set_timer(Host::Reader(number), pause.0 * 1000, Timer::Again);
             }
             RetryDecision::GiveUp | RetryDecision::TooLate => {
                 self.check_failed_call("read", refusal);
@@ -291,11 +297,11 @@ impl World {
             return;
         }
         if is_good {
-            self.statistics.reads += 1;
+            self.runtime.statistics_mut().reads += 1;
         } else {
-            self.statistics.failed_reads += 1;
+            self.runtime.statistics_mut().failed_reads += 1;
         }
         let micros = reader.random.below(400_000);
-        self.set_timer(Host::Reader(number), micros, Timer::Begin);
+        self.runtime.set_timer(Host::Reader(number), micros, Timer::Begin);
     }
 }

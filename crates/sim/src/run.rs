@@ -23,12 +23,9 @@ pub fn run(seed: u64, options: &Options) -> RunOutcome {
 
 /// Runs one plan.
 fn run_plan(plan: &RunPlan, broken: Option<Broken>, keep_events: bool) -> RunOutcome {
-    let mut world = World::new(plan.clone(), broken, keep_events);
-    world.run();
-    let violation = world.violation.take();
-    let digest = world.log.digest();
-    let statistics = world.statistics;
-    let events = world.log.into_lines();
+    let (violation, statistics, log) = World::new(plan.clone(), broken, keep_events).run();
+    let digest = log.digest();
+    let events = log.into_lines();
     let violation =
         violation.map(|(checker, message)| Violation { checker, message, events: events.clone() });
     RunOutcome { seed: plan.seed, violation, statistics, digest, events }

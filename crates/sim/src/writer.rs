@@ -155,7 +155,7 @@ impl World {
         self.writers[usize::from(number)].job = None;
         let writer = &mut self.writers[usize::from(number)];
         let micros = writer.random.below(300_000);
-        self.set_timer(Host::Writer(number), micros, Timer::Begin);
+        self.runtime.set_timer(Host::Writer(number), micros, Timer::Begin);
     }
 
     pub(crate) fn writer_timer(&mut self, number: u8, timer: Timer) {
@@ -171,8 +171,8 @@ impl World {
                 let leases = vec![(job.object, job.lease)];
                 let request = Request::RenewLeases { leases };
                 self.writer_call(number, request, WriterCall::Renew { job: job_number });
-                let micros = self.plan.lease_millis * 1000 / 3;
-                self.set_timer(Host::Writer(number), micros, Timer::Renew(job_number));
+                let micros = self.runtime.plan().lease_millis * 1000 / 3;
+                self.runtime.set_timer(Host::Writer(number), micros, Timer::Renew(job_number));
             }
             _ => {}
         }
@@ -185,12 +185,18 @@ impl World {
     fn writer_call(&mut self, number: u8, request: Request, call: WriterCall) {
         let purpose = Purpose::Writer(number, call);
         let request = self.writers[usize::from(number)].numbered(request);
-        self.call(Host::Writer(number), Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        self.runtime.call(
+            Host::Writer(number),
+            Host::Namenode,
+            Ask::Meta(request),
+            CALL_MILLIS,
+            purpose,
+        );
     }
 
     fn writer_begin(&mut self, number: u8) {
-        let deadline = self.clock(Host::Writer(number)) + Millis(JOB_MILLIS);
-        let is_calm = self.is_calm;
+        let deadline = self.runtime.clock(Host::Writer(number)) + Millis(JOB_MILLIS);
+        let is_calm = self.runtime.is_calm();
         let writer = &mut self.writers[usize::from(number)];
         if writer.steps_left == 0 || is_calm || writer.job.is_some() {
             return;
@@ -306,7 +312,13 @@ impl World {
         let Some(place) = self.place_of(granted.node) else {
             return self.writer_refused(number, piece_number, true);
         };
-        self.call(Host::Writer(number), place, ask, CALL_MILLIS, Purpose::Writer(number, call));
+        self.runtime.call(
+            Host::Writer(number),
+            place,
+            ask,
+            CALL_MILLIS,
+            Purpose::Writer(number, call),
+        );
     }
 
     /// Asks for more blocks.
@@ -325,7 +337,7 @@ impl World {
 
     /// Publishes what is acknowledged, now and then.
     fn writer_publish(&mut self, number: u8) {
-        let now = self.now;
+        let now = self.runtime.now();
         let Some(job) = &mut self.writers[usize::from(number)].job else { return };
         if job.is_asking || job.publish_at > now || job.prefix() <= job.acknowledged {
             return;
@@ -412,7 +424,7 @@ impl World {
 
     fn writer_granted(&mut self, number: u8, grant: &Grant) {
         let session = self.checks.bytes.open(grant.object, grant.bytes);
-        let deadline = self.clock(Host::Writer(number)) + Millis(JOB_MILLIS);
+        let deadline = self.runtime.clock(Host::Writer(number)) + Millis(JOB_MILLIS);
         let Some(job) = &mut self.writers[usize::from(number)].job else { return };
         job.stage = WriteStage::Writing;
         (job.object, job.lease, job.session) = (grant.object, grant.lease, session);
@@ -421,8 +433,8 @@ impl World {
         job.machine = WriteMachine::new(&grant.blocks);
         job.retry = Retry::new(RetryPolicy::default(), deadline);
         let job_number = job.number;
-        let micros = self.plan.lease_millis * 1000 / 3;
-        self.set_timer(Host::Writer(number), micros, Timer::Renew(job_number));
+        let micros = self.runtime.plan().lease_millis * 1000 / 3;
+        self.runtime.set_timer(Host::Writer(number), micros, Timer::Renew(job_number));
         self.writer_pump(number);
     }
 
@@ -434,8 +446,8 @@ impl World {
         is_again: bool,
         answer: Option<Response>,
     ) {
-        let believes_moved = self.broken == Some(Broken::WriteAfterMoved);
-        let deadline = self.clock(Host::Writer(number)) + Millis(JOB_MILLIS);
+        let believes_moved = self.runtime.is_broken(Broken::WriteAfterMoved);
+        let deadline = self.runtime.clock(Host::Writer(number)) + Millis(JOB_MILLIS);
         let Some(job) = self.writer_job(number, job_number) else { return };
         let Some(piece) = job.placed.get_mut(&piece_number) else { return };
         let is_refused = matches!(answer, Some(Response::Refused));
@@ -480,7 +492,7 @@ impl World {
         ended: Vec<BlockLength>,
         answer: Option<Response>,
     ) {
-        let deadline = self.clock(Host::Writer(number)) + Millis(JOB_MILLIS);
+        let deadline = self.runtime.clock(Host::Writer(number)) + Millis(JOB_MILLIS);
         let Some(job) = self.writer_job(number, job_number) else { return };
         job.is_asking = false;
         match meta(answer) {
@@ -511,10 +523,10 @@ impl World {
             Some(Ok(reply)) => {
                 job.acknowledged = job.acknowledged.max(prefix);
                 let found = self.checks.bytes.promise(session, prefix);
-                self.expect(found);
+                self.runtime.expect(found);
                 if is_seal && let Reply::Stat(stat) = &reply {
                     let found = self.checks.bytes.sealed(session, stat.bytes, prefix);
-                    self.expect(found);
+                    self.runtime.expect(found);
                 }
                 if is_seal {
                     self.writer_end(number, true, "sealed");
@@ -529,7 +541,7 @@ impl World {
     /// A call failed: another try, or the end of the object. `is_asked` tells a call to the
     /// namenode from a write.
     fn writer_failed(&mut self, number: u8, refusal: Option<Refusal>, is_asked: bool) {
-        let now = self.clock(Host::Writer(number));
+        let now = self.runtime.clock(Host::Writer(number));
         let writer = &mut self.writers[usize::from(number)];
         let Some(job) = &mut writer.job else { return };
         let failure = refusal.as_ref().map_or(AttemptFailure::NO_ANSWER, AttemptFailure::refused);
@@ -550,7 +562,7 @@ impl World {
             RetryDecision::Again { pause, .. } if is_asked => {
                 job.is_asking = true;
                 let again = Timer::Send(u64::from(job.number));
-                self.set_timer(Host::Writer(number), pause.0 * 1000, again);
+                self.runtime.set_timer(Host::Writer(number), pause.0 * 1000, again);
             }
             RetryDecision::Again { .. } => self.writer_pump(number),
             RetryDecision::GiveUp | RetryDecision::TooLate => {
@@ -564,16 +576,16 @@ impl World {
     fn writer_end(&mut self, number: u8, is_good: bool, why: &str) {
         let writer = &mut self.writers[usize::from(number)];
         let Some(job) = writer.job.take() else { return };
-        self.log.event(self.now, 12, job.object.0, || {
+        self.runtime.log(12, job.object.0, || {
             format!("writer{number}: {} object {}: {why}", job.path, job.object)
         });
         if is_good {
-            self.statistics.writes += 1;
+            self.runtime.statistics_mut().writes += 1;
         } else {
-            self.statistics.failed_writes += 1;
+            self.runtime.statistics_mut().failed_writes += 1;
         }
         let micros = writer.random.below(200_000);
-        self.set_timer(Host::Writer(number), micros, Timer::Begin);
+        self.runtime.set_timer(Host::Writer(number), micros, Timer::Begin);
     }
 }
 

@@ -15,7 +15,7 @@ impl World {
         let Ok(Reply::Nodes(nodes)) = self.peek(&Request::Nodes { all: false }) else {
             return None;
         };
-        let background = self.plan.background;
+        let background = self.runtime.plan().background;
         if background.has_copies {
             let over = nodes.iter().find_map(|node| self.over_budget(node, &nodes));
             if let Some(text) = over {
@@ -34,7 +34,7 @@ impl World {
     }
 
     fn over_budget(&self, node: &NodeInfo, nodes: &[NodeInfo]) -> Option<String> {
-        let config = self.plan.background.config();
+        let config = self.runtime.plan().background.config();
         let budget = config.exposure.budget_bytes(node);
         let may_hold = |other: &&NodeInfo| other.id != node.id && takes_part(other);
         let has_room = |tier: Tier| {
@@ -64,7 +64,7 @@ impl World {
     }
 
     fn unbalanced(&self, nodes: &[NodeInfo], tier: Tier) -> Option<String> {
-        let config = self.plan.background.config();
+        let config = self.runtime.plan().background.config();
         let loads = nodes.iter().filter_map(|node| rebalance::home_load(node, tier));
         let balance = rebalance::balance(&loads.collect::<Vec<_>>());
         let largest = balance.excess.values().max().copied().unwrap_or(0);

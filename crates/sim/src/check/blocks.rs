@@ -7,7 +7,7 @@ use sanderling_protocol::message::{GrantedBlock, Layout};
 use sanderling_protocol::order::PushMove;
 use sanderling_protocol::{BlockId, Epoch, Instant, NodeId, Policy, Refusal, Reply, Tier};
 
-use super::CheckResult;
+use crate::runtime::CheckResult;
 
 /// What was seen of all blocks.
 #[derive(Debug, Default)]

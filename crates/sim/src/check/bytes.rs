@@ -6,8 +6,8 @@ use sanderling_core::block_table::WriteRequest;
 use sanderling_protocol::message::Grant;
 use sanderling_protocol::{BlockId, Epoch, LeaseId, NodeId, ObjectId, Refusal, Reply, Request};
 
-use super::CheckResult;
 use crate::content::Content;
+use crate::runtime::CheckResult;
 use crate::wire::Host;
 
 /// One writer's time with one object.

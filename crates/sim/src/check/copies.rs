@@ -10,7 +10,7 @@ use sanderling_protocol::{
     BlockId, Epoch, Instant, Millis, NodeId, ObjectId, Policy, Refusal, Reply, Request,
 };
 
-use super::CheckResult;
+use crate::runtime::CheckResult;
 use crate::wire::Host;
 use crate::world::World;
 
@@ -276,7 +276,7 @@ impl World {
         let whole = match table.admit_read(id, epoch, 0, length) {
             Ok(Some(whole)) if held == Some(epoch) => whole.part(0, length),
             // It may have gone by the end that the log has lost: its node will say so.
-            _ if !is_settled && self.statistics.lost_ends > 0 => return Ok(()),
+            _ if !is_settled && self.runtime.statistics().lost_ends > 0 => return Ok(()),
             other => {
                 let text = format!(
                     "host{slot} was to hold a copy of block {id} at epoch {epoch}: {held:?}, \
@@ -293,7 +293,7 @@ impl World {
     pub(crate) fn slot_of(&self, node: NodeId) -> Option<u8> {
         let slot = self.datanodes.iter().position(|datanode| datanode.node == Some(node))?;
         let slot = u8::try_from(slot).expect("few places");
-        self.is_up[Host::Datanode(slot).index()].then_some(slot)
+        self.runtime.is_up(Host::Datanode(slot)).then_some(slot)
     }
 
     /// What the namenode tells of each node's exposure is what the model counts.

@@ -6,7 +6,7 @@ use sanderling_core::catalog::{BlockFacts, Catalog};
 use sanderling_core::reserve;
 use sanderling_protocol::{BlockId, NodeId, Policy, Refusal, Reply, Tier};
 
-use super::CheckResult;
+use crate::runtime::CheckResult;
 
 /// What the checker remembers.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use sanderling_core::catalog::allocated_bytes;
 use sanderling_protocol::message::Layout;
 use sanderling_protocol::{BlockId, NodeId, Policy, Tier};
 
-use super::CheckResult;
 use super::history::SearchResult;
+use crate::runtime::CheckResult;
 use crate::world::World;
 
 impl World {
@@ -29,25 +29,25 @@ impl World {
     /// Looks at everything when the world has come to rest.
     pub(crate) fn check_end(&mut self) {
         let found = self.check_damage_declared();
-        self.expect(found);
+        self.runtime.expect(found);
         let found = self.check_lost_end();
-        self.expect(found);
+        self.runtime.expect(found);
         self.audit();
         let found = self.check_readable();
-        self.expect(found);
+        self.runtime.expect(found);
         let found = self.check_history();
-        self.expect(found);
+        self.runtime.expect(found);
     }
 
     /// One order explains what the callers saw.
     fn check_history(&mut self) -> CheckResult {
         let (groups, verdict) = self.checks.history.judge();
-        self.statistics.histories += groups;
+        self.runtime.statistics_mut().histories += groups;
         match verdict {
             SearchResult::Linearizable => Ok(()),
             SearchResult::Not(why) => Err(("linearizable", why)),
             SearchResult::Unjudged => {
-                self.statistics.histories_unjudged += 1;
+                self.runtime.statistics_mut().histories_unjudged += 1;
                 Ok(())
             }
         }

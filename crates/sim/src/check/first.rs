@@ -7,7 +7,7 @@ use sanderling_core::relocation::{CallId, Output};
 use sanderling_protocol::message::{DrainWork, MovePurpose};
 use sanderling_protocol::{NodeId, NodeInfo, Policy, Refusal, Reply, Request};
 
-use super::CheckResult;
+use crate::runtime::CheckResult;
 use crate::world::World;
 
 /// What one manager has under way for its drains.
@@ -64,7 +64,7 @@ impl World {
                 let block = one.block;
                 let text =
                     format!("block {block} is to move for balance, a drain uses node {node}");
-                return self.violate("drains-first", text);
+                return self.runtime.violate("drains-first", text);
             }
         }
     }
@@ -78,7 +78,7 @@ impl World {
             return;
         }
         let found = self.find_spare(request.inner(), *bytes);
-        self.expect(found);
+        self.runtime.expect(found);
     }
 
     fn find_spare(&self, request: &Request, bytes: u64) -> CheckResult {

@@ -29,11 +29,11 @@ impl World {
     /// Looks at a manager that makes a call of its decisions.
     pub(crate) fn check_leads(&mut self, number: u8) {
         let Leader { holder, lost_at } = self.checks.leader;
-        let is_grace = lost_at.is_some_and(|at| self.now < at + LEADER_LEASE.0 * 1000);
-        self.statistics.checks += 1;
+        let is_grace = lost_at.is_some_and(|at| self.runtime.now() < at + LEADER_LEASE.0 * 1000);
+        self.runtime.statistics_mut().checks += 1;
         if !is_grace && holder != Some(self.manager_holder(number)) {
             let text = format!("manager{number} acts, and another manager has the lease");
-            self.violate("leader", text);
+            self.runtime.violate("leader", text);
         }
     }
 }

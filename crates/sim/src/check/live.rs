@@ -20,7 +20,7 @@ const ROUNDING_MICROS: u64 = 10_000;
 impl World {
     /// Notes that the namenode has heard of a node.
     pub(crate) fn heard(&mut self, node: NodeId) {
-        self.checks.live.heard_at.insert(node, self.now);
+        self.checks.live.heard_at.insert(node, self.runtime.now());
     }
 
     /// Notes a heartbeat that was answered.
@@ -34,16 +34,16 @@ impl World {
     pub(super) fn check_dead(&mut self, command: &Command) {
         let Action::NodeDead { node, .. } = &command.action else { return };
         // The process before had written it, and this one reads it.
-        if self.namenode.started_at == self.now {
+        if self.namenode.started_at == self.runtime.now() {
             return;
         }
         let heard_at = self.checks.live.heard_at.get(node).copied().unwrap_or(0);
         let since = heard_at.max(self.namenode.started_at);
         let silence = MembershipConfig::default().dead_after.0 * 1000;
-        if self.slot_of(*node).is_some() && self.now + ROUNDING_MICROS < since + silence {
-            let millis = (self.now - since) / 1000;
+        if self.slot_of(*node).is_some() && self.runtime.now() + ROUNDING_MICROS < since + silence {
+            let millis = (self.runtime.now() - since) / 1000;
             let text = format!("node {node} is declared dead, it was heard {millis} ms before");
-            self.violate("live-node", text);
+            self.runtime.violate("live-node", text);
         }
     }
 }

@@ -7,14 +7,13 @@ use sanderling_protocol::message::Layout;
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{ObjectId, Reply, Request};
 
-use super::CheckResult;
 use super::bytes::Bytes;
-use crate::wire::Host;
+use crate::runtime::CheckResult;
 use crate::world::World;
 
 /// Compares the report with what the catalog says of every object that still exists.
 pub(super) fn check(world: &mut World) -> CheckResult {
-    let now = world.clock(Host::Namenode);
+    let now = world.namenode.clock(world.runtime.now());
     let report = world.namenode.machine.read(now, &Request::Report).expect("a read");
     let report = world.mistake_answer(&Request::Report, report);
     let Ok(Reply::Report(report)) = report else { return Ok(()) };
@@ -48,8 +47,8 @@ pub(super) fn check(world: &mut World) -> CheckResult {
             return Err(("loss-report", text));
         }
     }
-    world.statistics.lost_blocks = report.blocks;
-    if world.is_kind() && world.broken.is_none() && report.bytes > 0 {
+    world.runtime.statistics_mut().lost_blocks = report.blocks;
+    if world.is_kind() && world.runtime.broken().is_none() && report.bytes > 0 {
         let bytes = report.bytes;
         let text = format!("{bytes} bytes were lost with nothing but notices in good time");
         return Err(("notices-lose-nothing", text));

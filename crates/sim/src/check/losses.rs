@@ -6,7 +6,7 @@ use sanderling_core::catalog::{Action, Command};
 use sanderling_protocol::event::LossReport;
 use sanderling_protocol::{BlockId, NodeId, Nonce, ObjectId, Refusal, Reply, Tier};
 
-use super::CheckResult;
+use crate::runtime::CheckResult;
 use crate::world::World;
 
 /// The model.

@@ -2,7 +2,7 @@
 
 use sanderling_protocol::{Event, EventKind, LogPosition, Term};
 
-use super::CheckResult;
+use crate::runtime::CheckResult;
 use crate::wire::Host;
 use crate::world::World;
 
@@ -27,12 +27,12 @@ impl World {
         let catalog = self.namenode.catalog();
         let mut told = Vec::new();
         for (datanode, slot) in self.datanodes.iter().zip(0_u8..) {
-            let place = Host::Datanode(slot).index();
+            let place = Host::Datanode(slot);
             if let Some(seen) = datanode.member.log().seen()
-                && self.is_up[place]
+                && self.runtime.is_up(place)
                 && !catalog.continues(seen)
             {
-                told.push((slot, self.lives[place], seen));
+                told.push((slot, self.runtime.life(place), seen));
             }
         }
         let events = self.namenode.machine.events_after(0, usize::MAX);
@@ -60,7 +60,7 @@ impl World {
     pub(crate) fn check_lost_end(&self) -> CheckResult {
         let LostEnd { told, after, .. } = &self.checks.lost_end;
         let is_there =
-            |told: &&(u8, u32, LogPosition)| self.lives[Host::Datanode(told.0).index()] == told.1;
+            |told: &&(u8, u32, LogPosition)| self.runtime.life(Host::Datanode(told.0)) == told.1;
         let Some((slot, _, seen)) = told.iter().find(is_there) else { return Ok(()) };
         let events = self.namenode.machine.events_after(*after, usize::MAX);
         if events.iter().any(|event| is_told(&event.kind)) {

@@ -8,7 +8,7 @@ use sanderling_protocol::message::{
 };
 use sanderling_protocol::{Instant, JobId, LeaseId, Millis, Nonce, ObjectId, Path, Refusal, Reply};
 
-use super::CheckResult;
+use crate::runtime::CheckResult;
 
 /// The model.
 #[derive(Debug, Default)]

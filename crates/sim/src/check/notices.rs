@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sanderling_core::catalog::{Action, Catalog, Command};
 use sanderling_protocol::{Instant, Millis, NodeId, Policy, Refusal, Reply};
 
-use super::CheckResult;
+use crate::runtime::CheckResult;
 
 /// The model: the earliest deadline of each noticed node.
 #[derive(Debug, Default)]

@@ -6,8 +6,8 @@ use std::ops::Range;
 use sanderling_core::catalog::{Action, Catalog, Command, Numbers as Next};
 use sanderling_protocol::{BlockId, Epoch, Millis, NodeId, Reply};
 
-use super::CheckResult;
 use crate::content::Content;
+use crate::runtime::CheckResult;
 
 /// What is numbered.
 const KINDS: [&str; 6] = ["object", "block", "lease", "job", "node", "client"];

@@ -6,9 +6,9 @@ use sanderling_core::catalog::{Action, Command};
 use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::{Refusal, Reply, Request};
 
-use super::CheckResult;
 use crate::Broken;
 use crate::client::{is_final, key_of};
+use crate::runtime::CheckResult;
 use crate::world::World;
 
 /// The first answers to all changes, by client and sequence.
@@ -58,14 +58,14 @@ impl World {
             }
             return false;
         };
-        self.statistics.checks += 1;
+        self.runtime.statistics_mut().checks += 1;
         if self.content() != before {
             let (client, sequence) = key;
             let text = format!("change {sequence} of client {client} was made again: {answer:?}");
-            self.violate("once", text);
+            self.runtime.violate("once", text);
         }
         let found = self.check_answered(key, answer);
-        self.expect(found);
+        self.runtime.expect(found);
         true
     }
 
@@ -90,12 +90,12 @@ impl World {
     pub(crate) fn check_repeated(&mut self, request: &Request, answer: &Result<Reply, Refusal>) {
         let Some(key) = key_of(request) else { return };
         let found = self.check_answered(key, answer);
-        self.expect(found);
+        self.runtime.expect(found);
     }
 
     fn check_answered(&self, key: (u64, u64), answer: &Result<Reply, Refusal>) -> CheckResult {
         // Other mistakes change answers on their way.
-        if self.broken.is_some_and(|broken| broken != Broken::ChangedTwice) {
+        if self.runtime.broken().is_some_and(|broken| broken != Broken::ChangedTwice) {
             return Ok(());
         }
         match self.checks.made.first.get(&key) {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use sanderling_protocol::{Path, Reply, Request};
 
-use super::CheckResult;
 use super::names::{differs, parent_of};
+use crate::runtime::CheckResult;
 use crate::world::World;
 
 impl World {

@@ -11,8 +11,8 @@ use sanderling_protocol::{BlockId, Epoch, Reply, Request};
 use super::Datanode;
 use super::member::outcome;
 use crate::Broken;
-use crate::check::CheckResult;
 use crate::event::{DatanodeCall, Timer};
+use crate::runtime::CheckResult;
 use crate::wire::{Host, Response};
 use crate::world::World;
 
@@ -98,7 +98,7 @@ impl World {
 
     /// Sends what the namenode has not taken, unless it waits to send it again.
     pub(super) fn datanode_tell_damage(&mut self, slot: u8) {
-        if self.broken == Some(Broken::DamageUndeclared) {
+        if self.runtime.is_broken(Broken::DamageUndeclared) {
             return;
         }
         let datanode = &mut self.datanodes[usize::from(slot)];
@@ -129,7 +129,7 @@ impl World {
                 None
             };
             let pause = datanode.damages.pause(refusal);
-            self.set_timer(Host::Datanode(slot), pause.0 * 1000, Timer::Damage);
+            self.runtime.set_timer(Host::Datanode(slot), pause.0 * 1000, Timer::Damage);
         }
     }
 
@@ -140,7 +140,7 @@ impl World {
         let datanode = &self.datanodes[usize::from(slot)];
         let is_hurt = |it: &DamagedBlock| datanode.rot.ever.contains(&it.block);
         // What the log has lost may have moved or deleted it.
-        let has_lost = self.statistics.lost_ends > 0;
+        let has_lost = self.runtime.statistics().lost_ends > 0;
         let is_dropped = |it: &DamagedBlock| {
             let held = datanode.held(it.block).filter(|held| held.length > 0);
             has_lost && it.damage == Damage::Missing && held.is_none()

@@ -7,7 +7,7 @@ use sanderling_core::datanode::{
 };
 use sanderling_protocol::message::{Heartbeat, Join, Register};
 use sanderling_protocol::node::{Load, TierCapacity};
-use sanderling_protocol::{Instant, Millis, NodeId, Nonce, Reply, Request, Tier};
+use sanderling_protocol::{Millis, NodeId, Nonce, Reply, Request, Tier};
 
 use super::index;
 use super::report::PAGE_BLOCKS;
@@ -45,7 +45,7 @@ impl World {
     /// Does what the member does next.
     pub(super) fn datanode_step(&mut self, slot: u8) {
         let is_broken = self.is_disconnected(slot);
-        let now = Instant(self.now);
+        let now = self.runtime.monotonic();
         let datanode = &mut self.datanodes[usize::from(slot)];
         match datanode.member.next(now, is_broken) {
             MemberStep::Register(joining) => self.datanode_register(slot, joining),
@@ -55,15 +55,15 @@ impl World {
                 self.datanode_report(slot);
             }
             MemberStep::Repeat => {
-                let is_forgotten = self.broken == Some(Broken::NoticeForgotten);
+                let is_forgotten = self.runtime.is_broken(Broken::NoticeForgotten);
                 if is_forgotten || !self.datanode_say(slot, true) {
                     self.datanode_repeated(slot);
                 }
             }
             MemberStep::BeginAgain => self.datanode_begin_again(slot),
             MemberStep::Wait(at) => {
-                let micros = at.0.saturating_sub(self.now);
-                self.set_timer(Host::Datanode(slot), micros, Timer::Round);
+                let micros = at.0.saturating_sub(self.runtime.now());
+                self.runtime.set_timer(Host::Datanode(slot), micros, Timer::Round);
             }
             MemberStep::Pending => {}
             // Whoever runs it starts it anew.
@@ -74,17 +74,22 @@ impl World {
     /// Tells whether the connection over which a node registered is gone: it ends with the
     /// namenode's process, unless nothing tells of that before there is another one.
     fn is_disconnected(&self, slot: u8) -> bool {
-        let namenode = Host::Namenode.index();
-        let is_seen = self.is_up[namenode] || !self.plan.is_dead_silent;
-        self.datanodes[usize::from(slot)].connected != Some(self.lives[namenode]) && is_seen
+        let namenode = Host::Namenode;
+        let is_seen = self.runtime.is_up(namenode) || !self.runtime.plan().is_dead_silent;
+        self.datanodes[usize::from(slot)].connected != Some(self.runtime.life(namenode)) && is_seen
     }
 
     fn datanode_register(&mut self, slot: u8, joining: Joining) {
-        let egress = self.plan.background.tells_egress.then_some(self.plan.link_bytes_per_second);
-        let life = self.lives[Host::Namenode.index()];
+        let egress = self
+            .runtime
+            .plan()
+            .background
+            .tells_egress
+            .then_some(self.runtime.plan().link_bytes_per_second);
+        let life = self.runtime.life(Host::Namenode);
         let datanode = &mut self.datanodes[usize::from(slot)];
         datanode.connected = Some(life);
-        let larger = if self.broken == Some(Broken::CapacityIgnored) { 1000 } else { 1 };
+        let larger = if self.runtime.is_broken(Broken::CapacityIgnored) { 1000 } else { 1 };
         let tiers = [Tier::Dram, Tier::Disk]
             .into_iter()
             .map(|tier| TierCapacity { tier, bytes: datanode.capacity[index(tier)] * larger })
@@ -99,7 +104,7 @@ impl World {
             http_address: String::new(),
             host: address(slot),
             tiers,
-            notice_min: self.plan.notice_millis_min.map(Millis),
+            notice_min: self.runtime.plan().notice_millis_min.map(Millis),
             egress_bytes_per_second: egress,
         };
         let join = Join { register, seen, wiped };
@@ -112,7 +117,7 @@ impl World {
         asked: RequestStamp,
         answer: Option<Response>,
     ) {
-        let now = Instant(self.now);
+        let now = self.runtime.monotonic();
         let joined = match outcome(answer) {
             Ok(Reply::Joined(joined)) => Ok(joined),
             Ok(_) => Err(CallFailure::Broken),
@@ -126,7 +131,7 @@ impl World {
     }
 
     fn datanode_beat(&mut self, slot: u8, node: NodeId, nonce: Nonce, asked: RequestStamp) {
-        let now = Instant(self.now);
+        let now = self.runtime.monotonic();
         let datanode = &mut self.datanodes[usize::from(slot)];
         let measured = datanode.push_rate.bytes_per_second(now);
         let load = Load {
@@ -146,7 +151,7 @@ impl World {
         asked: RequestStamp,
         answer: Option<Response>,
     ) {
-        let now = Instant(self.now);
+        let now = self.runtime.monotonic();
         let answer = match outcome(answer) {
             Ok(Reply::Beat { heartbeat, position }) => Ok((heartbeat, position)),
             Ok(_) => Err(CallFailure::Broken),
@@ -159,13 +164,13 @@ impl World {
     }
 
     pub(super) fn datanode_repeated(&mut self, slot: u8) {
-        let now = Instant(self.now);
+        let now = self.runtime.monotonic();
         self.datanodes[usize::from(slot)].member.repeated(now);
         self.datanode_step(slot);
     }
 
     fn datanode_begin_again(&mut self, slot: u8) {
-        let now = Instant(self.now);
+        let now = self.runtime.monotonic();
         let datanode = &mut self.datanodes[usize::from(slot)];
         let held = BlockTotals {
             blocks: datanode.table.blocks(),

@@ -48,7 +48,7 @@ impl CloudSource {
 impl World {
     /// The machine's cloud shows a notice to its agent. `is_kept`: the machine ends by it.
     pub(crate) fn datanode_own_notice(&mut self, slot: u8, deadline_millis: u64, is_kept: bool) {
-        let deadline = Instant(self.now) + Millis(deadline_millis);
+        let deadline = self.runtime.monotonic() + Millis(deadline_millis);
         let datanode = &mut self.datanodes[usize::from(slot)];
         if datanode.node.is_none() {
             return;
@@ -88,7 +88,7 @@ impl World {
 
     /// The agent looks at what the cloud shows, as it does again and again.
     pub(super) fn datanode_look(&mut self, slot: u8) {
-        let now = Instant(self.now);
+        let now = self.runtime.monotonic();
         let datanode = &mut self.datanodes[usize::from(slot)];
         let Some(id) = datanode.node.filter(|_| datanode.source.acts.is_empty()) else {
             return self.datanode_look_again(slot);
@@ -108,13 +108,13 @@ impl World {
         let source = &mut self.datanodes[usize::from(slot)].source;
         let must_look = source.seen != SourceReading::default() || source.is_undone;
         if must_look && !std::mem::replace(&mut source.is_look_set, true) {
-            self.set_timer(Host::Datanode(slot), LOOK_MICROS, Timer::Look);
+            self.runtime.set_timer(Host::Datanode(slot), LOOK_MICROS, Timer::Look);
         }
     }
 
     /// Begins the next act of the agent.
     fn datanode_act(&mut self, slot: u8) {
-        let now = Instant(self.now);
+        let now = self.runtime.monotonic();
         let datanode = &mut self.datanodes[usize::from(slot)];
         let (Some(id), Some(act)) = (datanode.node, datanode.source.acts.front().cloned()) else {
             datanode.source.acts.clear();
@@ -123,7 +123,7 @@ impl World {
         let mut saying = None;
         if let Act::Give { notice, is_first } = &act {
             if *is_first {
-                datanode.noticed_at = Some(self.now);
+                datanode.noticed_at = Some(self.runtime.now());
             }
             saying = Some(Saying::from(notice));
         }
@@ -143,11 +143,11 @@ impl World {
         if let Some(saying) = saying {
             self.datanode_said(slot, (asked_at, saying), answer.clone());
         }
-        let is_forgotten = self.broken == Some(Broken::NoticeForgotten);
+        let is_forgotten = self.runtime.is_broken(Broken::NoticeForgotten);
         let outcome = outcome(answer)
             .map(|_| ())
             .or_else(|failure| if is_forgotten { Ok(()) } else { Err(failure) });
-        let now = Instant(self.now);
+        let now = self.runtime.monotonic();
         let datanode = &mut self.datanodes[usize::from(slot)];
         let source = &mut datanode.source;
         source.acts.pop_front();
@@ -163,7 +163,7 @@ impl World {
     /// Says what the namenode does not know, or does not know any more; `is_round`: in its turn.
     /// Returns whether there is anything to say.
     pub(super) fn datanode_say(&mut self, slot: u8, is_round: bool) -> bool {
-        let now = Instant(self.now);
+        let now = self.runtime.monotonic();
         let datanode = &mut self.datanodes[usize::from(slot)];
         let Some(id) = datanode.node else { return false };
         let saying =
@@ -187,7 +187,7 @@ impl World {
             Ok(_) => Err(CallFailure::Broken),
             Err(failure) => Err(failure),
         };
-        let now = Instant(self.now);
+        let now = self.runtime.monotonic();
         let said = repeat::said(now, info.as_ref().map(|info| &**info));
         let datanode = &mut self.datanodes[usize::from(slot)];
         let take = |notices: &mut Notices| notices.said(asked_at, &saying, said);
@@ -202,12 +202,14 @@ impl World {
         let catalog = self.namenode.catalog();
         let found = datanode.node.and_then(|node| Some((node, catalog.node_policy(node)?.0)));
         let Some((node, Policy::Active)) = found else { return };
-        let since = datanode.noticed_at.unwrap_or(self.now).max(self.namenode.started_at);
+        let since = datanode.noticed_at.unwrap_or(self.runtime.now()).max(self.namenode.started_at);
         // While it is stopped it hears nothing.
-        let since = since.max(self.namenode.frozen.end);
-        let is_up = self.is_up[Host::Namenode.index()];
-        if is_up && self.plan.is_reachable() && self.now >= since + HEARD_MICROS {
-            self.violate("notice-kept", format!("node {node} ends by a notice and is active"));
+        let since = since.max(self.runtime.stop_ends_at(Host::Namenode));
+        let is_up = self.runtime.is_up(Host::Namenode);
+        if is_up && self.runtime.plan().is_reachable() && self.runtime.now() >= since + HEARD_MICROS
+        {
+            self.runtime
+                .violate("notice-kept", format!("node {node} ends by a notice and is active"));
         }
     }
 }

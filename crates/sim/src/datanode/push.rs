@@ -2,7 +2,7 @@
 
 use sanderling_core::block_table::StoreRequest;
 use sanderling_protocol::order::{PushMove, Pushed};
-use sanderling_protocol::{BlockId, Instant, OrderReply, Refusal};
+use sanderling_protocol::{BlockId, OrderReply, Refusal};
 
 use super::{PUSH_MILLIS, PushJob};
 use crate::Broken;
@@ -13,7 +13,7 @@ use crate::world::World;
 impl World {
     /// Fences each block and sends it to its target.
     pub(super) fn datanode_push(&mut self, slot: u8, from: Host, call: u64, moves: Vec<PushMove>) {
-        let life = self.lives[Host::Datanode(slot).index()];
+        let life = self.runtime.life(Host::Datanode(slot));
         let datanode = &mut self.datanodes[usize::from(slot)];
         let mut results = vec![None; moves.len()];
         let mut waiting = vec![None; moves.len()];
@@ -35,7 +35,7 @@ impl World {
                             bytes_in_all += u64::from(content.bytes());
                             datanode.throttle.began();
                             let is_counted =
-                                datanode.push_rate.began(Instant(self.now), content.bytes());
+                                datanode.push_rate.began(self.runtime.monotonic(), content.bytes());
                             waiting[index] = Some((one, content, is_counted));
                         }
                     }
@@ -47,19 +47,19 @@ impl World {
         }
         datanode.next_number += 1;
         let number = datanode.next_number;
-        self.expect(found);
+        self.runtime.expect(found);
         let datanode = &mut self.datanodes[usize::from(slot)];
         datanode.pushes.insert(number, PushJob { from, call, results, waiting });
-        let now = Instant(self.now);
+        let now = self.runtime.monotonic();
         let left_at = datanode.egress.queue(now, bytes_in_all).unwrap_or(now);
-        self.set_timer(Host::Datanode(slot), left_at.0 - now.0, Timer::Send(number));
+        self.runtime.set_timer(Host::Datanode(slot), left_at.0 - now.0, Timer::Send(number));
     }
 
     pub(super) fn datanode_send_pushes(&mut self, slot: u8, job: u64) {
         let datanode = &mut self.datanodes[usize::from(slot)];
         let Some(push) = datanode.pushes.get_mut(&job) else { return };
         let mut waiting = std::mem::take(&mut push.waiting);
-        if self.broken == Some(Broken::PushesMixed) {
+        if self.runtime.is_broken(Broken::PushesMixed) {
             let mut mixed = waiting.iter_mut().flatten();
             if let (Some(first), Some(second)) = (mixed.next(), mixed.next()) {
                 std::mem::swap(&mut first.1, &mut second.1);
@@ -80,7 +80,7 @@ impl World {
                 DatanodeCall::Push { job, index, block, length, is_counted },
             );
             let ask = Ask::Data(one.to, DataAsk::Store(request, content));
-            self.call(Host::Datanode(slot), target, ask, PUSH_MILLIS, purpose);
+            self.runtime.call(Host::Datanode(slot), target, ask, PUSH_MILLIS, purpose);
         }
         self.datanode_answer_push(slot, job);
     }
@@ -92,7 +92,7 @@ impl World {
         (block, is_counted): (BlockId, bool),
         result: Result<Pushed, Refusal>,
     ) {
-        let now = Instant(self.now);
+        let now = self.runtime.monotonic();
         let datanode = &mut self.datanodes[usize::from(slot)];
         let length = result.as_ref().map_or(0, |pushed| pushed.length);
         if result.is_ok() {
@@ -119,6 +119,6 @@ impl World {
         let push = datanode.pushes.remove(&job).expect("it was there just now");
         let results = push.results.into_iter().flatten().collect();
         let answer = Response::Data(Ok(DataAnswer::Order(OrderReply::Pushed(results))));
-        self.reply(Host::Datanode(slot), push.from, push.call, answer);
+        self.runtime.reply(Host::Datanode(slot), push.from, push.call, answer);
     }
 }

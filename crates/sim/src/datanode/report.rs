@@ -1,7 +1,7 @@
 //! Block reports of the simulated datanode: the calls around the machine that the real one has.
 
 use sanderling_core::datanode::ReportStep;
-use sanderling_protocol::{Instant, Reply, Request};
+use sanderling_protocol::{Reply, Request};
 
 use super::member::outcome;
 use crate::Broken;
@@ -50,7 +50,7 @@ impl World {
         let Ok(Reply::Drop { blocks }) = outcome(answer) else {
             return self.datanode_reported(slot, false);
         };
-        let is_forgotten = self.broken == Some(Broken::DropForgotten);
+        let is_forgotten = self.runtime.is_broken(Broken::DropForgotten);
         let datanode = &mut self.datanodes[usize::from(slot)];
         let Some(report) = &mut datanode.report else { return };
         for unwanted in report.unwanted(blocks) {
@@ -78,7 +78,7 @@ impl World {
     }
 
     fn datanode_reported(&mut self, slot: u8, is_taken: bool) {
-        let now = Instant(self.now);
+        let now = self.runtime.monotonic();
         let datanode = &mut self.datanodes[usize::from(slot)];
         datanode.report = None;
         if is_taken {

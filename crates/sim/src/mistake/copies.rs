@@ -45,7 +45,7 @@ impl World {
 
     /// Does what comes unseen before a command.
     pub(super) fn mistake_before(&mut self, command: &Command) {
-        match (self.broken, command.action.inner()) {
+        match (self.runtime.broken(), command.action.inner()) {
             (Some(Broken::LaterNoticeWins), Action::Notice { node, deadline, .. }) => {
                 let (before, _) = self.namenode.catalog().node_deadline(*node);
                 if before.is_some_and(|before| before < *deadline) {
@@ -87,7 +87,7 @@ impl World {
 
     /// Applies a command with what is wrong around it.
     pub(super) fn mistake_copies(&mut self, command: &Command) -> Applied {
-        let draining = match (self.broken, command.action.inner()) {
+        let draining = match (self.runtime.broken(), command.action.inner()) {
             (Some(Broken::ReserveOnDraining), Action::Reserve { moves, .. }) => {
                 self.draining(moves)
             }
@@ -101,7 +101,7 @@ impl World {
             self.mistake_do(command.at, Action::Decommission { node, reason });
         }
         self.remember_copies(&before);
-        if self.broken == Some(Broken::ReservationKept) && command.action == Action::Tick {
+        if self.runtime.is_broken(Broken::ReservationKept) && command.action == Action::Tick {
             self.reserve_again(command.at, &before);
         }
         applied
@@ -154,7 +154,7 @@ impl World {
 
     pub(super) fn mistake_copy_answer(&self, request: &Request, reply: &mut Reply) {
         let mistakes = &self.namenode.mistakes.copies;
-        match (self.broken, request, reply) {
+        match (self.runtime.broken(), request, reply) {
             (Some(Broken::PromotionKeepsEpoch), _, Reply::Layout(layout)) => {
                 self.mistake_epochs(layout);
             }
