@@ -7,11 +7,11 @@ use sanderling_protocol::node::NodeSelector;
 use sanderling_protocol::{JobId, Millis, Nonce, ObjectId, Path, Reply, Request};
 
 use crate::client::Sequences;
+use crate::context::Context;
 use crate::event::{AdminCall, Purpose, Timer};
 use crate::plan::RunPlan;
 use crate::random::Random;
 use crate::wire::{Ask, Host, Response, address, meta};
-use crate::world::World;
 
 /// Somebody who makes, renames and deletes things.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ impl Admin {
     }
 }
 
-impl World {
-    pub(crate) fn admin_start(&mut self) {
+impl Admin {
+    pub(crate) fn start(&mut self, context: &mut Context<'_>) {
         for (path, kind) in [
             ("/d0", ObjectKind::Directory),
             ("/d1", ObjectKind::Directory),
@@ -45,71 +45,77 @@ impl World {
             ("/m", ObjectKind::Multifile),
         ] {
             let path: Path = path.parse().expect("a good path");
-            if self.runtime.plan().has_large_jobs && kind == ObjectKind::Directory {
+            if context.runtime.plan().has_large_jobs && kind == ObjectKind::Directory {
                 // It ends when nobody renews it, and what was written below goes at once.
-                let lease = Millis(self.admin.random.between(1500, 8000));
+                let lease = Millis(self.random.between(1500, 8000));
                 let hints = JobHints::default();
                 let quota_bytes = None;
-                self.admin_must(Request::RegisterJob(RegisterJob {
-                    path,
-                    lease,
-                    quota_bytes,
-                    hints,
-                }));
+                self.must(
+                    context,
+                    Request::RegisterJob(RegisterJob { path, lease, quota_bytes, hints }),
+                );
                 continue;
             }
-            self.admin_must(Request::MakeDirectory { path, kind, parents: true, is_listed: true });
+            self.must(
+                context,
+                Request::MakeDirectory { path, kind, parents: true, is_listed: true },
+            );
         }
-        self.runtime.set_timer(Host::Admin, 300_000, Timer::Begin);
+        context.runtime.set_timer(Host::Admin, 300_000, Timer::Begin);
     }
 
-    pub(crate) fn admin_timer(&mut self, timer: Timer) {
-        if timer == Timer::Begin && !self.runtime.is_calm() && self.admin.steps_left > 0 {
-            self.admin.steps_left -= 1;
-            let request = self.admin.draw();
-            let request = self.admin.sequences.begin(request);
-            self.admin_change(request, 1);
-            let micros = self.admin.random.between(20_000, 600_000);
-            self.runtime.set_timer(Host::Admin, micros, Timer::Begin);
+    pub(crate) fn timer(&mut self, context: &mut Context<'_>, timer: Timer) {
+        if timer == Timer::Begin && !context.runtime.is_calm() && self.steps_left > 0 {
+            self.steps_left -= 1;
+            let request = self.draw();
+            let request = self.sequences.begin(request);
+            self.change(context, request, 1);
+            let micros = self.random.between(20_000, 600_000);
+            context.runtime.set_timer(Host::Admin, micros, Timer::Begin);
         }
     }
 
-    fn admin_change(&mut self, request: Request, tries: u32) {
+    fn change(&mut self, context: &mut Context<'_>, request: Request, tries: u32) {
         let purpose = Purpose::Admin(AdminCall::Change { request: request.clone(), tries });
-        self.runtime.call(Host::Admin, Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        context.runtime.call(Host::Admin, Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
     }
 
     /// Asks until there is an answer.
-    pub(crate) fn admin_must(&mut self, request: Request) {
-        let request = self.admin.sequences.begin(request);
-        self.admin_must_again(request);
+    pub(crate) fn must(&mut self, context: &mut Context<'_>, request: Request) {
+        let request = self.sequences.begin(request);
+        self.must_again(context, request);
     }
 
-    fn admin_must_again(&mut self, request: Request) {
+    fn must_again(&mut self, context: &mut Context<'_>, request: Request) {
         let purpose = Purpose::Admin(AdminCall::Must(request.clone()));
-        self.runtime.call(Host::Admin, Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        context.runtime.call(Host::Admin, Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
     }
 
-    pub(crate) fn admin_answered(&mut self, call: AdminCall, answer: Option<Response>) {
+    pub(crate) fn answered(
+        &mut self,
+        context: &mut Context<'_>,
+        call: AdminCall,
+        answer: Option<Response>,
+    ) {
         match (call, meta(answer)) {
             (AdminCall::Change { request, tries }, None) if tries < TRIES_MAX => {
-                self.admin_change(request, tries + 1);
+                self.change(context, request, tries + 1);
             }
-            (AdminCall::Must(request), None) => self.admin_must_again(request),
+            (AdminCall::Must(request), None) => self.must_again(context, request),
             (AdminCall::Change { request, .. } | AdminCall::Must(request), answer) => {
-                self.admin.sequences.end(&request);
+                self.sequences.end(&request);
                 if let Some(Ok(Reply::Job(job))) = answer {
-                    self.admin.jobs.push(job.job);
+                    self.jobs.push(job.job);
                 }
             }
         }
     }
 
     /// Gives a notice, or begins or ends something else with a node, by its address.
-    pub(crate) fn admin_notice(&mut self, slot: u8, deadline_millis: u64) {
+    pub(crate) fn notice(&mut self, context: &mut Context<'_>, slot: u8, deadline_millis: u64) {
         let node = NodeSelector(address(slot));
         let deadline_millis = deadline_millis.cast_signed();
-        self.admin_must(Request::Notice { node, deadline_millis, reason: "spot".to_owned() });
+        self.must(context, Request::Notice { node, deadline_millis, reason: "spot".to_owned() });
     }
 }
 

@@ -16,16 +16,17 @@ use crate::check::history::{
     Call, Condition, NAMES, OPERATIONS_MAX, Observation, OperationOutcome, Why,
 };
 use crate::client::{Sequences, failed, is_final};
+use crate::context::Context;
 use crate::event::{CallerCall, Purpose, Timer};
 use crate::plan::RunPlan;
 use crate::random::Random;
 use crate::wire::{Ask, CALLERS_MAX, Host, Response, meta};
-use crate::world::World;
 
 /// One caller: it does one thing after the other.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    pub(crate) job: Option<PendingOperation>,
+    number: u8,
+    job: Option<PendingOperation>,
     steps_left: u32,
     next_job: u32,
     sequences: Sequences,
@@ -80,6 +81,7 @@ impl Caller {
         // One's own clients come behind those of the operator and the writers.
         let client = plan.writers + number;
         Self {
+            number,
             job: None,
             steps_left: plan.steps.min(STEPS_MAX),
             next_job: 0,
@@ -91,122 +93,129 @@ impl Caller {
     }
 }
 
-impl World {
-    pub(crate) fn caller_start(&mut self, number: u8) {
-        let micros = self.callers[usize::from(number)].random.below(500_000);
-        self.runtime.set_timer(Host::Caller(number), micros, Timer::Begin);
+impl Caller {
+    const fn host(&self) -> Host {
+        Host::Caller(self.number)
     }
 
-    pub(crate) fn caller_timer(&mut self, number: u8, timer: Timer) {
+    /// Tells whether it has something under way.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.job.is_some()
+    }
+
+    pub(crate) fn start(&mut self, context: &mut Context<'_>) {
+        let micros = self.random.below(500_000);
+        context.runtime.set_timer(self.host(), micros, Timer::Begin);
+    }
+
+    pub(crate) fn timer(&mut self, context: &mut Context<'_>, timer: Timer) {
         match timer {
-            Timer::Begin => self.caller_begin(number),
-            Timer::Send(job) if self.caller_job(number, job as u32).is_some() => {
-                self.caller_send(number);
+            Timer::Begin => self.begin(context),
+            Timer::Send(job) if self.task(job as u32).is_some() => {
+                self.send(context);
             }
             _ => {}
         }
     }
 
-    fn caller_job(&mut self, number: u8, job: u32) -> Option<&mut PendingOperation> {
-        self.callers[usize::from(number)].job.as_mut().filter(|current| current.number == job)
+    fn task(&mut self, job: u32) -> Option<&mut PendingOperation> {
+        self.job.as_mut().filter(|current| current.number == job)
     }
 
-    fn caller_begin(&mut self, number: u8) {
-        let deadline = self.runtime.clock(Host::Caller(number)) + Millis(JOB_MILLIS);
-        let (now, is_calm) = (self.runtime.now(), self.runtime.is_calm());
-        let caller = &mut self.callers[usize::from(number)];
-        if caller.steps_left == 0 || is_calm || caller.job.is_some() {
+    fn begin(&mut self, context: &mut Context<'_>) {
+        let deadline = context.runtime.clock(self.host()) + Millis(JOB_MILLIS);
+        let (now, is_calm) = (context.runtime.now(), context.runtime.is_calm());
+        if self.steps_left == 0 || is_calm || self.job.is_some() {
             return;
         }
-        caller.steps_left -= 1;
-        caller.next_job += 1;
-        let group = caller.random.below(GROUPS as u64) as u8;
-        let history = &mut self.checks.history;
-        let (call, request) = caller.draw(group, history.next_tag());
-        let operation = history.begin(now, number, group, call.clone());
-        caller.job = Some(PendingOperation {
-            number: caller.next_job,
+        self.steps_left -= 1;
+        self.next_job += 1;
+        let group = self.random.below(GROUPS as u64) as u8;
+        let history = &mut context.checks.history;
+        let (call, request) = self.draw(group, history.next_tag());
+        let operation = history.begin(now, self.number, group, call.clone());
+        self.job = Some(PendingOperation {
+            number: self.next_job,
             operation,
             group,
             call,
-            request: caller.sequences.begin(request),
+            request: self.sequences.begin(request),
             created: None,
             retry: Retry::new(RetryPolicy::default(), deadline),
             attempts: ChangeAttempts::default(),
             is_opening: false,
         });
-        self.caller_send(number);
+        self.send(context);
     }
 
-    fn caller_send(&mut self, number: u8) {
-        let Some(job) = &self.callers[usize::from(number)].job else { return };
-        let purpose = Purpose::Caller(number, CallerCall { job: job.number });
+    fn send(&mut self, context: &mut Context<'_>) {
+        let Some(job) = &self.job else { return };
+        let purpose = Purpose::Caller(self.number, CallerCall { job: job.number });
         let open = Request::OpenClient { key: job.key() };
         let ask = Ask::Meta(if job.is_opening { open } else { job.request.clone() });
-        self.runtime.call(Host::Caller(number), Host::Namenode, ask, CALL_MILLIS, purpose);
+        context.runtime.call(self.host(), Host::Namenode, ask, CALL_MILLIS, purpose);
     }
 
-    pub(crate) fn caller_answered(
+    pub(crate) fn answered(
         &mut self,
-        number: u8,
+        context: &mut Context<'_>,
         call: CallerCall,
         answer: Option<Response>,
     ) {
-        let now = self.runtime.clock(Host::Caller(number));
-        let caller = &mut self.callers[usize::from(number)];
-        let Some(job) = caller.job.as_mut().filter(|job| job.number == call.job) else { return };
+        let now = context.runtime.clock(self.host());
+        let Some(job) = self.job.as_mut().filter(|job| job.number == call.job) else { return };
         let answer = meta(answer);
         match failed(&mut job.attempts, &mut job.retry, now, answer.as_ref()) {
             None => {}
             Some(NextAttempt::Again { pause, as_other_client }) => {
                 job.is_opening |= as_other_client;
                 let again = Timer::Send(u64::from(job.number));
-                return self.runtime.set_timer(Host::Caller(number), pause.0 * 1000, again);
+                return context.runtime.set_timer(self.host(), pause.0 * 1000, again);
             }
             Some(next @ (NextAttempt::GiveUp | NextAttempt::TooLate)) => {
                 let answer = answer.filter(|_| next == NextAttempt::GiveUp).filter(is_final);
                 if answer.is_none() {
-                    self.check_failed_call("change", None);
+                    context.checks.failed_call(context.runtime, "change", None);
                 }
-                return self.caller_end(number, answer);
+                return self.end(context, answer);
             }
         }
         let Some(answer) = answer else { return };
         if let Ok(Reply::Client { number: client }) = answer {
             let client = ClientId { number: client, key: job.key() };
-            caller.sequences = Sequences::of(client);
-            job.request = caller.sequences.begin(job.request.inner().clone());
+            self.sequences = Sequences::of(client);
+            job.request = self.sequences.begin(job.request.inner().clone());
             job.is_opening = false;
-            return self.caller_send(number);
+            return self.send(context);
         }
         if let Ok(Reply::Grant(grant)) = &answer {
             let request = seal(grant);
             let is_named = matches!(job.call, Call::Put { is_new: true, .. });
             job.created = Some((grant.object, is_named));
-            caller.sequences.end(&job.request);
-            job.request = caller.sequences.begin(request);
-            return self.caller_send(number);
+            self.sequences.end(&job.request);
+            job.request = self.sequences.begin(request);
+            return self.send(context);
         }
-        self.caller_end(number, Some(answer));
+        self.end(context, Some(answer));
     }
 
-    fn caller_end(&mut self, number: u8, answer: Option<Result<Reply, Refusal>>) {
-        let now = self.runtime.now();
-        let caller = &mut self.callers[usize::from(number)];
-        let Some(job) = caller.job.take() else { return };
-        caller.sequences.end(&job.request);
+    fn end(&mut self, context: &mut Context<'_>, answer: Option<Result<Reply, Refusal>>) {
+        let now = context.runtime.now();
+        let Some(job) = self.job.take() else { return };
+        let host = self.host();
+        self.sequences.end(&job.request);
         let outcome = match job.created {
             // Its name was taken before it was sealed.
             Some((object, true)) => OperationOutcome::Done(Some(object)),
             _ => outcome_of(&job.call, answer),
         };
-        caller.note(&job, &outcome);
-        self.runtime.log(14, job.operation as u64, || {
-            format!("caller{number}: /h{} {:?}: {outcome:?}", job.group, job.call)
+        self.note(&job, &outcome);
+        context.runtime.log(14, job.operation as u64, || {
+            format!("{host}: /h{} {:?}: {outcome:?}", job.group, job.call)
         });
-        self.checks.history.end(now, job.operation, outcome);
-        let micros = caller.random.below(caller.pause_micros_max);
-        self.runtime.set_timer(Host::Caller(number), micros, Timer::Begin);
+        context.checks.history.end(now, job.operation, outcome);
+        let micros = self.random.below(self.pause_micros_max);
+        context.runtime.set_timer(self.host(), micros, Timer::Begin);
     }
 }
 

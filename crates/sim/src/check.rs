@@ -24,7 +24,7 @@ use sanderling_core::catalog::{Action, Applied, Command};
 use sanderling_protocol::{Policy, Refusal, Reply, Request};
 
 use crate::plan::RunPlan;
-use crate::runtime::CheckResult;
+use crate::runtime::{CheckResult, Runtime};
 use crate::wire::Host;
 use crate::world::World;
 
@@ -98,6 +98,40 @@ impl Checks {
         self.made = Made::default();
         self.numbers.rewind();
         self.leader.rewind(now);
+    }
+
+    /// With nothing but notices in good time, no call fails.
+    pub(crate) fn failed_call(&self, runtime: &mut Runtime, what: &str, refusal: Option<&Refusal>) {
+        if !self.is_kind || runtime.broken().is_some() {
+            return;
+        }
+        let is_own_fault = |refusal: &Refusal| {
+            matches!(
+                refusal,
+                Refusal::NotFound { .. }
+                    | Refusal::Exists { .. }
+                    | Refusal::Changed { .. }
+                    | Refusal::NotADirectory { .. }
+                    | Refusal::IsADirectory { .. }
+                    | Refusal::WrongKind { .. }
+                    | Refusal::ObjectGone { .. }
+                    | Refusal::LeaseEnded { .. }
+                    | Refusal::SecondWriter { .. }
+                    | Refusal::QuotaPassed { .. }
+                    | Refusal::Full { .. }
+                    | Refusal::ReserveKept { .. }
+                    | Refusal::RetryAfter { .. }
+            )
+        };
+        if !refusal.is_some_and(is_own_fault) {
+            let why = refusal.map_or_else(|| "no answer".to_owned(), ToString::to_string);
+            runtime.violate("calls-succeed", format!("a {what} failed with only notices: {why}"));
+        }
+    }
+
+    /// Tells whether nothing but notices in good time happens in this run.
+    pub(crate) const fn is_kind(&self) -> bool {
+        self.is_kind
     }
 }
 
@@ -262,39 +296,5 @@ impl World {
             let text = format!("host{slot} holds {used:?} bytes of {capacity:?}");
             self.runtime.violate("capacity", text);
         }
-    }
-
-    /// With nothing but notices in good time, no call fails.
-    pub(crate) fn check_failed_call(&mut self, what: &str, refusal: Option<&Refusal>) {
-        if !self.checks.is_kind || self.runtime.broken().is_some() {
-            return;
-        }
-        let is_own_fault = |refusal: &Refusal| {
-            matches!(
-                refusal,
-                Refusal::NotFound { .. }
-                    | Refusal::Exists { .. }
-                    | Refusal::Changed { .. }
-                    | Refusal::NotADirectory { .. }
-                    | Refusal::IsADirectory { .. }
-                    | Refusal::WrongKind { .. }
-                    | Refusal::ObjectGone { .. }
-                    | Refusal::LeaseEnded { .. }
-                    | Refusal::SecondWriter { .. }
-                    | Refusal::QuotaPassed { .. }
-                    | Refusal::Full { .. }
-                    | Refusal::ReserveKept { .. }
-                    | Refusal::RetryAfter { .. }
-            )
-        };
-        if !refusal.is_some_and(is_own_fault) {
-            let why = refusal.map_or_else(|| "no answer".to_owned(), ToString::to_string);
-            self.runtime
-                .violate("calls-succeed", format!("a {what} failed with only notices: {why}"));
-        }
-    }
-
-    pub(crate) const fn is_kind(&self) -> bool {
-        self.checks.is_kind
     }
 }

@@ -126,7 +126,7 @@ impl World {
 
     fn eager_choose(&mut self, number: u8, source: NodeId, candidates: &[MoveCandidate]) {
         let holder = self.manager_holder(number);
-        let is_kind = self.is_kind();
+        let is_kind = self.checks.is_kind();
         let eager = self.eager(number);
         let (mut moves, mut dropped, mut abandoned) = (Vec::new(), Vec::new(), Vec::new());
         for candidate in candidates {
@@ -161,7 +161,7 @@ impl World {
     ) {
         let (mut pushes, mut commits) = (Vec::new(), Vec::new());
         for (one, epoch) in moves.iter().zip(epochs) {
-            let address = self.place_of(one.to).map(|place| place.to_string());
+            let address = self.namenode.place_of(one.to).map(|place| place.to_string());
             let (Ok(to_epoch), Some(address)) = (epoch, address) else { continue };
             // Reserved, and then forgotten.
             if self.eager(number).random.permille(60) {
@@ -172,7 +172,9 @@ impl World {
             pushes.push(PushMove { block, from_epoch, to_epoch, to, address, tier, bytes_max });
             commits.push((*one, MoveCommit { block, from_epoch, to_epoch, to, length: 0 }));
         }
-        let Some(place) = self.place_of(source).filter(|_| !pushes.is_empty()) else { return };
+        let Some(place) = self.namenode.place_of(source).filter(|_| !pushes.is_empty()) else {
+            return;
+        };
         let ask = Ask::Data(source, DataAsk::Order(Order::Push { moves: pushes }));
         let purpose = Purpose::Manager(number, ManagerCall::Eager(EagerCall::Push(commits)));
         self.runtime.call(Host::Manager(number), place, ask, PUSH_MILLIS, purpose);

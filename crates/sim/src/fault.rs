@@ -66,18 +66,18 @@ impl World {
                     self.datanode_own_risk(slot);
                 } else {
                     let reason = "forecast".to_owned();
-                    self.admin_must(Request::Recommend { node, reason, is_withdrawn: false });
+                    self.must(Request::Recommend { node, reason, is_withdrawn: false });
                 }
             }
             FaultKind::Join => self.join(None),
             FaultKind::Decommission { slot } => {
                 let node = NodeSelector(address(slot));
-                self.admin_must(Request::Decommission { node, reason: "smaller".to_owned() });
+                self.must(Request::Decommission { node, reason: "smaller".to_owned() });
             }
             // What a cloud shows and takes back, its machine's agent takes back.
             FaultKind::Cancel { slot } if self.datanode_own_cancel(slot) => {}
             FaultKind::Cancel { slot } => {
-                self.admin_must(Request::Cancel { node: NodeSelector(address(slot)) });
+                self.must(Request::Cancel { node: NodeSelector(address(slot)) });
             }
             FaultKind::Partition { half, millis, is_one_way } => {
                 self.runtime.network().partition(half, is_one_way, until(millis));
@@ -99,12 +99,21 @@ impl World {
         }
     }
 
+    /// Lets the operator request something until it is answered.
+    fn must(&mut self, request: Request) {
+        let (clients, mut context) = self.clients();
+        clients.admin().must(&mut context, request);
+    }
+
     /// `own`: the machine's own agent sees it, and whether the machine ends by it.
     fn notice(&mut self, slot: u8, deadline_millis: u64, own: Option<bool>) {
         self.runtime.statistics_mut().notices += 1;
         match own {
             Some(is_kept) => self.datanode_own_notice(slot, deadline_millis, is_kept),
-            None => self.admin_notice(slot, deadline_millis),
+            None => {
+                let (clients, mut context) = self.clients();
+                clients.admin().notice(&mut context, slot, deadline_millis);
+            }
         }
     }
 
@@ -210,14 +219,8 @@ impl World {
         if is_down(Host::Namenode) || self.runtime.is_stopped(Host::Namenode) {
             return busy("the namenode is down".to_owned());
         }
-        if let Some(number) = self.writers.iter().position(|writer| writer.job.is_some()) {
-            return busy(format!("writer{number} still writes"));
-        }
-        if let Some(number) = self.readers.iter().position(|reader| reader.job.is_some()) {
-            return busy(format!("reader{number} still reads"));
-        }
-        if let Some(number) = self.callers.iter().position(|caller| caller.job.is_some()) {
-            return busy(format!("caller{number} still waits"));
+        if let Some(waiting) = self.clients.busy() {
+            return busy(waiting);
         }
         let catalog = self.namenode.catalog();
         for node in catalog.node_ids(false) {

@@ -7,9 +7,7 @@ use sanderling_core::manager::{
 };
 use sanderling_core::relocation::{Input, Output};
 use sanderling_protocol::message::MoveCandidate;
-use sanderling_protocol::{
-    Epoch, Millis, NodeId, Nonce, Order, OrderReply, Refusal, Reply, Request,
-};
+use sanderling_protocol::{Epoch, Millis, Nonce, Order, OrderReply, Refusal, Reply, Request};
 
 use crate::Broken;
 use crate::check::first::InFlightPushes;
@@ -336,11 +334,6 @@ impl World {
             manager.wake_at = Some(at);
             self.runtime.set_timer(place, at - self.runtime.now(), Timer::Relocate);
         }
-    }
-
-    /// Returns where a node's process was started.
-    pub(crate) fn place_of(&self, node: NodeId) -> Option<Host> {
-        self.namenode.catalog().node_policy(node).and_then(|(_, address)| Host::at(address))
     }
 }
 

@@ -133,6 +133,11 @@ impl NamenodeHost {
         self.machine.catalog()
     }
 
+    /// Returns where a node's process was started.
+    pub(crate) fn place_of(&self, node: NodeId) -> Option<Host> {
+        self.catalog().node_policy(node).and_then(|(_, address)| Host::at(address))
+    }
+
     pub(crate) const fn commands(&self) -> u64 {
         self.journal.len() as u64
     }

@@ -13,17 +13,18 @@ use sanderling_protocol::refusal::{ByteRange, Recovery};
 use sanderling_protocol::{Millis, ObjectId, Path, Refusal, Reply, Request};
 
 use crate::content::Content;
+use crate::context::Context;
 use crate::event::{Purpose, ReaderCall, Timer};
 use crate::plan::RunPlan;
 use crate::random::Random;
 use crate::wire::{Ask, DataAnswer, DataAsk, Host, Response, data, meta};
-use crate::world::World;
 
 /// One reader: it reads a range of one object after the other.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    pub(crate) job: Option<ReadTask>,
-    pub(crate) steps_left: u32,
+    number: u8,
+    job: Option<ReadTask>,
+    steps_left: u32,
     next_job: u32,
     cache: LocationCache,
     /// Objects that were looked up.
@@ -58,6 +59,7 @@ const JOB_MILLIS: u64 = 9000;
 impl Reader {
     pub(crate) fn new(plan: &RunPlan, number: u8) -> Self {
         Self {
+            number,
             job: None,
             steps_left: plan.steps,
             next_job: 0,
@@ -69,44 +71,52 @@ impl Reader {
     }
 }
 
-impl World {
-    pub(crate) fn reader_start(&mut self, number: u8) {
-        let micros = self.readers[usize::from(number)].random.below(500_000);
-        self.runtime.set_timer(Host::Reader(number), micros, Timer::Begin);
+impl Reader {
+    const fn host(&self) -> Host {
+        Host::Reader(self.number)
     }
 
-    pub(crate) fn reader_timer(&mut self, number: u8, timer: Timer) {
+    /// Tells whether it has something under way.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.job.is_some()
+    }
+
+    pub(crate) fn start(&mut self, context: &mut Context<'_>) {
+        let micros = self.random.below(500_000);
+        context.runtime.set_timer(self.host(), micros, Timer::Begin);
+    }
+
+    pub(crate) fn timer(&mut self, context: &mut Context<'_>, timer: Timer) {
         match timer {
-            Timer::Begin => self.reader_begin(number),
-            Timer::Again => self.reader_look_up(number),
-            Timer::Send(job) if self.reader_job(number, job as u32).is_some() => {
-                self.reader_next(number);
+            Timer::Begin => self.begin(context),
+            Timer::Again => self.look_up(context),
+            Timer::Send(job) if self.task(job as u32).is_some() => {
+                self.next(context);
             }
             _ => {}
         }
     }
 
-    fn reader_job(&mut self, number: u8, job: u32) -> Option<&mut ReadTask> {
-        self.readers[usize::from(number)].job.as_mut().filter(|current| current.number == job)
+    fn task(&mut self, job: u32) -> Option<&mut ReadTask> {
+        self.job.as_mut().filter(|current| current.number == job)
     }
 
-    fn reader_begin(&mut self, number: u8) {
-        let deadline = self.runtime.clock(Host::Reader(number)) + Millis(JOB_MILLIS);
-        let is_calm = self.runtime.is_calm();
-        let reader = &mut self.readers[usize::from(number)];
-        if reader.steps_left == 0 || is_calm || reader.job.is_some() {
+    fn begin(&mut self, context: &mut Context<'_>) {
+        let deadline = context.runtime.clock(self.host()) + Millis(JOB_MILLIS);
+        let is_calm = context.runtime.is_calm();
+        if self.steps_left == 0 || is_calm || self.job.is_some() {
             return;
         }
-        reader.steps_left -= 1;
-        reader.next_job += 1;
-        let random = &mut reader.random;
+        self.steps_left -= 1;
+        self.next_job += 1;
+        let random = &mut self.random;
         let text = match random.below(10) {
             0..=6 => format!("/d{}/f{}", random.below(3), random.below(5)),
             7 => format!("/t/k{}", random.below(3)),
             _ => format!("/m/p{}", random.below(5)),
         };
-        reader.job = Some(ReadTask {
-            number: reader.next_job,
+        self.job = Some(ReadTask {
+            number: self.next_job,
             path: text.parse().expect("a good path"),
             object: None,
             range: None,
@@ -116,75 +126,66 @@ impl World {
             retry: Retry::new(RetryPolicy::default(), deadline),
         });
         // What was read before may be read again from where it was.
-        let reader = &mut self.readers[usize::from(number)];
-        if !reader.known.is_empty() && reader.random.permille(400) {
-            let object = reader.random.pick(&reader.known);
-            if let Some(job) = &mut reader.job {
+        if !self.known.is_empty() && self.random.permille(400) {
+            let object = self.random.pick(&self.known);
+            if let Some(job) = &mut self.job {
                 job.object = Some(object);
             }
-            if let Some(layout) = reader.cache.layout(object) {
-                return self.reader_use(number, layout);
+            if let Some(layout) = self.cache.layout(object) {
+                return self.read_by(context, layout);
             }
         }
-        self.reader_look_up(number);
+        self.look_up(context);
     }
 
-    fn reader_look_up(&mut self, number: u8) {
-        let Some(job) = &self.readers[usize::from(number)].job else { return };
+    fn look_up(&mut self, context: &mut Context<'_>) {
+        let Some(job) = &self.job else { return };
         let (offset, bytes) = job.range.unwrap_or((0, u64::MAX));
         let request = match job.object {
             None => Request::Lookup { path: job.path.clone(), offset, bytes },
             Some(object) => Request::LookupObject { object, offset, bytes },
         };
         let call = ReaderCall::Layout { job: job.number };
-        let purpose = Purpose::Reader(number, call);
-        self.runtime.call(
-            Host::Reader(number),
-            Host::Namenode,
-            Ask::Meta(request),
-            CALL_MILLIS,
-            purpose,
-        );
+        let purpose = Purpose::Reader(self.number, call);
+        context.runtime.call(self.host(), Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
     }
 
-    pub(crate) fn reader_answered(
+    pub(crate) fn answered(
         &mut self,
-        number: u8,
+        context: &mut Context<'_>,
         call: ReaderCall,
         answer: Option<Response>,
     ) {
         match call {
-            ReaderCall::Layout { job } => self.reader_looked_up(number, job, answer),
-            ReaderCall::Bytes { job, piece } => self.reader_read(number, job, piece, answer),
+            ReaderCall::Layout { job } => self.looked_up(context, job, answer),
+            ReaderCall::Bytes { job, piece } => self.read(context, job, piece, answer),
         }
     }
 
-    fn reader_looked_up(&mut self, number: u8, job_number: u32, answer: Option<Response>) {
-        let Some(_) = self.reader_job(number, job_number) else { return };
+    fn looked_up(&mut self, context: &mut Context<'_>, job_number: u32, answer: Option<Response>) {
+        let Some(_) = self.task(job_number) else { return };
         let layout = match meta(answer) {
             Some(Ok(Reply::Layout(layout))) => layout,
-            other => return self.reader_failed(number, other.and_then(Result::err)),
+            other => return self.failed(context, other.and_then(Result::err)),
         };
-        let reader = &mut self.readers[usize::from(number)];
         let layout = Arc::new(layout);
-        let is_whole = reader.job.as_ref().is_some_and(|job| job.range.is_none());
+        let is_whole = self.job.as_ref().is_some_and(|job| job.range.is_none());
         if is_whole {
-            reader.known.push(layout.stat.object);
-            reader.cache.insert(Arc::clone(&layout));
+            self.known.push(layout.stat.object);
+            self.cache.insert(Arc::clone(&layout));
         }
-        self.reader_use(number, layout);
+        self.read_by(context, layout);
     }
 
     /// Reads by a layout, new or old.
-    fn reader_use(&mut self, number: u8, layout: Arc<Layout>) {
-        let reader = &mut self.readers[usize::from(number)];
-        let Some(job) = &mut reader.job else { return };
-        let random = &mut reader.random;
+    fn read_by(&mut self, context: &mut Context<'_>, layout: Arc<Layout>) {
+        let Some(job) = &mut self.job else { return };
+        let random = &mut self.random;
         let job_number = job.number;
         job.object = Some(layout.stat.object);
         let end = layout.stat.bytes;
         if end == 0 || layout.inline.is_some() || layout.stat.kind.is_container() {
-            return self.reader_end(number, true);
+            return self.end(context, true);
         }
         let range = *job.range.get_or_insert_with(|| {
             if random.permille(500) {
@@ -203,43 +204,45 @@ impl World {
         match planned {
             Ok(pieces) => job.left = pieces,
             Err(_) => {
-                let found = self.checks.bytes.unavailable(object, &lost);
-                self.runtime.expect(found);
-                return self.reader_end(number, true);
+                let found = context.checks.bytes.unavailable(object, &lost);
+                context.runtime.expect(found);
+                return self.end(context, true);
             }
         }
         // The location is used at once, or when it has grown old.
         let micros = if random.permille(700) { 0 } else { random.below(1_500_000) };
-        self.runtime.set_timer(Host::Reader(number), micros, Timer::Send(u64::from(job_number)));
+        context.runtime.set_timer(self.host(), micros, Timer::Send(u64::from(job_number)));
     }
 
-    fn reader_next(&mut self, number: u8) {
-        let Some(job) = &mut self.readers[usize::from(number)].job else { return };
+    fn next(&mut self, context: &mut Context<'_>) {
+        let Some(job) = &mut self.job else { return };
         let Some(piece) = job.left.pop() else {
             let left = job.filling.as_ref().and_then(|filling| filling.after(None));
             return match left {
-                None => self.reader_end(number, true),
+                None => self.end(context, true),
                 // The layout ends before the range.
-                Some(recovery) => self.reader_goes_on(number, recovery, None),
+                Some(recovery) => self.goes_on(context, recovery, None),
             };
         };
         let call = ReaderCall::Bytes { job: job.number, piece };
         let RangeRequest { block, epoch, offset, length } = piece.range;
         let ask = DataAsk::Read { block, epoch, offset, bytes: length };
-        let Some(to) = self.place_of(piece.node) else { return self.reader_failed(number, None) };
-        let purpose = Purpose::Reader(number, call);
+        let Some(to) = context.namenode.place_of(piece.node) else {
+            return self.failed(context, None);
+        };
+        let purpose = Purpose::Reader(self.number, call);
         let ask = Ask::Data(piece.node, ask);
-        self.runtime.call(Host::Reader(number), to, ask, READ_MILLIS, purpose);
+        context.runtime.call(self.host(), to, ask, READ_MILLIS, purpose);
     }
 
-    fn reader_read(
+    fn read(
         &mut self,
-        number: u8,
+        context: &mut Context<'_>,
         job_number: u32,
         piece: ReadPiece,
         answer: Option<Response>,
     ) {
-        let Some(job) = self.reader_job(number, job_number) else { return };
+        let Some(job) = self.task(job_number) else { return };
         let (Some(layout), Some(range)) = (&job.layout, job.range) else { return };
         let object = layout.stat.object;
         match data(answer) {
@@ -251,57 +254,60 @@ impl World {
                 let at = range.0 + piece.offset as u64;
                 if is_leaving {
                     // The next read asks where the object is now, before this place is gone.
-                    self.readers[usize::from(number)].cache.forget(object);
+                    self.cache.forget(object);
                 }
-                let found = self.checks.bytes.read(object, at, length, &content);
-                self.runtime.expect(found);
+                let found = context.checks.bytes.read(object, at, length, &content);
+                context.runtime.expect(found);
                 if held > epoch {
                     let text =
                         format!("block {block} was asked at epoch {epoch} and read at {held}");
-                    self.runtime.violate("read-epoch", text);
+                    context.runtime.violate("read-epoch", text);
                 }
-                self.reader_next(number);
+                self.next(context);
             }
-            Some(Err(refusal)) => self.reader_failed(number, Some(refusal)),
-            _ => self.reader_failed(number, None),
+            Some(Err(refusal)) => self.failed(context, Some(refusal)),
+            _ => self.failed(context, None),
         }
     }
 
-    fn reader_failed(&mut self, number: u8, refusal: Option<Refusal>) {
+    fn failed(&mut self, context: &mut Context<'_>, refusal: Option<Refusal>) {
         let failure = refusal.as_ref().map_or(AttemptFailure::NO_ANSWER, AttemptFailure::refused);
-        self.reader_goes_on(number, failure.recovery(), refusal.as_ref());
+        self.goes_on(context, failure.recovery(), refusal.as_ref());
     }
 
     /// Forgets the location and looks the object up again, if that may help in time.
-    fn reader_goes_on(&mut self, number: u8, recovery: Recovery, refusal: Option<&Refusal>) {
-        let now = self.runtime.clock(Host::Reader(number));
-        let reader = &mut self.readers[usize::from(number)];
-        let Some(job) = &mut reader.job else { return };
+    fn goes_on(
+        &mut self,
+        context: &mut Context<'_>,
+        recovery: Recovery,
+        refusal: Option<&Refusal>,
+    ) {
+        let now = context.runtime.clock(self.host());
+        let Some(job) = &mut self.job else { return };
         if let Some(object) = job.object {
-            reader.cache.forget(object);
+            self.cache.forget(object);
         }
         match job.retry.failed(now, recovery) {
             RetryDecision::Again { pause, .. } => {
-                self.runtime.set_timer(Host::Reader(number), pause.0 * 1000, Timer::Again);
+                context.runtime.set_timer(self.host(), pause.0 * 1000, Timer::Again);
             }
             RetryDecision::GiveUp | RetryDecision::TooLate => {
-                self.check_failed_call("read", refusal);
-                self.reader_end(number, false);
+                context.checks.failed_call(context.runtime, "read", refusal);
+                self.end(context, false);
             }
         }
     }
 
-    fn reader_end(&mut self, number: u8, is_good: bool) {
-        let reader = &mut self.readers[usize::from(number)];
-        if reader.job.take().is_none() {
+    fn end(&mut self, context: &mut Context<'_>, is_good: bool) {
+        if self.job.take().is_none() {
             return;
         }
         if is_good {
-            self.runtime.statistics_mut().reads += 1;
+            context.runtime.statistics_mut().reads += 1;
         } else {
-            self.runtime.statistics_mut().failed_reads += 1;
+            context.runtime.statistics_mut().failed_reads += 1;
         }
-        let micros = reader.random.below(400_000);
-        self.runtime.set_timer(Host::Reader(number), micros, Timer::Begin);
+        let micros = self.random.below(400_000);
+        context.runtime.set_timer(self.host(), micros, Timer::Begin);
     }
 }

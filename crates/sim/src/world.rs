@@ -1,8 +1,8 @@
 //! The world: the processes of one run and what judges them.
 
-use crate::admin::Admin;
-use crate::caller::Caller;
 use crate::check::Checks;
+use crate::clients::Clients;
+use crate::context::Context;
 use crate::datanode::Datanode;
 use crate::eager::Eager;
 use crate::event::{Event, Purpose, Timer};
@@ -10,10 +10,8 @@ use crate::log::Log;
 use crate::manager::Manager;
 use crate::namenode::NamenodeHost;
 use crate::plan::RunPlan;
-use crate::reader::Reader;
 use crate::runtime::Runtime;
 use crate::wire::{Ask, Host, Message, MessageBody, Response};
-use crate::writer::Writer;
 use crate::{Broken, Statistics};
 
 /// Everything of one run.
@@ -23,10 +21,7 @@ pub(crate) struct World {
     pub(crate) datanodes: Vec<Datanode>,
     pub(crate) managers: Vec<Manager>,
     pub(crate) eagers: Vec<Eager>,
-    pub(crate) writers: Vec<Writer>,
-    pub(crate) readers: Vec<Reader>,
-    pub(crate) callers: Vec<Caller>,
-    pub(crate) admin: Admin,
+    pub(crate) clients: Clients,
     pub(crate) checks: Checks,
     pub(crate) is_over: bool,
     /// What has not come to rest, and since when it is the same.
@@ -43,10 +38,7 @@ impl World {
             datanodes: (0..plan.datanodes).map(|slot| Datanode::new(&plan, slot)).collect(),
             managers: (0..plan.managers).map(|_| Manager::new(&plan, broken)).collect(),
             eagers: (0..plan.managers).map(|number| Eager::new(&plan, number)).collect(),
-            writers: (0..plan.writers).map(|number| Writer::new(&plan, number)).collect(),
-            readers: (0..plan.readers).map(|number| Reader::new(&plan, number)).collect(),
-            callers: (0..plan.callers).map(|number| Caller::new(&plan, number)).collect(),
-            admin: Admin::new(&plan),
+            clients: Clients::new(&plan),
             checks: Checks::new(&plan),
             is_over: false,
             unsettled: None,
@@ -172,11 +164,16 @@ impl World {
             Purpose::Datanode(slot, call) => self.datanode_answered(slot, call, answer),
             Purpose::Namenode(call) => self.namenode_answered(call, answer),
             Purpose::Manager(number, call) => self.manager_answered(number, call, answer),
-            Purpose::Writer(number, call) => self.writer_answered(number, call, answer),
-            Purpose::Reader(number, call) => self.reader_answered(number, call, answer),
-            Purpose::Caller(number, call) => self.caller_answered(number, call, answer),
-            Purpose::Admin(call) => self.admin_answered(call, answer),
+            purpose => {
+                let (clients, mut context) = self.clients();
+                clients.answered(&mut context, purpose, answer);
+            }
         }
+    }
+
+    pub(crate) fn clients(&mut self) -> (&mut Clients, Context<'_>) {
+        let Self { runtime, checks, namenode, clients, .. } = self;
+        (clients, Context { runtime, checks, namenode })
     }
 
     fn timer(&mut self, place: Host, timer: Timer) {
@@ -184,10 +181,10 @@ impl World {
             Host::Namenode => self.namenode_timer(timer),
             Host::Datanode(slot) => self.datanode_timer(slot, timer),
             Host::Manager(number) => self.manager_timer(number, timer),
-            Host::Writer(number) => self.writer_timer(number, timer),
-            Host::Reader(number) => self.reader_timer(number, timer),
-            Host::Caller(number) => self.caller_timer(number, timer),
-            Host::Admin => self.admin_timer(timer),
+            host => {
+                let (clients, mut context) = self.clients();
+                clients.timer(&mut context, host, timer);
+            }
         }
     }
 
@@ -198,10 +195,10 @@ impl World {
             Host::Namenode => self.namenode_start(),
             Host::Datanode(slot) => self.datanode_start(slot),
             Host::Manager(number) => self.manager_start(number),
-            Host::Writer(number) => self.writer_start(number),
-            Host::Reader(number) => self.reader_start(number),
-            Host::Caller(number) => self.caller_start(number),
-            Host::Admin => self.admin_start(),
+            host => {
+                let (clients, mut context) = self.clients();
+                clients.start(&mut context, host);
+            }
         }
     }
 

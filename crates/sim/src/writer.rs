@@ -18,17 +18,18 @@ use crate::Broken;
 use crate::admin::{draw_attributes, draw_condition};
 use crate::client::{Sequences, is_final};
 use crate::content::{Content, SessionRange};
+use crate::context::Context;
 use crate::event::{Purpose, Timer, WriterCall};
 use crate::plan::RunPlan;
 use crate::random::Random;
 use crate::wire::{Ask, DataAsk, Host, Response, data, meta};
-use crate::world::World;
 
 /// One writer: it writes one object after the other.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    pub(crate) job: Option<WriteTask>,
-    pub(crate) steps_left: u32,
+    number: u8,
+    job: Option<WriteTask>,
+    steps_left: u32,
     sequences: Sequences,
     /// The change that was sent last and not answered yet, and as what it was sent.
     sent: Option<SentChange>,
@@ -64,7 +65,7 @@ pub(crate) struct WriteTask {
     next: u64,
     window: usize,
     piece_bytes_max: u64,
-    is_asking: bool,
+    is_calling: bool,
     has_aborted: bool,
     publish_at: u64,
     retry: Retry,
@@ -96,6 +97,7 @@ const JOB_MILLIS: u64 = 9000;
 impl Writer {
     pub(crate) fn new(plan: &RunPlan, number: u8) -> Self {
         Self {
+            number,
             job: None,
             steps_left: plan.steps / u32::from(plan.writers) + 1,
             sequences: Sequences::of_writer(number),
@@ -123,7 +125,7 @@ impl Writer {
     }
 
     /// Notes that the change that was sent last was answered.
-    fn heard(&mut self, answer: &Result<Reply, Refusal>) {
+    fn note_answer(&mut self, answer: &Result<Reply, Refusal>) {
         if is_final(answer)
             && let Some(sent) = self.sent.take()
         {
@@ -150,60 +152,61 @@ impl WriteTask {
     }
 }
 
-impl World {
-    pub(crate) fn writer_start(&mut self, number: u8) {
-        self.writers[usize::from(number)].job = None;
-        let writer = &mut self.writers[usize::from(number)];
-        let micros = writer.random.below(300_000);
-        self.runtime.set_timer(Host::Writer(number), micros, Timer::Begin);
+impl Writer {
+    const fn host(&self) -> Host {
+        Host::Writer(self.number)
     }
 
-    pub(crate) fn writer_timer(&mut self, number: u8, timer: Timer) {
+    /// Tells whether it has something under way.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.job.is_some()
+    }
+
+    pub(crate) fn start(&mut self, context: &mut Context<'_>) {
+        self.job = None;
+        let micros = self.random.below(300_000);
+        context.runtime.set_timer(self.host(), micros, Timer::Begin);
+    }
+
+    pub(crate) fn timer(&mut self, context: &mut Context<'_>, timer: Timer) {
         match timer {
-            Timer::Begin => self.writer_begin(number),
+            Timer::Begin => self.begin(context),
             Timer::Send(job) => {
-                let Some(job) = self.writer_job(number, job as u32) else { return };
-                job.is_asking = false;
-                self.writer_pump(number);
+                let Some(job) = self.task(job as u32) else { return };
+                job.is_calling = false;
+                self.pump(context);
             }
             Timer::Renew(job_number) => {
-                let Some(job) = self.writer_job(number, job_number) else { return };
+                let Some(job) = self.task(job_number) else { return };
                 let leases = vec![(job.object, job.lease)];
                 let request = Request::RenewLeases { leases };
-                self.writer_call(number, request, WriterCall::Renew { job: job_number });
-                let micros = self.runtime.plan().lease_millis * 1000 / 3;
-                self.runtime.set_timer(Host::Writer(number), micros, Timer::Renew(job_number));
+                self.call(context, request, WriterCall::Renew { job: job_number });
+                let micros = context.runtime.plan().lease_millis * 1000 / 3;
+                context.runtime.set_timer(self.host(), micros, Timer::Renew(job_number));
             }
             _ => {}
         }
     }
 
-    fn writer_job(&mut self, number: u8, job: u32) -> Option<&mut WriteTask> {
-        self.writers[usize::from(number)].job.as_mut().filter(|current| current.number == job)
+    fn task(&mut self, job: u32) -> Option<&mut WriteTask> {
+        self.job.as_mut().filter(|current| current.number == job)
     }
 
-    fn writer_call(&mut self, number: u8, request: Request, call: WriterCall) {
-        let purpose = Purpose::Writer(number, call);
-        let request = self.writers[usize::from(number)].numbered(request);
-        self.runtime.call(
-            Host::Writer(number),
-            Host::Namenode,
-            Ask::Meta(request),
-            CALL_MILLIS,
-            purpose,
-        );
+    fn call(&mut self, context: &mut Context<'_>, request: Request, call: WriterCall) {
+        let purpose = Purpose::Writer(self.number, call);
+        let request = self.numbered(request);
+        context.runtime.call(self.host(), Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
     }
 
-    fn writer_begin(&mut self, number: u8) {
-        let deadline = self.runtime.clock(Host::Writer(number)) + Millis(JOB_MILLIS);
-        let is_calm = self.runtime.is_calm();
-        let writer = &mut self.writers[usize::from(number)];
-        if writer.steps_left == 0 || is_calm || writer.job.is_some() {
+    fn begin(&mut self, context: &mut Context<'_>) {
+        let deadline = context.runtime.clock(self.host()) + Millis(JOB_MILLIS);
+        let is_calm = context.runtime.is_calm();
+        if self.steps_left == 0 || is_calm || self.job.is_some() {
             return;
         }
-        writer.steps_left -= 1;
-        writer.next_job += 1;
-        let random = &mut writer.random;
+        self.steps_left -= 1;
+        self.next_job += 1;
+        let random = &mut self.random;
         let nonce = Nonce(random.next());
         let total = match random.below(4) {
             0 => random.between(1, 3000),
@@ -213,7 +216,7 @@ impl World {
         };
         let (path, open) = draw_open(random, nonce, total);
         let job = WriteTask {
-            number: writer.next_job,
+            number: self.next_job,
             path,
             open,
             stage: WriteStage::Opening,
@@ -228,49 +231,48 @@ impl World {
             window: random.pick(&[1, 2, 4]),
             // Few enough pieces that the run has time for other things.
             piece_bytes_max: random.pick(&[2_000, 60_000, 400_000]).max(total / 24),
-            is_asking: false,
+            is_calling: false,
             has_aborted: random.permille(50),
             publish_at: 0,
             retry: Retry::new(RetryPolicy::default(), deadline),
             acknowledged: 0,
         };
-        writer.job = Some(job);
-        self.writer_pump(number);
+        self.job = Some(job);
+        self.pump(context);
     }
 
     /// Does whatever can be done now.
-    fn writer_pump(&mut self, number: u8) {
-        let Some(job) = &mut self.writers[usize::from(number)].job else { return };
+    fn pump(&mut self, context: &mut Context<'_>) {
+        let Some(job) = &mut self.job else { return };
         let (job_number, open) = (job.number, job.open.clone());
         match job.stage {
-            WriteStage::Opening if !job.is_asking => {
-                job.is_asking = true;
-                self.writer_call(number, open, WriterCall::Open { job: job_number });
+            WriteStage::Opening if !job.is_calling => {
+                job.is_calling = true;
+                self.call(context, open, WriterCall::Open { job: job_number });
             }
-            WriteStage::Writing => self.writer_write(number),
-            WriteStage::Sealing if !job.is_asking => {
-                job.is_asking = true;
+            WriteStage::Writing => self.write(context),
+            WriteStage::Sealing if !job.is_calling => {
+                job.is_calling = true;
                 let (object, lease) = (job.object, job.lease);
                 let (lengths, prefix) = (job.machine.lengths(), job.prefix());
                 let attributes = [("sealed", lease.to_string())].into_iter().collect();
                 let request = Request::Seal { object, lease, lengths, attributes };
-                self.writer_call(number, request, WriterCall::Seal { job: job_number, prefix });
+                self.call(context, request, WriterCall::Seal { job: job_number, prefix });
             }
             WriteStage::Opening | WriteStage::Sealing => {}
         }
     }
 
-    fn writer_write(&mut self, number: u8) {
+    fn write(&mut self, context: &mut Context<'_>) {
         loop {
-            let writer = &mut self.writers[usize::from(number)];
-            let Some(job) = &mut writer.job else { return };
+            let Some(job) = &mut self.job else { return };
             if job.queue.is_empty() && job.next < job.total {
-                let bytes = writer.random.between(1, job.piece_bytes_max).min(job.total - job.next);
+                let bytes = self.random.between(1, job.piece_bytes_max).min(job.total - job.next);
                 job.queue.push_back((job.next, bytes as u32));
                 job.next += bytes;
             }
             let Some((offset, bytes)) = job.queue.front().copied() else {
-                return self.writer_maybe_seal(number);
+                return self.maybe_seal(context);
             };
             if job.in_flight() >= job.window {
                 break;
@@ -278,7 +280,7 @@ impl World {
             let room = job.machine.room();
             if room == 0 {
                 if !job.machine.must_settle() {
-                    self.writer_add(number);
+                    self.add(context);
                 }
                 break;
             }
@@ -290,13 +292,13 @@ impl World {
             }
             let piece = SentPiece { offset, bytes: bytes_now, placed, is_acknowledged: false };
             job.placed.insert(placed.piece, piece);
-            self.writer_send(number, placed.piece, false);
+            self.send(context, placed.piece, false);
         }
-        self.writer_publish(number);
+        self.publish(context);
     }
 
-    fn writer_send(&mut self, number: u8, piece_number: u64, is_again: bool) {
-        let Some(job) = &self.writers[usize::from(number)].job else { return };
+    fn send(&mut self, context: &mut Context<'_>, piece_number: u64, is_again: bool) {
+        let Some(job) = &self.job else { return };
         let Some(piece) = job.placed.get(&piece_number) else { return };
         let granted = piece.placed.block;
         let request = WriteRequest {
@@ -309,22 +311,22 @@ impl World {
         let run = SessionRange { session: job.session, offset: piece.offset, bytes: piece.bytes };
         let call = WriterCall::Piece { job: job.number, piece: piece_number, is_again };
         let ask = Ask::Data(granted.node, DataAsk::Write(request, Content::of(run)));
-        let Some(place) = self.place_of(granted.node) else {
-            return self.writer_refused(number, piece_number, true);
+        let Some(place) = context.namenode.place_of(granted.node) else {
+            return self.refused(context, piece_number, true);
         };
-        self.runtime.call(
-            Host::Writer(number),
+        context.runtime.call(
+            self.host(),
             place,
             ask,
             CALL_MILLIS,
-            Purpose::Writer(number, call),
+            Purpose::Writer(self.number, call),
         );
     }
 
-    /// Asks for more blocks.
-    fn writer_add(&mut self, number: u8) {
-        let Some(job) = &mut self.writers[usize::from(number)].job else { return };
-        if std::mem::replace(&mut job.is_asking, true) {
+    /// Requests more blocks.
+    fn add(&mut self, context: &mut Context<'_>) {
+        let Some(job) = &mut self.job else { return };
+        if std::mem::replace(&mut job.is_calling, true) {
             return;
         }
         let want = job.machine.want();
@@ -332,100 +334,96 @@ impl World {
         let (object, lease) = (job.object, job.lease);
         let count = u32::try_from(job.window).expect("a window is small");
         let (ended, avoid) = (want.ended, want.avoid);
-        self.writer_call(number, Request::AddBlocks { object, lease, ended, count, avoid }, call);
+        self.call(context, Request::AddBlocks { object, lease, ended, count, avoid }, call);
     }
 
     /// Publishes what is acknowledged, now and then.
-    fn writer_publish(&mut self, number: u8) {
-        let now = self.runtime.now();
-        let Some(job) = &mut self.writers[usize::from(number)].job else { return };
-        if job.is_asking || job.publish_at > now || job.prefix() <= job.acknowledged {
+    fn publish(&mut self, context: &mut Context<'_>) {
+        let now = context.runtime.now();
+        let Some(job) = &mut self.job else { return };
+        if job.is_calling || job.publish_at > now || job.prefix() <= job.acknowledged {
             return;
         }
-        job.is_asking = true;
+        job.is_calling = true;
         job.publish_at = now + 150_000;
         let (object, lease, prefix) = (job.object, job.lease, job.prefix());
         let call = WriterCall::Publish { job: job.number, prefix };
         let lengths = job.machine.lengths();
-        self.writer_call(number, Request::Publish { object, lease, lengths }, call);
+        self.call(context, Request::Publish { object, lease, lengths }, call);
     }
 
-    fn writer_maybe_seal(&mut self, number: u8) {
-        let Some(job) = &mut self.writers[usize::from(number)].job else { return };
-        if !job.is_done() || job.in_flight() > 0 || job.is_asking {
-            return self.writer_publish(number);
+    fn maybe_seal(&mut self, context: &mut Context<'_>) {
+        let Some(job) = &mut self.job else { return };
+        if !job.is_done() || job.in_flight() > 0 || job.is_calling {
+            return self.publish(context);
         }
         if job.has_aborted {
-            job.is_asking = true;
+            job.is_calling = true;
             let (object, lease, job) = (job.object, job.lease, job.number);
-            return self.writer_call(
-                number,
-                Request::Abort { object, lease },
-                WriterCall::Abort { job },
-            );
+            return self.call(context, Request::Abort { object, lease }, WriterCall::Abort { job });
         }
         job.stage = WriteStage::Sealing;
-        self.writer_pump(number);
+        self.pump(context);
     }
 
-    pub(crate) fn writer_answered(
+    pub(crate) fn answered(
         &mut self,
-        number: u8,
+        context: &mut Context<'_>,
         call: WriterCall,
         answer: Option<Response>,
     ) {
         let is_change = !matches!(call, WriterCall::Piece { .. } | WriterCall::Renew { .. });
         if is_change && let Some(Response::Meta(answer)) = &answer {
-            self.writers[usize::from(number)].heard(answer);
+            self.note_answer(answer);
         }
         match call {
-            WriterCall::Open { job } => self.writer_opened(number, job, answer),
+            WriterCall::Open { job } => self.opened(context, job, answer),
             WriterCall::Piece { job, piece, is_again } => {
-                self.writer_wrote(number, job, piece, is_again, answer);
+                self.wrote(context, job, piece, is_again, answer);
             }
-            WriterCall::Add { job, ended } => self.writer_added(number, job, ended, answer),
+            WriterCall::Add { job, ended } => self.added(context, job, ended, answer),
             WriterCall::Publish { job, prefix } => {
-                self.writer_published(number, job, prefix, answer, false);
+                self.published(context, job, prefix, answer, false);
             }
             WriterCall::Seal { job, prefix } => {
-                self.writer_published(number, job, prefix, answer, true);
+                self.published(context, job, prefix, answer, true);
             }
             WriterCall::Renew { job } => {
-                let Some(current) = self.writer_job(number, job) else { return };
+                let Some(current) = self.task(job) else { return };
                 let object = current.object;
                 if let Some(Ok(Reply::Renewed { ended })) = meta(answer)
                     && ended.contains(&object)
                 {
-                    self.writer_end(number, false, "its lease has ended");
+                    self.end(context, false, "its lease has ended");
                 }
             }
             WriterCall::Abort { job } => {
-                if self.writer_job(number, job).is_some() {
-                    self.writer_end(number, true, "aborted");
+                if self.task(job).is_some() {
+                    self.end(context, true, "aborted");
                 }
             }
         }
     }
 
-    fn writer_opened(&mut self, number: u8, job_number: u32, answer: Option<Response>) {
-        let Some(job) = self.writer_job(number, job_number) else { return };
-        job.is_asking = false;
+    fn opened(&mut self, context: &mut Context<'_>, job_number: u32, answer: Option<Response>) {
+        let Some(job) = self.task(job_number) else { return };
+        job.is_calling = false;
         let total = job.total;
         match meta(answer) {
-            Some(Ok(Reply::Grant(grant))) => self.writer_granted(number, &grant),
+            Some(Ok(Reply::Grant(grant))) => self.granted(context, &grant),
             Some(Ok(Reply::Stat(stat))) => {
                 // A value in the catalog, or a repeated create that is sealed already.
                 let is_whole = stat.bytes == total;
-                self.writer_end(number, is_whole, "sealed at once");
+                self.end(context, is_whole, "sealed at once");
             }
-            other => self.writer_failed(number, other.and_then(Result::err), true),
+            other => self.failed(context, other.and_then(Result::err), true),
         }
     }
 
-    fn writer_granted(&mut self, number: u8, grant: &Grant) {
-        let session = self.checks.bytes.open(grant.object, grant.bytes);
-        let deadline = self.runtime.clock(Host::Writer(number)) + Millis(JOB_MILLIS);
-        let Some(job) = &mut self.writers[usize::from(number)].job else { return };
+    fn granted(&mut self, context: &mut Context<'_>, grant: &Grant) {
+        let session = context.checks.bytes.open(grant.object, grant.bytes);
+        let deadline = context.runtime.clock(self.host()) + Millis(JOB_MILLIS);
+        let Some(job) = &mut self.job else { return };
         job.stage = WriteStage::Writing;
         (job.object, job.lease, job.session) = (grant.object, grant.lease, session);
         (job.next, job.acknowledged) = (grant.bytes, grant.bytes);
@@ -433,22 +431,22 @@ impl World {
         job.machine = WriteMachine::new(&grant.blocks);
         job.retry = Retry::new(RetryPolicy::default(), deadline);
         let job_number = job.number;
-        let micros = self.runtime.plan().lease_millis * 1000 / 3;
-        self.runtime.set_timer(Host::Writer(number), micros, Timer::Renew(job_number));
-        self.writer_pump(number);
+        let micros = context.runtime.plan().lease_millis * 1000 / 3;
+        context.runtime.set_timer(self.host(), micros, Timer::Renew(job_number));
+        self.pump(context);
     }
 
-    fn writer_wrote(
+    fn wrote(
         &mut self,
-        number: u8,
+        context: &mut Context<'_>,
         job_number: u32,
         piece_number: u64,
         is_again: bool,
         answer: Option<Response>,
     ) {
-        let believes_moved = self.runtime.is_broken(Broken::WriteAfterMoved);
-        let deadline = self.runtime.clock(Host::Writer(number)) + Millis(JOB_MILLIS);
-        let Some(job) = self.writer_job(number, job_number) else { return };
+        let believes_moved = context.runtime.is_broken(Broken::WriteAfterMoved);
+        let deadline = context.runtime.clock(self.host()) + Millis(JOB_MILLIS);
+        let Some(job) = self.task(job_number) else { return };
         let Some(piece) = job.placed.get_mut(&piece_number) else { return };
         let is_refused = matches!(answer, Some(Response::Refused));
         match data(answer) {
@@ -457,21 +455,21 @@ impl World {
             Some(Err(refusal)) => {
                 let is_gone =
                     matches!(refusal, Refusal::WrongNode { .. } | Refusal::NodeGone { .. });
-                return self.writer_refused(number, piece_number, is_gone);
+                return self.refused(context, piece_number, is_gone);
             }
-            // Nobody knows whether it was done: the same bytes again are acknowledged again.
+            // It may have been done: the same bytes again are acknowledged again.
             None if !is_again && !is_refused => {
-                return self.writer_send(number, piece_number, true);
+                return self.send(context, piece_number, true);
             }
-            None => return self.writer_refused(number, piece_number, true),
+            None => return self.refused(context, piece_number, true),
         }
         job.machine.acknowledged(piece_number);
         job.retry = Retry::new(RetryPolicy::default(), deadline);
-        self.writer_pump(number);
+        self.pump(context);
     }
 
-    fn writer_refused(&mut self, number: u8, piece_number: u64, is_gone: bool) {
-        let Some(job) = &mut self.writers[usize::from(number)].job else { return };
+    fn refused(&mut self, context: &mut Context<'_>, piece_number: u64, is_gone: bool) {
+        let Some(job) = &mut self.job else { return };
         let again = job.machine.refused(piece_number, is_gone);
         let mut runs: Vec<(u64, u32)> = again
             .iter()
@@ -482,73 +480,77 @@ impl World {
         for run in runs.into_iter().rev() {
             job.queue.push_front(run);
         }
-        self.writer_failed(number, None, false);
+        self.failed(context, None, false);
     }
 
-    fn writer_added(
+    fn added(
         &mut self,
-        number: u8,
+        context: &mut Context<'_>,
         job_number: u32,
         ended: Vec<BlockLength>,
         answer: Option<Response>,
     ) {
-        let deadline = self.runtime.clock(Host::Writer(number)) + Millis(JOB_MILLIS);
-        let Some(job) = self.writer_job(number, job_number) else { return };
-        job.is_asking = false;
+        let deadline = context.runtime.clock(self.host()) + Millis(JOB_MILLIS);
+        let Some(job) = self.task(job_number) else { return };
+        job.is_calling = false;
         match meta(answer) {
             Some(Ok(Reply::Grant(grant))) => {
                 job.machine.granted(&grant.blocks);
                 job.retry = Retry::new(RetryPolicy::default(), deadline);
-                self.writer_pump(number);
+                self.pump(context);
             }
             other => {
                 job.machine.not_told(ended);
-                self.writer_failed(number, other.and_then(Result::err), true);
+                self.failed(context, other.and_then(Result::err), true);
             }
         }
     }
 
-    fn writer_published(
+    fn published(
         &mut self,
-        number: u8,
+        context: &mut Context<'_>,
         job_number: u32,
         prefix: u64,
         answer: Option<Response>,
         is_seal: bool,
     ) {
-        let Some(job) = self.writer_job(number, job_number) else { return };
-        job.is_asking = false;
+        let Some(job) = self.task(job_number) else { return };
+        job.is_calling = false;
         let session = job.session;
         match meta(answer) {
             Some(Ok(reply)) => {
                 job.acknowledged = job.acknowledged.max(prefix);
-                let found = self.checks.bytes.promise(session, prefix);
-                self.runtime.expect(found);
+                let found = context.checks.bytes.promise(session, prefix);
+                context.runtime.expect(found);
                 if is_seal && let Reply::Stat(stat) = &reply {
-                    let found = self.checks.bytes.sealed(session, stat.bytes, prefix);
-                    self.runtime.expect(found);
+                    let found = context.checks.bytes.sealed(session, stat.bytes, prefix);
+                    context.runtime.expect(found);
                 }
                 if is_seal {
-                    self.writer_end(number, true, "sealed");
+                    self.end(context, true, "sealed");
                 } else {
-                    self.writer_pump(number);
+                    self.pump(context);
                 }
             }
-            other => self.writer_failed(number, other.and_then(Result::err), true),
+            other => self.failed(context, other.and_then(Result::err), true),
         }
     }
 
-    /// A call failed: another try, or the end of the object. `is_asked` tells a call to the
-    /// namenode from a write.
-    fn writer_failed(&mut self, number: u8, refusal: Option<Refusal>, is_asked: bool) {
-        let now = self.runtime.clock(Host::Writer(number));
-        let writer = &mut self.writers[usize::from(number)];
-        let Some(job) = &mut writer.job else { return };
+    /// A call failed: another try, or the end of the object. `is_to_namenode` tells a
+    /// call to the namenode from a write.
+    fn failed(
+        &mut self,
+        context: &mut Context<'_>,
+        refusal: Option<Refusal>,
+        is_to_namenode: bool,
+    ) {
+        let now = context.runtime.clock(self.host());
+        let Some(job) = &mut self.job else { return };
         let failure = refusal.as_ref().map_or(AttemptFailure::NO_ANSWER, AttemptFailure::refused);
-        let verdict = if is_asked {
+        let verdict = if is_to_namenode {
             // Of a change that was answered for good nothing is left to be done.
             let mut answered = ChangeAttempts::default();
-            let sent = writer.sent.as_mut().map_or(&mut answered, |sent| &mut sent.attempts);
+            let sent = self.sent.as_mut().map_or(&mut answered, |sent| &mut sent.attempts);
             match sent.failed(&mut job.retry, now, &failure) {
                 NextAttempt::Again { pause, as_other_client: false } => {
                     RetryDecision::Again { pause, refresh: false }
@@ -559,33 +561,33 @@ impl World {
             job.retry.failed(now, failure.recovery())
         };
         match verdict {
-            RetryDecision::Again { pause, .. } if is_asked => {
-                job.is_asking = true;
+            RetryDecision::Again { pause, .. } if is_to_namenode => {
+                job.is_calling = true;
                 let again = Timer::Send(u64::from(job.number));
-                self.runtime.set_timer(Host::Writer(number), pause.0 * 1000, again);
+                context.runtime.set_timer(self.host(), pause.0 * 1000, again);
             }
-            RetryDecision::Again { .. } => self.writer_pump(number),
+            RetryDecision::Again { .. } => self.pump(context),
             RetryDecision::GiveUp | RetryDecision::TooLate => {
-                self.check_failed_call("write", refusal.as_ref());
+                context.checks.failed_call(context.runtime, "write", refusal.as_ref());
                 let why = refusal.map_or_else(|| "no answer".to_owned(), |it| it.to_string());
-                self.writer_end(number, false, &why);
+                self.end(context, false, &why);
             }
         }
     }
 
-    fn writer_end(&mut self, number: u8, is_good: bool, why: &str) {
-        let writer = &mut self.writers[usize::from(number)];
-        let Some(job) = writer.job.take() else { return };
-        self.runtime.log(12, job.object.0, || {
-            format!("writer{number}: {} object {}: {why}", job.path, job.object)
-        });
+    fn end(&mut self, context: &mut Context<'_>, is_good: bool, why: &str) {
+        let Some(job) = self.job.take() else { return };
+        let host = self.host();
+        context
+            .runtime
+            .log(12, job.object.0, || format!("{host}: {} object {}: {why}", job.path, job.object));
         if is_good {
-            self.runtime.statistics_mut().writes += 1;
+            context.runtime.statistics_mut().writes += 1;
         } else {
-            self.runtime.statistics_mut().failed_writes += 1;
+            context.runtime.statistics_mut().failed_writes += 1;
         }
-        let micros = writer.random.below(200_000);
-        self.runtime.set_timer(Host::Writer(number), micros, Timer::Begin);
+        let micros = self.random.below(200_000);
+        context.runtime.set_timer(self.host(), micros, Timer::Begin);
     }
 }
 
