@@ -14,15 +14,18 @@ use sanderling_protocol::{
     BlockId, Epoch, NodeId, NodeInfo, Nonce, Order, OrderReply, Refusal, Reply, Request,
 };
 
+use crate::context::Context;
 use crate::event::{EagerCall, ManagerCall, Purpose, Timer};
 use crate::plan::RunPlan;
 use crate::random::Random;
 use crate::wire::{Ask, DataAnswer, DataAsk, Host, Response, data, meta};
-use crate::world::World;
 
 /// What the eager manager of one process knows.
 #[derive(Debug)]
 pub(crate) struct Eager {
+    number: u8,
+    /// What the namenode knows the acting manager by.
+    holder: Nonce,
     /// All nodes, as the namenode last showed them.
     nodes: Vec<NodeInfo>,
     /// Commits that are made later.
@@ -40,11 +43,19 @@ const PUSH_MILLIS: u64 = 3000;
 impl Eager {
     pub(crate) fn new(plan: &RunPlan, number: u8) -> Self {
         let random = Random::new(plan.seed, 500 + u64::from(number));
-        Self { nodes: Vec::new(), late: BTreeMap::new(), next_late: 0, random }
+        Self {
+            number,
+            holder: Nonce(0),
+            nodes: Vec::new(),
+            late: BTreeMap::new(),
+            next_late: 0,
+            random,
+        }
     }
 
-    /// Forgets what the process knew.
-    pub(crate) fn restart(&mut self) {
+    /// Forgets what the process knew, and begins to act by the right of another one.
+    pub(crate) fn restart(&mut self, holder: Nonce) {
+        self.holder = holder;
         self.nodes.clear();
         self.late.clear();
     }
@@ -80,91 +91,96 @@ impl Eager {
     }
 }
 
-impl World {
-    fn eager(&mut self, number: u8) -> &mut Eager {
-        &mut self.eagers[usize::from(number)]
+impl Eager {
+    const fn host(&self) -> Host {
+        Host::Manager(self.number)
     }
 
-    fn eager_ask(&mut self, number: u8, request: Request, call: EagerCall) {
-        let purpose = Purpose::Manager(number, ManagerCall::Eager(call));
-        self.runtime.call(Host::Manager(number), Host::Namenode, Ask::Meta(request), 1000, purpose);
+    fn request(&mut self, context: &mut Context<'_>, request: Request, call: EagerCall) {
+        let purpose = Purpose::Manager(self.number, ManagerCall::Eager(call));
+        context.runtime.call(self.host(), Host::Namenode, Ask::Meta(request), 1000, purpose);
     }
 
     /// Begins something, or not. Called as often as the manager looks at the drains.
-    pub(crate) fn eager_poll(&mut self, number: u8, holder: Nonce) {
-        let share = self.runtime.plan().eager_permille;
-        if share == 0 || self.runtime.is_calm() || !self.eager(number).random.permille(share) {
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) {
+        let holder = self.holder;
+        let share = context.runtime.plan().eager_permille;
+        if share == 0 || context.runtime.is_calm() || !self.random.permille(share) {
             return;
         }
-        let Some(node) = self.eager(number).node() else { return };
-        let after = BlockId(self.eager(number).random.below(40));
+        let Some(node) = self.node() else { return };
+        let after = BlockId(self.random.below(40));
         let request = Request::DrainBlocks { holder, node, after, limit: PAGE_BLOCKS };
-        self.eager_ask(number, request, EagerCall::Page(node));
+        self.request(context, request, EagerCall::Page(node));
     }
 
-    pub(crate) fn eager_answered(&mut self, number: u8, call: EagerCall, answer: Option<Response>) {
+    pub(crate) fn answered(
+        &mut self,
+        context: &mut Context<'_>,
+        call: EagerCall,
+        answer: Option<Response>,
+    ) {
         match call {
             EagerCall::Page(node) => {
                 if let Some(Ok(Reply::Candidates { candidates, .. })) = meta(answer) {
-                    self.eager_choose(number, node, &candidates);
+                    self.choose(context, node, &candidates);
                 }
             }
             EagerCall::Reserve(source, moves) => {
                 if let Some(Ok(Reply::Epochs(epochs))) = meta(answer) {
-                    self.eager_push(number, source, &moves, epochs);
+                    self.push(context, source, &moves, epochs);
                 }
             }
             EagerCall::Push(moves) => {
                 let reply = data(answer);
                 if let Some(Ok(DataAnswer::Order(OrderReply::Pushed(outcomes)))) = reply {
-                    self.eager_commit(number, moves, outcomes);
+                    self.commit(context, moves, outcomes);
                 }
             }
             EagerCall::Other => {}
         }
     }
 
-    fn eager_choose(&mut self, number: u8, source: NodeId, candidates: &[MoveCandidate]) {
-        let holder = self.manager_holder(number);
-        let is_kind = self.checks.is_kind();
-        let eager = self.eager(number);
+    fn choose(&mut self, context: &mut Context<'_>, source: NodeId, candidates: &[MoveCandidate]) {
+        let holder = self.holder;
+        let is_kind = context.checks.is_kind();
         let (mut moves, mut dropped, mut abandoned) = (Vec::new(), Vec::new(), Vec::new());
         for candidate in candidates {
-            if candidate.copy.is_some() && eager.random.permille(250) {
+            if candidate.copy.is_some() && self.random.permille(250) {
                 dropped.push(candidate.block);
-            } else if candidate.reserved_to.is_some() && eager.random.permille(100) {
+            } else if candidate.reserved_to.is_some() && self.random.permille(100) {
                 abandoned.push(candidate.block);
-            } else if eager.random.permille(500) {
-                moves.extend(eager.proposal(candidate, is_kind));
+            } else if self.random.permille(500) {
+                moves.extend(self.proposal(candidate, is_kind));
             }
         }
         if !dropped.is_empty() {
             let request = Request::DropCopies { holder, blocks: dropped };
-            self.eager_ask(number, request, EagerCall::Other);
+            self.request(context, request, EagerCall::Other);
         }
         if !abandoned.is_empty() {
             let request = Request::Abandon { holder, blocks: abandoned };
-            self.eager_ask(number, request, EagerCall::Other);
+            self.request(context, request, EagerCall::Other);
         }
         if !moves.is_empty() {
             let request = Request::Reserve { holder, moves: moves.clone() };
-            self.eager_ask(number, request, EagerCall::Reserve(source, moves));
+            self.request(context, request, EagerCall::Reserve(source, moves));
         }
     }
 
-    fn eager_push(
+    fn push(
         &mut self,
-        number: u8,
+        context: &mut Context<'_>,
         source: NodeId,
         moves: &[MoveProposal],
         epochs: Vec<Result<Epoch, Refusal>>,
     ) {
         let (mut pushes, mut commits) = (Vec::new(), Vec::new());
         for (one, epoch) in moves.iter().zip(epochs) {
-            let address = self.namenode.place_of(one.to).map(|place| place.to_string());
+            let address = context.namenode.place_of(one.to).map(|place| place.to_string());
             let (Ok(to_epoch), Some(address)) = (epoch, address) else { continue };
             // Reserved, and then forgotten.
-            if self.eager(number).random.permille(60) {
+            if self.random.permille(60) {
                 continue;
             }
             let MoveProposal { block, from_epoch, to, tier, .. } = *one;
@@ -172,21 +188,21 @@ impl World {
             pushes.push(PushMove { block, from_epoch, to_epoch, to, address, tier, bytes_max });
             commits.push((*one, MoveCommit { block, from_epoch, to_epoch, to, length: 0 }));
         }
-        let Some(place) = self.namenode.place_of(source).filter(|_| !pushes.is_empty()) else {
+        let Some(place) = context.namenode.place_of(source).filter(|_| !pushes.is_empty()) else {
             return;
         };
         let ask = Ask::Data(source, DataAsk::Order(Order::Push { moves: pushes }));
-        let purpose = Purpose::Manager(number, ManagerCall::Eager(EagerCall::Push(commits)));
-        self.runtime.call(Host::Manager(number), place, ask, PUSH_MILLIS, purpose);
+        let purpose = Purpose::Manager(self.number, ManagerCall::Eager(EagerCall::Push(commits)));
+        context.runtime.call(self.host(), place, ask, PUSH_MILLIS, purpose);
     }
 
-    fn eager_commit(
+    fn commit(
         &mut self,
-        number: u8,
+        context: &mut Context<'_>,
         moves: Vec<(MoveProposal, MoveCommit)>,
         outcomes: Vec<Result<Pushed, Refusal>>,
     ) {
-        let holder = self.manager_holder(number);
+        let holder = self.holder;
         let arrived = moves.into_iter().zip(outcomes).filter_map(|((asked, one), outcome)| {
             outcome.ok().map(|pushed| (asked, MoveCommit { length: pushed.length, ..one }))
         });
@@ -194,7 +210,7 @@ impl World {
         if moves.is_empty() {
             return;
         }
-        let random = &mut self.eager(number).random;
+        let random = &mut self.random;
         if random.permille(50) {
             // Shorter than what was published, or of an epoch that is over.
             let one = &mut moves[0];
@@ -210,34 +226,33 @@ impl World {
         let is_wanted_again = random.permille(500);
         if is_given_up {
             let blocks = moves.iter().map(|one| one.block).collect();
-            self.eager_ask(number, Request::Abandon { holder, blocks }, EagerCall::Other);
+            self.request(context, Request::Abandon { holder, blocks }, EagerCall::Other);
             if is_wanted_again {
                 // The commit that follows speaks of bytes that were dropped meanwhile.
                 let request = Request::Reserve { holder, moves: asked };
-                self.eager_ask(number, request, EagerCall::Other);
+                self.request(context, request, EagerCall::Other);
             }
         }
         if is_late || is_twice {
-            self.eager_later(number, moves.clone());
+            self.later(context, moves.clone());
         }
         if !is_late {
-            self.eager_ask(number, Request::Commit { holder, moves }, EagerCall::Other);
+            self.request(context, Request::Commit { holder, moves }, EagerCall::Other);
         }
     }
 
-    fn eager_later(&mut self, number: u8, moves: Vec<MoveCommit>) {
-        let eager = self.eager(number);
-        eager.next_late += 1;
-        let late = eager.next_late;
-        eager.late.insert(late, moves);
-        let longest = eager.random.pick(&[300, 3000, BACKGROUND_MOVE_MILLIS_MAX + 2000]);
-        let millis = eager.random.below(longest);
-        self.runtime.set_timer(Host::Manager(number), millis * 1000, Timer::Late(late));
+    fn later(&mut self, context: &mut Context<'_>, moves: Vec<MoveCommit>) {
+        self.next_late += 1;
+        let late = self.next_late;
+        self.late.insert(late, moves);
+        let longest = self.random.pick(&[300, 3000, BACKGROUND_MOVE_MILLIS_MAX + 2000]);
+        let millis = self.random.below(longest);
+        context.runtime.set_timer(self.host(), millis * 1000, Timer::Late(late));
     }
 
-    pub(crate) fn eager_late(&mut self, number: u8, late: u64) {
-        let holder = self.manager_holder(number);
-        let Some(moves) = self.eager(number).late.remove(&late) else { return };
-        self.eager_ask(number, Request::Commit { holder, moves }, EagerCall::Other);
+    pub(crate) fn late(&mut self, context: &mut Context<'_>, late: u64) {
+        let holder = self.holder;
+        let Some(moves) = self.late.remove(&late) else { return };
+        self.request(context, Request::Commit { holder, moves }, EagerCall::Other);
     }
 }

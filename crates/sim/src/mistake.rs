@@ -402,11 +402,6 @@ impl World {
         if self.runtime.is_broken(Broken::LiveNodeIgnored) { Probe::Timeout } else { outcome }
     }
 
-    /// A broken manager does not look at the clock before it acts.
-    pub(crate) fn mistake_term_at(&self, now: Instant) -> Instant {
-        if self.runtime.is_broken(Broken::LeaseOutlived) { Instant(0) } else { now }
-    }
-
     /// What a broken namenode forgets between two processes.
     pub(crate) fn namenode_forget(&mut self) {
         let host = &mut self.namenode;

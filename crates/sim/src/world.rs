@@ -4,7 +4,6 @@ use crate::check::Checks;
 use crate::clients::Clients;
 use crate::context::Context;
 use crate::datanode::Datanode;
-use crate::eager::Eager;
 use crate::event::{Event, Purpose, Timer};
 use crate::log::Log;
 use crate::manager::Manager;
@@ -20,7 +19,6 @@ pub(crate) struct World {
     pub(crate) namenode: NamenodeHost,
     pub(crate) datanodes: Vec<Datanode>,
     pub(crate) managers: Vec<Manager>,
-    pub(crate) eagers: Vec<Eager>,
     pub(crate) clients: Clients,
     pub(crate) checks: Checks,
     pub(crate) is_over: bool,
@@ -36,8 +34,9 @@ impl World {
         let mut world = Self {
             namenode: NamenodeHost::new(&plan),
             datanodes: (0..plan.datanodes).map(|slot| Datanode::new(&plan, slot)).collect(),
-            managers: (0..plan.managers).map(|_| Manager::new(&plan, broken)).collect(),
-            eagers: (0..plan.managers).map(|number| Eager::new(&plan, number)).collect(),
+            managers: (0..plan.managers)
+                .map(|number| Manager::new(&plan, broken, number))
+                .collect(),
             clients: Clients::new(&plan),
             checks: Checks::new(&plan),
             is_over: false,
@@ -163,12 +162,20 @@ impl World {
         match purpose {
             Purpose::Datanode(slot, call) => self.datanode_answered(slot, call, answer),
             Purpose::Namenode(call) => self.namenode_answered(call, answer),
-            Purpose::Manager(number, call) => self.manager_answered(number, call, answer),
+            Purpose::Manager(number, call) => {
+                let (manager, mut context) = self.manager(number);
+                manager.answered(&mut context, call, answer);
+            }
             purpose => {
                 let (clients, mut context) = self.clients();
                 clients.answered(&mut context, purpose, answer);
             }
         }
+    }
+
+    fn manager(&mut self, number: u8) -> (&mut Manager, Context<'_>) {
+        let Self { runtime, checks, namenode, managers, .. } = self;
+        (&mut managers[usize::from(number)], Context { runtime, checks, namenode })
     }
 
     pub(crate) fn clients(&mut self) -> (&mut Clients, Context<'_>) {
@@ -180,7 +187,10 @@ impl World {
         match place {
             Host::Namenode => self.namenode_timer(timer),
             Host::Datanode(slot) => self.datanode_timer(slot, timer),
-            Host::Manager(number) => self.manager_timer(number, timer),
+            Host::Manager(number) => {
+                let (manager, mut context) = self.manager(number);
+                manager.timer(&mut context, timer);
+            }
             host => {
                 let (clients, mut context) = self.clients();
                 clients.timer(&mut context, host, timer);
@@ -194,7 +204,10 @@ impl World {
         match place {
             Host::Namenode => self.namenode_start(),
             Host::Datanode(slot) => self.datanode_start(slot),
-            Host::Manager(number) => self.manager_start(number),
+            Host::Manager(number) => {
+                let (manager, mut context) = self.manager(number);
+                manager.start(&mut context);
+            }
             host => {
                 let (clients, mut context) = self.clients();
                 clients.start(&mut context, host);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_core::background::Background;
+use sanderling_core::catalog::Catalog;
 use sanderling_core::relocation::{CallId, Output};
 use sanderling_protocol::message::{DrainWork, MovePurpose};
 use sanderling_protocol::{NodeId, NodeInfo, Policy, Refusal, Reply, Request};
@@ -49,26 +50,29 @@ impl InFlightPushes {
     }
 }
 
-impl World {
+impl InFlightPushes {
     /// Nothing moves for balance from or to a node that a drain of the same manager uses.
-    pub(crate) fn check_keeps_off(&mut self, under_way: &InFlightPushes, output: &Output) {
-        let Output::Reserve { moves, .. } = output else { return };
+    pub(crate) fn check_keeps_off(&self, output: &Output, catalog: &Catalog) -> CheckResult {
+        let Output::Reserve { moves, .. } = output else { return Ok(()) };
         for one in moves.iter().filter(|one| one.purpose == MovePurpose::Rebalance) {
             // A proposal from an older epoch is refused: the block has moved since it was read.
-            let found = self.namenode.catalog().block_home(one.block);
+            let found = catalog.block_home(one.block);
             let Some((home, _)) = found.filter(|(_, epoch)| *epoch == one.from_epoch) else {
                 continue;
             };
             let used = [home, Some(one.to)].into_iter().flatten();
-            if let Some(node) = used.into_iter().find(|node| under_way.uses(*node)) {
+            if let Some(node) = used.into_iter().find(|node| self.uses(*node)) {
                 let block = one.block;
                 let text =
                     format!("block {block} is to move for balance, a drain uses node {node}");
-                return self.runtime.violate("drains-first", text);
+                return Err(("drains-first", text));
             }
         }
+        Ok(())
     }
+}
 
+impl World {
     /// A writer is refused for want of room only where nothing is there that gives way.
     pub(crate) fn check_full(&mut self, request: &Request, answer: &Result<Reply, Refusal>) {
         let Err(Refusal::Full { bytes, .. }) = answer else { return };

@@ -3,7 +3,7 @@
 use sanderling_protocol::Nonce;
 
 use crate::plan::LEADER_LEASE;
-use crate::world::World;
+use crate::runtime::CheckResult;
 
 /// Who has the lease.
 #[derive(Debug, Default)]
@@ -23,17 +23,14 @@ impl Leader {
     pub(super) const fn granted(&mut self, holder: Nonce) {
         self.holder = Some(holder);
     }
-}
 
-impl World {
     /// Looks at a manager that makes a call of its decisions.
-    pub(crate) fn check_leads(&mut self, number: u8) {
-        let Leader { holder, lost_at } = self.checks.leader;
-        let is_grace = lost_at.is_some_and(|at| self.runtime.now() < at + LEADER_LEASE.0 * 1000);
-        self.runtime.statistics_mut().checks += 1;
-        if !is_grace && holder != Some(self.manager_holder(number)) {
-            let text = format!("manager{number} acts, and another manager has the lease");
-            self.runtime.violate("leader", text);
+    pub(crate) fn check_acts(&self, now: u64, manager: u8, holder: Nonce) -> CheckResult {
+        let is_grace = self.lost_at.is_some_and(|at| now < at + LEADER_LEASE.0 * 1000);
+        if is_grace || self.holder == Some(holder) {
+            return Ok(());
         }
+        let text = format!("manager{manager} acts, and another manager has the lease");
+        Err(("leader", text))
     }
 }
