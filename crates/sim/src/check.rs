@@ -4,6 +4,7 @@ mod background;
 pub(crate) mod blocks;
 pub(crate) mod bytes;
 pub(crate) mod copies;
+mod damage;
 mod departures;
 mod end;
 pub(crate) mod first;
@@ -19,10 +20,10 @@ mod numbers;
 pub(crate) mod once;
 mod tree;
 
-use sanderling_core::block_table::WriteRequest;
 use sanderling_core::catalog::{Action, Applied, Command};
 use sanderling_protocol::{Policy, Refusal, Reply, Request};
 
+use crate::datanode::Datanode;
 use crate::plan::RunPlan;
 use crate::runtime::{CheckResult, Runtime};
 use crate::wire::Host;
@@ -273,28 +274,13 @@ impl World {
         let found = self.checks.bytes.answered(request, answer);
         self.runtime.expect(found);
     }
+}
 
-    /// Looks at a write that a datanode is about to acknowledge.
-    pub(crate) fn check_write(
-        &mut self,
-        slot: u8,
-        from: Host,
-        request: &WriteRequest,
-        length: u32,
-    ) {
-        let node = self.datanodes[usize::from(slot)].node;
-        let life = self.runtime.life(Host::Datanode(slot));
-        let found = self.checks.bytes.wrote((slot, life), node, from, request, length);
-        self.runtime.expect(found);
+/// A datanode never holds more than it has room for.
+pub(crate) fn room(datanode: &Datanode) -> CheckResult {
+    let (used, capacity) = datanode.room();
+    if used[0] <= capacity[0] && used[1] <= capacity[1] {
+        return Ok(());
     }
-
-    /// A datanode never holds more than it has room for.
-    pub(crate) fn check_room(&mut self, slot: u8) {
-        let datanode = &self.datanodes[usize::from(slot)];
-        let (used, capacity) = (datanode.used, datanode.capacity);
-        if used[0] > capacity[0] || used[1] > capacity[1] {
-            let text = format!("host{slot} holds {used:?} bytes of {capacity:?}");
-            self.runtime.violate("capacity", text);
-        }
-    }
+    Err(("capacity", format!("{} holds {used:?} bytes of {capacity:?}", datanode.host())))
 }

@@ -127,12 +127,12 @@ pub(crate) enum DatanodeCall {
         /// Whether the push is measured.
         is_counted: bool,
     },
-    /// Something of a notice, said at that time; `is_round`: in its turn.
-    Say {
+    /// A notice that the namenode does not know, sent at that time; `is_round`: in its turn.
+    Repeat {
         said: Box<(Instant, Saying)>,
         is_round: bool,
     },
-    /// Something that the machine's agent tells, of an incarnation, and what that says.
+    /// Something that the machine's agent sends, of an incarnation, and what that says.
     Act(Box<(Instant, NodeId, Act, Option<Saying>)>),
     Damage(DamageReport),
     /// A page of what a block report is compared with.

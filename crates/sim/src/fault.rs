@@ -33,7 +33,9 @@ impl World {
         let now = self.runtime.now();
         let until = |millis: u64| now + millis * 1000;
         match fault.kind {
-            FaultKind::KillDatanode { slot, down_millis } => self.kill_datanode(slot, down_millis),
+            FaultKind::KillDatanode { slot, down_millis } => {
+                self.kill(Host::Datanode(slot), down_millis)
+            }
             FaultKind::KillNamenode { down_millis, is_after_journal: true } => {
                 self.namenode.dies_after_journal = Some(down_millis);
             }
@@ -63,7 +65,8 @@ impl World {
             FaultKind::Recommend { slot, is_own } => {
                 let node = NodeSelector(address(slot));
                 if is_own {
-                    self.datanode_own_risk(slot);
+                    let (datanode, mut context) = self.datanode(slot);
+                    datanode.own_risk(&mut context);
                 } else {
                     let reason = "forecast".to_owned();
                     self.must(Request::Recommend { node, reason, is_withdrawn: false });
@@ -75,7 +78,7 @@ impl World {
                 self.must(Request::Decommission { node, reason: "smaller".to_owned() });
             }
             // What a cloud shows and takes back, its machine's agent takes back.
-            FaultKind::Cancel { slot } if self.datanode_own_cancel(slot) => {}
+            FaultKind::Cancel { slot } if self.own_cancel(slot) => {}
             FaultKind::Cancel { slot } => {
                 self.must(Request::Cancel { node: NodeSelector(address(slot)) });
             }
@@ -88,15 +91,25 @@ impl World {
             FaultKind::Clog { place, millis } => self.runtime.network().clog(place, until(millis)),
             FaultKind::SlowDisk { slot, micros, millis } => {
                 let until = until(millis);
-                let datanode = &mut self.datanodes[usize::from(slot)];
-                (datanode.slow_until, datanode.slow_micros) = (until, micros);
+                self.datanodes[usize::from(slot)].slow_disk(until, micros);
             }
             FaultKind::Rot { slot, number, damage, is_vanished } => {
-                self.rot(slot, number, damage, is_vanished);
+                if let Some(datanode) = self.datanodes.get_mut(usize::from(slot)) {
+                    datanode.rot(number, damage, is_vanished);
+                }
             }
             FaultKind::ClockSkew { place, millis } => self.runtime.step_clock(place, millis),
             kind => self.directory_fault(kind),
         }
+    }
+
+    /// The machine's cloud takes back what it shows. Returns whether it did.
+    fn own_cancel(&mut self, slot: u8) -> bool {
+        if self.datanodes.len() <= usize::from(slot) {
+            return false;
+        }
+        let (datanode, mut context) = self.datanode(slot);
+        datanode.own_cancel(&mut context)
     }
 
     /// Lets the operator request something until it is answered.
@@ -109,7 +122,10 @@ impl World {
     fn notice(&mut self, slot: u8, deadline_millis: u64, own: Option<bool>) {
         self.runtime.statistics_mut().notices += 1;
         match own {
-            Some(is_kept) => self.datanode_own_notice(slot, deadline_millis, is_kept),
+            Some(is_kept) => {
+                let (datanode, mut context) = self.datanode(slot);
+                datanode.own_notice(&mut context, deadline_millis, is_kept);
+            }
             None => {
                 let (clients, mut context) = self.clients();
                 clients.admin().notice(&mut context, slot, deadline_millis);
@@ -158,15 +174,13 @@ impl World {
         // One place is left for the machine that joins in the end.
         let places = if capacity.is_some() { DATANODES_MAX } else { DATANODES_MAX - 1 };
         if slot < places {
-            let mut fresh = Datanode::new(self.runtime.plan(), slot);
-            fresh.capacity = capacity.unwrap_or(fresh.capacity);
+            let mut fresh = Datanode::new(self.runtime.plan(), self.runtime.broken(), slot);
+            if let Some(capacity) = capacity {
+                fresh = fresh.with_capacity(capacity);
+            }
             self.datanodes.push(fresh);
             self.start(Host::Datanode(slot));
         }
-    }
-
-    pub(crate) fn kill_datanode(&mut self, slot: u8, down_millis: u64) {
-        self.kill(Host::Datanode(slot), down_millis);
     }
 
     /// Ends the faults: from here on everything must come to rest.
@@ -232,7 +246,7 @@ impl World {
             // Who was just killed still has its name, until the namenode finds out.
             let mut places = self.datanodes.iter().zip(0_u8..);
             let is_there = places.any(|(datanode, slot)| {
-                datanode.node == Some(node) && self.runtime.is_up(Host::Datanode(slot))
+                datanode.node() == Some(node) && self.runtime.is_up(Host::Datanode(slot))
             });
             if !is_there {
                 return busy(format!("nobody is node {node}"));
@@ -264,10 +278,10 @@ impl World {
         let term = self.namenode.catalog().position().map(|place| place.term);
         let mut places = self.datanodes.iter().zip(0_u8..);
         let (datanode, slot) = places.find(|(datanode, slot)| {
-            let is_node = datanode.node.is_some() && self.runtime.is_up(Host::Datanode(*slot));
-            is_node && datanode.reported_in != term
+            let is_node = datanode.node().is_some() && self.runtime.is_up(Host::Datanode(*slot));
+            is_node && datanode.reported_in() != term
         })?;
         let place = Host::Datanode(slot);
-        Some(format!("{place} has reported in {:?}, not in {term:?}", datanode.reported_in))
+        Some(format!("{place} has reported in {:?}, not in {term:?}", datanode.reported_in()))
     }
 }

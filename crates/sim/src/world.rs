@@ -1,6 +1,6 @@
 //! The world: the processes of one run and what judges them.
 
-use crate::check::Checks;
+use crate::check::{Checks, notices};
 use crate::clients::Clients;
 use crate::context::Context;
 use crate::datanode::Datanode;
@@ -33,7 +33,7 @@ impl World {
     pub(crate) fn new(plan: RunPlan, broken: Option<Broken>, keep_events: bool) -> Self {
         let mut world = Self {
             namenode: NamenodeHost::new(&plan),
-            datanodes: (0..plan.datanodes).map(|slot| Datanode::new(&plan, slot)).collect(),
+            datanodes: (0..plan.datanodes).map(|slot| Datanode::new(&plan, broken, slot)).collect(),
             managers: (0..plan.managers)
                 .map(|number| Manager::new(&plan, broken, number))
                 .collect(),
@@ -43,9 +43,6 @@ impl World {
             unsettled: None,
             runtime: Runtime::new(plan, broken, keep_events),
         };
-        for datanode in &mut world.datanodes {
-            datanode.is_fence_off = broken == Some(Broken::FenceOff);
-        }
         world.begin();
         world
     }
@@ -108,8 +105,10 @@ impl World {
             }
             Event::Die { slot, life, manager } => {
                 if self.runtime.life(Host::Datanode(slot)) == life {
-                    self.check_notice_kept(slot);
-                    self.kill_datanode(slot, 300);
+                    let datanode = &self.datanodes[usize::from(slot)];
+                    let found = notices::check_kept(&self.runtime, &self.namenode, datanode);
+                    self.runtime.expect(found);
+                    self.kill(Host::Datanode(slot), 300);
                     if let Some(manager) = manager {
                         self.kill(Host::Manager(manager), 2000);
                     }
@@ -152,7 +151,8 @@ impl World {
             (Host::Namenode, Ask::Meta(request)) => self.namenode_ask(from, vec![(call, request)]),
             (Host::Namenode, Ask::Frame(requests)) => self.namenode_ask(from, requests),
             (Host::Datanode(slot), Ask::Data(node, ask)) => {
-                self.datanode_ask(slot, from, call, node, ask);
+                let (datanode, mut context) = self.datanode(slot);
+                datanode.receive(&mut context, from, call, node, ask);
             }
             (to, ask) => unreachable!("{to} is not asked {ask:?}"),
         }
@@ -160,7 +160,10 @@ impl World {
 
     pub(crate) fn answered(&mut self, purpose: Purpose, answer: Option<Response>) {
         match purpose {
-            Purpose::Datanode(slot, call) => self.datanode_answered(slot, call, answer),
+            Purpose::Datanode(slot, call) => {
+                let (datanode, mut context) = self.datanode(slot);
+                datanode.answered(&mut context, call, answer);
+            }
             Purpose::Namenode(call) => self.namenode_answered(call, answer),
             Purpose::Manager(number, call) => {
                 let (manager, mut context) = self.manager(number);
@@ -171,6 +174,11 @@ impl World {
                 clients.answered(&mut context, purpose, answer);
             }
         }
+    }
+
+    pub(crate) fn datanode(&mut self, slot: u8) -> (&mut Datanode, Context<'_>) {
+        let Self { runtime, checks, namenode, datanodes, .. } = self;
+        (&mut datanodes[usize::from(slot)], Context { runtime, checks, namenode })
     }
 
     fn manager(&mut self, number: u8) -> (&mut Manager, Context<'_>) {
@@ -186,7 +194,10 @@ impl World {
     fn timer(&mut self, place: Host, timer: Timer) {
         match place {
             Host::Namenode => self.namenode_timer(timer),
-            Host::Datanode(slot) => self.datanode_timer(slot, timer),
+            Host::Datanode(slot) => {
+                let (datanode, mut context) = self.datanode(slot);
+                datanode.timer(&mut context, timer);
+            }
             Host::Manager(number) => {
                 let (manager, mut context) = self.manager(number);
                 manager.timer(&mut context, timer);
@@ -203,7 +214,10 @@ impl World {
         self.runtime.start(place);
         match place {
             Host::Namenode => self.namenode_start(),
-            Host::Datanode(slot) => self.datanode_start(slot),
+            Host::Datanode(slot) => {
+                let (datanode, mut context) = self.datanode(slot);
+                datanode.start(&mut context);
+            }
             Host::Manager(number) => {
                 let (manager, mut context) = self.manager(number);
                 manager.start(&mut context);

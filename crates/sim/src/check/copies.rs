@@ -268,13 +268,13 @@ impl World {
         let facts = self.namenode.catalog().block_facts(id);
         let Some((node, _, epoch)) = facts.and_then(|facts| facts.copy) else { return Ok(()) };
         let Some(slot) = self.slot_of(node) else { return Ok(()) };
-        let table = &self.datanodes[usize::from(slot)].table;
-        if self.datanodes[usize::from(slot)].rot.hurt(id) {
+        let datanode = &self.datanodes[usize::from(slot)];
+        if datanode.is_hurt(id) {
             return Ok(());
         }
-        let held = self.datanodes[usize::from(slot)].held(id).map(|held| held.epoch);
-        let whole = match table.admit_read(id, epoch, 0, length) {
-            Ok(Some(whole)) if held == Some(epoch) => whole.part(0, length),
+        let held = datanode.held(id).map(|held| held.epoch);
+        let whole = match datanode.peek(id, epoch, length) {
+            Ok(Some(whole)) if held == Some(epoch) => whole,
             // It may have gone by the end that the log has lost: its node will say so.
             _ if !is_settled && self.runtime.statistics().lost_ends > 0 => return Ok(()),
             other => {
@@ -291,7 +291,7 @@ impl World {
 
     /// Returns the place of the process that is a node, if it runs.
     pub(crate) fn slot_of(&self, node: NodeId) -> Option<u8> {
-        let slot = self.datanodes.iter().position(|datanode| datanode.node == Some(node))?;
+        let slot = self.datanodes.iter().position(|datanode| datanode.node() == Some(node))?;
         let slot = u8::try_from(slot).expect("few places");
         self.runtime.is_up(Host::Datanode(slot)).then_some(slot)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sanderling_core::catalog::allocated_bytes;
 use sanderling_protocol::message::Layout;
-use sanderling_protocol::{BlockId, NodeId, Policy, Tier};
+use sanderling_protocol::{NodeId, Policy, Tier};
 
 use super::history::SearchResult;
 use crate::runtime::CheckResult;
@@ -83,12 +83,9 @@ impl World {
         for block in &layout.blocks {
             let Some(home) = block.home else { continue };
             let id = block.block;
-            let place = self.datanodes.iter().find(|datanode| datanode.node == Some(home));
-            let read = place.map(|it| {
-                it.table.admit_read(id, block.epoch, 0, block.length).map(|found| found.cloned())
-            });
-            let content = match read {
-                Some(Ok(Some(whole))) => whole.part(0, block.length),
+            let place = self.datanodes.iter().find(|datanode| datanode.node() == Some(home));
+            let content = match place.map(|it| it.peek(id, block.epoch, block.length)) {
+                Some(Ok(Some(content))) => content,
                 other => {
                     let text = format!(
                         "block {id} of object {object} cannot be read at node {home}: {other:?}"
@@ -109,7 +106,7 @@ impl World {
         let mut held: BTreeMap<(NodeId, Tier), u64> = BTreeMap::new();
         for block in self.layouts().iter().flat_map(|layout| &layout.blocks) {
             let Some(home) = block.home else { continue };
-            let place = self.datanodes.iter().find(|datanode| datanode.node == Some(home));
+            let place = self.datanodes.iter().find(|datanode| datanode.node() == Some(home));
             let there = place.and_then(|it| it.held(block.block)).map_or(0, |held| held.length);
             let (key, length) = ((home, block.tier), block.length);
             *published.entry(key).or_default() += u64::from(allocated_bytes(length));
@@ -148,12 +145,12 @@ impl World {
     fn check_orphans(&self) -> CheckResult {
         let catalog = self.namenode.catalog();
         for (slot, datanode) in self.datanodes.iter().enumerate() {
-            let Some(node) = datanode.node else { continue };
+            let Some(node) = datanode.node() else { continue };
             let policy = catalog.node_policy(node).map(|(policy, _)| policy);
             if policy != Some(Policy::Active) {
                 continue;
             }
-            for held in datanode.table.list(BlockId(0), usize::MAX) {
+            for held in datanode.blocks() {
                 let facts = catalog.block_facts(held.block);
                 let home = facts.and_then(|facts| facts.home);
                 let copy = facts.and_then(|facts| facts.copy).map(|(node, ..)| node);

@@ -28,7 +28,7 @@ impl World {
         let mut told = Vec::new();
         for (datanode, slot) in self.datanodes.iter().zip(0_u8..) {
             let place = Host::Datanode(slot);
-            if let Some(seen) = datanode.member.log().seen()
+            if let Some(seen) = datanode.log_position()
                 && self.runtime.is_up(place)
                 && !catalog.continues(seen)
             {

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use sanderling_core::catalog::{Action, Catalog, Command};
 use sanderling_protocol::{Instant, Millis, NodeId, Policy, Refusal, Reply};
 
-use crate::runtime::CheckResult;
+use crate::datanode::Datanode;
+use crate::namenode::NamenodeHost;
+use crate::runtime::{CheckResult, Runtime};
+use crate::wire::Host;
 
 /// The model: the earliest deadline of each noticed node.
 #[derive(Debug, Default)]
@@ -69,4 +72,28 @@ impl Notices {
         let text = format!("node {node} is {policy:?} with the deadline {expected:?}");
         Err(("deadline", text))
     }
+}
+
+/// Time in which a namenode that can be reached has received a notice: a few heartbeats, and a call
+/// that was not answered.
+const RECEIVED_MICROS: u64 = 4_000_000;
+
+/// A machine that saw its own notice, and could send it all the while, does not end as a node that
+/// the namenode takes for active.
+pub(crate) fn check_kept(
+    runtime: &Runtime,
+    namenode: &NamenodeHost,
+    datanode: &Datanode,
+) -> CheckResult {
+    let policy = |node| namenode.catalog().node_policy(node);
+    let found = datanode.node().and_then(|node| Some((node, policy(node)?.0)));
+    let Some((node, Policy::Active)) = found else { return Ok(()) };
+    let since = datanode.noticed_at().unwrap_or(runtime.now()).max(namenode.started_at);
+    // While it is stopped it receives nothing.
+    let since = since.max(runtime.stop_ends_at(Host::Namenode));
+    let is_reachable = runtime.is_up(Host::Namenode) && runtime.plan().is_reachable();
+    if is_reachable && runtime.now() >= since + RECEIVED_MICROS {
+        return Err(("notice-kept", format!("node {node} ends by a notice and is active")));
+    }
+    Ok(())
 }

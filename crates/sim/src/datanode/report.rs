@@ -3,11 +3,12 @@
 use sanderling_core::datanode::ReportStep;
 use sanderling_protocol::{Reply, Request};
 
+use super::Datanode;
 use super::member::outcome;
 use crate::Broken;
+use crate::context::Context;
 use crate::event::DatanodeCall;
 use crate::wire::Response;
-use crate::world::World;
 
 /// Blocks in a page: so few that reports have several.
 pub(super) const PAGE_BLOCKS: usize = 8;
@@ -15,76 +16,72 @@ pub(super) const PAGE_BLOCKS: usize = 8;
 /// Block reports between two passes of the scrub.
 const REPORTS_PER_SCRUB: u32 = 3;
 
-impl World {
+impl Datanode {
     /// Does what the report does next.
-    pub(super) fn datanode_report(&mut self, slot: u8) {
-        let datanode = &mut self.datanodes[usize::from(slot)];
-        let (Some(report), Some(node)) = (&mut datanode.report, datanode.node) else { return };
-        match report.next(&datanode.table) {
+    pub(super) fn report_next(&mut self, context: &mut Context<'_>) {
+        let (Some(report), Some(node)) = (&mut self.report, self.node) else { return };
+        match report.next(&self.table) {
             ReportStep::Held(blocks) => {
                 let request = Request::BlockReport { node, blocks };
-                self.datanode_call(slot, request, DatanodeCall::Held);
+                self.call(context, request, DatanodeCall::Held);
             }
             ReportStep::Probe => {
                 report.probed();
-                datanode.damages.report_again();
-                datanode.reports += 1;
-                let is_due = datanode.reports.is_multiple_of(REPORTS_PER_SCRUB);
-                if is_due && !datanode.table.is_fenced() {
-                    datanode.scrub();
+                self.damages.report_again();
+                self.reports += 1;
+                let is_due = self.reports.is_multiple_of(REPORTS_PER_SCRUB);
+                if is_due && !self.table.is_fenced() {
+                    self.scrub();
                 }
-                self.datanode_tell_damage(slot);
-                self.datanode_report(slot);
+                self.report_damage(context);
+                self.report_next(context);
             }
             ReportStep::Expected { after, limit } => {
-                let nonce = datanode.member.nonce();
+                let nonce = self.member.nonce();
                 let request = Request::ExpectedBlocks { node, nonce, after, limit };
-                self.datanode_call(slot, request, DatanodeCall::Expected);
+                self.call(context, request, DatanodeCall::Expected);
             }
-            ReportStep::Done => self.datanode_reported(slot, true),
+            ReportStep::Done => self.report_ended(context, true),
         }
     }
 
-    /// Takes which blocks of a page nobody wants.
-    pub(super) fn datanode_held(&mut self, slot: u8, answer: Option<Response>) {
+    /// Takes which blocks of a page are unwanted.
+    pub(super) fn take_unwanted(&mut self, context: &mut Context<'_>, answer: Option<Response>) {
         let Ok(Reply::Drop { blocks }) = outcome(answer) else {
-            return self.datanode_reported(slot, false);
+            return self.report_ended(context, false);
         };
-        let is_forgotten = self.runtime.is_broken(Broken::DropForgotten);
-        let datanode = &mut self.datanodes[usize::from(slot)];
-        let Some(report) = &mut datanode.report else { return };
+        let is_forgotten = context.runtime.is_broken(Broken::DropForgotten);
+        let Some(report) = &mut self.report else { return };
         for unwanted in report.unwanted(blocks) {
-            // What came since the report was made is not what the namenode spoke of.
-            let held = datanode.held(unwanted.block);
+            // What came since the report was made is not what the namenode has judged.
+            let held = self.held(unwanted.block);
             if !is_forgotten && held.is_some_and(|held| held.epoch == unwanted.epoch) {
-                datanode.drop_block(unwanted.block, unwanted.epoch);
+                self.drop_block(unwanted.block, unwanted.epoch);
             }
         }
-        self.datanode_report(slot);
+        self.report_next(context);
     }
 
     /// Takes a page of what must be here.
-    pub(super) fn datanode_expected(&mut self, slot: u8, answer: Option<Response>) {
+    pub(super) fn take_expected(&mut self, context: &mut Context<'_>, answer: Option<Response>) {
         let Ok(Reply::Expected { blocks, is_more }) = outcome(answer) else {
-            return self.datanode_reported(slot, false);
+            return self.report_ended(context, false);
         };
-        let datanode = &mut self.datanodes[usize::from(slot)];
-        let Some(report) = &mut datanode.report else { return };
-        for missing in report.expected(&datanode.table, &blocks, is_more) {
-            datanode.damages.add(missing);
+        let Some(report) = &mut self.report else { return };
+        for missing in report.expected(&self.table, &blocks, is_more) {
+            self.damages.add(missing);
         }
-        self.datanode_tell_damage(slot);
-        self.datanode_report(slot);
+        self.report_damage(context);
+        self.report_next(context);
     }
 
-    fn datanode_reported(&mut self, slot: u8, is_taken: bool) {
-        let now = self.runtime.monotonic();
-        let datanode = &mut self.datanodes[usize::from(slot)];
-        datanode.report = None;
+    fn report_ended(&mut self, context: &mut Context<'_>, is_taken: bool) {
+        let now = context.runtime.monotonic();
+        self.report = None;
         if is_taken {
-            datanode.reported_in = datanode.member.log().seen().map(|place| place.term);
+            self.reported_in = self.member.log().seen().map(|place| place.term);
         }
-        datanode.member.reported(now, is_taken);
-        self.datanode_step(slot);
+        self.member.reported(now, is_taken);
+        self.step(context);
     }
 }
