@@ -1,39 +1,41 @@
 //! The checkers: what must hold at every moment, and what must hold at the end.
 
 mod background;
-pub(crate) mod blocks;
-pub(crate) mod bytes;
-pub(crate) mod copies;
+mod blocks;
+mod bytes;
+mod copies;
 mod damage;
 mod departures;
 mod end;
 pub(crate) mod first;
 pub(crate) mod history;
-pub(crate) mod leader;
+mod leader;
 mod live;
-pub(crate) mod loss;
-pub(crate) mod losses;
+mod loss;
+mod losses;
 mod lost_end;
-pub(crate) mod names;
-pub(crate) mod notices;
+mod names;
+mod notices;
 mod numbers;
-pub(crate) mod once;
+mod once;
 mod tree;
+mod view;
 
 use sanderling_core::catalog::{Action, Applied, Command};
-use sanderling_protocol::{Policy, Refusal, Reply, Request};
+use sanderling_protocol::message::Layout;
+use sanderling_protocol::{NodeId, Policy, Refusal, Reply, Request};
 
 use crate::datanode::Datanode;
+use crate::namenode::NamenodeHost;
 use crate::plan::RunPlan;
 use crate::runtime::{CheckResult, Runtime};
 use crate::wire::Host;
-use crate::world::World;
 
 use blocks::Blocks;
 use bytes::Bytes;
 use copies::Copies;
 use departures::Departures;
-use history::History;
+use history::{History, SearchResult};
 use leader::Leader;
 use live::Live;
 use losses::Losses;
@@ -41,17 +43,18 @@ use lost_end::LostEnd;
 use names::NameModel;
 use notices::Notices;
 use numbers::Numbers;
-use once::Made;
+use once::{Arriving, Made};
+use view::View;
 
 /// What the checkers remember.
 #[derive(Debug)]
 pub(crate) struct Checks {
     pub(crate) bytes: Bytes,
-    pub(crate) names: NameModel,
+    names: NameModel,
     pub(crate) blocks: Blocks,
-    pub(crate) copies: Copies,
-    pub(crate) losses: Losses,
-    pub(crate) notices: Notices,
+    copies: Copies,
+    losses: Losses,
+    notices: Notices,
     pub(crate) made: Made,
     pub(crate) history: History,
     pub(crate) numbers: Numbers,
@@ -87,8 +90,8 @@ impl Checks {
         }
     }
 
-    /// Goes back to an empty log: every model that follows from it begins again. What was said to
-    /// clients and datanodes stays said.
+    /// Goes back to an empty log: every model that follows from it begins again. What was sent to
+    /// clients and datanodes stays.
     pub(crate) fn rewind(&mut self, now: u64) {
         self.bytes.rewind(now);
         self.names = NameModel::default();
@@ -99,6 +102,11 @@ impl Checks {
         self.made = Made::default();
         self.numbers.rewind();
         self.leader.rewind(now);
+    }
+
+    /// Notes that a node has answered the namenode.
+    pub(crate) fn probed(&mut self, node: NodeId, now: u64) {
+        self.live.saw(node, now);
     }
 
     /// With nothing but notices in good time, no call fails.
@@ -130,43 +138,75 @@ impl Checks {
         }
     }
 
+    /// Returns how many copies were made, how many became homes, and how many homes were moved
+    /// without a drain.
+    pub(crate) const fn copy_counts(&self) -> [u64; 3] {
+        self.copies.counts
+    }
+
     /// Tells whether nothing but notices in good time happens in this run.
     pub(crate) const fn is_kind(&self) -> bool {
         self.is_kind
     }
 }
 
-impl World {
-    /// Looks at what a command is about to change.
-    pub(crate) fn check_before(&mut self, command: &Command) {
-        let catalog = self.namenode.machine.catalog();
-        let found = numbers::check_time(command, catalog);
+/// The checkers at work: their memory, the servers that they look at, and where they note what they
+/// find.
+pub(crate) struct Checking<'a> {
+    pub(crate) checks: &'a mut Checks,
+    pub(crate) runtime: &'a mut Runtime,
+    pub(crate) namenode: &'a NamenodeHost,
+    pub(crate) datanodes: &'a [Datanode],
+}
+
+impl Checking<'_> {
+    /// Returns what the checkers look at.
+    const fn view(&self) -> View<'_> {
+        let Self { runtime, namenode, datanodes, .. } = self;
+        View { runtime, namenode, datanodes }
+    }
+
+    fn expect(&mut self, found: CheckResult) {
         self.runtime.expect(found);
+    }
+
+    /// Looks at what a command is about to change.
+    pub(crate) fn before(&mut self, command: &Command) {
+        let catalog = self.namenode.catalog();
+        self.expect(numbers::check_time(command, catalog));
         let Action::Concat(request) = command.action.inner() else { return };
-        let catalog = self.namenode.machine.catalog();
         let stat = |path| catalog.stat(path, command.at).ok();
         let parts = request.parts.iter().filter_map(stat);
         let parts = parts.map(|stat| (stat.object, stat.bytes)).collect();
         self.checks.bytes.joining(parts);
     }
 
-    /// Looks at what a command did.
-    pub(crate) fn check_applied(&mut self, command: &Command, applied: &Applied) {
-        self.runtime.statistics_mut().checks += 1;
-        self.runtime.statistics_mut().reaped_slices += u64::from(command.action == Action::Reap);
-        self.checks.names.served_millis = self.served_millis();
-        let reply = applied.result.as_ref().ok();
-        let catalog = self.namenode.machine.catalog();
-        let found = self.checks.numbers.apply(command, reply, catalog, false);
-        self.runtime.expect(found);
-        self.check_log(command, applied);
+    /// Looks at a command before it is applied. `asked` is the request as its sender sent it.
+    pub(crate) fn arriving(&self, command: &Command, asked: Option<&Request>) -> Arriving {
+        self.checks.made.arriving(self.namenode.catalog(), command, asked)
+    }
+
+    /// Looks at what a command did; tells whether it was a repeat.
+    pub(crate) fn made(&mut self, arriving: Arriving, answer: &Result<Reply, Refusal>) -> bool {
+        let Self { checks, runtime, namenode, datanodes } = self;
+        let view = View { runtime, namenode, datanodes };
+        let Some(found) = checks.made.made(view, arriving, answer) else { return false };
+        self.expect(found);
+        true
+    }
+
+    /// Looks at what a command did. `served_millis`: how long a namenode has served by then.
+    pub(crate) fn applied(&mut self, command: &Command, applied: &Applied, served_millis: u64) {
+        let statistics = self.runtime.statistics_mut();
+        statistics.reaped_slices += u64::from(command.action == Action::Reap);
+        self.log(command, applied, served_millis, false);
         let command = &Command { at: command.at, action: command.action.inner().clone() };
-        let found = self.check_copied(command);
-        self.runtime.expect(found);
-        let found = self.check_damage_founded(command);
-        self.runtime.expect(found);
-        self.check_deadlines(command);
-        self.check_dead(command);
+        let Checks { copies, bytes, live, .. } = &*self.checks;
+        let found = copies::check_made(self.view(), copies, bytes, command)
+            .and_then(|()| damage::check_founded(self.view(), command))
+            .and_then(|()| self.check_deadlines(command))
+            .and_then(|()| live.check_dead(self.view(), command));
+        self.expect(found);
         self.checks.applied += 1;
         if self.checks.applied.is_multiple_of(AUDIT_EVERY) {
             self.audit();
@@ -174,79 +214,67 @@ impl World {
     }
 
     /// Looks at what a command of a log did that is read again from its beginning.
-    pub(crate) fn check_again(&mut self, command: &Command, applied: &Applied) {
-        let reply = applied.result.as_ref().ok();
-        let catalog = self.namenode.machine.catalog();
-        let found = self.checks.numbers.apply(command, reply, catalog, true);
-        self.runtime.expect(found);
-        self.check_log(command, applied);
+    pub(crate) fn again(&mut self, command: &Command, applied: &Applied, served_millis: u64) {
+        self.log(command, applied, served_millis, true);
     }
 
     /// Does to the models what a command has done, and compares.
-    fn check_log(&mut self, command: &Command, applied: &Applied) {
+    fn log(&mut self, command: &Command, applied: &Applied, served_millis: u64, is_again: bool) {
+        let Self { checks, runtime, namenode, datanodes } = self;
+        let (view, catalog) = (View { runtime, namenode, datanodes }, namenode.catalog());
+        let result = &applied.result;
+        checks.names.served_millis = served_millis;
+        let numbered = checks.numbers.apply(command, result.as_ref().ok(), catalog, is_again);
         // A change that is made once is a change like any other.
         let command = &Command { at: command.at, action: command.action.inner().clone() };
-        let catalog = self.namenode.machine.catalog();
-        let found = self.checks.names.apply(command, &applied.result, catalog);
-        let found =
-            found.and_then(|()| self.checks.blocks.apply(command, &applied.result, catalog));
-        let found =
-            found.and_then(|()| self.checks.copies.apply(command, &applied.result, catalog));
-        let found =
-            found.and_then(|()| self.checks.notices.apply(command, &applied.result, catalog));
-        let found = found.and_then(|()| self.checks.departures.apply(&applied.result, catalog));
-        self.runtime.expect(found);
-        if let Ok(Reply::Grant(grant)) = &applied.result {
-            self.checks.bytes.granted(grant);
+        let found = numbered
+            .and_then(|()| checks.names.apply(command, result, catalog))
+            .and_then(|()| checks.blocks.apply(command, result, catalog))
+            .and_then(|()| checks.copies.apply(command, result, catalog))
+            .and_then(|()| checks.notices.apply(command, result, catalog))
+            .and_then(|()| checks.departures.apply(result, catalog));
+        if let Ok(Reply::Grant(grant)) = result {
+            checks.bytes.granted(grant);
         }
-        if let Action::Concat(_) = &command.action {
-            let found = self.checks.bytes.joined(&applied.result);
-            self.runtime.expect(found);
-        }
+        let joined = match &command.action {
+            Action::Concat(_) => checks.bytes.joined(result),
+            _ => Ok(()),
+        };
         if let Action::Recovered { lengths } = &command.action {
-            self.checks.bytes.recovered(lengths);
+            checks.bytes.recovered(lengths);
         }
-        self.count_losses(command, &applied.result);
+        checks.losses.count(view, &checks.numbers, command, result);
+        self.expect(found.and(joined));
     }
 
     /// Looks at everything.
-    pub(crate) fn audit(&mut self) {
-        let found = self
-            .check_fsck()
-            .and_then(|()| self.check_names())
-            .and_then(|()| loss::check(self))
-            .and_then(|()| self.check_exposure())
-            .and_then(|()| self.check_copies_held(false));
-        self.runtime.expect(found);
-    }
-
-    fn check_fsck(&self) -> CheckResult {
-        let report = self.namenode.machine.catalog().fsck();
-        match report.problems.first() {
-            Some(problem) => Err(("fsck", problem.clone())),
-            None => Ok(()),
-        }
+    fn audit(&mut self) {
+        let (view, checks) = (self.view(), &*self.checks);
+        let found = check_fsck(view)
+            .and_then(|()| tree::check(view, &checks.names))
+            .and_then(|()| loss::check(view, &checks.losses, &checks.bytes, checks.is_kind))
+            .and_then(|()| copies::check_exposure(view, &checks.copies))
+            .and_then(|()| copies::check_held(view, &checks.bytes, false));
+        self.expect(found);
     }
 
     /// A node whose deadline has passed is gone, and nothing has its home there.
-    fn check_deadlines(&mut self, command: &Command) {
-        if !matches!(command.action, Action::Tick) {
-            let is_due = self.checks.applied.is_multiple_of(8);
-            if !is_due {
-                return;
-            }
+    fn check_deadlines(&self, command: &Command) -> CheckResult {
+        let View { runtime, namenode, .. } = self.view();
+        if !matches!(command.action, Action::Tick) && !self.checks.applied.is_multiple_of(8) {
+            return Ok(());
         }
-        let now = self.namenode.clock(self.runtime.now());
+        let now = namenode.clock(runtime.now());
         // One turn of the namenode may lie between the deadline and its end.
-        let slack = 100_000 + self.runtime.plan().turn_micros_max * 2;
+        let slack = 100_000 + runtime.plan().turn_micros_max * 2;
         // A clock that jumped must be given the time to be seen.
-        let since = self.namenode.started_at.max(self.runtime.skewed_at(Host::Namenode));
+        let since = namenode.started_at().max(runtime.skewed_at(Host::Namenode));
         // What is due is tried again when the journal takes changes again.
-        let since = since.max(self.namenode.disk.refused_at + 200_000);
-        if self.runtime.now() < since + slack {
-            return;
+        let since = since.max(namenode.refused_at() + 200_000);
+        if runtime.now() < since + slack {
+            return Ok(());
         }
-        let catalog = self.namenode.machine.catalog();
+        let catalog = namenode.catalog();
         for node in catalog.node_ids(false) {
             let (deadline, homes) = catalog.node_deadline(node);
             let Some(deadline) = deadline else { continue };
@@ -254,25 +282,112 @@ impl World {
                 catalog.node_policy(node).is_some_and(|(policy, _)| policy == Policy::Gone);
             if deadline.0 + slack < now.0 && !is_gone {
                 let text = format!("node {node} holds {homes} blocks after its deadline");
-                self.runtime.violate("deadline", text);
-                return;
+                return Err(("deadline", text));
             }
         }
+        Ok(())
     }
 
-    /// Looks at what the namenode answered to somebody.
-    pub(crate) fn check_answer(
-        &mut self,
-        _from: Host,
-        request: &Request,
-        answer: &Result<Reply, Refusal>,
-    ) {
+    /// Looks at an answer of the namenode that it has from a command.
+    pub(crate) fn answered(&mut self, request: &Request, answer: &Result<Reply, Refusal>) {
         let request = request.inner();
         if let (Request::Manage { holder, .. }, Ok(_)) = (request, answer) {
             self.checks.leader.granted(*holder);
         }
         let found = self.checks.bytes.answered(request, answer);
-        self.runtime.expect(found);
+        self.expect(found);
+    }
+
+    /// Looks at an answer of the namenode that it gives without a command.
+    pub(crate) fn answered_at_once(&mut self, asked: &Request, answer: &Result<Reply, Refusal>) {
+        self.checks.live.beat(asked, answer.as_ref().ok(), self.runtime.now());
+        if let Err(Refusal::Full { bytes, .. }) = answer {
+            // A repeat is answered as it was, though there may be room by now.
+            let was_refused = self.checks.made.refused(asked);
+            if !was_refused && !self.checks.made.is_repeat(asked) {
+                let catalog = self.namenode.catalog();
+                self.expect(first::check_full(catalog, asked.inner(), *bytes));
+            }
+        }
+        let broken = self.runtime.broken();
+        if let Some(found) = self.checks.made.check_repeated(broken, asked, answer) {
+            self.expect(found);
+        }
+    }
+
+    /// Looks at a layout that the namenode sends.
+    pub(crate) fn located(&mut self, layout: &Layout) {
+        let found = self.checks.blocks.told(layout);
+        self.expect(found);
+    }
+
+    /// Looks at a process that begins with this catalog.
+    pub(crate) fn started(&mut self) {
+        self.checks.numbers.starts(self.namenode.catalog());
+    }
+
+    /// Notes that everything has gone back to what is left of the log.
+    pub(crate) fn rewound(&mut self) {
+        let Self { checks, runtime, namenode, datanodes } = self;
+        let view = View { runtime, namenode, datanodes };
+        checks.lost_end.rewound(view);
+        let objects: Vec<_> = checks.bytes.objects().collect();
+        for object in objects {
+            let bytes = view.layout(object).map_or(0, |layout| layout.stat.bytes);
+            checks.bytes.cut(object, bytes);
+        }
+    }
+
+    /// Looks at a machine that is about to die of a notice.
+    pub(crate) fn dies(&mut self, slot: u8) {
+        let datanode = &self.datanodes[usize::from(slot)];
+        let found = notices::check_kept(self.view(), datanode);
+        self.expect(found);
+    }
+
+    /// Returns something of the servers' state that has not come to rest.
+    pub(crate) fn unsettled(&self) -> Option<(&'static str, String)> {
+        let (view, checks) = (self.view(), &*self.checks);
+        let has_lost = self.runtime.statistics().lost_ends > 0;
+        let lost = || {
+            let held = || copies::check_held(view, &checks.bytes, true);
+            checks.lost_end.check(view).and_then(|()| held()).err()
+        };
+        has_lost
+            .then(lost)
+            .flatten()
+            .or_else(|| end::unsettled(view, &checks.bytes))
+            .or_else(|| background::unsettled(view))
+    }
+
+    /// Returns a block that is damaged and not reported.
+    pub(crate) fn undeclared(&self) -> Option<(&'static str, String)> {
+        damage::check_declared(self.view()).err()
+    }
+
+    /// Looks at everything when it has come to rest.
+    pub(crate) fn end(&mut self) {
+        let view = self.view();
+        let found = damage::check_declared(view).and_then(|()| self.checks.lost_end.check(view));
+        self.expect(found);
+        self.audit();
+        let Checks { bytes, names, history, .. } = &*self.checks;
+        let found = end::check_readable(self.view(), bytes, names);
+        let (groups, verdict) = history.judge();
+        self.expect(found);
+        self.runtime.statistics_mut().histories += groups;
+        match verdict {
+            SearchResult::Linearizable => {}
+            SearchResult::Not(why) => self.runtime.violate("linearizable", why),
+            SearchResult::Unjudged => self.runtime.statistics_mut().histories_unjudged += 1,
+        }
+    }
+}
+
+fn check_fsck(view: View<'_>) -> CheckResult {
+    match view.catalog().fsck().problems.first() {
+        Some(problem) => Err(("fsck", problem.clone())),
+        None => Ok(()),
     }
 }
 

@@ -5,61 +5,65 @@
 //! then applied. Orders go to each datanode in two queues, one after the other, until they are
 //! answered.
 
+mod directory;
+mod disk;
+mod mistake;
+pub(crate) mod serve;
+mod turns;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use sanderling_core::catalog::{Action, Applied, Catalog, Command, DatanodeOrder};
+use sanderling_core::catalog::{Action, Catalog, Command, DatanodeOrder};
 use sanderling_core::membership::Probe;
-use sanderling_core::namenode::{FrameRead, Namenode, NamenodeConfig, Turns, start_time};
-use sanderling_protocol::frame::encode_body;
+use sanderling_core::namenode::{Namenode, NamenodeConfig, Turns};
 use sanderling_protocol::{
-    ClusterId, Instant, Millis, NodeId, Order, OrderReply, Policy, Refusal, Reply, Request, Term,
+    ClusterId, Event, Instant, Millis, NodeId, OrderReply, Refusal, Reply, Request,
 };
 
+use self::disk::{Disk, Snapshot};
+use self::mistake::Mistakes;
 use crate::Broken;
-use crate::client::key;
-use crate::disk::{Disk, Snapshot};
-use crate::event::{NamenodeCall, Purpose, Timer};
-use crate::mistake::Mistakes;
 use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{Ask, DataAnswer, DataAsk, Host, Response, data};
-use crate::world::World;
+use crate::wire::Host;
 
 /// The namenode's place and what survives its process.
 #[derive(Debug)]
 pub(crate) struct NamenodeHost {
     /// The process; what it knew stays here after its end, to be compared with what comes back.
-    pub(crate) machine: Namenode,
+    machine: Namenode,
     config: NamenodeConfig,
     /// The catalog as last written to disk, and how many records it has seen.
-    pub(crate) snapshot: Snapshot,
+    snapshot: Snapshot,
     /// The format that snapshots are written in.
-    pub(crate) format: u32,
-    pub(crate) disk: Disk,
-    pub(crate) journal: Vec<Command>,
+    format: u32,
+    disk: Disk,
+    journal: Vec<Command>,
     /// Records of the journal that no process has applied: the last one died before.
-    pub(crate) unapplied: usize,
-    pub(crate) inbox: Vec<NamenodeWork>,
+    unapplied: usize,
+    inbox: Vec<NamenodeWork>,
     /// The commands that the requests of the present round became.
-    pub(crate) logged: Vec<(Command, Request)>,
-    pub(crate) is_turn_set: bool,
-    pub(crate) turns: Turns,
+    logged: Vec<(Command, Request)>,
+    is_turn_set: bool,
+    turns: Turns,
     wake_at: Option<u64>,
     order_queues: BTreeMap<(NodeId, bool), NodeOrders>,
-    pub(crate) started_at: u64,
+    started_at: u64,
     /// What its clock showed then; from there it never steps.
     clock_base: Instant,
     /// When the process was, or is, stopped.
-    pub(crate) frozen: Range<u64>,
+    frozen: Range<u64>,
     /// Until when it has looked at what comes.
-    pub(crate) looked_until: u64,
+    looked_until: u64,
     /// How long a namenode has served, and until when that is counted.
     served_micros: (u64, u64),
-    pub(crate) mistakes: Mistakes,
+    mistakes: Mistakes,
     /// Whether the process dies after its next write to the journal.
-    pub(crate) dies_after_journal: Option<u64>,
+    dies_after_journal: Option<u64>,
     random: Random,
+    /// The injected bug of this run.
+    broken: Option<Broken>,
 }
 
 /// Something for the next turn.
@@ -84,14 +88,8 @@ struct NodeOrders {
 
 const CLUSTER: ClusterId = ClusterId(7);
 
-/// Entries of one slice of reads: few, so that listings take several.
-const SLICE_ENTRIES: usize = 2;
-
-/// Time of one order.
-const ORDER_MILLIS: u64 = 2000;
-
 impl NamenodeHost {
-    pub(crate) fn new(plan: &RunPlan) -> Self {
+    pub(crate) fn new(plan: &RunPlan, broken: Option<Broken>) -> Self {
         let config = NamenodeConfig {
             lease: Millis(plan.lease_millis),
             placement_seed: plan.seed,
@@ -126,7 +124,12 @@ impl NamenodeHost {
             mistakes: Mistakes::default(),
             dies_after_journal: None,
             random: Random::new(plan.seed, 6),
+            broken,
         }
+    }
+
+    fn is_broken(&self, broken: Broken) -> bool {
+        self.broken == Some(broken)
     }
 
     pub(crate) fn catalog(&self) -> &Catalog {
@@ -178,295 +181,49 @@ impl NamenodeHost {
         self.snapshot = Snapshot::of(self.machine.catalog(), self.format, records);
         self.disk.settle();
     }
-}
 
-impl World {
-    pub(crate) fn namenode_start(&mut self) {
-        self.namenode.clock_base = self.namenode.clock(self.runtime.now());
-        self.namenode.started_at = self.runtime.now();
-        self.namenode.frozen = 0..0;
-        self.namenode.looked_until = self.runtime.now();
-        self.namenode.served_micros.1 = self.runtime.now();
-        if self.runtime.is_broken(Broken::OldFormatMisread) {
-            self.namenode.format = Catalog::FORMAT_MIN;
-        }
-        if self.runtime.life(Host::Namenode) == 1 {
-            // A new cluster, or one of the release before.
-            self.namenode.machine = self.namenode.replay();
-        } else {
-            self.runtime.statistics_mut().namenode_restarts += 1;
-            self.namenode_forget();
-            self.namenode_read();
-        }
-        let now = self.namenode_clock_starts();
-        let host = &mut self.namenode;
-        host.inbox.clear();
-        host.is_turn_set = false;
-        host.wake_at = None;
-        host.order_queues.clear();
-        host.dies_after_journal = None;
-        let (commands, term) = (host.commands(), Term(host.random.next()));
-        let mut begun = host.machine.begin(now, term, commands, 0);
-        if commands == 0 {
-            // The operator, the writers and the callers, in the order of their numbers.
-            let others = self.runtime.plan().writers + self.runtime.plan().callers;
-            let numbers = 1..=1 + u64::from(others);
-            let open = |number| Action::OpenClient { key: key(number) };
-            begun.extend(numbers.map(|number| Command { at: now, action: open(number) }));
-        }
-        if self.runtime.is_broken(Broken::ReserveIgnored) {
-            begun.retain(|command| !matches!(command.action, Action::Departures { .. }));
-        }
-        let begun = self.mistake_begun(begun);
-        self.namenode.turns = Turns::new(now);
-        self.namenode_begin(begun);
+    /// Returns what the process would answer now to a request that changes nothing.
+    pub(crate) fn peek(&self, now: u64, request: &Request) -> Result<Reply, Refusal> {
+        self.machine.read(self.clock(now), request).expect("only reads are peeked at")
     }
 
-    /// Reads what an earlier process left.
-    fn namenode_read(&mut self) {
-        if let Some(lost) = self.namenode.disk.lost.take() {
-            self.namenode.unapplied = 0;
-            self.lose_end(lost);
-        }
-        let machine = self.namenode.replay();
-        self.check_replay(&machine);
-        self.namenode.machine = machine;
-        self.checks.numbers.starts(self.namenode.catalog());
-        // What was read is on the disk before anything is written behind it.
-        self.namenode.disk.settle();
+    pub(crate) fn events_after(&self, after: u64, limit: usize) -> Vec<Event> {
+        self.machine.events_after(after, limit)
     }
 
-    /// Starts the process's clock: by the machine's and by the log.
-    fn namenode_clock_starts(&mut self) -> Instant {
-        let wall = self.runtime.clock(Host::Namenode);
-        let floor = self.namenode.catalog().now();
-        self.namenode.clock_base = self.mistake_clock(wall).unwrap_or(start_time(floor, wall));
-        self.namenode.clock_base
+    /// Returns when the process started, in microseconds.
+    pub(crate) const fn started_at(&self) -> u64 {
+        self.started_at
     }
 
-    fn check_replay(&mut self, machine: &Namenode) {
-        let host = &mut self.namenode;
-        // The process died after it had written these and before it had applied them.
-        let unapplied = std::mem::take(&mut host.unapplied);
-        let first = host.journal.len() - unapplied.min(host.journal.len());
-        for index in first..self.namenode.journal.len() {
-            let command = self.namenode.journal[index].clone();
-            self.check_before(&command);
-            let arriving = self.check_arriving(&command, None);
-            let applied = self.namenode.machine.apply(&command);
-            if !self.check_made(arriving, &applied.result) {
-                self.check_applied(&command, &applied);
-            }
-        }
-        if self.runtime.is_broken(Broken::EpochReused) {
-            return;
-        }
-        let same = encode_body(self.namenode.machine.catalog()) == encode_body(machine.catalog());
-        self.runtime.statistics_mut().checks += 1;
-        if !same {
-            let (live, again) = (self.namenode.catalog().index(), machine.catalog().index());
-            let message = format!("replay gives another catalog: {again} commands against {live}");
-            self.runtime.violate("replay", message);
-        }
+    /// Returns when its disk last refused something.
+    pub(crate) const fn refused_at(&self) -> u64 {
+        self.disk.refused_at
     }
 
-    pub(crate) fn namenode_ask(&mut self, from: Host, asked: Vec<(u64, Request)>) {
-        let now = self.namenode.clock(self.runtime.now());
-        let (calls, requests): (Vec<u64>, Vec<Request>) = asked.into_iter().unzip();
-        // What changes nothing is answered beside the writer.
-        let machine = &self.namenode.machine;
-        if requests.iter().all(|request| machine.is_read(request)) {
-            let mut reading = FrameRead::new(requests, None);
-            while !reading.slice(now, machine, SLICE_ENTRIES) {}
-            let (requests, answers) = reading.finish();
-            let mut replies = Vec::with_capacity(calls.len());
-            for ((call, request), answer) in calls.into_iter().zip(&requests).zip(answers) {
-                let answer = self.mistake_answer(request, answer);
-                let answer = self.mistake_stale(from, request, answer);
-                if let Ok(Reply::Layout(layout)) = &answer {
-                    let found = self.checks.blocks.told(layout);
-                    self.runtime.expect(found);
-                }
-                replies.push((call, Response::Meta(answer)));
-            }
-            return self.runtime.reply_frame(from, replies);
-        }
-        let asked = calls.into_iter().zip(requests).collect();
-        self.namenode.inbox.push(NamenodeWork::Ask { from, asked });
-        self.namenode_turn_soon();
+    /// Returns how long a namenode was up and not stopped.
+    pub(crate) fn served_millis(&self, now: u64) -> u64 {
+        let (sum, until) = self.served_micros;
+        (sum + now.saturating_sub(until)) / 1000
     }
 
-    fn namenode_turn_soon(&mut self) {
-        if std::mem::replace(&mut self.namenode.is_turn_set, true) {
-            return;
-        }
-        let micros = self.namenode.random.below(self.runtime.plan().turn_micros_max + 1);
-        self.runtime.set_timer(Host::Namenode, micros, Timer::Turn);
+    /// Lets the process die after its next write to the journal.
+    pub(crate) const fn die_after_journal(&mut self, down_millis: u64) {
+        self.dies_after_journal = Some(down_millis);
     }
 
-    pub(crate) fn namenode_timer(&mut self, timer: Timer) {
-        match timer {
-            Timer::Turn => self.namenode_turn(),
-            Timer::Wake if self.namenode.wake_at.is_some_and(|at| at <= self.runtime.now()) => {
-                self.namenode.wake_at = None;
-                self.namenode_turn();
-            }
-            Timer::OrderQueue(node, is_fence) => {
-                if let Some(order_queue) = self.namenode.order_queues.get_mut(&(node, is_fence)) {
-                    order_queue.is_busy = false;
-                }
-                self.namenode_order_queue(node, is_fence);
-            }
-            _ => {}
-        }
-    }
-
-    /// Stops the process for a while.
-    pub(crate) fn namenode_freeze(&mut self, millis: u64) {
-        if !self.runtime.is_up(Host::Namenode) || self.runtime.is_stopped(Host::Namenode) {
-            return;
-        }
-        self.served_millis();
-        let until = self.runtime.now() + millis * 1000;
-        self.namenode.frozen = self.runtime.now()..until;
-        self.runtime.stop(Host::Namenode, millis);
-        self.namenode.served_micros.1 = until;
-        self.runtime.set_timer(Host::Namenode, millis * 1000, Timer::Turn);
+    /// Ends the faults of its machine.
+    pub(crate) fn calm(&mut self) {
+        self.dies_after_journal = None;
+        self.disk.calm();
     }
 
     /// Counts the time in which a namenode was up and not stopped.
-    pub(crate) fn served_millis(&mut self) -> u64 {
-        let host = &mut self.namenode;
-        let (sum, until) = host.served_micros;
-        host.served_micros = (sum + self.runtime.now().saturating_sub(until), self.runtime.now());
-        host.served_micros.0 / 1000
+    fn count_served(&mut self, now: u64) {
+        let (sum, until) = self.served_micros;
+        self.served_micros = (sum + now.saturating_sub(until), now);
     }
 
-    pub(crate) fn namenode_apply(
-        &mut self,
-        command: &Command,
-        origin: Option<(Host, &Request)>,
-    ) -> Applied {
-        let index = self.namenode.catalog().index();
-        self.runtime.log(10, index, || format!("namenode: [{index}] {:?}", command.action));
-        self.check_before(command);
-        let arriving = self.check_arriving(command, origin.map(|(_, request)| request));
-        let applied = self.mistake_around(command);
-        if !applied.orders.is_empty() || applied.result.is_err() {
-            self.runtime.log(11, applied.orders.len() as u64, || {
-                format!("namenode: [{index}] gives {:?} {:?}", applied.result, applied.orders)
-            });
-        }
-        let applied = self.mistake_applied(command, origin.map(|(_, request)| request), applied);
-        if self.check_made(arriving, &applied.result) {
-            return applied;
-        }
-        if !self.runtime.has_violation() {
-            self.check_applied(command, &applied);
-        }
-        if let Some((from, request)) = origin {
-            self.check_answer(from, request, &applied.result);
-        }
-        applied
-    }
-
-    pub(crate) fn namenode_wake_at(&mut self, due: Instant) {
-        // Never faster than the real shell's shortest sleep.
-        let at = self.runtime.now()
-            + due.0.saturating_sub(self.namenode.clock(self.runtime.now()).0).max(1000);
-        if self.namenode.wake_at.is_none_or(|before| at < before) {
-            self.namenode.wake_at = Some(at);
-            self.runtime.set_timer(Host::Namenode, at - self.runtime.now(), Timer::Wake);
-        }
-    }
-
-    pub(crate) fn namenode_order(&mut self, order: DatanodeOrder) {
-        let is_fence = matches!(order.order, Order::FenceNode { .. } | Order::UnfenceNode);
-        let node = order.node;
-        self.namenode.order_queues.entry((node, is_fence)).or_default().waiting.push_back(order);
-        self.namenode_order_queue(node, is_fence);
-    }
-
-    fn namenode_order_queue(&mut self, node: NodeId, is_fence: bool) {
-        let policy = self.namenode.catalog().node_policy(node).map(|(policy, _)| policy);
-        let Some(order_queue) = self.namenode.order_queues.get_mut(&(node, is_fence)) else {
-            return;
-        };
-        if policy.is_none_or(|policy| policy == Policy::Gone) {
-            self.namenode.order_queues.remove(&(node, is_fence));
-            return;
-        }
-        if order_queue.is_busy {
-            return;
-        }
-        let Some(order) = order_queue.waiting.front().cloned() else { return };
-        let Some(place) = Host::at(&order.address) else { return };
-        order_queue.is_busy = true;
-        let ask = Ask::Data(node, DataAsk::Order(order.order.clone()));
-        let purpose = Purpose::Namenode(NamenodeCall::Order(Box::new(order), is_fence));
-        self.runtime.call(Host::Namenode, place, ask, ORDER_MILLIS, purpose);
-    }
-
-    pub(crate) fn namenode_answered(&mut self, call: NamenodeCall, answer: Option<Response>) {
-        match call {
-            NamenodeCall::Order(order, is_fence) => {
-                let (node, key) = (order.node, (order.node, is_fence));
-                let work = match answer {
-                    Some(Response::Data(Ok(DataAnswer::Order(reply)))) => {
-                        NamenodeWork::Ordered(order, Some(reply))
-                    }
-                    Some(Response::Data(Err(refusal)))
-                        if Probe::refused_by(&refusal) == Some(Probe::Refused) =>
-                    {
-                        self.namenode.order_queues.remove(&key);
-                        NamenodeWork::Probed(node, Probe::Refused)
-                    }
-                    _ => NamenodeWork::Ordered(order, None),
-                };
-                let is_done = matches!(work, NamenodeWork::Ordered(_, Some(_)));
-                self.namenode.inbox.push(work);
-                self.namenode_turn_soon();
-                let Some(order_queue) = self.namenode.order_queues.get_mut(&key) else { return };
-                if is_done {
-                    order_queue.waiting.pop_front();
-                    (order_queue.is_busy, order_queue.tries) = (false, 0);
-                    self.namenode_order_queue(node, is_fence);
-                } else {
-                    order_queue.tries += 1;
-                    let micros = (50_000 << order_queue.tries.min(5)).min(1_000_000);
-                    self.runtime.set_timer(
-                        Host::Namenode,
-                        micros,
-                        Timer::OrderQueue(node, is_fence),
-                    );
-                }
-            }
-            NamenodeCall::Probe(node) => {
-                let outcome = match answer {
-                    Some(Response::Refused) => Probe::Refused,
-                    answer => match data(answer) {
-                        Some(Err(refusal)) => Probe::refused_by(&refusal).unwrap_or(Probe::Timeout),
-                        Some(Ok(_)) => Probe::Alive,
-                        None => Probe::Timeout,
-                    },
-                };
-                if outcome == Probe::Alive {
-                    self.heard(node);
-                }
-                self.namenode.inbox.push(NamenodeWork::Probed(node, outcome));
-                self.namenode_turn_soon();
-            }
-        }
-    }
-
-    /// Asks the namenode what it would answer now, from outside the world.
-    pub(crate) fn peek(&self, request: &Request) -> Result<Reply, Refusal> {
-        let now = self.namenode.clock(self.runtime.now());
-        self.namenode.machine.read(now, request).expect("only reads are peeked at")
-    }
-}
-
-impl NamenodeHost {
     /// Loses the last record, unless a snapshot has it.
     pub(crate) fn forget_last(&mut self) {
         if self.journal.len() > self.snapshot.records {

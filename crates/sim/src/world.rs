@@ -1,6 +1,9 @@
 //! The world: the processes of one run and what judges them.
 
-use crate::check::{Checks, notices};
+mod fault;
+mod settle;
+
+use crate::check::{Checking, Checks};
 use crate::clients::Clients;
 use crate::context::Context;
 use crate::datanode::Datanode;
@@ -8,6 +11,7 @@ use crate::event::{Event, Purpose, Timer};
 use crate::log::Log;
 use crate::manager::Manager;
 use crate::namenode::NamenodeHost;
+use crate::namenode::serve::NamenodeContext;
 use crate::plan::RunPlan;
 use crate::runtime::Runtime;
 use crate::wire::{Ask, Host, Message, MessageBody, Response};
@@ -15,15 +19,15 @@ use crate::{Broken, Statistics};
 
 /// Everything of one run.
 pub(crate) struct World {
-    pub(crate) runtime: Runtime,
-    pub(crate) namenode: NamenodeHost,
-    pub(crate) datanodes: Vec<Datanode>,
-    pub(crate) managers: Vec<Manager>,
-    pub(crate) clients: Clients,
-    pub(crate) checks: Checks,
-    pub(crate) is_over: bool,
+    runtime: Runtime,
+    namenode: NamenodeHost,
+    datanodes: Vec<Datanode>,
+    managers: Vec<Manager>,
+    clients: Clients,
+    checks: Checks,
+    is_over: bool,
     /// What has not come to rest, and since when it is the same.
-    pub(crate) unsettled: Option<(u64, String)>,
+    unsettled: Option<(u64, String)>,
 }
 
 /// Most events of one run; a run that needs more does not end.
@@ -32,7 +36,7 @@ const EVENTS_MAX: u64 = 400_000;
 impl World {
     pub(crate) fn new(plan: RunPlan, broken: Option<Broken>, keep_events: bool) -> Self {
         let mut world = Self {
-            namenode: NamenodeHost::new(&plan),
+            namenode: NamenodeHost::new(&plan, broken),
             datanodes: (0..plan.datanodes).map(|slot| Datanode::new(&plan, broken, slot)).collect(),
             managers: (0..plan.managers)
                 .map(|number| Manager::new(&plan, broken, number))
@@ -77,7 +81,8 @@ impl World {
         let statistics = self.runtime.statistics_mut();
         statistics.virtual_millis = virtual_millis;
         statistics.commands = self.namenode.commands();
-        let [copied, promoted, rebalanced] = self.checks.copies.counts;
+        let [copied, promoted, rebalanced] = self.checks.copy_counts();
+        statistics.lost_blocks = self.namenode.catalog().report().blocks;
         statistics.copied_blocks = copied;
         statistics.promoted_blocks = promoted;
         statistics.rebalanced_blocks = rebalanced;
@@ -105,9 +110,7 @@ impl World {
             }
             Event::Die { slot, life, manager } => {
                 if self.runtime.life(Host::Datanode(slot)) == life {
-                    let datanode = &self.datanodes[usize::from(slot)];
-                    let found = notices::check_kept(&self.runtime, &self.namenode, datanode);
-                    self.runtime.expect(found);
+                    self.checking().dies(slot);
                     self.kill(Host::Datanode(slot), 300);
                     if let Some(manager) = manager {
                         self.kill(Host::Manager(manager), 2000);
@@ -148,8 +151,14 @@ impl World {
 
     fn ask(&mut self, from: Host, to: Host, call: u64, ask: Ask) {
         match (to, ask) {
-            (Host::Namenode, Ask::Meta(request)) => self.namenode_ask(from, vec![(call, request)]),
-            (Host::Namenode, Ask::Frame(requests)) => self.namenode_ask(from, requests),
+            (Host::Namenode, Ask::Meta(request)) => {
+                let (namenode, mut context) = self.namenode();
+                namenode.receive(&mut context, from, vec![(call, request)]);
+            }
+            (Host::Namenode, Ask::Frame(requests)) => {
+                let (namenode, mut context) = self.namenode();
+                namenode.receive(&mut context, from, requests);
+            }
             (Host::Datanode(slot), Ask::Data(node, ask)) => {
                 let (datanode, mut context) = self.datanode(slot);
                 datanode.receive(&mut context, from, call, node, ask);
@@ -158,13 +167,16 @@ impl World {
         }
     }
 
-    pub(crate) fn answered(&mut self, purpose: Purpose, answer: Option<Response>) {
+    fn answered(&mut self, purpose: Purpose, answer: Option<Response>) {
         match purpose {
             Purpose::Datanode(slot, call) => {
                 let (datanode, mut context) = self.datanode(slot);
                 datanode.answered(&mut context, call, answer);
             }
-            Purpose::Namenode(call) => self.namenode_answered(call, answer),
+            Purpose::Namenode(call) => {
+                let (namenode, mut context) = self.namenode();
+                namenode.answered(&mut context, call, answer);
+            }
             Purpose::Manager(number, call) => {
                 let (manager, mut context) = self.manager(number);
                 manager.answered(&mut context, call, answer);
@@ -176,7 +188,17 @@ impl World {
         }
     }
 
-    pub(crate) fn datanode(&mut self, slot: u8) -> (&mut Datanode, Context<'_>) {
+    fn checking(&mut self) -> Checking<'_> {
+        let Self { runtime, checks, namenode, datanodes, .. } = self;
+        Checking { checks, runtime, namenode, datanodes }
+    }
+
+    fn namenode(&mut self) -> (&mut NamenodeHost, NamenodeContext<'_>) {
+        let Self { runtime, checks, namenode, datanodes, .. } = self;
+        (namenode, NamenodeContext { runtime, checks, datanodes })
+    }
+
+    fn datanode(&mut self, slot: u8) -> (&mut Datanode, Context<'_>) {
         let Self { runtime, checks, namenode, datanodes, .. } = self;
         (&mut datanodes[usize::from(slot)], Context { runtime, checks, namenode })
     }
@@ -186,14 +208,17 @@ impl World {
         (&mut managers[usize::from(number)], Context { runtime, checks, namenode })
     }
 
-    pub(crate) fn clients(&mut self) -> (&mut Clients, Context<'_>) {
+    fn clients(&mut self) -> (&mut Clients, Context<'_>) {
         let Self { runtime, checks, namenode, clients, .. } = self;
         (clients, Context { runtime, checks, namenode })
     }
 
     fn timer(&mut self, place: Host, timer: Timer) {
         match place {
-            Host::Namenode => self.namenode_timer(timer),
+            Host::Namenode => {
+                let (namenode, mut context) = self.namenode();
+                namenode.timer(&mut context, timer);
+            }
             Host::Datanode(slot) => {
                 let (datanode, mut context) = self.datanode(slot);
                 datanode.timer(&mut context, timer);
@@ -210,10 +235,13 @@ impl World {
     }
 
     /// Starts the next process of a place.
-    pub(crate) fn start(&mut self, place: Host) {
+    fn start(&mut self, place: Host) {
         self.runtime.start(place);
         match place {
-            Host::Namenode => self.namenode_start(),
+            Host::Namenode => {
+                let (namenode, mut context) = self.namenode();
+                namenode.start(&mut context);
+            }
             Host::Datanode(slot) => {
                 let (datanode, mut context) = self.datanode(slot);
                 datanode.start(&mut context);
@@ -230,10 +258,10 @@ impl World {
     }
 
     /// Ends the process of a place at once, and starts another after a while.
-    pub(crate) fn kill(&mut self, place: Host, down_millis: u64) {
-        if place == Host::Namenode && self.runtime.is_up(place) {
-            self.served_millis();
-            self.namenode.frozen = 0..0;
+    fn kill(&mut self, place: Host, down_millis: u64) {
+        if place == Host::Namenode {
+            let (namenode, mut context) = self.namenode();
+            return namenode.kill(&mut context, down_millis);
         }
         self.runtime.kill(place, down_millis);
     }

@@ -10,9 +10,9 @@ use sanderling_protocol::{
     BlockId, Epoch, Instant, Millis, NodeId, ObjectId, Policy, Refusal, Reply, Request,
 };
 
+use super::bytes::Bytes;
+use super::view::View;
 use crate::runtime::CheckResult;
-use crate::wire::Host;
-use crate::world::World;
 
 /// The model.
 #[derive(Debug, Default)]
@@ -233,95 +233,91 @@ fn check_copy(id: BlockId, facts: &BlockFacts, node: NodeId, epoch: Epoch) -> Ch
     Ok(())
 }
 
-impl World {
-    /// Every copy is there, with the bytes that count of its block.
-    pub(crate) fn check_copies_held(&self, is_settled: bool) -> CheckResult {
-        for object in self.checks.bytes.objects() {
-            let Some(layout) = self.layout(object) else { continue };
-            for location in &layout.blocks {
-                self.check_copy_held(object, location, is_settled)?;
-            }
+/// Every copy is there, with the bytes that count of its block.
+pub(super) fn check_held(view: View<'_>, bytes: &Bytes, is_settled: bool) -> CheckResult {
+    for object in bytes.objects() {
+        let Some(layout) = view.layout(object) else { continue };
+        for location in &layout.blocks {
+            check_copy_held(view, bytes, object, location, is_settled)?;
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// The copies that a command has just made are there.
-    pub(super) fn check_copied(&self, command: &Command) -> CheckResult {
-        let Action::Commit { moves, .. } = &command.action else { return Ok(()) };
-        for one in moves.iter().filter(|one| self.checks.copies.is_safe(one.block)) {
-            let Some(facts) = self.namenode.catalog().block_facts(one.block) else { continue };
-            let Some(layout) = self.layout(facts.object) else { continue };
-            for location in layout.blocks.iter().filter(|it| it.block == one.block) {
-                self.check_copy_held(facts.object, location, false)?;
-            }
+/// The copies that a command has just made are there.
+pub(super) fn check_made(
+    view: View<'_>,
+    copies: &Copies,
+    bytes: &Bytes,
+    command: &Command,
+) -> CheckResult {
+    let Action::Commit { moves, .. } = &command.action else { return Ok(()) };
+    for one in moves.iter().filter(|one| copies.is_safe(one.block)) {
+        let Some(facts) = view.catalog().block_facts(one.block) else { continue };
+        let Some(layout) = view.layout(facts.object) else { continue };
+        for location in layout.blocks.iter().filter(|it| it.block == one.block) {
+            check_copy_held(view, bytes, facts.object, location, false)?;
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    fn check_copy_held(
-        &self,
-        object: ObjectId,
-        location: &BlockLocation,
-        is_settled: bool,
-    ) -> CheckResult {
-        let (id, length) = (location.block, location.length);
-        let facts = self.namenode.catalog().block_facts(id);
-        let Some((node, _, epoch)) = facts.and_then(|facts| facts.copy) else { return Ok(()) };
-        let Some(slot) = self.slot_of(node) else { return Ok(()) };
-        let datanode = &self.datanodes[usize::from(slot)];
-        if datanode.is_hurt(id) {
-            return Ok(());
-        }
-        let held = datanode.held(id).map(|held| held.epoch);
-        let whole = match datanode.peek(id, epoch, length) {
-            Ok(Some(whole)) if held == Some(epoch) => whole,
-            // It may have gone by the end that the log has lost: its node will say so.
-            _ if !is_settled && self.runtime.statistics().lost_ends > 0 => return Ok(()),
-            other => {
-                let text = format!(
-                    "host{slot} was to hold a copy of block {id} at epoch {epoch}: {held:?}, \
-                     {other:?}"
-                );
-                return Err(("copies", text));
-            }
-        };
-        let found = self.checks.bytes.read(object, location.offset, length, &whole);
-        found.map_err(|(_, text)| ("copies", format!("copy of block {id}: {text}")))
+fn check_copy_held(
+    view: View<'_>,
+    bytes: &Bytes,
+    object: ObjectId,
+    location: &BlockLocation,
+    is_settled: bool,
+) -> CheckResult {
+    let (id, length) = (location.block, location.length);
+    let facts = view.catalog().block_facts(id);
+    let Some((node, _, epoch)) = facts.and_then(|facts| facts.copy) else { return Ok(()) };
+    let Some(datanode) = view.running(node) else { return Ok(()) };
+    if datanode.is_hurt(id) {
+        return Ok(());
     }
+    let held = datanode.held(id).map(|held| held.epoch);
+    let whole = match datanode.peek(id, epoch, length) {
+        Ok(Some(whole)) if held == Some(epoch) => whole,
+        // It may have gone by the end that the log has lost: its node will say so.
+        _ if !is_settled && view.runtime.statistics().lost_ends > 0 => return Ok(()),
+        other => {
+            let host = datanode.host();
+            let text = format!(
+                "{host} was to hold a copy of block {id} at epoch {epoch}: {held:?}, {other:?}"
+            );
+            return Err(("copies", text));
+        }
+    };
+    let found = bytes.read(object, location.offset, length, &whole);
+    found.map_err(|(_, text)| ("copies", format!("copy of block {id}: {text}")))
+}
 
-    /// Returns the place of the process that is a node, if it runs.
-    pub(crate) fn slot_of(&self, node: NodeId) -> Option<u8> {
-        let slot = self.datanodes.iter().position(|datanode| datanode.node() == Some(node))?;
-        let slot = u8::try_from(slot).expect("few places");
-        self.runtime.is_up(Host::Datanode(slot)).then_some(slot)
-    }
-
-    /// What the namenode tells of each node's exposure is what the model counts.
-    pub(crate) fn check_exposure(&mut self) -> CheckResult {
-        let answer = self.peek(&Request::Nodes { all: false });
-        let Ok(Reply::Nodes(nodes)) = self.mistake_answer(&Request::Nodes { all: false }, answer)
-        else {
-            return Ok(());
-        };
-        let catalog = self.namenode.catalog();
-        let mut exposed: BTreeMap<NodeId, u64> = BTreeMap::new();
-        for id in catalog.block_ids() {
-            let Some(facts) = catalog.block_facts(id) else { continue };
-            if let Some(home) = facts.home
-                && !self.checks.copies.is_safe(id)
-            {
-                *exposed.entry(home).or_default() += u64::from(facts.length);
-            }
+/// What the namenode reports of each node's exposure is what the model counts.
+pub(super) fn check_exposure(view: View<'_>, copies: &Copies) -> CheckResult {
+    let answer = view.peek(&Request::Nodes { all: false });
+    let Ok(Reply::Nodes(nodes)) =
+        view.namenode.mistake_answer(&Request::Nodes { all: false }, answer)
+    else {
+        return Ok(());
+    };
+    let catalog = view.catalog();
+    let mut exposed: BTreeMap<NodeId, u64> = BTreeMap::new();
+    for id in catalog.block_ids() {
+        let Some(facts) = catalog.block_facts(id) else { continue };
+        if let Some(home) = facts.home
+            && !copies.is_safe(id)
+        {
+            *exposed.entry(home).or_default() += u64::from(facts.length);
         }
-        for node in nodes {
-            let (told, counted) =
-                (node.exposure_bytes, exposed.get(&node.id).copied().unwrap_or(0));
-            if told != counted {
-                let id = node.id;
-                let text = format!("node {id} is said to expose {told} bytes, it has {counted}");
-                return Err(("exposure", text));
-            }
-        }
-        Ok(())
     }
+    for node in nodes {
+        let (told, counted) = (node.exposure_bytes, exposed.get(&node.id).copied().unwrap_or(0));
+        if told != counted {
+            let id = node.id;
+            let text = format!("node {id} is said to expose {told} bytes, it has {counted}");
+            return Err(("exposure", text));
+        }
+    }
+    Ok(())
 }

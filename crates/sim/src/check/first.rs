@@ -6,10 +6,9 @@ use sanderling_core::background::Background;
 use sanderling_core::catalog::Catalog;
 use sanderling_core::relocation::{CallId, Output};
 use sanderling_protocol::message::{DrainWork, MovePurpose};
-use sanderling_protocol::{NodeId, NodeInfo, Policy, Refusal, Reply, Request};
+use sanderling_protocol::{NodeId, NodeInfo, Policy, Request};
 
 use crate::runtime::CheckResult;
-use crate::world::World;
 
 /// What one manager has under way for its drains.
 #[derive(Debug, Default)]
@@ -72,51 +71,36 @@ impl InFlightPushes {
     }
 }
 
-impl World {
-    /// A writer is refused for want of room only where nothing is there that gives way.
-    pub(crate) fn check_full(&mut self, request: &Request, answer: &Result<Reply, Refusal>) {
-        let Err(Refusal::Full { bytes, .. }) = answer else { return };
-        // A repeat is answered as it was, though there may be room by now.
-        let was_refused = self.note_refused(request);
-        if was_refused || self.is_repeat(request) {
-            return;
+/// A writer is refused for want of room only where nothing is there that gives way.
+pub(super) fn check_full(catalog: &Catalog, request: &Request, bytes: u64) -> CheckResult {
+    let class = match request {
+        Request::Create(create) => Some(create.class),
+        Request::Append { path, .. } => catalog.class_at(path),
+        Request::AddBlocks { object, .. } => catalog.class_of(*object),
+        _ => None,
+    };
+    let Some(class) = class else { return Ok(()) };
+    let is_active = |node: NodeId| {
+        catalog.node_policy(node).is_some_and(|(policy, _)| policy == Policy::Active)
+    };
+    for id in catalog.block_ids() {
+        let Some(facts) = catalog.block_facts(id) else { continue };
+        if !facts.home.is_some_and(is_active) {
+            continue;
         }
-        let found = self.find_spare(request.inner(), *bytes);
-        self.runtime.expect(found);
-    }
-
-    fn find_spare(&self, request: &Request, bytes: u64) -> CheckResult {
-        let catalog = self.namenode.catalog();
-        let class = match request {
-            Request::Create(create) => Some(create.class),
-            Request::Append { path, .. } => catalog.class_at(path),
-            Request::AddBlocks { object, .. } => catalog.class_of(*object),
-            _ => None,
+        let copy = facts.copy.map(|(node, tier, _)| (node, tier));
+        let reserved = facts.reserved.filter(|it| it.2 != MovePurpose::Relocate);
+        let reserved = reserved.map(|it| it.0).zip(facts.reserved_tier);
+        // A node that has room and gets no blocks is not heard of for the moment.
+        let is_spare = |(node, tier)| {
+            let is_full = catalog.node_room(node, tier).0 < bytes;
+            is_full && is_active(node) && tier == class.tier
         };
-        let Some(class) = class else { return Ok(()) };
-        let is_active = |node: NodeId| {
-            catalog.node_policy(node).is_some_and(|(policy, _)| policy == Policy::Active)
-        };
-        for id in catalog.block_ids() {
-            let Some(facts) = catalog.block_facts(id) else { continue };
-            if !facts.home.is_some_and(is_active) {
-                continue;
-            }
-            let copy = facts.copy.map(|(node, tier, _)| (node, tier));
-            let reserved = facts.reserved.filter(|it| it.2 != MovePurpose::Relocate);
-            let reserved = reserved.map(|it| it.0).zip(facts.reserved_tier);
-            // A node that has room and gets no blocks is not heard of for the moment.
-            let is_spare = |(node, tier)| {
-                let is_full = catalog.node_room(node, tier).0 < bytes;
-                is_full && is_active(node) && tier == class.tier
-            };
-            if let Some((node, tier)) =
-                [copy, reserved].into_iter().flatten().find(|it| is_spare(*it))
-            {
-                let text = format!("a writer finds no {tier}, block {id} has some of node {node}");
-                return Err(("room", text));
-            }
+        if let Some((node, tier)) = [copy, reserved].into_iter().flatten().find(|it| is_spare(*it))
+        {
+            let text = format!("a writer finds no {tier}, block {id} has some of node {node}");
+            return Err(("room", text));
         }
-        Ok(())
     }
+    Ok(())
 }

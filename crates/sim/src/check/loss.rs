@@ -3,37 +3,41 @@
 use std::collections::BTreeMap;
 
 use sanderling_core::catalog::ROOT;
-use sanderling_protocol::message::Layout;
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{ObjectId, Reply, Request};
 
 use super::bytes::Bytes;
+use super::losses::Losses;
+use super::view::View;
 use crate::runtime::CheckResult;
-use crate::world::World;
 
 /// Compares the report with what the catalog says of every object that still exists.
-pub(super) fn check(world: &mut World) -> CheckResult {
-    let now = world.namenode.clock(world.runtime.now());
-    let report = world.namenode.machine.read(now, &Request::Report).expect("a read");
-    let report = world.mistake_answer(&Request::Report, report);
+pub(super) fn check(
+    view: View<'_>,
+    losses: &Losses,
+    written: &Bytes,
+    is_kind: bool,
+) -> CheckResult {
+    let report = view.peek(&Request::Report);
+    let report = view.namenode.mistake_answer(&Request::Report, report);
     let Ok(Reply::Report(report)) = report else { return Ok(()) };
     let mut reported: BTreeMap<ObjectId, Vec<ByteRange>> = BTreeMap::new();
-    let (mut bytes, mut losses) = (0, 0);
-    // A cut of the journal itself is told of as the root's, and nobody knows its bytes.
+    let (mut bytes, mut objects) = (0, 0);
+    // A cut of the journal itself is reported as the root's, and its bytes are not known.
     for loss in report.losses.iter().filter(|loss| loss.object != ROOT) {
-        losses += 1;
+        objects += 1;
         bytes += loss.ranges.iter().map(|range| range.bytes).sum::<u64>();
         reported.entry(loss.object).or_default().extend(&loss.ranges);
     }
-    bytes += world.checks.losses.orphan_bytes;
-    if (bytes, losses) != (report.bytes, report.objects) && !report.is_truncated {
-        let (have, objects) = (report.bytes, report.objects);
-        let text = format!("{objects} losses of {have} bytes, the list has {losses} of {bytes}");
+    bytes += losses.orphan_bytes;
+    if (bytes, objects) != (report.bytes, report.objects) && !report.is_truncated {
+        let (have, losses) = (report.bytes, report.objects);
+        let text = format!("{losses} losses of {have} bytes, the list has {objects} of {bytes}");
         return Err(("loss-report", text));
     }
-    world.checks.losses.compare(&report)?;
-    for object in world.checks.bytes.objects() {
-        let Some(layout) = world.layout(object) else { continue };
+    losses.compare(&report)?;
+    for object in written.objects() {
+        let Some(layout) = view.layout(object) else { continue };
         let lost = layout.lost_ranges();
         let said = joined(reported.remove(&object).unwrap_or_default());
         if said != lost {
@@ -47,8 +51,7 @@ pub(super) fn check(world: &mut World) -> CheckResult {
             return Err(("loss-report", text));
         }
     }
-    world.runtime.statistics_mut().lost_blocks = report.blocks;
-    if world.checks.is_kind() && world.runtime.broken().is_none() && report.bytes > 0 {
+    if is_kind && view.runtime.broken().is_none() && report.bytes > 0 {
         let bytes = report.bytes;
         let text = format!("{bytes} bytes were lost with nothing but notices in good time");
         return Err(("notices-lose-nothing", text));
@@ -67,16 +70,6 @@ fn joined(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
         }
     }
     joined
-}
-
-impl World {
-    /// Returns the whole layout of an object that exists.
-    pub(crate) fn layout(&self, object: ObjectId) -> Option<Layout> {
-        match self.peek(&Request::LookupObject { object, offset: 0, bytes: u64::MAX }) {
-            Ok(Reply::Layout(layout)) => Some(layout),
-            _ => None,
-        }
-    }
 }
 
 impl Bytes {

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sanderling_core::catalog::{Action, Command};
+use sanderling_core::catalog::{Action, Catalog, Command};
 use sanderling_protocol::event::LossReport;
 use sanderling_protocol::{BlockId, NodeId, Nonce, ObjectId, Refusal, Reply, Tier};
 
+use super::numbers::Numbers;
+use super::view::View;
 use crate::runtime::CheckResult;
-use crate::world::World;
 
 /// The model.
 #[derive(Debug, Default)]
@@ -16,7 +17,7 @@ pub(crate) struct Losses {
     total: Total,
     /// Blocks of a lost end of the log that were counted.
     orphans: BTreeSet<BlockId>,
-    /// Bytes of objects that nobody can name any more.
+    /// Bytes of objects that have no name any more.
     pub(super) orphan_bytes: u64,
     /// Processes that have joined.
     joined: BTreeSet<Nonce>,
@@ -44,11 +45,17 @@ impl From<&LossReport> for Total {
     }
 }
 
-impl World {
+impl Losses {
     /// Counts what a command lost.
-    pub(super) fn count_losses(&mut self, command: &Command, result: &Result<Reply, Refusal>) {
+    pub(super) fn count(
+        &mut self,
+        view: View<'_>,
+        numbers: &Numbers,
+        command: &Command,
+        result: &Result<Reply, Refusal>,
+    ) {
         if result.is_ok() {
-            self.count_orphans(&command.action);
+            self.count_orphans(view.catalog(), numbers, &command.action);
         }
         if !touches_blocks(&command.action) {
             return;
@@ -57,12 +64,12 @@ impl World {
         // By object and the node that they were on; what was lost before its writer published it,
         // by block.
         let mut lost: BTreeMap<(ObjectId, Result<NodeId, BlockId>), (u64, u64)> = BTreeMap::new();
-        let catalog = self.namenode.catalog();
+        let catalog = view.catalog();
         for id in catalog.block_ids() {
             let Some(facts) = catalog.block_facts(id) else { continue };
             let now = LastBlock { object: facts.object, home: facts.home, length: facts.length };
             known.insert(id, now);
-            let before = self.checks.losses.known.get(&id);
+            let before = self.known.get(&id);
             let counted = match before {
                 Some(before) if before.home.is_none() => before.length,
                 _ => 0,
@@ -74,20 +81,20 @@ impl World {
                 *bytes += u64::from(now.length - counted);
             }
         }
-        let before = std::mem::replace(&mut self.checks.losses.known, known);
-        let known = &self.checks.losses.known;
+        let before = std::mem::replace(&mut self.known, known);
+        let known = &self.known;
         let mut vanished = before.iter().filter(|(id, _)| !known.contains_key(id));
         let is_tick = matches!(command.action, Action::Tick);
         if vanished.any(|(_, was)| was.home.is_none() || (is_tick && was.length > 0)) {
             // What was lost first and deleted then, within one command, cannot be told apart.
-            self.checks.losses.total = Total::from(catalog.report());
+            self.total = Total::from(catalog.report());
             return;
         }
-        // What has no path any more is missed by nobody.
+        // What has no path any more is not missed.
         let objects: BTreeSet<ObjectId> = lost.keys().map(|(object, _)| *object).collect();
         let named: BTreeSet<ObjectId> =
-            objects.into_iter().filter(|object| self.layout(*object).is_some()).collect();
-        let total = &mut self.checks.losses.total;
+            objects.into_iter().filter(|object| view.layout(*object).is_some()).collect();
+        let total = &mut self.total;
         for ((object, _), (blocks, bytes)) in lost {
             if named.contains(&object) {
                 total.blocks += blocks;
@@ -98,30 +105,28 @@ impl World {
     }
 }
 
-impl World {
+impl Losses {
     /// Counts what the log itself has lost.
-    fn count_orphans(&mut self, action: &Action) {
-        let catalog = self.namenode.machine.catalog();
-        let (losses, numbers) = (&mut self.checks.losses, &self.checks.numbers);
+    fn count_orphans(&mut self, catalog: &Catalog, numbers: &Numbers, action: &Action) {
         match action {
             Action::Orphans { held, .. } => {
                 for held in held.iter().filter(|held| held.tier != Tier::Object) {
-                    if numbers.is_lost_block(held.block) && losses.orphans.insert(held.block) {
-                        losses.total.blocks += 1;
-                        losses.total.bytes += u64::from(held.length);
-                        losses.orphan_bytes += u64::from(held.length);
+                    if numbers.is_lost_block(held.block) && self.orphans.insert(held.block) {
+                        self.total.blocks += 1;
+                        self.total.bytes += u64::from(held.length);
+                        self.orphan_bytes += u64::from(held.length);
                     }
                 }
             }
-            Action::Register(register) => _ = losses.joined.insert(register.nonce),
+            Action::Register(register) => _ = self.joined.insert(register.nonce),
             Action::Join(join) => {
-                let is_new = losses.joined.insert(join.register.nonce);
+                let is_new = self.joined.insert(join.register.nonce);
                 let is_missing = join.seen.is_some_and(|seen| !catalog.continues(seen));
                 let lost = join.wiped.filter(|wiped| numbers.is_lost_node(wiped.node));
                 if let Some(wiped) = lost.filter(|_| is_new && is_missing) {
-                    losses.total.blocks += wiped.blocks;
-                    losses.total.bytes += wiped.bytes;
-                    losses.orphan_bytes += wiped.bytes;
+                    self.total.blocks += wiped.blocks;
+                    self.total.bytes += wiped.bytes;
+                    self.orphan_bytes += wiped.bytes;
                 }
             }
             _ => {}

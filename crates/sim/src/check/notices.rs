@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use sanderling_core::catalog::{Action, Catalog, Command};
 use sanderling_protocol::{Instant, Millis, NodeId, Policy, Refusal, Reply};
 
+use super::view::View;
 use crate::datanode::Datanode;
-use crate::namenode::NamenodeHost;
-use crate::runtime::{CheckResult, Runtime};
+use crate::runtime::CheckResult;
 use crate::wire::Host;
 
 /// The model: the earliest deadline of each noticed node.
@@ -80,15 +80,12 @@ const RECEIVED_MICROS: u64 = 4_000_000;
 
 /// A machine that saw its own notice, and could send it all the while, does not end as a node that
 /// the namenode takes for active.
-pub(crate) fn check_kept(
-    runtime: &Runtime,
-    namenode: &NamenodeHost,
-    datanode: &Datanode,
-) -> CheckResult {
+pub(super) fn check_kept(view: View<'_>, datanode: &Datanode) -> CheckResult {
+    let View { runtime, namenode, .. } = view;
     let policy = |node| namenode.catalog().node_policy(node);
     let found = datanode.node().and_then(|node| Some((node, policy(node)?.0)));
     let Some((node, Policy::Active)) = found else { return Ok(()) };
-    let since = datanode.noticed_at().unwrap_or(runtime.now()).max(namenode.started_at);
+    let since = datanode.noticed_at().unwrap_or(runtime.now()).max(namenode.started_at());
     // While it is stopped it receives nothing.
     let since = since.max(runtime.stop_ends_at(Host::Namenode));
     let is_reachable = runtime.is_up(Host::Namenode) && runtime.plan().is_reachable();

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sanderling_core::catalog::{Action, Command};
+use sanderling_core::catalog::{Action, Catalog, Command};
 use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::{Refusal, Reply, Request};
 
+use super::view::View;
 use crate::Broken;
 use crate::client::{is_final, key_of};
 use crate::runtime::CheckResult;
-use crate::world::World;
 
 /// The first answers to all changes, by client and sequence.
 #[derive(Debug, Default)]
@@ -28,9 +28,14 @@ pub(crate) struct Arriving {
     before: Option<Vec<u8>>,
 }
 
-impl World {
+impl Made {
     /// Looks at a command before it is applied. `asked` is the request as its sender sent it.
-    pub(crate) fn check_arriving(&self, command: &Command, asked: Option<&Request>) -> Arriving {
+    pub(super) fn arriving(
+        &self,
+        catalog: &Catalog,
+        command: &Command,
+        asked: Option<&Request>,
+    ) -> Arriving {
         let key = match (asked, &command.action) {
             (Some(request), _) => key_of(request),
             (None, Action::Once(once)) => Some((once.client.number, once.sequence)),
@@ -40,65 +45,71 @@ impl World {
         let makes_room =
             matches!(command.action, Action::MakeRoom { .. } | Action::EndBlocks { .. });
         let key = key.filter(|_| !makes_room);
-        let is_known = key.is_some_and(|key| self.checks.made.first.contains_key(&key));
-        let before = is_known.then(|| self.content());
+        let is_known = key.is_some_and(|key| self.first.contains_key(&key));
+        let before = is_known.then(|| content(catalog));
         Arriving { key, before }
     }
 
-    /// Looks at what a command did; tells whether it was a repeat.
-    pub(crate) fn check_made(
+    /// Looks at what a command did. Returns what was found if it was a repeat.
+    pub(super) fn made(
         &mut self,
+        view: View<'_>,
         arriving: Arriving,
         answer: &Result<Reply, Refusal>,
-    ) -> bool {
-        let Arriving { key: Some(key), before } = arriving else { return false };
+    ) -> Option<CheckResult> {
+        let Arriving { key: Some(key), before } = arriving else { return None };
         let Some(before) = before else {
             if is_final(answer) {
-                self.checks.made.first.insert(key, answer.clone());
+                self.first.insert(key, answer.clone());
             }
-            return false;
+            return None;
         };
-        self.runtime.statistics_mut().checks += 1;
-        if self.content() != before {
+        if content(view.catalog()) != before {
             let (client, sequence) = key;
             let text = format!("change {sequence} of client {client} was made again: {answer:?}");
-            self.runtime.violate("once", text);
+            return Some(Err(("once", text)));
         }
-        let found = self.check_answered(key, answer);
-        self.runtime.expect(found);
-        true
+        Some(self.check_answered(view.runtime.broken(), key, answer))
     }
 
     /// Tells whether a change was answered before.
-    pub(crate) fn is_repeat(&self, request: &Request) -> bool {
-        key_of(request).is_some_and(|key| self.checks.made.first.contains_key(&key))
+    pub(super) fn is_repeat(&self, request: &Request) -> bool {
+        key_of(request).is_some_and(|key| self.first.contains_key(&key))
     }
 
     /// Notes that a change was refused for want of room; tells whether it was before.
-    pub(crate) fn note_refused(&mut self, request: &Request) -> bool {
-        key_of(request).is_some_and(|key| !self.checks.made.refused.insert(key))
+    pub(super) fn refused(&mut self, request: &Request) -> bool {
+        key_of(request).is_some_and(|key| !self.refused.insert(key))
     }
 
     /// Notes that a change was refused when it was to be logged.
-    pub(crate) fn note_not_logged(&mut self, command: &Command) {
+    pub(crate) fn not_logged(&mut self, command: &Command) {
         if let Action::Once(once) = &command.action {
-            self.checks.made.refused.insert((once.client.number, once.sequence));
+            self.refused.insert((once.client.number, once.sequence));
         }
     }
 
-    /// Looks at an answer that was given without the log.
-    pub(crate) fn check_repeated(&mut self, request: &Request, answer: &Result<Reply, Refusal>) {
-        let Some(key) = key_of(request) else { return };
-        let found = self.check_answered(key, answer);
-        self.runtime.expect(found);
+    /// Looks at an answer that was given without the log, if it is one to a change.
+    pub(super) fn check_repeated(
+        &self,
+        broken: Option<Broken>,
+        request: &Request,
+        answer: &Result<Reply, Refusal>,
+    ) -> Option<CheckResult> {
+        Some(self.check_answered(broken, key_of(request)?, answer))
     }
 
-    fn check_answered(&self, key: (u64, u64), answer: &Result<Reply, Refusal>) -> CheckResult {
+    fn check_answered(
+        &self,
+        broken: Option<Broken>,
+        key: (u64, u64),
+        answer: &Result<Reply, Refusal>,
+    ) -> CheckResult {
         // Other mistakes change answers on their way.
-        if self.runtime.broken().is_some_and(|broken| broken != Broken::ChangedTwice) {
+        if broken.is_some_and(|broken| broken != Broken::ChangedTwice) {
             return Ok(());
         }
-        match self.checks.made.first.get(&key) {
+        match self.first.get(&key) {
             Some(first) if !is_alike(first, answer) => {
                 let text = format!("a repeat got {answer:?} after {first:?}");
                 Err(("once", text))
@@ -106,18 +117,18 @@ impl World {
             _ => Ok(()),
         }
     }
+}
 
-    /// Returns all that the catalog holds but its place in the log and its time.
-    fn content(&self) -> Vec<u8> {
-        let bytes = encode_body(self.namenode.catalog());
-        let mut rest = &bytes[..];
-        // The cluster, the place and the time: numbers of seven bits a byte.
-        for _ in 0..3 {
-            let end = rest.iter().position(|byte| byte & 0x80 == 0).unwrap_or_default();
-            rest = &rest[end + 1..];
-        }
-        rest.to_vec()
+/// Returns all that the catalog holds but its place in the log and its time.
+fn content(catalog: &Catalog) -> Vec<u8> {
+    let bytes = encode_body(catalog);
+    let mut rest = &bytes[..];
+    // The cluster, the place and the time: numbers of seven bits a byte.
+    for _ in 0..3 {
+        let end = rest.iter().position(|byte| byte & 0x80 == 0).unwrap_or_default();
+        rest = &rest[end + 1..];
     }
+    rest.to_vec()
 }
 
 /// Tells whether a repeat was answered as the first was, or refused because the answer is needed no

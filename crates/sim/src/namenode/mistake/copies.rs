@@ -9,7 +9,7 @@ use sanderling_protocol::{
 };
 
 use crate::Broken;
-use crate::world::World;
+use crate::namenode::NamenodeHost;
 
 /// What these mistakes must remember.
 #[derive(Debug, Default)]
@@ -30,11 +30,11 @@ fn is_active(catalog: &Catalog, node: NodeId) -> bool {
     catalog.node_policy(node).is_some_and(|(policy, _)| policy == Policy::Active)
 }
 
-impl World {
+impl NamenodeHost {
     /// Takes a late commit of a copy for one of the reservation that is there now.
     pub(super) fn mistake_stale_copy(&self, moves: &mut [MoveCommit]) {
         for one in moves {
-            let facts = self.namenode.catalog().block_facts(one.block);
+            let facts = self.catalog().block_facts(one.block);
             if let Some((to, epoch, MovePurpose::Precopy)) = facts.and_then(|it| it.reserved)
                 && to == one.to
             {
@@ -45,9 +45,9 @@ impl World {
 
     /// Does what comes unseen before a command.
     pub(super) fn mistake_before(&mut self, command: &Command) {
-        match (self.runtime.broken(), command.action.inner()) {
+        match (self.broken, command.action.inner()) {
             (Some(Broken::LaterNoticeWins), Action::Notice { node, deadline, .. }) => {
-                let (before, _) = self.namenode.catalog().node_deadline(*node);
+                let (before, _) = self.catalog().node_deadline(*node);
                 if before.is_some_and(|before| before < *deadline) {
                     self.mistake_do(command.at, Action::Cancel { node: *node });
                 }
@@ -56,10 +56,10 @@ impl World {
                 Some(Broken::CopyUnused),
                 Action::NodeDead { node, .. } | Action::Notice { node, .. },
             ) => {
-                let catalog = self.namenode.catalog();
+                let catalog = self.catalog();
                 let is_of = |it: &BlockFacts| it.home == Some(*node) && it.copy.is_some();
                 let blocks = facts(catalog).filter(|(_, it)| is_of(it)).map(|(id, _)| id).collect();
-                if let Some(holder) = self.checks.leader.holder {
+                if let Some(holder) = self.mistakes.holder {
                     self.mistake_do(command.at, Action::DropCopies { holder, blocks });
                 }
             }
@@ -74,7 +74,7 @@ impl World {
 
     /// Returns the targets that drain.
     fn draining(&self, moves: &[MoveProposal]) -> BTreeSet<NodeId> {
-        let catalog = self.namenode.catalog();
+        let catalog = self.catalog();
         let drains = |node: &NodeId| {
             catalog.node_policy(*node).is_some_and(|(policy, _)| policy.is_draining())
         };
@@ -87,29 +87,29 @@ impl World {
 
     /// Applies a command with what is wrong around it.
     pub(super) fn mistake_copies(&mut self, command: &Command) -> Applied {
-        let draining = match (self.runtime.broken(), command.action.inner()) {
+        let draining = match (self.broken, command.action.inner()) {
             (Some(Broken::ReserveOnDraining), Action::Reserve { moves, .. }) => {
                 self.draining(moves)
             }
             _ => BTreeSet::new(),
         };
         self.mistake_before(command);
-        let before: Vec<(BlockId, BlockFacts)> = facts(self.namenode.catalog()).collect();
-        let applied = self.namenode.machine.apply(command);
+        let before: Vec<(BlockId, BlockFacts)> = facts(self.catalog()).collect();
+        let applied = self.machine.apply(command);
         for node in draining {
             let reason = String::new();
             self.mistake_do(command.at, Action::Decommission { node, reason });
         }
         self.remember_copies(&before);
-        if self.runtime.is_broken(Broken::ReservationKept) && command.action == Action::Tick {
+        if self.is_broken(Broken::ReservationKept) && command.action == Action::Tick {
             self.reserve_again(command.at, &before);
         }
         applied
     }
 
     fn remember_copies(&mut self, before: &[(BlockId, BlockFacts)]) {
-        let now: Vec<(BlockId, BlockFacts)> = facts(self.namenode.catalog()).collect();
-        let mistakes = &mut self.namenode.mistakes.copies;
+        let now: Vec<(BlockId, BlockFacts)> = facts(self.catalog()).collect();
+        let mistakes = &mut self.mistakes.copies;
         for (id, it) in now {
             if let Some((node, ..)) = it.copy {
                 mistakes.made.insert((id, node));
@@ -117,7 +117,7 @@ impl World {
             }
         }
         for (id, was) in before {
-            let now = self.namenode.machine.catalog().block_facts(*id).and_then(|it| it.home);
+            let now = self.machine.catalog().block_facts(*id).and_then(|it| it.home);
             if let Some((node, ..)) = was.copy
                 && now == Some(node)
             {
@@ -128,10 +128,10 @@ impl World {
 
     /// Reserves again what has just ended by itself.
     fn reserve_again(&mut self, at: Instant, before: &[(BlockId, BlockFacts)]) {
-        let Some(holder) = self.checks.leader.holder else { return };
+        let Some(holder) = self.mistakes.holder else { return };
         for (block, was) in before {
             let Some((to, _, purpose)) = was.reserved else { continue };
-            let now = self.namenode.catalog().block_facts(*block);
+            let now = self.catalog().block_facts(*block);
             let has_ended = now.is_some_and(|it| it.reserved.is_none() && it.home == was.home);
             if purpose == MovePurpose::Relocate || !has_ended {
                 continue;
@@ -144,7 +144,7 @@ impl World {
 
     /// Leaves out the drops of copies.
     pub(super) fn mistake_drops(&self, applied: &mut Applied) {
-        let made = &self.namenode.mistakes.copies.made;
+        let made = &self.mistakes.copies.made;
         for order in &mut applied.orders {
             if let Order::Drop { blocks } = &mut order.order {
                 blocks.retain(|(block, _)| !made.contains(&(*block, order.node)));
@@ -153,8 +153,8 @@ impl World {
     }
 
     pub(super) fn mistake_copy_answer(&self, request: &Request, reply: &mut Reply) {
-        let mistakes = &self.namenode.mistakes.copies;
-        match (self.runtime.broken(), request, reply) {
+        let mistakes = &self.mistakes.copies;
+        match (self.broken, request, reply) {
             (Some(Broken::PromotionKeepsEpoch), _, Reply::Layout(layout)) => {
                 self.mistake_epochs(layout);
             }
@@ -173,7 +173,7 @@ impl World {
 
     fn mistake_epochs(&self, layout: &mut Layout) {
         for block in &mut layout.blocks {
-            let promoted = self.namenode.mistakes.copies.promoted.get(&block.block);
+            let promoted = self.mistakes.copies.promoted.get(&block.block);
             if let Some((node, epoch)) = promoted
                 && block.home == Some(*node)
             {
@@ -184,9 +184,9 @@ impl World {
 
     /// Counts copies on nodes that are gone or drain as if they saved anything.
     fn mistake_exposure(&self, nodes: &mut [NodeInfo]) {
-        let catalog = self.namenode.catalog();
+        let catalog = self.catalog();
         for (id, it) in facts(catalog) {
-            let Some(last) = self.namenode.mistakes.copies.last.get(&id) else { continue };
+            let Some(last) = self.mistakes.copies.last.get(&id) else { continue };
             if it.copy.is_some() || is_active(catalog, *last) || it.home == Some(*last) {
                 continue;
             }
@@ -201,7 +201,7 @@ impl World {
         let Reply::Epochs(epochs) = reply else { return };
         for (one, epoch) in moves.iter().zip(epochs) {
             let is_open = |it: BlockFacts| !it.is_ended && it.tier != Tier::Object;
-            let is_open = self.namenode.catalog().block_facts(one.block).is_some_and(is_open);
+            let is_open = self.catalog().block_facts(one.block).is_some_and(is_open);
             if let Err(Refusal::MoveVoid { from, .. }) = epoch
                 && one.purpose != MovePurpose::Relocate
                 && is_open

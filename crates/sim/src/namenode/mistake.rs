@@ -7,7 +7,7 @@ mod copies;
 
 use std::collections::BTreeMap;
 
-use sanderling_core::catalog::{Action, Applied, Command};
+use sanderling_core::catalog::{Action, Applied, Command, DatanodeOrder};
 use sanderling_core::namenode::{Prepared, Probe};
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::{
@@ -18,53 +18,54 @@ use sanderling_protocol::{
     BlockId, Instant, NodeId, Nonce, Order, OrderReply, Path, Policy, Refusal, Reply, Request, Tier,
 };
 
+use super::NamenodeHost;
 use crate::Broken;
-use crate::event::NamenodeCall;
-use crate::wire::{DataAnswer, Host, Response};
-use crate::world::World;
+use crate::wire::Host;
 
 /// How long an answer is given again by a namenode that keeps answers.
 const STALE_MICROS: u64 = 300_000;
 
 /// What the mistakes must remember.
 #[derive(Debug, Default)]
-pub(crate) struct Mistakes {
+pub(super) struct Mistakes {
     /// The last writer of each path.
     writers: BTreeMap<Path, Nonce>,
     /// The tier of every move that was ever reserved.
     tiers: BTreeMap<(BlockId, NodeId), Tier>,
     copies: copies::CopyMistakes,
+    /// The manager that has the lease.
+    holder: Option<Nonce>,
     /// What was answered to callers, and when.
     answered: BTreeMap<String, (u64, Result<Reply, Refusal>)>,
 }
 
-impl World {
-    pub(crate) fn mistake_request(&mut self, request: Request) -> Request {
+impl NamenodeHost {
+    pub(super) fn mistake_request(&mut self, request: Request, now: u64) -> Request {
         match request {
             Request::Once(once) => {
                 let (request, _) = once.change.clone().into_parts();
-                let change = Change::new(self.mistake_plain_request(request));
+                let change = Change::new(self.mistake_plain_request(request, now));
                 Request::Once(Box::new(Once { change, ..*once }))
             }
-            request => self.mistake_plain_request(request),
+            request => self.mistake_plain_request(request, now),
         }
     }
 
-    fn mistake_plain_request(&mut self, mut request: Request) -> Request {
-        if self.runtime.is_broken(Broken::SecondWriter)
+    fn mistake_plain_request(&mut self, mut request: Request, now: u64) -> Request {
+        if self.is_broken(Broken::SecondWriter)
             && let Request::Append { path, writer } = &mut request
         {
-            *writer = self.namenode.mistakes.writers.get(path).copied().unwrap_or(*writer);
+            *writer = self.mistakes.writers.get(path).copied().unwrap_or(*writer);
         }
         if let Request::Join(join) = &mut request {
             self.mistake_join(join);
         }
-        if self.runtime.is_broken(Broken::CommitWithoutCompare)
+        if self.is_broken(Broken::CommitWithoutCompare)
             && let Request::Commit { moves, .. } = &mut request
         {
-            self.mistake_commit(moves);
+            self.mistake_commit(moves, now);
         }
-        if self.runtime.is_broken(Broken::StaleCopy)
+        if self.is_broken(Broken::StaleCopy)
             && let Request::Commit { moves, .. } = &mut request
         {
             self.mistake_stale_copy(moves);
@@ -73,14 +74,14 @@ impl World {
     }
 
     /// Takes every move for one that was reserved just now.
-    fn mistake_commit(&mut self, moves: &mut [MoveCommit]) {
-        let now = self.namenode.clock(self.runtime.now());
+    fn mistake_commit(&mut self, moves: &mut [MoveCommit], now: u64) {
+        let now = self.clock(now);
         for one in moves {
-            let Some((Some(home), epoch)) = self.namenode.catalog().block_home(one.block) else {
+            let Some((Some(home), epoch)) = self.catalog().block_home(one.block) else {
                 continue;
             };
-            let tier = self.namenode.mistakes.tiers.get(&(one.block, one.to)).copied();
-            let (Some(holder), Some(tier)) = (self.checks.leader.holder, tier) else { continue };
+            let tier = self.mistakes.tiers.get(&(one.block, one.to)).copied();
+            let (Some(holder), Some(tier)) = (self.mistakes.holder, tier) else { continue };
             if home == one.to {
                 continue;
             }
@@ -106,15 +107,15 @@ impl World {
 
     /// Applies a command that nobody is told of.
     fn mistake_apply(&mut self, command: Command) -> Result<Reply, Refusal> {
-        self.namenode.journal.push(command.clone());
-        self.namenode.machine.apply(&command).result
+        self.journal.push(command.clone());
+        self.machine.apply(&command).result
     }
 
     /// Keeps the room that copies and reservations take.
-    pub(crate) fn mistake_prepared(&self, prepared: Prepared) -> Prepared {
+    pub(super) fn mistake_prepared(&self, prepared: Prepared) -> Prepared {
         match prepared {
             Prepared::Log(Command { action: Action::MakeRoom { .. }, .. })
-                if self.runtime.is_broken(Broken::RoomKept) =>
+                if self.is_broken(Broken::RoomKept) =>
             {
                 let (bytes, class) = (u64::from(BLOCK_BYTES_MAX), "dram".to_owned());
                 Prepared::Answer(Err(Refusal::Full { bytes, class }))
@@ -123,14 +124,14 @@ impl World {
         }
     }
 
-    pub(crate) fn mistake_command(&mut self, mut command: Command) -> Command {
-        if self.runtime.is_broken(Broken::ChangedTwice)
+    pub(super) fn mistake_command(&mut self, mut command: Command) -> Command {
+        if self.is_broken(Broken::ChangedTwice)
             && let Action::Once(once) = &mut command.action
         {
             // As if no answer was ever found under its sequence.
-            once.sequence += (self.namenode.commands() + 1) << 32;
+            once.sequence += (self.commands() + 1) << 32;
         }
-        if self.runtime.is_broken(Broken::LengthsToldAlone)
+        if self.is_broken(Broken::LengthsToldAlone)
             && let Action::AddBlocks { ended, placed, .. } = command.action.inner_mut()
             && !ended.is_empty()
         {
@@ -138,14 +139,14 @@ impl World {
         }
         if let Action::Reserve { moves, .. } = &command.action {
             let tiers = moves.iter().map(|one| ((one.block, one.to), one.tier));
-            self.namenode.mistakes.tiers.extend(tiers);
+            self.mistakes.tiers.extend(tiers);
         }
-        if self.runtime.is_broken(Broken::PlaceOnDraining)
+        if self.is_broken(Broken::PlaceOnDraining)
             && let Action::Create { placed, .. }
             | Action::Append { placed, .. }
             | Action::AddBlocks { placed, .. } = command.action.inner_mut()
         {
-            let catalog = self.namenode.catalog();
+            let catalog = self.catalog();
             let is_draining = |node: &NodeId| {
                 let policy = catalog.node_policy(*node).map(|(policy, _)| policy);
                 policy.is_some_and(Policy::is_draining)
@@ -168,7 +169,7 @@ impl World {
         };
         let mut again = Vec::new();
         for node in placed.iter().map(|place| place.node) {
-            let policy = self.namenode.catalog().node_policy(node).map(|(policy, _)| policy);
+            let policy = self.catalog().node_policy(node).map(|(policy, _)| policy);
             if !policy.is_some_and(Policy::is_draining) {
                 continue;
             }
@@ -183,7 +184,7 @@ impl World {
     /// Returns the command that is taken for this one.
     fn mistake_other(&self, command: &Command) -> Option<Command> {
         let mut other = command.clone();
-        match (self.runtime.broken()?, other.action.inner_mut()) {
+        match (self.broken?, other.action.inner_mut()) {
             (Broken::ConditionIgnored, Action::Create { request, .. }) => request.condition = None,
             (Broken::PartsSwapped, Action::Concat(request)) => request.parts.reverse(),
             _ => return None,
@@ -192,14 +193,14 @@ impl World {
     }
 
     /// Applies a command, with the mistakes that lie around it.
-    pub(crate) fn mistake_around(&mut self, command: &Command) -> Applied {
-        let is_draining = self.runtime.is_broken(Broken::PlaceOnDraining);
+    pub(super) fn mistake_around(&mut self, command: &Command) -> Applied {
+        let is_draining = self.is_broken(Broken::PlaceOnDraining);
         let after = if is_draining { self.mistake_undrain(command) } else { Vec::new() };
-        let applied = if self.runtime.broken().is_some_and(Broken::is_about_copies) {
+        let applied = if self.broken.is_some_and(Broken::is_about_copies) {
             self.mistake_copies(command)
         } else {
             let other = self.mistake_other(command);
-            self.namenode.machine.apply(other.as_ref().unwrap_or(command))
+            self.machine.apply(other.as_ref().unwrap_or(command))
         };
         for command in after {
             let _ = self.mistake_apply(command);
@@ -207,21 +208,21 @@ impl World {
         applied
     }
 
-    pub(crate) fn mistake_due(&mut self, mut due: Vec<Command>) -> Vec<Command> {
-        if self.runtime.is_broken(Broken::DeadlineIgnored) {
+    pub(super) fn mistake_due(&mut self, mut due: Vec<Command>) -> Vec<Command> {
+        if self.is_broken(Broken::DeadlineIgnored) {
             due.retain(|command| command.action != Action::Tick);
         }
         due
     }
 
     pub(crate) fn mistake_answer(
-        &mut self,
+        &self,
         request: &Request,
         answer: Result<Reply, Refusal>,
     ) -> Result<Reply, Refusal> {
         match (request.inner(), answer) {
             (Request::Report, Ok(Reply::Report(mut report)))
-                if self.runtime.is_broken(Broken::LossNotReported) =>
+                if self.is_broken(Broken::LossNotReported) =>
             {
                 report.losses.pop();
                 Ok(Reply::Report(report))
@@ -235,17 +236,17 @@ impl World {
     }
 
     /// Answers a caller what it would have been answered a while ago.
-    pub(crate) fn mistake_stale(
+    pub(super) fn mistake_stale(
         &mut self,
         from: Host,
         request: &Request,
         answer: Result<Reply, Refusal>,
+        now: u64,
     ) -> Result<Reply, Refusal> {
-        if !self.runtime.is_broken(Broken::StaleRead) || !matches!(from, Host::Caller(_)) {
+        if !self.is_broken(Broken::StaleRead) || !matches!(from, Host::Caller(_)) {
             return answer;
         }
-        let now = self.runtime.now();
-        let answers = &mut self.namenode.mistakes.answered;
+        let answers = &mut self.mistakes.answered;
         let (at, known) = answers.entry(format!("{request:?}")).or_insert((now, answer.clone()));
         if *at + STALE_MICROS < now {
             (*at, *known) = (now, answer);
@@ -253,37 +254,41 @@ impl World {
         known.clone()
     }
 
-    pub(crate) fn mistake_applied(
+    pub(super) fn mistake_applied(
         &mut self,
         command: &Command,
-        _request: Option<&Request>,
         mut applied: Applied,
+        now: u64,
     ) -> Applied {
-        if self.runtime.is_broken(Broken::SecondWriter)
+        if let (Action::Manage { holder, .. }, Ok(_)) = (&command.action, &applied.result) {
+            self.mistakes.holder = Some(*holder);
+        }
+        if self.is_broken(Broken::SecondWriter)
             && let Ok(Reply::Grant(_)) = &applied.result
             && let Action::Append { path, writer, .. }
             | Action::Create { request: Create { path, writer, .. }, .. } =
                 command.action.inner()
         {
-            self.namenode.mistakes.writers.insert(path.clone(), *writer);
+            self.mistakes.writers.insert(path.clone(), *writer);
         }
-        if self.runtime.is_broken(Broken::LeaseNotFenced) {
-            self.mistake_fences(&mut applied);
-        }
-        if self.runtime.is_broken(Broken::CopyDropForgotten) {
+        if self.is_broken(Broken::CopyDropForgotten) {
             self.mistake_drops(&mut applied);
         }
-        if self.runtime.is_broken(Broken::KeyValueVanishes) {
+        if self.is_broken(Broken::KeyValueVanishes) {
             self.mistake_key_value(command, &applied);
         }
-        if self.runtime.is_broken(Broken::LateCommit) {
-            self.mistake_late_commit(command, &applied);
+        if self.is_broken(Broken::LateCommit) {
+            self.mistake_late_commit(command, &applied, now);
         }
         applied
     }
 
-    /// Says at once that the blocks are fenced, without a word to the datanodes.
-    fn mistake_fences(&mut self, applied: &mut Applied) {
+    /// Takes the orders to fence blocks out, and returns what is taken for their replies.
+    pub(super) fn mistake_fences(&self, applied: &mut Applied) -> Vec<(DatanodeOrder, OrderReply)> {
+        let mut replies = Vec::new();
+        if !self.is_broken(Broken::LeaseNotFenced) {
+            return replies;
+        }
         let orders = std::mem::take(&mut applied.orders);
         for order in orders {
             let Order::FenceBlocks { blocks } = &order.order else {
@@ -291,10 +296,9 @@ impl World {
                 continue;
             };
             let lengths = vec![u32::MAX; blocks.len()];
-            let reply = DataAnswer::Order(OrderReply::Fenced(lengths));
-            let call = NamenodeCall::Order(Box::new(order), false);
-            self.namenode_answered(call, Some(Response::Data(Ok(reply))));
+            replies.push((order, OrderReply::Fenced(lengths)));
         }
+        replies
     }
 
     fn mistake_key_value(&mut self, command: &Command, applied: &Applied) {
@@ -311,20 +315,20 @@ impl World {
     }
 
     /// Writes a commit that came too late into the journal before the loss, and starts from there.
-    fn mistake_late_commit(&mut self, command: &Command, applied: &Applied) {
+    fn mistake_late_commit(&mut self, command: &Command, applied: &Applied, now: u64) {
         let (Action::Commit { moves, .. }, Ok(Reply::Epochs(epochs))) =
             (&command.action, &applied.result)
         else {
             return;
         };
-        let catalog = self.namenode.catalog();
+        let catalog = self.catalog();
         let is_lost = |one: &MoveCommit| matches!(catalog.block_home(one.block), Some((None, _)));
         let mut pairs = moves.iter().zip(epochs);
         let Some((late, _)) = pairs.find(|(one, epoch)| epoch.is_err() && is_lost(one)) else {
             return;
         };
-        let (late, now) = (*late, self.namenode.clock(self.runtime.now()));
-        let whole = self.namenode.journal.clone();
+        let (late, now) = (*late, self.clock(now));
+        let whole = self.journal.clone();
         let ends = |command: &Command| {
             matches!(
                 command.action,
@@ -335,28 +339,28 @@ impl World {
             let mut journal = whole.clone();
             let at = whole[place - 1].at;
             journal.insert(place, Command { at, action: command.action.clone() });
-            self.namenode.journal = journal;
-            let machine = self.namenode.replay_all(now);
+            self.journal = journal;
+            let machine = self.replay_all(now);
             if matches!(machine.catalog().block_home(late.block), Some((Some(_), _))) {
-                self.namenode.machine = machine;
-                self.namenode.write_snapshot();
+                self.machine = machine;
+                self.write_snapshot();
                 return;
             }
         }
-        self.namenode.journal = whole;
+        self.journal = whole;
     }
 
     /// A broken namenode counts the time in which it was stopped.
-    pub(crate) fn mistake_absence(&self, command: Command) -> Option<Command> {
-        let is_counted = self.runtime.is_broken(Broken::AbsenceCounted);
+    pub(super) fn mistake_absence(&self, command: Command) -> Option<Command> {
+        let is_counted = self.is_broken(Broken::AbsenceCounted);
         (!is_counted).then_some(command)
     }
 
     /// A broken namenode begins with the numbers that its log ends with.
-    pub(crate) fn mistake_begun(&self, mut begun: Vec<Command>) -> Vec<Command> {
+    pub(super) fn mistake_begun(&self, mut begun: Vec<Command>) -> Vec<Command> {
         for command in &mut begun {
             if let Action::BeginTerm { skip, .. } = &mut command.action
-                && self.runtime.is_broken(Broken::NumbersReused)
+                && self.is_broken(Broken::NumbersReused)
             {
                 *skip = 0;
             }
@@ -365,30 +369,34 @@ impl World {
     }
 
     /// A broken namenode takes its machine's clock as it is.
-    pub(crate) fn mistake_clock(&self, wall: Instant) -> Option<Instant> {
-        self.runtime.is_broken(Broken::ClockStepTaken).then_some(wall)
+    pub(super) fn mistake_clock(&self, wall: Instant) -> Option<Instant> {
+        self.is_broken(Broken::ClockStepTaken).then_some(wall)
     }
 
     /// What a broken namenode hears of a datanode that joins.
     fn mistake_join(&self, join: &mut Join) {
-        if self.runtime.is_broken(Broken::LostEndIgnored) {
+        if self.is_broken(Broken::LostEndIgnored) {
             join.seen = None;
         }
-        if self.runtime.is_broken(Broken::TermIgnored)
+        if self.is_broken(Broken::TermIgnored)
             && let Some(seen) = &mut join.seen
-            && let Some(here) = self.namenode.catalog().position()
+            && let Some(here) = self.catalog().position()
         {
             seen.term = here.term;
         }
     }
 
     /// A broken namenode answers a heartbeat and does not count it.
-    pub(crate) fn mistake_beat(&self, request: &Request) -> Option<Result<Reply, Refusal>> {
+    pub(super) fn mistake_beat(
+        &self,
+        request: &Request,
+        now: u64,
+    ) -> Option<Result<Reply, Refusal>> {
         let Request::Beat(Heartbeat { node, .. }) = request else { return None };
-        if !self.runtime.is_broken(Broken::LiveNodeIgnored) {
+        if !self.is_broken(Broken::LiveNodeIgnored) {
             return None;
         }
-        let (now, catalog) = (self.namenode.clock(self.runtime.now()), self.namenode.catalog());
+        let (now, catalog) = (self.clock(now), self.catalog());
         let (policy, _) = catalog.node_policy(*node)?;
         let (deadline, home_blocks) = catalog.node_deadline(*node);
         let deadline_in = deadline.map(|at| now.until(at));
@@ -398,18 +406,17 @@ impl World {
     }
 
     /// A broken namenode takes a probe that was answered for one that was not.
-    pub(crate) fn mistake_probe(&self, outcome: Probe) -> Probe {
-        if self.runtime.is_broken(Broken::LiveNodeIgnored) { Probe::Timeout } else { outcome }
+    pub(super) fn mistake_probe(&self, outcome: Probe) -> Probe {
+        if self.is_broken(Broken::LiveNodeIgnored) { Probe::Timeout } else { outcome }
     }
 
     /// What a broken namenode forgets between two processes.
-    pub(crate) fn namenode_forget(&mut self) {
-        let host = &mut self.namenode;
-        if self.runtime.is_broken(Broken::JournalEntryDropped) {
-            host.forget_last();
+    pub(super) fn mistake_forget(&mut self) {
+        if self.is_broken(Broken::JournalEntryDropped) {
+            self.forget_last();
         }
-        if self.runtime.is_broken(Broken::EpochReused) {
-            host.forget_reservations();
+        if self.is_broken(Broken::EpochReused) {
+            self.forget_reservations();
         }
     }
 }

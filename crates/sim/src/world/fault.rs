@@ -3,31 +3,17 @@
 use std::collections::BTreeMap;
 
 use sanderling_protocol::node::NodeSelector;
-use sanderling_protocol::{NodeId, Policy, Request};
+use sanderling_protocol::{NodeId, Request};
 
+use super::World;
+use super::settle::SETTLE_MICROS;
 use crate::datanode::Datanode;
 use crate::event::Event;
 use crate::plan::FaultKind;
 use crate::wire::{DATANODES_MAX, Host, address};
-use crate::world::World;
-
-/// How often the world looks whether everything has settled.
-const SETTLE_MICROS: u64 = 500_000;
-
-/// Longest time from the end of the faults until everything has settled, in microseconds: the
-/// longest notice (8 s), the longest lease (4 s) with its recovery, a job's lease (5 s), a client's
-/// deadline (9 s) one after the other, and some.
-const SETTLE_MICROS_MAX: u64 = 45_000_000;
-
-/// Time after which what is still the same goes on for ever: longer than a reservation lasts.
-const STUCK_MICROS: u64 = 30_000_000;
-
-/// Longest time until bytes are where they belong: what is moved in the background may take a
-/// fifth of the slowest links only.
-const BACKGROUND_MICROS_MAX: u64 = 600_000_000;
 
 impl World {
-    pub(crate) fn fault(&mut self, index: usize) {
+    pub(super) fn fault(&mut self, index: usize) {
         let fault = self.runtime.plan().faults[index];
         self.runtime.log(1, index as u64, || format!("FAULT {:?}", fault.kind));
         let now = self.runtime.now();
@@ -37,11 +23,12 @@ impl World {
                 self.kill(Host::Datanode(slot), down_millis)
             }
             FaultKind::KillNamenode { down_millis, is_after_journal: true } => {
-                self.namenode.dies_after_journal = Some(down_millis);
+                self.namenode.die_after_journal(down_millis);
             }
             FaultKind::KillNamenode { down_millis, .. } => self.kill(Host::Namenode, down_millis),
             FaultKind::FreezeNamenode { millis } => {
-                self.namenode_freeze(millis);
+                let (namenode, mut context) = self.namenode();
+                namenode.freeze(&mut context, millis);
             }
             FaultKind::KillManager { manager, down_millis } => {
                 self.kill(Host::Manager(manager), down_millis);
@@ -99,7 +86,10 @@ impl World {
                 }
             }
             FaultKind::ClockSkew { place, millis } => self.runtime.step_clock(place, millis),
-            kind => self.directory_fault(kind),
+            kind => {
+                let (namenode, mut context) = self.namenode();
+                namenode.directory_fault(&mut context, kind);
+            }
         }
     }
 
@@ -141,7 +131,7 @@ impl World {
         manager: Option<u8>,
     ) {
         let life = self.runtime.life(Host::Datanode(slot));
-        // The cloud counts from its own notice; the namenode hears of it a little later.
+        // The cloud counts from its own notice; the namenode receives it a little later.
         let grace = if dies_in_millis >= deadline_millis { 60 } else { 0 };
         self.runtime.after((dies_in_millis + grace) * 1000, Event::Die { slot, life, manager });
     }
@@ -164,7 +154,9 @@ impl World {
         };
         let mut nodes: Vec<_> = weights.into_iter().filter(|(node, _)| takes(*node)).collect();
         nodes.sort_by_key(|(node, weight)| (std::cmp::Reverse(*weight), *node));
-        let slots = nodes.into_iter().filter_map(|(node, _)| self.slot_of(node));
+        let runs = |slot: &u8| self.runtime.is_up(Host::Datanode(*slot));
+        let slot_of = |node| (0_u8..).zip(&self.datanodes).find(|(_, it)| it.node() == Some(node));
+        let slots = nodes.into_iter().filter_map(|(node, _)| Some(slot_of(node)?.0)).filter(runs);
         slots.take(usize::from(count)).collect()
     }
 
@@ -184,104 +176,15 @@ impl World {
     }
 
     /// Ends the faults: from here on everything must come to rest.
-    pub(crate) fn calm(&mut self) {
+    pub(super) fn calm(&mut self) {
         self.runtime.log(13, 0, || "the faults stop".to_owned());
         self.runtime.calm();
         for datanode in &mut self.datanodes {
             datanode.calm();
         }
-        self.namenode.dies_after_journal = None;
-        self.namenode.disk.calm();
-        // Room for what must move, and somebody to move it.
+        self.namenode.calm();
+        // Room for what must move.
         self.join(Some([400 << 20, 400 << 20]));
         self.runtime.at(self.runtime.now() + SETTLE_MICROS, Event::Settle);
-    }
-
-    /// Ends the run when everything has come to rest, or when that takes too long.
-    pub(crate) fn settle(&mut self) {
-        let Some((checker, what)) = self.unsettled() else {
-            self.check_end();
-            self.is_over = true;
-            return;
-        };
-        if self.unsettled.as_ref().is_none_or(|(_, before)| *before != what) {
-            self.unsettled = Some((self.runtime.now(), what.clone()));
-        }
-        let since = self.unsettled.as_ref().map_or(self.runtime.now(), |(since, _)| *since);
-        let longest = match checker {
-            "exposure-bound" | "balance" => BACKGROUND_MICROS_MAX,
-            // While the background works, some of its blocks are always just being dropped.
-            "orphans" | "reservations" if since + STUCK_MICROS > self.runtime.now() => {
-                BACKGROUND_MICROS_MAX
-            }
-            _ => SETTLE_MICROS_MAX,
-        };
-        if self.runtime.now() > self.runtime.plan().calm_at + longest {
-            // What can be said more exactly is said first.
-            self.check_end();
-            let seconds = longest / 1_000_000;
-            self.runtime.violate(checker, format!("{seconds} s after the last fault: {what}"));
-        } else {
-            self.runtime.after(SETTLE_MICROS, Event::Settle);
-        }
-    }
-
-    /// Returns something that is still under way.
-    fn unsettled(&self) -> Option<(&'static str, String)> {
-        let busy = |text: String| Some(("convergence", text));
-        let is_down = |place: Host| !self.runtime.is_up(place);
-        if is_down(Host::Namenode) || self.runtime.is_stopped(Host::Namenode) {
-            return busy("the namenode is down".to_owned());
-        }
-        if let Some(waiting) = self.clients.busy() {
-            return busy(waiting);
-        }
-        let catalog = self.namenode.catalog();
-        for node in catalog.node_ids(false) {
-            let Some((policy, _)) = catalog.node_policy(node) else { continue };
-            let (deadline, homes) = catalog.node_deadline(node);
-            if policy.is_draining() {
-                return busy(format!("node {node} drains and holds {homes} blocks"));
-            }
-            // Who was just killed still has its name, until the namenode finds out.
-            let mut places = self.datanodes.iter().zip(0_u8..);
-            let is_there = places.any(|(datanode, slot)| {
-                datanode.node() == Some(node) && self.runtime.is_up(Host::Datanode(slot))
-            });
-            if !is_there {
-                return busy(format!("nobody is node {node}"));
-            }
-            if policy == Policy::Drained && deadline.is_some() {
-                return busy(format!("node {node} waits for its deadline"));
-            }
-        }
-        if let Err(undeclared) = self.check_damage_declared() {
-            return Some(undeclared);
-        }
-        if let Some(waiting) = self.not_reported() {
-            return busy(waiting);
-        }
-        if self.runtime.statistics().lost_ends > 0
-            && let Err(lost) = self.check_lost_end().and_then(|()| self.check_copies_held(true))
-        {
-            return Some(lost);
-        }
-        self.unsettled_blocks().or_else(|| self.unsettled_background())
-    }
-
-    /// Names a datanode whose blocks a namenode that has lost its end does not know yet: what the
-    /// end had moved is found with the next block report.
-    fn not_reported(&self) -> Option<String> {
-        if self.runtime.statistics().lost_ends == 0 {
-            return None;
-        }
-        let term = self.namenode.catalog().position().map(|place| place.term);
-        let mut places = self.datanodes.iter().zip(0_u8..);
-        let (datanode, slot) = places.find(|(datanode, slot)| {
-            let is_node = datanode.node().is_some() && self.runtime.is_up(Host::Datanode(*slot));
-            is_node && datanode.reported_in() != term
-        })?;
-        let place = Host::Datanode(slot);
-        Some(format!("{place} has reported in {:?}, not in {term:?}", datanode.reported_in()))
     }
 }

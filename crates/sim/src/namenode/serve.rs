@@ -1,0 +1,333 @@
+//! What the simulated namenode does with its timers, the answers to its calls, and the requests
+//! that it receives.
+
+use sanderling_core::catalog::{Action, Applied, Catalog, Command, DatanodeOrder};
+use sanderling_core::membership::Probe;
+use sanderling_core::namenode::{FrameRead, Namenode, Turns, start_time};
+use sanderling_protocol::frame::encode_body;
+use sanderling_protocol::{Instant, NodeId, Order, Policy, Reply, Request, Term};
+
+use super::{NamenodeHost, NamenodeWork};
+use crate::Broken;
+use crate::check::{Checking, Checks};
+use crate::client::key;
+use crate::datanode::Datanode;
+use crate::event::{NamenodeCall, Purpose, Timer};
+use crate::runtime::Runtime;
+use crate::wire::{Ask, DataAnswer, DataAsk, Host, Response, data};
+
+/// What is around the namenode.
+pub(crate) struct NamenodeContext<'a> {
+    pub(crate) runtime: &'a mut Runtime,
+    pub(crate) checks: &'a mut Checks,
+    /// What the checkers compare the catalog with.
+    pub(crate) datanodes: &'a [Datanode],
+}
+
+impl NamenodeContext<'_> {
+    /// Lets the checkers look at the namenode.
+    pub(super) const fn checking<'a>(&'a mut self, namenode: &'a NamenodeHost) -> Checking<'a> {
+        let Self { runtime, checks, datanodes } = self;
+        Checking { checks, runtime, namenode, datanodes }
+    }
+}
+
+/// Entries of one slice of reads: few, so that listings take several.
+const SLICE_ENTRIES: usize = 2;
+
+/// Time of one order.
+const ORDER_MILLIS: u64 = 2000;
+
+impl NamenodeHost {
+    pub(crate) fn start(&mut self, context: &mut NamenodeContext<'_>) {
+        self.clock_base = self.clock(context.runtime.now());
+        self.started_at = context.runtime.now();
+        self.frozen = 0..0;
+        self.looked_until = context.runtime.now();
+        self.served_micros.1 = context.runtime.now();
+        if context.runtime.is_broken(Broken::OldFormatMisread) {
+            self.format = Catalog::FORMAT_MIN;
+        }
+        if context.runtime.life(Host::Namenode) == 1 {
+            // A new cluster, or one of the release before.
+            self.machine = self.replay();
+        } else {
+            context.runtime.statistics_mut().namenode_restarts += 1;
+            self.mistake_forget();
+            self.read(context);
+        }
+        let now = self.clock_starts(context);
+        self.inbox.clear();
+        self.is_turn_set = false;
+        self.wake_at = None;
+        self.order_queues.clear();
+        self.dies_after_journal = None;
+        let (commands, term) = (self.commands(), Term(self.random.next()));
+        let mut begun = self.machine.begin(now, term, commands, 0);
+        if commands == 0 {
+            // The operator, the writers and the callers, in the order of their numbers.
+            let others = context.runtime.plan().writers + context.runtime.plan().callers;
+            let numbers = 1..=1 + u64::from(others);
+            let open = |number| Action::OpenClient { key: key(number) };
+            begun.extend(numbers.map(|number| Command { at: now, action: open(number) }));
+        }
+        if context.runtime.is_broken(Broken::ReserveIgnored) {
+            begun.retain(|command| !matches!(command.action, Action::Departures { .. }));
+        }
+        let begun = self.mistake_begun(begun);
+        self.turns = Turns::new(now);
+        self.begin(context, begun);
+    }
+
+    /// Reads what an earlier process left.
+    fn read(&mut self, context: &mut NamenodeContext<'_>) {
+        if let Some(lost) = self.disk.lost.take() {
+            self.unapplied = 0;
+            self.lose_end(context, lost);
+        }
+        let machine = self.replay();
+        self.check_replay(context, &machine);
+        self.machine = machine;
+        context.checking(self).started();
+        // What was read is on the disk before anything is written behind it.
+        self.disk.settle();
+    }
+
+    /// Starts the process's clock: by the machine's and by the log.
+    fn clock_starts(&mut self, context: &mut NamenodeContext<'_>) -> Instant {
+        let wall = context.runtime.clock(Host::Namenode);
+        let floor = self.catalog().now();
+        self.clock_base = self.mistake_clock(wall).unwrap_or(start_time(floor, wall));
+        self.clock_base
+    }
+
+    fn check_replay(&mut self, context: &mut NamenodeContext<'_>, machine: &Namenode) {
+        let served = self.served_millis(context.runtime.now());
+        // The process died after it had written these and before it had applied them.
+        let unapplied = std::mem::take(&mut self.unapplied);
+        let first = self.journal.len() - unapplied.min(self.journal.len());
+        for index in first..self.journal.len() {
+            let command = self.journal[index].clone();
+            context.checking(self).before(&command);
+            let arriving = context.checking(self).arriving(&command, None);
+            let applied = self.machine.apply(&command);
+            if !context.checking(self).made(arriving, &applied.result) {
+                context.checking(self).applied(&command, &applied, served);
+            }
+        }
+        if context.runtime.is_broken(Broken::EpochReused) {
+            return;
+        }
+        let is_same = encode_body(self.catalog()) == encode_body(machine.catalog());
+        let (live, again) = (self.catalog().index(), machine.catalog().index());
+        let text = || format!("replay gives another catalog: {again} commands against {live}");
+        context.runtime.expect(if is_same { Ok(()) } else { Err(("replay", text())) });
+    }
+
+    pub(crate) fn receive(
+        &mut self,
+        context: &mut NamenodeContext<'_>,
+        from: Host,
+        asked: Vec<(u64, Request)>,
+    ) {
+        let now = self.clock(context.runtime.now());
+        let (calls, requests): (Vec<u64>, Vec<Request>) = asked.into_iter().unzip();
+        // What changes nothing is answered beside the writer.
+        let machine = &self.machine;
+        if requests.iter().all(|request| machine.is_read(request)) {
+            let mut reading = FrameRead::new(requests, None);
+            while !reading.slice(now, machine, SLICE_ENTRIES) {}
+            let (requests, answers) = reading.finish();
+            let mut replies = Vec::with_capacity(calls.len());
+            for ((call, request), answer) in calls.into_iter().zip(&requests).zip(answers) {
+                let answer = self.mistake_answer(request, answer);
+                let answer = self.mistake_stale(from, request, answer, context.runtime.now());
+                if let Ok(Reply::Layout(layout)) = &answer {
+                    context.checking(self).located(layout);
+                }
+                replies.push((call, Response::Meta(answer)));
+            }
+            return context.runtime.reply_frame(from, replies);
+        }
+        let asked = calls.into_iter().zip(requests).collect();
+        self.inbox.push(NamenodeWork::Ask { from, asked });
+        self.turn_soon(context);
+    }
+
+    fn turn_soon(&mut self, context: &mut NamenodeContext<'_>) {
+        if std::mem::replace(&mut self.is_turn_set, true) {
+            return;
+        }
+        let micros = self.random.below(context.runtime.plan().turn_micros_max + 1);
+        context.runtime.set_timer(Host::Namenode, micros, Timer::Turn);
+    }
+
+    pub(crate) fn timer(&mut self, context: &mut NamenodeContext<'_>, timer: Timer) {
+        match timer {
+            Timer::Turn => self.turn(context),
+            Timer::Wake if self.wake_at.is_some_and(|at| at <= context.runtime.now()) => {
+                self.wake_at = None;
+                self.turn(context);
+            }
+            Timer::OrderQueue(node, is_fence) => {
+                if let Some(order_queue) = self.order_queues.get_mut(&(node, is_fence)) {
+                    order_queue.is_busy = false;
+                }
+                self.order_queue(context, node, is_fence);
+            }
+            _ => {}
+        }
+    }
+
+    /// Stops the process for a while.
+    pub(crate) fn freeze(&mut self, context: &mut NamenodeContext<'_>, millis: u64) {
+        if !context.runtime.is_up(Host::Namenode) || context.runtime.is_stopped(Host::Namenode) {
+            return;
+        }
+        self.count_served(context.runtime.now());
+        let until = context.runtime.now() + millis * 1000;
+        self.frozen = context.runtime.now()..until;
+        context.runtime.stop(Host::Namenode, millis);
+        self.served_micros.1 = until;
+        context.runtime.set_timer(Host::Namenode, millis * 1000, Timer::Turn);
+    }
+
+    /// Ends the process at once; another starts after a while.
+    pub(crate) fn kill(&mut self, context: &mut NamenodeContext<'_>, down_millis: u64) {
+        if context.runtime.is_up(Host::Namenode) {
+            self.count_served(context.runtime.now());
+            self.frozen = 0..0;
+            context.runtime.kill(Host::Namenode, down_millis);
+        }
+    }
+
+    pub(crate) fn apply(
+        &mut self,
+        context: &mut NamenodeContext<'_>,
+        command: &Command,
+        asked: Option<&Request>,
+    ) -> Applied {
+        let index = self.catalog().index();
+        context.runtime.log(10, index, || format!("namenode: [{index}] {:?}", command.action));
+        context.checking(self).before(command);
+        let arriving = context.checking(self).arriving(command, asked);
+        let applied = self.mistake_around(command);
+        if !applied.orders.is_empty() || applied.result.is_err() {
+            context.runtime.log(11, applied.orders.len() as u64, || {
+                format!("namenode: [{index}] gives {:?} {:?}", applied.result, applied.orders)
+            });
+        }
+        let now = context.runtime.now();
+        let mut applied = self.mistake_applied(command, applied, now);
+        for (order, reply) in self.mistake_fences(&mut applied) {
+            let call = NamenodeCall::Order(Box::new(order), false);
+            let answer = Response::Data(Ok(DataAnswer::Order(reply)));
+            self.answered(context, call, Some(answer));
+        }
+        if context.checking(self).made(arriving, &applied.result) {
+            return applied;
+        }
+        if !context.runtime.has_violation() {
+            let served = self.served_millis(now);
+            context.checking(self).applied(command, &applied, served);
+        }
+        if let Some(request) = asked {
+            context.checking(self).answered(request, &applied.result);
+        }
+        applied
+    }
+
+    pub(crate) fn wake_by(&mut self, context: &mut NamenodeContext<'_>, due: Instant) {
+        // Never faster than the real shell's shortest sleep.
+        let now = context.runtime.now();
+        let at = now + due.0.saturating_sub(self.clock(now).0).max(1000);
+        if self.wake_at.is_none_or(|before| at < before) {
+            self.wake_at = Some(at);
+            context.runtime.set_timer(Host::Namenode, at - now, Timer::Wake);
+        }
+    }
+
+    pub(crate) fn order(&mut self, context: &mut NamenodeContext<'_>, order: DatanodeOrder) {
+        let is_fence = matches!(order.order, Order::FenceNode { .. } | Order::UnfenceNode);
+        let node = order.node;
+        self.order_queues.entry((node, is_fence)).or_default().waiting.push_back(order);
+        self.order_queue(context, node, is_fence);
+    }
+
+    fn order_queue(&mut self, context: &mut NamenodeContext<'_>, node: NodeId, is_fence: bool) {
+        let policy = self.catalog().node_policy(node).map(|(policy, _)| policy);
+        let Some(order_queue) = self.order_queues.get_mut(&(node, is_fence)) else {
+            return;
+        };
+        if policy.is_none_or(|policy| policy == Policy::Gone) {
+            self.order_queues.remove(&(node, is_fence));
+            return;
+        }
+        if order_queue.is_busy {
+            return;
+        }
+        let Some(order) = order_queue.waiting.front().cloned() else { return };
+        let Some(place) = Host::at(&order.address) else { return };
+        order_queue.is_busy = true;
+        let ask = Ask::Data(node, DataAsk::Order(order.order.clone()));
+        let purpose = Purpose::Namenode(NamenodeCall::Order(Box::new(order), is_fence));
+        context.runtime.call(Host::Namenode, place, ask, ORDER_MILLIS, purpose);
+    }
+
+    pub(crate) fn answered(
+        &mut self,
+        context: &mut NamenodeContext<'_>,
+        call: NamenodeCall,
+        answer: Option<Response>,
+    ) {
+        match call {
+            NamenodeCall::Order(order, is_fence) => {
+                let (node, key) = (order.node, (order.node, is_fence));
+                let work = match answer {
+                    Some(Response::Data(Ok(DataAnswer::Order(reply)))) => {
+                        NamenodeWork::Ordered(order, Some(reply))
+                    }
+                    Some(Response::Data(Err(refusal)))
+                        if Probe::refused_by(&refusal) == Some(Probe::Refused) =>
+                    {
+                        self.order_queues.remove(&key);
+                        NamenodeWork::Probed(node, Probe::Refused)
+                    }
+                    _ => NamenodeWork::Ordered(order, None),
+                };
+                let is_done = matches!(work, NamenodeWork::Ordered(_, Some(_)));
+                self.inbox.push(work);
+                self.turn_soon(context);
+                let Some(order_queue) = self.order_queues.get_mut(&key) else { return };
+                if is_done {
+                    order_queue.waiting.pop_front();
+                    (order_queue.is_busy, order_queue.tries) = (false, 0);
+                    self.order_queue(context, node, is_fence);
+                } else {
+                    order_queue.tries += 1;
+                    let micros = (50_000 << order_queue.tries.min(5)).min(1_000_000);
+                    context.runtime.set_timer(
+                        Host::Namenode,
+                        micros,
+                        Timer::OrderQueue(node, is_fence),
+                    );
+                }
+            }
+            NamenodeCall::Probe(node) => {
+                let outcome = match answer {
+                    Some(Response::Refused) => Probe::Refused,
+                    answer => match data(answer) {
+                        Some(Err(refusal)) => Probe::refused_by(&refusal).unwrap_or(Probe::Timeout),
+                        Some(Ok(_)) => Probe::Alive,
+                        None => Probe::Timeout,
+                    },
+                };
+                if outcome == Probe::Alive {
+                    context.checks.probed(node, context.runtime.now());
+                }
+                self.inbox.push(NamenodeWork::Probed(node, outcome));
+                self.turn_soon(context);
+            }
+        }
+    }
+}

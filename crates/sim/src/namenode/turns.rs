@@ -1,0 +1,273 @@
+//! The namenode's turns: the machine that the servers run, over what waits in the simulation.
+
+use sanderling_core::access::Claims;
+use sanderling_core::catalog::{Catalog, Command, DatanodeOrder};
+use sanderling_core::namenode::{
+    Decides, Origin, Prepared, Probe, Turn, TurnWork as Taken, Turns, Unwritten,
+};
+use sanderling_protocol::{Instant, Millis, NodeId, OrderReply, Refusal, Request};
+
+use super::serve::NamenodeContext;
+use super::{NamenodeHost, NamenodeWork};
+use crate::event::{NamenodeCall, Purpose};
+use crate::wire::{Ask, DataAsk, Host, Response};
+
+/// The sender of each frame, and which call has which request.
+type PendingFrames = Vec<(Host, Vec<(u64, Request)>)>;
+
+/// Time between two looks at what has come.
+const LOOK_MICROS: u64 = 100_000;
+
+/// Time of one probe.
+const PROBE_MILLIS: u64 = 500;
+
+/// The namenode with the mistakes and the checks around it.
+struct Decider<'a, 'b> {
+    namenode: &'a mut NamenodeHost,
+    context: &'a mut NamenodeContext<'b>,
+}
+
+impl Decides for Decider<'_, '_> {
+    fn catalog(&self) -> &Catalog {
+        self.namenode.catalog()
+    }
+
+    fn prepare(&mut self, now: Instant, asked: Request) -> Prepared {
+        let Self { namenode, context } = self;
+        let micros = context.runtime.now();
+        let request = namenode.mistake_request(asked.clone(), micros);
+        let prepared = match namenode.mistake_beat(&request, micros) {
+            Some(answer) => Prepared::Answer(answer),
+            None => namenode.machine.prepare(now, request),
+        };
+        match namenode.mistake_prepared(prepared) {
+            Prepared::Answer(answer) => {
+                context.checking(namenode).answered_at_once(&asked, &answer);
+                Prepared::Answer(answer)
+            }
+            Prepared::Log(command) => {
+                let command = namenode.mistake_command(command);
+                namenode.logged.push((command.clone(), asked));
+                Prepared::Log(command)
+            }
+        }
+    }
+
+    fn refuses(&mut self, command: &Command) -> Option<Refusal> {
+        let refusal = self.namenode.machine.refuses(command)?;
+        self.context.checks.made.not_logged(command);
+        Some(refusal)
+    }
+
+    fn allows(&self, claims: &Claims, request: &Request) -> Result<(), Refusal> {
+        self.namenode.machine.allows(claims, request)
+    }
+
+    fn listened(&mut self, now: Instant) -> Option<Command> {
+        let command = self.namenode.machine.listened(now)?;
+        self.namenode.mistake_absence(command)
+    }
+
+    fn ordered(
+        &mut self,
+        now: Instant,
+        order: &DatanodeOrder,
+        reply: Option<OrderReply>,
+    ) -> Vec<Command> {
+        self.namenode.machine.ordered(now, order, reply)
+    }
+
+    fn probed(&mut self, now: Instant, node: NodeId, outcome: Probe) -> Vec<Command> {
+        let outcome = self.namenode.mistake_probe(outcome);
+        self.namenode.machine.probed(now, node, outcome)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.namenode.machine.deadline()
+    }
+
+    fn tick(&mut self, now: Instant) -> Vec<Command> {
+        let due = self.namenode.machine.tick(now);
+        self.namenode.mistake_due(due)
+    }
+
+    fn to_probe(&mut self, now: Instant) -> Vec<(NodeId, String)> {
+        self.namenode.machine.to_probe(now)
+    }
+}
+
+impl NamenodeHost {
+    /// Lets the turns decide something.
+    fn decide<T>(
+        &mut self,
+        context: &mut NamenodeContext<'_>,
+        decide: impl FnOnce(&mut Turns, &mut Decider<'_, '_>) -> T,
+    ) -> T {
+        let mut turns = self.turns.clone();
+        let mut decider = Decider { namenode: self, context };
+        let decided = decide(&mut turns, &mut decider);
+        self.turns = turns;
+        decided
+    }
+
+    /// Does everything that waits, and what time has made necessary.
+    pub(super) fn turn(&mut self, context: &mut NamenodeContext<'_>) {
+        self.is_turn_set = false;
+        self.looks(context);
+        let (mut asked, mut work) = (PendingFrames::new(), Vec::new());
+        for waiting in std::mem::take(&mut self.inbox) {
+            work.push(match waiting {
+                NamenodeWork::Ask { from, asked: frame } => {
+                    let requests = frame.iter().map(|(_, request)| request.clone()).collect();
+                    asked.push((from, frame));
+                    Taken::Frame(requests, None)
+                }
+                NamenodeWork::Ordered(order, reply) => Taken::Ordered(*order, reply),
+                NamenodeWork::Probed(node, outcome) => Taken::Probed(node, outcome),
+            });
+        }
+        let now = self.clock(context.runtime.now());
+        let mut turn = self.decide(context, |turns, decider| turns.take(now, decider, work));
+        for (node, address) in std::mem::take(&mut turn.probes) {
+            let Some(place) = Host::at(&address) else { continue };
+            let (ask, call) = (Ask::Data(node, DataAsk::Hello), NamenodeCall::Probe(node));
+            context.runtime.call(Host::Namenode, place, ask, PROBE_MILLIS, Purpose::Namenode(call));
+        }
+        self.work_off(context, turn, &asked);
+        self.wake(context);
+    }
+
+    /// Looks at what has come, as the real shell does several times a second while not stopped.
+    fn looks(&mut self, context: &mut NamenodeContext<'_>) {
+        let now = self.clock(context.runtime.now());
+        let mut at = self.looked_until + LOOK_MICROS;
+        while at < context.runtime.now() {
+            if !self.frozen.contains(&at) {
+                let looked = now - Millis((context.runtime.now() - at) / 1000);
+                // What it would decide is decided again by the turn.
+                let _ = self.decide(context, |turns, decider| turns.grant_grace(looked, decider));
+            }
+            at += LOOK_MICROS;
+        }
+        self.looked_until = context.runtime.now();
+    }
+
+    /// Writes and applies the rounds of a turn, and sends the answers.
+    pub(super) fn work_off(
+        &mut self,
+        context: &mut NamenodeContext<'_>,
+        mut turn: Turn,
+        asked: &PendingFrames,
+    ) {
+        let now = self.clock(context.runtime.now());
+        loop {
+            if turn.must_prepare() {
+                self.logged.clear();
+                turn.prepare(now, &mut Decider { namenode: self, context });
+            }
+            if turn.commands().len() == 0 {
+                break;
+            }
+            if !self.commit(context, now, &mut turn, asked) {
+                return;
+            }
+        }
+        for ((from, frame), answers) in asked.iter().zip(turn.finish()) {
+            let mut replies = Vec::with_capacity(frame.len());
+            for ((call, request), answer) in frame.iter().zip(answers) {
+                replies.push((*call, Response::Meta(self.mistake_answer(request, answer))));
+            }
+            context.runtime.reply_frame(*from, replies);
+        }
+        if let Some((down_millis, kept_permille)) = self.disk.ends.take() {
+            self.crash(context, down_millis, kept_permille, false);
+        }
+    }
+
+    /// Writes a round to the journal, then applies it. Tells whether the process still runs.
+    fn commit(
+        &mut self,
+        context: &mut NamenodeContext<'_>,
+        now: Instant,
+        turn: &mut Turn,
+        asked: &PendingFrames,
+    ) -> bool {
+        if self.turns.is_late(turn) {
+            self.decide(context, |turns, decider| turns.grace_after(turn, decider));
+        }
+        if let Err(why) = self.write(context, turn) {
+            context.runtime.log(16, 0, || format!("namenode: not written: {why:?}"));
+            self.machine.refused();
+            self.decide(context, |turns, _| turns.refuse(turn, now, &why));
+            return true;
+        }
+        if let Some(down_millis) = self.dies_after_journal.take() {
+            self.unapplied = turn.commands().len();
+            self.kill(context, down_millis);
+            return false;
+        }
+        let logged = std::mem::take(&mut self.logged);
+        let orders = turn.apply(|command, origin| {
+            let request = match origin {
+                Origin::Frame(place) => {
+                    asked.get(place).and_then(|(_, frame)| request_of(command, frame, &logged))
+                }
+                Origin::Own => None,
+            };
+            self.apply(context, command, request)
+        });
+        self.machine.committed(now, now);
+        orders.into_iter().for_each(|order| self.order(context, order));
+        let records = self.journal.len() - self.snapshot.records;
+        if records as u64 >= context.runtime.plan().snapshot_every
+            && !context.runtime.has_violation()
+        {
+            self.write_snapshot();
+        }
+        true
+    }
+
+    fn write(
+        &mut self,
+        context: &mut NamenodeContext<'_>,
+        turn: &mut Turn,
+    ) -> Result<(), Unwritten> {
+        let is_start = self.turns.lead(turn);
+        self.disk.admit(context.runtime.now())?;
+        let now = context.runtime.now();
+        let served_millis = self.served_millis(now);
+        self.journal.extend(turn.commands().cloned());
+        self.disk.wrote(self.journal.len(), now, served_millis);
+        if is_start {
+            // The disk has what says that this process began before any answer is sent.
+            self.disk.settle();
+            self.turns.has_begun();
+        }
+        Ok(())
+    }
+
+    /// Writes and applies what a start begins with.
+    pub(super) fn begin(&mut self, context: &mut NamenodeContext<'_>, begun: Vec<Command>) {
+        let turn = self.turns.begin(begun);
+        self.work_off(context, turn, &Vec::new());
+        self.wake(context);
+    }
+
+    /// Sets a timer for when time makes a turn necessary.
+    fn wake(&mut self, context: &mut NamenodeContext<'_>) {
+        let Some(due) = self.decide(context, |turns, decider| turns.due(decider)) else { return };
+        self.wake_by(context, due);
+    }
+}
+
+/// Returns the request of a frame that became a command.
+fn request_of<'a>(
+    command: &Command,
+    frame: &'a [(u64, Request)],
+    logged: &'a [(Command, Request)],
+) -> Option<&'a Request> {
+    match frame {
+        [(_, request)] => Some(request),
+        _ => logged.iter().find(|(of, _)| of == command).map(|(_, request)| request),
+    }
+}
