@@ -31,6 +31,7 @@ use crate::plan::RunPlan;
 use crate::runtime::{CheckResult, Runtime};
 use crate::wire::Host;
 
+use background::Backlog;
 use blocks::Blocks;
 use bytes::Bytes;
 use copies::Copies;
@@ -357,7 +358,12 @@ impl Checking<'_> {
             .then(lost)
             .flatten()
             .or_else(|| end::unsettled(view, &checks.bytes))
-            .or_else(|| background::unsettled(view))
+            .or_else(|| self.backlog().unsettled)
+    }
+
+    /// Returns what the background has still to do.
+    pub(crate) fn backlog(&self) -> Backlog {
+        background::backlog(self.view())
     }
 
     /// Returns a block that is damaged and not reported.

@@ -28,6 +28,8 @@ pub(crate) struct World {
     is_over: bool,
     /// What has not come to rest, and since when it is the same.
     unsettled: Option<(u64, String)>,
+    /// Bytes for which the background has not had the time yet, once it has begun with them.
+    bytes_to_copy: Option<u64>,
 }
 
 /// Most events of one run; a run that needs more does not end.
@@ -45,6 +47,7 @@ impl World {
             checks: Checks::new(&plan),
             is_over: false,
             unsettled: None,
+            bytes_to_copy: None,
             runtime: Runtime::new(plan, broken, keep_events),
         };
         world.begin();

@@ -17,9 +17,9 @@ const SETTLE_MICROS_MAX: u64 = 45_000_000;
 /// Time after which what is still the same goes on for ever: longer than a reservation lasts.
 const STUCK_MICROS: u64 = 30_000_000;
 
-/// Longest time until bytes are where they belong: what is moved in the background may take a
-/// fifth of the slowest links only.
-const BACKGROUND_MICROS_MAX: u64 = 600_000_000;
+/// Time in which the background has read what is to be copied, in microseconds, once everything else
+/// has settled: a reservation that was left behind ends first.
+const BACKGROUND_MICROS_MAX: u64 = SETTLE_MICROS_MAX + STUCK_MICROS;
 
 impl World {
     /// Ends the run when everything has come to rest, or when that takes too long.
@@ -29,26 +29,40 @@ impl World {
             self.is_over = true;
             return;
         };
+        let now = self.runtime.now();
         if self.unsettled.as_ref().is_none_or(|(_, before)| *before != what) {
-            self.unsettled = Some((self.runtime.now(), what.clone()));
+            self.unsettled = Some((now, what.clone()));
         }
-        let since = self.unsettled.as_ref().map_or(self.runtime.now(), |(since, _)| *since);
-        let longest = match checker {
-            "exposure-bound" | "balance" => BACKGROUND_MICROS_MAX,
+        let since = self.unsettled.as_ref().map_or(now, |(since, _)| *since);
+        let micros = now - self.runtime.plan().calm_at;
+        let is_too_late = match checker {
+            "exposure-bound" | "balance" => self.is_copied_by(micros),
             // While the background works, some of its blocks are always just being dropped.
-            "orphans" | "reservations" if since + STUCK_MICROS > self.runtime.now() => {
-                BACKGROUND_MICROS_MAX
-            }
-            _ => SETTLE_MICROS_MAX,
+            "orphans" | "reservations" if since + STUCK_MICROS > now => self.is_copied_by(micros),
+            _ => micros > SETTLE_MICROS_MAX,
         };
-        if self.runtime.now() > self.runtime.plan().calm_at + longest {
+        if is_too_late {
             // A checker of the end may see the cause.
             self.checking().end();
-            let seconds = longest / 1_000_000;
+            let seconds = micros / 1_000_000;
             self.runtime.violate(checker, format!("{seconds} s after the last fault: {what}"));
         } else {
             self.runtime.after(SETTLE_MICROS, Event::Settle);
         }
+    }
+
+    /// Tells whether the background has had the time for all of its work, so many microseconds
+    /// after the last fault: to begin with, and then as long as the bytes that are to be copied at
+    /// that moment take over the slowest link's share. Called every [`SETTLE_MICROS`].
+    fn is_copied_by(&mut self, micros: u64) -> bool {
+        if micros <= BACKGROUND_MICROS_MAX {
+            return false;
+        }
+        let backlog = self.checking().backlog();
+        let left = self.bytes_to_copy.get_or_insert(backlog.bytes);
+        // Links that were measured change.
+        *left = left.saturating_sub(backlog.bytes_per_second / (1_000_000 / SETTLE_MICROS));
+        *left == 0
     }
 
     /// Returns something that is still under way.
