@@ -11,9 +11,9 @@ use crate::context::Context;
 use crate::event::{AdminCall, Purpose, Timer};
 use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{Ask, Host, Response, address, meta};
+use crate::wire::{Host, RequestBody, Response, address, meta};
 
-/// Somebody who makes, renames and deletes things.
+/// The operator: it makes, renames and deletes things, and gives notices.
 #[derive(Debug)]
 pub(crate) struct Admin {
     steps_left: u32,
@@ -46,7 +46,7 @@ impl Admin {
         ] {
             let path: Path = path.parse().expect("a good path");
             if context.runtime.plan().has_large_jobs && kind == ObjectKind::Directory {
-                // It ends when nobody renews it, and what was written below goes at once.
+                // It ends when it is not renewed, and what was written below goes at once.
                 let lease = Millis(self.random.between(1500, 8000));
                 let hints = JobHints::default();
                 let quota_bytes = None;
@@ -77,10 +77,16 @@ impl Admin {
 
     fn change(&mut self, context: &mut Context<'_>, request: Request, tries: u32) {
         let purpose = Purpose::Admin(AdminCall::Change { request: request.clone(), tries });
-        context.runtime.call(Host::Admin, Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        context.runtime.call(
+            Host::Admin,
+            Host::Namenode,
+            RequestBody::Meta(request),
+            CALL_MILLIS,
+            purpose,
+        );
     }
 
-    /// Asks until there is an answer.
+    /// Sends a request until it is answered.
     pub(crate) fn must(&mut self, context: &mut Context<'_>, request: Request) {
         let request = self.sequences.begin(request);
         self.must_again(context, request);
@@ -88,7 +94,13 @@ impl Admin {
 
     fn must_again(&mut self, context: &mut Context<'_>, request: Request) {
         let purpose = Purpose::Admin(AdminCall::Must(request.clone()));
-        context.runtime.call(Host::Admin, Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        context.runtime.call(
+            Host::Admin,
+            Host::Namenode,
+            RequestBody::Meta(request),
+            CALL_MILLIS,
+            purpose,
+        );
     }
 
     pub(crate) fn answered(

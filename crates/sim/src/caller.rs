@@ -1,5 +1,5 @@
-//! Simulated callers: applications that share a few names and note what they asked and what they
-//! were answered. `check/history.rs` judges it.
+//! Simulated callers: applications that share a few names and note what they requested and what
+//! they were answered. `check/history.rs` judges it.
 //!
 //! Nothing else touches their names, so that their notes are the whole history. What they write is
 //! so small that it needs no datanode: how bytes fare is looked at elsewhere.
@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::event::{CallerCall, Purpose, Timer};
 use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{Ask, CALLERS_MAX, Host, Response, meta};
+use crate::wire::{CALLERS_MAX, Host, RequestBody, Response, meta};
 
 /// One caller: it does one thing after the other.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ const STEPS_MAX: u32 = OPERATIONS_MAX as u32 / CALLERS_MAX as u32;
 const CALL_MILLIS: u64 = 800;
 const JOB_MILLIS: u64 = 4000;
 
-/// Names of the attributes that tell which operation made an object, and which marked it.
+/// Names of the attributes for the operation that made an object, and for the one that marked it.
 const TAG: &str = "tag";
 const MARK: &str = "mark";
 
@@ -152,8 +152,8 @@ impl Caller {
         let Some(job) = &self.job else { return };
         let purpose = Purpose::Caller(self.number, CallerCall { job: job.number });
         let open = Request::OpenClient { key: job.key() };
-        let ask = Ask::Meta(if job.is_opening { open } else { job.request.clone() });
-        context.runtime.call(self.host(), Host::Namenode, ask, CALL_MILLIS, purpose);
+        let body = RequestBody::Meta(if job.is_opening { open } else { job.request.clone() });
+        context.runtime.call(self.host(), Host::Namenode, body, CALL_MILLIS, purpose);
     }
 
     pub(crate) fn answered(
@@ -220,7 +220,7 @@ impl Caller {
 }
 
 impl Caller {
-    /// Notes what is at the names now, as far as the caller knows.
+    /// Notes what is at the names now, as far as the caller has seen.
     fn note(&mut self, job: &PendingOperation, outcome: &OperationOutcome) {
         let seen = &mut self.last_seen[usize::from(job.group)];
         match (&job.call, outcome) {
@@ -324,7 +324,7 @@ fn seal(grant: &Grant) -> Request {
     Request::Seal { object, lease, lengths: Vec::new(), attributes: Attributes::none() }
 }
 
-/// Returns what an answer says of the names.
+/// Returns the outcome that an answer has for the names.
 fn outcome_of(call: &Call, answer: Option<Result<Reply, Refusal>>) -> OperationOutcome {
     let at_one = |at: &u8, seen: Option<Observation>| {
         let mut all = [None; NAMES];

@@ -318,7 +318,7 @@ impl Checking<'_> {
 
     /// Looks at a layout that the namenode sends.
     pub(crate) fn located(&mut self, layout: &Layout) {
-        let found = self.checks.blocks.told(layout);
+        let found = self.checks.blocks.located(layout);
         self.expect(found);
     }
 

@@ -62,7 +62,7 @@ pub(crate) fn key_of(request: &Request) -> Option<(u64, u64)> {
     }
 }
 
-/// Says what to do after an attempt that brought this answer, or none; nothing if it was done.
+/// Returns what to do after an attempt with this answer, or none; `None` if it was done.
 pub(crate) fn failed(
     attempts: &mut ChangeAttempts,
     retry: &mut Retry,

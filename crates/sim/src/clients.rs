@@ -11,14 +11,14 @@ use crate::writer::Writer;
 
 /// All of them.
 #[derive(Debug)]
-pub(crate) struct Clients {
+pub(crate) struct ClientShells {
     writers: Vec<Writer>,
     readers: Vec<Reader>,
     callers: Vec<Caller>,
     admin: Admin,
 }
 
-impl Clients {
+impl ClientShells {
     pub(crate) fn new(plan: &RunPlan) -> Self {
         Self {
             writers: (0..plan.writers).map(|number| Writer::new(plan, number)).collect(),

@@ -1,7 +1,7 @@
-//! Symbolic bytes: who wrote them, and where in the object they belong.
+//! Symbolic bytes: which session wrote them, and where in the object they belong.
 //!
 //! Every byte is a function of (writer's session, offset in the object), so a run of bytes of any
-//! length is three numbers, and a byte that turns up in the wrong place says where it came from.
+//! length is three numbers, and a byte in the wrong place shows where it came from.
 
 use std::rc::Rc;
 
@@ -50,7 +50,7 @@ impl Content {
         self.part(0, bytes) == other.part(0, bytes)
     }
 
-    /// Returns bytes that nobody has written, as many as these.
+    /// Returns bytes that no session has written, as many as these.
     pub(crate) fn rotten(&self) -> Self {
         Self::of(SessionRange { session: u32::MAX, offset: 0, bytes: self.bytes() })
     }

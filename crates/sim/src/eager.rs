@@ -2,8 +2,8 @@
 //! come late, twice or with other numbers than they should.
 //!
 //! It acts by the right of the manager whose process it is in, so the catalog must bear it: nothing
-//! may be lost, copied wrongly or kept for ever, whatever a manager asks in whatever order. It
-//! never says that bytes arrived which did not.
+//! may be lost, copied wrongly or kept for ever, whatever a manager requests in whatever order. It
+//! never reports bytes as arrived that did not arrive.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,13 @@ use crate::context::Context;
 use crate::event::{EagerCall, ManagerCall, Purpose, Timer};
 use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{Ask, DataAnswer, DataAsk, Host, Response, data, meta};
+use crate::wire::{DataAnswer, DataRequest, Host, RequestBody, Response, data, meta};
 
-/// What the eager manager of one process knows.
+/// The eager manager of one process.
 #[derive(Debug)]
 pub(crate) struct Eager {
     number: u8,
-    /// What the namenode knows the acting manager by.
+    /// The id of the process that has the leadership lease.
     holder: Nonce,
     /// All nodes, as the namenode last showed them.
     nodes: Vec<NodeInfo>,
@@ -53,7 +53,7 @@ impl Eager {
         }
     }
 
-    /// Forgets what the process knew, and begins to act by the right of another one.
+    /// Begins anew as the manager of another process.
     pub(crate) fn restart(&mut self, holder: Nonce) {
         self.holder = holder;
         self.nodes.clear();
@@ -69,7 +69,7 @@ impl Eager {
         (!nodes.is_empty()).then(|| self.random.pick(&nodes))
     }
 
-    /// Draws what is asked for one block.
+    /// Draws what is requested for one block.
     fn proposal(&mut self, candidate: &MoveCandidate, is_kind: bool) -> Option<MoveProposal> {
         let to = self.node()?;
         let random = &mut self.random;
@@ -98,7 +98,13 @@ impl Eager {
 
     fn request(&mut self, context: &mut Context<'_>, request: Request, call: EagerCall) {
         let purpose = Purpose::Manager(self.number, ManagerCall::Eager(call));
-        context.runtime.call(self.host(), Host::Namenode, Ask::Meta(request), 1000, purpose);
+        context.runtime.call(
+            self.host(),
+            Host::Namenode,
+            RequestBody::Meta(request),
+            1000,
+            purpose,
+        );
     }
 
     /// Begins something, or not. Called as often as the manager looks at the drains.
@@ -191,9 +197,9 @@ impl Eager {
         let Some(place) = context.namenode.place_of(source).filter(|_| !pushes.is_empty()) else {
             return;
         };
-        let ask = Ask::Data(source, DataAsk::Order(Order::Push { moves: pushes }));
+        let body = RequestBody::Data(source, DataRequest::Order(Order::Push { moves: pushes }));
         let purpose = Purpose::Manager(self.number, ManagerCall::Eager(EagerCall::Push(commits)));
-        context.runtime.call(self.host(), place, ask, PUSH_MILLIS, purpose);
+        context.runtime.call(self.host(), place, body, PUSH_MILLIS, purpose);
     }
 
     fn commit(
@@ -228,7 +234,7 @@ impl Eager {
             let blocks = moves.iter().map(|one| one.block).collect();
             self.request(context, Request::Abandon { holder, blocks }, EagerCall::Other);
             if is_wanted_again {
-                // The commit that follows speaks of bytes that were dropped meanwhile.
+                // The commit that follows is of bytes that were dropped meanwhile.
                 let request = Request::Reserve { holder, moves: asked };
                 self.request(context, request, EagerCall::Other);
             }

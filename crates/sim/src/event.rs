@@ -132,7 +132,7 @@ pub(crate) enum DatanodeCall {
         said: Box<(Instant, Saying)>,
         is_round: bool,
     },
-    /// Something that the machine's agent sends, of an incarnation, and what that says.
+    /// What the machine's agent sends, of an incarnation, and the notice in it.
     Act(Box<(Instant, NodeId, Act, Option<Saying>)>),
     Damage(DamageReport),
     /// A page of what a block report is compared with.
@@ -194,9 +194,9 @@ pub(crate) struct CallerCall {
 
 #[derive(Debug)]
 pub(crate) enum AdminCall {
-    /// Asked again a few times.
+    /// Sent again a few times.
     Change { request: Request, tries: u32 },
-    /// Asked again until it is answered.
+    /// Sent again until it is answered.
     Must(Request),
 }
 

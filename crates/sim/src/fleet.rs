@@ -32,10 +32,10 @@ const LINK_BYTES_PER_SECOND: u64 = 100 << 30;
 /// Time between two views of the manager, and of heartbeats.
 const STEP: Millis = Millis(500);
 
-/// Who manages.
+/// The manager.
 const HOLDER: Nonce = Nonce(u64::MAX);
 
-/// One namenode, its manager, and nodes that do at once what they are told.
+/// One namenode, its manager, and nodes that follow orders at once.
 #[derive(Debug)]
 pub struct Fleet {
     namenode: Namenode,
@@ -81,7 +81,7 @@ impl Fleet {
             fleet.namenode.apply(&configure).result?;
         }
         let (name, lease) = ("fleet".to_owned(), Millis::from_secs(7 * 24 * 3600));
-        fleet.ask(Request::Manage { holder: HOLDER, name, lease })?;
+        fleet.request(Request::Manage { holder: HOLDER, name, lease })?;
         fleet.add(nodes)?;
         Ok(fleet)
     }
@@ -104,7 +104,7 @@ impl Fleet {
                 notice_min: Some(Millis::from_secs(120)),
                 egress_bytes_per_second: Some(LINK_BYTES_PER_SECOND),
             };
-            if let Reply::Registered(registered) = self.ask(Request::Register(register))? {
+            if let Reply::Registered(registered) = self.request(Request::Register(register))? {
                 self.nodes.push((registered.node, Nonce(number)));
             }
         }
@@ -127,12 +127,12 @@ impl Fleet {
         let host = on.map(|node| format!("host-{}", node + 1));
         for _ in 0..files {
             self.files += 1;
-            if let Reply::Grant(grant) = self.ask(create(self.files, host.clone()))? {
+            if let Reply::Grant(grant) = self.request(create(self.files, host.clone()))? {
                 let length = BLOCK_BYTES;
                 let blocks = grant.blocks.iter();
                 let lengths = blocks.map(|it| BlockLength { block: it.block, length }).collect();
                 let (object, lease, attributes) = (grant.object, grant.lease, Attributes::none());
-                self.ask(Request::Seal { object, lease, lengths, attributes })?;
+                self.request(Request::Seal { object, lease, lengths, attributes })?;
             }
         }
         Ok(())
@@ -145,7 +145,7 @@ impl Fleet {
     pub fn notice(&mut self, node: usize) -> Result<(), Refusal> {
         let node = NodeSelector::from(self.nodes[node].0);
         let (deadline_millis, reason) = (3_600_000, "fleet".to_owned());
-        self.ask(Request::Notice { node, deadline_millis, reason }).map(drop)
+        self.request(Request::Notice { node, deadline_millis, reason }).map(drop)
     }
 
     /// Lets every node send a heartbeat.
@@ -154,7 +154,7 @@ impl Fleet {
     /// The namenode's refusal.
     pub fn beat(&mut self) -> Result<(), Refusal> {
         for (node, nonce) in self.nodes.clone() {
-            self.ask(Request::Heartbeat(Heartbeat { node, nonce, load: Load::default() }))?;
+            self.request(Request::Heartbeat(Heartbeat { node, nonce, load: Load::default() }))?;
         }
         Ok(())
     }
@@ -173,7 +173,7 @@ impl Fleet {
             let probes = self.namenode.to_probe(self.now);
             debug_assert!(probes.is_empty(), "every node has just been heard");
         }
-        if let Reply::Drains { drains, nodes } = self.ask(Request::Drains { holder: HOLDER })? {
+        if let Reply::Drains { drains, nodes } = self.request(Request::Drains { holder: HOLDER })? {
             self.manager.handle(self.now, Input::Drains { drains, nodes });
         }
         while let Some(output) = self.manager.poll_output() {
@@ -188,16 +188,16 @@ impl Fleet {
         let holder = HOLDER;
         Some(match output {
             Output::Fetch { node, after, limit } => {
-                let asked = self.ask(Request::DrainBlocks { holder, node, after, limit });
+                let asked = self.request(Request::DrainBlocks { holder, node, after, limit });
                 Input::Candidates { node, page: page(asked) }
             }
             Output::Page { call, node, after, limit } => {
                 let node = NodeSelector::from(node);
-                let page = page(self.ask(Request::NodeBlocks { node, after, limit }));
+                let page = page(self.request(Request::NodeBlocks { node, after, limit }));
                 Input::Page { call, page }
             }
             Output::Reserve { call, moves } => {
-                let epochs = epochs(self.ask(Request::Reserve { holder, moves }));
+                let epochs = epochs(self.request(Request::Reserve { holder, moves }));
                 Input::Reserved { call, epochs }
             }
             Output::Push { call, moves, .. } => {
@@ -206,27 +206,27 @@ impl Fleet {
                 Input::Pushed { call, outcomes }
             }
             Output::Commit { call, moves } => {
-                let epochs = epochs(self.ask(Request::Commit { holder, moves }));
+                let epochs = epochs(self.request(Request::Commit { holder, moves }));
                 Input::Committed { call, epochs }
             }
             Output::Abandon { call, blocks } => {
-                let is_done = self.ask(Request::Abandon { holder, blocks }).is_ok();
+                let is_done = self.request(Request::Abandon { holder, blocks }).is_ok();
                 Input::Abandoned { call, is_done }
             }
             Output::DropCopies { call, blocks } => {
-                let is_done = self.ask(Request::DropCopies { holder, blocks }).is_ok();
+                let is_done = self.request(Request::DropCopies { holder, blocks }).is_ok();
                 Input::Dropped { call, is_done }
             }
             Output::Forecast { node, forecast } => {
-                // It is news to nobody here, and refused once the drain has ended.
-                let _ = self.ask(Request::Forecast { holder, node, forecast });
+                // It is of no use here, and refused once the drain has ended.
+                let _ = self.request(Request::Forecast { holder, node, forecast });
                 return None;
             }
         })
     }
 
-    /// Asks the namenode; what datanodes are told by it is done at once.
-    fn ask(&mut self, request: Request) -> Result<Reply, Refusal> {
+    /// Sends a request to the namenode; its orders to datanodes are done at once.
+    fn request(&mut self, request: Request) -> Result<Reply, Refusal> {
         let command = match self.namenode.prepare(self.now, request) {
             Prepared::Answer(answer) => return answer,
             Prepared::Log(command) => command,

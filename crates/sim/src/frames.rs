@@ -7,7 +7,7 @@ use sanderling_protocol::Request;
 
 use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{Ask, Host, Message, MessageBody};
+use crate::wire::{Host, Message, MessageBody, RequestBody};
 
 /// The requests that gather for the next frame.
 #[derive(Debug)]
@@ -28,19 +28,27 @@ impl Frames {
         Self { random, permille, waiting: Vec::new() }
     }
 
-    /// Keeps a request for the next frame, or gives it back: then it travels alone. Returns in how
-    /// many microseconds the frame leaves if this is the first request in it.
-    pub(crate) fn gather(&mut self, from: Host, call: u64, ask: Ask) -> Result<Option<u64>, Ask> {
-        let request = match ask {
-            Ask::Meta(request) if from.is_client() && self.permille > 0 => request,
-            ask => return Err(ask),
+    /// Keeps a request for the next frame, or gives it back: then it travels alone.
+    pub(crate) fn gather(
+        &mut self,
+        from: Host,
+        call: u64,
+        body: RequestBody,
+    ) -> Option<RequestBody> {
+        let request = match body {
+            RequestBody::Meta(request) if from.is_client() && self.permille > 0 => request,
+            body => return Some(body),
         };
         if !self.random.permille(self.permille) {
-            return Err(Ask::Meta(request));
+            return Some(RequestBody::Meta(request));
         }
         self.waiting.push((from, call, request));
-        let is_first = self.waiting.len() == 1;
-        Ok(is_first.then(|| self.random.below(GATHER_MICROS_MAX)))
+        None
+    }
+
+    /// Returns in how many microseconds the frame leaves, once its first request is in it.
+    pub(crate) fn begin(&mut self) -> Option<u64> {
+        (self.waiting.len() == 1).then(|| self.random.below(GATHER_MICROS_MAX))
     }
 
     /// Takes what has gathered and is still awaited, as one message.
@@ -49,11 +57,11 @@ impl Frames {
         waiting.retain(|(_, call, _)| is_awaited(*call));
         let &(from, call, _) = waiting.first()?;
         let mut requests = waiting.into_iter().map(|(_, call, request)| (call, request));
-        let ask = if requests.len() == 1 {
-            Ask::Meta(requests.next().expect("there is one").1)
+        let body = if requests.len() == 1 {
+            RequestBody::Meta(requests.next().expect("there is one").1)
         } else {
-            Ask::Frame(requests.collect())
+            RequestBody::Frame(requests.collect())
         };
-        Some(Message { from, to: Host::Namenode, call, body: MessageBody::Ask(ask) })
+        Some(Message { from, to: Host::Namenode, call, body: MessageBody::Request(body) })
     }
 }

@@ -1,7 +1,8 @@
 //! The seeded world in which the decisions of `core` are proved.
 //!
 //! One namenode, datanodes, clients and managers run the very machines that the servers run, under
-//! virtual time, over a network and on machines that fail as a seed says. See `docs/SIMULATION.md`.
+//! virtual time, over a network and on machines that fail as a seed decides. See
+//! `docs/SIMULATION.md`.
 
 mod admin;
 mod broken;

@@ -1,4 +1,4 @@
-//! The event log: a hash of it always, its text when somebody will read it.
+//! The event log: a hash of it always, its text on request.
 
 /// What happened so far.
 #[derive(Debug)]

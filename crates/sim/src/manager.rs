@@ -18,7 +18,7 @@ use crate::eager::Eager;
 use crate::event::{ManagerCall, Purpose, Timer};
 use crate::plan::{LEADER_LEASE, RunPlan};
 use crate::runtime::Runtime;
-use crate::wire::{Ask, DataAnswer, DataAsk, Host, Response, data, meta};
+use crate::wire::{DataAnswer, DataRequest, Host, RequestBody, Response, data, meta};
 
 /// One self.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Manager {
         Host::Manager(self.number)
     }
 
-    /// Returns a manager that knows nothing yet.
+    /// Returns a manager in its first state.
     fn fresh(&self, runtime: &Runtime) -> Self {
         Self::new(runtime.plan(), runtime.broken(), self.number)
     }
@@ -95,7 +95,13 @@ impl Manager {
 
     fn request(&mut self, context: &mut Context<'_>, request: Request, call: ManagerCall) {
         let purpose = Purpose::Manager(self.number, call);
-        context.runtime.call(self.host(), Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        context.runtime.call(
+            self.host(),
+            Host::Namenode,
+            RequestBody::Meta(request),
+            CALL_MILLIS,
+            purpose,
+        );
     }
 
     pub(crate) fn timer(&mut self, context: &mut Context<'_>, timer: Timer) {
@@ -268,7 +274,7 @@ impl Manager {
         term.is_some()
     }
 
-    /// Another manager may act: nothing that this one knew holds any more. As in the server, the
+    /// Another manager may act: the state of this one is void. As in the server, the
     /// calls of a term end with it: the next decisions count theirs from the beginning again, and
     /// would take the answers for their own.
     fn stop(&mut self, context: &mut Context<'_>) {
@@ -330,9 +336,9 @@ impl Manager {
                 }
                 Output::Push { call, source, address, moves, within } => {
                     let Some(place) = Host::at(&address) else { continue };
-                    let ask = Ask::Data(source, DataAsk::Order(Order::Push { moves }));
+                    let body = RequestBody::Data(source, DataRequest::Order(Order::Push { moves }));
                     let purpose = Purpose::Manager(self.number, ManagerCall::Push(call));
-                    context.runtime.call(self.host(), place, ask, within.0, purpose);
+                    context.runtime.call(self.host(), place, body, within.0, purpose);
                 }
             }
         }

@@ -31,7 +31,7 @@ use crate::wire::Host;
 /// The namenode's place and what survives its process.
 #[derive(Debug)]
 pub(crate) struct NamenodeHost {
-    /// The process; what it knew stays here after its end, to be compared with what comes back.
+    /// The process; its state stays here after its end, to be compared with what comes back.
     machine: Namenode,
     config: NamenodeConfig,
     /// The catalog as last written to disk, and how many records it has seen.
@@ -70,7 +70,7 @@ pub(crate) struct NamenodeHost {
 #[derive(Debug)]
 pub(crate) enum NamenodeWork {
     /// The requests of one frame, each with its call.
-    Ask {
+    Frame {
         from: Host,
         asked: Vec<(u64, Request)>,
     },
@@ -205,11 +205,6 @@ impl NamenodeHost {
     pub(crate) fn served_millis(&self, now: u64) -> u64 {
         let (sum, until) = self.served_micros;
         (sum + now.saturating_sub(until)) / 1000
-    }
-
-    /// Lets the process die after its next write to the journal.
-    pub(crate) const fn die_after_journal(&mut self, down_millis: u64) {
-        self.dies_after_journal = Some(down_millis);
     }
 
     /// Ends the faults of its machine.

@@ -36,7 +36,7 @@ pub struct RunOutcome {
     pub statistics: Statistics,
     /// A hash of the whole event log: the same seed gives the same run.
     pub digest: u64,
-    /// The event log as text, when it was asked for.
+    /// The event log as text, if the options have it kept.
     pub events: Vec<String>,
 }
 

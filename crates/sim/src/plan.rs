@@ -51,7 +51,7 @@ pub(crate) struct RunPlan {
     pub(crate) background: BackgroundPlan,
     /// How many nodes must be able to leave at once; often nothing is kept for them.
     pub(crate) departures: Departures,
-    /// How long machines live, if the namenode knows.
+    /// How long machines live, if the namenode has a model.
     pub(crate) preemption: Option<Model>,
     /// Bounds of what is done at once and kept.
     pub(crate) limits: Limits,
@@ -80,8 +80,8 @@ pub(crate) enum Sync {
 pub(crate) struct BackgroundPlan {
     pub(crate) has_copies: bool,
     pub(crate) has_rebalancing: bool,
-    /// Whether datanodes tell how fast they can send.
-    pub(crate) tells_egress: bool,
+    /// Whether datanodes declare how fast they can send.
+    pub(crate) declares_egress: bool,
     /// Share of the links that it may use.
     pub(crate) share_percent: u64,
     /// How long a new node is spared.
@@ -93,7 +93,7 @@ impl BackgroundPlan {
         Self {
             has_copies: random.permille(800),
             has_rebalancing: random.permille(800),
-            tells_egress: random.permille(700),
+            declares_egress: random.permille(700),
             share_percent: random.pick(&[20, 100]),
             ramp: Millis(random.pick(&[500, 5000, 60_000])),
         }
@@ -365,8 +365,8 @@ impl RunPlan {
         }
     }
 
-    /// Tells whether nothing but notices in good time happens to the cluster: then nobody may lose
-    /// or miss anything.
+    /// Tells whether nothing but notices in good time happens to the cluster: then no byte may be
+    /// lost and no call may fail.
     pub(crate) fn is_kind(&self) -> bool {
         let rates = &self.network;
         let is_harmless = |fault: &Fault| match fault.kind {
@@ -386,8 +386,8 @@ impl RunPlan {
             && self.faults.iter().all(is_harmless)
     }
 
-    /// Tells whether every process that runs can reach every other one in good time, and nobody
-    /// takes notices back.
+    /// Tells whether every process that runs can reach every other one in good time, and no
+    /// notice is taken back.
     pub(crate) fn is_reachable(&self) -> bool {
         let rates = &self.network;
         let is_in_the_way = |fault: &Fault| {
@@ -520,8 +520,8 @@ impl RunPlan {
         }
     }
 
-    /// Draws times in which one process hears another and is not heard by it, or hears all and is
-    /// heard by none.
+    /// Draws times in which one process receives from another and does not reach it, or receives
+    /// from all and reaches none.
     fn draw_one_way(&mut self) {
         let mut random = Random::new(self.seed, 33);
         if self.scene == Scene::Kind || !random.permille(150) {

@@ -1,4 +1,4 @@
-//! The world's chance: the same on every machine and with every version.
+//! Random numbers: the same on every machine and with every version.
 
 use sanderling_core::placement::Draw;
 

@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::event::{Purpose, ReaderCall, Timer};
 use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{Ask, DataAnswer, DataAsk, Host, Response, data, meta};
+use crate::wire::{DataAnswer, DataRequest, Host, RequestBody, Response, data, meta};
 
 /// One reader: it reads a range of one object after the other.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(crate) struct ReadTask {
     layout: Option<Arc<Layout>>,
     /// What has come of the range.
     filling: Option<Filling<Content>>,
-    /// Pieces not asked for yet in this attempt.
+    /// Pieces not requested yet in this attempt.
     left: Vec<ReadPiece>,
     retry: Retry,
 }
@@ -147,7 +147,13 @@ impl Reader {
         };
         let call = ReaderCall::Layout { job: job.number };
         let purpose = Purpose::Reader(self.number, call);
-        context.runtime.call(self.host(), Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        context.runtime.call(
+            self.host(),
+            Host::Namenode,
+            RequestBody::Meta(request),
+            CALL_MILLIS,
+            purpose,
+        );
     }
 
     pub(crate) fn answered(
@@ -226,13 +232,13 @@ impl Reader {
         };
         let call = ReaderCall::Bytes { job: job.number, piece };
         let RangeRequest { block, epoch, offset, length } = piece.range;
-        let ask = DataAsk::Read { block, epoch, offset, bytes: length };
+        let body = DataRequest::Read { block, epoch, offset, bytes: length };
         let Some(to) = context.namenode.place_of(piece.node) else {
             return self.failed(context, None);
         };
         let purpose = Purpose::Reader(self.number, call);
-        let ask = Ask::Data(piece.node, ask);
-        context.runtime.call(self.host(), to, ask, READ_MILLIS, purpose);
+        let body = RequestBody::Data(piece.node, body);
+        context.runtime.call(self.host(), to, body, READ_MILLIS, purpose);
     }
 
     fn read(
@@ -253,7 +259,7 @@ impl Reader {
                 }
                 let at = range.0 + piece.offset as u64;
                 if is_leaving {
-                    // The next read asks where the object is now, before this place is gone.
+                    // The next read looks the object up, before this place is gone.
                     self.cache.forget(object);
                 }
                 let found = context.checks.bytes.read(object, at, length, &content);

@@ -53,8 +53,8 @@ fn minimise(plan: RunPlan, broken: Option<Broken>, checker: &'static str) -> Opt
     run_plan(&best, broken, true).violation
 }
 
-/// Runs many seeds on that many threads and tells `progress` of each outcome as it comes, until it
-/// says to stop by returning `false`.
+/// Runs many seeds on that many threads and passes each outcome to `progress`, until that
+/// returns `false`.
 pub fn run_many(
     seeds: std::ops::Range<u64>,
     options: &Options,

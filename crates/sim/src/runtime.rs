@@ -11,7 +11,7 @@ use crate::network::Network;
 use crate::plan::RunPlan;
 use crate::processes::Processes;
 use crate::random::Random;
-use crate::wire::{Ask, Host, Message, MessageBody, Response};
+use crate::wire::{Host, Message, MessageBody, RequestBody, Response};
 use crate::{Broken, Statistics};
 
 /// What a checker found: its name and what it saw.
@@ -210,14 +210,21 @@ impl Runtime {
 /// Calls and messages.
 impl Runtime {
     /// Sends a request; the answer, or that there was none, comes to `purpose`.
-    pub(crate) fn call(&mut self, from: Host, to: Host, ask: Ask, millis: u64, purpose: Purpose) {
+    pub(crate) fn call(
+        &mut self,
+        from: Host,
+        to: Host,
+        body: RequestBody,
+        millis: u64,
+        purpose: Purpose,
+    ) {
         let (life, sent_at) = (self.life(from), self.now());
         let call = self.calls.begin(PendingCall { from, life, purpose, sent_at });
         self.after(millis * 1000, Event::Timeout(call));
-        match self.frames.gather(from, call, ask) {
-            Ok(None) => {}
-            Ok(Some(micros)) => self.after(micros, Event::Frame),
-            Err(ask) => self.send(Message { from, to, call, body: MessageBody::Ask(ask) }),
+        if let Some(body) = self.frames.gather(from, call, body) {
+            self.send(Message { from, to, call, body: MessageBody::Request(body) });
+        } else if let Some(micros) = self.frames.begin() {
+            self.after(micros, Event::Frame);
         }
     }
 
@@ -226,13 +233,13 @@ impl Runtime {
         let (calls, processes) = (&self.calls, &self.processes);
         let is_awaited = |call| is_awaited(calls, processes, call);
         let Some(message) = self.frames.take(is_awaited) else { return };
-        let is_frame = matches!(message.body, MessageBody::Ask(Ask::Frame(_)));
+        let is_frame = matches!(message.body, MessageBody::Request(RequestBody::Frame(_)));
         self.statistics.frames += u64::from(is_frame);
         self.send(message);
     }
 
     pub(crate) fn reply(&mut self, from: Host, to: Host, call: u64, answer: Response) {
-        self.send(Message { from, to, call, body: MessageBody::Answer(answer) });
+        self.send(Message { from, to, call, body: MessageBody::Response(answer) });
     }
 
     /// Answers the requests of one frame.
@@ -262,12 +269,12 @@ impl Runtime {
 
     /// Takes a request from the network. Returns whether there is a process to receive it; if
     /// not, its machine refuses it, unless it is dead and silent.
-    pub(crate) fn receive(&mut self, from: Host, to: Host, call: u64, ask: &Ask) -> bool {
+    pub(crate) fn receive(&mut self, from: Host, to: Host, call: u64, body: &RequestBody) -> bool {
         let code = (from.index() * crate::wire::PLACES + to.index()) as u64;
-        self.log(4, code ^ call << 10, || format!("{from} -> {to} #{call}: {}", show(ask)));
+        self.log(4, code ^ call << 10, || format!("{from} -> {to} #{call}: {}", show(body)));
         let is_up = self.is_up(to);
         if !is_up && !self.plan.is_dead_silent {
-            self.reply(to, from, call, refused(ask));
+            self.reply(to, from, call, refused(body));
         }
         is_up
     }
@@ -352,9 +359,9 @@ fn is_awaited(calls: &Calls, processes: &Processes, call: u64) -> bool {
 }
 
 /// Returns the refusal of a machine on which no process listens, to each request of a message.
-fn refused(ask: &Ask) -> Response {
-    match ask {
-        Ask::Frame(requests) => {
+fn refused(body: &RequestBody) -> Response {
+    match body {
+        RequestBody::Frame(requests) => {
             Response::Frame(requests.iter().map(|(call, _)| (*call, Response::Refused)).collect())
         }
         _ => Response::Refused,

@@ -3,7 +3,7 @@
 //! Some seeds draw single faults, each from a random subset of the kinds (swarm testing, Groce and
 //! others, "Swarm Testing", ISSTA 2012). The others play one scene that single draws would hardly
 //! ever make: waves of notices, take-overs in the middle of drains, fleets whose machines live by a
-//! preemption model, full fleets, and clouds that say one thing and then another.
+//! preemption model, full fleets, and clouds that contradict themselves.
 
 use sanderling_core::preemption::{
     Bathtub, Exponential, FleetModel, Lifetimes, Model, Shape, Trace, TraceKind,
@@ -25,7 +25,7 @@ pub(crate) enum Scene {
     Wave,
     /// Managers and namenodes are killed in the middle of drains.
     TakeOver,
-    /// Machines live as long as a model of preemptions says.
+    /// Machines live as long as a model of preemptions has it.
     Lifetimes,
     /// Hardly any room, and new nodes that join.
     Full,
@@ -182,7 +182,7 @@ pub(crate) fn draw(plan: &RunPlan) -> Vec<Fault> {
     }
     schedule.random = Random::new(plan.seed, 13);
     if plan.scene != Scene::Kind && schedule.random.permille(60) {
-        schedule.unheard_notice();
+        schedule.unreceived_notice();
     }
     let mut faults = schedule.faults;
     faults.retain(|fault| fault.at < plan.calm_at - 50_000);
@@ -229,7 +229,7 @@ impl Schedule<'_> {
     }
 
     /// A machine sees its own notice while the namenode is down.
-    fn unheard_notice(&mut self) {
+    fn unreceived_notice(&mut self) {
         let (at, slot) = (self.time(), self.slot());
         self.push(at, FaultKind::KillNamenode { down_millis: 1500, is_after_journal: false });
         let (deadline_millis, dies_in_millis) = (8000, Some(8000));

@@ -1,4 +1,4 @@
-//! Who speaks to whom, and what they say.
+//! Places, messages, requests and responses.
 
 use std::fmt;
 
@@ -74,20 +74,20 @@ impl fmt::Display for Host {
     }
 }
 
-/// What is asked.
+/// What a message requests.
 #[derive(Debug, Clone)]
-pub(crate) enum Ask {
+pub(crate) enum RequestBody {
     /// Of the namenode.
     Meta(Request),
     /// Of the namenode, several in one frame, each with its call.
     Frame(Vec<(u64, Request)>),
     /// Of the datanode of that incarnation.
-    Data(NodeId, DataAsk),
+    Data(NodeId, DataRequest),
 }
 
-/// What is asked of a datanode.
+/// What is requested of a datanode.
 #[derive(Debug, Clone)]
-pub(crate) enum DataAsk {
+pub(crate) enum DataRequest {
     Hello,
     Write(WriteRequest, Content),
     Read { block: BlockId, epoch: Epoch, offset: u32, bytes: u32 },
@@ -95,7 +95,7 @@ pub(crate) enum DataAsk {
     Order(Order),
 }
 
-/// What is answered.
+/// What a message answers.
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "an answer lives for one event")]
 pub(crate) enum Response {
@@ -135,19 +135,19 @@ pub(crate) struct Message {
 /// What a message carries.
 #[derive(Debug, Clone)]
 pub(crate) enum MessageBody {
-    Ask(Ask),
-    Answer(Response),
+    Request(RequestBody),
+    Response(Response),
 }
 
 impl Message {
     /// Returns the bytes that take time on the wire.
     pub(crate) fn payload_bytes(&self) -> u64 {
         match &self.body {
-            MessageBody::Ask(Ask::Data(
+            MessageBody::Request(RequestBody::Data(
                 _,
-                DataAsk::Write(_, content) | DataAsk::Store(_, content),
+                DataRequest::Write(_, content) | DataRequest::Store(_, content),
             ))
-            | MessageBody::Answer(Response::Data(Ok(DataAnswer::Bytes { content, .. }))) => {
+            | MessageBody::Response(Response::Data(Ok(DataAnswer::Bytes { content, .. }))) => {
                 u64::from(content.bytes())
             }
             _ => 0,

@@ -4,7 +4,7 @@ mod fault;
 mod settle;
 
 use crate::check::{Checking, Checks};
-use crate::clients::Clients;
+use crate::clients::ClientShells;
 use crate::context::Context;
 use crate::datanode::Datanode;
 use crate::event::{Event, Purpose, Timer};
@@ -14,7 +14,7 @@ use crate::namenode::NamenodeHost;
 use crate::namenode::serve::NamenodeContext;
 use crate::plan::RunPlan;
 use crate::runtime::Runtime;
-use crate::wire::{Ask, Host, Message, MessageBody, Response};
+use crate::wire::{Host, Message, MessageBody, RequestBody, Response};
 use crate::{Broken, Statistics};
 
 /// Everything of one run.
@@ -23,7 +23,7 @@ pub(crate) struct World {
     namenode: NamenodeHost,
     datanodes: Vec<Datanode>,
     managers: Vec<Manager>,
-    clients: Clients,
+    clients: ClientShells,
     checks: Checks,
     is_over: bool,
     /// What has not come to rest, and since when it is the same.
@@ -43,7 +43,7 @@ impl World {
             managers: (0..plan.managers)
                 .map(|number| Manager::new(&plan, broken, number))
                 .collect(),
-            clients: Clients::new(&plan),
+            clients: ClientShells::new(&plan),
             checks: Checks::new(&plan),
             is_over: false,
             unsettled: None,
@@ -130,18 +130,18 @@ impl World {
         let Message { from, to, call, body } = message;
         self.runtime.statistics_mut().events += 1;
         match body {
-            MessageBody::Ask(ask) => {
-                if self.runtime.receive(from, to, call, &ask) {
-                    self.ask(from, to, call, ask);
+            MessageBody::Request(body) => {
+                if self.runtime.receive(from, to, call, &body) {
+                    self.request(from, to, call, body);
                 }
             }
-            MessageBody::Answer(_) if !self.runtime.is_up(to) => {}
-            MessageBody::Answer(Response::Frame(answers)) => {
+            MessageBody::Response(_) if !self.runtime.is_up(to) => {}
+            MessageBody::Response(Response::Frame(answers)) => {
                 for (call, answer) in answers {
                     self.deliver_answer(from, call, answer);
                 }
             }
-            MessageBody::Answer(answer) => self.deliver_answer(from, call, answer),
+            MessageBody::Response(answer) => self.deliver_answer(from, call, answer),
         }
     }
 
@@ -152,42 +152,33 @@ impl World {
         }
     }
 
-    fn ask(&mut self, from: Host, to: Host, call: u64, ask: Ask) {
-        match (to, ask) {
-            (Host::Namenode, Ask::Meta(request)) => {
-                let (namenode, mut context) = self.namenode();
-                namenode.receive(&mut context, from, vec![(call, request)]);
+    fn request(&mut self, from: Host, to: Host, call: u64, body: RequestBody) {
+        match (to, body) {
+            (Host::Namenode, RequestBody::Meta(request)) => {
+                self.namenode(|it, context| it.receive(context, from, vec![(call, request)]))
             }
-            (Host::Namenode, Ask::Frame(requests)) => {
-                let (namenode, mut context) = self.namenode();
-                namenode.receive(&mut context, from, requests);
+            (Host::Namenode, RequestBody::Frame(requests)) => {
+                self.namenode(|it, context| it.receive(context, from, requests))
             }
-            (Host::Datanode(slot), Ask::Data(node, ask)) => {
-                let (datanode, mut context) = self.datanode(slot);
-                datanode.receive(&mut context, from, call, node, ask);
+            (Host::Datanode(slot), RequestBody::Data(node, body)) => {
+                self.datanode(slot, |it, context| it.receive(context, from, call, node, body))
             }
-            (to, ask) => unreachable!("{to} is not asked {ask:?}"),
+            (to, body) => unreachable!("{to} takes no {body:?}"),
         }
     }
 
     fn answered(&mut self, purpose: Purpose, answer: Option<Response>) {
         match purpose {
             Purpose::Datanode(slot, call) => {
-                let (datanode, mut context) = self.datanode(slot);
-                datanode.answered(&mut context, call, answer);
+                self.datanode(slot, |it, context| it.answered(context, call, answer))
             }
             Purpose::Namenode(call) => {
-                let (namenode, mut context) = self.namenode();
-                namenode.answered(&mut context, call, answer);
+                self.namenode(|it, context| it.answered(context, call, answer))
             }
             Purpose::Manager(number, call) => {
-                let (manager, mut context) = self.manager(number);
-                manager.answered(&mut context, call, answer);
+                self.manager(number, |it, context| it.answered(context, call, answer))
             }
-            purpose => {
-                let (clients, mut context) = self.clients();
-                clients.answered(&mut context, purpose, answer);
-            }
+            purpose => self.clients(|it, context| it.answered(context, purpose, answer)),
         }
     }
 
@@ -196,44 +187,36 @@ impl World {
         Checking { checks, runtime, namenode, datanodes }
     }
 
-    fn namenode(&mut self) -> (&mut NamenodeHost, NamenodeContext<'_>) {
+    fn namenode(&mut self, act: impl FnOnce(&mut NamenodeHost, &mut NamenodeContext<'_>)) {
         let Self { runtime, checks, namenode, datanodes, .. } = self;
-        (namenode, NamenodeContext { runtime, checks, datanodes })
+        act(namenode, &mut NamenodeContext { runtime, checks, datanodes });
     }
 
-    fn datanode(&mut self, slot: u8) -> (&mut Datanode, Context<'_>) {
+    fn datanode<R>(
+        &mut self,
+        slot: u8,
+        act: impl FnOnce(&mut Datanode, &mut Context<'_>) -> R,
+    ) -> R {
         let Self { runtime, checks, namenode, datanodes, .. } = self;
-        (&mut datanodes[usize::from(slot)], Context { runtime, checks, namenode })
+        act(&mut datanodes[usize::from(slot)], &mut Context { runtime, checks, namenode })
     }
 
-    fn manager(&mut self, number: u8) -> (&mut Manager, Context<'_>) {
+    fn manager(&mut self, number: u8, act: impl FnOnce(&mut Manager, &mut Context<'_>)) {
         let Self { runtime, checks, namenode, managers, .. } = self;
-        (&mut managers[usize::from(number)], Context { runtime, checks, namenode })
+        act(&mut managers[usize::from(number)], &mut Context { runtime, checks, namenode });
     }
 
-    fn clients(&mut self) -> (&mut Clients, Context<'_>) {
+    fn clients(&mut self, act: impl FnOnce(&mut ClientShells, &mut Context<'_>)) {
         let Self { runtime, checks, namenode, clients, .. } = self;
-        (clients, Context { runtime, checks, namenode })
+        act(clients, &mut Context { runtime, checks, namenode });
     }
 
     fn timer(&mut self, place: Host, timer: Timer) {
         match place {
-            Host::Namenode => {
-                let (namenode, mut context) = self.namenode();
-                namenode.timer(&mut context, timer);
-            }
-            Host::Datanode(slot) => {
-                let (datanode, mut context) = self.datanode(slot);
-                datanode.timer(&mut context, timer);
-            }
-            Host::Manager(number) => {
-                let (manager, mut context) = self.manager(number);
-                manager.timer(&mut context, timer);
-            }
-            host => {
-                let (clients, mut context) = self.clients();
-                clients.timer(&mut context, host, timer);
-            }
+            Host::Namenode => self.namenode(|it, context| it.timer(context, timer)),
+            Host::Datanode(slot) => self.datanode(slot, |it, context| it.timer(context, timer)),
+            Host::Manager(number) => self.manager(number, |it, context| it.timer(context, timer)),
+            host => self.clients(|it, context| it.timer(context, host, timer)),
         }
     }
 
@@ -241,30 +224,17 @@ impl World {
     fn start(&mut self, place: Host) {
         self.runtime.start(place);
         match place {
-            Host::Namenode => {
-                let (namenode, mut context) = self.namenode();
-                namenode.start(&mut context);
-            }
-            Host::Datanode(slot) => {
-                let (datanode, mut context) = self.datanode(slot);
-                datanode.start(&mut context);
-            }
-            Host::Manager(number) => {
-                let (manager, mut context) = self.manager(number);
-                manager.start(&mut context);
-            }
-            host => {
-                let (clients, mut context) = self.clients();
-                clients.start(&mut context, host);
-            }
+            Host::Namenode => self.namenode(|it, context| it.start(context)),
+            Host::Datanode(slot) => self.datanode(slot, |it, context| it.start(context)),
+            Host::Manager(number) => self.manager(number, |it, context| it.start(context)),
+            host => self.clients(|it, context| it.start(context, host)),
         }
     }
 
     /// Ends the process of a place at once, and starts another after a while.
     fn kill(&mut self, place: Host, down_millis: u64) {
         if place == Host::Namenode {
-            let (namenode, mut context) = self.namenode();
-            return namenode.kill(&mut context, down_millis);
+            return self.namenode(|it, context| it.kill(context, down_millis));
         }
         self.runtime.kill(place, down_millis);
     }

@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::event::{Purpose, Timer, WriterCall};
 use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{Ask, DataAsk, Host, Response, data, meta};
+use crate::wire::{DataRequest, Host, RequestBody, Response, data, meta};
 
 /// One writer: it writes one object after the other.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct Writer {
     random: Random,
 }
 
-/// A change as its machine knows it, as it is sent, and what came of that.
+/// A change as its machine has it, as it is sent, and its attempts.
 #[derive(Debug)]
 struct SentChange {
     plain: Request,
@@ -195,7 +195,13 @@ impl Writer {
     fn call(&mut self, context: &mut Context<'_>, request: Request, call: WriterCall) {
         let purpose = Purpose::Writer(self.number, call);
         let request = self.numbered(request);
-        context.runtime.call(self.host(), Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        context.runtime.call(
+            self.host(),
+            Host::Namenode,
+            RequestBody::Meta(request),
+            CALL_MILLIS,
+            purpose,
+        );
     }
 
     fn begin(&mut self, context: &mut Context<'_>) {
@@ -310,14 +316,14 @@ impl Writer {
         };
         let run = SessionRange { session: job.session, offset: piece.offset, bytes: piece.bytes };
         let call = WriterCall::Piece { job: job.number, piece: piece_number, is_again };
-        let ask = Ask::Data(granted.node, DataAsk::Write(request, Content::of(run)));
+        let body = RequestBody::Data(granted.node, DataRequest::Write(request, Content::of(run)));
         let Some(place) = context.namenode.place_of(granted.node) else {
             return self.refused(context, piece_number, true);
         };
         context.runtime.call(
             self.host(),
             place,
-            ask,
+            body,
             CALL_MILLIS,
             Purpose::Writer(self.number, call),
         );

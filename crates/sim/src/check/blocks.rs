@@ -1,4 +1,4 @@
-//! Epochs, homes and room, as the catalog tells them command by command.
+//! Epochs, homes and room, as the catalog has them after each command.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ use crate::runtime::CheckResult;
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
     seen: BTreeMap<BlockId, BlockHistory>,
-    /// The home that readers were told of, by block and epoch.
-    told: BTreeMap<(BlockId, Epoch), NodeId>,
+    /// The home that was sent to readers, by block and epoch.
+    located: BTreeMap<(BlockId, Epoch), NodeId>,
     /// What a lost end of the log had reserved: managers may still push it.
     given_before: BTreeSet<(BlockId, Epoch, NodeId)>,
     has_lost: bool,
@@ -31,7 +31,7 @@ struct BlockHistory {
 }
 
 impl Blocks {
-    /// Goes back to an empty log. What readers were told stays told, but for epochs that only what
+    /// Goes back to an empty log. What was sent to readers stays, but for epochs that only what
     /// is lost has given out.
     pub(super) fn rewind(&mut self) {
         self.has_lost = true;
@@ -86,15 +86,15 @@ impl Blocks {
         Ok(())
     }
 
-    /// Readers are told of one home only for each epoch.
-    pub(crate) fn told(&mut self, layout: &Layout) -> CheckResult {
+    /// Readers get one home only for each epoch.
+    pub(crate) fn located(&mut self, layout: &Layout) -> CheckResult {
         for location in layout.blocks.iter().filter(|it| it.tier != Tier::Object) {
             let Some(home) = location.home else { continue };
             let (block, epoch) = (location.block, location.epoch);
-            let before = *self.told.entry((block, epoch)).or_insert(home);
+            let before = *self.located.entry((block, epoch)).or_insert(home);
             if before != home && self.given_before.contains(&(block, epoch, before)) {
                 // Only a lost end had given that epoch out: both homes have the same bytes.
-                self.told.insert((block, epoch), home);
+                self.located.insert((block, epoch), home);
             } else if before != home {
                 let text =
                     format!("epoch {epoch} of block {block} is at nodes {before} and {home}");

@@ -1,4 +1,4 @@
-//! What was acknowledged to whom, and what may be read.
+//! What was acknowledged, and what may be read.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(crate) struct WriteSession {
     pub(crate) object: ObjectId,
     /// Where it began.
     pub(crate) base: u64,
-    /// Up to here the namenode has said that its bytes count.
+    /// Up to here the namenode has acknowledged its bytes.
     pub(crate) promised: u64,
     /// Whether a lost end of the log has taken some of them.
     is_cut: bool,
@@ -29,8 +29,8 @@ pub(crate) struct Bytes {
     by_object: BTreeMap<ObjectId, Vec<u32>>,
     /// The node that each epoch of a block was granted on.
     homes: BTreeMap<(BlockId, Epoch), NodeId>,
-    /// Lengths that a process told when it fenced a block.
-    told: BTreeMap<(u8, u32, BlockId), u32>,
+    /// Lengths that a process reported when it fenced a block.
+    fenced: BTreeMap<(u8, u32, BlockId), u32>,
     /// Blocks of writers that are gone, with the epoch of their fence.
     recovered: BTreeMap<BlockId, Epoch>,
     /// The last lease granted of each object.
@@ -126,11 +126,11 @@ impl Bytes {
         self.by_object.keys().copied()
     }
 
-    /// Notes that the namenode said that a session's bytes count up to `end`. No other session's
+    /// Notes that the namenode has acknowledged a session's bytes up to `end`. No other session's
     /// may lie among them.
     pub(crate) fn promise(&mut self, number: u32, end: u64) -> CheckResult {
         let session = self.sessions[number as usize];
-        // It may have been said by the end that is lost.
+        // It may have been acknowledged by the end that is lost.
         if self.is_doubtful {
             return Ok(());
         }
@@ -175,7 +175,7 @@ impl Bytes {
     }
 
     pub(crate) fn fenced(&mut self, slot: u8, life: u32, block: BlockId, length: u32) {
-        self.told.insert((slot, life, block), length);
+        self.fenced.insert((slot, life, block), length);
     }
 
     /// Only the writer with the last lease may change an object.
@@ -208,11 +208,11 @@ impl Bytes {
         length: u32,
     ) -> CheckResult {
         let WriteRequest { block, epoch, .. } = *request;
-        if let Some(told) = self.told.get(&(slot, life, block))
+        if let Some(told) = self.fenced.get(&(slot, life, block))
             && length > *told
         {
             let text = format!(
-                "host{slot} told {told} bytes of block {block} and acknowledges {length} to {from}"
+                "host{slot} reported {told} bytes of block {block}, acknowledges {length} to {from}"
             );
             return Err(("fence", text));
         }
@@ -266,7 +266,7 @@ impl Bytes {
         let mut offset = at;
         for run in content.runs() {
             let Some(session) = self.sessions.get(run.session as usize) else {
-                return Err(("bytes", format!("bytes of nobody in object {object}")));
+                return Err(("bytes", format!("bytes of no writer in object {object}")));
             };
             let (theirs, there) = (session.object, run.offset);
             if theirs != object || there != offset {

@@ -1,4 +1,4 @@
-//! Copies beside the home: which there are, as a model of the commands says, and what they hold.
+//! Copies beside the home: which there are, by a model of the commands, and what they hold.
 
 use std::collections::BTreeMap;
 
@@ -199,7 +199,7 @@ impl Copies {
             }
             Some(_) => Ok(()),
             None => {
-                Err(("reservations", format!("block {id} is reserved on node {to} for nobody")))
+                Err(("reservations", format!("block {id} is reserved on node {to} for no move")))
             }
         }
     }
@@ -279,7 +279,7 @@ fn check_copy_held(
     let held = datanode.held(id).map(|held| held.epoch);
     let whole = match datanode.peek(id, epoch, length) {
         Ok(Some(whole)) if held == Some(epoch) => whole,
-        // It may have gone by the end that the log has lost: its node will say so.
+        // It may have gone by the end that the log has lost: its node will report it.
         _ if !is_settled && view.runtime.statistics().lost_ends > 0 => return Ok(()),
         other => {
             let host = datanode.host();
@@ -315,7 +315,7 @@ pub(super) fn check_exposure(view: View<'_>, copies: &Copies) -> CheckResult {
         let (told, counted) = (node.exposure_bytes, exposed.get(&node.id).copied().unwrap_or(0));
         if told != counted {
             let id = node.id;
-            let text = format!("node {id} is said to expose {told} bytes, it has {counted}");
+            let text = format!("node {id} is reported to expose {told} bytes, it has {counted}");
             return Err(("exposure", text));
         }
     }

@@ -30,7 +30,7 @@ pub(super) fn check_founded(view: View<'_>, command: &Command) -> CheckResult {
     }
 }
 
-/// Whatever was damaged or has vanished is lost by the namenode's word, or elsewhere.
+/// Whatever was damaged or has vanished is declared lost, or has its home elsewhere.
 pub(super) fn check_declared(view: View<'_>) -> CheckResult {
     let catalog = view.catalog();
     for id in catalog.block_ids() {

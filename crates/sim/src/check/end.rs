@@ -31,13 +31,13 @@ fn layouts(view: View<'_>, bytes: &Bytes) -> Vec<Layout> {
     bytes.objects().filter_map(|object| view.layout(object)).collect()
 }
 
-/// Every byte that was promised can be read, or is said to be lost.
+/// Every byte that was promised can be read, or is declared lost.
 pub(super) fn check_readable(view: View<'_>, bytes: &Bytes, names: &NameModel) -> CheckResult {
     for object in bytes.objects() {
         let promised = bytes.promised(object);
         let Some(layout) = view.layout(object) else {
             if names.is_alive(object) {
-                return Err(("bytes", format!("object {object} is gone, nobody deleted it")));
+                return Err(("bytes", format!("object {object} is gone, and was not deleted")));
             }
             continue;
         };
@@ -115,7 +115,7 @@ fn check_accounts(view: View<'_>, bytes: &Bytes) -> CheckResult {
     Ok(())
 }
 
-/// Datanodes hold nothing that nobody wants.
+/// Datanodes hold only what the catalog has on them.
 fn check_orphans(view: View<'_>) -> CheckResult {
     let catalog = view.catalog();
     for datanode in view.datanodes {

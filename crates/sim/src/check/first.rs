@@ -1,4 +1,4 @@
-//! Who comes first: writers before copies, drains before balance.
+//! What comes first: writers before copies, drains before balance.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,7 +91,7 @@ pub(super) fn check_full(catalog: &Catalog, request: &Request, bytes: u64) -> Ch
         let copy = facts.copy.map(|(node, tier, _)| (node, tier));
         let reserved = facts.reserved.filter(|it| it.2 != MovePurpose::Relocate);
         let reserved = reserved.map(|it| it.0).zip(facts.reserved_tier);
-        // A node that has room and gets no blocks is not heard of for the moment.
+        // A node that has room and gets no blocks is unreachable for the moment.
         let is_spare = |(node, tier)| {
             let is_full = catalog.node_room(node, tier).0 < bytes;
             is_full && is_active(node) && tier == class.tier

@@ -1,12 +1,12 @@
 //! What the callers saw: their operations on shared names, and whether one order explains them all.
 //!
-//! The other checkers look at the log and at what the servers hold. This one knows neither: it has
-//! only what each caller asked, when, and what it was answered. A history is linearizable (Herlihy
-//! and Wing, "Linearizability", TOPLAS 1990) if the operations can be put into one order in which
-//! each takes effect between its request and its answer and each answer is the right one. Whether
-//! there is such an order is searched as in Wing and Gong, "Testing and Verifying Concurrent
-//! Objects" (1993), with the memory of Lowe, "Testing for Linearizability" (2017): operations
-//! that are done and the state that they left are looked at once.
+//! The other checkers look at the log and at what the servers hold. This one uses neither: it has
+//! only what each caller requested, when, and what it was answered. A history is linearizable
+//! (Herlihy and Wing, "Linearizability", TOPLAS 1990) if the operations can be put into one order
+//! in which each takes effect between its request and its answer and each answer is the right one.
+//! Whether there is such an order is searched as in Wing and Gong, "Testing and Verifying
+//! Concurrent Objects" (1993), with the memory of Lowe, "Testing for Linearizability" (2017):
+//! operations that are done and the state that they left are looked at once.
 //!
 //! Names are judged in groups, because a rename touches two of them. Nothing renames from one group
 //! to another, and what is linearizable in each group is linearizable in all.
@@ -58,7 +58,7 @@ impl History {
         u16::try_from(self.operations.len() + 1).expect("histories are short")
     }
 
-    /// Notes that a caller asks for something.
+    /// Notes that a caller requests something.
     pub(crate) fn begin(&mut self, now: u64, caller: u8, group: u8, call: Call) -> usize {
         self.moment += 1;
         let begun = self.moment;
@@ -111,7 +111,7 @@ impl History {
     /// later, in microseconds.
     ///
     /// A change that was answered since may be undone, or come again because its answer is
-    /// forgotten: nobody knows what became of it. What was read since may never have been. An
+    /// forgotten: its outcome is unknown. What was read since may never have been. An
     /// answer that settled an earlier change is forgotten with what it settled.
     pub(crate) fn lose(&mut self, since: u64) {
         for one in &mut self.operations {
@@ -141,7 +141,7 @@ impl History {
 }
 
 impl Operation {
-    /// Makes it one of which nobody knows what became of it.
+    /// Makes its outcome unknown.
     fn doubt(&mut self) {
         self.ended = NEVER;
         self.outcome = is_change(&self.call).then_some(OperationOutcome::Unknown);

@@ -5,7 +5,7 @@ use sanderling_protocol::Nonce;
 use crate::plan::LEADER_LEASE;
 use crate::runtime::CheckResult;
 
-/// Who has the lease.
+/// The manager that may act.
 #[derive(Debug, Default)]
 pub(crate) struct Leader {
     /// The manager to which the namenode has given it last.

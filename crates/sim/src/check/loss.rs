@@ -1,4 +1,4 @@
-//! The loss report says exactly what is lost.
+//! The loss report has exactly what is lost.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::losses::Losses;
 use super::view::View;
 use crate::runtime::CheckResult;
 
-/// Compares the report with what the catalog says of every object that still exists.
+/// Compares the report with the layout of every object that still exists.
 pub(super) fn check(
     view: View<'_>,
     losses: &Losses,
@@ -41,7 +41,7 @@ pub(super) fn check(
         let lost = layout.lost_ranges();
         let said = joined(reported.remove(&object).unwrap_or_default());
         if said != lost {
-            let text = format!("object {object} has lost {lost:?}, the report says {said:?}");
+            let text = format!("object {object} has lost {lost:?}, the report has {said:?}");
             return Err(("loss-report", text));
         }
         let sum: u64 = lost.iter().map(|range| range.bytes).sum();
@@ -73,7 +73,7 @@ fn joined(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
 }
 
 impl Bytes {
-    /// A reader was told that bytes are lost.
+    /// A reader was refused because bytes are lost.
     pub(crate) fn unavailable(&self, object: ObjectId, lost: &[ByteRange]) -> CheckResult {
         if lost.is_empty() {
             return Err(("loss-report", format!("object {object} has lost bytes and names none")));

@@ -86,7 +86,7 @@ impl Losses {
         let mut vanished = before.iter().filter(|(id, _)| !known.contains_key(id));
         let is_tick = matches!(command.action, Action::Tick);
         if vanished.any(|(_, was)| was.home.is_none() || (is_tick && was.length > 0)) {
-            // What was lost first and deleted then, within one command, cannot be told apart.
+            // What was lost first and deleted then, within one command, cannot be distinguished.
             self.total = Total::from(catalog.report());
             return;
         }
@@ -141,7 +141,7 @@ impl Losses {
         if told == self.total {
             return Ok(());
         }
-        Err(("loss-report", format!("the report says {told:?}, lost were {:?}", self.total)))
+        Err(("loss-report", format!("the report has {told:?}, lost were {:?}", self.total)))
     }
 }
 

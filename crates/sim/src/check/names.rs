@@ -69,7 +69,7 @@ pub(super) fn differs(
     expected: impl std::fmt::Debug,
     found: impl std::fmt::Debug,
 ) -> CheckResult {
-    Err(("names", format!("{what}: the model says {expected:?}, the catalog {found:?}")))
+    Err(("names", format!("{what}: the model has {expected:?}, the catalog {found:?}")))
 }
 
 pub(super) fn parent_of(path: &str) -> &str {

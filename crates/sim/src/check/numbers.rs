@@ -87,7 +87,7 @@ impl Numbers {
             client.map_or(0..0, |number| number..number + 1),
         ];
         for (kind, given) in given.into_iter().enumerate().filter(|(_, given)| !given.is_empty()) {
-            // The same key is told its number again.
+            // The same key gets its number again.
             if kind == CLIENT && self.logged[CLIENT].contains(given.start) {
                 continue;
             }
@@ -104,8 +104,8 @@ impl Numbers {
     }
 
     /// Takes what a node holds under a block's number and epoch. Whatever was held under them
-    /// before, on this or another node, agrees with it: what nobody has is written behind, and a
-    /// new epoch is another home of the same bytes.
+    /// before, on this or another node, agrees with it: bytes that no node has are written behind,
+    /// and a new epoch is another home of the same bytes.
     pub(crate) fn held(&mut self, block: BlockId, epoch: Epoch, content: &Content) -> CheckResult {
         let (before, known) = self.held.entry(block).or_insert((epoch, Content::default()));
         if !known.agrees(content) {

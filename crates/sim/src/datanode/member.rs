@@ -50,7 +50,7 @@ impl Datanode {
                 context.runtime.set_timer(self.host(), micros, Timer::Round);
             }
             MemberStep::Pending => {}
-            // Whoever runs it starts it anew.
+            // Its supervisor starts it anew.
             MemberStep::Stop(_) => context.runtime.kill(self.host(), 300),
         }
     }
@@ -65,7 +65,7 @@ impl Datanode {
 
     fn register(&mut self, context: &mut Context<'_>, joining: Joining) {
         let plan = context.runtime.plan();
-        let egress = plan.background.tells_egress.then_some(plan.link_bytes_per_second);
+        let egress = plan.background.declares_egress.then_some(plan.link_bytes_per_second);
         let life = context.runtime.life(Host::Namenode);
         self.connected = Some(life);
         let larger = if context.runtime.is_broken(Broken::CapacityIgnored) { 1000 } else { 1 };

@@ -8,7 +8,7 @@ use super::{Datanode, PushJob};
 use crate::Broken;
 use crate::context::Context;
 use crate::event::{DatanodeCall, Purpose, Timer};
-use crate::wire::{Ask, DataAnswer, DataAsk, Host, Response};
+use crate::wire::{DataAnswer, DataRequest, Host, RequestBody, Response};
 
 /// Time of one push to the target.
 const PUSH_MILLIS: u64 = 2000;
@@ -86,8 +86,8 @@ impl Datanode {
                 self.slot,
                 DatanodeCall::Push { job, index, block, length, is_counted },
             );
-            let ask = Ask::Data(one.to, DataAsk::Store(request, content));
-            context.runtime.call(self.host(), target, ask, PUSH_MILLIS, purpose);
+            let body = RequestBody::Data(one.to, DataRequest::Store(request, content));
+            context.runtime.call(self.host(), target, body, PUSH_MILLIS, purpose);
         }
         self.answer_push(context, job);
     }

@@ -15,7 +15,7 @@ use crate::check;
 use crate::content::Content;
 use crate::context::Context;
 use crate::event::{DatanodeCall, Purpose, Timer};
-use crate::wire::{Ask, DataAnswer, DataAsk, Host, Response, data};
+use crate::wire::{DataAnswer, DataRequest, Host, RequestBody, Response, data};
 
 /// Time of a call to the namenode.
 const CALL_MILLIS: u64 = 1500;
@@ -43,7 +43,13 @@ impl Datanode {
 
     pub(super) fn call(&mut self, context: &mut Context<'_>, request: Request, call: DatanodeCall) {
         let purpose = Purpose::Datanode(self.slot, call);
-        context.runtime.call(self.host(), Host::Namenode, Ask::Meta(request), CALL_MILLIS, purpose);
+        context.runtime.call(
+            self.host(),
+            Host::Namenode,
+            RequestBody::Meta(request),
+            CALL_MILLIS,
+            purpose,
+        );
     }
 
     pub(crate) fn timer(&mut self, context: &mut Context<'_>, timer: Timer) {
@@ -104,7 +110,7 @@ impl Datanode {
         from: Host,
         call: u64,
         node: NodeId,
-        ask: DataAsk,
+        body: DataRequest,
     ) {
         let here = self.node;
         if here != Some(node)
@@ -114,16 +120,20 @@ impl Datanode {
             let refusal = Refusal::WrongNode { here, asked: node };
             return context.runtime.reply(self.host(), from, call, Response::Data(Err(refusal)));
         }
-        let answer = match ask {
-            DataAsk::Hello => Some(Ok(DataAnswer::Hello)),
-            DataAsk::Write(request, content) => self.write(context, from, call, request, content),
-            DataAsk::Read { block, epoch, offset, bytes } => {
+        let answer = match body {
+            DataRequest::Hello => Some(Ok(DataAnswer::Hello)),
+            DataRequest::Write(request, content) => {
+                self.write(context, from, call, request, content)
+            }
+            DataRequest::Read { block, epoch, offset, bytes } => {
                 let read = self.read(context, block, epoch, offset, bytes);
                 self.pace(context, DelayedResponse { from, call, answer: Response::Data(read) });
                 None
             }
-            DataAsk::Store(request, content) => self.store(context, from, call, request, content),
-            DataAsk::Order(order) => self.order(context, from, call, order),
+            DataRequest::Store(request, content) => {
+                self.store(context, from, call, request, content)
+            }
+            DataRequest::Order(order) => self.order(context, from, call, order),
         };
         if let Some(answer) = answer {
             context.runtime.reply(self.host(), from, call, Response::Data(answer));
@@ -150,7 +160,7 @@ impl Datanode {
         let content = found.map(|whole| whole.part(offset, bytes)).unwrap_or_default();
         let content = if is_rotten { content.rotten() } else { content };
         let held = self.held(block).map_or(Epoch(0), |held| held.epoch);
-        // Copies that were made ahead of a notice say nothing before it comes.
+        // Copies that were made ahead of a notice do not count before it comes.
         let is_leaving = self.table.is_fenced() && self.throttle.is_pushed(std::iter::once(block));
         Ok(DataAnswer::Bytes { content, held, is_leaving })
     }

@@ -1,4 +1,4 @@
-//! Faults of the namenode's machine and directory, and the start with what is left of it.
+//! Faults of the namenode's process, machine and directory, and the start with what is left of it.
 
 use sanderling_core::catalog::{Action, Command};
 use sanderling_protocol::Instant;
@@ -9,9 +9,14 @@ use super::serve::NamenodeContext;
 use crate::plan::FaultKind;
 
 impl NamenodeHost {
-    /// Does something to the namenode's directory, or to its machine's clock.
-    pub(crate) fn directory_fault(&mut self, context: &mut NamenodeContext<'_>, kind: FaultKind) {
+    /// Does something to the process, to its directory, or to its machine's clock.
+    pub(crate) fn fault(&mut self, context: &mut NamenodeContext<'_>, kind: FaultKind) {
         match kind {
+            FaultKind::KillNamenode { down_millis, is_after_journal: true } => {
+                self.dies_after_journal = Some(down_millis);
+            }
+            FaultKind::KillNamenode { down_millis, .. } => self.kill(context, down_millis),
+            FaultKind::FreezeNamenode { millis } => self.freeze(context, millis),
             FaultKind::CrashNamenode { down_millis, kept_permille, is_holed } => {
                 self.crash(context, down_millis, kept_permille, is_holed);
             }
@@ -28,7 +33,7 @@ impl NamenodeHost {
                 self.kill(context, down_millis);
                 context.runtime.step_clock(0, step_millis);
             }
-            other => unreachable!("{other:?} is none of the directory"),
+            other => unreachable!("{other:?} is no fault of the namenode"),
         }
     }
 

@@ -105,7 +105,7 @@ impl NamenodeHost {
         }
     }
 
-    /// Applies a command that nobody is told of.
+    /// Applies a command that no process gets an answer to.
     fn mistake_apply(&mut self, command: Command) -> Result<Reply, Refusal> {
         self.journal.push(command.clone());
         self.machine.apply(&command).result
@@ -373,7 +373,7 @@ impl NamenodeHost {
         self.is_broken(Broken::ClockStepTaken).then_some(wall)
     }
 
-    /// What a broken namenode hears of a datanode that joins.
+    /// What a broken namenode reads of the request of a datanode that joins.
     fn mistake_join(&self, join: &mut Join) {
         if self.is_broken(Broken::LostEndIgnored) {
             join.seen = None;

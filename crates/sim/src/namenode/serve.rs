@@ -14,7 +14,7 @@ use crate::client::key;
 use crate::datanode::Datanode;
 use crate::event::{NamenodeCall, Purpose, Timer};
 use crate::runtime::Runtime;
-use crate::wire::{Ask, DataAnswer, DataAsk, Host, Response, data};
+use crate::wire::{DataAnswer, DataRequest, Host, RequestBody, Response, data};
 
 /// What is around the namenode.
 pub(crate) struct NamenodeContext<'a> {
@@ -150,7 +150,7 @@ impl NamenodeHost {
             return context.runtime.reply_frame(from, replies);
         }
         let asked = calls.into_iter().zip(requests).collect();
-        self.inbox.push(NamenodeWork::Ask { from, asked });
+        self.inbox.push(NamenodeWork::Frame { from, asked });
         self.turn_soon(context);
     }
 
@@ -180,7 +180,7 @@ impl NamenodeHost {
     }
 
     /// Stops the process for a while.
-    pub(crate) fn freeze(&mut self, context: &mut NamenodeContext<'_>, millis: u64) {
+    pub(super) fn freeze(&mut self, context: &mut NamenodeContext<'_>, millis: u64) {
         if !context.runtime.is_up(Host::Namenode) || context.runtime.is_stopped(Host::Namenode) {
             return;
         }
@@ -269,9 +269,9 @@ impl NamenodeHost {
         let Some(order) = order_queue.waiting.front().cloned() else { return };
         let Some(place) = Host::at(&order.address) else { return };
         order_queue.is_busy = true;
-        let ask = Ask::Data(node, DataAsk::Order(order.order.clone()));
+        let body = RequestBody::Data(node, DataRequest::Order(order.order.clone()));
         let purpose = Purpose::Namenode(NamenodeCall::Order(Box::new(order), is_fence));
-        context.runtime.call(Host::Namenode, place, ask, ORDER_MILLIS, purpose);
+        context.runtime.call(Host::Namenode, place, body, ORDER_MILLIS, purpose);
     }
 
     pub(crate) fn answered(

@@ -10,7 +10,7 @@ use sanderling_protocol::{Instant, Millis, NodeId, OrderReply, Refusal, Request}
 use super::serve::NamenodeContext;
 use super::{NamenodeHost, NamenodeWork};
 use crate::event::{NamenodeCall, Purpose};
-use crate::wire::{Ask, DataAsk, Host, Response};
+use crate::wire::{DataRequest, Host, RequestBody, Response};
 
 /// The sender of each frame, and which call has which request.
 type PendingFrames = Vec<(Host, Vec<(u64, Request)>)>;
@@ -117,7 +117,7 @@ impl NamenodeHost {
         let (mut asked, mut work) = (PendingFrames::new(), Vec::new());
         for waiting in std::mem::take(&mut self.inbox) {
             work.push(match waiting {
-                NamenodeWork::Ask { from, asked: frame } => {
+                NamenodeWork::Frame { from, asked: frame } => {
                     let requests = frame.iter().map(|(_, request)| request.clone()).collect();
                     asked.push((from, frame));
                     Taken::Frame(requests, None)
@@ -130,8 +130,15 @@ impl NamenodeHost {
         let mut turn = self.decide(context, |turns, decider| turns.take(now, decider, work));
         for (node, address) in std::mem::take(&mut turn.probes) {
             let Some(place) = Host::at(&address) else { continue };
-            let (ask, call) = (Ask::Data(node, DataAsk::Hello), NamenodeCall::Probe(node));
-            context.runtime.call(Host::Namenode, place, ask, PROBE_MILLIS, Purpose::Namenode(call));
+            let (body, call) =
+                (RequestBody::Data(node, DataRequest::Hello), NamenodeCall::Probe(node));
+            context.runtime.call(
+                Host::Namenode,
+                place,
+                body,
+                PROBE_MILLIS,
+                Purpose::Namenode(call),
+            );
         }
         self.work_off(context, turn, &asked);
         self.wake(context);
@@ -239,7 +246,7 @@ impl NamenodeHost {
         self.journal.extend(turn.commands().cloned());
         self.disk.wrote(self.journal.len(), now, served_millis);
         if is_start {
-            // The disk has what says that this process began before any answer is sent.
+            // The disk has the beginning of this process before any answer is sent.
             self.disk.settle();
             self.turns.has_begun();
         }

@@ -22,14 +22,6 @@ impl World {
             FaultKind::KillDatanode { slot, down_millis } => {
                 self.kill(Host::Datanode(slot), down_millis)
             }
-            FaultKind::KillNamenode { down_millis, is_after_journal: true } => {
-                self.namenode.die_after_journal(down_millis);
-            }
-            FaultKind::KillNamenode { down_millis, .. } => self.kill(Host::Namenode, down_millis),
-            FaultKind::FreezeNamenode { millis } => {
-                let (namenode, mut context) = self.namenode();
-                namenode.freeze(&mut context, millis);
-            }
             FaultKind::KillManager { manager, down_millis } => {
                 self.kill(Host::Manager(manager), down_millis);
             }
@@ -52,8 +44,7 @@ impl World {
             FaultKind::Recommend { slot, is_own } => {
                 let node = NodeSelector(address(slot));
                 if is_own {
-                    let (datanode, mut context) = self.datanode(slot);
-                    datanode.own_risk(&mut context);
+                    self.datanode(slot, |it, context| it.own_risk(context));
                 } else {
                     let reason = "forecast".to_owned();
                     self.must(Request::Recommend { node, reason, is_withdrawn: false });
@@ -86,10 +77,7 @@ impl World {
                 }
             }
             FaultKind::ClockSkew { place, millis } => self.runtime.step_clock(place, millis),
-            kind => {
-                let (namenode, mut context) = self.namenode();
-                namenode.directory_fault(&mut context, kind);
-            }
+            kind => self.namenode(|it, context| it.fault(context, kind)),
         }
     }
 
@@ -98,28 +86,24 @@ impl World {
         if self.datanodes.len() <= usize::from(slot) {
             return false;
         }
-        let (datanode, mut context) = self.datanode(slot);
-        datanode.own_cancel(&mut context)
+        self.datanode(slot, |it, context| it.own_cancel(context))
     }
 
     /// Lets the operator request something until it is answered.
     fn must(&mut self, request: Request) {
-        let (clients, mut context) = self.clients();
-        clients.admin().must(&mut context, request);
+        self.clients(|it, context| it.admin().must(context, request));
     }
 
     /// `own`: the machine's own agent sees it, and whether the machine ends by it.
     fn notice(&mut self, slot: u8, deadline_millis: u64, own: Option<bool>) {
         self.runtime.statistics_mut().notices += 1;
         match own {
-            Some(is_kept) => {
-                let (datanode, mut context) = self.datanode(slot);
-                datanode.own_notice(&mut context, deadline_millis, is_kept);
-            }
-            None => {
-                let (clients, mut context) = self.clients();
-                clients.admin().notice(&mut context, slot, deadline_millis);
-            }
+            Some(is_kept) => self.datanode(slot, |it, context| {
+                it.own_notice(context, deadline_millis, is_kept);
+            }),
+            None => self.clients(|it, context| {
+                it.admin().notice(context, slot, deadline_millis);
+            }),
         }
     }
 

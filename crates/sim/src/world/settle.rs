@@ -17,8 +17,8 @@ const SETTLE_MICROS_MAX: u64 = 45_000_000;
 /// Time after which what is still the same goes on for ever: longer than a reservation lasts.
 const STUCK_MICROS: u64 = 30_000_000;
 
-/// Time in which the background has read what is to be copied, in microseconds, once everything else
-/// has settled: a reservation that was left behind ends first.
+/// Time from the end of the faults in which the background has begun with all of its work, in
+/// microseconds: everything else has settled, and reservations that were left behind have ended.
 const BACKGROUND_MICROS_MAX: u64 = SETTLE_MICROS_MAX + STUCK_MICROS;
 
 impl World {

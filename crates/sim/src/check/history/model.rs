@@ -5,7 +5,7 @@ use sanderling_protocol::ObjectId;
 /// Names of one group.
 pub(crate) const NAMES: usize = 3;
 
-/// What a caller asks.
+/// What a caller requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Call {
     /// A file with this tag, once it is sealed.
@@ -81,7 +81,7 @@ pub(crate) enum Why {
     Other,
 }
 
-/// What is at a name. The object is 0 as long as no caller was told it.
+/// What is at a name. The object is 0 as long as no caller has seen it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NameEntry {
     object: ObjectId,

@@ -28,7 +28,7 @@ type Set = u128;
 
 struct Search<'a> {
     operations: &'a [&'a Operation],
-    /// The object that each operation makes, if anybody was told.
+    /// The object that each operation makes, if a caller has seen it.
     makes: Vec<Option<ObjectId>>,
     /// Those that were answered.
     answered: Set,
@@ -83,7 +83,7 @@ fn set_of(operations: &[&Operation], is_in: impl Fn(&Operation) -> bool) -> Set 
     bits.fold(0, |set, (bit, _)| set | 1 << bit)
 }
 
-/// Returns the object of each tag that a caller saw or was told. One object has one tag.
+/// Returns the object of each tag that a caller saw or got. One object has one tag.
 fn objects_of(operations: &[&Operation]) -> Result<BTreeMap<u16, ObjectId>, String> {
     let mut objects = BTreeMap::new();
     let mut tags = BTreeMap::new();
@@ -112,7 +112,7 @@ fn objects_of(operations: &[&Operation]) -> Result<BTreeMap<u16, ObjectId>, Stri
 impl Search<'_> {
     /// Tells whether the operations that are not done can be put behind those that are.
     fn explains(&mut self, mut done: Set, state: GroupState) -> bool {
-        // What changes nothing comes as early as it can: it is in nobody's way there.
+        // What changes nothing comes as early as it can: it is in no other's way there.
         while let Some(bit) = self.next_without_effect(done, &state) {
             done |= 1 << bit;
         }

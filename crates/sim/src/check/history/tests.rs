@@ -99,7 +99,7 @@ fn change_without_an_answer_happens_once_at_any_time_or_never() {
         seen.into_iter().for_each(|seen| making.read(1, A, seen));
         assert!(making.is_linearizable(), "{seen:?}");
     }
-    // It does not come back after somebody has undone it.
+    // It does not come back after another caller has undone it.
     let mut making = Making::default();
     making.one(0, put(A, 1), OperationOutcome::Unknown);
     making.read(1, A, Some(1));
