@@ -38,6 +38,16 @@ impl<'a> AttemptFailure<'a> {
             _ => self.recovery,
         }
     }
+
+    /// Returns whether a datanode that failed so is suspect, so that the client reports it to the
+    /// namenode: it did not answer, or another process has its address.
+    #[must_use]
+    pub const fn makes_suspect(&self) -> bool {
+        match self.refusal {
+            None => matches!(self.recovery, Recovery::Refresh),
+            Some(refusal) => matches!(refusal, Refusal::WrongNode { .. }),
+        }
+    }
 }
 
 /// What to do after a failed attempt at a change.
@@ -139,7 +149,7 @@ impl ChangeAttempts {
 
 #[cfg(test)]
 mod tests {
-    use sanderling_protocol::NodeId;
+    use sanderling_protocol::{BlockId, NodeId};
 
     use super::*;
     use crate::retry::RetryPolicy;
@@ -224,6 +234,19 @@ mod tests {
         let decided = Refusal::Exists { path: "/a".parse().unwrap() };
         let settled = change.failed(&mut retry, NOW, &AttemptFailure::refused(&decided));
         assert_eq!(settled, NextAttempt::GiveUp);
+    }
+
+    #[test]
+    fn silence_and_another_process_make_a_node_suspect() {
+        let stale = Refusal::UnknownBlock { block: BlockId(1) };
+        let other = Refusal::WrongNode { here: NodeId(1), asked: NodeId(2) };
+        assert!(AttemptFailure::NO_ANSWER.makes_suspect());
+        assert!(AttemptFailure::refused(&other).makes_suspect());
+        assert!(!AttemptFailure::refused(&stale).makes_suspect());
+        for recovery in [Recovery::RetryAfter(Millis(10)), Recovery::Fix, Recovery::Report] {
+            let own = AttemptFailure { recovery, ..AttemptFailure::NO_ANSWER };
+            assert!(!own.makes_suspect(), "the node was not reached for another reason");
+        }
     }
 
     #[test]
