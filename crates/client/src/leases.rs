@@ -1,4 +1,4 @@
-//! Keeping the leases of open writers.
+//! Renews the leases of open writers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,23 +33,46 @@ impl Leases {
             }
         });
     }
+}
 
-    /// Keeps a lease from now on. The flag is set when it has ended all the same.
-    pub(crate) fn keep(&self, object: ObjectId, lease: LeaseId) -> Arc<AtomicBool> {
+/// The lease of one writer. It is renewed until this is dropped.
+#[derive(Debug)]
+pub(crate) struct RenewedLease {
+    client: Arc<ClientInner>,
+    object: ObjectId,
+    lease: LeaseId,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl RenewedLease {
+    /// Renews a lease from now on.
+    pub(crate) fn new(client: &Arc<ClientInner>, object: ObjectId, lease: LeaseId) -> Self {
         let has_ended = Arc::new(AtomicBool::new(false));
-        self.open.lock().insert(object, (lease, Arc::clone(&has_ended)));
-        has_ended
+        client.leases.open.lock().insert(object, (lease, Arc::clone(&has_ended)));
+        Self { client: Arc::clone(client), object, lease, has_ended }
     }
 
-    pub(crate) fn forget(&self, object: ObjectId, lease: LeaseId) {
-        let mut open = self.open.lock();
-        if open.get(&object).is_some_and(|(kept, _)| *kept == lease) {
-            open.remove(&object);
+    /// Returns the object and its lease, as requests name them.
+    pub(crate) const fn ids(&self) -> (ObjectId, LeaseId) {
+        (self.object, self.lease)
+    }
+
+    /// Returns whether the lease has ended although it was renewed: the namenode reported so.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for RenewedLease {
+    fn drop(&mut self) {
+        let mut open = self.client.leases.open.lock();
+        if open.get(&self.object).is_some_and(|(kept, _)| *kept == self.lease) {
+            open.remove(&self.object);
         }
     }
 }
 
-/// Renews once. Returns whether the client is still there.
+/// Renews once. Returns whether the client still exists.
 async fn renew(shared: &Weak<ClientInner>) -> bool {
     let Some(shared) = shared.upgrade() else { return false };
     let leases: Vec<(ObjectId, LeaseId)> =
@@ -58,7 +81,7 @@ async fn renew(shared: &Weak<ClientInner>) -> bool {
         return true;
     }
     let deadline = Instant::now() + shared.config.attempt_deadline;
-    // What cannot be renewed now is renewed next time; if it ends meanwhile, the writer is told.
+    // A renewal that fails is repeated in the next round. A lease that ended meanwhile is flagged.
     if let Ok(Reply::Renewed { ended }) =
         shared.batcher.send(&Request::RenewLeases { leases }, deadline).await
     {

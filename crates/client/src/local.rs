@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sanderling_core::writer::Placed;
+use sanderling_core::client::Placed;
 use sanderling_protocol::frame::RangeRequest;
 use sanderling_protocol::{NodeId, Refusal, Tier};
 use sanderling_transport::{CallError, Pool};

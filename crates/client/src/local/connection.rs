@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sanderling_core::writer::Placed;
+use sanderling_core::client::Placed;
 use sanderling_protocol::checksum::{Running, crc32c};
 use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
 use sanderling_protocol::local::{

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use sanderling_core::writer::Placed;
+use sanderling_core::client::Placed;
 use sanderling_protocol::frame::RangeRequest;
 use sanderling_protocol::local::LEASES_PER_PACKET_MAX;
 use sanderling_protocol::{NodeId, Refusal, Tier};
