@@ -1,13 +1,13 @@
-//! Reading ranges: which datanode is asked for what, in as few frames as possible.
+//! Sends the requests of reads to datanodes, many ranges in a frame.
 
 use std::collections::BTreeMap;
 use std::slice::from_ref;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt;
 use futures_util::stream;
-use sanderling_core::read::{self, ReadPiece, batches};
+use futures_util::{Stream, StreamExt};
+use sanderling_core::read::{self, ReadPiece, batches, only_piece};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::{IS_COMPLAINT, IS_LEAVING, RangeReply, RangeRequest, decode_body};
 use sanderling_protocol::limits::RANGES_MAX;
@@ -58,143 +58,142 @@ fn whole(mut parts: BTreeMap<usize, Bytes>) -> Bytes {
     joined.freeze()
 }
 
-/// Reads a range that is part of one block, with one call and nothing to plan or to gather: what
-/// most reads are. `None` when the range is not, or its bytes are elsewhere.
+/// A read that failed.
+pub(crate) struct FailedRead {
+    /// The datanode that failed; `None` if the layout was wrong.
+    pub(crate) node: Option<NodeId>,
+    pub(crate) error: CallError,
+}
+
+impl FailedRead {
+    const fn at(node: NodeId, error: CallError) -> Self {
+        Self { node: Some(node), error }
+    }
+}
+
+/// Reads a range that is part of one block with one call, without a plan: most reads are such.
+/// `None` if it is not, or if the address of its home is unknown.
 pub(crate) async fn fetch_one(
     shared: &ClientInner,
     layout: &Layout,
     wanted: ByteRange,
     deadline: Instant,
-) -> Option<Result<Bytes, FrameFailure>> {
-    let ByteRange { offset, bytes } = wanted;
-    let index = layout.blocks.partition_point(|block| block.offset <= offset).checked_sub(1)?;
-    let block = &layout.blocks[index];
-    let start = offset - block.offset;
-    if bytes == 0 || start + bytes > u64::from(block.length) {
-        return None;
-    }
-    let node = block.home?;
+) -> Option<Result<Bytes, FailedRead>> {
+    let ReadPiece { range, node, .. } = only_piece(layout, wanted)?;
     let address = &layout.places.iter().find(|place| place.node == node)?.address;
-    let (offset, length) = (start as u32, bytes as u32);
-    let range = RangeRequest { block: block.block, epoch: block.epoch, offset, length };
     let timeouts = Timeouts { deadline, idle: Some(shared.config.attempt_deadline) };
     let read = read_one(shared, address, node, &range, timeouts).await;
     let read = read.and_then(|(read, flags)| {
         forget_leaving(shared, layout, flags);
         read.map_err(CallError::Refused)
     });
-    Some(match read {
-        Ok(read) => {
-            count(&shared.counters.read_bytes, bytes);
-            Ok(read)
-        }
-        Err(error) => Err(FrameFailure { node, error }),
-    })
+    if read.is_ok() {
+        count(&shared.counters.read_bytes, wanted.bytes);
+    }
+    Some(read.map_err(|error| FailedRead::at(node, error)))
 }
 
-/// The next read asks where the object is now, before this place is gone.
+/// Forgets the layout of an object on a node that leaves: the next read looks up where it went.
 fn forget_leaving(shared: &ClientInner, layout: &Layout, flags: u16) {
     if flags & IS_LEAVING != 0 {
         shared.locations.forget(layout.stat.object);
     }
 }
 
-/// How a frame of a read failed.
-pub(crate) struct FrameFailure {
-    pub(crate) node: NodeId,
-    pub(crate) error: CallError,
+type Addresses<'a> = BTreeMap<NodeId, &'a str>;
+
+fn addresses(layout: &Layout) -> impl Iterator<Item = (NodeId, &str)> {
+    layout.places.iter().map(|place| (place.node, place.address.as_str()))
 }
 
-/// Asks for pieces once and fills in what comes. Returns a failure for each frame or range that
-/// failed.
+/// The pieces of a frame, its node and the answer.
+type AnsweredFrame = (NodeId, Vec<ReadPiece>, Result<(RangeResults, u16), CallError>);
+
+/// Requests pieces once, in frames of at most `ranges_max` ranges, and returns the answers as they
+/// arrive.
+fn read_frames<'a>(
+    shared: &'a ClientInner,
+    addresses: &'a Addresses<'a>,
+    pieces: Vec<ReadPiece>,
+    ranges_max: usize,
+    deadline: Instant,
+) -> impl Stream<Item = AnsweredFrame> + Unpin {
+    let frames = batches(pieces, shared.config.read_frame_bytes_max, ranges_max);
+    // Answers wait for each other on a slow link: only an idle connection ends an attempt early.
+    let timeouts = Timeouts { deadline, idle: Some(shared.config.attempt_deadline) };
+    let read = move |(node, batch): (NodeId, Vec<ReadPiece>)| {
+        let address = addresses.get(&node).copied().unwrap_or_default();
+        async move {
+            let answer = read_batch(shared, address, node, &batch, timeouts).await;
+            (node, batch, answer)
+        }
+    };
+    let window = shared.config.read_window_frames.max(1);
+    stream::iter(frames).map(read).buffer_unordered(window)
+}
+
+/// Requests pieces once and fills in the answers. Returns the first failure of a frame or range.
 pub(crate) async fn fetch(
-    shared: &Arc<ClientInner>,
+    shared: &ClientInner,
     layout: &Layout,
     pieces: Vec<ReadPiece>,
     filling: &mut Filling,
-    call_deadline: Instant,
-) -> Vec<FrameFailure> {
-    let addresses: BTreeMap<NodeId, &str> =
-        layout.places.iter().map(|place| (place.node, place.address.as_str())).collect();
-    let frames = batches(pieces, shared.config.read_frame_bytes_max, RANGES_MAX);
-    let mut answers = stream::iter(frames)
-        .map(|(node, batch)| {
-            let address = addresses.get(&node).copied().unwrap_or_default();
-            async move {
-                // Answers wait for each other on a slow link: only silence ends an attempt early.
-                let idle = Some(shared.config.attempt_deadline);
-                let timeouts = Timeouts { deadline: call_deadline, idle };
-                let answer = read_batch(shared, address, node, &batch, timeouts).await;
-                let answer = answer.map(|(ranges, flags)| {
-                    forget_leaving(shared, layout, flags);
-                    ranges
-                });
-                (node, batch, answer)
-            }
-        })
-        .buffer_unordered(shared.config.read_window_frames.max(1));
-    let mut failures = Vec::new();
+    deadline: Instant,
+) -> Option<FailedRead> {
+    let addresses = addresses(layout).collect();
+    let mut answers = read_frames(shared, &addresses, pieces, RANGES_MAX, deadline);
+    let mut failed = None;
     while let Some((node, batch, answer)) = answers.next().await {
-        match answer {
-            Err(error) => failures.push(FrameFailure { node, error }),
-            Ok(results) => {
-                for (piece, result) in batch.iter().zip(results) {
-                    match result {
-                        Ok(bytes) => {
-                            count(&shared.counters.read_bytes, bytes.len() as u64);
-                            filling.fill(piece, bytes);
-                        }
-                        Err(refusal) => {
-                            failures
-                                .push(FrameFailure { node, error: CallError::Refused(refusal) });
-                        }
-                    }
+        let (results, flags) = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                failed.get_or_insert(FailedRead::at(node, error));
+                continue;
+            }
+        };
+        forget_leaving(shared, layout, flags);
+        for (piece, result) in batch.iter().zip(results) {
+            match result {
+                Ok(bytes) => {
+                    count(&shared.counters.read_bytes, bytes.len() as u64);
+                    filling.fill(piece, bytes);
+                }
+                Err(refusal) => {
+                    failed.get_or_insert(FailedRead::at(node, refusal.into()));
                 }
             }
         }
     }
-    failures
+    failed
 }
 
-/// Asks once for ranges of many objects, as if they were one: what a node has of all of them shares
-/// frames. Returns for each object what came, or nothing when some of it did not: that is asked for
-/// again, with all that is done then, for the object alone.
+/// Requests ranges of many objects once, as if they were one object: all ranges of a node share
+/// frames. Returns the bytes of each object, or `None` if a part of them is missing: the caller
+/// then reads that object alone, with retries.
 pub(crate) async fn fetch_together(
-    shared: &Arc<ClientInner>,
+    shared: &ClientInner,
     wanted: &[Option<(Arc<Layout>, &[ByteRange])>],
-    call_deadline: Instant,
+    deadline: Instant,
 ) -> Vec<Option<Vec<Bytes>>> {
     let mut fillings: Vec<Option<Filling>> = Vec::with_capacity(wanted.len());
-    let (mut pieces, mut addresses) = (Vec::new(), BTreeMap::new());
+    let (mut pieces, mut nodes) = (Vec::new(), Addresses::new());
     for (object, wanted) in wanted.iter().enumerate() {
         fillings.push(wanted.as_ref().and_then(|(layout, ranges)| {
             let mut filling = Filling::new(ranges);
             let planned = plan(&mut filling, layout).ok()?;
             pieces.extend(planned.into_iter().map(|piece| ReadPiece { object, ..piece }));
-            let places = layout.places.iter();
-            addresses.extend(places.map(|place| (place.node, place.address.as_str())));
+            nodes.extend(addresses(layout));
             Some(filling)
         }));
     }
-    // More ranges than that would not fit the question to a node on this machine.
-    let frames = batches(pieces, shared.config.read_frame_bytes_max, LEASES_PER_PACKET_MAX);
-    let mut answers = stream::iter(frames)
-        .map(|(node, batch)| {
-            let address = addresses.get(&node).copied().unwrap_or_default();
-            async move {
-                let idle = Some(shared.config.attempt_deadline);
-                let timeouts = Timeouts { deadline: call_deadline, idle };
-                let answer = read_batch(shared, address, node, &batch, timeouts).await;
-                (batch, answer)
-            }
-        })
-        .buffer_unordered(shared.config.read_window_frames.max(1));
-    while let Some((batch, answer)) = answers.next().await {
+    // More ranges than that would not fit the request to a node on this machine.
+    let mut answers = read_frames(shared, &nodes, pieces, LEASES_PER_PACKET_MAX, deadline);
+    while let Some((_, batch, answer)) = answers.next().await {
         let (ranges, flags) = answer.unwrap_or_default();
         let mut ranges = ranges.into_iter();
         for piece in &batch {
-            if let (Some((layout, _)), true) = (&wanted[piece.object], flags & IS_LEAVING != 0) {
-                shared.locations.forget(layout.stat.object);
+            if let Some((layout, _)) = &wanted[piece.object] {
+                forget_leaving(shared, layout, flags);
             }
             match ranges.next() {
                 Some(Ok(bytes)) => {
@@ -213,7 +212,7 @@ pub(crate) async fn fetch_together(
 
 type RangeResults = Vec<Result<Bytes, Refusal>>;
 
-/// Reads pieces of one node where they lie, if it is on this machine, and the rest over TCP.
+/// Reads pieces of one node from its memory, if it is on this machine, and the rest over TCP.
 async fn read_batch(
     shared: &ClientInner,
     address: &str,
@@ -282,7 +281,7 @@ async fn read_remote(
     Ok((results, frame.header.flags))
 }
 
-/// Reads a range where it lies, if its node is on this machine, else over TCP.
+/// Reads a range from its node's memory, if the node is on this machine, else over TCP.
 async fn read_one(
     shared: &ClientInner,
     address: &str,
@@ -301,9 +300,9 @@ async fn read_one(
     read_one_remote(shared, address, node, range, timeouts, 0).await
 }
 
-/// Reads a range over TCP. Where the bytes do not have their checksum the node is told, who looks
-/// whether they are damaged there. In one future: what is awaited within others is polled through
-/// all of them, for each page that is read.
+/// Reads a range over TCP. If the bytes do not match their checksum, the node is sent a complaint
+/// and verifies its own copy. All in one future: a nested one would be polled through its parents
+/// for each page that is read.
 async fn read_one_remote(
     shared: &ClientInner,
     address: &str,
@@ -340,7 +339,7 @@ fn checked(
 ) -> Result<Bytes, Refusal> {
     let RangeRequest { block, length, .. } = *range;
     if bytes.len() != length as usize {
-        let why = format!("{} bytes of block {block} where {length} were asked", bytes.len());
+        let why = format!("{} bytes of block {block} where {length} were requested", bytes.len());
         return Err(Refusal::BadFrame { why });
     }
     if shared.config.verify_checksums {

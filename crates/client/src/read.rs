@@ -1,31 +1,30 @@
 //! Reading objects: whole, by ranges, as a stream.
+//!
+//! `sanderling_core::read` plans; here its requests are sent.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
-use sanderling_core::read::{check_inside, makes_suspect};
-use sanderling_protocol::limits::BLOCK_BYTES_MAX;
+use sanderling_core::read::{
+    AfterPage, LayoutPages, ReadAhead, check_inside, first_step, is_kept, is_scattered,
+};
 use sanderling_protocol::message::{Layout, ObjectStat};
-use sanderling_protocol::refusal::{ByteRange, Recovery};
-use sanderling_protocol::{Millis, Path, Refusal, Reply, Request};
-use sanderling_transport::CallError;
+use sanderling_protocol::refusal::ByteRange;
+use sanderling_protocol::{Path, Refusal, Reply, Request};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::changes::failure;
 use crate::client::{Attempts, Client};
 use crate::error::ClientError;
-use crate::fetch::{Filling, FrameFailure, copy_to, fetch, fetch_one, finish, plan};
+use crate::fetch::{FailedRead, Filling, copy_to, fetch, fetch_one, finish, plan};
 use crate::locations::CachedLayout;
 use crate::metrics::count;
 
-/// Bytes that a read into a caller's buffer has under way: enough for every node to be busy, few
-/// enough that what was received is soon copied and free.
-const INTO_BYTES: usize = 32 << 20;
-
-/// Reads one object, as it was when it was opened. Locations are cached, for all readers of the
-/// client together, and looked up again when a datanode says that they are out of date.
+/// Reads one object, as it was when it was opened. All readers of the client share a cache of
+/// locations. A reader looks the object up again when a datanode refuses a cached location.
 #[derive(Debug, Clone)]
 pub struct Reader {
     client: Client,
@@ -47,14 +46,14 @@ impl Client {
         attempts: &mut Attempts,
         path: &Path,
     ) -> Result<Reader, ClientError> {
-        let asked = self.shared.locations.forgotten();
+        let forgotten = self.shared.locations.forgotten();
         let layout = self.data_layout(attempts, path).await?;
-        Ok(self.reader(asked, layout))
+        Ok(self.reader(forgotten, layout))
     }
 
-    /// Returns the reader of a layout; `asked` counts what was forgotten before it was asked for.
-    pub(crate) fn reader(&self, asked: u64, layout: Layout) -> Reader {
-        let known = self.shared.locations.insert(asked, layout);
+    /// Returns the reader of a layout; `forgotten` is the count from before it was requested.
+    pub(crate) fn reader(&self, forgotten: u64, layout: Layout) -> Reader {
+        let known = self.shared.locations.insert(forgotten, layout);
         Reader { client: self.clone(), known: Arc::new(RwLock::new(known)) }
     }
 
@@ -65,15 +64,15 @@ impl Client {
         path: &Path,
     ) -> Result<Layout, ClientError> {
         let request = Request::Lookup { path: path.clone(), offset: 0, bytes: u64::MAX };
-        let layout = self.layout_pages(attempts, request, u64::MAX).await?;
+        let layout = self.layout_pages(attempts, request, 0..u64::MAX).await?;
         if layout.stat.kind.is_container() {
             return Err(ClientError::Refused(Refusal::IsADirectory { path: path.clone() }));
         }
         Ok(layout)
     }
 
-    /// Looks up which blocks of an object overlap a range of its bytes, and where they are: for who
-    /// sends work to the data. A reader looks for itself.
+    /// Looks up which blocks of an object overlap a range of its bytes, and where they are, to send
+    /// work to the data. A reader does not need it.
     ///
     /// # Errors
     /// [`Refusal::NotFound`].
@@ -81,50 +80,33 @@ impl Client {
         let mut attempts = self.attempts(format!("look up {path}"));
         let bytes = range.end.saturating_sub(range.start);
         let request = Request::Lookup { path: path.clone(), offset: range.start, bytes };
-        self.layout_pages(&mut attempts, request, range.end).await
+        self.layout_pages(&mut attempts, request, range).await
     }
 
-    /// Looks up where an object's bytes are, page by page, up to an offset.
+    /// Looks up where the bytes of a range are, page by page. `request` is that of the first page.
     async fn layout_pages(
         &self,
         attempts: &mut Attempts,
-        request: Request,
-        until: u64,
+        mut request: Request,
+        range: Range<u64>,
     ) -> Result<Layout, ClientError> {
-        let mut whole: Option<Layout> = None;
-        let mut request = request;
+        let mut pages = LayoutPages::new(range);
         loop {
-            let reply = self.request_within(attempts, request).await?;
-            let Reply::Layout(page) = reply else {
-                return Err(ClientError::BadReply { what: attempts.what.to_string() });
+            let taken = match self.request_within(attempts, request).await? {
+                Reply::Layout(page) => pages.take(page),
+                _ => None,
             };
-            let (object, next) = (page.stat.object, page.next_offset);
-            let layout = match &mut whole {
-                None => whole.insert(page),
-                Some(layout) => {
-                    layout.blocks.extend(page.blocks);
-                    layout.places.extend(page.places);
-                    layout.places.sort_unstable_by_key(|place| place.node);
-                    layout.places.dedup_by_key(|place| place.node);
-                    layout
-                }
+            request = match taken {
+                Some(AfterPage::Next(request)) => request,
+                Some(AfterPage::Whole(layout)) => return Ok(*layout),
+                None => return Err(ClientError::BadReply { what: attempts.what.to_string() }),
             };
-            layout.next_offset = None;
-            let end = layout.blocks.last().map_or(0, |it| it.offset + u64::from(it.length));
-            match next {
-                Some(offset) if offset >= end => {
-                    let bytes = until.saturating_sub(offset);
-                    request = Request::LookupObject { object, offset, bytes };
-                }
-                Some(_) => return Err(ClientError::BadReply { what: attempts.what.to_string() }),
-                None => return Ok(whole.expect("just kept")),
-            }
         }
     }
 }
 
 impl Reader {
-    /// Returns the object's facts as last looked up.
+    /// Returns the object's metadata as last looked up.
     #[must_use]
     pub fn stat(&self) -> ObjectStat {
         self.known.read().layout.stat.clone()
@@ -136,7 +118,7 @@ impl Reader {
         self.known.read().layout.stat.bytes
     }
 
-    /// Looks the object up again: what was published meanwhile can be read then.
+    /// Looks the object up again, so that bytes published meanwhile can be read.
     ///
     /// # Errors
     /// [`Refusal::ObjectGone`] when it was deleted or replaced.
@@ -150,9 +132,9 @@ impl Reader {
         let request = Request::LookupObject { object, offset: 0, bytes: u64::MAX };
         let shared = &self.client.shared;
         count(&shared.counters.refreshed, 1);
-        let asked = shared.locations.forgotten();
-        let layout = self.client.layout_pages(attempts, request, u64::MAX).await?;
-        *self.known.write() = shared.locations.insert(asked, layout);
+        let forgotten = shared.locations.forgotten();
+        let layout = self.client.layout_pages(attempts, request, 0..u64::MAX).await?;
+        *self.known.write() = shared.locations.insert(forgotten, layout);
         Ok(())
     }
 
@@ -166,23 +148,23 @@ impl Reader {
         let began = Instant::now();
         let failed = match self.read_at_once(range, began).await? {
             Some(Ok(read)) => return Ok(read),
-            Some(Err(failure)) => Some(failure),
+            Some(Err(failed)) => Some(failed),
             None => None,
         };
         let mut attempts = self.client.attempts_since(began, format!("read {}", self.stat().path));
-        if let Some(failure) = failed {
-            self.again(&mut attempts, failure).await?;
+        if let Some(failed) = failed {
+            self.again(&mut attempts, failed).await?;
         }
         let mut ranges = self.read_within(&mut attempts, &[range]).await?;
         Ok(ranges.pop().expect("one answer to one range"))
     }
 
-    /// Reads a range of one block whose place is known, once. `None` when it is not such a range.
+    /// Reads a range of one block whose home is known, once. `None` for any other range.
     async fn read_at_once(
         &self,
         range: ByteRange,
         began: Instant,
-    ) -> Result<Option<Result<Bytes, FrameFailure>>, ClientError> {
+    ) -> Result<Option<Result<Bytes, FailedRead>>, ClientError> {
         let known = self.known.read().clone();
         check_inside(&known.layout, &[range])?;
         let shared = &self.client.shared;
@@ -193,7 +175,7 @@ impl Reader {
         Ok(fetch_one(shared, &known.layout, range, deadline).await)
     }
 
-    /// Returns where the blocks are, if that need not be asked and the ranges are inside.
+    /// Returns where the blocks are, if that is cached and the ranges are inside the object.
     pub(crate) fn layout_now(&self, ranges: &[ByteRange]) -> Option<Arc<Layout>> {
         let known = self.known.read().clone();
         check_inside(&known.layout, ranges).ok()?;
@@ -215,7 +197,7 @@ impl Reader {
         self.read_within(&mut attempts, ranges).await
     }
 
-    /// Tells whether it is a reader of this client, or of a clone of it.
+    /// Returns whether it is a reader of this client, or of a clone of it.
     pub(crate) fn is_of(&self, client: &Client) -> bool {
         Arc::ptr_eq(&self.client.shared, &client.shared)
     }
@@ -227,27 +209,27 @@ impl Reader {
     /// As [`Reader::read_range`].
     pub async fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, ClientError> {
         let left = self.bytes().saturating_sub(offset);
-        let bytes = left.min(buffer.len() as u64);
-        if bytes == 0 {
+        let mut wanted = ByteRange { offset, bytes: left.min(buffer.len() as u64) };
+        if wanted.bytes == 0 {
             return Ok(0);
         }
-        if bytes <= u64::from(BLOCK_BYTES_MAX) {
-            let read = self.read_range(offset, bytes).await?;
+        if !is_scattered(wanted) {
+            let read = self.read_range(offset, wanted.bytes).await?;
             buffer[..read.len()].copy_from_slice(&read);
             return Ok(read.len());
         }
-        // Not gathered first: the pieces go from where they were received to their place.
-        let (mut start, mut rest) = (offset, &mut buffer[..bytes as usize]);
-        while !rest.is_empty() {
-            let (now, later) = rest.split_at_mut(rest.len().min(INTO_BYTES));
-            let range = ByteRange { offset: start, bytes: now.len() as u64 };
+        let mut filled = 0;
+        while wanted.bytes > 0 {
+            let step = first_step(wanted);
             let mut attempts = self.client.attempts(format!("read {}", self.stat().path));
-            let filling = self.fill_within(&mut attempts, &[range]).await?;
-            copy_to(filling, now);
-            start += range.bytes;
-            rest = later;
+            let filling = self.fill_within(&mut attempts, &[step]).await?;
+            let end = filled + step.bytes as usize;
+            copy_to(filling, &mut buffer[filled..end]);
+            filled = end;
+            wanted.offset += step.bytes;
+            wanted.bytes -= step.bytes;
         }
-        Ok(bytes as usize)
+        Ok(filled)
     }
 
     /// Reads many ranges, with one call for all ranges of a datanode up to a bound in bytes.
@@ -284,54 +266,37 @@ impl Reader {
                 }
             };
             let shared = &self.client.shared;
-            let failures = fetch(shared, &layout, pieces, &mut filling, attempts.deadline).await;
-            let failure = failures.into_iter().next();
-            let failed = failure.as_ref().map(|failure| failure.error.recovery());
-            let Some(recovery) = filling.after(failed) else {
-                self.client.succeeded(attempts);
-                return Ok(filling);
+            let failed = fetch(shared, &layout, pieces, &mut filling, attempts.deadline).await;
+            let failed = match (failed, filling.shortfall()) {
+                (Some(failed), _) => failed,
+                (None, Some(short)) => FailedRead { node: None, error: short.into() },
+                (None, None) => {
+                    self.client.succeeded(attempts);
+                    return Ok(filling);
+                }
             };
-            let Some(failure) = failure else {
-                // The layout is older than the length that was promised.
-                shared.locations.forget(layout.stat.object);
-                self.client.again(attempts, short(recovery).into()).await?;
-                continue;
-            };
-            self.again(attempts, failure).await?;
+            self.again(attempts, failed).await?;
         }
     }
 
-    /// Forgets what a failure has proved wrong, and waits until the next attempt.
-    async fn again(
-        &self,
-        attempts: &mut Attempts,
-        failure: FrameFailure,
-    ) -> Result<(), ClientError> {
-        let FrameFailure { node, error } = failure;
-        let is_silent = match &error {
-            CallError::Unreachable { .. }
-            | CallError::Closed { .. }
-            | CallError::TimedOut { .. } => makes_suspect(None),
-            CallError::Refused(refusal) => makes_suspect(Some(refusal)),
-            _ => false,
-        };
-        if is_silent {
+    /// Forgets the locations that a failure has disproved, and pauses until the next attempt.
+    async fn again(&self, attempts: &mut Attempts, failed: FailedRead) -> Result<(), ClientError> {
+        let FailedRead { node, error } = failed;
+        if let Some(node) = node.filter(|_| failure(&error).makes_suspect()) {
             self.client.suspect(node);
         }
-        // Forgotten before the pause: other readers need not try what has just been refused.
+        // Before the pause, so that no other reader has to try them.
         self.client.shared.locations.forget(self.known.read().layout.stat.object);
         self.client.again(attempts, error).await.map(|_| ())
     }
 
-    /// Returns where the blocks are: what any reader of the object heard last, else what the
-    /// namenode says now because what was heard has been proved wrong.
+    /// Returns where the blocks are: the cached layout, or a new one if the cached one was forgotten.
     async fn locations(&self, attempts: &mut Attempts) -> Result<Arc<Layout>, ClientError> {
         let object = self.known.read().layout.stat.object;
         if let Some(known) = self.client.shared.locations.known(object) {
             let layout = Arc::clone(&known.layout);
             let mut mine = self.known.write();
-            // What others saw of a growing object is theirs until this reader asks.
-            if mine.layout.stat.bytes == layout.stat.bytes {
+            if is_kept(&mine.layout, &layout) {
                 *mine = known;
             }
             return Ok(layout);
@@ -340,35 +305,27 @@ impl Reader {
         Ok(Arc::clone(&self.known.read().layout))
     }
 
-    /// Reads the object from the start, buffered: `read_ahead` bytes at a time, the next of them on
-    /// their way while the caller works on these. Without a buffer, read ranges.
+    /// Reads the object from the start, `read_ahead` bytes at a time, at least one. The bytes of
+    /// the next read are in flight while the caller works on those of the last one. To read without
+    /// a buffer, read ranges.
     #[must_use]
     pub fn stream(&self, read_ahead: u64) -> ReadStream {
-        let end = self.bytes();
-        let step = read_ahead.max(1);
-        ReadStream { reader: self.clone(), offset: 0, end, step, current: None, ahead: None }
+        let plan = ReadAhead::new(self.bytes(), read_ahead);
+        ReadStream { reader: self.clone(), plan, current: None, ahead: None }
     }
 }
 
-/// Returns what a reader waits for whose layout ends before its range.
-fn short(recovery: Recovery) -> Refusal {
-    let after = if let Recovery::RetryAfter(after) = recovery { after } else { Millis(0) };
-    Refusal::RetryAfter { after, why: "the layout ends before the range".to_owned() }
-}
-
-type ReadAhead = JoinHandle<Result<Bytes, ClientError>>;
+type RunningRead = JoinHandle<Result<Bytes, ClientError>>;
 
 /// Reads an object from the start to the end that it had when the stream began.
 #[derive(Debug)]
 pub struct ReadStream {
     reader: Reader,
-    offset: u64,
-    end: u64,
-    step: u64,
-    /// What is read from `offset` on.
-    current: Option<ReadAhead>,
-    /// What is read behind that.
-    ahead: Option<ReadAhead>,
+    plan: ReadAhead,
+    /// The read for the caller.
+    current: Option<RunningRead>,
+    /// The read behind it.
+    ahead: Option<RunningRead>,
 }
 
 impl Drop for ReadStream {
@@ -383,15 +340,15 @@ impl ReadStream {
     /// A call that is cancelled loses nothing: the next one returns the same bytes. After an error
     /// the stream goes on behind the bytes that failed.
     pub async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
-        let next = self.offset + self.step.min(self.end - self.offset);
+        let [current, ahead] = self.plan.ranges();
         if self.current.is_none() {
-            self.current = self.start(self.offset);
+            self.current = self.start(current);
         }
         if self.ahead.is_none() {
-            self.ahead = self.start(next);
+            self.ahead = self.start(ahead);
         }
         let joined = self.current.as_mut()?.await;
-        self.offset = next;
+        self.plan.advance();
         self.current = self.ahead.take();
         let read = joined.unwrap_or_else(|_| {
             let what = "read ahead".to_owned();
@@ -403,19 +360,15 @@ impl ReadStream {
         Some(read)
     }
 
-    fn start(&self, offset: u64) -> Option<ReadAhead> {
-        let bytes = self.step.min(self.end - offset);
-        if bytes == 0 {
-            return None;
-        }
-        let reader = self.reader.clone();
+    fn start(&self, range: Option<ByteRange>) -> Option<RunningRead> {
+        let (reader, ByteRange { offset, bytes }) = (self.reader.clone(), range?);
         Some(tokio::spawn(async move { reader.read_range(offset, bytes).await }))
     }
 
     /// Goes on at another offset.
     pub fn seek(&mut self, offset: u64) {
         self.forget_ahead();
-        self.offset = offset.min(self.end);
+        self.plan.seek(offset);
     }
 
     fn forget_ahead(&mut self) {

@@ -1,26 +1,37 @@
-//! Reading ranges of an object: which datanode is asked for what, in how many frames, and what
+//! Reading ranges of an object: which request goes to which datanode, in how many frames, and what
 //! follows from an attempt at them.
 //!
-//! A read is a loop: take the layout that was heard last, or look it up; plan what is missing; ask
-//! for it; fill in what comes. What was filled in stays filled over attempts: blocks that moved are
-//! asked for again, the others are not.
+//! A read is a loop: take the cached layout, or look it up; plan what is missing; request it; fill
+//! in the replies. What was filled in stays filled over attempts: blocks that moved are requested
+//! again, the others are not.
+
+mod ahead;
+mod pages;
 
 use std::collections::BTreeMap;
 
 use sanderling_protocol::frame::RangeRequest;
+use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::{BlockLocation, Layout};
 use sanderling_protocol::refusal::{ByteRange, Recovery};
 use sanderling_protocol::{Millis, NodeId, Refusal};
+
+pub use self::ahead::ReadAhead;
+pub use self::pages::{AfterPage, LayoutPages};
 
 /// Pause before a layout is looked up again that ends before the wanted range does: the namenode
 /// has the length by the next look-up, or refuses the range. One unit of [`Millis`]; the pause of
 /// the retry policy is longer and applies.
 const SHORT_PAUSE: Millis = Millis(1);
 
+/// Bytes in flight of a read into the caller's buffer: enough for every node to be busy, few enough
+/// that received bytes are soon copied and their memory free.
+const INTO_BYTES: u64 = 32 << 20;
+
 /// A run of bytes of one block that belongs to one wanted range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadPiece {
-    /// What its datanode is asked for.
+    /// What is requested from the datanode.
     pub range: RangeRequest,
     /// The block's home.
     pub node: NodeId,
@@ -44,7 +55,7 @@ pub struct Filling<P> {
 }
 
 impl<P> Filling<P> {
-    /// Returns ranges of which nothing is there yet.
+    /// Returns ranges without a part.
     #[must_use]
     pub fn new(wanted: &[ByteRange]) -> Self {
         let parts = wanted.iter().map(|_| BTreeMap::new()).collect();
@@ -110,8 +121,8 @@ impl<P> Filling<P> {
         }
     }
 
-    /// Takes what came of a piece: as many bytes as were asked for. A piece that comes twice is
-    /// kept once.
+    /// Takes the bytes of a piece: as many as were requested. A piece that arrives twice counts
+    /// once.
     pub fn fill(&mut self, piece: &ReadPiece, part: P) {
         self.put(piece.wanted, piece.offset, u64::from(piece.range.length), part);
     }
@@ -123,23 +134,28 @@ impl<P> Filling<P> {
         debug_assert!(self.filled[index] <= self.wanted[index].bytes, "pieces do not overlap");
     }
 
-    /// Tells whether every wanted byte is there. Not so when a layout ends before a range does.
+    /// Returns whether every wanted byte is there. Not so if a layout ends before a range does.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.wanted.iter().zip(&self.filled).all(|(range, filled)| range.bytes == *filled)
     }
 
-    /// Returns what helps after an attempt at all that was planned: nothing if every wanted byte is
-    /// there. `failed` is what helps against the first failure of the attempt. Before the next
-    /// attempt the layout is forgotten, for every reader of the object: what has been refused once
-    /// need not be tried by others.
+    /// Returns what is wrong with the layout after an attempt in which no piece failed; `None` if
+    /// every wanted byte is there.
+    ///
+    /// As after a failed piece, the layout is forgotten for every reader of the object before the
+    /// next attempt, so that no other reader has to try what failed.
+    #[must_use]
+    pub fn shortfall(&self) -> Option<Refusal> {
+        let why = || "the layout ends before the range".to_owned();
+        let is_short = !self.is_complete();
+        is_short.then(|| Refusal::RetryAfter { after: SHORT_PAUSE, why: why() })
+    }
+
+    /// Returns what helps after an attempt: `failed` is what helps against its first failure.
     #[must_use]
     pub fn after(&self, failed: Option<Recovery>) -> Option<Recovery> {
-        match failed {
-            Some(recovery) => Some(recovery),
-            None if self.is_complete() => None,
-            None => Some(Recovery::RetryAfter(SHORT_PAUSE)),
-        }
+        failed.or_else(|| self.shortfall().map(|refusal| refusal.recovery()))
     }
 
     /// Returns the parts of each wanted range, by their offset in it.
@@ -147,6 +163,41 @@ impl<P> Filling<P> {
     pub fn into_parts(self) -> Vec<BTreeMap<usize, P>> {
         self.parts
     }
+}
+
+/// Returns the piece of a range that lies within one block whose home is known, as most do: it
+/// needs no plan. `None` for any other range.
+#[must_use]
+pub fn only_piece(layout: &Layout, wanted: ByteRange) -> Option<ReadPiece> {
+    let ByteRange { offset, bytes } = wanted;
+    let index = layout.blocks.partition_point(|block| block.offset <= offset).checked_sub(1)?;
+    let block = &layout.blocks[index];
+    let (offset, length) = overlap(block, wanted)?;
+    let range = RangeRequest { block: block.block, epoch: block.epoch, offset, length };
+    let piece = ReadPiece { range, node: block.home?, wanted: 0, offset: 0, object: 0 };
+    (u64::from(length) == bytes).then_some(piece)
+}
+
+/// Returns the first part of a read into the caller's buffer: its bytes are copied there before the
+/// next part is requested.
+#[must_use]
+pub fn first_step(wanted: ByteRange) -> ByteRange {
+    ByteRange { offset: wanted.offset, bytes: wanted.bytes.min(INTO_BYTES) }
+}
+
+/// Returns whether a read goes into the caller's buffer piece by piece. A shorter one is received
+/// whole and copied once.
+#[must_use]
+pub const fn is_scattered(wanted: ByteRange) -> bool {
+    wanted.bytes > BLOCK_BYTES_MAX as u64
+}
+
+/// Returns whether a reader keeps a layout that another reader of the client has looked up. One of
+/// an object that has grown serves the read at hand only: the reader sees the new length when it
+/// looks the object up itself.
+#[must_use]
+pub const fn is_kept(own: &Layout, other: &Layout) -> bool {
+    own.stat.bytes == other.stat.bytes
 }
 
 /// Returns the part of a block that is in a range of its object: offset in the block and length, in
@@ -214,13 +265,6 @@ pub fn check_inside(layout: &Layout, ranges: &[ByteRange]) -> Result<(), Refusal
     Ok(())
 }
 
-/// Tells whether a failed attempt makes the node suspect, so that the namenode is told to look: it
-/// gave no answer, or another process has its address.
-#[must_use]
-pub const fn makes_suspect(refusal: Option<&Refusal>) -> bool {
-    matches!(refusal, None | Some(Refusal::WrongNode { .. }))
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use sanderling_protocol::message::{Attributes, ObjectKind, ObjectStat};
@@ -283,9 +327,10 @@ pub(crate) mod tests {
     fn layout_that_ends_before_the_range_leaves_it_incomplete() {
         let mut filling = Filling::new(&[range(50, 100)]);
         fill_all(&mut filling, &layout(&[(100, Some(1))]));
-        assert_eq!(filling.after(None), Some(Recovery::RetryAfter(Millis(1))));
+        let short = filling.shortfall().expect("fifty bytes are missing");
+        assert_eq!(short.recovery(), Recovery::RetryAfter(Millis(1)));
         fill_all(&mut filling, &layout(&[(100, Some(1)), (0, Some(1)), (60, Some(2))]));
-        assert_eq!(filling.after(None), None);
+        assert_eq!(filling.shortfall(), None);
         let parts: Vec<(usize, u32)> = filling.into_parts().remove(0).into_iter().collect();
         assert_eq!(parts, [(0, 50), (50, 50)]);
     }
@@ -305,7 +350,7 @@ pub(crate) mod tests {
         let pieces = plan(&mut filling, &layout(&[(100, Some(1)), (100, Some(2))])).unwrap();
         filling.fill(&pieces[0], 100);
         filling.fill(&pieces[0], 100);
-        assert_eq!(filling.after(Some(Recovery::Refresh)), Some(Recovery::Refresh));
+        assert!(!filling.is_complete());
         let left = plan(&mut filling, &layout(&[(100, None), (100, Some(3))])).unwrap();
         assert_eq!((left.len(), left[0].node, left[0].offset), (1, NodeId(3), 100));
     }
@@ -346,10 +391,29 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn silence_and_another_process_make_a_node_suspect() {
-        let stale = Refusal::UnknownBlock { block: BlockId(1) };
-        let other = Refusal::WrongNode { here: NodeId(1), asked: NodeId(2) };
-        assert!(makes_suspect(None) && makes_suspect(Some(&other)));
-        assert!(!makes_suspect(Some(&stale)));
+    fn range_within_a_block_with_a_home_needs_no_plan() {
+        let known = layout(&[(100, Some(1)), (0, Some(3)), (100, Some(2)), (100, None)]);
+        let piece = only_piece(&known, range(100, 100)).expect("it is all of block 3");
+        assert_eq!((piece.node, piece.range.block), (NodeId(2), BlockId(3)));
+        assert_eq!((piece.range.offset, piece.range.length), (0, 100));
+        assert_eq!(only_piece(&known, range(10, 20)).map(|it| it.range.offset), Some(10));
+        for planned in [range(50, 51), range(100, 0), range(200, 10), range(300, 1)] {
+            assert_eq!(only_piece(&known, planned), None, "{planned:?}");
+        }
+        assert_eq!(only_piece(&layout(&[]), range(0, 1)), None);
+    }
+
+    #[test]
+    fn long_reads_into_a_buffer_go_step_by_step() {
+        assert!(!is_scattered(range(0, 1 << 20)) && is_scattered(range(0, (1 << 20) + 1)));
+        assert_eq!(first_step(range(7, 100)), range(7, 100));
+        assert_eq!(first_step(range(7, u64::MAX)), range(7, 32 << 20));
+    }
+
+    #[test]
+    fn layout_of_another_reader_is_kept_unless_the_object_has_grown() {
+        let (own, moved) = (layout(&[(100, Some(1))]), layout(&[(100, Some(2))]));
+        assert!(is_kept(&own, &moved));
+        assert!(!is_kept(&own, &layout(&[(100, Some(1)), (1, Some(1))])));
     }
 }
