@@ -4,12 +4,13 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use sanderling_core::catalog::DatanodeOrder;
+use sanderling_core::client::Placed;
 use sanderling_core::datanode::{Act, DamageReport, RequestStamp};
 use sanderling_core::manager::{LeaseRequest, ViewRequest};
 use sanderling_core::notices::Saying;
 use sanderling_core::read::ReadPiece;
 use sanderling_core::relocation::CallId;
-use sanderling_protocol::message::{BlockLength, MoveCommit, MoveProposal};
+use sanderling_protocol::message::{MoveCommit, MoveProposal};
 use sanderling_protocol::{BlockId, Instant, NodeId, Request};
 
 use crate::wire::{Host, Message};
@@ -99,6 +100,8 @@ pub(crate) enum Timer {
     Begin,
     Again,
     Renew(u32),
+    /// A datanode was busy: a write of a job is sent again.
+    Repeat(u32, SentPiece),
 }
 
 /// What the answer of a call is for.
@@ -160,6 +163,16 @@ pub(crate) enum ManagerCall {
     Eager(EagerCall),
 }
 
+/// One write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SentPiece {
+    pub(crate) placed: Placed,
+    /// Offset in the object.
+    pub(crate) offset: u64,
+    /// When it is not repeated any more.
+    pub(crate) give_up: Instant,
+}
+
 /// Calls of the eager manager.
 #[derive(Debug)]
 pub(crate) enum EagerCall {
@@ -173,8 +186,8 @@ pub(crate) enum EagerCall {
 #[derive(Debug)]
 pub(crate) enum WriterCall {
     Open { job: u32 },
-    Piece { job: u32, piece: u64, is_again: bool },
-    Add { job: u32, ended: Vec<BlockLength> },
+    Piece { job: u32, piece: SentPiece, is_again: bool },
+    Add { job: u32 },
     Publish { job: u32, prefix: u64 },
     Seal { job: u32, prefix: u64 },
     Renew { job: u32 },

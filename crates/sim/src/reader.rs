@@ -223,11 +223,10 @@ impl Reader {
     fn next(&mut self, context: &mut Context<'_>) {
         let Some(job) = &mut self.job else { return };
         let Some(piece) = job.left.pop() else {
-            let left = job.filling.as_ref().and_then(|filling| filling.after(None));
-            return match left {
+            let short = job.filling.as_ref().and_then(Filling::shortfall);
+            return match short {
                 None => self.end(context, true),
-                // The layout ends before the range.
-                Some(recovery) => self.goes_on(context, recovery, None),
+                Some(refusal) => self.goes_on(context, refusal.recovery(), None),
             };
         };
         let call = ReaderCall::Bytes { job: job.number, piece };

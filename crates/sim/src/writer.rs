@@ -1,15 +1,13 @@
 //! Simulated writers: the shell around the write machine and the retries that the client library
 //! has.
 
-use std::collections::{BTreeMap, VecDeque};
-
 use sanderling_core::block_table::WriteRequest;
-use sanderling_core::client::{AttemptFailure, ChangeAttempts, NextAttempt};
-use sanderling_core::retry::{Retry, RetryDecision, RetryPolicy};
-use sanderling_core::writer::{Placed, WriteMachine};
-use sanderling_protocol::message::{
-    BlockLength, Condition, Create, CreateKind, CreateMode, Grant, Repetition,
+use sanderling_core::client::{
+    AfterFailure, AttemptFailure, BlockRequest, ChangeAttempts, NextAttempt, WriteGoal,
+    WriteMachine, WriteStep, repeat_in_place,
 };
+use sanderling_core::retry::{Retry, RetryDecision, RetryPolicy};
+use sanderling_protocol::message::{Condition, Create, CreateKind, CreateMode, Grant, Repetition};
 use sanderling_protocol::{
     LeaseId, Millis, Nonce, ObjectId, Path, Refusal, Reply, Request, StorageClass,
 };
@@ -19,7 +17,7 @@ use crate::admin::{draw_attributes, draw_condition};
 use crate::client::{Sequences, is_final};
 use crate::content::{Content, SessionRange};
 use crate::context::Context;
-use crate::event::{Purpose, Timer, WriterCall};
+use crate::event::{Purpose, SentPiece, Timer, WriterCall};
 use crate::plan::RunPlan;
 use crate::random::Random;
 use crate::wire::{DataRequest, Host, RequestBody, Response, data, meta};
@@ -55,13 +53,10 @@ pub(crate) struct WriteTask {
     object: ObjectId,
     lease: LeaseId,
     session: u32,
-    machine: WriteMachine,
+    /// A piece is the offset of its first byte in the object.
+    machine: WriteMachine<u64>,
     total: u64,
-    /// Runs to be placed, in the order of the bytes.
-    queue: VecDeque<(u64, u32)>,
-    /// Runs under way or acknowledged since, by their piece.
-    placed: BTreeMap<u64, SentPiece>,
-    /// First byte not handed to the queue yet.
+    /// First byte not handed to the machine yet.
     next: u64,
     window: usize,
     piece_bytes_max: u64,
@@ -71,14 +66,6 @@ pub(crate) struct WriteTask {
     retry: Retry,
     /// Most bytes behind `placed` that count as acknowledged.
     acknowledged: u64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct SentPiece {
-    offset: u64,
-    bytes: u32,
-    placed: Placed,
-    is_acknowledged: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,18 +124,7 @@ impl Writer {
 impl WriteTask {
     /// Returns the first byte of the object that is not acknowledged.
     fn prefix(&self) -> u64 {
-        let open = self.placed.values().filter(|piece| !piece.is_acknowledged);
-        let open = open.map(|piece| piece.offset).min();
-        let queued = self.queue.front().map(|(offset, _)| *offset);
-        [open, queued, Some(self.next)].into_iter().flatten().min().unwrap_or(self.next)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.placed.values().filter(|piece| !piece.is_acknowledged).count()
-    }
-
-    fn is_done(&self) -> bool {
-        self.next == self.total && self.queue.is_empty()
+        self.next - self.machine.unsettled_bytes()
     }
 }
 
@@ -183,6 +159,9 @@ impl Writer {
                 self.call(context, request, WriterCall::Renew { job: job_number });
                 let micros = context.runtime.plan().lease_millis * 1000 / 3;
                 context.runtime.set_timer(self.host(), micros, Timer::Renew(job_number));
+            }
+            Timer::Repeat(job, piece) if self.task(job).is_some() => {
+                self.send(context, piece, true);
             }
             _ => {}
         }
@@ -229,10 +208,8 @@ impl Writer {
             object: ObjectId(0),
             lease: LeaseId(0),
             session: 0,
-            machine: WriteMachine::default(),
+            machine: WriteMachine::new(0, &[], 1),
             total,
-            queue: VecDeque::new(),
-            placed: BTreeMap::new(),
             next: 0,
             window: random.pick(&[1, 2, 4]),
             // Few enough pieces that the run has time for other things.
@@ -260,7 +237,8 @@ impl Writer {
             WriteStage::Sealing if !job.is_calling => {
                 job.is_calling = true;
                 let (object, lease) = (job.object, job.lease);
-                let (lengths, prefix) = (job.machine.lengths(), job.prefix());
+                let lengths = job.machine.final_lengths().expect("everything is acknowledged");
+                let prefix = job.prefix();
                 let attributes = [("sealed", lease.to_string())].into_iter().collect();
                 let request = Request::Seal { object, lease, lengths, attributes };
                 self.call(context, request, WriterCall::Seal { job: job_number, prefix });
@@ -271,54 +249,49 @@ impl Writer {
 
     fn write(&mut self, context: &mut Context<'_>) {
         loop {
+            let now = context.runtime.clock(self.host());
             let Some(job) = &mut self.job else { return };
-            if job.queue.is_empty() && job.next < job.total {
-                let bytes = self.random.between(1, job.piece_bytes_max).min(job.total - job.next);
-                job.queue.push_back((job.next, bytes as u32));
-                job.next += bytes;
-            }
-            let Some((offset, bytes)) = job.queue.front().copied() else {
-                return self.maybe_seal(context);
-            };
-            if job.in_flight() >= job.window {
-                break;
-            }
-            let room = job.machine.room();
-            if room == 0 {
-                if !job.machine.must_settle() {
-                    self.add(context);
+            match job.machine.next(WriteGoal::Room) {
+                WriteStep::Send(placed, piece) => {
+                    let (offset, give_up) = (piece + placed.from as u64, now + Millis(JOB_MILLIS));
+                    self.send(context, SentPiece { placed, offset, give_up }, false);
                 }
-                break;
+                // One change at a time.
+                WriteStep::AddBlocks(_) if job.is_calling => {
+                    job.machine.not_granted();
+                    break;
+                }
+                WriteStep::AddBlocks(request) => self.add(context, request),
+                WriteStep::Wait => break,
+                WriteStep::Done if job.next < job.total => {
+                    let left = job.total - job.next;
+                    let bytes = self.random.between(1, job.piece_bytes_max).min(left);
+                    job.machine.passed(bytes);
+                    job.machine.push(job.next, bytes as u32);
+                    job.next += bytes;
+                }
+                WriteStep::Done => return self.maybe_seal(context),
             }
-            let bytes_now = bytes.min(room);
-            let placed = job.machine.place(bytes_now).expect("there is room");
-            job.queue.pop_front();
-            if bytes_now < bytes {
-                job.queue.push_front((offset + u64::from(bytes_now), bytes - bytes_now));
-            }
-            let piece = SentPiece { offset, bytes: bytes_now, placed, is_acknowledged: false };
-            job.placed.insert(placed.piece, piece);
-            self.send(context, placed.piece, false);
         }
         self.publish(context);
     }
 
-    fn send(&mut self, context: &mut Context<'_>, piece_number: u64, is_again: bool) {
+    fn send(&mut self, context: &mut Context<'_>, piece: SentPiece, is_again: bool) {
         let Some(job) = &self.job else { return };
-        let Some(piece) = job.placed.get(&piece_number) else { return };
-        let granted = piece.placed.block;
+        let SentPiece { placed, offset, .. } = piece;
+        let granted = placed.block;
         let request = WriteRequest {
             block: granted.block,
             epoch: granted.epoch,
             tier: granted.tier,
-            offset: u64::from(piece.placed.offset),
-            bytes: piece.bytes,
+            offset: u64::from(placed.offset),
+            bytes: placed.length,
         };
-        let run = SessionRange { session: job.session, offset: piece.offset, bytes: piece.bytes };
-        let call = WriterCall::Piece { job: job.number, piece: piece_number, is_again };
+        let run = SessionRange { session: job.session, offset, bytes: placed.length };
+        let call = WriterCall::Piece { job: job.number, piece, is_again };
         let body = RequestBody::Data(granted.node, DataRequest::Write(request, Content::of(run)));
         let Some(place) = context.namenode.place_of(granted.node) else {
-            return self.refused(context, piece_number, true);
+            return self.refused(context, placed.number, None);
         };
         context.runtime.call(
             self.host(),
@@ -330,16 +303,12 @@ impl Writer {
     }
 
     /// Requests more blocks.
-    fn add(&mut self, context: &mut Context<'_>) {
+    fn add(&mut self, context: &mut Context<'_>, request: BlockRequest) {
         let Some(job) = &mut self.job else { return };
-        if std::mem::replace(&mut job.is_calling, true) {
-            return;
-        }
-        let want = job.machine.want();
-        let call = WriterCall::Add { job: job.number, ended: want.ended.clone() };
+        job.is_calling = true;
+        let call = WriterCall::Add { job: job.number };
         let (object, lease) = (job.object, job.lease);
-        let count = u32::try_from(job.window).expect("a window is small");
-        let (ended, avoid) = (want.ended, want.avoid);
+        let BlockRequest { ended, count, avoid } = request;
         self.call(context, Request::AddBlocks { object, lease, ended, count, avoid }, call);
     }
 
@@ -360,7 +329,7 @@ impl Writer {
 
     fn maybe_seal(&mut self, context: &mut Context<'_>) {
         let Some(job) = &mut self.job else { return };
-        if !job.is_done() || job.in_flight() > 0 || job.is_calling {
+        if job.is_calling || job.machine.final_lengths().is_none() {
             return self.publish(context);
         }
         if job.has_aborted {
@@ -387,7 +356,7 @@ impl Writer {
             WriterCall::Piece { job, piece, is_again } => {
                 self.wrote(context, job, piece, is_again, answer);
             }
-            WriterCall::Add { job, ended } => self.added(context, job, ended, answer),
+            WriterCall::Add { job } => self.added(context, job, answer),
             WriterCall::Publish { job, prefix } => {
                 self.published(context, job, prefix, answer, false);
             }
@@ -434,7 +403,7 @@ impl Writer {
         (job.object, job.lease, job.session) = (grant.object, grant.lease, session);
         (job.next, job.acknowledged) = (grant.bytes, grant.bytes);
         job.total += grant.bytes;
-        job.machine = WriteMachine::new(&grant.blocks);
+        job.machine = WriteMachine::new(grant.bytes, &grant.blocks, job.window);
         job.retry = Retry::new(RetryPolicy::default(), deadline);
         let job_number = job.number;
         let micros = context.runtime.plan().lease_millis * 1000 / 3;
@@ -446,67 +415,59 @@ impl Writer {
         &mut self,
         context: &mut Context<'_>,
         job_number: u32,
-        piece_number: u64,
+        piece: SentPiece,
         is_again: bool,
         answer: Option<Response>,
     ) {
         let believes_moved = context.runtime.is_broken(Broken::WriteAfterMoved);
-        let deadline = context.runtime.clock(self.host()) + Millis(JOB_MILLIS);
+        let (host, now) = (self.host(), context.runtime.clock(self.host()));
         let Some(job) = self.task(job_number) else { return };
-        let Some(piece) = job.placed.get_mut(&piece_number) else { return };
+        let write = piece.placed.number;
         let is_refused = matches!(answer, Some(Response::Refused));
         match data(answer) {
-            Some(Err(Refusal::Moved { .. })) if believes_moved => piece.is_acknowledged = true,
-            Some(Ok(_)) => piece.is_acknowledged = true,
+            Some(Err(Refusal::Moved { .. })) if believes_moved => {}
+            Some(Ok(_)) => {}
             Some(Err(refusal)) => {
-                let is_gone =
-                    matches!(refusal, Refusal::WrongNode { .. } | Refusal::NodeGone { .. });
-                return self.refused(context, piece_number, is_gone);
+                let Some(pause) = repeat_in_place(&refusal, now.until(piece.give_up)) else {
+                    return self.refused(context, write, Some(refusal));
+                };
+                let timer = Timer::Repeat(job_number, piece);
+                return context.runtime.set_timer(host, pause.0 * 1000, timer);
             }
-            // It may have been done: the same bytes again are acknowledged again.
-            None if !is_again && !is_refused => {
-                return self.send(context, piece_number, true);
-            }
-            None => return self.refused(context, piece_number, true),
+            // Whether it was done is unknown: the same bytes again are acknowledged again.
+            None if !is_again && !is_refused => return self.send(context, piece, true),
+            None => return self.refused(context, write, None),
         }
-        job.machine.acknowledged(piece_number);
-        job.retry = Retry::new(RetryPolicy::default(), deadline);
+        job.machine.acknowledged(write);
+        job.retry = Retry::new(RetryPolicy::default(), now + Millis(JOB_MILLIS));
         self.pump(context);
     }
 
-    fn refused(&mut self, context: &mut Context<'_>, piece_number: u64, is_gone: bool) {
+    fn refused(&mut self, context: &mut Context<'_>, write: u64, refusal: Option<Refusal>) {
         let Some(job) = &mut self.job else { return };
-        let again = job.machine.refused(piece_number, is_gone);
-        let mut runs: Vec<(u64, u32)> = again
-            .iter()
-            .filter_map(|piece| job.placed.remove(piece))
-            .map(|piece| (piece.offset, piece.bytes))
-            .collect();
-        runs.sort_unstable();
-        for run in runs.into_iter().rev() {
-            job.queue.push_front(run);
+        let failure = refusal.as_ref().map_or(AttemptFailure::NO_ANSWER, AttemptFailure::refused);
+        match job.machine.refused(write, &failure) {
+            AfterFailure::Late | AfterFailure::GoOn => self.pump(context),
+            AfterFailure::Pause => self.failed(context, refusal, false),
         }
-        self.failed(context, None, false);
     }
 
-    fn added(
-        &mut self,
-        context: &mut Context<'_>,
-        job_number: u32,
-        ended: Vec<BlockLength>,
-        answer: Option<Response>,
-    ) {
+    fn added(&mut self, context: &mut Context<'_>, job_number: u32, answer: Option<Response>) {
         let deadline = context.runtime.clock(self.host()) + Millis(JOB_MILLIS);
         let Some(job) = self.task(job_number) else { return };
         job.is_calling = false;
         match meta(answer) {
-            Some(Ok(Reply::Grant(grant))) => {
-                job.machine.granted(&grant.blocks);
+            Some(Ok(Reply::Grant(grant))) if job.machine.granted(&grant.blocks) => {
                 job.retry = Retry::new(RetryPolicy::default(), deadline);
                 self.pump(context);
             }
+            Some(Ok(_)) => {
+                let why = "no block was granted that can be filled".to_owned();
+                let again = Refusal::RetryAfter { after: Millis(0), why };
+                self.failed(context, Some(again), true);
+            }
             other => {
-                job.machine.not_told(ended);
+                job.machine.not_granted();
                 self.failed(context, other.and_then(Result::err), true);
             }
         }

@@ -1,11 +1,12 @@
 //! What a cluster does with one caller and no faults, as far as its machines decide it.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use sanderling_core::catalog::{Applied, Command, DatanodeOrder};
+use sanderling_core::client::{BlockRequest, PIECE_BYTES_MAX, WriteGoal, WriteMachine, WriteStep};
 use sanderling_core::namenode::{Namenode, NamenodeConfig, Prepared};
 use sanderling_core::read::{Filling, check_inside};
-use sanderling_core::writer::{Want, WriteMachine};
 use sanderling_protocol::limits::INLINE_BYTES_MAX;
 use sanderling_protocol::message::{
     Attributes, Concat, Condition, Create, CreateKind, CreateMode, Entry, Grant, Heartbeat,
@@ -45,7 +46,7 @@ pub(crate) struct Machines {
 struct Writer {
     object: ObjectId,
     lease: LeaseId,
-    machine: WriteMachine,
+    machine: WriteMachine<Rc<[u8]>>,
 }
 
 impl Machines {
@@ -235,40 +236,42 @@ impl Machines {
 
 impl Writer {
     fn new(grant: &Grant) -> Self {
-        let machine = WriteMachine::new(&grant.blocks);
+        let machine = WriteMachine::new(grant.bytes, &grant.blocks, 1);
         Self { object: grant.object, lease: grant.lease, machine }
     }
 }
 
 impl Machines {
-    fn write(&mut self, writer: &mut Writer, mut bytes: &[u8]) -> Result<(), Refusal> {
-        while !bytes.is_empty() {
-            if writer.machine.room() == 0 {
-                self.add_blocks(writer)?;
-            }
-            let length = bytes.len().min(writer.machine.room() as usize);
-            let placed = writer.machine.place(length as u32).unwrap();
-            let held = self.blocks.entry(placed.block.block).or_default();
-            assert_eq!(held.len(), placed.offset as usize, "a block is written at its end");
-            held.extend_from_slice(&bytes[..length]);
-            writer.machine.acknowledged(placed.piece);
-            bytes = &bytes[length..];
+    fn write(&mut self, writer: &mut Writer, bytes: &[u8]) -> Result<(), Refusal> {
+        for piece in bytes.chunks(PIECE_BYTES_MAX as usize) {
+            writer.machine.push(piece.into(), piece.len() as u32);
         }
-        Ok(())
+        loop {
+            match writer.machine.next(WriteGoal::Settled) {
+                WriteStep::Send(placed, piece) => {
+                    let held = self.blocks.entry(placed.block.block).or_default();
+                    assert_eq!(held.len(), placed.offset as usize, "a block is written at its end");
+                    held.extend_from_slice(&piece[placed.from..][..placed.length as usize]);
+                    writer.machine.acknowledged(placed.number);
+                }
+                WriteStep::AddBlocks(request) => self.add_blocks(writer, request)?,
+                WriteStep::Wait => panic!("every write is answered at once"),
+                WriteStep::Done => return Ok(()),
+            }
+        }
     }
 
-    fn add_blocks(&mut self, writer: &mut Writer) -> Result<(), Refusal> {
-        let Want { ended, avoid } = writer.machine.want();
+    fn add_blocks(&mut self, writer: &mut Writer, request: BlockRequest) -> Result<(), Refusal> {
+        let BlockRequest { ended, count, avoid } = request;
         let (object, lease) = (writer.object, writer.lease);
-        let kept = ended.clone();
-        match self.ask(Request::AddBlocks { object, lease, ended, count: 1, avoid }) {
+        match self.ask(Request::AddBlocks { object, lease, ended, count, avoid }) {
             Ok(Reply::Grant(grant)) => {
-                writer.machine.granted(&grant.blocks);
+                assert!(writer.machine.granted(&grant.blocks), "a block to fill");
                 Ok(())
             }
             Ok(other) => panic!("no grant: {other:?}"),
             Err(refusal) => {
-                writer.machine.not_told(kept);
+                writer.machine.not_granted();
                 Err(refusal)
             }
         }
