@@ -27,7 +27,6 @@ pub mod rebalance;
 pub mod relocation;
 pub mod reserve;
 pub mod retry;
-pub mod writer;
 
 pub use machine::Machine;
 pub use mechanism::Mechanism;

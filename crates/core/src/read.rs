@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use sanderling_protocol::frame::RangeRequest;
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::{BlockLocation, Layout};
-use sanderling_protocol::refusal::{ByteRange, Recovery};
+use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{Millis, NodeId, Refusal};
 
 pub use self::ahead::ReadAhead;
@@ -152,12 +152,6 @@ impl<P> Filling<P> {
         is_short.then(|| Refusal::RetryAfter { after: SHORT_PAUSE, why: why() })
     }
 
-    /// Returns what helps after an attempt: `failed` is what helps against its first failure.
-    #[must_use]
-    pub fn after(&self, failed: Option<Recovery>) -> Option<Recovery> {
-        failed.or_else(|| self.shortfall().map(|refusal| refusal.recovery()))
-    }
-
     /// Returns the parts of each wanted range, by their offset in it.
     #[must_use]
     pub fn into_parts(self) -> Vec<BTreeMap<usize, P>> {
@@ -268,6 +262,7 @@ pub fn check_inside(layout: &Layout, ranges: &[ByteRange]) -> Result<(), Refusal
 #[cfg(test)]
 pub(crate) mod tests {
     use sanderling_protocol::message::{Attributes, ObjectKind, ObjectStat};
+    use sanderling_protocol::refusal::Recovery;
     use sanderling_protocol::{BlockId, Epoch, Instant, ObjectId, Path, StorageClass, Tier};
 
     use super::*;
