@@ -33,6 +33,10 @@ const FENCES_MAX: u32 = 8;
 /// Most nodes that a request for blocks excludes: more would be most of a small fleet.
 const AVOID_MAX: usize = 16;
 
+/// Most pieces in memory for each write of the window. Writes go on behind one that is repeated in
+/// place, for seconds perhaps, but their bytes are kept until that one is acknowledged.
+const KEPT_PER_WRITE: usize = 8;
+
 /// Shortest pause before a write is repeated at the same node, whatever that node asks for.
 const PAUSE_MIN: Millis = Millis(1);
 
@@ -292,7 +296,8 @@ impl<P: Clone> WriteMachine<P> {
             };
             return if is_reached { WriteStep::Done } else { WriteStep::Wait };
         }
-        if in_flight >= self.window || self.reporting.is_some() {
+        let is_kept_full = first >= self.window.saturating_mul(KEPT_PER_WRITE);
+        if in_flight >= self.window || is_kept_full || self.reporting.is_some() {
             return WriteStep::Wait;
         }
         match self.room() {

@@ -339,3 +339,19 @@ fn busy_node_gets_the_same_write_again_while_there_is_time() {
     assert_eq!(repeat_in_place(&busy(0), Millis(10_000)), Some(PAUSE_MIN), "not without end");
     assert_eq!(repeat_in_place(&full(), Millis(10_000)), None);
 }
+
+#[test]
+fn write_that_is_not_answered_bounds_the_bytes_kept_behind_it() {
+    let blocks: Vec<_> = (1..=100).map(|id| block(id, id as u32)).collect();
+    let mut machine = machine_with(2, &blocks);
+    let first = write(&mut machine, 'a', 100);
+    for _ in 1..2 * KEPT_PER_WRITE {
+        let placed = write(&mut machine, 'b', 100);
+        machine.acknowledged(placed.number);
+    }
+    machine.push('c', 100);
+    assert_eq!(machine.next(WriteGoal::Room), WriteStep::Wait);
+    machine.acknowledged(first.number);
+    assert_eq!(machine.unsettled_bytes(), 100, "only c is kept");
+    assert_eq!(send(&mut machine).1, 'c');
+}
