@@ -27,7 +27,7 @@ impl Servers {
     /// Finds the namenode and its datanodes.
     ///
     /// # Errors
-    /// The namenode does not say what nodes there are.
+    /// The namenode does not list the nodes.
     pub(super) async fn find(client: &Client, http: Option<&str>) -> Result<Self, ClientError> {
         let namenode = client.namenode();
         let sources = CpuSource::of(http.unwrap_or_default(), namenode);
@@ -98,7 +98,7 @@ impl Usage {
 pub(super) struct Cpu {
     pub(super) client: Duration,
     pub(super) servers: Vec<ServerCpu>,
-    /// Those of whom nothing could be read.
+    /// Those of which nothing could be read.
     pub(super) unmeasured: Vec<(String, &'static str)>,
 }
 

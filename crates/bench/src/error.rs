@@ -39,7 +39,7 @@ impl From<Refusal> for BenchError {
 }
 
 impl BenchError {
-    /// Returns what the command says.
+    /// Returns the failure of the command.
     pub(super) fn failure(&self, namenode: &str) -> Failure {
         match self {
             Self::Client(error) => refused::client(error, namenode),

@@ -138,7 +138,7 @@ async fn on_cluster(
     let measured = tokio::select! {
         measured = threads.lead(&servers) => measured,
         () = session.ended.cancelled() => Err(BenchError::Stopped),
-        () = tell(session, plan, &counters) => unreachable!("it tells for ever"),
+        () = show(session, plan, &counters) => unreachable!("it shows progress for ever"),
     };
     threads.end().await;
     if !plan.args.keep {
@@ -156,7 +156,7 @@ async fn delete(session: &Session, plan: &BenchPlan, client: &Client) {
 }
 
 /// Shows how many operations are done, until it is dropped.
-async fn tell(session: &Session, plan: &BenchPlan, counters: &[Counter]) {
+async fn show(session: &Session, plan: &BenchPlan, counters: &[Counter]) {
     let total = match plan.args.duration {
         Some(_) => None,
         None => Some(u64::from(plan.args.threads) * plan.load.operations),

@@ -117,6 +117,6 @@ async fn phase(
 /// Lets this process open as many files as it may: hogs have thousands of connections.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
-    // What stays as it was bounds the hogs; they say how many connections they made.
+    // A limit that stays bounds the hogs; they report how many connections they made.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }

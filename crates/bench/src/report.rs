@@ -1,4 +1,4 @@
-//! What a benchmark says. The keys of the document are in docs/BENCH.md.
+//! The report of a benchmark. The keys of the document are in docs/BENCH.md.
 
 use std::io::{self, Write};
 use std::time::Duration;

@@ -188,7 +188,7 @@ async fn one_worker<S: Scenario>(
         before = now;
         if samples.spent.len() == SAMPLES {
             samples.hand_over();
-            // The histogram's time is nobody's latency.
+            // The histogram's time belongs to no operation.
             before = Instant::now();
         }
     }

@@ -1,4 +1,4 @@
-//! Threads that begin together, and whoever tells them when.
+//! Threads that begin each phase together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use super::work::BenchThread;
 /// How long threads may take to end when one of them failed.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
-/// What a thread says.
+/// A message from a thread.
 enum ThreadMessage {
     /// It is ready for the next phase.
     Ready,
@@ -34,7 +34,7 @@ pub(super) struct Thread {
     source: ClientSource,
     next: Counter,
     stop: Arc<AtomicBool>,
-    said: mpsc::Sender<ThreadMessage>,
+    messages: mpsc::Sender<ThreadMessage>,
     phase: watch::Receiver<u32>,
 }
 
@@ -99,7 +99,7 @@ impl Thread {
 
     /// Waits until all threads are as far as this one.
     async fn ready(&mut self) -> Result<(), BenchError> {
-        self.said.send(ThreadMessage::Ready).await.map_err(|_| BenchError::Stopped)?;
+        self.messages.send(ThreadMessage::Ready).await.map_err(|_| BenchError::Stopped)?;
         self.phase.changed().await.map_err(|_| BenchError::Stopped)
     }
 }
@@ -110,7 +110,7 @@ pub(super) struct Threads {
     count: u32,
     next: Vec<Counter>,
     stop: Arc<AtomicBool>,
-    said: mpsc::Receiver<ThreadMessage>,
+    messages: mpsc::Receiver<ThreadMessage>,
     phase: Option<watch::Sender<u32>>,
 }
 
@@ -123,9 +123,9 @@ impl Threads {
     ) -> Result<Self, BenchError> {
         let count = plan.args.threads;
         let (phase, phases) = watch::channel(0);
-        let (say, said) = mpsc::channel(count as usize);
+        let (sender, messages) = mpsc::channel(count as usize);
         let next = (0..count).map(|_| Counter::default()).collect();
-        let threads = Self { count, next, stop: Arc::default(), said, phase: Some(phase) };
+        let threads = Self { count, next, stop: Arc::default(), messages, phase: Some(phase) };
         for (number, next) in (0..).zip(&threads.next) {
             let thread = Thread {
                 plan: Arc::clone(plan),
@@ -133,10 +133,10 @@ impl Threads {
                 source: source.clone(),
                 next: Arc::clone(next),
                 stop: Arc::clone(&threads.stop),
-                said: say.clone(),
+                messages: sender.clone(),
                 phase: phases.clone(),
             };
-            spawn(thread, say.clone(), way)?;
+            spawn(thread, sender.clone(), way)?;
         }
         Ok(threads)
     }
@@ -161,7 +161,7 @@ impl Threads {
         self.next_phase();
         let mut all = Vec::new();
         while all.len() < self.count as usize {
-            match self.said.recv().await {
+            match self.messages.recv().await {
                 Some(ThreadMessage::Ended(measured)) => all.push((*measured)?),
                 Some(ThreadMessage::Ready) => {}
                 None => return Err(BenchError::Stopped),
@@ -179,7 +179,7 @@ impl Threads {
 
     async fn all_ready(&mut self) -> Result<(), BenchError> {
         for _ in 0..self.count {
-            match self.said.recv().await {
+            match self.messages.recv().await {
                 Some(ThreadMessage::Ready) => {}
                 Some(ThreadMessage::Ended(ended)) => {
                     return Err(ended.err().unwrap_or(BenchError::Stopped));
@@ -194,7 +194,7 @@ impl Threads {
     pub(super) async fn end(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.phase = None;
-        let all = async { while self.said.recv().await.is_some() {} };
+        let all = async { while self.messages.recv().await.is_some() {} };
         let _ = tokio::time::timeout(END_WITHIN, all).await;
     }
 }
@@ -202,13 +202,13 @@ impl Threads {
 /// Starts one thread: of the operating system if its client is its own, else a task.
 fn spawn(
     thread: Thread,
-    say: mpsc::Sender<ThreadMessage>,
+    sender: mpsc::Sender<ThreadMessage>,
     way: fn(Thread) -> RunFuture,
 ) -> Result<(), BenchError> {
     if matches!(thread.source, ClientSource::Shared(_)) {
         tokio::spawn(async move {
             let ended = way(thread).await;
-            let _ = say.send(ThreadMessage::Ended(Box::new(ended))).await;
+            let _ = sender.send(ThreadMessage::Ended(Box::new(ended))).await;
         });
         return Ok(());
     }
@@ -219,7 +219,7 @@ fn spawn(
             Ok(runtime) => runtime.block_on(way(thread)),
             Err(error) => Err(error.into()),
         };
-        let _ = say.blocking_send(ThreadMessage::Ended(Box::new(ended)));
+        let _ = sender.blocking_send(ThreadMessage::Ended(Box::new(ended)));
     })?;
     Ok(())
 }

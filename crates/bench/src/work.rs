@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_integer_is_told() {
+    fn wrong_integer_is_an_error() {
         assert!(check_integer(&encoded(70_000), 70_000).is_ok());
         let error = check_integer(&encoded(7), 8).expect_err("another");
         assert_eq!(error.to_string(), "an integer: 7 where 8 was written");

@@ -1,4 +1,4 @@
-//! Answers as S3 gives them: each has an id, and each error says what it is and where.
+//! Answers as S3 gives them: each has an id, and each error has a message and a resource.
 
 use std::borrow::Cow;
 use std::collections::hash_map::RandomState;
@@ -35,7 +35,7 @@ impl Ids {
     }
 }
 
-/// Returns what is said of an error whose code says it all.
+/// Returns the message of an error that has only a code.
 pub(crate) fn message_of(code: &str) -> &'static str {
     match code {
         "AccessDenied" => "the access key does not reach there",
@@ -93,7 +93,7 @@ pub(crate) fn finish(answer: Response<Body>, id: &str, resource: &str) -> Respon
     Response::from_parts(head, body)
 }
 
-/// Returns the XML of an error with all that S3 says in it.
+/// Returns the XML of an error with all fields of S3.
 fn completed(text: &[u8], id: &str, resource: &str) -> Option<Vec<u8>> {
     let begin = find(text, ERROR)? + ERROR.len();
     let inside = text[begin..].strip_suffix(ERROR_END)?;

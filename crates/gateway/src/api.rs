@@ -14,7 +14,7 @@ use crate::md5::Threads;
 use crate::metrics::GatewayMetrics;
 use crate::writing::ActiveWrites;
 
-/// The region that everything is in: where a client asks for none.
+/// The region that everything is in: where a client names none.
 pub(crate) const REGION: &str = "us-east-1";
 
 /// The only version that there is of each object.
@@ -32,7 +32,7 @@ pub(crate) struct S3Api {
     pub(crate) cors: Rules,
 }
 
-/// Returns an instant as S3 tells it.
+/// Returns an instant as S3 has it.
 pub(crate) fn timestamp(at: Instant) -> Timestamp {
     Timestamp::from(
         UNIX_EPOCH.checked_add(Duration::from_micros(at.0)).unwrap_or(SystemTime::UNIX_EPOCH),

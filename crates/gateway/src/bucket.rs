@@ -18,7 +18,7 @@ use crate::name::UPLOADS;
 use crate::refused::{Missing, refused};
 use crate::token;
 
-/// Most buckets of one answer, and how many there are unless fewer are asked for: as of S3.
+/// Most buckets of one answer, and how many there are unless fewer are requested: as of S3.
 const BUCKETS_MAX: i32 = 10_000;
 
 /// Begins and ends of names that S3 keeps to itself, beyond what s3s checks.

@@ -4,7 +4,7 @@ use hyper::{HeaderMap, StatusCode};
 use s3s::dto::{ETagCondition, Timestamp};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
-/// What a request asks of the object that is there.
+/// The conditions of a request on the object that is there.
 #[derive(Debug, Default)]
 pub(crate) struct Conditions {
     pub(crate) if_match: Option<ETagCondition>,
@@ -13,7 +13,7 @@ pub(crate) struct Conditions {
     pub(crate) if_unmodified_since: Option<Timestamp>,
 }
 
-/// Takes what an input of s3s asks of the object; of the source when it copies one.
+/// Takes the conditions of an input of s3s; those on the source when it copies one.
 macro_rules! conditions_of {
     ($input:expr) => {
         $crate::conditions::Conditions {

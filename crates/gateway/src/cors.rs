@@ -1,4 +1,4 @@
-//! What pages of other origins may do with a bucket: nothing, until the bucket says so.
+//! What pages of other origins may do with a bucket: nothing, until the bucket has rules.
 //!
 //! A bucket's rules are an object of it that no key leads to. They are S3's own (S3, "Elements of a
 //! CORS configuration"): the first one that allows origin, method and headers is the answer.
@@ -47,18 +47,18 @@ pub(crate) struct Rule {
 /// The rules of buckets, for a moment.
 pub(crate) type Rules = Arc<RulesCache<Arc<[Rule]>>>;
 
-/// What a page asks for.
+/// The request of a page.
 #[derive(Debug)]
 pub(crate) struct CorsRequest {
     origin: String,
-    /// That of the request which a browser asks about; else its own.
+    /// That of the request that a preflight is for; else its own.
     method: Option<String>,
     headers: Vec<String>,
     own_method: Method,
 }
 
 impl CorsRequest {
-    /// Reads what a page asks for; `None` when no page does.
+    /// Reads the request of a page; `None` when it is of no page.
     pub(crate) fn of(method: &Method, headers: &HeaderMap) -> Option<Self> {
         let text = |name| headers.get(name).and_then(|it| it.to_str().ok());
         let asked = text(header::ACCESS_CONTROL_REQUEST_HEADERS).unwrap_or_default();
@@ -96,7 +96,7 @@ impl Rule {
         }
     }
 
-    /// Says what is wrong with a rule.
+    /// Returns what is wrong with a rule.
     fn check(&self) -> Result<(), String> {
         let is_text = |it: &String| !it.is_empty() && it.bytes().all(|it| it.is_ascii_graphic());
         if self.origins.is_empty() || self.methods.is_empty() {
@@ -120,7 +120,7 @@ impl Rule {
         Ok(())
     }
 
-    /// Returns the pattern that allows what is asked for, of the origins.
+    /// Returns the pattern of an origin that allows the request.
     fn allows(&self, asked: &CorsRequest) -> Option<&str> {
         let method = asked.method.as_deref().unwrap_or(asked.own_method.as_str());
         let is_header =
@@ -132,7 +132,7 @@ impl Rule {
     }
 
     /// Writes into an answer what the page may do with it.
-    fn tell(&self, origin: &str, asked: &CorsRequest, headers: &mut HeaderMap) {
+    fn allow(&self, origin: &str, asked: &CorsRequest, headers: &mut HeaderMap) {
         // A text with a line's end is no value, and is left out.
         let mut set = |name: HeaderName, text: &str| {
             if let Ok(value) = HeaderValue::from_str(text) {
@@ -158,7 +158,7 @@ impl Rule {
     }
 }
 
-/// Tells whether a text is like a pattern, in which one `*` stands for anything.
+/// Returns whether a text is like a pattern, in which one `*` stands for anything.
 fn is_like(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
@@ -168,7 +168,7 @@ fn is_like(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// Refuses what a browser asks about.
+/// Refuses a preflight.
 fn forbidden(message: &'static str) -> S3Error {
     let mut error = custom("AccessForbidden", message);
     error.set_status_code(StatusCode::FORBIDDEN);
@@ -180,7 +180,7 @@ impl S3Api {
         self.bucket(bucket)?.join(RULES).map_err(|_| S3ErrorCode::InvalidBucketName.into())
     }
 
-    /// Returns the rules of a bucket; none when it is not there, or when strangers have asked for
+    /// Returns the rules of a bucket; none when it is not there, or when strangers have named
     /// too many buckets.
     async fn rules(&self, bucket: &str, needed: RulesUse) -> Result<Arc<[Rule]>, ClientError> {
         let Ok(path) = self.rules_path(bucket) else { return Ok(Arc::default()) };
@@ -218,10 +218,10 @@ impl S3Api {
         Ok(rules)
     }
 
-    /// Answers a browser that asks before it sends a request.
+    /// Answers a preflight.
     ///
     /// # Errors
-    /// `BadRequest` when it does not say what for, `AccessForbidden` when no rule allows it.
+    /// `BadRequest` when it names no request, `AccessForbidden` when no rule allows that.
     pub(crate) async fn preflight(
         &self,
         bucket: Option<&str>,
@@ -236,7 +236,7 @@ impl S3Api {
         };
         let rules = rules.map_err(|error| refused(&error, Missing::Bucket))?;
         if rules.is_empty() {
-            // The same of a bucket that is not there: strangers ask.
+            // The same of a bucket that is not there: preflights are not signed.
             return Err(forbidden("CORSResponse: no bucket of that name has rules for pages"));
         }
         let found = rules.iter().find_map(|rule| Some((rule, rule.allows(asked)?)));
@@ -244,7 +244,7 @@ impl S3Api {
             return Err(forbidden("CORSResponse: no rule of the bucket allows this"));
         };
         let mut headers = varying();
-        rule.tell(origin, asked, &mut headers);
+        rule.allow(origin, asked, &mut headers);
         Ok(headers)
     }
 
@@ -256,7 +256,7 @@ impl S3Api {
         }
         let mut headers = varying();
         if let Some((rule, origin)) = rules.iter().find_map(|it| Some((it, it.allows(asked)?))) {
-            rule.tell(origin, asked, &mut headers);
+            rule.allow(origin, asked, &mut headers);
         }
         headers
     }
@@ -335,7 +335,7 @@ impl S3Api {
     }
 }
 
-/// Says by what the answer would be another one.
+/// Returns the header with what the answer depends on.
 fn varying() -> HeaderMap {
     let by = "Origin, Access-Control-Request-Headers, Access-Control-Request-Method";
     HeaderMap::from_iter([(header::VARY, HeaderValue::from_static(by))])

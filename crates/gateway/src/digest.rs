@@ -7,7 +7,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 
 use crate::md5::{Md5, Threads};
 
-/// What a request says that its bytes are.
+/// The length and digests that a request gives for its bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) content_md5: Option<String>,
@@ -17,7 +17,7 @@ pub(crate) struct Wanted {
     pub(crate) bytes: Option<u64>,
 }
 
-/// Takes what an input of s3s says of its bytes.
+/// Takes the length and digests from an input of s3s.
 macro_rules! wanted_of {
     ($request:expr) => {{
         let trailer = $request.headers.get("x-amz-trailer").and_then(|it| it.to_str().ok());
@@ -61,7 +61,7 @@ pub(crate) fn sum_of<'a>(sums: &'a Checksum, algorithm: &str) -> Option<&'a str>
 /// Reckons digests of bytes that come by.
 pub(crate) struct Digests {
     wanted: Wanted,
-    /// `None` where nobody asks for it.
+    /// `None` where it is not needed.
     md5: Option<Md5>,
     sums: ChecksumHasher,
     bytes: u64,
@@ -73,15 +73,15 @@ pub(crate) struct Digested {
     /// Zeros where it was left out.
     pub(crate) md5: [u8; 16],
     pub(crate) bytes: u64,
-    /// The checksums that the client asked for.
+    /// The checksums that the client requested.
     pub(crate) sums: Checksum,
 }
 
 impl Digests {
-    /// Prepares for what a request says.
+    /// Prepares for what a request gives.
     ///
     /// # Errors
-    /// `InvalidDigest`, `InvalidRequest` when it says what cannot be.
+    /// `InvalidDigest`, `InvalidRequest` when it gives what cannot be.
     pub(crate) fn new(wanted: Wanted, threads: &Threads) -> S3Result<Self> {
         if let Some(md5) = &wanted.content_md5 {
             let decoded = base64_simd::STANDARD.decode_to_vec(md5.as_bytes());
@@ -111,7 +111,7 @@ impl Digests {
         self
     }
 
-    /// Returns how many bytes are to come, if that was said.
+    /// Returns how many bytes are to come, if the request has that.
     pub(crate) const fn bytes_wanted(&self) -> Option<u64> {
         self.wanted.bytes
     }
@@ -129,7 +129,7 @@ impl Digests {
         }
     }
 
-    /// Compares what came with what was said.
+    /// Compares what came with what the request gave.
     ///
     /// # Errors
     /// `IncompleteBody`, `BadDigest`.

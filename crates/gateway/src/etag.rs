@@ -20,7 +20,7 @@ pub(crate) fn of_parts(digests: &[[u8; 16]]) -> String {
 }
 
 /// Returns the tag of an object that was not written through this interface: it changes with the
-/// bytes and is no MD5, which its dash tells.
+/// bytes and is no MD5, which its dash shows.
 pub(crate) fn of_object(object: ObjectId, bytes: u64) -> String {
     format!("{:016x}-{bytes}", object.0)
 }

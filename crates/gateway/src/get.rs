@@ -27,7 +27,7 @@ pub(crate) struct Blocks {
     /// What was read before the answer began.
     first: Option<Bytes>,
     ahead: VecDeque<AbortOnDropHandle<Result<Bytes, ClientError>>>,
-    /// What nobody has begun to read.
+    /// Blocks of which no read has begun.
     rest: Range<u64>,
     /// Bytes that have not been handed out.
     left: u64,

@@ -1,4 +1,4 @@
-//! Who may do what: access keys, their secrets and their rights.
+//! Access keys, their secrets and their rights.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use crate::{promises, signing};
 
-/// The pair that everybody on this machine knows: with no other, loopback alone is listened on.
+/// The public pair for this machine: with no other, the gateway listens on loopback alone.
 pub const LOCAL_ACCESS_KEY: &str = "sanderling";
 /// Its secret, which is none.
 pub const LOCAL_SECRET_KEY: &str = "sanderling";
@@ -46,7 +46,7 @@ pub enum KeysError {
         /// Its mode.
         mode: u32,
     },
-    /// The text is not that of keys. What is wrong is said without the text: it holds secrets.
+    /// The text is not that of keys. The error leaves the text out: it holds secrets.
     #[error("{file}: {why}")]
     Text {
         /// The file.
@@ -141,14 +141,14 @@ enum KeySource {
 struct Table(HashMap<String, (SecretKey, Arc<Grant>)>);
 
 impl fmt::Debug for AccessKeys {
-    /// Says how many there are and no more.
+    /// Writes how many there are and no more.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} keys", self.table().0.len())
     }
 }
 
 impl AccessKeys {
-    /// Returns the pair that everybody on this machine knows.
+    /// Returns the public pair for this machine.
     #[must_use]
     pub fn local() -> Self {
         let secret = SecretKey::from(LOCAL_SECRET_KEY);
@@ -238,7 +238,7 @@ impl AccessKeys {
     /// Returns what the sender of a request may do, whose signature is right.
     ///
     /// # Errors
-    /// `AccessDenied`; those of how it is signed, and of what it asks to be promised.
+    /// `AccessDenied`; those of the signature, and of promises that are not kept.
     pub(crate) fn grant(
         &self,
         access_key: Option<&str>,

@@ -1,7 +1,7 @@
 //! The S3 interface: buckets are directories, keys are paths below them.
 //!
-//! [`GatewayServer`] speaks S3 over HTTP to clients and the cluster's own protocol to the namenode
-//! and the datanodes. It keeps nothing: what was acknowledged is in the cluster, and any number of
+//! [`GatewayServer`] serves S3 over HTTP to clients, and is a client of the namenode and the
+//! datanodes. It keeps nothing: what was acknowledged is in the cluster, and any number of
 //! gateways serve the same buckets.
 
 mod answer;

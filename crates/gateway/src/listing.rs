@@ -15,7 +15,7 @@ use walk::{BucketWalk, WalkStep};
 pub(crate) struct Query {
     /// Only keys that begin so.
     pub(crate) prefix: String,
-    /// Keys that have it behind the prefix are told together, up to its first place.
+    /// Keys that have it behind the prefix are listed together, up to its first place.
     pub(crate) delimiter: Option<String>,
     /// Only keys from here on.
     pub(crate) from: String,
@@ -59,7 +59,7 @@ pub(crate) struct ListingPage {
 }
 
 /// Returns where a listing starts that is to show what is behind `after`. What ends with the
-/// delimiter is a common prefix that was told already, and all of it is passed over.
+/// delimiter is a common prefix that was listed already, and all of it is passed over.
 pub(crate) fn start_behind(after: &str, prefix: &str, delimiter: Option<&str>) -> String {
     let is_told = delimiter.is_some_and(|delimiter| {
         let cut = after.strip_prefix(prefix).and_then(|rest| Some((rest.find(delimiter)?, rest)));

@@ -16,14 +16,14 @@ use crate::percent::{PATH, encode};
 use crate::refused::{Missing, refused};
 use crate::token;
 
-/// Most keys and common prefixes of one answer, and how many there are unless fewer are asked for:
+/// Most keys and common prefixes of one answer, and how many there are unless fewer are requested:
 /// as of S3.
 const KEYS_MAX: i32 = 1000;
 
-/// The storage class of everything: one that clients know.
+/// The storage class of everything: one that clients accept.
 const STORAGE_CLASS: &str = "STANDARD";
 
-/// Texts as the client asked for them.
+/// Texts in the encoding that the client requested.
 struct Words {
     is_encoded: bool,
 }
@@ -40,12 +40,12 @@ impl Words {
         }
     }
 
-    fn say(&self, text: &str) -> String {
+    fn encoded(&self, text: &str) -> String {
         if self.is_encoded { encode(text, PATH) } else { text.to_owned() }
     }
 
-    fn say_some(&self, text: Option<&String>) -> Option<String> {
-        text.map(|text| self.say(text))
+    fn encoded_some(&self, text: Option<&String>) -> Option<String> {
+        text.map(|text| self.encoded(text))
     }
 
     /// Takes the common prefixes out of a page and leaves the keys.
@@ -53,9 +53,9 @@ impl Words {
         let (mut keys, mut prefixes) = (Vec::new(), Vec::new());
         for item in std::mem::take(&mut page.items) {
             match item {
-                Item::Key(key, entry) => keys.push((self.say(&key), *entry)),
+                Item::Key(key, entry) => keys.push((self.encoded(&key), *entry)),
                 Item::Prefix(prefix) => {
-                    prefixes.push(CommonPrefix { prefix: Some(self.say(&prefix)) });
+                    prefixes.push(CommonPrefix { prefix: Some(self.encoded(&prefix)) });
                 }
             }
         }
@@ -75,7 +75,7 @@ fn items_max(asked: Option<i32>) -> S3Result<(i32, usize)> {
     }
 }
 
-/// What is asked for behind a marker.
+/// A request for what lies behind a marker.
 struct ListingRequest<'a> {
     bucket: &'a str,
     encoding: Option<&'a EncodingType>,
@@ -140,7 +140,7 @@ impl S3Api {
         let query = Query { prefix, delimiter, from, items_max };
         let mut page = self.listed(asked.bucket, grant, &query).await?;
         let is_truncated = page.next.is_some();
-        let last = page.items.last().map(|item| words.say(item.text()));
+        let last = page.items.last().map(|item| words.encoded(item.text()));
         let (keys, common_prefixes) = words.apart(&mut page);
         Ok(Marked { words, max_keys, query, keys, common_prefixes, last, is_truncated })
     }
@@ -172,15 +172,15 @@ impl S3Api {
         let contents = keys.into_iter().map(|(key, entry)| object(key, &entry, has_owner));
         Ok(S3Response::new(ListObjectsV2Output {
             name: Some(input.bucket),
-            prefix: Some(words.say(&query.prefix)),
+            prefix: Some(words.encoded(&query.prefix)),
             max_keys: Some(max_keys),
             key_count: i32::try_from(count).ok(),
             is_truncated: Some(next.is_some()),
             next_continuation_token: next.as_deref().map(token::of),
             contents: Some(contents.collect()),
             common_prefixes,
-            delimiter: words.say_some(input.delimiter.as_ref().filter(|it| !it.is_empty())),
-            start_after: words.say_some(input.start_after.as_ref()),
+            delimiter: words.encoded_some(input.delimiter.as_ref().filter(|it| !it.is_empty())),
+            start_after: words.encoded_some(input.start_after.as_ref()),
             encoding_type: input.encoding_type,
             continuation_token: input.continuation_token,
             request_charged: None,
@@ -206,14 +206,14 @@ impl S3Api {
         let contents = keys.into_iter().map(|(key, entry)| object(key, &entry, true));
         Ok(S3Response::new(ListObjectsOutput {
             name: Some(input.bucket),
-            prefix: Some(words.say(&query.prefix)),
-            marker: Some(words.say(input.marker.as_deref().unwrap_or_default())),
+            prefix: Some(words.encoded(&query.prefix)),
+            marker: Some(words.encoded(input.marker.as_deref().unwrap_or_default())),
             max_keys: Some(max_keys),
             is_truncated: Some(is_truncated),
             contents: Some(contents.collect()),
             common_prefixes,
             next_marker: last.filter(|_| is_truncated && query.delimiter.is_some()),
-            delimiter: words.say_some(input.delimiter.as_ref().filter(|it| !it.is_empty())),
+            delimiter: words.encoded_some(input.delimiter.as_ref().filter(|it| !it.is_empty())),
             encoding_type: input.encoding_type,
             request_charged: None,
         }))
@@ -248,8 +248,8 @@ impl S3Api {
         });
         Ok(S3Response::new(ListObjectVersionsOutput {
             name: Some(input.bucket),
-            prefix: Some(words.say(&query.prefix)),
-            key_marker: Some(words.say(input.key_marker.as_deref().unwrap_or_default())),
+            prefix: Some(words.encoded(&query.prefix)),
+            key_marker: Some(words.encoded(input.key_marker.as_deref().unwrap_or_default())),
             version_id_marker: Some(input.version_id_marker.unwrap_or_default()),
             max_keys: Some(max_keys),
             is_truncated: Some(is_truncated),
@@ -257,7 +257,7 @@ impl S3Api {
             common_prefixes,
             next_version_id_marker: is_truncated.then(|| VERSION.to_owned()),
             next_key_marker: last.filter(|_| is_truncated),
-            delimiter: words.say_some(input.delimiter.as_ref().filter(|it| !it.is_empty())),
+            delimiter: words.encoded_some(input.delimiter.as_ref().filter(|it| !it.is_empty())),
             encoding_type: input.encoding_type,
             ..ListObjectVersionsOutput::default()
         }))

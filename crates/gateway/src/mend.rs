@@ -1,4 +1,4 @@
-//! Requests that s3s does not read as S3 does. One service checks who sent them, over what came;
+//! Requests that s3s does not read as S3 does. One service checks their signature, over what came;
 //! then they are mended, and a second service, which takes the first one's word, reads them.
 
 use std::time::Duration;
@@ -30,7 +30,7 @@ const LEFT_WITHIN: Duration = Duration::from_secs(2);
 /// What of an object is written as XML.
 const SUBRESOURCES: [&str; 5] = ["acl", "legal-hold", "retention", "tagging", "torrent"];
 
-/// What says in a URL that it is signed.
+/// The fields of a URL that belong to its signature.
 const SIGNING: [&str; 7] = [
     "X-Amz-Algorithm",
     "X-Amz-Credential",
@@ -118,7 +118,7 @@ fn names_of(uri: &Uri) -> impl Iterator<Item = String> {
     fields.filter_map(|field| decode(field.split('=').next().unwrap_or_default()))
 }
 
-/// Returns a URI without what says that it is signed.
+/// Returns a URI without the fields of a signature.
 fn unsigned(uri: &Uri) -> Uri {
     let fields = uri.query().unwrap_or_default().split('&').filter(|field| {
         let name = decode(field.split('=').next().unwrap_or_default()).unwrap_or_default();
@@ -138,7 +138,7 @@ fn unsigned(uri: &Uri) -> Uri {
 /// Returns the text of the header `Range`, if there is one and it is not read alike by s3s.
 fn other_range(headers: &HeaderMap) -> Option<&str> {
     let text = headers.get(header::RANGE)?.to_str().unwrap_or_default();
-    (s3s::dto::Range::parse(text).ok() != ranges::heard(text) || ranges::heard(text).is_none())
+    (s3s::dto::Range::parse(text).ok() != ranges::parse(text) || ranges::parse(text).is_none())
         .then_some(text)
 }
 
@@ -151,7 +151,7 @@ fn mend_range(method: &Method, headers: &mut HeaderMap) {
     if !has_other_range(method, headers) {
         return;
     }
-    let range = other_range(headers).and_then(ranges::heard);
+    let range = other_range(headers).and_then(ranges::parse);
     match range.and_then(|range| range.to_header_string().parse().ok()) {
         Some(text) => drop(headers.insert(header::RANGE, text)),
         None => drop(headers.remove(header::RANGE)),

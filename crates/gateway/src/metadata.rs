@@ -1,5 +1,5 @@
-//! What the interface keeps beside an object's bytes: its entity tag, its headers, what users say
-//! of it.
+//! What the interface keeps beside an object's bytes: its entity tag, its headers, its
+//! user metadata.
 
 use s3s::dto::{Checksum, ETag, Metadata, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode, S3Result};
@@ -28,7 +28,7 @@ pub(crate) const PARTS: &str = "s3-parts";
 /// Most bytes of user metadata, names and values: S3's own limit.
 const USER_BYTES_MAX: usize = 2 << 10;
 
-/// What a request says of an object.
+/// The headers of a request that describe an object.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Headers {
     pub(crate) content_type: Option<String>,
@@ -40,7 +40,7 @@ pub(crate) struct Headers {
     pub(crate) metadata: Option<Metadata>,
 }
 
-/// Takes the fields of an input of s3s that say something of the object.
+/// Takes the fields of an input of s3s that describe the object.
 macro_rules! headers_of {
     ($input:expr) => {
         $crate::metadata::Headers {
@@ -177,7 +177,7 @@ pub(crate) fn upload_of(attributes: &Attributes) -> Option<&str> {
     attributes.get(UPLOAD)
 }
 
-/// Keeps what is said of an object's bytes when they stay and the rest is said anew.
+/// Keeps the attributes of an object's bytes when the bytes stay and the others are replaced.
 pub(crate) fn keep_of_bytes(attributes: &mut Attributes, of: &Attributes) {
     for (name, text) in of.iter().filter(|(name, _)| *name == PARTS || name.starts_with(CHECKSUM)) {
         attributes.set(name, text);

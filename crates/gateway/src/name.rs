@@ -115,7 +115,7 @@ pub(crate) fn piece_of(component: &str) -> Option<KeyComponent> {
                 return Some(KeyComponent::Whole(format!("{ESCAPE}{rest}")));
             }
             let start = component.strip_prefix(LONG)?;
-            // Shorter ones were made by somebody else: no key leads there.
+            // Shorter ones were made by another interface: no key leads there.
             (start.len() + 4 > LONG_BYTES_MAX).then(|| KeyComponent::Start(start.to_owned()))
         }
     }

@@ -23,7 +23,7 @@ use crate::refused::{Missing, refused};
 use crate::store::{PutTarget, body};
 use crate::{parts, ranges, tagging};
 
-/// What objects are of which nobody said anything: as of S3.
+/// The content type of objects without one: as of S3.
 const CONTENT_TYPE: &str = "binary/octet-stream";
 
 /// Answers a read with an object's metadata; the two outputs have the same fields.
@@ -47,7 +47,7 @@ macro_rules! describe {
     }};
 }
 
-/// What is told of an object.
+/// What a read reports of an object.
 struct ObjectMetadata {
     stat: ObjectStat,
     tag: String,
@@ -69,7 +69,7 @@ impl ObjectMetadata {
     }
 }
 
-/// Tells whether a client asks for the checksums of what it reads.
+/// Returns whether a client requests the checksums of what it reads.
 fn is_checked(mode: Option<&ChecksumMode>) -> bool {
     mode.is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED)
 }
@@ -258,7 +258,7 @@ pub(crate) fn replacing(attributes: Attributes, condition: Option<Condition>) ->
     PutOptions { mode, parents, attributes, condition, ..PutOptions::default() }
 }
 
-/// What is asked for of an object.
+/// The part of an object that is requested.
 enum Selection<'a> {
     All,
     /// A range, of the object that the headers may name.
@@ -279,7 +279,7 @@ impl<'a> Selection<'a> {
         }
     }
 
-    /// Returns the bytes that are asked for, if they are not all.
+    /// Returns the requested bytes, if they are not all.
     fn range(&self, stat: &ObjectStat) -> S3Result<Option<Bytes<u64>>> {
         let range = match *self {
             Self::All => return Ok(None),

@@ -21,13 +21,13 @@ pub struct GatewayOptions {
     pub http_listen: Option<String>,
     /// The directory whose directories are the buckets.
     pub root: Path,
-    /// Who may do what; `None` for the pair that everybody on this machine knows.
+    /// The access keys and their rights; `None` for the public pair for this machine.
     pub keys: Option<AccessKeys>,
     /// Host names in front of which a bucket's name may stand.
     pub domains: Vec<String>,
     /// What S3 is served with; `None` for plain text.
     pub tls: Option<ServerTls>,
-    /// Listen beyond loopback although everybody can listen in, and, without keys, come in.
+    /// Listen beyond loopback although others can read along, and, without keys, be served.
     pub allow_unauthenticated: bool,
     /// How long an upload in parts is kept that nothing is added to.
     pub upload_ttl: Duration,
@@ -39,7 +39,7 @@ pub struct GatewayOptions {
 }
 
 impl GatewayOptions {
-    /// Returns the certificates that the gateway shows and believes, to tell when they end.
+    /// Returns the certificates that the gateway shows and trusts, for their expiry.
     #[must_use]
     pub fn expiries(&self) -> Expiries {
         Expiries::new(self.tls.clone(), self.client.credentials.tls.clone())

@@ -1,4 +1,4 @@
-//! What reads requests and their parts, for the fuzz targets and nobody else.
+//! The parsers of requests and their parts, for the fuzz targets alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,12 +27,12 @@ use crate::{name, percent, promises, signing, tagging, token};
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A store that knows no operation: requests are taken apart and refused.
+/// A store without operations: requests are taken apart and refused.
 struct NoStore;
 
 impl S3 for NoStore {}
 
-/// Lets everybody in, after the checks of what is signed.
+/// Admits every request whose signature is right.
 struct Everybody;
 
 #[async_trait::async_trait]
@@ -70,7 +70,7 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// Serves what a client sends on one connection; returns what it hears.
+    /// Serves what a client sends on one connection; returns the answer.
     pub async fn serve(&self, sent: &[u8]) -> Vec<u8> {
         let (client, server) = duplex(64 << 10);
         let service = service_fn(|request: Request<Incoming>| async move {
@@ -89,11 +89,11 @@ impl Requests {
                 let _ = writer.write_all(sent).await;
                 let _ = writer.shutdown().await;
             };
-            let mut heard = Vec::new();
+            let mut answer = Vec::new();
             let mut limited = reader.take(ANSWER_BYTES_MAX as u64);
-            let read = limited.read_to_end(&mut heard);
+            let read = limited.read_to_end(&mut answer);
             let _ = tokio::join!(write, read);
-            heard
+            answer
         };
         tokio::join!(served, talk).1
     }

@@ -20,10 +20,10 @@ use crate::metadata::{self, PARTS, quoted};
 /// Longest text of runs: an object has 8 KiB of attributes in all.
 const TEXT_BYTES_MAX: usize = 2 << 10;
 
-/// Most parts of one answer, and how many there are unless fewer are asked for: as of S3.
+/// Most parts of one answer, and how many there are unless fewer are requested: as of S3.
 const ITEMS_MAX: i32 = 1000;
 
-/// What `GetObjectAttributes` can be asked for.
+/// What `GetObjectAttributes` can return.
 const KNOWN: [&str; 5] = ["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"];
 
 /// Parts that follow each other, all of that many bytes.
@@ -147,7 +147,7 @@ impl S3Api {
         Ok(S3Response::new(GetObjectAttributesOutput {
             e_tag: is_asked("ETag").then(|| quoted(metadata::tag_of(&stat))),
             checksum: if is_asked("Checksum") { checksum(&stat) } else { None },
-            object_parts: if is_asked("ObjectParts") { told(&stat, marker, most) } else { None },
+            object_parts: if is_asked("ObjectParts") { page(&stat, marker, most) } else { None },
             object_size: i64::try_from(stat.bytes).ok().filter(|_| is_asked("ObjectSize")),
             storage_class: is_asked("StorageClass").then(|| "STANDARD".to_owned().into()),
             last_modified: Some(whole_second(stat.modified_at)),
@@ -164,7 +164,7 @@ fn checksum(stat: &ObjectStat) -> Option<Checksum> {
 }
 
 /// Returns a page of an object's parts.
-fn told(stat: &ObjectStat, marker: i32, most: usize) -> Option<GetObjectAttributesParts> {
+fn page(stat: &ObjectStat, marker: i32, most: usize) -> Option<GetObjectAttributesParts> {
     let runs = runs_of(&stat.attributes, stat.bytes)?;
     let total = runs.iter().map(|run| run.count).sum();
     let all = runs

@@ -1,5 +1,5 @@
-//! Headers that ask for a promise. One that the gateway does not keep is refused: a client that
-//! heard 200 would rely on it.
+//! Headers that request a promise. One that the gateway does not keep is refused: a client that
+//! got 200 would rely on it.
 
 use hyper::{HeaderMap, Uri};
 use s3s::{S3Error, S3ErrorCode, S3Result};
@@ -7,7 +7,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use crate::api::OWNER;
 use crate::percent::decode;
 
-/// Begins of headers, and of fields of a presigned URL, that ask for what there is not: encryption
+/// Begins of headers, and of fields of a presigned URL, for what is not supported: encryption
 /// of what is stored, and locks against deletion. To pass locks by is no such promise: there are
 /// none.
 const NOT_KEPT: [&str; 4] = [
@@ -17,11 +17,11 @@ const NOT_KEPT: [&str; 4] = [
     "x-amz-bucket-object-lock-enabled",
 ];
 
-/// Who the caller believes to own the buckets.
+/// The owner that the caller expects.
 const EXPECTED_OWNERS: [&str; 2] =
     ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"];
 
-/// Refuses a request that asks for what the gateway does not do, or that is meant for another
+/// Refuses a request for what the gateway does not do, or that is meant for another
 /// owner's bucket.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Ranges as S3 hears them: what is no range is not heard, and all of the object is the answer.
+//! Ranges as S3 reads them: what is no range is ignored, and all of the object is the answer.
 
 use s3s::dto::{Range, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode};
@@ -10,7 +10,7 @@ const FAR: u64 = i64::MAX as u64;
 
 /// Reads the header `Range`. `None` when it is not that of one range of bytes: S3 answers several
 /// ranges, another unit and what is not understood with the whole object (RFC 9110, section 14.2).
-pub(crate) fn heard(text: &str) -> Option<Range> {
+pub(crate) fn parse(text: &str) -> Option<Range> {
     let (unit, range) = text.trim().split_once('=')?;
     if !unit.trim().eq_ignore_ascii_case("bytes") {
         return None;
@@ -63,14 +63,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_range_of_bytes_is_heard_and_nothing_else() {
+    fn one_range_of_bytes_is_parsed_and_nothing_else() {
         let of = |first, last| Some(Range::Int { first, last });
-        assert_eq!(heard("bytes=0-4"), of(0, Some(4)));
-        assert_eq!(heard("BYTES = 7-"), of(7, None));
-        assert_eq!(heard("bytes=-3"), Some(Range::Suffix { length: 3 }));
+        assert_eq!(parse("bytes=0-4"), of(0, Some(4)));
+        assert_eq!(parse("BYTES = 7-"), of(7, None));
+        assert_eq!(parse("bytes=-3"), Some(Range::Suffix { length: 3 }));
         let huge = "9".repeat(40);
-        assert_eq!(heard(&format!("bytes=1-{huge}")), of(1, Some(FAR)));
-        assert_eq!(heard(&format!("bytes={huge}-")), of(FAR, None));
+        assert_eq!(parse(&format!("bytes=1-{huge}")), of(1, Some(FAR)));
+        assert_eq!(parse(&format!("bytes={huge}-")), of(FAR, None));
         for text in [
             "",
             "bytes",
@@ -85,16 +85,16 @@ mod tests {
             "bytes=--1",
             "bytes=1-2;",
         ] {
-            assert_eq!(heard(text), None, "{text}");
+            assert_eq!(parse(text), None, "{text}");
         }
         for text in ["bytes=0-4", "bytes=7-", "bytes=-3"] {
-            assert_eq!(heard(text), Range::parse(text).ok(), "{text}");
+            assert_eq!(parse(text), Range::parse(text).ok(), "{text}");
         }
     }
 
     #[test]
     fn range_is_cut_to_the_object_and_refused_behind_it() {
-        let of = |text: &str, bytes| heard(text).unwrap().check(bytes).ok();
+        let of = |text: &str, bytes| parse(text).unwrap().check(bytes).ok();
         assert_eq!(of("bytes=2-", 5), Some(2..5));
         assert_eq!(of("bytes=2-99", 5), Some(2..5));
         assert_eq!(of("bytes=-99", 5), Some(0..5));

@@ -60,7 +60,7 @@ impl From<Missing> for S3ErrorCode {
     }
 }
 
-/// Returns the S3 error of a call that failed; `missing` is what was asked for.
+/// Returns the S3 error of a call that failed; `missing` is what was requested.
 pub(crate) fn refused(error: &ClientError, missing: Missing) -> S3Error {
     let (code, message) = (code_of(error, missing), error.to_string());
     let status = code.status_code().unwrap_or_else(|| status_of(code.as_str()));

@@ -46,8 +46,8 @@ impl S3Api {
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
 
-    /// Deletes a key; tells whether it was there. What is looked at is what is deleted: a directory
-    /// is no key, and stays also when another interface has just made it.
+    /// Deletes a key; returns whether it was there. What is looked at is what is deleted: a
+    /// directory is no key, and stays also when another interface has just made it.
     async fn remove_key(&self, bucket: &Path, path: &Path, wanted: &Wanted) -> S3Result<bool> {
         for _ in 0..AGAIN_MAX {
             let stat = match self.object(bucket, path).await {
@@ -122,7 +122,7 @@ impl S3Api {
                     let (key, version_id) = (Some(object.key), object.version_id);
                     deleted.push(DeletedObject { key, version_id, ..DeletedObject::default() });
                 }
-                Err(error) => errors.push(told(object, &error)),
+                Err(error) => errors.push(failed(object, &error)),
             }
         }
         // The deepest first: what is above may be empty then.
@@ -169,7 +169,7 @@ impl Wanted {
     }
 }
 
-fn told(object: ObjectIdentifier, error: &S3Error) -> Error {
+fn failed(object: ObjectIdentifier, error: &S3Error) -> Error {
     Error {
         code: Some(error.code().as_str().to_owned()),
         key: Some(object.key),

@@ -1,6 +1,6 @@
 //! The CORS rules of buckets, for a moment, and how often buckets are looked up for strangers.
 //!
-//! A preflight is not signed, so anyone can ask about any bucket, also about those that are not
+//! A preflight is not signed, so a stranger can name any bucket, also those that are not
 //! there. A bucket that was seen with rules is looked up again whenever its rules are too old; any
 //! other one only while look-ups are left: for preflights so many, and for other requests so many. So invented names neither load the namenode
 //! nor make the gateway forget the buckets that pages use.
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// How long what a bucket says is believed.
+/// How long a bucket's rules are used without a look-up.
 const BELIEVED: Duration = Duration::from_secs(2);
 
 /// Most buckets with rules that are kept, of at most 64 KiB of rules each.

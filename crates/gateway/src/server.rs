@@ -45,10 +45,10 @@ pub enum GatewayStartError {
     /// It cannot listen.
     #[error("{0}")]
     Listen(ListenError),
-    /// The address can be reached from other machines, and everybody knows the pair of keys.
+    /// The address can be reached from other machines, and the pair of keys is public.
     #[error("{address} can be reached from other machines: give it access keys with --keys FILE")]
     NoKeys {
-        /// The address asked for.
+        /// The address to listen on.
         address: String,
     },
     /// The address can be reached from other machines, and what is sent there can be read on the
@@ -59,7 +59,7 @@ pub enum GatewayStartError {
          --allow-unauthenticated on a network that you trust"
     )]
     Plaintext {
-        /// The address asked for.
+        /// The address to listen on.
         address: String,
     },
     /// The cluster cannot be reached.
@@ -81,7 +81,7 @@ impl GatewayServer {
     /// Connects to the cluster and starts to serve.
     ///
     /// # Errors
-    /// [`GatewayStartError`]: its text says what to do.
+    /// [`GatewayStartError`]: its text has what to do.
     pub async fn start(options: GatewayOptions) -> Result<Self, GatewayStartError> {
         let listener = open(&options.listen, &options).await?;
         let http = match &options.http_listen {
@@ -150,7 +150,7 @@ impl GatewayServer {
     }
 }
 
-/// Listens, on loopback unless told that the network is trusted.
+/// Listens, on loopback unless the options trust the network.
 async fn open(address: &str, options: &GatewayOptions) -> Result<TcpListener, GatewayStartError> {
     let resolved = lookup_host(address).await.ok().and_then(|mut all| all.next());
     let is_far = resolved.is_some_and(|address| !address.ip().is_loopback());
@@ -158,7 +158,7 @@ async fn open(address: &str, options: &GatewayOptions) -> Result<TcpListener, Ga
     match (is_far && !options.allow_unauthenticated, &options.keys, &options.tls) {
         (true, None, _) => Err(GatewayStartError::NoKeys { address }),
         (true, Some(_), None) => Err(GatewayStartError::Plaintext { address }),
-        // Who comes is asked for a signature.
+        // Every request needs a signature.
         _ => {
             let security = Security { allow_unauthenticated: true, ..Security::default() };
             listen(&address, &security).await.map_err(GatewayStartError::Listen)
@@ -231,7 +231,7 @@ struct HttpService {
     s3: S3Service,
     api: S3Api,
     domains: Domains,
-    /// Everybody knows the access key, pages of other origins included.
+    /// The access key is public: pages of other origins have it, too.
     is_open: bool,
     metrics: Arc<GatewayMetrics>,
     ids: Ids,
@@ -245,7 +245,7 @@ impl HttpService {
         let resource = request.uri().path().to_owned();
         let (rest, metrics_of_body) = (Rest::default(), Arc::clone(&self.metrics));
         let is_expecting = request.headers().contains_key(header::EXPECT);
-        // Nobody is told to go on with nothing.
+        // An empty body is sent no 100 Continue.
         let is_untold = is_expecting && request.body().is_end_stream();
         let request = request.map(|body| {
             let patient =
@@ -260,11 +260,11 @@ impl HttpService {
         self.metrics.answered(&method, answer.status().as_u16());
         let (status, took) = (answer.status().as_u16(), began.elapsed());
         tracing::debug!(request_id = id, %method, status, ?took, "answered");
-        // Who waits to be told to go on has not sent its body, and need not any more.
+        // A client that waits for 100 Continue has not sent its body, and need not any more.
         let is_left = if is_expecting { rest.is_some() } else { !rest.drain().await };
         let headers = answer.headers_mut();
-        // The aws CLI 1 takes the next answer of a connection apart wrongly when it was told the
-        // last time without being told to go on: it keeps the status line (botocore,
+        // The aws CLI 1 parses the next answer of a connection wrongly when the last one came
+        // without a 100 Continue: it keeps the status line (botocore,
         // `awsrequest.py`, `_handle_expect_response`).
         if is_left || is_untold {
             headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
@@ -274,8 +274,8 @@ impl HttpService {
         Ok(answer)
     }
 
-    /// Says why a request of a browser is refused, if it is. Where everybody knows the access key,
-    /// pages of other sites know it too, and can sign.
+    /// Returns why a request of a browser is refused, if it is. Where the access key is public,
+    /// pages of other sites can sign, too.
     fn refused_site(&self, headers: &HeaderMap, is_shared: bool) -> Option<&'static str> {
         if !self.is_open {
             return None;
@@ -315,7 +315,7 @@ impl HttpService {
         };
         let is_shared = shared.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN);
         let mut answer = if is_form(request.headers()) {
-            // s3s would gather all of it in memory before it asks who sends it.
+            // s3s would gather all of it in memory before it checks the signature.
             let message = "forms of browsers are not taken";
             refusal(S3Error::with_message(S3ErrorCode::NotImplemented, message))?
         } else if let Some(why) = self.refused_site(request.headers(), is_shared) {

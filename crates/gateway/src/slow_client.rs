@@ -1,4 +1,4 @@
-//! Bodies of requests, from peers that may be slow: who sends nothing for a while, or hardly
+//! Bodies of requests, from peers that may be slow: one that sends nothing for a while, or hardly
 //! anything for long, is given up.
 
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::metrics::GatewayMetrics;
 
-/// What the error of a slow body says.
+/// The text of the error of a slow body.
 pub(crate) const LATE: &str = "the body comes too slowly";
 
 /// Bytes that must come within each span of waiting. Modems are faster.
@@ -51,7 +51,7 @@ pub(crate) struct SlowClientLimit {
     received: Arc<GatewayMetrics>,
 }
 
-/// What nobody read of a body.
+/// The unread rest of a body.
 #[derive(Clone, Default)]
 pub(crate) struct Rest(Arc<Mutex<Option<Incoming>>>);
 

@@ -45,7 +45,7 @@ pub(crate) fn body(blob: Option<StreamingBlob>) -> impl Stream<Item = S3Result<B
 
 impl S3Api {
     /// Stores what a stream brings. Nothing is seen of it before all of it is there and is what it
-    /// was said to be; then it replaces what had the name.
+    /// has to be; then it replaces what had the name.
     ///
     /// # Errors
     /// Those of the stream, of the digests, and of the store.

@@ -2,8 +2,8 @@
 //! of their blocks without moving a byte.
 //!
 //! An upload is a directory below [`UPLOADS`] in its bucket, with the parts by their numbers and an
-//! empty object that keeps what was said when it began. It expires when nothing is added to it for
-//! a while.
+//! empty object that keeps the headers with which it began. It expires when nothing is added to it
+//! for a while.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -29,7 +29,7 @@ use crate::refused::{Missing, refused};
 use crate::store::{PutTarget, Stored, body};
 use crate::{etag, joined, parts, tagging};
 
-/// The object that keeps what was said when an upload began.
+/// The object that keeps the headers with which an upload began.
 pub(crate) const FIRST_WORDS: &str = "upload";
 
 /// The attribute with the upload's key.
@@ -44,7 +44,7 @@ pub(crate) struct Upload {
     pub(crate) directory: Path,
 }
 
-/// What a client says of an upload when it completes it.
+/// What a client sends to complete an upload.
 struct Completed {
     parts: Vec<CompletedPart>,
     /// Of all parts together.
@@ -52,7 +52,7 @@ struct Completed {
     bytes: Option<i64>,
 }
 
-/// Returns the key of an upload by what was said when it began.
+/// Returns the key of an upload from the attributes with which it began.
 pub(crate) fn key_of(attributes: &Attributes) -> Option<&str> {
     attributes.get(KEY)
 }
@@ -90,7 +90,7 @@ impl S3Api {
         Ok(Upload { bucket, directory })
     }
 
-    /// Returns what was said when the upload of a key began.
+    /// Returns the attributes with which the upload of a key began.
     ///
     /// # Errors
     /// `NoSuchUpload` when there is none or it is of another key.

@@ -17,7 +17,7 @@ use crate::percent::{PATH, encode};
 use crate::refused::{Missing, refused};
 use crate::upload::{FIRST_WORDS, key_of};
 
-/// Most uploads or parts of one answer, and how many there are unless fewer are asked for: as of
+/// Most uploads or parts of one answer, and how many there are unless fewer are requested: as of
 /// S3.
 const ITEMS_MAX: i32 = 1000;
 
@@ -163,7 +163,7 @@ impl S3Api {
 struct UploadPage {
     uploads: Vec<MultipartUpload>,
     prefixes: Vec<CommonPrefix>,
-    /// Key and id of the last upload that is told, by itself or in a common prefix.
+    /// Key and id of the last upload that is listed, by itself or in a common prefix.
     last: Option<(String, String)>,
     is_truncated: bool,
 }

@@ -14,7 +14,7 @@ use crate::state::NamenodeState;
 /// Lines about frames with requests that are not allowed.
 static REFUSED: Sparing = Sparing::new();
 
-/// Where objects are for callers who may go everywhere: nobody asks.
+/// Where objects are, for callers that may go everywhere: it is not needed.
 struct Everywhere;
 
 impl PathLookup for Everywhere {

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sanderling_core::access::{Claims, TokenRole};
 use tokio::sync::Semaphore;
 
-/// Whose share a request counts against: the owner of a token, whatever connections it has; where
-/// no token is asked, the connection.
+/// Whose share a request counts against: the owner of a token, whatever connections it has; without
+/// tokens, the connection.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tenant {
-    /// The token from which the caller's was minted, or its own: whoever mints tokens under many
-    /// names has one share, and nobody takes another's by its name.
+    /// The token from which the caller's was minted, or its own: tokens minted under many names
+    /// have one share, and a name cannot take another's share.
     Token(Arc<str>),
     Connection(u64),
 }
@@ -32,7 +32,7 @@ pub(crate) struct RequestOrigin {
 pub(crate) const LONG_WAITING_PLACES: u32 = 64;
 
 impl RequestOrigin {
-    /// Returns a new connection of the owner of a token, or of somebody who needs none.
+    /// Returns a new connection of the owner of a token, or of a caller that needs none.
     pub(crate) fn new(claims: Option<&Claims>) -> Self {
         static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
         // Servers and operators have tokens of one subject for many connections.

@@ -1,4 +1,4 @@
-//! Checks of the whole catalog: one at a time, on an image, so that nobody waits for them.
+//! Checks of the whole catalog: one at a time, on an image, so that no request waits.
 
 use std::sync::Arc;
 use std::time::Duration;

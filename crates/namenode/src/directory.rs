@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::error::NamenodeStartError;
 use crate::files::{Files, RealFiles, Stored, Window};
 
-/// The file that says that a sync has failed.
+/// The file that marks a failed sync.
 const SUSPECT: &str = "sync-failed";
 
 /// The directory of a running namenode, locked against a second one.
@@ -29,7 +29,7 @@ pub(crate) enum PublishError {
     /// It is not there.
     #[error("{0}")]
     NotThere(io::Error),
-    /// A sync has failed: nobody knows what the disk has.
+    /// A sync has failed: what the disk has is unknown.
     #[error("sync: {0}")]
     Unsynced(io::Error),
 }
@@ -84,7 +84,7 @@ impl Directory {
         Self::ready(path, files, Some(lock))
     }
 
-    /// Opens a directory of other files, which nobody else has.
+    /// Opens a directory of other files, without a lock.
     #[cfg(test)]
     pub(crate) fn of(path: &Path, files: Arc<dyn Files>) -> Result<Self, NamenodeStartError> {
         Self::ready(path, files, None)
@@ -184,7 +184,7 @@ impl Directory {
         self.sync()
     }
 
-    /// Gives a file another name, under which nobody looks for it. The caller syncs.
+    /// Renames a file, so that it is not listed. The caller syncs.
     pub(crate) fn set_aside(&self, kind: FileKind, index: u64) -> io::Result<()> {
         let name = match kind {
             FileKind::Journal => format!("cut-{index:020}-0.bin"),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_that_cannot_be_made_is_said() {
+    fn directory_that_cannot_be_made_is_an_error() {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("file");
         fs::write(&file, b"").unwrap();

@@ -41,7 +41,7 @@ pub enum NamenodeStartError {
         why: String,
     },
     /// The journal is damaged, not torn: changes that the disk had once are missing. An operator
-    /// who names it in [`NamenodeOptions::accepted_loss`](crate::NamenodeOptions) starts
+    /// that names it in [`NamenodeOptions::accepted_loss`](crate::NamenodeOptions) starts
     /// without them.
     #[error(
         "journal {} is damaged at byte {offset} ({why}): {records} whole records in {bytes} bytes \

@@ -35,13 +35,13 @@ pub(crate) trait Files: Debug + Send + Sync {
 pub(crate) trait Stored: Debug + Send + Sync {
     /// Returns its length in bytes.
     fn length(&self) -> io::Result<u64>;
-    /// Reads at an offset; less than asked for at the end.
+    /// Reads at an offset; fewer bytes at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes everything at an offset. After an error any part of it may be written.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Cuts the file.
     fn set_length(&self, length: u64) -> io::Result<()>;
-    /// Returns once the disk has the bytes and the length. After an error nobody knows what it has.
+    /// Returns once the disk has the bytes and the length. After an error, what it has is unknown.
     fn sync(&self) -> io::Result<()>;
 }
 

@@ -72,7 +72,7 @@ fn router(api: HttpApi) -> Router {
         .with_state(api)
 }
 
-/// Refuses who shows no token that allows the page.
+/// Refuses a request without a token that allows the page.
 async fn check_token(State(api): State<HttpApi>, mut request: HttpRequest, next: Next) -> Response {
     let page = match (request.uri().path(), request.method()) {
         ("/healthz", _) => HttpResource::Health,
@@ -97,7 +97,7 @@ async fn refuse_other_sites(
     request: HttpRequest,
     next: Next,
 ) -> Response {
-    // Health is asked for under any name, by load balancers.
+    // Load balancers request health under any name.
     let is_open = api.security.secret.is_none() && request.uri().path() != "/healthz";
     match refused_site(request.headers(), is_open) {
         Some(why) => HttpRefusal::new(StatusCode::FORBIDDEN, why).into_response(),

@@ -7,10 +7,10 @@
 //! version 4: the same, and u64 salt
 //! ```
 //!
-//! All numbers are little-endian; `record.rs` says what a record is. A command is in the journal
+//! All numbers are little-endian; `record.rs` describes a record. A command is in the journal
 //! before it is applied. What cannot be read at the end of the last segment is cut, kept beside and
-//! reported when a write that was torn explains it; otherwise the journal is damaged, and nothing
-//! but an operator's word makes a namenode start without what is missing.
+//! reported when a write that was torn explains it; otherwise the journal is damaged, and the
+//! namenode starts without what is missing only if an operator accepts the loss.
 
 pub(crate) mod bytes;
 pub(crate) mod header;
@@ -235,7 +235,7 @@ impl Journal {
     pub(crate) fn fail(&mut self, why: String) -> AppendError {
         let why = format!("{}: {why}", self.path.display());
         self.failure = Some(why.clone());
-        // The next process is to write the segment anew. If it is not told, it reads what there is.
+        // The next process writes the segment anew. Without the mark it reads what there is.
         let _ = self.directory.set_suspect(true);
         AppendError::Failed(why)
     }
@@ -269,7 +269,7 @@ impl Journal {
     /// Returns once the disk has what was written.
     ///
     /// # Errors
-    /// Only [`AppendError::Failed`]: nobody knows what the disk has.
+    /// Only [`AppendError::Failed`]: what the disk has is unknown.
     pub(crate) fn sync(&mut self) -> Result<(), AppendError> {
         let failed = match &self.lag {
             Some(lag) => {
@@ -353,7 +353,7 @@ fn publish(
 /// have ended without a sync.
 ///
 /// Where its sync has failed the segment is written anew: the kernel may show bytes that it will
-/// never write, and say that a sync of them has succeeded.
+/// never write, and report success for a sync of them.
 pub(crate) fn settle(directory: &Directory, segment: &Segment) -> io::Result<Arc<dyn Stored>> {
     if !directory.is_suspect() {
         let file = directory.files().reopen(&segment.path)?;

@@ -1,7 +1,7 @@
 //! The namenode: serves the catalog and places blocks.
 //!
 //! The decisions are those of [`sanderling_core::namenode`]. This crate writes them to a journal
-//! before they count, serves them over TCP and HTTP, and tells datanodes what they are to do.
+//! before they count, serves them over TCP and HTTP, and sends orders to datanodes.
 
 mod authorize;
 mod broken;

@@ -35,7 +35,7 @@ impl Waiter for Reply {
     }
 }
 
-/// Ends the namenode when the thread panics: else who asks for long reads would wait for nothing.
+/// Ends the namenode when the thread panics: else callers would wait for long reads for ever.
 struct ReadThreadGuard(Arc<NamenodeState>);
 
 impl Drop for ReadThreadGuard {

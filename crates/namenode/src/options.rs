@@ -70,7 +70,7 @@ impl Default for NamenodeOptions {
             sync: Sync::default(),
             // A machine that crashes takes its datanodes' memory along anyway.
             sync_every: Duration::from_millis(200),
-            // Ten times that: a disk that is busy for a moment stops nobody.
+            // Ten times that: a disk that is busy for a moment stops no writer.
             unsynced_age_max: Duration::from_secs(2),
             // What the slowest disks take in about that time.
             unsynced_bytes_max: 64 << 20,

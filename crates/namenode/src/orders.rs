@@ -157,7 +157,7 @@ impl OrderContext {
         }
     }
 
-    /// Sends one order until it is answered; tells whether the node is still there.
+    /// Sends one order until it is answered; returns whether the node is still there.
     async fn deliver(&self, waiting: PendingOrder) -> bool {
         let mut pause = RETRY.0;
         loop {

@@ -1,4 +1,4 @@
-//! What reads the bytes of files, for the fuzz targets and nobody else: they have no directory.
+//! The parsers of files, for the fuzz targets alone, which have no directory.
 
 use std::io;
 use std::path::Path;

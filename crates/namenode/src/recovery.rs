@@ -27,7 +27,7 @@ pub(crate) struct Recovered {
     pub(crate) commands: u64,
     /// Bytes cut off the journal's tail.
     pub(crate) cut_bytes: u64,
-    /// What else the log is to say about this start.
+    /// What else the log records of this start.
     pub(crate) found: Vec<Action>,
     /// The snapshots that can be read, ascending.
     pub(crate) snapshots: Vec<u64>,
@@ -102,8 +102,8 @@ fn unsynced(end: &Segment, options: &NamenodeOptions) -> Option<Damage> {
     })
 }
 
-/// Begins a segment whose first record says what is missing before it, so that nobody can read the
-/// journal without reading of the loss.
+/// Begins a segment whose first record has what is missing before it, so that the journal cannot be
+/// read without the loss.
 fn begin_after(
     directory: &Arc<Directory>,
     settings: Settings,
@@ -111,10 +111,10 @@ fn begin_after(
     damage: &Damage,
 ) -> std::io::Result<Journal> {
     let (cluster, index) = (namenode.catalog().cluster(), namenode.catalog().index());
-    let said = Command { at: namenode.catalog().now(), action: damage.said() };
+    let record = Command { at: namenode.catalog().now(), action: damage.record() };
     let commands: &[Command] = match broken::is(Broken::LossUnsaid) {
         true => &[],
-        false => std::slice::from_ref(&said),
+        false => std::slice::from_ref(&record),
     };
     let journal = Journal::create(directory, settings, cluster, index, commands)?;
     for command in commands {

@@ -60,7 +60,7 @@ impl Submitted {
 }
 
 impl Requests {
-    /// Longest wait for an event: callers ask again.
+    /// Longest wait for an event: callers repeat the request.
     const WAIT_MAX: Duration = Duration::from_secs(30);
 
     pub(crate) fn new(
@@ -85,7 +85,7 @@ impl Requests {
         claims: Option<&Arc<Claims>>,
     ) -> Submitted {
         self.state.count_frame();
-        // Nothing is closed to who may go everywhere, whatever has become of names meanwhile. For a
+        // Nothing is closed to an unrestricted token, whatever has become of names meanwhile. For a
         // change that waits the token may be taken back until its turn comes.
         let bound = claims.filter(|claims| !claims.is_everywhere());
         if are_changes(&requests) {
@@ -141,8 +141,8 @@ impl Requests {
         }
     }
 
-    /// Makes small changes here and now, or gives them back: somebody else is at it or waits for
-    /// it, something is due before them, or they may take long.
+    /// Makes small changes here and now, or gives them back: the writer is busy or has a
+    /// queue, something is due before them, or they may take long.
     fn make(
         &self,
         requests: Vec<Request>,
@@ -167,7 +167,7 @@ impl Requests {
         answers
     }
 
-    /// Answers requests that were asked. What the future still holds when it is done is held until
+    /// Answers submitted requests. What the future still holds when it is done is held until
     /// the caller has been sent the answers, or is gone.
     pub(crate) async fn answer(&self, asked: Submitted, caller: &RequestOrigin) -> Answers {
         let (answers, kinds) = match asked {

@@ -33,7 +33,7 @@ use crate::writer::{CatalogWriter, Effect, Snapshots};
 /// Orders and probes that wait to be given to their datanode's queue.
 const EFFECTS_MAX: usize = 65_536;
 
-/// Bytes of buffers for long requests that are kept although nobody uses them.
+/// Bytes of buffers for long requests that are kept while unused.
 const BUFFERS_KEPT: usize = 8 << 20;
 
 /// How long connections may take to end when the server stops.
@@ -65,7 +65,7 @@ impl NamenodeServer {
     /// Reads the directory, listens, and serves.
     ///
     /// # Errors
-    /// [`NamenodeStartError`] says what is in the way; nothing is served then.
+    /// [`NamenodeStartError`] has the cause; nothing is served then.
     pub async fn start(options: NamenodeOptions) -> Result<Self, NamenodeStartError> {
         // Both listeners first: a port in use is found before a long journal is read.
         let listener = bind(&options.listen, &options).await?;
@@ -105,7 +105,7 @@ impl NamenodeServer {
         self.state.cluster
     }
 
-    /// Waits until the server cannot go on, and says why. It never returns while all is well.
+    /// Waits until the server cannot go on, and returns why. It does not return while all is well.
     pub async fn failed(&self) -> NamenodeFailure {
         let mut failure = self.state.failure.subscribe();
         let reason = failure.wait_for(Option::is_some).await;
@@ -126,7 +126,7 @@ impl NamenodeServer {
         let Some(mut parts) = self.parts.lock().take() else { return };
         let ended = async { while parts.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(STOP_WITHIN, ended).await.is_err() {
-            // Somebody holds a half-sent request of HTTP, most likely.
+            // A client holds a half-sent HTTP request, most likely.
             parts.tasks.shutdown().await;
         }
         self.work.stop();

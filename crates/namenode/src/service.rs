@@ -39,7 +39,7 @@ pub(crate) struct MetaService {
     pub(crate) security: Arc<Security>,
     /// Where long answers are counted.
     pub(crate) memory: Memory,
-    /// What the caller of this connection may do; `None` where nobody is asked.
+    /// What the caller of this connection may do; `None` without tokens.
     pub(crate) pass: Option<Pass>,
     pub(crate) caller: RequestOrigin,
     /// The version of the messages that the caller speaks.
@@ -150,7 +150,7 @@ impl MetaService {
         Ok((place, memory))
     }
 
-    /// Answers what was asked, now or later.
+    /// Answers requests, now or later.
     fn reply(
         self: &Arc<Self>,
         header: Header,
@@ -159,7 +159,7 @@ impl MetaService {
         merged: impl FnOnce(Answers) -> Answers + Send + 'static,
     ) -> Handled {
         let (version, memory) = (self.version, self.memory.clone());
-        let merged = move |answers| told(version, merged(answers));
+        let merged = move |answers| converted(version, merged(answers));
         match asked {
             Submitted::Now(answers) => {
                 self.requests.state.metrics.took(true, began.elapsed());
@@ -206,8 +206,8 @@ impl MetaService {
     }
 }
 
-/// Says the answers in the words of the caller's version.
-fn told(version: u8, answers: Answers) -> Answers {
+/// Converts the answers to the caller's version.
+fn converted(version: u8, answers: Answers) -> Answers {
     if version >= version::MESSAGES {
         return answers;
     }
@@ -215,7 +215,7 @@ fn told(version: u8, answers: Answers) -> Answers {
 }
 
 /// Returns the answer to a frame. A long one is counted in `memory` until the caller has taken it;
-/// one that tells of changes is sent whether there is room or not, since they have been made.
+/// one to changes is sent whether there is room or not, since they have been made.
 fn response(memory: Option<&Memory>, header: Header, answers: &Answers) -> Response {
     let body = encode_onto(answers, Vec::with_capacity(likely_bytes(answers)));
     if body.len() > FRAME_BODY_BYTES_MAX as usize {

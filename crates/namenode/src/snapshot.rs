@@ -48,7 +48,7 @@ pub(crate) fn header(version: u32, body: &[u8]) -> [u8; HEADER_BYTES] {
 pub(crate) enum TakeError {
     /// The journal keeps growing; a later one may succeed.
     Failed(String),
-    /// The directory was not synced: nobody knows which files the disk has.
+    /// The directory was not synced: which files the disk has is unknown.
     Unsynced(String),
 }
 

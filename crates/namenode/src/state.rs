@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::error::NamenodeFailure;
 use crate::metrics::NamenodeMetrics;
 
-/// The catalog behind its lock, and what is said about it.
+/// The catalog behind its lock, and the state of the server around it.
 #[derive(Debug)]
 pub(crate) struct NamenodeState {
     /// Written by the writer's thread alone, and only after the journal.
@@ -28,7 +28,7 @@ pub(crate) struct NamenodeState {
     pub(crate) event_last: watch::Sender<u64>,
     /// Why the journal refuses changes at the moment.
     pub(crate) refusal: Mutex<Option<String>>,
-    /// Which tokens were taken back: set before the change that says so is answered.
+    /// Which tokens were taken back: set before that change is answered.
     pub(crate) revocations: Arc<Revocations>,
     /// Why the server cannot go on.
     pub(crate) failure: watch::Sender<Option<NamenodeFailure>>,
@@ -87,7 +87,7 @@ impl NamenodeState {
         self.namenode.read().read(self.now(), request)
     }
 
-    /// Tells whether a node may still be told something.
+    /// Returns whether orders may still be sent to a node.
     pub(crate) fn is_present(&self, node: NodeId) -> bool {
         let namenode = self.namenode.read();
         namenode.catalog().node_policy(node).is_some_and(|(policy, _)| policy != Policy::Gone)

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::caller::Tenant;
 
-/// Requests of one frame, and who waits for their answers.
+/// Requests of one frame, and where their answers go.
 #[derive(Debug)]
 pub(crate) struct WaitingFrame {
     pub(crate) requests: Vec<Request>,
@@ -78,7 +78,7 @@ const OWN_MAX: usize = 512;
 /// creates take about 3 ms.
 const REQUESTS_MAX: u64 = REQUESTS_PER_FRAME_MAX as u64;
 
-/// A longer frame has a batch of its own: nobody waits for it who came with a short one.
+/// A longer frame has a batch of its own: short frames do not wait for it.
 const SHORT_MAX: u64 = 64;
 
 impl WorkQueue {
@@ -108,7 +108,7 @@ impl WorkQueue {
     }
 
     /// Adds work of the namenode itself. After the end it is dropped: block reports, heartbeats and
-    /// the next probe say it again.
+    /// the next probe repeat it.
     pub(crate) fn push_own(&self, work: OwnWork) {
         self.queue.lock().own.push_back(work);
         self.came.notify_one();

@@ -24,7 +24,7 @@ use crate::error::NamenodeFailure;
 use crate::journal::{AppendError, Journal};
 use crate::state::NamenodeState;
 use crate::work::{OwnWork, WaitingFrame, WorkBatch, WorkQueue};
-use events::say;
+use events::log;
 pub(crate) use snapshots::Snapshots;
 
 /// An outbound effect: something for the part that calls datanodes.
@@ -34,8 +34,8 @@ pub(crate) enum Effect {
     Probe { node: NodeId, address: String },
 }
 
-/// Ends the namenode when a change panics on a thread that would outlive it: nobody may read or
-/// write what is half changed.
+/// Ends the namenode when a change panics on a thread that would outlive it: what is half
+/// changed may not be read or written.
 struct PoisonGuard {
     state: Arc<NamenodeState>,
 }
@@ -77,7 +77,7 @@ impl CatalogWriter {
         Self { state, journal, snapshots, effects, turns }
     }
 
-    /// The writer's thread: works until told to stop and nothing waits.
+    /// The writer's thread: works until it is stopped and nothing waits.
     pub(crate) fn run(writer: &Mutex<Self>, work: &WorkQueue) {
         let mut is_running = true;
         while is_running {
@@ -113,7 +113,7 @@ impl CatalogWriter {
         self.work_off(Turn::asked(requests, claims)).pop()
     }
 
-    /// Does not count against nodes, leases and notices that nobody listened to anybody since.
+    /// Does not count time without service against nodes, leases and notices.
     fn grant_grace(&mut self) {
         let now = self.state.now();
         let excused = self.turns.grant_grace(now, &mut *self.state.namenode.write());
@@ -175,7 +175,7 @@ impl CatalogWriter {
         let began = self.state.now();
         let mut written = self.journal.append(turn.commands());
         if is_start {
-            // A crash of the machine must not take what says that this process began: the next one
+            // A crash of the machine must not take the record of this start: the next process
             // would give out the same numbers.
             written = written.and_then(|()| self.journal.sync());
         }
@@ -208,7 +208,7 @@ impl CatalogWriter {
         if let Some(last) = events.last() {
             self.state.event_last.send_replace(last.sequence);
         }
-        events.iter().for_each(say);
+        events.iter().for_each(log);
     }
 
     fn refuse(&mut self, turn: &mut Turn, error: &AppendError) {
@@ -228,7 +228,7 @@ impl CatalogWriter {
 
     fn send(&self, effect: Effect) {
         if self.effects.try_send(effect).is_err() {
-            // Block reports, heartbeats and the next probe say it again.
+            // Block reports, heartbeats and the next probe repeat it.
             self.state.metrics.orders_dropped.inc();
         }
     }
@@ -240,7 +240,7 @@ impl CatalogWriter {
         }
     }
 
-    /// Writes and applies the records that say where this process began, and what it found.
+    /// Writes and applies the records of where this process began and what it found.
     pub(crate) fn begin(&mut self, commands: u64, cut_bytes: u64, found: Vec<Action>) {
         let at = self.state.now();
         let term = Term(rand::random());

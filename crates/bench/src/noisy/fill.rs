@@ -75,7 +75,7 @@ pub(super) fn value(directory: &Path, index: u64, attributes: &Attributes) -> Re
 /// Makes the directory that the hogs list.
 ///
 /// # Errors
-/// The first refusal that does not say to try again.
+/// The first refusal after which a retry does not help.
 pub(super) async fn big(setting: &Setting) -> Result<(), NotRun> {
     let text = "a".repeat(ATTRIBUTE_BYTES);
     let pair = |at: usize| (format!("attribute-{at}"), text.clone());

@@ -57,7 +57,7 @@ impl Hog {
     /// Waits until it has what it needs and takes what it can get.
     ///
     /// # Errors
-    /// [`NotRun`] says why it will not.
+    /// [`NotRun`] has the reason why it will not.
     pub(super) async fn begun(&mut self, within: Duration) -> Result<(), NotRun> {
         let stage = Arc::clone(&self.stage);
         let not_run = tokio::select! {
@@ -85,7 +85,7 @@ impl Hog {
         }
     }
 
-    /// Stops it and waits until it has deleted what it made. Returns what it has to say.
+    /// Stops it and waits until it has deleted what it made. Returns its notes.
     pub(super) async fn end(self, within: Duration) -> Vec<String> {
         let Self { stage, ended } = self;
         stage.stop.cancel();
@@ -101,7 +101,7 @@ impl Hog {
 
 fn on_threads(kind: HogKind, stage: Arc<HogContext>) -> Result<(), NotRun> {
     let yield_cores = || {
-        // On Linux it is this thread's. With the usual one the figures say less of the servers.
+        // On Linux it is this thread's. With the usual one the hogs would take the servers' cores.
         let _ = rustix::process::setpriority_process(None, NICE);
     };
     yield_cores();

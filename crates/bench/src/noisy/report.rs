@@ -1,4 +1,4 @@
-//! What a run says: a document, or a table.
+//! The report of a run: a document, or a table.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! What all phases share: where the cluster is, who calls, and what is made there.
+//! What all phases share: the cluster, the tokens, and the directories.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -119,7 +119,7 @@ pub(super) struct Setting {
     pub(super) hog_credentials: Credentials,
     /// Whether that is another token.
     pub(super) is_other_tenant: bool,
-    /// The subtree of which hog `usage` asks.
+    /// The subtree whose usage hog `usage` requests.
     pub(super) usage_of: Path,
     /// The tenant's directory.
     pub(super) own_dir: Path,

@@ -33,7 +33,7 @@ const QUIET_MAX: Duration = Duration::from_millis(20);
 /// Longest wait for quiet: work that a hog left behind must not count for the next one.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 
-/// What the thread is told.
+/// A request to the thread.
 enum Order {
     Measure(Duration, oneshot::Sender<Sample>),
     Settle(oneshot::Sender<Vec<String>>),
@@ -138,7 +138,7 @@ impl Objects {
         let client = Client::connect(&setting.namenode, config).await?;
         let kind = ObjectKind::Directory;
         client.make_directory(&setting.own_dir, kind, true, true).await?;
-        // A token that may not ask for the nodes has some.
+        // A cluster whose nodes the token may not list has some.
         let is_empty = client.nodes(false).await.is_ok_and(|nodes| nodes.is_empty());
         let bytes = Bytes::from(vec![0x5a; if is_empty { INLINE_BYTES_MAX } else { OBJECT_BYTES }]);
         let read = setting.own_dir.join("read")?;

@@ -54,7 +54,7 @@ pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::new(Exit::Failure, "Namenode", error)
 }
 
-/// Turns an answer that nobody expects into the run's failure.
+/// Turns an unexpected answer into the run's failure.
 pub(super) fn unexpected(reply: &Reply) -> Failure {
     let mut text = format!("{reply:?}");
     text.truncate(200);

@@ -25,7 +25,7 @@ use super::fleet::FleetShared;
 /// Room of each node: more than any run fills.
 const TIER_BYTES: u64 = 1 << 44;
 
-/// What each node's link is said to carry, so that nothing waits for a link that is not there.
+/// What each node reports that its link carries, so that nothing waits for a link.
 const LINK_BYTES_PER_SECOND: u64 = 100 << 30;
 
 /// Every node's period, as `NamenodeConfig` has it.

@@ -47,7 +47,7 @@ pub(super) fn path(what: What, index: u64) -> Path {
     text.parse().expect("letters and digits")
 }
 
-/// Creates the objects of a range. What the datanodes hold of them is told to the fleet.
+/// Creates the objects of a range. The fleet takes over what the datanodes hold of them.
 pub(super) async fn fill(
     address: &str,
     fleet: &StubFleet,

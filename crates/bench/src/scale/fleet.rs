@@ -22,7 +22,7 @@ use super::datanode_stub::DatanodeStub;
 /// spread as well.
 const REPORTS_AT_ONCE: usize = 4;
 
-/// What all nodes count and know together.
+/// What all nodes share.
 #[derive(Debug)]
 pub(super) struct FleetShared {
     pub(super) namenode: String,
@@ -100,10 +100,10 @@ impl StubFleet {
         Ok(())
     }
 
-    /// Lets every node report all of its blocks. Returns how many blocks were told, and how many of
-    /// them the namenode did not want.
+    /// Lets every node report all of its blocks. Returns how many blocks were reported, and how
+    /// many of them the namenode did not want.
     pub(super) async fn report(&self) -> Result<(u64, u64), Failure> {
-        let (mut told, mut unwanted) = (0, 0);
+        let (mut reported, mut unwanted) = (0, 0);
         let mut waiting = self.stubs.iter();
         let mut reports = JoinSet::new();
         loop {
@@ -116,9 +116,9 @@ impl StubFleet {
                     stub.report(&meta).await
                 });
             }
-            let Some(ended) = reports.join_next().await else { return Ok((told, unwanted)) };
+            let Some(ended) = reports.join_next().await else { return Ok((reported, unwanted)) };
             let (one, dropped) = ended.expect("a report does not panic").map_err(failed)?;
-            told += one;
+            reported += one;
             unwanted += dropped;
         }
     }

@@ -63,7 +63,7 @@ impl NamenodeProcess {
 
     async fn spawn(directory: &Path, listen: &str) -> Result<Self, Failure> {
         std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
-        // What the one before said of itself is over.
+        // It may be from the process before.
         let _ = std::fs::remove_file(directory.join("namenode.ready"));
         let mut command = program()?;
         command.args(["namenode", "--http", "none", "--listen", listen, "--dir"]);

@@ -1,4 +1,4 @@
-//! What a run says: a document, or a table and whether cost grew faster than work.
+//! The report of a run: a document, or a table and whether cost grew faster than work.
 
 use std::io::{self, Write};
 
@@ -58,7 +58,7 @@ pub(super) fn print(session: &Session, args: &Scale, points: Vec<Point>) -> Resu
 }
 
 fn growth((cost, unit, measure): Unit, points: &[Point]) -> Growth {
-    // What is below the clock's resolution says nothing.
+    // What is below the clock's resolution is left out.
     let each = points.iter().map(measure).filter(|it| *it > 0.0);
     let (least, most) =
         each.fold((f64::INFINITY, 0.0_f64), |(least, most), it| (least.min(it), most.max(it)));

@@ -34,7 +34,7 @@ pub(crate) struct BucketWalk<'a> {
 }
 
 impl<'a> BucketWalk<'a> {
-    /// Makes a walk through the keys of a prefix from `from` on. Listings are asked for with about
+    /// Makes a walk through the keys of a prefix from `from` on. Listings are requested with about
     /// so many entries.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl<'a> BucketWalk<'a> {
         self.is_started = false;
     }
 
-    /// Returns the next key, or a directory that `is_whole` says is not to be entered.
+    /// Returns the next key, or a directory that by `is_whole` is not to be entered.
     ///
     /// # Errors
     /// [`ClientError`] of a listing. What vanishes meanwhile is passed over.

@@ -128,7 +128,7 @@ fn step(lanes: &mut [HashTask]) {
         [] => {}
         [job] => compress(std::array::from_mut(&mut job.state), &[&slices[0]]),
         lanes => {
-            // Lanes that nobody uses do the first one's work again.
+            // Unused lanes repeat the first one's work.
             let of = |lane: usize| if lane < lanes.len() { lane } else { 0 };
             let mut states: [Md5State; LANES] = std::array::from_fn(|lane| lanes[of(lane)].state);
             compress(

@@ -1,5 +1,5 @@
 //! A disk in memory that does what disks do: it forgets what was not synced, in any order and in
-//! sectors; it fails; and it hands out bytes that nobody wrote there.
+//! sectors; it fails; and it returns bytes that were not written there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -80,7 +80,7 @@ fn broken_disk() -> io::Error {
 }
 
 impl Disk {
-    /// Changes what is there behind everybody's back.
+    /// Changes the image without the code under test.
     pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Image) -> T) -> T {
         change(&mut self.0.inner.lock())
     }
@@ -145,7 +145,7 @@ impl Image {
         self.files[self.names[path]].now.clone()
     }
 
-    /// Puts bytes where nobody wrote them.
+    /// Puts bytes at a wrong place.
     pub(crate) fn misdirect(&mut self, path: &Path, at: usize, bytes: &[u8]) {
         let file = &mut self.files[self.names[path]];
         for contents in [&mut file.now, &mut file.durable] {

@@ -1,4 +1,4 @@
-//! What HTTP answers instead of what was asked.
+//! Error answers over HTTP.
 
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -21,7 +21,7 @@ impl HttpRefusal {
         Self { status, code: 0, name: "Http", message: message.to_owned() }
     }
 
-    /// Returns the error for a reply of another kind than asked for.
+    /// Returns the error for a reply of an unexpected kind.
     pub(crate) fn unexpected() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the namenode gave another reply")
     }

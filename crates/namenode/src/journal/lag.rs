@@ -4,8 +4,8 @@
 //! behind is bounded: beyond that, no change is taken until the disk has caught up.
 //!
 //! Time in which the process was stopped, or its machine paused, does not count: the disk was not
-//! slow then, nobody asked it. A second thread looks at the clock while something waits, because a
-//! pause and a sync that takes long look the same to the first.
+//! slow then, it had no request. A second thread looks at the clock while something waits, because
+//! a pause and a sync that takes long look the same to the first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(crate) struct Limits {
 pub(crate) struct Lag {
     limits: Limits,
     state: Mutex<LagState>,
-    /// Held during a sync: of two at once, only one would hear of a failure.
+    /// Held during a sync: of two at once, only one would get the error.
     one: Mutex<()>,
     /// There is something to sync, or nothing more will come.
     wake: Condvar,
@@ -83,7 +83,7 @@ struct UnsyncedWrite {
 #[derive(Debug)]
 struct LagState {
     file: Arc<dyn Stored>,
-    /// Counts the segments, so that a sync of an earlier one says nothing about this one.
+    /// Counts the segments, so that a sync of an earlier one does not count for this one.
     segment: u64,
     written: u64,
     synced: u64,
@@ -203,7 +203,7 @@ impl Lag {
                 let looks = thread::Builder::new().name("journal-clock".to_owned());
                 let looks = looks.spawn_scoped(scope, || lag.look());
                 if let Err(error) = looks {
-                    // Then looks are as rare as changes, and age counts less than it should.
+                    // Then looks are as rare as changes, and the age is too low.
                     tracing::warn!(%error, "no thread looks how long the disk takes");
                 }
                 while lag.wait() {

@@ -11,7 +11,7 @@ use crate::broken::{self, Broken};
 use crate::files::Window;
 
 /// More bytes than one client can choose in one record without others in between: a longer run of
-/// whole plain records is none that somebody wrote into a value.
+/// whole plain records does not come from a value.
 const CHOSEN_BYTES_MAX: u64 = 64 << 10;
 
 /// Plain records that are older than the last one, or so much younger, are none.
@@ -54,7 +54,7 @@ pub(super) fn behind(
     Ok(Behind { is_damage, ..found })
 }
 
-/// A tied record says up to where the disk had the segment: what is missing before that is damage;
+/// A tied record has up to where the disk had the segment: what is missing before that is damage;
 /// behind it the pages of a crashed machine may be missing in any order.
 fn tied(window: &mut Window, place: ScanEnd, bad: &Bad, salt: u64) -> io::Result<Behind> {
     let layout = Layout::Tied { salt };
@@ -96,7 +96,7 @@ fn plain(window: &mut Window, place: ScanEnd, bad: &Bad) -> io::Result<Behind> {
         let bytes = plausible(window, at, place.at)?;
         let found = match bytes {
             Some(bytes) if bytes > effort => {
-                // Somebody has filled the segment with beginnings of records.
+                // A client has filled the segment with beginnings of records.
                 return Ok(Behind { records, is_damage: true });
             }
             Some(bytes) => {

@@ -103,7 +103,7 @@ fn sectors_that_the_disk_did_not_get_are_no_damage() {
                 }
                 fs::write(&path, &bytes).unwrap();
                 let tail = read(&directory).1.tail.unwrap();
-                // Plain records do not say that nobody was told of the second.
+                // Plain records do not show that the second was not acknowledged.
                 let is_damage = version == PLAIN_VERSION && to < whole.len() && tail.records > 0;
                 assert_eq!(tail.is_damage, is_damage, "version {version}, {from}..{to}: {tail:?}");
             }
@@ -221,7 +221,7 @@ fn pages_that_a_crash_lost_are_no_damage_before_the_next_sync() {
     let tail = segment.tail.unwrap();
     assert_eq!(commands, [command(1)]);
     assert!(!tail.is_damage && tail.records > 100, "{tail:?}");
-    // A record that knows of a sync behind the hole: it was there.
+    // A record that was written after a sync behind the hole: it was there.
     journal.sync().unwrap();
     journal.append(&[command(200)]).unwrap();
     let mut bytes = fs::read(&path).unwrap();
@@ -243,7 +243,7 @@ fn records_within_a_value_are_none() {
         let place = tempfile::tempdir().unwrap();
         let (directory, mut journal) = journal_of(place.path(), settings(version, 1 << 20));
         journal.append(&[command(1)]).unwrap();
-        // Records as a client can make them who knows everything but the salt.
+        // Records as a client can make them that knows everything but the salt.
         let mut value = Vec::new();
         while value.len() < 400 {
             let layout = Layout::Plain;

@@ -1,6 +1,6 @@
 //! Random changes, crashes and faults against a model: after each start, either the catalog is
 //! that of all changes up to one of them, those that had to be kept included, or the start was
-//! refused and said why.
+//! refused with a reason.
 
 use std::path::{Path, PathBuf};
 
@@ -366,7 +366,7 @@ impl CrashRun {
         }
     }
 
-    /// Plain records do not say what was synced, so a crash may look like damage.
+    /// Plain records do not have what was synced, so a crash may look like damage.
     fn may_be_refused(&self, is_crash: bool) -> bool {
         // Two snapshots are kept: one of them may be damaged.
         let is_made_up_for = self.is_snapshot && self.damages == 1;
@@ -382,16 +382,16 @@ impl CrashRun {
     }
 
     /// Compares what was read with the history. What is not in it was never acknowledged, or its
-    /// loss was said.
+    /// loss was reported.
     fn check(&mut self, running: &Running, is_accepted: bool) -> Result<(), Violation> {
         let catalog = running.recovered.namenode.catalog();
-        let said = self.said(running);
-        let count = usize::try_from(catalog.index()).unwrap() - usize::from(said.is_some());
+        let record = self.loss_record(running);
+        let count = usize::try_from(catalog.index()).unwrap() - usize::from(record.is_some());
         if count > self.history.len() {
             return Err(format!("{count} commands of {}", self.history.len()));
         }
-        if is_accepted && said.is_none() {
-            return Err("an accepted loss is not said".to_owned());
+        if is_accepted && record.is_none() {
+            return Err("an accepted loss has no record".to_owned());
         }
         // A plain record at the very end that claims to be longer looks torn.
         let doubt = usize::from(self.version == PLAIN && self.is_damaged);
@@ -399,9 +399,9 @@ impl CrashRun {
         if count < floor {
             return Err(format!("{count} commands where {floor} had to be kept"));
         }
-        self.counts.cuts += u32::from(said.is_some());
+        self.counts.cuts += u32::from(record.is_some());
         self.history.truncate(count);
-        self.history.extend(said);
+        self.history.extend(record);
         let mut model = Namenode::new(self.options.core.clone(), catalog.cluster());
         for command in &self.history {
             model.apply(command);
@@ -416,7 +416,7 @@ impl CrashRun {
     }
 
     /// Returns the record of a loss that this start has written.
-    fn said(&self, running: &Running) -> Option<Command> {
+    fn loss_record(&self, running: &Running) -> Option<Command> {
         let catalog = running.recovered.namenode.catalog();
         let last = catalog.index().checked_sub(1)?;
         let before = self.history.get(usize::try_from(last).unwrap());

@@ -28,7 +28,7 @@ pub(super) struct Damage {
 }
 
 impl Damage {
-    /// Returns what an operator says to accept exactly this loss.
+    /// Returns the name by which an operator accepts exactly this loss.
     fn name(&self) -> String {
         let file = self.path.file_name().unwrap_or_default().to_string_lossy();
         format!("{file}:{}", self.offset)
@@ -51,7 +51,7 @@ impl Damage {
     }
 
     /// Returns the record of the loss.
-    pub(super) fn said(&self) -> Action {
+    pub(super) fn record(&self) -> Action {
         Action::JournalCut {
             segment: self.first,
             offset: self.offset,
@@ -62,9 +62,9 @@ impl Damage {
         }
     }
 
-    /// Puts everything behind the damage where nobody reads it, and keeps it. The damage itself
-    /// stays until a segment follows that says what is missing: it is found again if the machine
-    /// crashes on the way.
+    /// Moves everything behind the damage aside, and keeps it. The damage itself stays until a
+    /// segment follows that records what is missing: it is found again if the machine crashes on
+    /// the way.
     pub(super) fn clear(
         &self,
         directory: &Directory,

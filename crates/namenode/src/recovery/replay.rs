@@ -210,7 +210,7 @@ fn replay(
         floor: goes_on.map_or(Instant(0), Catalog::now),
     };
     let segment = read_segment(directory, known, |segment, command| {
-        // The first segment's header says which cluster begins.
+        // The first segment's header names the cluster.
         let new = || Namenode::new(options.core.clone(), segment.cluster);
         let namenode = namenode.get_or_insert_with(new);
         if segment.next == namenode.catalog().index() {

@@ -124,12 +124,12 @@ async fn failed_sync_stops_the_server_although_nothing_more_is_changed() {
     served.make("/before").await.unwrap();
     let fault = Faults { sync: Some(0), ..Faults::default() };
     served.disk.with(|image| image.faults = fault);
-    // It may be acknowledged: the disk is asked later.
+    // It may be acknowledged: the sync comes later.
     let _ = served.make("/doubtful").await;
     let failure = tokio::time::timeout(WITHIN, served.server.failed()).await.unwrap();
     assert!(matches!(failure, NamenodeFailure::Journal { .. }), "{failure}");
     let refused = served.make("/after").await.unwrap_err();
-    // Nobody knows what is on the disk: the next process answers.
+    // What is on the disk is unknown: the next process answers.
     assert!(matches!(refused, Refusal::RetryAfter { .. }), "{refused}");
     served.server.stop().await;
     assert!(served.server.journal_failure().is_some());

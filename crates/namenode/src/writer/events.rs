@@ -4,7 +4,7 @@ use sanderling_protocol::{Event, EventKind};
 use tracing::{error, info, warn};
 
 /// Logs an event once, when it happens.
-pub(super) fn say(event: &Event) {
+pub(super) fn log(event: &Event) {
     match &event.kind {
         EventKind::NodeRegistered { node, name, address } => {
             info!(%node, name, address, "node registered");

@@ -26,7 +26,7 @@ const PIPELINE: u64 = 32;
 /// Time between two looks whether the datanode has closed a connection.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What is read, and from whom.
+/// What is read, and from which datanode.
 #[derive(Debug, Clone)]
 struct ReadTarget {
     address: String,
