@@ -3,8 +3,7 @@
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sanderling_datanode::{EncryptionKey, KeyError};
@@ -25,22 +24,18 @@ pub(crate) struct ServerCredentials {
     pub(crate) secret_file: Option<PathBuf>,
 }
 
-/// What a server has that listens.
+/// The certificate of an endpoint with TLS, and its key.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Security options")]
-pub(crate) struct Guard {
-    /// What it has.
-    #[command(flatten)]
-    pub(crate) held: ServerCredentials,
+pub(crate) struct TlsFiles {
     /// The server's certificate, with those between it and its authority: serve TLS
     #[arg(
         long,
         value_name = "PEM",
         env = "SANDERLING_TLS_CERT",
         hide_env_values = true,
-        requires_all = ["tls_key", "tls_ca"]
+        requires = "tls_key"
     )]
-    pub(crate) tls_cert: Option<PathBuf>,
+    tls_cert: Option<PathBuf>,
     /// Its key, in a file that only its owner may be able to read
     #[arg(
         long,
@@ -49,7 +44,32 @@ pub(crate) struct Guard {
         hide_env_values = true,
         requires = "tls_cert"
     )]
-    pub(crate) tls_key: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    /// Reads both files, if they are given.
+    ///
+    /// # Errors
+    /// A file cannot be read, is none, or others can read the key.
+    pub(crate) fn read(&self) -> Result<Option<ServerTls>, Failure> {
+        let files = self.tls_cert.as_deref().zip(self.tls_key.as_deref());
+        let read = |(certificate, key)| ServerTls::read(certificate, key);
+        files.map(read).transpose().map_err(|error| tls_failed(&error))
+    }
+}
+
+/// What a server has that listens.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Security options")]
+#[command(mut_arg("tls_cert", |arg| arg.requires("tls_ca")))]
+pub(crate) struct Guard {
+    /// The secret.
+    #[command(flatten)]
+    pub(crate) held: ServerCredentials,
+    /// The certificate and its key.
+    #[command(flatten)]
+    tls: TlsFiles,
     /// Listen beyond loopback although callers are not authenticated, or traffic is not encrypted
     #[arg(long)]
     pub(crate) allow_unauthenticated: bool,
@@ -64,21 +84,8 @@ const MAKE_A_KEY: &str = "(umask 077; head -c 32 /dev/urandom | base64 > KEYFILE
 /// As [`held`].
 pub(crate) fn guard(global: &Global, guard: &Guard) -> Result<Security, Failure> {
     let security = held(global, &guard.held)?;
-    let tls = server_tls(guard.tls_cert.as_deref(), guard.tls_key.as_deref())?;
-    let allow_unauthenticated = guard.allow_unauthenticated;
+    let (tls, allow_unauthenticated) = (guard.tls.read()?, guard.allow_unauthenticated);
     Ok(Security { tls, allow_unauthenticated, ..security })
-}
-
-/// Returns what an endpoint with TLS shows, from both of its files.
-///
-/// # Errors
-/// A file cannot be read, is none, or others can read the key.
-pub(crate) fn server_tls(
-    certificate: Option<&Path>,
-    key: Option<&Path>,
-) -> Result<Option<ServerTls>, Failure> {
-    let read = |(certificate, key)| ServerTls::read(certificate, key);
-    certificate.zip(key).map(read).transpose().map_err(|error| tls_failed(&error))
 }
 
 /// Returns what a server shows that only calls others.

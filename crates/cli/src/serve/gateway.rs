@@ -11,9 +11,10 @@ use super::process::{Signals, keep_private, not_started, somewhere};
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
 use crate::ready::Ready;
+use crate::security::TlsFiles;
 use crate::server::ProcessArgs;
 use crate::units::Span;
-use crate::{credentials, security, server};
+use crate::{credentials, server};
 
 /// The interfaces for other tools.
 #[derive(Debug, Subcommand)]
@@ -61,24 +62,9 @@ pub(crate) struct S3 {
     /// Idle timeout: how long a client whose bytes are due may send or receive nothing
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     pub(crate) silence: Span,
-    /// The gateway's certificate, with those between it and its authority: serve S3 over TLS
-    #[arg(
-        long,
-        value_name = "PEM",
-        env = "SANDERLING_TLS_CERT",
-        hide_env_values = true,
-        requires = "tls_key"
-    )]
-    pub(crate) tls_cert: Option<PathBuf>,
-    /// Its key, in a file that only its owner may be able to read
-    #[arg(
-        long,
-        value_name = "PEM",
-        env = "SANDERLING_TLS_KEY",
-        hide_env_values = true,
-        requires = "tls_cert"
-    )]
-    pub(crate) tls_key: Option<PathBuf>,
+    /// The certificate and its key.
+    #[command(flatten)]
+    tls: TlsFiles,
     /// Listen beyond loopback although traffic is not encrypted
     #[arg(long)]
     pub(crate) allow_unauthenticated: bool,
@@ -107,7 +93,7 @@ fn options(global: &Global, args: &S3) -> Result<GatewayOptions, Failure> {
         return Err(Failure::usage("--connections is at least 1"));
     }
     let credentials = credentials::shown(global)?;
-    let tls = security::server_tls(args.tls_cert.as_deref(), args.tls_key.as_deref())?;
+    let tls = args.tls.read()?;
     Ok(GatewayOptions {
         client: ClientConfig { credentials, ..ClientConfig::default() },
         namenode: global.namenode.clone(),
