@@ -41,10 +41,10 @@ const WORDS: &[(&str, &str)] = &[
 ];
 
 /// Names of other libraries' functions.
-const FOREIGN: &[&str] = &["wants_read", "wants_write"];
+const FOREIGN: &[&str] = &["askSync", "wants_read", "wants_write"];
 
 /// The product's code, by the beginnings of its paths.
-const PRODUCT: [&str; 2] = ["crates/", "bindings/"];
+const PRODUCT: [&str; 3] = ["crates/", "bindings/", "jvm/"];
 
 /// A crate whose code still has some of the words.
 pub struct KnownWords {
@@ -68,15 +68,16 @@ pub const KNOWN: &[KnownWords] = &[
     KnownWords { directory: "crates/sim", lines_max: 377 },
 ];
 
-/// Checks the comments and the identifiers of the product's code in Rust; fails on the crates that
-/// have more lines than `known` allows.
+/// Checks the comments and the identifiers of the product's code in Rust and Java; fails on the
+/// crates that have more lines than `known` allows.
 #[must_use]
 pub fn check(files: &[SourceFile], known: &[KnownWords]) -> Vec<Problem> {
     let mut crates: BTreeMap<&str, Vec<Problem>> = BTreeMap::new();
-    for file in files.iter().filter(|file| file.language == Language::Rust) {
+    let is_checked = |file: &&SourceFile| matches!(file.language, Language::Rust | Language::Java);
+    for file in files.iter().filter(is_checked) {
         if let Some((directory, path)) = file.path.split_once("/src/")
             && PRODUCT.iter().any(|start| directory.starts_with(start))
-            && !path.split(['/', '.']).any(|name| name == "tests")
+            && !path.split(['/', '.']).any(|name| name == "tests" || name == "test")
         {
             crates.entry(directory).or_default().extend(check_file(file));
         }
@@ -130,6 +131,7 @@ mod tests {
         assert_eq!(count(path, "fn heard_nothing() {}\nstruct ToldLost;"), 2);
         assert_eq!(count(path, "session.wants_write() // asks the session"), 1);
         assert_eq!(count("bindings/python/src/a.rs", "fn say() {}"), 1);
+        assert_eq!(count("jvm/a/src/main/java/B.java", "/** Says why. */\nvoid ask() {}"), 2);
     }
 
     #[test]
@@ -141,6 +143,7 @@ mod tests {
             assert_eq!(count(path, "fn nobody() {}"), 0, "{path}");
         }
         assert_eq!(count(path, "session.wants_read();"), 0);
+        assert_eq!(count("jvm/a/src/test/java/B.java", "void ask() {}"), 0);
     }
 
     #[test]
