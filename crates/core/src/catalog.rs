@@ -250,7 +250,7 @@ impl Catalog {
     /// Makes what an image leaves out.
     #[must_use]
     pub fn restored(mut self) -> Self {
-        self.names = Names::of(self.cluster.0, &self.objects, ROOT);
+        self.names = Names::of(self.cluster.0, &self.objects);
         self.accounts = self.accounts.derived(self.jobs.ids(), self.owned());
         self.sums = Sums::of(&self.objects);
         self.unnamed = self.derived_unnamed();

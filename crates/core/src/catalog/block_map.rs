@@ -342,3 +342,155 @@ fn resize(block: &mut Block, reserved: u32, nodes: &mut Nodes, jobs: &mut Jobs) 
     nodes.account(home, block.tier, change);
     jobs.charge(block.job, change);
 }
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::message::Register;
+    use sanderling_protocol::node::TierCapacity;
+    use sanderling_protocol::{Instant, Nonce};
+
+    use super::super::members::NodeRecord;
+    use super::*;
+
+    const OBJECT: ObjectId = ObjectId(9);
+    const LENGTH: u32 = 5000;
+    const ONE: NodeId = NodeId(1);
+    const TWO: NodeId = NodeId(2);
+    const THREE: NodeId = NodeId(3);
+
+    /// Blocks of one object on three nodes.
+    #[derive(Clone)]
+    struct Parts {
+        blocks: BlockMap,
+        nodes: Nodes,
+        jobs: Jobs,
+    }
+
+    impl Parts {
+        fn new() -> Self {
+            let (blocks, jobs) = (BlockMap::default(), Jobs::default());
+            let mut nodes = Nodes::new();
+            for number in 1..=3 {
+                let tiers =
+                    [Tier::Dram, Tier::Object].map(|tier| TierCapacity { tier, bytes: 1 << 30 });
+                let register = Register {
+                    cluster: None,
+                    nonce: Nonce(number),
+                    name: String::new(),
+                    address: number.to_string(),
+                    http_address: String::new(),
+                    host: String::new(),
+                    tiers: tiers.to_vec(),
+                    notice_min: None,
+                    egress_bytes_per_second: None,
+                };
+                nodes.insert(NodeRecord::new(register, number.to_string(), Instant(0)));
+            }
+            Self { blocks, nodes, jobs }
+        }
+
+        /// Adds an ended block with its home on the first node.
+        fn add(&mut self, number: u64) -> BlockId {
+            let block = Block {
+                object: OBJECT,
+                job: None,
+                epoch: Epoch(1),
+                epoch_last: Epoch(1),
+                length: 0,
+                reserved: 1 << 20,
+                bytes_max: 1 << 20,
+                home: Some(ONE),
+                lost_on: NodeId(0),
+                tier: Tier::Dram,
+                state: BlockState::Open,
+                moving: None,
+                copy: None,
+            };
+            self.blocks.insert(BlockId(number), block, &mut self.nodes, &mut self.jobs);
+            self.check("added");
+            self.blocks.publish(BlockId(number), LENGTH, &mut self.nodes).unwrap();
+            self.check("published");
+            self.blocks.end(BlockId(number), &mut self.nodes, &mut self.jobs);
+            self.check("ended");
+            BlockId(number)
+        }
+
+        fn reserve(&mut self, id: BlockId, to: (NodeId, Tier), purpose: MovePurpose) {
+            self.blocks.reserve(id, to, purpose, &mut self.nodes).unwrap();
+            self.check("reserved");
+        }
+
+        fn problems(&self) -> Vec<String> {
+            let mut problems = Vec::new();
+            let named = self.blocks.iter().map(|(id, _)| (id, OBJECT)).collect();
+            self.blocks.check(&named, &self.nodes, &mut problems);
+            problems
+        }
+
+        fn check(&self, what: &str) {
+            self.nodes.assert();
+            assert_eq!(self.problems(), Vec::<String>::new(), "{what}");
+        }
+    }
+
+    #[test]
+    fn every_change_of_a_block_counts_on_its_nodes() {
+        let mut orders = Orders::default();
+        let mut parts = Parts::new();
+        let [first, second, third] = [1, 2, 3].map(|number| parts.add(number));
+        parts.reserve(first, (TWO, Tier::Dram), MovePurpose::Precopy);
+        parts.blocks.commit_copy(first, &mut parts.nodes);
+        parts.check("copied");
+        parts.reserve(first, (THREE, Tier::Dram), MovePurpose::Rebalance);
+        parts.blocks.promote(first, &mut parts.nodes, &mut parts.jobs, &mut orders);
+        parts.check("promoted");
+        assert_eq!(parts.blocks[&first].home, Some(TWO));
+        assert_eq!(orders.drops[&THREE].len(), 1, "what was reserved is given up");
+        for (id, tier) in [(second, Tier::Dram), (third, Tier::Object)] {
+            parts.reserve(id, (TWO, tier), MovePurpose::Relocate);
+            parts.blocks.commit_home(id, LENGTH, &mut parts.nodes, &mut parts.jobs);
+            parts.check("moved");
+        }
+        assert!(parts.nodes.get(ONE).unwrap().held().left.contains(&second));
+        parts.blocks.adopt(third, THREE, &mut parts.nodes, &mut orders).unwrap();
+        parts.check("adopted");
+        let lost = parts.blocks.lose(second, &mut parts.nodes, &mut parts.jobs, &mut orders);
+        parts.check("lost");
+        assert_eq!(lost, LENGTH);
+        for id in [first, second, third] {
+            parts.blocks.remove(id, &mut parts.nodes, &mut parts.jobs, &mut orders);
+            parts.check("removed");
+        }
+        let is_empty = |node| parts.nodes.get(node).unwrap().held().homes.is_empty();
+        assert!([ONE, TWO, THREE].into_iter().all(is_empty));
+    }
+
+    #[test]
+    fn check_finds_every_account_that_is_wrong() {
+        let mut parts = Parts::new();
+        let id = parts.add(1);
+        parts.reserve(id, (THREE, Tier::Dram), MovePurpose::Precopy);
+        let block = parts.blocks[&id];
+        let wrongs: [(&str, fn(&mut Parts, BlockId, &Block)); 9] = [
+            ("bytes at home", |parts, _, _| parts.nodes.published(ONE, 1)),
+            ("the blocks at home", |parts, id, block| parts.nodes.leave(ONE, id, block)),
+            ("room that is used", |parts, _, _| parts.nodes.account(ONE, Tier::Dram, 1)),
+            ("homes with a copy", |parts, id, _| parts.nodes.count_copied(ONE, id, 0)),
+            ("bytes that are safe", |parts, id, _| parts.nodes.count_copied(ONE, id, 1)),
+            ("the copies", |parts, id, _| parts.nodes.add_copy(TWO, id, Tier::Dram, 0)),
+            ("moves that end there", |parts, id, _| parts.nodes.release_incoming(THREE, id)),
+            ("the sums over all nodes", |parts, id, block| parts.nodes.leave(ONE, id, block)),
+            ("a node that does not exist", |parts, id, block| {
+                let home = Some(NodeId(7));
+                parts.blocks.0.insert(id, Block { home, ..*block });
+            }),
+        ];
+        for (what, go_wrong) in wrongs {
+            let mut wrong = parts.clone();
+            go_wrong(&mut wrong, id, &block);
+            let found = wrong.problems();
+            assert!(found.iter().any(|problem| problem.contains(what)), "{what}: {found:?}");
+        }
+        parts.check("nothing is wrong");
+    }
+}

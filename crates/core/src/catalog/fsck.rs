@@ -8,7 +8,7 @@ use sanderling_protocol::{BlockId, JobId, ObjectId};
 
 use super::Catalog;
 use super::memory::Memory;
-use super::object::{Data, Object, ObjectBody, ROOT};
+use super::object::{Data, Object, ObjectBody};
 use super::sums::Sums;
 
 /// Most contradictions listed: one bug can show in every block.
@@ -21,7 +21,7 @@ impl Catalog {
         let mut report = FsckReport { open_blocks: self.open_blocks(), ..FsckReport::default() };
         let mut problems = Vec::new();
         for (id, object) in self.objects.iter() {
-            self.check_place(id, object, &mut problems);
+            self.check_job(id, object, &mut problems);
             match &object.body {
                 ObjectBody::Container(_) => report.directories += 1,
                 ObjectBody::Data(data) => {
@@ -43,11 +43,7 @@ impl Catalog {
             }
             report.copied_blocks += u64::from(block.copy.is_some());
         }
-        let bound = self.objects.iter().filter(|(id, object)| object.is_bound && *id != ROOT);
-        let (bound, names) = (bound.count(), self.names.len());
-        if bound != names {
-            problems.push(format!("{bound} objects have a name, {names} names are known"));
-        }
+        self.names.check(&self.objects, &mut problems);
         for id in self.attributes.keys().filter(|id| !self.objects.contains_key(id)) {
             problems.push(format!("object {id} has attributes and does not exist"));
         }
@@ -71,20 +67,11 @@ impl Catalog {
         report
     }
 
-    fn check_place(&self, id: ObjectId, object: &Object, problems: &mut Vec<String>) {
-        let named = self.container_child(object.parent, object.name.as_str()) == Some(id);
-        if id != ROOT && named != object.is_bound {
-            problems.push(format!("object {id} and its container disagree about its name"));
-        }
+    fn check_job(&self, id: ObjectId, object: &Object, problems: &mut Vec<String>) {
         let of_parent = self.objects.get(&object.parent).and_then(|parent| parent.job);
         let is_root = |job: JobId| self.jobs.is_root(job, id);
         if object.is_bound && object.job != of_parent && !object.job.is_some_and(is_root) {
             problems.push(format!("object {id} and its container belong to different jobs"));
-        }
-        for child in self.names.children(id) {
-            if self.objects.get(&child).is_none_or(|child| child.parent != id) {
-                problems.push(format!("container {id} names object {child}, which is not in it"));
-            }
         }
     }
 

@@ -8,7 +8,7 @@ use sanderling_protocol::ObjectId;
 
 use super::id_map::IdMap;
 use super::index::{Hash, Index};
-use super::object::{Object, Objects};
+use super::object::{Object, Objects, ROOT};
 
 /// Ids of one run of a list: as many as are moved by an insertion in a fraction of a microsecond.
 const RUN_IDS_MAX: usize = 256;
@@ -62,9 +62,9 @@ impl Names {
     }
 
     /// Makes the names of all bound objects anew. Cost: linear in the objects.
-    pub(crate) fn of(seed: u64, objects: &Objects, root: ObjectId) -> Self {
+    pub(crate) fn of(seed: u64, objects: &Objects) -> Self {
         let mut names = Self::new(seed);
-        let bound = objects.iter().filter(|(id, object)| object.is_bound && *id != root);
+        let bound = objects.iter().filter(|(id, object)| object.is_bound && *id != ROOT);
         for (id, object) in bound {
             names.bind(objects, id, object);
         }
@@ -178,6 +178,27 @@ impl Names {
             let listed = listed.into_iter().flat_map(|after| it.listed.after(objects, after));
             listed.chain(it.unlisted.after(objects, unlisted))
         })
+    }
+
+    /// Adds where names and objects disagree. Cost: linear in the objects.
+    pub(super) fn check(&self, objects: &Objects, problems: &mut Vec<String>) {
+        let mut bound = 0;
+        for (id, object) in objects.iter() {
+            let named = self.find(objects, object.parent, object.name.as_bytes()) == Some(id);
+            if id != ROOT && named != object.is_bound {
+                problems.push(format!("object {id} and its container disagree about its name"));
+            }
+            bound += usize::from(id != ROOT && object.is_bound);
+            for child in self.children(id) {
+                if objects.get(&child).is_none_or(|child| child.parent != id) {
+                    problems.push(format!("container {id} names object {child} of another one"));
+                }
+            }
+        }
+        let names = self.len();
+        if bound != names {
+            problems.push(format!("{bound} objects have a name, {names} names are known"));
+        }
     }
 
     /// Returns how many names there are.
