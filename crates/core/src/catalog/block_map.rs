@@ -118,7 +118,7 @@ impl BlockMap {
         let was_blank = block.length == 0;
         block.length = length;
         if let Some(home) = block.home {
-            nodes.published(home, added);
+            nodes.published(home, added, block.is_safe());
         }
         Some(Published { added, was_blank, lost_on })
     }
@@ -472,7 +472,7 @@ mod tests {
         parts.reserve(id, (THREE, Tier::Dram), MovePurpose::Precopy);
         let block = parts.blocks[&id];
         let wrongs: [(&str, fn(&mut Parts, BlockId, &Block)); 9] = [
-            ("bytes at home", |parts, _, _| parts.nodes.published(ONE, 1)),
+            ("bytes at home", |parts, _, _| parts.nodes.published(ONE, 1, false)),
             ("the blocks at home", |parts, id, block| parts.nodes.leave(ONE, id, block)),
             ("room that is used", |parts, _, _| parts.nodes.account(ONE, Tier::Dram, 1)),
             ("homes with a copy", |parts, id, _| parts.nodes.count_copied(ONE, id, 0)),

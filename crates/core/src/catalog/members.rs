@@ -369,9 +369,10 @@ impl Nodes {
     }
 
     /// Counts bytes published of a block whose home it is.
-    pub(crate) fn published(&mut self, node: NodeId, bytes: u64) {
+    pub(crate) fn published(&mut self, node: NodeId, bytes: u64, is_safe: bool) {
         if let Some(node) = self.by_id.get_mut(&node) {
             node.held.home_bytes += bytes;
+            node.held.safe_bytes += if is_safe { bytes } else { 0 };
         }
     }
 

@@ -134,3 +134,23 @@ fn object_is_wanted_while_any_node_serves_it_and_never_again_after() {
     rig.ask(Request::Delete { path, recursive: false }).unwrap();
     assert!(!rig.is_wanted(second, stored));
 }
+
+#[test]
+fn bytes_published_after_their_block_moved_to_the_object_tier_are_safe() {
+    let (mut rig, first, _) = rig();
+    let grant = rig.create("/written").unwrap();
+    let granted = &grant.blocks[0];
+    let (block, from_epoch, to, tier) = (granted.block, granted.epoch, first, Tier::Object);
+    rig.noticed(granted.node, 60_000);
+    let moves = vec![MoveProposal { block, from_epoch, to, tier, purpose: MovePurpose::Relocate }];
+    let reserved = rig.ask(Request::Reserve { holder: MANAGER, moves }).unwrap();
+    let Reply::Epochs(epochs) = reserved else { panic!("{reserved:?}") };
+    let to_epoch = *epochs[0].as_ref().unwrap();
+    let moves = vec![MoveCommit { block, from_epoch, to_epoch, to, length: 10_000 }];
+    rig.ask(Request::Commit { holder: MANAGER, moves }).unwrap();
+    assert_eq!(rig.home(block), (Some(first), to_epoch));
+    rig.seal(&grant, &[10_000]).unwrap();
+    assert_eq!(rig.namenode.catalog().fsck().problems, Vec::<String>::new());
+    rig.ask(Request::Delete { path: "/written".parse().unwrap(), recursive: false }).unwrap();
+    assert_eq!(rig.namenode.catalog().fsck().problems, Vec::<String>::new());
+}
