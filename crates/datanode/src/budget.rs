@@ -8,7 +8,8 @@ use crate::error::DatanodeStartError;
 use crate::options::DatanodeOptions;
 
 /// What the process takes for itself: code, threads, short requests, buffers that are kept, the
-/// last dropped blocks. An idle one has 15 MiB, connections add 8 KiB each at least.
+/// last dropped blocks. An idle one has 15 MiB, connections add 6 KiB each at least, and what they
+/// take beyond is counted with long requests.
 const OWN_BYTES: u64 = 48 << 20;
 
 /// Reads of the disk tier and the object tier that are under way, and the buffers kept for them.

@@ -2,8 +2,9 @@
 //!
 //! A preflight is not signed, so a stranger can name any bucket, also those that are not
 //! there. A bucket that was seen with rules is looked up again whenever its rules are too old; any
-//! other one only while look-ups are left: for preflights so many, and for other requests so many. So invented names neither load the namenode
-//! nor make the gateway forget the buckets that pages use.
+//! other one only while look-ups are left: for preflights so many, and for other requests so many.
+//! So invented names neither load the namenode nor make the gateway forget the buckets that pages
+//! use.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -19,8 +20,8 @@ const WITH_RULES_MAX: usize = 256;
 /// Most buckets without rules that are kept: more than can be looked up while they are believed.
 const WITHOUT_RULES_MAX: usize = 1024;
 
-/// Look-ups of other buckets for one use, for each second and at once: far less than one part in a hundred of
-/// what a namenode answers.
+/// Look-ups of other buckets for one use, for each second and at once: far less than one part in a
+/// hundred of what a namenode answers.
 const LOOK_UPS_PER_SECOND: f64 = 100.0;
 
 /// What is known of a bucket.

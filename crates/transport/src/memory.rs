@@ -129,8 +129,8 @@ impl Memory {
         self.take(bytes, false)
     }
 
-    /// The same as long as three quarters are left for others after it: for what a connection can do
-    /// without.
+    /// The same as long as three quarters are left for others after it: for what a connection can
+    /// do without.
     pub(crate) fn reserve_spare(&self, bytes: usize) -> Option<Reserved> {
         let is_spare = self.used().saturating_add(bytes) <= self.account.max / SPARE;
         is_spare.then(|| self.reserve(bytes)).flatten()

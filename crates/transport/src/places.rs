@@ -33,11 +33,11 @@ const BUSY: u64 = u64::MAX;
 pub(crate) struct Places {
     max: usize,
     began: Instant,
-    taken: Mutex<Taken>,
+    taken: Mutex<AdmittedConnections>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct AdmittedConnections {
     next: u64,
     count: usize,
     /// Of tenants that are known, in the order in which they came.
@@ -114,7 +114,7 @@ impl Places {
     }
 }
 
-impl Taken {
+impl AdmittedConnections {
     fn add(&mut self, tenant: Option<&Arc<str>>, activity: &Arc<Activity>) -> u64 {
         let number = self.next;
         self.next += 1;

@@ -86,9 +86,9 @@ pub async fn attend<S: Service>(
     }
 }
 
-/// Reads the greeting and answers it. Returns the session of a caller that is admitted, in the place
-/// that `place` gives its tenant; the answer is sent with the session's start. A caller that is
-/// refused receives the refusal.
+/// Reads the greeting and answers it. Returns the session of a caller that is admitted, in the
+/// place that `place` gives its tenant; the answer is sent with the session's start. A caller that
+/// is refused receives the refusal.
 pub(crate) async fn greeted<S: Service>(
     stream: Stream,
     service: Arc<S>,
@@ -334,8 +334,8 @@ impl<S: Service> ServerSession<'_, S> {
         Ok(Buffer::Handled)
     }
 
-    /// Handles a frame, if there is memory for it should it be answered later. Returns the length of
-    /// its body, too.
+    /// Handles a frame, if there is memory for it should it be answered later. Returns the length
+    /// of its body, too.
     fn handle(&mut self, arrived: Arrived) -> (usize, Handled) {
         let refused = |header: &Header| {
             let why = "the server's memory for requests is used up".to_owned();

@@ -11,7 +11,7 @@ use super::job_limits::attribute_bytes;
 use super::job_table::Job;
 use super::object::Object;
 use super::orders::Orders;
-use super::reap::EndedJob;
+use super::reap_queue::EndedJob;
 use super::timers::Timer;
 
 /// The shortest lease of a job: below it a pause of the application would delete its data.

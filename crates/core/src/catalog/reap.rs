@@ -8,13 +8,13 @@
 
 use std::collections::VecDeque;
 
-use sanderling_protocol::{EventKind, Instant, JobId, Millis, ObjectId, Path, Refusal};
+use sanderling_protocol::{EventKind, Instant, JobId, Millis, ObjectId, Refusal};
 use serde::{Deserialize, Serialize};
 
 use super::Catalog;
 use super::object::ROOT;
 use super::orders::Orders;
-use super::reap_queue::Owner;
+use super::reap_queue::{EndedJob, ReapOwner};
 
 /// The container of a deleted root: no object has this id.
 pub(super) const NOWHERE: ObjectId = ObjectId(0);
@@ -42,7 +42,8 @@ pub(super) struct Reaping {
     /// Of these, what may still be freed before `slice_ends`.
     left: u32,
     slice_ends: Instant,
-    /// Each gets a slice in its turn. None by the third of the rules: see [`ReapQueue`](super::reap_queue::ReapQueue).
+    /// Each gets a slice in its turn. By the third of the rules they are in the
+    /// [`ReapQueue`](super::reap_queue::ReapQueue).
     subtrees: VecDeque<Subtree>,
 }
 
@@ -54,14 +55,6 @@ struct Subtree {
     freed_bytes: u64,
     /// The job that ended with it, of which the log tells when everything is freed.
     job: Option<EndedJob>,
-}
-
-/// What is told of a job that has ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct EndedJob {
-    pub(super) job: JobId,
-    pub(super) path: Path,
-    pub(super) is_expired: bool,
 }
 
 /// What came of a deletion: objects and published bytes that were freed so far.
@@ -91,7 +84,7 @@ impl Catalog {
         if self.frees_by_owner() {
             for Subtree { root, freed_bytes, job } in std::mem::take(&mut self.reaping.subtrees) {
                 let charged = self.objects.get(&root).and_then(|object| object.job);
-                self.reap_queue.push(Owner::default(), root, charged, freed_bytes);
+                self.reap_queue.push(ReapOwner::default(), root, charged, freed_bytes);
                 if let Some(job) = job {
                     let _ = self.reap_queue.job_ended(root, job);
                 }
@@ -181,6 +174,18 @@ impl Catalog {
         }
         let why = format!("what was deleted is being freed: {refusal}");
         Refusal::RetryAfter { after: ROOM_COMES, why }
+    }
+
+    /// Returns whose turn frees a subtree, while its root has its name. Cost: its depth.
+    fn owner_of(&self, root: ObjectId) -> ReapOwner {
+        let (mut at, mut first, mut second) = (root, None, None);
+        while at != ROOT {
+            let object = self.objects.get(&at).filter(|object| object.parent != NOWHERE);
+            let Some(object) = object else { return ReapOwner::default() };
+            second = first.replace(object.name.as_bytes());
+            at = object.parent;
+        }
+        ReapOwner::of(self.cluster.0, first, second)
     }
 
     /// Deletes an object with everything in it: takes it out of its container, frees what the slice

@@ -1,4 +1,4 @@
-//! The queue of deleted subtrees: owners take turns, and what one owner deleted first is freed first.
+//! The queue of deleted subtrees: owners take turns, and what one deleted first is freed first.
 //!
 //! The log names no tokens, so an owner is what a token can be bound to: a place in the namespace.
 //! The turn goes round the names in the root, and for each of them round the names below it. So a
@@ -8,14 +8,11 @@
 
 use std::collections::BTreeMap;
 
-use sanderling_protocol::{JobId, ObjectId};
+use sanderling_protocol::{JobId, ObjectId, Path};
 use serde::{Deserialize, Serialize};
 
-use super::Catalog;
 use super::id_map::{Id, IdMap};
 use super::index::Hash;
-use super::object::ROOT;
-use super::reap::{EndedJob, NOWHERE};
 
 /// Names of one level that have turns of their own; more share them by their hash. Its seed is the
 /// cluster's number, so that a client cannot choose with which one it shares. It bounds the queue's
@@ -28,9 +25,25 @@ const SUBTREE_BYTES: u64 = 128;
 
 /// Whose turn it is: the bucket of the first name of a path, and that of the second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct Owner {
+pub(super) struct ReapOwner {
     area: u8,
     part: u8,
+}
+
+impl ReapOwner {
+    /// Returns the owner of what is below these names. `seed` is the cluster's number.
+    pub(super) fn of(seed: u64, first: Option<&[u8]>, second: Option<&[u8]>) -> Self {
+        let bucket = |name| Hash::of(seed, ObjectId(0), name).bucket(BUCKETS);
+        Self { area: first.map_or(0, bucket), part: second.map_or(0, bucket) }
+    }
+}
+
+/// What the event of a job that has ended names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct EndedJob {
+    pub(super) job: JobId,
+    pub(super) path: Path,
+    pub(super) is_expired: bool,
 }
 
 /// The number of a subtree, in the order of the deletions; the first one is 1.
@@ -53,7 +66,7 @@ pub(super) struct ReapQueue {
     /// The ticket of the subtree that came last.
     last: Ticket,
     subtrees: IdMap<Ticket, QueuedSubtree>,
-    lines: BTreeMap<Owner, Line>,
+    lines: BTreeMap<ReapOwner, Line>,
     /// Whose turn was the last one, in all and in each area.
     last_area: u8,
     last_parts: BTreeMap<u8, u8>,
@@ -89,7 +102,7 @@ struct Line {
 /// A subtree whose turn it is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
-    owner: Owner,
+    owner: ReapOwner,
     ticket: Ticket,
     pub(super) root: ObjectId,
 }
@@ -136,7 +149,7 @@ impl ReapQueue {
 
     pub(super) fn push(
         &mut self,
-        owner: Owner,
+        owner: ReapOwner,
         root: ObjectId,
         job: Option<JobId>,
         freed_bytes: u64,
@@ -156,7 +169,10 @@ impl ReapQueue {
         }
     }
 
-    /// Notes the job that ended with the subtree that came last, if `root` is that; else returns it.
+    /// Notes the job that ended with the subtree that came last, if `root` is that.
+    ///
+    /// # Errors
+    /// The job, if it is not.
     pub(super) fn job_ended(&mut self, root: ObjectId, ended: EndedJob) -> Result<(), EndedJob> {
         match self.subtrees.get_mut(&self.last).filter(|subtree| subtree.root == root) {
             Some(subtree) => {
@@ -178,9 +194,9 @@ impl ReapQueue {
         Some(Turn { owner, ticket, root })
     }
 
-    fn next_owner(&self) -> Option<Owner> {
-        let from = |area, part| self.lines.range(Owner { area, part }..).next();
-        let (Owner { area, .. }, _) = from(self.last_area + 1, 0).or_else(|| from(0, 0))?;
+    fn next_owner(&self) -> Option<ReapOwner> {
+        let from = |area, part| self.lines.range(ReapOwner { area, part }..).next();
+        let (ReapOwner { area, .. }, _) = from(self.last_area + 1, 0).or_else(|| from(0, 0))?;
         let last_part = self.last_parts.get(area).copied();
         let next = last_part.and_then(|last| from(*area, last + 1));
         let next = next.filter(|(owner, _)| owner.area == *area);
@@ -238,24 +254,5 @@ impl ReapQueue {
         for job in self.subtrees.values().filter_map(|subtree| subtree.job) {
             *self.by_job.entry(job).or_default() += 1;
         }
-    }
-}
-
-impl Catalog {
-    /// Returns whose turn frees a subtree, while its root has its name.
-    pub(super) fn owner_of(&self, root: ObjectId) -> Owner {
-        let (mut at, mut first, mut second) = (root, None, None);
-        while at != ROOT {
-            let Some(object) = self.objects.get(&at).filter(|object| object.parent != NOWHERE)
-            else {
-                return Owner::default();
-            };
-            second = first.replace(object);
-            at = object.parent;
-        }
-        let bucket = |object: &super::Object| {
-            Hash::of(self.cluster.0, NOWHERE, object.name.as_bytes()).bucket(BUCKETS)
-        };
-        Owner { area: first.map_or(0, bucket), part: second.map_or(0, bucket) }
     }
 }

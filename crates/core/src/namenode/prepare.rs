@@ -262,8 +262,8 @@ impl Namenode {
         })
     }
 
-    /// Turns a refusal for want of room into one that is tried again, while room is being freed that
-    /// was deleted before the change came.
+    /// Turns a refusal for want of room into one that is tried again, while something is being
+    /// freed that was deleted before the change came.
     fn unless_freed(&mut self, refusal: Refusal) -> Refusal {
         if !matches!(refusal, Refusal::Full { .. } | Refusal::ReserveKept { .. }) {
             return refusal;

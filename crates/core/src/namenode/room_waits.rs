@@ -1,8 +1,9 @@
 //! Changes that wait for room that is being freed.
 //!
-//! A change that finds no room is tried again while the deletions that were there when it first came
-//! are being freed, and for no later ones: a tenant that deletes and creates without a pause must not
-//! keep the refusals of others from them. The log has no part in this: such a change is no command.
+//! A change that finds no room is tried again while the deletions that were there when it first
+//! came are being freed, and for no later ones: a tenant that deletes and creates without a pause
+//! must not keep the refusals of others from them. The log has no part in this: such a change is no
+//! command.
 
 use std::collections::BTreeMap;
 
