@@ -70,6 +70,21 @@ fn every_mistake_is_found_by_its_checker() {
     }
 }
 
+/// With a constant bound that lets the slowest links end, these runs would go on for ten minutes.
+#[test]
+fn background_is_held_to_the_time_of_its_bytes() {
+    for broken in [Broken::NeverCopied, Broken::NeverRebalanced] {
+        let options = Options { broken: Some(broken), minimise: false, ..Options::default() };
+        let finds_soon = |seed: &u64| {
+            let outcome = run(*seed, &options);
+            let is_found = outcome.violation.is_some_and(|it| it.checker == broken.checker());
+            is_found && outcome.statistics.virtual_millis < 100_000
+        };
+        let found = std::iter::once(hint(broken)).chain(0..100).find(finds_soon);
+        assert!(found.is_some(), "{broken} was not found within 100 s");
+    }
+}
+
 #[test]
 fn minimised_run_shows_the_same_with_its_event_log() {
     let options = Options { broken: Some(Broken::FenceOff), ..Options::default() };
