@@ -62,7 +62,7 @@ variants! {
     LeaseNotFenced, "lease-not-fenced", "lease",
         "an ended lease is closed without fencing its blocks at the datanodes";
     DropForgotten, "drop-forgotten", "orphans",
-        "datanodes keep blocks that they were told to drop";
+        "datanodes keep blocks that they were ordered to drop";
     StaleIncarnation, "stale-incarnation", "one-home",
         "datanodes answer requests meant for another process at their address";
     LossNotReported, "loss-not-reported", "loss-report",
@@ -72,7 +72,7 @@ variants! {
     SecondWriter, "second-writer", "lease",
         "a second writer's append is taken for a repetition of the first's";
     PromotionKeepsEpoch, "promotion-keeps-epoch", "epochs-rise",
-        "a copy that becomes the home is told of at the epoch that the old home had";
+        "a copy that becomes the home is reported at the epoch that the old home had";
     StaleCopy, "stale-copy", "copies",
         "a late commit of a copy is taken for one of the reservation that is there now";
     GoneCopyCounts, "gone-copy-counts", "exposure",
@@ -80,9 +80,9 @@ variants! {
     CopyUnused, "copy-unused", "copy-saves",
         "copies are dropped just before they are needed: at a notice and at a death";
     CopyDropForgotten, "copy-drop-forgotten", "orphans",
-        "nodes are never told to drop the copies that they hold";
+        "nodes are never ordered to drop the copies that they hold";
     OpenBlockRebalanced, "open-block-rebalanced", "pushes",
-        "a manager is told that it may copy and rebalance blocks that are still written";
+        "managers are granted copies and moves of blocks that are still written";
     ReserveOnDraining, "reserve-on-draining", "placement",
         "draining nodes are reserved as targets of moves and copies";
     ReservationKept, "reservation-kept", "reservations",
@@ -98,7 +98,7 @@ variants! {
     ConditionIgnored, "condition-ignored", "names",
         "an object takes its name whatever has it, though it was to be free or another's";
     PartsSwapped, "parts-swapped", "bytes",
-        "a file of many parts has them in another order than was asked";
+        "a file of many parts has them in another order than requested";
     AbsenceCounted, "absence-counted", "absence",
         "the time in which the namenode was stopped counts against leases and times to live";
     BalanceIntoDrain, "balance-into-drain", "drains-first",
@@ -108,7 +108,7 @@ variants! {
     ReserveIgnored, "reserve-ignored", "departures",
         "the namenode lets writers use the room that is kept for nodes that leave";
     NoticeForgotten, "notice-forgotten", "notice-kept",
-        "datanodes say a notice once, whether or not the namenode has it afterwards";
+        "datanodes send a notice once, whether or not the namenode has it afterwards";
     DamageServed, "damage-served", "bytes",
         "datanodes serve ranges of blocks whose bytes have changed";
     DamageUndeclared, "damage-undeclared", "damage-declared",
@@ -118,9 +118,9 @@ variants! {
     NumbersReused, "numbers-reused", "numbers",
         "a start goes on with the numbers that its log ends with, whatever the log has lost";
     LostEndIgnored, "lost-end-ignored", "log-lost-told",
-        "the namenode does not look at what a datanode says that it was told of the log";
+        "the namenode ignores the log position that a datanode sends";
     TermIgnored, "term-ignored", "log-lost-told",
-        "of the place that a datanode was told of only the number of commands is compared";
+        "of the log position that a datanode sends only the number of commands is compared";
     ClockStepTaken, "clock-step-taken", "clock",
         "a start takes the machine's clock as it is, whatever the time of the log's last command";
     LiveNodeIgnored, "live-node-ignored", "live-node",
@@ -132,7 +132,7 @@ variants! {
     PushesMixed, "pushes-mixed", "numbers",
         "datanodes push the bytes of one block under the number of another";
     LengthsToldAlone, "lengths-told-alone", "bytes",
-        "writers are told that lengths are in the log by an answer that has no new block";
+        "a grant that has no new block acknowledges lengths of ended blocks";
 }
 
 impl Broken {

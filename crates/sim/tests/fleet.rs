@@ -61,7 +61,7 @@ fn full_fleet_meets_so_many_notices_at_once_as_it_keeps_room_for() {
         assert!(matches!(refusal, Refusal::ReserveKept { .. }), "{refusal}");
         // One block of each node that stays is not reckoned with.
         assert_eq!(written, 63 * u64::from(9 - departures));
-        fleet.beat().expect("nobody is refused");
+        fleet.beat().expect("no node is refused");
         for node in 0..departures as usize {
             fleet.notice(node).expect("it is there");
         }

@@ -9,7 +9,7 @@ use crate::runtime::CheckResult;
 #[derive(Debug, Default)]
 pub(crate) struct Leader {
     /// The manager to which the namenode has given it last.
-    pub(crate) holder: Option<Nonce>,
+    holder: Option<Nonce>,
     /// When the log last lost its end: it may have lost that a manager has the lease, but no
     /// manager has one from before for longer than that lasts.
     lost_at: Option<u64>,

@@ -105,7 +105,7 @@ impl Machines {
         applied
     }
 
-    /// Does what a datanode is told.
+    /// Carries out an order to a datanode.
     fn obey(&mut self, order: &DatanodeOrder) {
         let reply = match &order.order {
             Order::Drop { blocks } => {

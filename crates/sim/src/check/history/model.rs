@@ -113,8 +113,8 @@ pub(super) const fn is_change(call: &Call) -> bool {
 }
 
 /// Returns the state after an operation; `None` if it cannot have had this outcome here. One
-/// without an outcome is done if it can be. `known` is the object that it makes, if any caller was
-/// told.
+/// without an outcome is done if it can be. `known` is the object that it makes, if any caller has
+/// seen it.
 pub(super) fn step(
     before: &GroupState,
     call: &Call,
