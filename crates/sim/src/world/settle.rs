@@ -37,8 +37,11 @@ impl World {
         let micros = now - self.runtime.plan().calm_at;
         let is_too_late = match checker {
             "exposure-bound" | "balance" => self.is_copied_by(micros),
-            // While the background works, some of its blocks are always just being dropped.
-            "orphans" | "reservations" if since + STUCK_MICROS > now => self.is_copied_by(micros),
+            // While the background works, some of its blocks are always just being dropped, and the
+            // last ones when it is done.
+            "orphans" | "reservations" if since + STUCK_MICROS > now => {
+                self.is_copied_by(micros - STUCK_MICROS.min(micros))
+            }
             _ => micros > SETTLE_MICROS_MAX,
         };
         if is_too_late {
