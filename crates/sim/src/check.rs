@@ -47,7 +47,7 @@ use numbers::Numbers;
 use once::{Arriving, Made};
 use view::View;
 
-/// What the checkers remember.
+/// What the checkers remember. What is not private, the shells record in it themselves.
 #[derive(Debug)]
 pub(crate) struct Checks {
     pub(crate) bytes: Bytes,

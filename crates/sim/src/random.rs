@@ -2,7 +2,7 @@
 
 use sanderling_core::placement::Draw;
 
-/// One stream of draws. Each part of the world has its own, so that leaving one fault out changes
+/// One stream of draws. Each part of a run has its own, so that leaving one fault out changes
 /// as little as possible of the rest.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(Draw);

@@ -12,12 +12,12 @@ use crate::wire::Host;
 
 /// One writer's time with one object.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct WriteSession {
-    pub(crate) object: ObjectId,
+struct WriteSession {
+    object: ObjectId,
     /// Where it began.
-    pub(crate) base: u64,
+    base: u64,
     /// Up to here the namenode has acknowledged its bytes.
-    pub(crate) promised: u64,
+    promised: u64,
     /// Whether a lost end of the log has taken some of them.
     is_cut: bool,
 }
@@ -25,7 +25,7 @@ pub(crate) struct WriteSession {
 /// The model of all bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Bytes {
-    pub(crate) sessions: Vec<WriteSession>,
+    sessions: Vec<WriteSession>,
     by_object: BTreeMap<ObjectId, Vec<u32>>,
     /// The node that each epoch of a block was granted on.
     homes: BTreeMap<(BlockId, Epoch), NodeId>,
@@ -76,7 +76,7 @@ impl Bytes {
     }
 
     /// Returns the bytes of an object that must be there.
-    pub(crate) fn promised(&self, object: ObjectId) -> u64 {
+    pub(super) fn promised(&self, object: ObjectId) -> u64 {
         let written = self.sessions_of(object).map(|(_, session)| session.promised).max();
         written.unwrap_or(0).max(self.joined_bytes(object))
     }
@@ -122,7 +122,7 @@ impl Bytes {
         numbers.map(|number| (*number, &self.sessions[*number as usize]))
     }
 
-    pub(crate) fn objects(&self) -> impl Iterator<Item = ObjectId> {
+    pub(super) fn objects(&self) -> impl Iterator<Item = ObjectId> {
         self.by_object.keys().copied()
     }
 
@@ -161,14 +161,14 @@ impl Bytes {
         ))
     }
 
-    pub(crate) fn granted(&mut self, grant: &Grant) {
+    pub(super) fn granted(&mut self, grant: &Grant) {
         self.leases.insert(grant.object, grant.lease);
         for block in &grant.blocks {
             self.homes.insert((block.block, block.epoch), block.node);
         }
     }
 
-    pub(crate) fn recovered(&mut self, lengths: &[(BlockId, Epoch, u32)]) {
+    pub(super) fn recovered(&mut self, lengths: &[(BlockId, Epoch, u32)]) {
         for (block, epoch, _) in lengths {
             self.recovered.insert(*block, *epoch);
         }
@@ -179,7 +179,7 @@ impl Bytes {
     }
 
     /// Only the writer with the last lease may change an object.
-    pub(crate) fn answered(
+    pub(super) fn answered(
         &mut self,
         request: &Request,
         answer: &Result<Reply, Refusal>,

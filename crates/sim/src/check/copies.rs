@@ -16,11 +16,11 @@ use crate::runtime::CheckResult;
 
 /// The model.
 #[derive(Debug, Default)]
-pub(crate) struct Copies {
+pub(super) struct Copies {
     copies: BTreeMap<BlockId, (NodeId, Epoch)>,
     reserved: BTreeMap<BlockId, Reserved>,
     /// Copies made, copies that became homes, and homes moved without a drain.
-    pub(crate) counts: [u64; 3],
+    pub(super) counts: [u64; 3],
     /// Whether one step may leave copies for the next that are to become homes.
     promotes_later: bool,
 }
@@ -39,7 +39,7 @@ fn is_active(catalog: &Catalog, node: NodeId) -> bool {
 }
 
 impl Copies {
-    pub(crate) fn new(limits: &CatalogLimits) -> Self {
+    pub(super) fn new(limits: &CatalogLimits) -> Self {
         let promotes_later =
             limits.promoted_per_turn_max < CatalogLimits::DEFAULT.promoted_per_turn_max;
         Self { promotes_later, ..Self::default() }
@@ -51,7 +51,7 @@ impl Copies {
         self.reserved.clear();
     }
 
-    pub(crate) fn apply(
+    pub(super) fn apply(
         &mut self,
         command: &Command,
         result: &Result<Reply, Refusal>,
@@ -205,7 +205,7 @@ impl Copies {
     }
 
     /// Returns whether a block's bytes survive its home.
-    pub(crate) fn is_safe(&self, block: BlockId) -> bool {
+    pub(super) fn is_safe(&self, block: BlockId) -> bool {
         self.copies.contains_key(&block)
     }
 }

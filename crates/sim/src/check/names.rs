@@ -12,7 +12,7 @@ use crate::runtime::CheckResult;
 
 /// The model.
 #[derive(Debug, Default)]
-pub(crate) struct NameModel {
+pub(super) struct NameModel {
     pub(super) entries: BTreeMap<String, EntryModel>,
     /// Objects that get their name when they are sealed: where they will be.
     pending: BTreeMap<ObjectId, Pending>,
@@ -24,7 +24,7 @@ pub(crate) struct NameModel {
     absent: Millis,
     resumed_at: Instant,
     /// How long a namenode has really served.
-    pub(crate) served_millis: u64,
+    pub(super) served_millis: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -108,12 +108,12 @@ const fn accepts(container: ObjectKind, kind: ObjectKind) -> bool {
 
 impl NameModel {
     /// Tells whether an object has a name.
-    pub(crate) fn is_alive(&self, object: ObjectId) -> bool {
+    pub(super) fn is_alive(&self, object: ObjectId) -> bool {
         self.entries.values().any(|entry| entry.object == object)
     }
 
     /// Does to the model what the command does to the catalog, and compares the outcomes.
-    pub(crate) fn apply(
+    pub(super) fn apply(
         &mut self,
         command: &Command,
         result: &Result<Reply, Refusal>,
