@@ -1,7 +1,6 @@
 //! The client itself, and how a call is tried.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -233,7 +232,7 @@ impl Client {
             let next = change.failed(&mut attempts.retry, now, &failure(&error));
             let (verdict, as_other_client) = match next {
                 NextAttempt::Again { pause, as_other_client } => {
-                    (RetryDecision::Again { pause, refresh: false }, as_other_client)
+                    (RetryDecision::Again { pause }, as_other_client)
                 }
                 NextAttempt::GiveUp => (RetryDecision::GiveUp, false),
                 // What refused the last attempt is no outcome of an earlier one.
@@ -284,12 +283,12 @@ impl Client {
         }
     }
 
-    /// Waits until the next attempt. Returns whether to look the location up first.
+    /// Waits until the next attempt.
     pub(crate) async fn again(
         &self,
         attempts: &mut Attempts,
         error: CallError,
-    ) -> Result<bool, ClientError> {
+    ) -> Result<(), ClientError> {
         // The namenode may be restarting: what it was asked is asked again.
         let recovery = failure(&error).recovery();
         let verdict = attempts.retry.failed(machine_time(attempts.began.elapsed()), recovery);
@@ -302,14 +301,14 @@ impl Client {
         attempts: &mut Attempts,
         verdict: RetryDecision,
         error: CallError,
-    ) -> Result<bool, ClientError> {
+    ) -> Result<(), ClientError> {
         attempts.failed_at.get_or_insert_with(Instant::now);
         let error = attempts.said(error);
         match verdict {
-            RetryDecision::Again { pause, refresh } => {
+            RetryDecision::Again { pause } => {
                 count(&self.shared.counters.retries, 1);
                 tokio::time::sleep(pause.into()).await;
-                Ok(refresh)
+                Ok(())
             }
             RetryDecision::GiveUp => {
                 count(&self.shared.counters.failed, 1);
@@ -382,14 +381,6 @@ impl Attempts {
             }
         }
     }
-}
-
-/// Runs a future on the client's behalf with a name for its errors.
-pub(crate) async fn named<T>(
-    what: &str,
-    future: impl Future<Output = Result<T, CallError>>,
-) -> Result<T, ClientError> {
-    future.await.map_err(|error| ClientError::from_call(what, error))
 }
 
 #[cfg(test)]

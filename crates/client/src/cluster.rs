@@ -8,7 +8,7 @@ use sanderling_protocol::{
 };
 use tokio::time::Instant;
 
-use crate::client::{Client, named};
+use crate::client::Client;
 use crate::error::ClientError;
 use crate::namespace::reply_of;
 
@@ -89,7 +89,8 @@ impl Client {
             return reply_of!(reply, "events", Reply::Events(events) => events);
         }
         let deadline = Instant::now() + self.shared.config.attempt_deadline + wait.into();
-        let reply = named("events", self.shared.batcher.send(&request, deadline)).await?;
+        let reply = self.shared.batcher.send(&request, deadline).await;
+        let reply = reply.map_err(|error| ClientError::from_call("events", error))?;
         reply_of!(reply, "events", Reply::Events(events) => events)
     }
 

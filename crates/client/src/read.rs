@@ -287,7 +287,7 @@ impl Reader {
         }
         // Before the pause, so that no other reader has to try them.
         self.client.shared.locations.forget(self.known.read().layout.stat.object);
-        self.client.again(attempts, error).await.map(|_| ())
+        self.client.again(attempts, error).await
     }
 
     /// Returns where the blocks are: the cached layout, or a new one if the cached one was forgotten.

@@ -348,10 +348,8 @@ impl Writer {
         // If the guess was wrong, the piece is sent like any other.
         let staged = self.staged.take().filter(|staged| is_first && staged.fits(&placed));
         self.in_flight.spawn(async move {
-            let mut refused_at = None;
-            let piece = Staging { piece, staged };
-            let answer =
-                write_piece(&shared, &address, &placed, piece, give_up, &mut refused_at).await;
+            let (answer, refused_at) =
+                write_piece(&shared, &address, &placed, piece, staged, give_up).await;
             Answered { placed, answer, refused_at }
         });
     }
@@ -387,10 +385,10 @@ impl Writer {
         if matches!(failure.refusal, Some(Refusal::Moved { .. })) {
             count(&self.client.shared.counters.moved, 1);
         }
-        if next == AfterFailure::Pause {
-            self.client.again(attempts, error).await?;
+        match next {
+            AfterFailure::Pause => self.client.again(attempts, error).await,
+            AfterFailure::Late | AfterFailure::GoOn => Ok(()),
         }
-        Ok(())
     }
 
     async fn add_blocks(
@@ -426,38 +424,32 @@ impl Writer {
     }
 }
 
-/// The bytes of a write, and where they were staged before their block was granted.
-struct Staging {
-    piece: Bytes,
-    staged: Option<StagedPiece>,
-}
-
 /// The outcome of a write.
 #[derive(Debug)]
 struct Answered {
     placed: Placed,
     answer: Result<(), CallError>,
-    /// When the datanode first refused it for a while.
+    /// When the datanode was first busy.
     refused_at: Option<Instant>,
 }
 
-/// Writes to one block: once, or until `give_up` as often as the datanode is busy.
+/// Writes to one block: once, or until `give_up` as often as the datanode is busy. Returns when it
+/// first was, too.
 async fn write_piece(
     shared: &ClientInner,
     address: &str,
     placed: &Placed,
-    piece: Staging,
+    piece: Bytes,
+    mut staged: Option<StagedPiece>,
     give_up: Instant,
-    refused_at: &mut Option<Instant>,
-) -> Result<(), CallError> {
-    let Staging { piece, mut staged } = piece;
+) -> (Result<(), CallError>, Option<Instant>) {
     let mut header = Header::new(Op::Write, 0);
     header.flags = placed.block.tier as u16;
     header.block = placed.block.block;
     header.epoch = placed.block.epoch;
     header.offset = u64::from(placed.offset);
     header.length = placed.length;
-    let mut checksum = None;
+    let (mut checksum, mut refused_at) = (None, None);
     let node = Some(placed.block.node);
     loop {
         // Writes wait for each other on a slow link: only an idle connection ends one early.
@@ -480,10 +472,12 @@ async fn write_piece(
                 call.await.map(|_| ())
             }
         };
-        let Err(CallError::Refused(refusal)) = answer else { return answer };
+        let Err(CallError::Refused(refusal)) = answer else { return (answer, refused_at) };
         let now = Instant::now();
         let left = give_up.saturating_duration_since(now).into();
-        let Some(pause) = repeat_in_place(&refusal, left) else { return Err(refusal.into()) };
+        let Some(pause) = repeat_in_place(&refusal, left) else {
+            return (Err(refusal.into()), refused_at);
+        };
         refused_at.get_or_insert(now);
         count(&shared.counters.retries, 1);
         tokio::time::sleep(pause.into()).await;

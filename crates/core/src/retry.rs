@@ -1,4 +1,4 @@
-//! Retry: how often, how long, and whether to look up first.
+//! Retry: how often, and after which pause.
 
 use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{Instant, Millis};
@@ -32,12 +32,10 @@ impl Default for RetryPolicy {
 /// What to do after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryDecision {
-    /// Wait, then try again; look the location up first if asked to.
+    /// Wait, then try again.
     Again {
         /// How long to wait.
         pause: Millis,
-        /// Drop what was cached about the object.
-        refresh: bool,
     },
     /// Give up: the error says why.
     GiveUp,
@@ -68,21 +66,21 @@ impl Retry {
 
     /// Says what to do after an attempt that failed at `now`.
     pub fn failed(&mut self, now: Instant, recovery: Recovery) -> RetryDecision {
-        let (asked, refresh) = match recovery {
-            Recovery::Refresh => (Millis(0), true),
-            Recovery::RetryAfter(after) => (after, false),
+        let wanted = match recovery {
+            Recovery::Refresh => Millis(0),
+            Recovery::RetryAfter(after) => after,
             Recovery::Recompute | Recovery::Report | Recovery::Fix => return RetryDecision::GiveUp,
         };
         if self.attempts >= self.policy.attempts_max {
             return RetryDecision::GiveUp;
         }
         let doubled = self.policy.pause_min.0 << (self.attempts - 1).min(16);
-        let pause = Millis(doubled.min(self.policy.pause_max.0)).max(asked);
+        let pause = Millis(doubled.min(self.policy.pause_max.0)).max(wanted);
         if now + pause >= self.deadline {
             return RetryDecision::TooLate;
         }
         self.attempts += 1;
-        RetryDecision::Again { pause, refresh }
+        RetryDecision::Again { pause }
     }
 }
 
@@ -95,8 +93,7 @@ mod tests {
         let mut retry = Retry::new(RetryPolicy::default(), Instant(3_000_000));
         let mut now = Instant(0);
         let mut pauses = Vec::new();
-        while let RetryDecision::Again { pause, refresh } = retry.failed(now, Recovery::Refresh) {
-            assert!(refresh);
+        while let RetryDecision::Again { pause } = retry.failed(now, Recovery::Refresh) {
             pauses.push(pause.0);
             now = now + pause;
         }
@@ -112,7 +109,7 @@ mod tests {
             assert_eq!(retry.failed(Instant(0), recovery), RetryDecision::GiveUp);
         }
         let waits = retry.failed(Instant(0), Recovery::RetryAfter(Millis(700)));
-        assert_eq!(waits, RetryDecision::Again { pause: Millis(700), refresh: false });
+        assert_eq!(waits, RetryDecision::Again { pause: Millis(700) });
     }
 
     #[test]

@@ -520,7 +520,7 @@ impl Writer {
             let sent = self.sent.as_mut().map_or(&mut answered, |sent| &mut sent.attempts);
             match sent.failed(&mut job.retry, now, &failure) {
                 NextAttempt::Again { pause, as_other_client: false } => {
-                    RetryDecision::Again { pause, refresh: false }
+                    RetryDecision::Again { pause }
                 }
                 _ => RetryDecision::GiveUp,
             }

@@ -37,7 +37,7 @@ const AVOID_MAX: usize = 16;
 /// place, for seconds perhaps, but their bytes are kept until that one is acknowledged.
 const KEPT_PER_WRITE: usize = 8;
 
-/// Shortest pause before a write is repeated at the same node, whatever that node asks for.
+/// Shortest pause before a write is repeated at the same node, whatever that node demands.
 const PAUSE_MIN: Millis = Millis(1);
 
 /// One write: a piece, or a part of one, and its place.
@@ -156,14 +156,6 @@ impl OpenBlock {
     const fn length(&self) -> BlockLength {
         BlockLength { block: self.granted.block, length: self.acknowledged }
     }
-}
-
-/// Room for the next write.
-enum Room {
-    Bytes(u32),
-    /// The last block has room, and a write in flight.
-    AfterAnswer,
-    None,
 }
 
 /// The state of one writer. `P` is a piece's bytes, or what stands for them; clones must be cheap.
@@ -300,26 +292,19 @@ impl<P: Clone> WriteMachine<P> {
         if in_flight >= self.window || is_kept_full || self.reporting.is_some() {
             return WriteStep::Wait;
         }
-        match self.room() {
-            Room::Bytes(room) => self.send(first, room),
-            Room::AfterAnswer => WriteStep::Wait,
-            Room::None => WriteStep::AddBlocks(self.request_blocks(first)),
+        match (self.blocks.back(), self.spare.front()) {
+            (Some(block), _) if !block.is_full() && !block.is_settled() => WriteStep::Wait,
+            (Some(block), _) if !block.is_full() => {
+                self.send(first, block.granted.bytes_max - block.assigned)
+            }
+            (_, Some(granted)) => self.send(first, granted.bytes_max),
+            (_, None) => WriteStep::AddBlocks(self.request_blocks(first)),
         }
     }
 
     fn in_flight(&self) -> usize {
         let sent = |piece: &&Piece<P>| matches!(piece.state, PieceState::InFlight { .. });
         self.pieces.iter().filter(sent).count() + self.abandoned.len()
-    }
-
-    fn room(&self) -> Room {
-        match self.blocks.back() {
-            Some(block) if !block.is_full() && block.is_settled() => {
-                Room::Bytes(block.granted.bytes_max - block.assigned)
-            }
-            Some(block) if !block.is_full() => Room::AfterAnswer,
-            _ => self.spare.front().map_or(Room::None, |granted| Room::Bytes(granted.bytes_max)),
-        }
     }
 
     /// Puts the piece at `first` into the last block, or into a spare one if that is full. What
@@ -437,8 +422,10 @@ impl<P: Clone> WriteMachine<P> {
         }
         let node = self.end_from(id);
         self.retire();
-        if ends_node(failure) {
-            self.leave(node);
+        match failure.refusal {
+            // It arrived damaged or out of place: its node is good for other blocks.
+            Some(Refusal::ChecksumMismatch { .. } | Refusal::NotAtEnd { .. }) => {}
+            _ => self.leave(node),
         }
         match failure.refusal {
             Some(Refusal::Moved { .. }) if self.fences < FENCES_MAX => {
@@ -507,16 +494,6 @@ impl<P: Clone> WriteMachine<P> {
     pub fn unsettled_bytes(&self) -> u64 {
         self.pieces.iter().map(|piece| u64::from(piece.length)).sum()
     }
-}
-
-/// Returns whether a failed write ends the use of its node. A write that arrived damaged or out of
-/// place ends its block only.
-const fn ends_node(failure: &AttemptFailure<'_>) -> bool {
-    let is_of_block = matches!(
-        failure.refusal,
-        Some(Refusal::ChecksumMismatch { .. } | Refusal::NotAtEnd { .. })
-    );
-    !is_of_block
 }
 
 /// Returns the pause after which a refused write is sent to the same node again, if that is within
