@@ -81,7 +81,7 @@ impl Client {
         Ok(Sending::new(session, Change::new(request)))
     }
 
-    /// Begins a change again whose client the namenode does not know any more. It must not have
+    /// Begins a change again whose client the namenode has forgotten. It must not have
     /// been sent before this one time.
     pub(crate) async fn begin_change_again(
         &self,
@@ -134,7 +134,7 @@ impl Client {
     }
 }
 
-/// Tells whether a request may have been done although there was no answer.
+/// Returns whether a request may have been executed although no answer arrived.
 const fn may_be_done(error: &CallError) -> bool {
     match error {
         CallError::Closed { .. } | CallError::TimedOut { .. } | CallError::BadReply { .. } => true,
@@ -145,7 +145,7 @@ const fn may_be_done(error: &CallError) -> bool {
     }
 }
 
-/// Returns how an attempt failed, as the machines see it.
+/// Returns how an attempt failed, for the machines.
 pub(crate) const fn failure(error: &CallError) -> AttemptFailure<'_> {
     match error {
         CallError::Refused(refusal) => AttemptFailure::refused(refusal),

@@ -50,14 +50,14 @@ pub(crate) struct Attempts {
     failed_at: Option<Instant>,
     retry: Retry,
     attempt_deadline: Duration,
-    /// What the last attempt that was answered was refused for.
+    /// Refusal of the last attempt that was answered.
     refused: Option<Refusal>,
 }
 
-/// What a call is about, put into words only when it fails.
+/// What a call is about. It is formatted only when the call fails.
 pub(crate) enum What {
-    /// The whole of it.
-    Said(String),
+    /// A text.
+    Text(String),
     /// A verb.
     Kind(&'static str),
     /// A verb and what it is done to.
@@ -65,8 +65,8 @@ pub(crate) enum What {
 }
 
 impl From<String> for What {
-    fn from(said: String) -> Self {
-        Self::Said(said)
+    fn from(text: String) -> Self {
+        Self::Text(text)
     }
 }
 
@@ -85,7 +85,7 @@ impl From<(&'static str, &Path)> for What {
 impl fmt::Display for What {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Said(said) => formatter.write_str(said),
+            Self::Text(text) => formatter.write_str(text),
             Self::Kind(kind) => formatter.write_str(kind),
             Self::To(verb, path) => write!(formatter, "{verb} {path}"),
         }
@@ -96,8 +96,7 @@ impl Client {
     /// Connects to the namenode at `host:port`.
     ///
     /// # Errors
-    /// [`ClientError::Call`] when nobody listens there: start a namenode, or correct the
-    /// address.
+    /// [`ClientError::Call`] if no namenode listens there: start one, or correct the address.
     pub async fn connect(namenode: &str, config: ClientConfig) -> Result<Self, ClientError> {
         let options = PoolOptions {
             role: Role::Client,
@@ -110,7 +109,7 @@ impl Client {
         let pool = Pool::new(options.clone());
         let what = format!("connect to {namenode}");
         let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
-        // A namenode that listens and is slow is waited for like the answer to any call.
+        // A slow namenode has as long as for any call.
         let deadline = Instant::now() + config.call_deadline;
         let (_, reply) = Connection::connect_with(namenode, hello, deadline, &options.connection)
             .await
@@ -120,8 +119,7 @@ impl Client {
             _ => return Err(ClientError::BadReply { what }),
         };
         pool.set_cluster(Some(cluster));
-        // The first one is the connection that everything else uses too; the others open when
-        // there is a crowd.
+        // The first one also serves every other kind of call; the others open under load.
         let connections = (1..config.namenode_connections_max.max(1)).map(|_| {
             let pool = Pool::new(options.clone());
             pool.set_cluster(Some(cluster));
@@ -182,11 +180,11 @@ impl Client {
         self.shared.counters.read()
     }
 
-    /// Asks the namenode, again if that helps, until the call's deadline. A change is made once,
-    /// however often it must be sent.
+    /// Sends a request to the namenode, repeated until the call's deadline if that helps. A change
+    /// is made once, however often it is sent.
     ///
     /// # Errors
-    /// [`ClientError`]: its `recovery` says what to do.
+    /// [`ClientError`]: its `recovery` is the next step.
     pub async fn request(&self, request: Request) -> Result<Reply, ClientError> {
         let mut attempts = self.attempts(request.kind());
         self.request_within(&mut attempts, request).await
@@ -237,7 +235,7 @@ impl Client {
                 NextAttempt::GiveUp => (RetryDecision::GiveUp, false),
                 // What refused the last attempt is no outcome of an earlier one.
                 NextAttempt::TooLate if change.is_in_doubt() => {
-                    let last = attempts.said(error);
+                    let last = attempts.reason(error);
                     return Err(self.timed_out(attempts, &last));
                 }
                 NextAttempt::TooLate => (RetryDecision::TooLate, false),
@@ -289,7 +287,6 @@ impl Client {
         attempts: &mut Attempts,
         error: CallError,
     ) -> Result<(), ClientError> {
-        // The namenode may be restarting: what it was asked is asked again.
         let recovery = failure(&error).recovery();
         let verdict = attempts.retry.failed(machine_time(attempts.began.elapsed()), recovery);
         self.follow(attempts, verdict, error).await
@@ -303,7 +300,7 @@ impl Client {
         error: CallError,
     ) -> Result<(), ClientError> {
         attempts.failed_at.get_or_insert_with(Instant::now);
-        let error = attempts.said(error);
+        let error = attempts.reason(error);
         match verdict {
             RetryDecision::Again { pause } => {
                 count(&self.shared.counters.retries, 1);
@@ -338,14 +335,14 @@ impl Client {
         }
     }
 
-    /// Tells the namenode that a node could not be reached, without waiting for an answer, and
-    /// forgets what is cached about the node.
+    /// Reports to the namenode that a node did not answer, without waiting for a reply, and forgets
+    /// the cached locations on the node.
     pub(crate) fn suspect(&self, node: NodeId) {
         self.shared.locations.forget_node(node);
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
             let deadline = Instant::now() + shared.config.attempt_deadline;
-            // Only a hint: the namenode also notices by itself.
+            // A hint: the namenode also detects it by itself.
             let _ = shared.batcher.send(&Request::Suspect { node }, deadline).await;
         });
     }
@@ -361,9 +358,9 @@ impl Attempts {
         self.deadline.min(Instant::now() + self.attempt_deadline)
     }
 
-    /// Notes why an attempt failed. Returns the reason to name if it was the last: an attempt for
-    /// which the call's deadline left no time says nothing, and the refusal before it does.
-    fn said(&mut self, error: CallError) -> CallError {
+    /// Notes why an attempt failed. Returns the reason to report if it was the last. An attempt for
+    /// which the call's deadline left no time has none; the refusal before it is reported.
+    fn reason(&mut self, error: CallError) -> CallError {
         match error {
             CallError::Refused(refusal) => {
                 self.refused = Some(refusal.clone());
@@ -405,12 +402,12 @@ mod tests {
         let late = |waited| CallError::TimedOut { address: "n0".to_owned(), waited };
         let (cut, whole) = (Duration::from_micros(467), attempt_deadline);
         let refusal = || CallError::Refused(Refusal::UnknownOp { op: 7 });
-        assert!(matches!(attempts.said(late(cut)), CallError::TimedOut { .. }));
-        assert!(matches!(attempts.said(refusal()), CallError::Refused(_)));
-        assert!(matches!(attempts.said(late(cut)), CallError::Refused(_)));
-        // Who had all the time and said nothing is the reason.
-        attempts.said(refusal());
-        assert!(matches!(attempts.said(late(whole)), CallError::TimedOut { .. }));
-        assert!(matches!(attempts.said(late(cut)), CallError::TimedOut { .. }));
+        assert!(matches!(attempts.reason(late(cut)), CallError::TimedOut { .. }));
+        assert!(matches!(attempts.reason(refusal()), CallError::Refused(_)));
+        assert!(matches!(attempts.reason(late(cut)), CallError::Refused(_)));
+        // A node that had all the time and did not answer is the reason.
+        attempts.reason(refusal());
+        assert!(matches!(attempts.reason(late(whole)), CallError::TimedOut { .. }));
+        assert!(matches!(attempts.reason(late(cut)), CallError::TimedOut { .. }));
     }
 }

@@ -16,7 +16,7 @@ impl Client {
     /// Returns the nodes; with `all` also those that are gone.
     ///
     /// # Errors
-    /// [`ClientError`] when the namenode cannot be asked.
+    /// [`ClientError`] if the namenode did not answer.
     pub async fn nodes(&self, all: bool) -> Result<Vec<NodeInfo>, ClientError> {
         let reply = self.request(Request::Nodes { all }).await?;
         reply_of!(reply, "nodes", Reply::Nodes(nodes) => nodes)
@@ -26,7 +26,7 @@ impl Client {
     /// namenode of the release before, which keeps nothing.
     ///
     /// # Errors
-    /// [`ClientError`] when the namenode cannot be asked.
+    /// [`ClientError`] if the namenode did not answer.
     pub async fn room(&self) -> Result<Option<Room>, ClientError> {
         let reply = match self.request(Request::Room).await {
             Err(ClientError::Refused(Refusal::UnknownVersion { .. })) => return Ok(None),
@@ -76,7 +76,7 @@ impl Client {
     /// Returns events after a sequence; waits up to `wait` for the first.
     ///
     /// # Errors
-    /// [`ClientError`] when the namenode cannot be asked.
+    /// [`ClientError`] if the namenode did not answer.
     pub async fn events(
         &self,
         after: u64,
@@ -97,7 +97,7 @@ impl Client {
     /// Returns everything that was ever declared lost.
     ///
     /// # Errors
-    /// [`ClientError`] when the namenode cannot be asked.
+    /// [`ClientError`] if the namenode did not answer.
     pub async fn report(&self) -> Result<LossReport, ClientError> {
         let reply = self.request(Request::Report).await?;
         reply_of!(reply, "report", Reply::Report(report) => report)
@@ -106,7 +106,7 @@ impl Client {
     /// Checks the catalog against itself.
     ///
     /// # Errors
-    /// [`ClientError`] when the namenode cannot be asked.
+    /// [`ClientError`] if the namenode did not answer.
     pub async fn fsck(&self) -> Result<FsckReport, ClientError> {
         let reply = self.request(Request::Fsck).await?;
         reply_of!(reply, "fsck", Reply::Fsck(report) => report)

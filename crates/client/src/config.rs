@@ -19,7 +19,7 @@ pub struct ClientConfig {
     pub write_window_blocks: usize,
     /// Frames that one read may have under way to all datanodes together.
     pub read_window_frames: usize,
-    /// Largest number of bytes that one frame of a read asks for.
+    /// Largest number of bytes that one frame of a read requests.
     pub read_frame_bytes_max: u32,
     /// Whether what datanodes answer is held against its checksum. Without, bytes that a network
     /// card or a bad memory changed reach the caller unnoticed: for measuring what it costs.
@@ -41,8 +41,8 @@ pub struct ClientConfig {
 impl Default for ClientConfig {
     fn default() -> Self {
         Self {
-            // Longer than the namenode needs to declare a silent node dead, so that a caller learns
-            // what is lost rather than that nothing was heard.
+            // Longer than the namenode needs to declare a silent node dead: a call then reports
+            // what is lost, not a timeout.
             call_deadline: Duration::from_secs(10),
             // A datanode that hangs must not use the whole call up.
             attempt_deadline: Duration::from_secs(3),

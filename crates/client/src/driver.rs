@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 /// costs a wake-up.
 const KEEP_AFTER: Duration = Duration::from_millis(5);
 
-/// A runtime and who runs it. The bindings of other languages have one in each process.
+/// A runtime and the threads that run it. The bindings of other languages have one per process.
 #[derive(Debug)]
 pub struct Driver {
     runtime: Runtime,
@@ -31,7 +31,7 @@ pub struct Driver {
     ended: AtomicU64,
     /// Whether the background thread runs the runtime.
     is_kept: AtomicBool,
-    /// Asks the background thread to leave it.
+    /// Makes the background thread leave it.
     leave: Notify,
 }
 
@@ -63,13 +63,13 @@ impl Driver {
         self.runtime.block_on(call)
     }
 
-    /// Returns the runtime, for calls that nobody waits for and for what is dropped in its context.
+    /// Returns the runtime, for calls without a waiter and for drops that need its context.
     #[must_use]
     pub const fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    /// Runs the runtime whenever nobody calls.
+    /// Runs the runtime whenever no thread calls.
     fn keep(&self) -> ! {
         let mut seen = u64::MAX;
         loop {
@@ -79,7 +79,7 @@ impl Driver {
                 continue;
             }
             self.is_kept.store(true, Ordering::SeqCst);
-            // A call that begins after this look asks the background thread to leave.
+            // A call that begins after this check makes the background thread leave.
             if self.calling.load(Ordering::SeqCst) == 0 {
                 self.runtime.block_on(self.leave.notified());
             }

@@ -10,7 +10,7 @@ use thiserror::Error;
 /// Why a call failed.
 #[derive(Debug, Clone, Error)]
 pub enum ClientError {
-    /// The cluster will not do it.
+    /// The cluster refused it.
     #[error("{0}")]
     Refused(Refusal),
     /// Bytes of the object are lost: compute them again.
@@ -24,13 +24,13 @@ pub enum ClientError {
         path: Path,
         /// The object.
         object: ObjectId,
-        /// What is lost of the bytes asked for, in order.
+        /// What is lost of the requested bytes, in order.
         ranges: Vec<ByteRange>,
     },
     /// The call's deadline passed. It may have been done or not.
     #[error("{what} took longer than {waited:?}; last: {last}")]
     TimedOut {
-        /// What was asked.
+        /// The call.
         what: String,
         /// How long was waited.
         waited: Duration,
@@ -40,7 +40,7 @@ pub enum ClientError {
     /// No attempt brought an answer.
     #[error("{what}: {cause}")]
     Call {
-        /// What was asked.
+        /// The call.
         what: String,
         /// How the last attempt failed.
         cause: CallError,
@@ -53,10 +53,10 @@ pub enum ClientError {
         /// Why.
         why: String,
     },
-    /// The namenode's answer is not one to the question.
+    /// The namenode's answer does not match the request.
     #[error("{what}: the namenode answered what was not asked")]
     BadReply {
-        /// What was asked.
+        /// The call.
         what: String,
     },
 }
@@ -125,7 +125,7 @@ impl ClientError {
 }
 
 impl From<Refusal> for ClientError {
-    /// A path that was not even asked for is refused in the same words.
+    /// A path that the client rejects itself is refused in the same words.
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }

@@ -92,17 +92,17 @@ impl Client {
     /// Returns a token that allows less than the client's own, or the same for a shorter time.
     ///
     /// # Errors
-    /// `Forbidden` for more than the client's own token allows; `BadRequest` where nobody is asked
-    /// for a token.
-    pub async fn mint_token(&self, asked: MintToken) -> Result<Token, ClientError> {
-        let reply = self.request(Request::MintToken(asked)).await?;
+    /// `Forbidden` for more than the client's own token allows; `BadRequest` if the cluster has
+    /// no tokens.
+    pub async fn mint_token(&self, wanted: MintToken) -> Result<Token, ClientError> {
+        let reply = self.request(Request::MintToken(wanted)).await?;
         reply_of!(reply, "mint a token", Reply::Token(token) => token)
     }
 
     /// Returns the jobs.
     ///
     /// # Errors
-    /// [`ClientError`] when the namenode cannot be asked.
+    /// [`ClientError`] if the namenode did not answer.
     pub async fn jobs(&self) -> Result<Vec<JobInfo>, ClientError> {
         let reply = self.request(Request::Jobs).await?;
         reply_of!(reply, "jobs", Reply::Jobs(jobs) => jobs)
@@ -131,7 +131,7 @@ impl JobHandle {
         self.job
     }
 
-    /// Tells whether the namenode has said that the job is no more.
+    /// Returns whether the namenode has reported the end of the job.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Relaxed)
@@ -141,19 +141,19 @@ impl JobHandle {
     /// `read`, `write`. For the job's tasks, which need no more.
     ///
     /// # Errors
-    /// `Forbidden` for more than the client's own token allows, `BadRequest` where nobody is asked
-    /// for a token, `UnknownJob` when the job has ended.
+    /// `Forbidden` for more than the client's own token allows, `BadRequest` if the cluster has
+    /// no tokens, `UnknownJob` when the job has ended.
     pub async fn token(&self, rights: &[&str], lifetime: Duration) -> Result<Token, ClientError> {
         let jobs = self.client.jobs().await?;
         let own = jobs.into_iter().find(|info| info.job == self.job);
         let info = own.ok_or(ClientError::Refused(Refusal::UnknownJob { job: self.job }))?;
-        let asked = MintToken {
+        let wanted = MintToken {
             subject: format!("job {}", self.job),
             subtree: info.path,
             rights: rights.iter().map(|right| (*right).to_owned()).collect(),
             lifetime: lifetime.into(),
         };
-        self.client.mint_token(asked).await
+        self.client.mint_token(wanted).await
     }
 
     /// Ends the job now.

@@ -32,8 +32,8 @@ const NODES_MAX: usize = 4096;
 /// Shorter writes go over TCP, where many of them share a system call.
 const WRITE_BYTES_MIN: usize = 16 << 10;
 
-/// Shorter objects are not staged before their block is known: copying them takes less time than
-/// saying so.
+/// Shorter objects are not staged before their block is granted: copying them takes less time than
+/// the message.
 const AHEAD_BYTES_MIN: usize = 64 << 10;
 
 /// Longest time that a node on this machine is waited for. After it the call goes on over TCP.
@@ -43,7 +43,7 @@ const WITHIN: Duration = Duration::from_secs(1);
 /// its replacement takes to start.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// One range of a read: its bytes, a refusal, or nothing when it has to be asked for over TCP.
+/// One range of a read: its bytes, a refusal, or nothing if it has to be read over TCP.
 pub(crate) type LocalRanges = Vec<Option<Result<Bytes, Refusal>>>;
 
 /// The datanodes that were looked for on this machine.
@@ -122,7 +122,7 @@ impl LocalNodes {
         }
     }
 
-    /// Reads ranges of one node; `None` when all of them have to be asked for over TCP. Returns the
+    /// Reads ranges of one node; `None` if all of them have to be read over TCP. Returns the
     /// flags of the answer too.
     pub(crate) async fn read(
         self: &Arc<Self>,
@@ -217,9 +217,9 @@ impl LocalNodes {
     }
 }
 
-/// Looks from time to time whether a node is gone, and forgets it then. Nobody asks a node that is
-/// gone, so no call would find out, and as long as it is known its memory is mapped: the machine
-/// would not have it back.
+/// Checks from time to time whether a node is gone, and forgets it then. No call would find out,
+/// because none goes to such a node; until then its memory stays mapped, and the machine cannot
+/// reuse it.
 async fn watch(nodes: Weak<LocalNodes>, peer: Weak<Peer>) {
     loop {
         sleep(LOOK_EVERY).await;

@@ -8,15 +8,15 @@ use sanderling_core::location_cache::LocationCache;
 use sanderling_protocol::message::Layout;
 use sanderling_protocol::{NodeId, ObjectId};
 
-/// The cache behind a lock, and a count of what was forgotten: a reader that keeps a layout sees
-/// without the lock that nothing was proved wrong since.
+/// The cache behind a lock, and a count of entries that were forgotten: with it a reader checks
+/// without the lock that its layout is not disproved.
 #[derive(Debug, Default)]
 pub(crate) struct Locations {
     cache: Mutex<LocationCache>,
     forgotten: AtomicU64,
 }
 
-/// A layout and what the count was before it was heard.
+/// A layout, and the count from before it was requested.
 #[derive(Debug, Clone)]
 pub(crate) struct CachedLayout {
     pub(crate) layout: Arc<Layout>,
@@ -24,11 +24,11 @@ pub(crate) struct CachedLayout {
 }
 
 impl Locations {
-    /// Keeps what the namenode said. `asked` is the count from before it was asked.
-    pub(crate) fn insert(&self, asked: u64, layout: Layout) -> CachedLayout {
+    /// Keeps a layout of the namenode. `forgotten` is the count from before it was requested.
+    pub(crate) fn insert(&self, forgotten: u64, layout: Layout) -> CachedLayout {
         let layout = Arc::new(layout);
         self.cache.lock().insert(Arc::clone(&layout));
-        CachedLayout { layout, forgotten: asked }
+        CachedLayout { layout, forgotten }
     }
 
     /// Returns what is kept of an object.
@@ -43,7 +43,7 @@ impl Locations {
         self.forgotten.load(Ordering::Acquire)
     }
 
-    /// Tells whether nothing was forgotten since a layout was heard.
+    /// Returns whether nothing was forgotten since a layout was requested.
     pub(crate) fn is_current(&self, known: &CachedLayout) -> bool {
         known.forgotten == self.forgotten()
     }
@@ -67,18 +67,18 @@ mod tests {
     use crate::fetch::tests::layout;
 
     #[test]
-    fn what_was_heard_before_something_was_forgotten_is_not_current() {
+    fn layout_from_before_something_was_forgotten_is_not_current() {
         let locations = Locations::default();
-        let asked = locations.forgotten();
-        let known = locations.insert(asked, layout(&[(10, Some(1))]));
+        let before = locations.forgotten();
+        let known = locations.insert(before, layout(&[(10, Some(1))]));
         assert!(locations.is_current(&known));
         locations.forget(ObjectId(77));
         assert!(!locations.is_current(&known));
         let kept = locations.known(known.layout.stat.object).expect("another was forgotten");
         assert!(locations.is_current(&kept));
-        // The question was on its way when somebody found the node gone.
-        let asked = locations.forgotten();
+        // The request was in flight when another call found the node gone.
+        let before = locations.forgotten();
         locations.forget_node(NodeId(1));
-        assert!(!locations.is_current(&locations.insert(asked, layout(&[(10, Some(1))]))));
+        assert!(!locations.is_current(&locations.insert(before, layout(&[(10, Some(1))]))));
     }
 }

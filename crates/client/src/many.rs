@@ -32,7 +32,7 @@ impl Client {
     /// Finds many objects: what is under each path, in the order of the paths.
     ///
     /// # Errors
-    /// [`ClientError`] when the namenode cannot be asked; that a path names nothing is in the list.
+    /// [`ClientError`] if the namenode did not answer; that a path names nothing is in the list.
     pub async fn lookup_many(
         &self,
         paths: &[Path],
@@ -79,7 +79,7 @@ impl Client {
             Some(value) => Ok(value),
             None => self.get(path).await,
         });
-        // Made before the first of them is awaited: no task could wait for the whole otherwise.
+        // All made before the first is awaited: else the whole could not be spawned.
         let rest: Vec<_> = rest.collect();
         Ok(stream::iter(rest).buffered(OBJECTS_MAX).collect().await)
     }
@@ -94,9 +94,9 @@ impl Client {
     /// Looks up where the blocks of many objects are, in the order of the paths. Errors of single
     /// objects are in the list, as [`Client::layout`] has them.
     pub async fn layout_many(&self, paths: &[Path]) -> Results<Layout> {
-        let asked = paths.iter().map(async |path| self.layout(path, 0..u64::MAX).await);
-        let asked: Vec<_> = asked.collect();
-        stream::iter(asked).buffered(OBJECTS_MAX).collect().await
+        let layouts = paths.iter().map(async |path| self.layout(path, 0..u64::MAX).await);
+        let layouts: Vec<_> = layouts.collect();
+        stream::iter(layouts).buffered(OBJECTS_MAX).collect().await
     }
 
     /// Reads ranges of many open objects, in the order given: what a datanode has of all of them
@@ -132,9 +132,9 @@ impl Client {
         stream::iter(puts).buffered(OBJECTS_MAX).collect().await
     }
 
-    /// Asks for all paths, many in a request.
+    /// Looks up all paths, many in a request.
     async fn look_up_all(&self, paths: &[Path]) -> Result<Vec<Lookups>, ClientError> {
-        let asked = paths.chunks(PATHS_PER_REQUEST).map(async |paths| {
+        let requests = paths.chunks(PATHS_PER_REQUEST).map(async |paths| {
             let request = Request::LookupMany { paths: paths.iter().collect::<Paths>() };
             let reply = self.request(request).await?;
             let lookups = reply_of!(reply, "lookup", Reply::Found(lookups) => lookups)?;
@@ -143,15 +143,14 @@ impl Client {
             }
             Ok(lookups)
         });
-        let asked: Vec<_> = asked.collect();
+        let requests: Vec<_> = requests.collect();
         let answers: Vec<Result<Lookups, ClientError>> =
-            stream::iter(asked).buffered(REQUESTS_MAX).collect().await;
+            stream::iter(requests).buffered(REQUESTS_MAX).collect().await;
         answers.into_iter().collect()
     }
 }
 
-/// Tells whether an object is a value all of which came with its look-up, and nothing is to be
-/// done when it has been read.
+/// Returns whether an object is a value that came whole with its look-up, and stays after the read.
 fn is_whole_value(found: &Found) -> bool {
     let is_here = u64::from(found.inline_bytes) == found.bytes && found.blocks == 0;
     !found.kind.is_container() && is_here && !found.delete_after_read

@@ -11,7 +11,7 @@ use crate::error::ClientError;
 use crate::nonce;
 use crate::options::PutOptions;
 
-/// Returns the reply of one kind, or the error that says that it is another.
+/// Returns the reply of one kind, or an error if it is of another.
 macro_rules! reply_of {
     ($reply:expr, $what:expr, $pattern:pat => $value:expr) => {
         match $reply {
@@ -32,10 +32,10 @@ impl Client {
         reply_of!(reply, "stat", Reply::Stat(stat) => stat)
     }
 
-    /// Tells whether an object exists.
+    /// Returns whether an object exists.
     ///
     /// # Errors
-    /// [`ClientError`] when the namenode cannot be asked.
+    /// [`ClientError`] if the namenode did not answer.
     pub async fn exists(&self, path: &Path) -> Result<bool, ClientError> {
         match self.stat(path).await {
             Ok(_) => Ok(true),

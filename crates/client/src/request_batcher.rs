@@ -83,7 +83,7 @@ impl RequestBatcher {
         Self { connections: pools.into_iter().map(connection).collect(), next: AtomicUsize::new(0) }
     }
 
-    /// Asks once.
+    /// Sends a request once.
     pub(crate) async fn send(&self, request: &Request, deadline: Instant) -> ReplyResult {
         if waits(request) {
             return self.next_connection().send_alone(request, deadline).await;
@@ -93,8 +93,8 @@ impl RequestBatcher {
         let connection =
             self.connections.iter().find(is_free).unwrap_or_else(|| self.next_connection());
         match connection.send_batched(request, deadline).await {
-            // What was too large together is asked again alone. A change that was made is not made
-            // again by that: its answer is told again.
+            // If the frame's answer was too large, the request is sent again alone. That does not
+            // make a change again: its answer is repeated.
             Err(CallError::Refused(Refusal::TooLarge { .. })) if does_nothing_twice(request) => {
                 connection.send_alone(request, deadline).await
             }
@@ -135,7 +135,7 @@ impl BatchedConnection {
             Ok((answered, false)) => answered,
             Ok((answered, true)) => {
                 let turn = InFlightFrame { connection: Arc::clone(self), direct: None };
-                // Its end begins the frame, when all who are ready have had their say.
+                // Its end begins the frame, after all callers that are ready have queued requests.
                 tokio::spawn(async move {
                     tokio::task::yield_now().await;
                     drop(turn);
@@ -184,10 +184,10 @@ impl BatchedConnection {
         let mut waiting = self.waiting.lock();
         let mut batch = Vec::with_capacity(waiting.queue.len().min(BATCH_MAX));
         while batch.len() < BATCH_MAX
-            && let Some(asked) = waiting.queue.pop_front()
+            && let Some(pending) = waiting.queue.pop_front()
         {
-            if !asked.answer.is_closed() {
-                batch.push(asked);
+            if !pending.answer.is_closed() {
+                batch.push(pending);
             }
         }
         if batch.is_empty() {
@@ -200,12 +200,12 @@ impl BatchedConnection {
 
     async fn send_batch(&self, batch: Vec<PendingRequest>) {
         debug_assert!(BATCH_MAX * 8192 < FRAME_BODY_BYTES_MAX as usize, "a batch fits a frame");
-        let deadline = batch.iter().map(|asked| asked.deadline).max().unwrap_or_else(Instant::now);
+        let deadline = batch.iter().map(|it| it.deadline).max().unwrap_or_else(Instant::now);
         let mut waiters = Vec::with_capacity(batch.len());
         let mut requests = Vec::with_capacity(batch.len());
-        for asked in batch {
-            waiters.push(asked.answer);
-            requests.push(asked.request);
+        for pending in batch {
+            waiters.push(pending.answer);
+            requests.push(pending.request);
         }
         // A caller may have given up meanwhile.
         match self.pool.meta(&self.namenode, requests, deadline).await {
@@ -239,7 +239,7 @@ impl Drop for InFlightFrame {
         }
         let Some(batch) = self.connection.next_batch() else { return };
         let Ok(runtime) = Handle::try_current() else {
-            // Nobody runs any more; the waiters hear it when the batch is dropped.
+            // The runtime has ended; the batch's drop fails its waiters.
             self.connection.waiting.lock().frames -= 1;
             return;
         };
@@ -248,7 +248,7 @@ impl Drop for InFlightFrame {
             let is_batch = batch.len() > 1;
             turn.connection.send_batch(batch).await;
             if is_batch {
-                // Else those who were answered now would miss the next frame, for ever.
+                // Else the callers that were just answered would miss every next frame.
                 tokio::task::yield_now().await;
             }
             drop(turn);
@@ -256,7 +256,7 @@ impl Drop for InFlightFrame {
     }
 }
 
-/// Tells whether a request may take long, or is long: others must not wait for it.
+/// Returns whether a request may take long, or is long: others must not wait for it.
 fn waits(request: &Request) -> bool {
     match request.inner() {
         Request::Events { wait, .. } => wait.0 > 0,

@@ -35,17 +35,17 @@ impl Client {
                 _ => Err(ClientError::BadReply { what: attempts.what.to_string() }),
             };
         }
-        // What is likely to hold the first block copies it while the namenode answers.
+        // The likely home of the first block copies it while the namenode answers.
         let first = bytes.slice(..bytes.len().min(BLOCK_BYTES_MAX as usize));
         let deadline = attempts.deadline;
-        let (reply, ahead) = tokio::join!(
+        let (reply, staged) = tokio::join!(
             self.request_within(&mut attempts, Request::Create(request)),
             self.shared.local.stage(&first, deadline),
         );
         match reply? {
             Reply::Grant(grant) => {
                 let mut writer = Writer::new(self.clone(), path.clone(), &grant);
-                writer.was_staged(ahead);
+                writer.was_staged(staged);
                 let written = writer.write_bytes(bytes).await;
                 match written {
                     Ok(()) => writer.close().await,
@@ -67,7 +67,7 @@ impl Client {
     pub async fn get(&self, path: &Path) -> Result<Bytes, ClientError> {
         let mut attempts = self.attempts(("get", path));
         loop {
-            let asked = self.shared.locations.forgotten();
+            let forgotten = self.shared.locations.forgotten();
             let layout = self.data_layout(&mut attempts, path).await?;
             if let Some(value) = whole_value(&layout) {
                 count(&self.shared.counters.read_bytes, value.len() as u64);
@@ -76,7 +76,7 @@ impl Client {
                 }
                 return Ok(value);
             }
-            let reader = self.reader(asked, layout);
+            let reader = self.reader(forgotten, layout);
             let bytes = reader.bytes();
             let whole = [ByteRange { offset: 0, bytes }];
             match self.read_of(&reader, &mut attempts, &whole).await? {
@@ -122,7 +122,7 @@ impl Client {
     }
 
     /// Deletes an object that was read, unless another has its name by now. Where that fails the
-    /// bytes that were read are good all the same: the object stays, and the log says so.
+    /// bytes that were read are good all the same: the object stays, and a warning is logged.
     pub async fn delete_read(&self, path: &Path, object: ObjectId) {
         match self.delete_object(path, object, false).await {
             // Another reader may have been first, or another object has the name.
@@ -186,7 +186,7 @@ impl Client {
     }
 }
 
-/// Says that an object was replaced while it was read: its name is looked up again.
+/// Returns the refusal of a read whose object was replaced: its name is looked up again.
 fn gone(refusal: &Refusal) -> Refusal {
     Refusal::RetryAfter { after: sanderling_protocol::Millis(1), why: refusal.to_string() }
 }

@@ -1,8 +1,8 @@
-//! Where the blocks of objects are, as a client last heard it.
+//! Where the blocks of objects are, as the namenode last reported it to a client.
 //!
 //! A location that is out of date does no harm: it names an incarnation and an epoch, and a
-//! datanode refuses any other. The cache therefore never asks whether it is right; it forgets what
-//! a refusal has proved wrong, for every reader of the object at once.
+//! datanode refuses any other. The cache therefore never validates its entries; it forgets what
+//! a refusal has disproved, for every reader of the object at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,12 +53,12 @@ impl LocationCache {
         }
     }
 
-    /// Keeps what the namenode just said of an object, in place of what was kept before. The
-    /// layouts used longest ago make room.
+    /// Keeps a layout that the namenode just sent, in place of the object's last one. The layouts
+    /// used longest ago make room.
     pub fn insert(&mut self, layout: Arc<Layout>) {
         let object = layout.stat.object;
         if layout.blocks.is_empty() {
-            // It says where nothing is: who wants to know more asks.
+            // It has no location: a reader looks the object up when it has grown.
             return self.forget(object);
         }
         self.clock += 1;
@@ -114,7 +114,7 @@ impl LocationCache {
         self.by_object.len()
     }
 
-    /// Tells whether nothing is kept.
+    /// Returns whether nothing is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_object.is_empty()
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_later_holds_and_an_object_without_blocks_is_not_kept() {
+    fn later_layout_replaces_and_an_object_without_blocks_is_not_kept() {
         let mut cache = LocationCache::default();
         cache.insert(layout(1, &[1, 2]));
         cache.insert(layout(1, &[3]));

@@ -331,7 +331,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn only_lost_bytes_that_are_wanted_are_told_joined() {
+    fn only_lost_bytes_that_are_wanted_are_reported_joined() {
         let layout = layout(&[(100, Some(1)), (100, None), (100, None), (100, Some(2))]);
         let mut around = Filling::new(&[range(0, 100), range(300, 100)]);
         assert_eq!(plan(&mut around, &layout).expect("nothing wanted is lost").len(), 2);
@@ -340,7 +340,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_read_is_not_asked_for_again_where_its_block_went() {
+    fn bytes_that_arrived_are_not_requested_again_where_their_block_went() {
         let mut filling = Filling::new(&[range(0, 200)]);
         let pieces = plan(&mut filling, &layout(&[(100, Some(1)), (100, Some(2))])).unwrap();
         filling.fill(&pieces[0], 100);

@@ -37,7 +37,7 @@ pub enum RetryDecision {
         /// How long to wait.
         pause: Millis,
     },
-    /// Give up: the error says why.
+    /// Give up: the error has the reason.
     GiveUp,
     /// Give up: the next attempt would start after the deadline.
     TooLate,
@@ -64,7 +64,7 @@ impl Retry {
         self.attempts
     }
 
-    /// Says what to do after an attempt that failed at `now`.
+    /// Returns what to do after an attempt that failed at `now`.
     pub fn failed(&mut self, now: Instant, recovery: Recovery) -> RetryDecision {
         let wanted = match recovery {
             Recovery::Refresh => Millis(0),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_mended_is_not_tried_again() {
+    fn failure_that_no_retry_mends_ends_the_call() {
         let mut retry = Retry::new(RetryPolicy::default(), Instant(3_000_000));
         for recovery in [Recovery::Fix, Recovery::Recompute, Recovery::Report] {
             assert_eq!(retry.failed(Instant(0), recovery), RetryDecision::GiveUp);

@@ -33,11 +33,11 @@ const IN_PLACE_MAX: Duration = Duration::from_micros(500);
 /// Bytes copied before their checksum goes on: they are still in the first cache then.
 const STEP_BYTES: usize = 16 << 10;
 
-/// Bytes put into the staging memory before the node is told, which copies them while the next are
+/// Bytes put into the staging memory before the node is notified. It copies them while the next are
 /// put there.
 const FILL_BYTES: usize = 128 << 10;
 
-/// Who calls.
+/// The identity of the caller.
 #[derive(Debug)]
 pub(super) struct LocalIdentity {
     pub(super) cluster: Option<ClusterId>,
@@ -140,7 +140,7 @@ impl LocalConnection {
             let result = match reply {
                 LeaseReply::Elsewhere => None,
                 LeaseReply::Refused { .. } => Some(Err(decode_body(bytes).map_err(|_| bad())?)),
-                // Over TCP the node is told of bytes that are not what they should be.
+                // The complaint about damaged bytes goes over TCP.
                 LeaseReply::Copied { checksum, .. } => match copied(range, bytes, checksum) {
                     Err(Refusal::ChecksumMismatch { .. }) => None,
                     copied => Some(copied),
@@ -166,20 +166,20 @@ impl LocalConnection {
         piece: &[u8],
         deadline: Instant,
     ) -> Result<Option<Result<(), Refusal>>, CallError> {
-        // The end of a block is known to the node only when it knows the block.
-        let is_told = placed.offset == 0;
-        match self.stage(piece, is_told, deadline).await? {
+        // For a later piece the node first has to see which block it continues.
+        let is_early = placed.offset == 0;
+        match self.stage(piece, is_early, deadline).await? {
             Some(staged) => self.commit(placed, &staged, deadline).await.map(Some),
             None => Ok(None),
         }
     }
 
-    /// Puts a piece into the staging memory, and with `is_told` lets the node copy it meanwhile.
-    /// `None` when the node has no memory for it.
+    /// Puts a piece into the staging memory, and with `is_early` lets the node copy it meanwhile.
+    /// `None` if the node has no memory for it.
     pub(super) async fn stage(
         &mut self,
         piece: &[u8],
-        is_told: bool,
+        is_early: bool,
         deadline: Instant,
     ) -> Result<Option<Staged>, CallError> {
         if self.staging.is_none() {
@@ -205,21 +205,21 @@ impl LocalConnection {
             staging.put(from, step);
             running.update(step);
             let end = from + step.len();
-            if is_told && (end.is_multiple_of(FILL_BYTES) || end == piece.len()) {
-                self.tell(number, bytes, end as u64);
+            if is_early && (end.is_multiple_of(FILL_BYTES) || end == piece.len()) {
+                self.notify(number, bytes, end as u64);
             }
         }
         Ok(Some(Staged { number, bytes, checksum: running.value() }))
     }
 
-    /// Says how much of a piece is there. What is not heard costs time alone: the node copies with
-    /// the write what it has not copied before.
-    fn tell(&self, number: u64, bytes: u32, end: u64) {
+    /// Notifies the node how much of a piece is there. A lost notification costs time alone: the
+    /// node copies the rest with the write.
+    fn notify(&self, number: u64, bytes: u32, end: u64) {
         let mut header = Header::new(Op::Fill, number);
         (header.length, header.offset) = (bytes, end);
-        let told = self.line.socket.send_now(&[IoSlice::new(&header.encode())]);
-        if let Err(error) = told {
-            tracing::debug!(%error, "a node was not told what to copy");
+        let sent = self.line.socket.send_now(&[IoSlice::new(&header.encode())]);
+        if let Err(error) = sent {
+            tracing::debug!(%error, "a node was not notified what to copy");
         }
     }
 
@@ -245,9 +245,9 @@ impl LocalConnection {
         }
     }
 
-    /// Says that what was staged last is not wanted: the node needs no room for it.
+    /// Notifies the node that the last staged piece is void: it needs no room.
     pub(super) fn give_up(&self) {
-        self.tell(0, 0, 0);
+        self.notify(0, 0, 0);
     }
 
     /// Sends a request with the body that was prepared and waits for its answer. After an error
@@ -324,12 +324,12 @@ impl LocalConnection {
         &self.packet[HEADER_BYTES..HEADER_BYTES + answer.body_bytes]
     }
 
-    /// Tells whether this process made it.
+    /// Returns whether this process made it.
     pub(super) fn is_own(&self) -> bool {
         self.line.is_own()
     }
 
-    /// Tells whether the node is gone.
+    /// Returns whether the node is gone.
     pub(super) fn is_ended(&self) -> bool {
         self.line.socket.is_ended()
     }
@@ -346,7 +346,7 @@ impl LocalConnection {
 fn copied(range: &RangeRequest, bytes: &[u8], expected: u32) -> Result<Bytes, Refusal> {
     let RangeRequest { block, length, .. } = *range;
     if bytes.len() != length as usize {
-        let why = format!("{} bytes of block {block} where {length} were asked", bytes.len());
+        let why = format!("{} bytes of block {block} where {length} were requested", bytes.len());
         return Err(Refusal::BadFrame { why });
     }
     let computed = crc32c(bytes);

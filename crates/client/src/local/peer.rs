@@ -28,7 +28,7 @@ pub(super) struct Peer {
     caller: LocalIdentity,
     socket: Socket,
     memory: Arc<SharedMemory>,
-    /// Connections that nobody uses, the one used last at the end.
+    /// Connections without a call, the one used last at the end.
     idle: Mutex<Vec<LocalConnection>>,
     open: AtomicUsize,
     returning: Arc<Returning>,
@@ -43,7 +43,7 @@ struct Using {
     is_kept: bool,
 }
 
-/// A piece that a node was given before its block was known. Dropped, it takes no room there.
+/// A piece that was staged at a node before its block was granted. Its drop frees the room there.
 #[derive(Debug)]
 pub(crate) struct StagedPiece {
     using: Option<Using>,
@@ -98,7 +98,7 @@ impl Peer {
         Ok(written)
     }
 
-    /// Gives the node a piece whose block is not known yet; `None` as for [`Self::write`].
+    /// Stages a piece at the node before its block is granted; `None` as for [`Self::write`].
     pub(super) async fn stage(
         self: &Arc<Self>,
         piece: &[u8],
@@ -114,8 +114,8 @@ impl Peer {
         }
     }
 
-    /// Tells whether the node is gone. Where no connection is left to tell by, as after calls that
-    /// were given up, it is connected to again.
+    /// Returns whether the node is gone. Without an open connection, as after calls that were given
+    /// up, this connects again.
     pub(super) async fn is_gone(self: &Arc<Self>, deadline: Instant) -> bool {
         if self.open.load(Ordering::Relaxed) > 0 {
             return self.idle.lock().iter().any(LocalConnection::is_ended);
@@ -193,12 +193,12 @@ impl Drop for Using {
 }
 
 impl StagedPiece {
-    /// Returns who was given it.
+    /// Returns the node that has it.
     pub(super) fn peer(&self) -> &Arc<Peer> {
         &self.using.as_ref().expect("it has not been written").peer
     }
 
-    /// Tells whether it is what is placed there, if that is the first piece of its object.
+    /// Returns whether it is what this write puts there, if that is the first of its object.
     pub(crate) fn fits(&self, placed: &Placed) -> bool {
         let (block, staged) = (&placed.block, &self.staged);
         placed.offset == 0

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use super::peer::Peer;
 
-/// Time after which a node that is elsewhere is asked again: it may never come, and asking is one
-/// small call.
+/// Time after which a node that is elsewhere is probed again: it may never move here, and a probe
+/// is one small call.
 pub(super) const ABSENT_FOR: Duration = Duration::from_secs(300);
 
 /// Time after which a node that is here but could not be reached is tried again.

@@ -46,7 +46,7 @@ impl LeaseSocket {
         Arc::new(Self { socket, returned: Mutex::default(), process, returning })
     }
 
-    /// Tells whether this process made it.
+    /// Returns whether this process made it.
     pub(super) fn is_own(&self) -> bool {
         self.process == std::process::id()
     }

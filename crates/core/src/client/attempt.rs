@@ -56,7 +56,7 @@ pub enum NextAttempt {
     /// Wait, then send the same change again.
     Again {
         /// How long to wait: a pause of the [`RetryPolicy`](crate::retry::RetryPolicy), or longer
-        /// if the refusal says so.
+        /// if the refusal demands it.
         pause: Millis,
         /// Whether to open another client first and to send the change under one of its sequences.
         /// True if the namenode has forgotten this client and no attempt can have taken effect.
@@ -76,7 +76,7 @@ pub struct ChangeAttempts {
     is_in_doubt: bool,
 }
 
-/// Pause that a change asks for before it is sent under another client's sequence: one unit of
+/// Pause of a change before it is sent under another client's sequence: one unit of
 /// [`Millis`], because nothing is waited for. The pause of the retry policy is longer and applies.
 const REOPEN_PAUSE: Millis = Millis(1);
 
@@ -84,7 +84,7 @@ const REOPEN_PAUSE: Millis = Millis(1);
 /// what a full disk or a closed session takes to be looked at again.
 const DOUBT_PAUSE: Millis = Millis(100);
 
-/// Tells whether the log decided a refusal: it is the change's outcome then, also for a repeat.
+/// Returns whether the log decided a refusal: it is the change's outcome then, also for a repeat.
 /// All others are given before a change reaches the log.
 const fn is_of_the_log(refusal: &Refusal) -> bool {
     !matches!(
@@ -104,7 +104,7 @@ const fn is_of_the_log(refusal: &Refusal) -> bool {
 }
 
 impl ChangeAttempts {
-    /// Tells whether an attempt that got no answer may have made the change. If the call then
+    /// Returns whether an attempt that got no answer may have made the change. If the call then
     /// fails, the application must look at the object before it repeats the change.
     #[must_use]
     pub const fn is_in_doubt(&self) -> bool {
@@ -115,10 +115,11 @@ impl ChangeAttempts {
     /// this call and holds its deadline; `now` is by the same clock.
     ///
     /// A refusal that the log decided ends the change: the namenode keeps it as the outcome and
-    /// would answer each further attempt with it. Any other refusal says nothing of an earlier
-    /// attempt, which may still arrive and take effect: a change in doubt is sent again until the
-    /// log answers, or until the deadline ([`NextAttempt::TooLate`]). [`Refusal::OutcomeUnknown`]
-    /// is retried as another client if no attempt is in doubt; else it ends the change.
+    /// would answer each further attempt with it. Any other refusal leaves open what became of an
+    /// earlier attempt. That one may still arrive and take effect, so a change in doubt is sent
+    /// again until the log answers, or until the deadline ([`NextAttempt::TooLate`]).
+    /// [`Refusal::OutcomeUnknown`] is retried as another client if no attempt is in doubt; else it
+    /// ends the change.
     pub fn failed(
         &mut self,
         retry: &mut Retry,
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_that_was_kept_is_not_asked_for_again() {
+    fn refusal_that_was_kept_is_not_requested_again() {
         let (mut retry, mut change) = (retry(), ChangeAttempts::default());
         let waits = Refusal::RetryAfter { after: Millis(7), why: String::new() };
         let next = change.failed(&mut retry, NOW, &AttemptFailure::refused(&waits));
