@@ -37,7 +37,9 @@ def connect(
     """Connects to a namenode, as `sanderling.connect` does.
 
     Await it, or enter it with `async with`, which closes the store in the end. The store belongs to
-    the event loop in which it was connected.
+    the event loop in which it was connected. A thousand of its calls are in flight together at
+    most; more wait their turn, and their `timeout` begins with it. When a task is cancelled, so is
+    the call that it awaits: what it was writing does not appear.
     """
     limit = arguments.some_millis("timeout", timeout)
     credentials = shown(token, token_file, tls_ca)
@@ -63,11 +65,7 @@ async def _connect(
 
 
 class Connection:
-    """What a store is built on.
-
-    A thousand calls are in flight together at most; more wait their turn, and their `timeout`
-    begins with it. A call that is cancelled is given up: what it was writing does not appear.
-    """
+    """What a store is built on."""
 
     def __init__(
         self,
