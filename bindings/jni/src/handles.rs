@@ -71,43 +71,21 @@ fn get(handle: i64) -> Option<Handle> {
     shard(handle as u64).read().as_ref()?.get(&(handle as u64)).cloned()
 }
 
-/// Returns the client of a handle.
-///
-/// # Errors
-/// [`NativeError::Closed`] when it was released.
-pub(crate) fn client(handle: i64) -> Result<Client, NativeError> {
-    match get(handle) {
-        Some(Handle::Client(client)) => Ok(client),
-        _ => Err(NativeError::Closed("the client")),
-    }
+/// Defines what returns the value of a handle, or [`NativeError::Closed`] when it was released.
+macro_rules! values {
+    ($($name:ident: $variant:ident($type:ty), $what:literal;)*) => {$(
+        pub(crate) fn $name(handle: i64) -> Result<$type, NativeError> {
+            match get(handle) {
+                Some(Handle::$variant(value)) => Ok(value),
+                _ => Err(NativeError::Closed($what)),
+            }
+        }
+    )*};
 }
 
-/// Returns the reader of a handle.
-///
-/// # Errors
-/// As [`client`].
-pub(crate) fn reader(handle: i64) -> Result<Reader, NativeError> {
-    match get(handle) {
-        Some(Handle::Reader(reader)) => Ok(reader),
-        _ => Err(NativeError::Closed("the reader")),
-    }
-}
-
-/// Returns the writer of a handle.
-///
-/// # Errors
-/// As [`client`].
-pub(crate) fn writer(handle: i64) -> Result<SharedWriter, NativeError> {
-    match get(handle) {
-        Some(Handle::Writer(writer)) => Ok(writer),
-        _ => Err(NativeError::Closed("the writer")),
-    }
-}
-
-/// Returns the job of a handle.
-pub(crate) fn job(handle: i64) -> Option<SharedJob> {
-    match get(handle) {
-        Some(Handle::Job(job)) => Some(job),
-        _ => None,
-    }
+values! {
+    client: Client(Client), "the client";
+    reader: Reader(Reader), "the reader";
+    writer: Writer(SharedWriter), "the writer";
+    job: Job(SharedJob), "the job";
 }

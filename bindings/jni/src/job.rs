@@ -33,15 +33,13 @@ native! {
 
     fn hasEnded(env, _owner; job: i64) -> bool {
         let job = handles::job(job);
-        Ok(job.is_none_or(|job| job.lock().as_ref().is_none_or(JobHandle::has_ended)))
+        Ok(job.map_or(true, |job| job.lock().as_ref().is_none_or(JobHandle::has_ended)))
     }
 
     fn endJob(env, _owner; job: i64) -> () {
-        let entry = handles::job(job);
+        let entry = handles::job(job)?;
         handles::remove(job);
-        match entry.and_then(|job| job.lock().take()) {
-            Some(job) => Ok(wait(job.end())?),
-            None => Err(NativeError::Closed("the job")),
-        }
+        let job = entry.lock().take().ok_or(NativeError::Closed("the job"))?;
+        Ok(wait(job.end())?)
     }
 }
