@@ -86,3 +86,19 @@ fn metrics(is_acting: bool, ends: &[(&str, i64)]) -> String {
     write_process_metrics(&mut text, "sanderling_manager", ends);
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_have_the_leadership_and_the_certificates() {
+        let text = metrics(true, &[("authority", 7)]);
+        for line in [
+            "sanderling_manager_acting 1",
+            "sanderling_manager_certificate_expiry_timestamp_seconds{kind=\"authority\"} 7",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{text}");
+        }
+    }
+}

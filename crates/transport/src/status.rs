@@ -105,4 +105,15 @@ mod tests {
         assert!(text.contains(&format!("{unit}{name}{{kind=\"own\"}} 7\n")), "{text}");
         assert!(text.contains("\nprocess_cpu_seconds_total ") && text.ends_with("\n# EOF\n"));
     }
+
+    #[test]
+    fn unit_of_a_metric_follows_from_its_name() {
+        let mut text = String::new();
+        write_gauge(&mut text, "blocks", "Blocks", 3);
+        write_counter(&mut text, "waited_seconds", "Time of waits", 0.5);
+        let blocks = "# HELP blocks Blocks.\n# TYPE blocks gauge\nblocks 3\n";
+        let waited = "# HELP waited_seconds Time of waits.\n# TYPE waited_seconds counter\n\
+                      # UNIT waited_seconds seconds\nwaited_seconds_total 0.5\n";
+        assert_eq!(text, format!("{blocks}{waited}"));
+    }
 }
