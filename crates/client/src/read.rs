@@ -290,7 +290,7 @@ impl Reader {
         self.client.again(attempts, error).await
     }
 
-    /// Returns where the blocks are: the cached layout, or a new one if the cached one was forgotten.
+    /// Returns where the blocks are: the cached layout, or a new one if the cache has none.
     async fn locations(&self, attempts: &mut Attempts) -> Result<Arc<Layout>, ClientError> {
         let object = self.known.read().layout.stat.object;
         if let Some(known) = self.client.shared.locations.known(object) {

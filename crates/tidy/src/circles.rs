@@ -12,25 +12,9 @@ use crate::tree::{Language, SourceFile};
 /// Most modules of a circle: a module, and the parts that it was cut into.
 pub const MODULES_MAX: usize = 4;
 
-/// The larger circles of a crate.
-pub struct KnownCircle {
-    /// The crate's directory.
-    pub directory: &'static str,
-    /// How many modules each has, the largest first.
-    pub sizes: &'static [usize],
-}
-
-/// The larger circles that there are. The numbers only go down, and none is added.
-pub const KNOWN: &[KnownCircle] = &[
-    KnownCircle { directory: "crates/core", sizes: &[22] },
-    KnownCircle { directory: "crates/datanode", sizes: &[31, 5] },
-    KnownCircle { directory: "crates/sim", sizes: &[36] },
-];
-
-/// Checks the modules of every crate; fails on circles that are not in `known`, and on those in
-/// `known` that have become smaller.
+/// Checks the modules of every crate.
 #[must_use]
-pub fn check(files: &[SourceFile], known: &[KnownCircle]) -> Vec<Problem> {
+pub fn check(files: &[SourceFile]) -> Vec<Problem> {
     let mut crates: BTreeMap<&str, Crate> = BTreeMap::new();
     for file in files.iter().filter(|file| file.language == Language::Rust) {
         if let Some((directory, path)) = file.path.split_once("/src/")
@@ -39,25 +23,15 @@ pub fn check(files: &[SourceFile], known: &[KnownCircle]) -> Vec<Problem> {
             crates.entry(directory).or_default().add(path, &file.text);
         }
     }
-    crates.iter().filter_map(|(directory, it)| compare(directory, it, known)).collect()
-}
-
-fn compare(directory: &str, found: &Crate, known: &[KnownCircle]) -> Option<Problem> {
-    let mut circles = found.circles();
-    circles.retain(|circle| circle.len() > MODULES_MAX);
-    circles.sort_by_key(|circle| std::cmp::Reverse(circle.len()));
-    let sizes: Vec<usize> = circles.iter().map(BTreeSet::len).collect();
-    let allowed = known.iter().find(|it| it.directory == directory).map_or(&[][..], |it| it.sizes);
-    if sizes == allowed {
-        return None;
+    let mut problems = Vec::new();
+    for (directory, found) in &crates {
+        for circle in found.circles().iter().filter(|circle| circle.len() > MODULES_MAX) {
+            let (count, names) = (circle.len(), named(circle));
+            let what = format!("{count} modules import each other, at most {MODULES_MAX}: {names}");
+            problems.push(Problem::new(directory, 0, what));
+        }
     }
-    let names: Vec<String> = circles.iter().map(named).collect();
-    let what = format!(
-        "circles of {sizes:?} modules, {allowed:?} in crates/tidy/src/circles.rs: break new ones, \
-         write smaller numbers there\n  {}",
-        names.join("\n  ")
-    );
-    Some(Problem::new(directory, 0, what))
+    problems
 }
 
 fn named(circle: &BTreeSet<Module>) -> String {
@@ -265,10 +239,10 @@ fn words(code: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    fn problems(modules: &[(&str, &str)], known: &[KnownCircle]) -> Vec<Problem> {
+    fn problems(modules: &[(&str, &str)]) -> Vec<Problem> {
         let file =
             |(path, text): &(&str, &str)| SourceFile::new(&format!("crates/a/src/{path}.rs"), text);
-        check(&modules.iter().map(file).collect::<Vec<_>>(), known)
+        check(&modules.iter().map(file).collect::<Vec<_>>())
     }
 
     /// Each but the last imports the next.
@@ -284,23 +258,12 @@ mod tests {
     fn circle_of_many_modules_is_a_problem() {
         let mut modules = CHAIN.to_vec();
         modules.push(("five", "// use crate::one::One;\n"));
-        assert_eq!(problems(&modules, &[]), []);
+        assert_eq!(problems(&modules), []);
         *modules.last_mut().unwrap() = ("five", "use crate::{one::{One, Uno}, other};\n");
-        let found = problems(&modules, &[]);
+        let found = problems(&modules);
         assert_eq!(found.len(), 1);
-        assert!(found[0].what.contains("circles of [5]"), "{}", found[0].what);
+        assert!(found[0].what.contains("5 modules"), "{}", found[0].what);
         assert!(found[0].what.contains("four, one, two, two::three"), "{}", found[0].what);
-    }
-
-    #[test]
-    fn known_circle_is_none_until_it_is_smaller() {
-        let mut modules = CHAIN.to_vec();
-        modules.push(("five", "use crate::one::One;\n"));
-        let known = |sizes| [KnownCircle { directory: "crates/a", sizes }];
-        assert_eq!(problems(&modules, &known(&[5])), []);
-        assert_eq!(problems(&modules, &known(&[6])).len(), 1);
-        assert_eq!(problems(&modules, &known(&[5, 5])).len(), 1);
-        assert_eq!(problems(&CHAIN, &known(&[5])).len(), 1);
     }
 
     #[test]
@@ -314,9 +277,9 @@ mod tests {
             ("four", "use crate::three::Five;\n"),
             ("five", "pub struct Five;\n"),
         ];
-        assert_eq!(problems(&modules, &[]), []);
+        assert_eq!(problems(&modules), []);
         modules[0].1 = "use one::One;\nuse two::Two;\npub struct Five;\nuse three::A; use four::B;";
-        assert_eq!(problems(&modules, &[]).len(), 1);
+        assert_eq!(problems(&modules).len(), 1);
     }
 
     #[test]
@@ -324,6 +287,6 @@ mod tests {
         let mut modules = CHAIN.to_vec();
         modules.push(("five", "#[cfg(test)]\nmod tests {\n    use crate::one::One;\n}\n"));
         modules.push(("five/tests", "use crate::one::One;\n"));
-        assert_eq!(problems(&modules, &[]), []);
+        assert_eq!(problems(&modules), []);
     }
 }

@@ -159,7 +159,7 @@ impl AdmittedConnections {
         (own.len() > share).then(|| (Arc::clone(tenant), number))
     }
 
-    /// Reports that a tenant wants more than its share; seldom, or a flood would fill the log.
+    /// Reports that a tenant requests more than its share; seldom, or a flood would fill the log.
     fn note_beyond_share(&mut self, share: usize) {
         self.beyond_share += 1;
         if self.beyond_share.is_power_of_two() {
@@ -209,7 +209,7 @@ impl Drop for Place {
 }
 
 impl Activity {
-    /// Tells whether another connection has the place; the task is woken when that happens.
+    /// Returns whether another connection has the place; the task is woken when that happens.
     pub(crate) fn is_evicted(&self, context: &Context<'_>) -> bool {
         self.waker.register(context.waker());
         self.is_evicted.load(Ordering::Acquire)

@@ -205,7 +205,7 @@ impl FrameReader {
         self.grown.is_some()
     }
 
-    /// Tells whether the buffer is large.
+    /// Returns whether the buffer is large.
     pub(crate) const fn is_grown(&self) -> bool {
         self.grown.is_some()
     }

@@ -195,7 +195,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Counts memory for one more request before it is handled; tells whether there is so much.
+    /// Counts memory for one more request before it is handled; returns whether there is so much.
     fn has_room(&mut self, bytes: usize, memory: &Memory) -> bool {
         let wanted = self.bytes + bytes;
         while wanted > LATER_BYTES_FREE + self.counted.len() * LATER_BYTES_STEP {

@@ -52,8 +52,9 @@ pub fn write_process_metrics(text: &mut String, server: &str, ends: &[(&str, i64
     text.push_str("# EOF\n");
 }
 
-/// Serves `/healthz` as JSON and `/metrics` as `OpenMetrics` until `shutdown` is cancelled. Requests
-/// for metrics from pages of other sites are refused, as [`refused_site`] does with `is_open`.
+/// Serves `/healthz` as JSON and `/metrics` as `OpenMetrics` until `shutdown` is cancelled.
+/// Requests for metrics from pages of other sites are refused, as by [`refused_site`] with
+/// `is_open`.
 pub async fn serve_status(
     listener: TcpListener,
     is_open: bool,
