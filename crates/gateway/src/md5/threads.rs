@@ -18,10 +18,10 @@ const SLICE_BYTES: usize = 64 << 10;
 
 /// Threads for MD5s. Clones share them; they end with the last.
 #[derive(Debug, Clone)]
-pub(crate) struct Threads(Arc<Owner>);
+pub(crate) struct Threads(Arc<Workers>);
 
 #[derive(Debug)]
-struct Owner {
+struct Workers {
     queue: Arc<HashQueue>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -58,7 +58,7 @@ impl Threads {
         };
         let threads: Vec<_> = (0..count).filter_map(start).collect();
         queue.waiting.lock().is_over = threads.is_empty();
-        Self(Arc::new(Owner { queue, threads }))
+        Self(Arc::new(Workers { queue, threads }))
     }
 
     /// Hands whole chunks over. Returns what brings the state after them; nothing comes when the
@@ -75,7 +75,7 @@ impl Threads {
     }
 }
 
-impl Drop for Owner {
+impl Drop for Workers {
     fn drop(&mut self) {
         self.queue.waiting.lock().is_over = true;
         self.queue.came.notify_all();
