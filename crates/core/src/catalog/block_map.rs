@@ -465,13 +465,16 @@ mod tests {
         assert!([ONE, TWO, THREE].into_iter().all(is_empty));
     }
 
+    /// Makes an account wrong.
+    type Wrong = fn(&mut Parts, BlockId, &Block);
+
     #[test]
     fn check_finds_every_account_that_is_wrong() {
         let mut parts = Parts::new();
         let id = parts.add(1);
         parts.reserve(id, (THREE, Tier::Dram), MovePurpose::Precopy);
         let block = parts.blocks[&id];
-        let wrongs: [(&str, fn(&mut Parts, BlockId, &Block)); 9] = [
+        let wrongs: [(&str, Wrong); 9] = [
             ("bytes at home", |parts, _, _| parts.nodes.published(ONE, 1, false)),
             ("the blocks at home", |parts, id, block| parts.nodes.leave(ONE, id, block)),
             ("room that is used", |parts, _, _| parts.nodes.account(ONE, Tier::Dram, 1)),
