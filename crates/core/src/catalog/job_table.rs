@@ -82,10 +82,14 @@ impl Jobs {
 
     /// Returns how many more whole blocks an object may have within the quota of its job, once
     /// `unused` bytes have been given back.
-    pub(super) fn blocks_within_quota(&self, job: Option<JobId>, unused: u64) -> u64 {
+    pub(super) fn blocks_within_quota(
+        &self,
+        job: Option<JobId>,
+        unused: impl FnOnce() -> u64,
+    ) -> u64 {
         let Some(job) = job.and_then(|job| self.get(job)) else { return u64::MAX };
         let Some(quota) = job.quota_bytes else { return u64::MAX };
-        let used = job.used_bytes.saturating_sub(unused);
+        let used = job.used_bytes.saturating_sub(unused());
         quota.saturating_sub(used) / u64::from(BLOCK_BYTES_MAX)
     }
 

@@ -172,7 +172,7 @@ impl Catalog {
     /// blocks have ended with these lengths and given back what they do not use.
     pub(crate) fn blocks_within_quota(&self, id: ObjectId, ended: &[BlockLength]) -> u64 {
         let job = self.objects.get(&id).and_then(|object| object.job);
-        let unused = ended.iter().map(|it| self.unused_bytes(it)).fold(0, u64::saturating_add);
+        let unused = || ended.iter().map(|it| self.unused_bytes(it)).fold(0, u64::saturating_add);
         self.jobs.blocks_within_quota(job, unused)
     }
 
