@@ -31,12 +31,15 @@ struct TrafficTotals {
     stored_bytes: AtomicU64,
 }
 
+/// The rest of a write, which may block.
+type BlockingWrite = Box<dyn FnOnce(&BlockStore) -> Result<u32, Refusal> + Send>;
+
 /// What a write came to.
 pub(crate) enum WriteStep {
     /// Finished: the length to acknowledge.
     Done(u32),
     /// To be finished on a thread that may block.
-    Blocking(Box<dyn FnOnce(&BlockStore) -> Result<u32, Refusal> + Send>),
+    Blocking(BlockingWrite),
 }
 
 /// The blocks of the node. Only this module and its parts change the table, so that no block has
