@@ -309,7 +309,7 @@ impl Catalog {
         self.reserve.room(&self.nodes)
     }
 
-    /// Tells whether so many bytes more would use what is kept so that nodes can leave.
+    /// Returns whether so many bytes more would use what is kept so that nodes can leave.
     #[must_use]
     pub fn uses_reserve(&self, bytes: u64) -> bool {
         room::uses_reserve(&self.nodes, bytes)

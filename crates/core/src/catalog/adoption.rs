@@ -109,8 +109,8 @@ impl Catalog {
         }
     }
 
-    /// Tells whether an object is one that some node serves or is about to store. What is not stays
-    /// unwanted for ever: no epoch is given out twice.
+    /// Returns whether some node serves this object of the object tier or is about to store it. Any
+    /// other stays unwanted for ever: no epoch is given out twice.
     pub(super) fn is_stored_object(&self, held: &HeldBlock) -> bool {
         let Some(block) = self.blocks.get(&held.block) else { return false };
         let is_it = |tier: Tier, epoch: Epoch| tier == Tier::Object && epoch == held.epoch;

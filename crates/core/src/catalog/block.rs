@@ -123,12 +123,12 @@ pub const fn allocated_bytes(length: u32) -> u32 {
 }
 
 impl Block {
-    /// Tells whether its object's bytes at this block can no longer be read.
+    /// Returns whether its object's bytes at this block can no longer be read.
     pub(crate) const fn is_lost(&self) -> bool {
         self.home.is_none()
     }
 
-    /// Tells whether its bytes survive its home.
+    /// Returns whether its bytes survive its home.
     pub(crate) const fn is_safe(&self) -> bool {
         self.copy.is_some() || matches!(self.tier, Tier::Object)
     }

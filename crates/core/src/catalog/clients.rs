@@ -148,7 +148,7 @@ fn encoded_bytes<T: Serialize>(value: &T) -> u64 {
     (size_of::<T>() + 2 * encoded) as u64
 }
 
-/// Tells whether a refusal says that the same change is to be sent again after a while. Whoever
+/// Returns whether a refusal says that the same change is to be sent again after a while. Whoever
 /// refuses so has changed nothing.
 pub(crate) const fn is_passing(refusal: &Refusal) -> bool {
     matches!(refusal.recovery(), Recovery::RetryAfter(_))
@@ -249,7 +249,7 @@ impl Clients {
         }
     }
 
-    /// Tells whether a client is known and was noted to live in the minute of `now`.
+    /// Returns whether a client is known and was noted to live in the minute of `now`.
     pub(super) fn is_noted(&self, now: Instant, client: ClientId) -> bool {
         let known = self.known.get(&client.number).filter(|known| known.key == client.key);
         known.is_some_and(|known| known.minute == now.0 / MINUTE_MICROS)
@@ -277,7 +277,7 @@ impl Clients {
         }
     }
 
-    /// Tells whether a client is known.
+    /// Returns whether a client is known.
     pub(super) fn is_known(&self, number: u64) -> bool {
         self.known.contains_key(&number)
     }

@@ -29,7 +29,7 @@ impl Catalog {
         Ok(Reply::Done)
     }
 
-    /// Tells whether a copy may be done without: its home stays. That of a draining node is about
+    /// Returns whether a copy may be done without: its home stays. That of a draining node is about
     /// to become the home.
     fn is_spare(&self, id: BlockId) -> bool {
         let home = self.blocks.get(&id).and_then(|block| block.home);
@@ -46,7 +46,7 @@ impl Catalog {
         }
     }
 
-    /// Tells whether a reservation may be done without: no block must leave its node by it.
+    /// Returns whether a reservation may be done without: no block must leave its node by it.
     fn is_spare_move(&self, id: BlockId) -> bool {
         let moving = self.blocks.get(&id).and_then(|block| block.moving);
         moving.is_some_and(|planned| planned.purpose != MovePurpose::Relocate) && self.is_spare(id)

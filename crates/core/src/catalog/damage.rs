@@ -36,7 +36,7 @@ impl Catalog {
         }
     }
 
-    /// Tells whether a report of damage changes anything.
+    /// Returns whether a report of damage changes anything.
     pub(crate) fn concerns(&self, node: NodeId, reported: &DamagedBlock) -> bool {
         self.held_as(node, reported).is_some()
     }

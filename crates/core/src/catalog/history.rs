@@ -66,7 +66,7 @@ impl History {
         }
     }
 
-    /// Tells whether a namenode has started again.
+    /// Returns whether a namenode has started again.
     pub(super) const fn is_restart(&self) -> bool {
         self.starts.len() > 1
     }
@@ -77,7 +77,7 @@ impl History {
         Some(LogPosition { term: self.starts.last()?.term, index })
     }
 
-    /// Tells whether this log of `index` commands goes on from a place.
+    /// Returns whether this log of `index` commands goes on from a place.
     pub(super) fn continues(&self, index: u64, place: LogPosition) -> bool {
         self.end_of(index, place.term).is_some_and(|end| place.index <= end)
     }
@@ -96,19 +96,20 @@ impl History {
         self.cut = self.position(index);
     }
 
-    /// Tells whether a block's number was skipped.
+    /// Returns whether a block's number was skipped.
     pub(super) fn is_foreign_block(&self, block: BlockId) -> bool {
         let mut skipped = self.starts.iter().map(|start| start.before.block..start.after.block);
         skipped.any(|skipped| skipped.contains(&block.0))
     }
 
-    /// Tells whether a node's number was skipped.
+    /// Returns whether a node's number was skipped.
     pub(super) fn is_foreign_node(&self, node: NodeId) -> bool {
         let mut skipped = self.starts.iter().map(|start| start.before.node..start.after.node);
         skipped.any(|skipped| skipped.contains(&node.0))
     }
 
-    /// Tells whether it was noted already that this log does not contain a place, or one before it.
+    /// Returns whether the log has a record already that it does not contain a place, or one before
+    /// it.
     pub(super) fn is_known_missing(&self, place: LogPosition) -> bool {
         self.missing.is_some_and(|known| {
             known == place || (known.term == place.term && known.index >= place.index)
@@ -120,7 +121,7 @@ impl History {
         self.missing = Some(place);
     }
 
-    /// Tells whether an orphaned block was counted.
+    /// Returns whether an orphaned block was counted.
     pub(super) fn is_counted(&self, orphan: BlockId) -> bool {
         self.orphans.contains(&orphan)
     }

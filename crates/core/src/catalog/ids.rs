@@ -133,7 +133,7 @@ impl Ids {
         *self = Self { object, block, lease, job };
     }
 
-    /// Tells whether a block's number was not given out yet.
+    /// Returns whether a block's number was not given out yet.
     pub(super) const fn is_unused(self, block: BlockId) -> bool {
         block.0 >= self.block
     }

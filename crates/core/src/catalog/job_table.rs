@@ -44,7 +44,7 @@ impl Jobs {
         self.0.len()
     }
 
-    /// Tells whether an object is the root of a job's subtree.
+    /// Returns whether an object is the root of a job's subtree.
     pub(super) fn is_root(&self, id: JobId, object: ObjectId) -> bool {
         self.get(id).is_some_and(|job| job.root == object)
     }

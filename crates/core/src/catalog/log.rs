@@ -305,7 +305,7 @@ impl Action {
         }
     }
 
-    /// Tells whether it may change which nodes get blocks. A tick does so only by nodes that end.
+    /// Returns whether it may change which nodes get blocks. A tick does so only when a node ends.
     #[must_use]
     pub const fn changes_nodes(&self) -> bool {
         matches!(

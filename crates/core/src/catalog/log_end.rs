@@ -53,24 +53,25 @@ impl Catalog {
         self.history.position(self.index)
     }
 
-    /// Tells whether this log goes on from a place: whether it contains everything up to there.
+    /// Returns whether this log goes on from a place: whether it contains everything up to there.
     #[must_use]
     pub fn continues(&self, place: LogPosition) -> bool {
         self.history.continues(self.index, place)
     }
 
-    /// Tells whether a block's number was skipped: only a lost end of the log can have given it.
+    /// Returns whether a block's number was skipped: only a lost end of the log can have given it.
     pub(super) fn is_foreign_block(&self, block: BlockId) -> bool {
         self.ids.is_unused(block) || self.history.is_foreign_block(block)
     }
 
-    /// Tells whether a node's number was skipped.
+    /// Returns whether a node's number was skipped.
     #[must_use]
     pub fn is_foreign_node(&self, node: NodeId) -> bool {
         self.history.is_foreign_node(node)
     }
 
-    /// Tells whether it was noted already that this log does not contain a place, or one before it.
+    /// Returns whether the log has a record already that it does not contain a place, or one before
+    /// it.
     pub(crate) fn is_known_missing(&self, place: LogPosition) -> bool {
         self.history.is_known_missing(place)
     }
@@ -127,15 +128,16 @@ impl Catalog {
         held.iter().filter(is_new)
     }
 
-    /// Tells whether a page of a block report has blocks of a lost end of the log.
+    /// Returns whether a page of a block report has blocks of a lost end of the log.
     pub(crate) fn has_orphans(&self, node: NodeId, held: &[HeldBlock]) -> bool {
         let is_there = self.nodes.get(node).is_some_and(|node| node.policy != Policy::Gone);
         let is_ahead = |block: &HeldBlock| self.is_ahead(node, block);
         is_there && (self.new_orphans(held).next().is_some() || held.iter().any(is_ahead))
     }
 
-    /// Tells whether a node holds a block as only a lost end of the log can have moved it: at home
-    /// at a later epoch than the home's, or elsewhere at an epoch that this log has not given out.
+    /// Returns whether only a lost end of the log can have moved a block to where a node holds it:
+    /// at home at a later epoch than the home's, or elsewhere at an epoch that this log has not
+    /// given out.
     fn is_ahead(&self, node: NodeId, held: &HeldBlock) -> bool {
         let Some(block) = self.blocks.get(&held.block).filter(|_| held.tier != Tier::Object) else {
             return false;

@@ -125,7 +125,7 @@ impl Data {
 }
 
 impl Container {
-    /// Tells whether an object of that kind may live here.
+    /// Returns whether an object of that kind may live here.
     pub(crate) const fn accepts(&self, kind: ObjectKind) -> bool {
         match self.kind {
             ObjectKind::Multifile => matches!(kind, ObjectKind::File),

@@ -35,13 +35,13 @@ impl Catalog {
         result
     }
 
-    /// Tells whether the log needs no record of a client's change at `now` to know that the client
-    /// lives: a client that is silent for long is forgotten.
+    /// Returns whether the log has a record so recent that a client lives that a change at `now`
+    /// needs none. A client that is silent for long is forgotten.
     pub(crate) fn is_noted(&self, now: Instant, client: ClientId) -> bool {
         self.clients.is_noted(self.service.at(now), client)
     }
 
-    /// Tells whether a client is known.
+    /// Returns whether a client is known.
     pub(crate) fn knows(&self, number: u64) -> bool {
         self.clients.is_known(number)
     }

@@ -125,8 +125,9 @@ impl Catalog {
         self.reap_queue.queued()
     }
 
-    /// Tells whether an object is in a deleted subtree. One that is to get its name at its seal is
-    /// not, whatever has become of its directory. Cost: its depth, while anything is being freed.
+    /// Returns whether an object is in a deleted subtree. An object that gets its name at its seal
+    /// is not, whatever has become of its directory. Cost: its depth, while anything is being
+    /// freed.
     pub(super) fn is_deleted(&self, id: ObjectId) -> bool {
         if self.reaping_count() == 0 {
             return false;
@@ -142,7 +143,7 @@ impl Catalog {
         false
     }
 
-    /// Tells whether a container is there, and named.
+    /// Returns whether a container is there, and named.
     pub(super) fn has_container(&self, id: ObjectId) -> bool {
         self.objects.contains_key(&id) && !self.is_deleted(id)
     }
@@ -161,7 +162,8 @@ impl Catalog {
         Refusal::RetryAfter { after: ROOM_COMES, why }
     }
 
-    /// Tells whether one of the first so many deletions of [`Self::deletions_queued`] is not freed.
+    /// Returns whether one of the first so many deletions of [`Self::deletions_queued`] is not
+    /// freed yet.
     pub(crate) fn is_freeing_one_of(&self, deletions: u64) -> bool {
         self.reap_queue.holds_one_of(deletions)
     }

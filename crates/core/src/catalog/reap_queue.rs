@@ -121,7 +121,7 @@ impl ReapQueue {
         self.last.0
     }
 
-    /// Tells whether one of the first so many is not freed yet.
+    /// Returns whether one of the first so many deletions is not freed yet.
     pub(super) fn holds_one_of(&self, first: u64) -> bool {
         self.subtrees.keys().next().is_some_and(|oldest| oldest.0 <= first)
     }

@@ -14,14 +14,14 @@ const ON_ITS_WAY_MAX: Millis = Millis(5000);
 const EARLIER: Millis = Millis(500);
 
 impl Catalog {
-    /// Tells whether what was known at a moment was taken back since, by an operator or by its own
-    /// source. What was given after that is another notice.
+    /// Returns whether a notice of the moment `known_at` was taken back since, by an operator or by
+    /// its own source. What was given after that is another notice.
     fn is_taken_back(&self, id: NodeId, known_at: Instant) -> bool {
         let cancelled = self.cancelled.get(&id);
         cancelled.is_some_and(|at| *at + ON_ITS_WAY_MAX >= known_at)
     }
 
-    /// Tells whether a repetition would change something.
+    /// Returns whether a repeated notice would change something.
     #[must_use]
     pub fn is_forgotten(&self, id: NodeId, deadline: Option<Instant>, known_at: Instant) -> bool {
         let Some(node) = self.nodes.get(id).filter(|node| node.policy != Policy::Gone) else {

@@ -74,7 +74,7 @@ fn missing_bytes(nodes: &Nodes) -> u64 {
     limit.map_or(0, |limit| totals.homes.saturating_sub(limit))
 }
 
-/// Tells whether so many bytes more would use what is kept; none at all do not, however short the
+/// Returns whether so many bytes more would use what is kept; no bytes do not, however short the
 /// room is already.
 pub(super) fn uses_reserve(nodes: &Nodes, bytes: u64) -> bool {
     let totals = nodes.totals();

@@ -105,7 +105,7 @@ impl Catalog {
         }
     }
 
-    /// Tells whether a container holds nothing that its deletion would take from a writer.
+    /// Returns whether a container holds nothing that its deletion would take from a writer.
     pub(super) fn is_empty_container(&self, id: ObjectId) -> bool {
         let is_awaited = self.keeps_open_directories() && self.unnamed.has(id);
         self.names.count(id) == 0 && !is_awaited

@@ -19,7 +19,7 @@ impl Unnamed {
         unnamed
     }
 
-    /// Tells whether an object will be named in a container.
+    /// Returns whether an object will be named in a container.
     pub(super) fn has(&self, container: ObjectId) -> bool {
         self.0.contains_key(&container)
     }

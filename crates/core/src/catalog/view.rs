@@ -373,7 +373,7 @@ impl Catalog {
         self.nodes.get(id).map_or(Millis(0), |node| now.since(node.registered_at))
     }
 
-    /// Tells whether a node's cloud recommended to leave it.
+    /// Returns whether a node's cloud recommends to leave it.
     #[must_use]
     pub fn node_is_at_risk(&self, id: NodeId) -> bool {
         self.nodes.get(id).is_some_and(|node| node.risk.is_some())

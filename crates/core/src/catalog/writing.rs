@@ -125,7 +125,7 @@ impl Catalog {
         Ok(Reply::Grant(self.grant(id, &blocks)))
     }
 
-    /// Tells whether a writer's blocks would give room back if they ended with these lengths.
+    /// Returns whether a writer's blocks would give room back if they ended with these lengths.
     pub(crate) fn gives_back(&self, id: ObjectId, lease: LeaseId, ended: &[BlockLength]) -> bool {
         let data = self.objects.get(&id).and_then(|object| object.data());
         let held = data.and_then(|data| data.lease.as_ref());
@@ -214,7 +214,7 @@ impl Catalog {
         self.bind_sealed(id, condition, None, orders)
     }
 
-    /// Tells whether an object has a block of at least that length; of none has everybody.
+    /// Returns whether an object has a block of at least that length; of none has everybody.
     fn has_length(&self, id: ObjectId, told: BlockLength) -> bool {
         let block = self.blocks.get(&told.block).filter(|block| block.object == id);
         told.length == 0 || block.is_some_and(|block| block.length >= told.length)
@@ -310,7 +310,7 @@ impl Catalog {
         }
     }
 
-    /// Tells whether a writer holds an object by this lease.
+    /// Returns whether a writer holds an object by this lease.
     pub(super) fn has_lease(&self, id: ObjectId, lease: LeaseId) -> bool {
         let data = self.objects.get(&id).and_then(|object| object.data());
         let held = data.and_then(|data| data.lease.as_deref());
@@ -469,7 +469,7 @@ impl Catalog {
         }
     }
 
-    /// Tells whether a writer's lease has time left.
+    /// Returns whether a writer's lease has time left.
     fn is_held(&self, lease: &WriterLease) -> bool {
         self.service.lease_end(lease.until, self.lease) > self.served()
     }
