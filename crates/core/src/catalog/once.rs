@@ -41,8 +41,8 @@ impl Catalog {
         self.clients.is_noted(self.service.at(now), client)
     }
 
-    /// Returns whether a client is known.
-    pub(crate) fn knows(&self, number: u64) -> bool {
+    /// Returns whether the catalog has a record of a client.
+    pub(crate) fn has_client(&self, number: u64) -> bool {
         self.clients.is_known(number)
     }
 

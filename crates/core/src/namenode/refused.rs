@@ -93,7 +93,7 @@ impl RefusalCache {
 
     /// Forgets clients that the log has forgotten: every copy of a change of theirs is refused.
     fn forget(&mut self, catalog: &Catalog) {
-        self.clients.retain(|number, _| catalog.knows(*number));
+        self.clients.retain(|number, _| catalog.has_client(*number));
         self.count = self.clients.values().map(|client| client.refusals.len()).sum();
     }
 }
