@@ -102,7 +102,7 @@ impl Catalog {
         };
         self.jobs.remove(id);
         self.accounts.close(id);
-        self.tell_job_ended(root, freed_bytes, EndedJob { job: id, path, is_expired });
+        self.report_job_ended(root, freed_bytes, EndedJob { job: id, path, is_expired });
     }
 
     /// Takes a subtree out of its job.

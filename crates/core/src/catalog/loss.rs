@@ -47,7 +47,7 @@ impl Catalog {
         self.nodes.forget_old();
     }
 
-    /// Declares blocks lost, writes the losses into the report and tells of them.
+    /// Declares blocks lost, writes the losses into the report and emits their events.
     pub(super) fn lose_blocks(
         &mut self,
         node: NodeId,
@@ -67,7 +67,7 @@ impl Catalog {
         let mut jobs: BTreeSet<JobId> = BTreeSet::new();
         for (object, blocks) in by_object {
             let bytes = self.record_loss(node, object, &blocks, why);
-            // What is deleted and not freed is nobody's loss.
+            // What is deleted and not freed yet counts as no loss.
             if !self.is_deleted(object) {
                 lost_blocks += blocks.len() as u64;
                 lost_bytes += bytes;
@@ -124,7 +124,7 @@ impl Catalog {
             data.lost_bytes += bytes;
         }
         self.sum_bytes(object, 0, bytes.cast_signed());
-        // An object whose directory went before its seal can never be read: nobody misses it.
+        // An object whose directory went before its seal can never be read: no loss is reported.
         let Some(path) = path else { return 0 };
         if let Some(drain) = self.nodes.get_mut(node).and_then(|node| node.drain.as_mut()) {
             drain.lost_blocks += blocks.len() as u64;
@@ -150,19 +150,19 @@ impl Catalog {
 
     /// Refuses what a writer publishes when bytes of its own are lost. Those that an appended file
     /// had before are not: they are declared, and more bytes behind them hide nothing.
-    pub(super) fn check_lost(&self, id: ObjectId, told: &[BlockLength]) -> Result<(), Refusal> {
+    pub(super) fn check_lost(&self, id: ObjectId, reported: &[BlockLength]) -> Result<(), Refusal> {
         let data = self.objects[&id].data().expect("the lease was checked");
         let from = self.appended_from.get(&id).copied().unwrap_or_default();
         let lost = |block: &BlockId| self.blocks[block].is_lost();
         if !data.blocks.iter().any(lost) {
             return Ok(());
         }
-        let told: BTreeMap<BlockId, u32> =
-            told.iter().map(|told| (told.block, told.length)).collect();
+        let reported: BTreeMap<BlockId, u32> =
+            reported.iter().map(|reported| (reported.block, reported.length)).collect();
         let mut end = data.inline_bytes();
         let ranges = joined(data.blocks.iter().filter_map(|id| {
             let block = &self.blocks[id];
-            let bytes = u64::from(block.length.max(told.get(id).copied().unwrap_or_default()));
+            let bytes = u64::from(block.length.max(reported.get(id).copied().unwrap_or_default()));
             let offset = end;
             end += bytes;
             let is_missing = bytes > 0 && block.is_lost() && offset >= from;

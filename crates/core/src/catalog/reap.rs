@@ -53,7 +53,7 @@ struct Subtree {
     root: ObjectId,
     /// Published bytes that were freed.
     freed_bytes: u64,
-    /// The job that ended with it, of which the log tells when everything is freed.
+    /// The job that ended with it, whose event is emitted when everything is freed.
     job: Option<EndedJob>,
 }
 
@@ -72,7 +72,7 @@ impl Catalog {
     /// ([`ReapQueue`](super::reap_queue::ReapQueue)).
     pub const RULES: u32 = 3;
 
-    /// Tells by which rules commands are applied, and how many entries are freed in a slice.
+    /// Returns the rules by which commands are applied, and how many entries are freed in a slice.
     #[must_use]
     pub const fn rules(&self) -> (u32, u32) {
         (self.reaping.rules, self.reaping.slice)
@@ -148,7 +148,7 @@ impl Catalog {
         self.objects.contains_key(&id) && !self.is_deleted(id)
     }
 
-    /// Says that a job's limit is passed by what is deleted already: it is freed soon.
+    /// Turns the refusal for a job's limit into one to retry if what the job deleted is freed soon.
     pub(super) fn unless_freed(&self, job: JobId, refusal: Refusal) -> Refusal {
         let is_of_job =
             |it: &Subtree| self.objects.get(&it.root).is_some_and(|root| root.job == Some(job));
@@ -229,8 +229,8 @@ impl Catalog {
         whole.unwrap_or(freed)
     }
 
-    /// Tells of a job that has ended, now or once the subtree that it ended with is freed.
-    pub(super) fn tell_job_ended(&mut self, root: ObjectId, freed_bytes: u64, ended: EndedJob) {
+    /// Emits the end of a job, now or once the subtree that it ended with is freed.
+    pub(super) fn report_job_ended(&mut self, root: ObjectId, freed_bytes: u64, ended: EndedJob) {
         let Err(ended) = self.reap_queue.job_ended(root, ended) else { return };
         let last = self.reaping.subtrees.back_mut().filter(|last| last.root == root);
         match last {

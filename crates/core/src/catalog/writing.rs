@@ -144,7 +144,7 @@ impl Catalog {
         u64::from(block.reserved.saturating_sub(kept))
     }
 
-    /// Ends blocks for the room that they give back. Returns why the writer asks again.
+    /// Ends blocks for the room that they give back. Returns a refusal that lets the writer retry.
     pub(super) fn end_for_room(
         &mut self,
         id: ObjectId,
@@ -188,7 +188,7 @@ impl Catalog {
         let data = object.and_then(|object| object.data());
         if data.is_some_and(|data| data.is_sealed && data.sealed_by == lease) {
             // The same seal again, unless the lease ended first and bytes of it were left out.
-            if !lengths.iter().all(|told| self.has_length(id, *told)) {
+            if !lengths.iter().all(|reported| self.has_length(id, *reported)) {
                 return Err(Refusal::LeaseEnded { object: id });
             }
             self.check_lost(id, lengths)?;
@@ -202,7 +202,7 @@ impl Catalog {
         let job = self.objects[&id].job;
         self.check_limits(job, 0, self.attribute_bytes_of(id), attribute_bytes(&kept))?;
         if let Err(refusal) = self.check_lost(id, lengths) {
-            // Nobody's object is born with bytes missing, and what had its name keeps it.
+            // No object is created with bytes missing, and what had its name keeps it.
             self.give_up(id, orders);
             return Err(refusal);
         }
@@ -214,10 +214,10 @@ impl Catalog {
         self.bind_sealed(id, condition, None, orders)
     }
 
-    /// Returns whether an object has a block of at least that length; of none has everybody.
-    fn has_length(&self, id: ObjectId, told: BlockLength) -> bool {
-        let block = self.blocks.get(&told.block).filter(|block| block.object == id);
-        told.length == 0 || block.is_some_and(|block| block.length >= told.length)
+    /// Returns whether an object has a block of at least the reported length; 0 needs no block.
+    fn has_length(&self, id: ObjectId, reported: BlockLength) -> bool {
+        let block = self.blocks.get(&reported.block).filter(|block| block.object == id);
+        reported.length == 0 || block.is_some_and(|block| block.length >= reported.length)
     }
 
     /// Makes a whole small value the object at `path` at once.
@@ -327,7 +327,7 @@ impl Catalog {
         Reply::Renewed { ended }
     }
 
-    /// Refuses who does not hold the lease, and renews it for who does.
+    /// Renews the lease of a writer that holds it, and refuses any other.
     fn check_lease(&mut self, id: ObjectId, lease: LeaseId) -> Result<(), Refusal> {
         let until = self.served() + self.lease;
         let is_deleted = self.is_deleted(id);
@@ -352,8 +352,8 @@ impl Catalog {
             let bad = |why: String| Err(Refusal::BadRequest { why });
             let Some(place) = data.blocks.as_slice().iter().rposition(|block| block == asked)
             else {
-                // The log has lost what the writer was granted, and with it lengths that were told
-                // once: what it writes from here on would be at another place than it believes.
+                // The log has lost what the writer was granted, and with it lengths published
+                // before: what it writes from here on would be at another offset than it expects.
                 if self.is_foreign_block(*asked) {
                     return Err(Refusal::LeaseEnded { object: id });
                 }
@@ -417,7 +417,7 @@ impl Catalog {
         self.objects.get_mut(&id).expect("just used").modified_at = now;
         self.sum_bytes(id, added.cast_signed(), 0);
         if let Some(node) = lost_on {
-            // The writer got these bytes acknowledged by a node that died before it could say so.
+            // The writer got these bytes acknowledged by a node that died before it reported them.
             let range = ByteRange { offset: end - added, bytes: added };
             self.record_late_loss(node, id, block_id, range);
         }
@@ -501,26 +501,25 @@ impl Catalog {
 
     /// Takes the lengths with which a datanode acknowledged a fence.
     pub(super) fn recovered(&mut self, lengths: &[(BlockId, Epoch, u32)], orders: &mut Orders) {
-        let is_asked = |told: &&(BlockId, Epoch, u32)| {
-            let block = self.blocks.get(&told.0);
-            block.is_some_and(|block| {
-                block.epoch == told.1 && block.state == BlockState::Fenced && !block.is_lost()
+        let is_awaited = |(id, epoch, _): &&(BlockId, Epoch, u32)| {
+            self.blocks.get(id).is_some_and(|block| {
+                block.epoch == *epoch && block.state == BlockState::Fenced && !block.is_lost()
             })
         };
-        let told: Vec<_> = lengths.iter().filter(is_asked).collect();
+        let awaited: Vec<_> = lengths.iter().filter(is_awaited).collect();
         let mut short: BTreeMap<NodeId, Vec<BlockId>> = BTreeMap::new();
-        for (id, _, length) in &told {
+        for (id, _, length) in &awaited {
             let block = &self.blocks[id];
             if *length < block.length {
                 short.entry(block.home.unwrap_or(NodeId(0))).or_default().push(*id);
             }
         }
-        // The node lost what it had acknowledged: said, not hidden.
+        // The node lost what it had acknowledged: declare it.
         for (node, blocks) in short {
             self.lose_blocks(node, &blocks, "the node holds less than it acknowledged", orders);
             self.check_drained(node);
         }
-        for (id, _, _) in told {
+        for (id, _, _) in awaited {
             // An answer may name a block twice, and an empty one is gone by then.
             let Some(object) = self.blocks.get(id).map(|block| block.object) else { continue };
             self.end_block(object, *id, orders);
