@@ -1,4 +1,4 @@
-//! Blocks in the object tier outlive their node: who goes on serving them.
+//! Adoption: blocks in the object tier outlive their node, and other nodes go on serving them.
 
 use sanderling_protocol::node::Policy;
 use sanderling_protocol::order::HeldBlock;
@@ -41,7 +41,7 @@ impl Catalog {
         self.hand_over(id, usize::MAX, orders);
     }
 
-    /// Hands blocks whose home is in the object tier to other nodes, at most so many; tells whether
+    /// Hands at most `most` blocks whose home is in the object tier to other nodes. Returns whether
     /// there are more. Without another node with that tier they stay, to be moved like all others.
     pub(super) fn hand_over(&mut self, from: NodeId, most: usize, orders: &mut Orders) -> bool {
         let mut adopters = self.adopters(from);
@@ -96,7 +96,7 @@ impl Catalog {
         Adopters { nodes: nodes.into_iter().map(|(_, id)| id).collect(), next: 0 }
     }
 
-    /// Lets draining nodes hand over what they could not when there was nobody to take it.
+    /// Lets draining nodes hand over the blocks that had no adopter until one joined.
     pub(super) fn adopter_joined(&mut self) {
         let waits: Vec<NodeId> = self
             .nodes

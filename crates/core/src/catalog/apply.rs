@@ -10,7 +10,7 @@ use super::orders::{Applied, DatanodeOrder, Orders};
 impl Catalog {
     /// Applies the next command of the log.
     ///
-    /// `heartbeat` is told to nodes that register; it is configuration, not state.
+    /// `heartbeat` is the interval returned to nodes that register; it is configuration, not state.
     pub fn apply(&mut self, command: &Command, heartbeat: Millis) -> Applied {
         self.index += 1;
         self.now = self.now.max(command.at);
@@ -37,7 +37,7 @@ impl Catalog {
         Applied { result, orders: self.address(orders), gone }
     }
 
-    /// Returns what is said of an action before it is applied, in debug builds.
+    /// Returns the refusal that [`Self::refuses`] predicts for an action, in debug builds.
     fn foreseen(&self, action: &Action) -> Option<Refusal> {
         // Of a change that is made once the answer may be the one that it had before.
         let is_compared = cfg!(debug_assertions) && !matches!(action, Action::Once(_));
@@ -56,7 +56,7 @@ impl Catalog {
         }
     }
 
-    /// Does what an action says. All are named, so that a new one has to be given its place.
+    /// Applies an action. It lists all variants, so that a new one does not compile without an arm.
     pub(super) fn act(
         &mut self,
         action: &Action,
@@ -126,7 +126,7 @@ impl Catalog {
         }
     }
 
-    /// Does what the namenode itself has to say of its log and of time.
+    /// Applies the namenode's own actions, which concern its log and time.
     fn act_for_namenode(&mut self, action: &Action, orders: &mut Orders) {
         match action {
             Action::Started { commands, cut_bytes } => {
@@ -218,7 +218,7 @@ impl Catalog {
             .ok_or(Refusal::UnknownNode { node: node.to_string() })
     }
 
-    /// Turns what is to be told into orders for nodes that are there.
+    /// Adds the addresses to the orders of an action; drops those for nodes that are gone.
     fn address(&self, orders: Orders) -> Vec<DatanodeOrder> {
         let mut addressed = Vec::new();
         let mut push = |node: NodeId, order: Order| {

@@ -31,12 +31,12 @@ pub(crate) struct Block {
     pub(crate) copy: Option<Copied>,
 }
 
-/// Who may still change a block.
+/// How a block may still change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum BlockState {
     /// Its writer may add bytes.
     Open,
-    /// No bytes are added, but the writer has not said yet how many count.
+    /// No bytes are added, but its final length is not reported yet.
     Fenced,
     /// Its length is final.
     Ended,
@@ -60,7 +60,7 @@ pub(crate) struct Copied {
     pub(crate) epoch: Epoch,
 }
 
-/// One block as the catalog knows it.
+/// A block's metadata in the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockFacts {
     /// Whose bytes they are.

@@ -9,7 +9,7 @@ use super::block::{Block, BlockState, allocated_bytes};
 use super::log::Placement;
 use super::orders::Orders;
 
-/// How soon a writer asks again whose places were taken by others in the same turn.
+/// The retry interval of a writer whose places were taken by others in the same turn.
 const CHOOSE_AGAIN: Millis = Millis(1);
 
 impl Catalog {

@@ -148,8 +148,8 @@ fn encoded_bytes<T: Serialize>(value: &T) -> u64 {
     (size_of::<T>() + 2 * encoded) as u64
 }
 
-/// Returns whether a refusal says that the same change is to be sent again after a while. Whoever
-/// refuses so has changed nothing.
+/// Returns whether a refusal requests that the client retry the same change after a while. A change
+/// refused like this has had no effect.
 pub(crate) const fn is_passing(refusal: &Refusal) -> bool {
     matches!(refusal.recovery(), Recovery::RetryAfter(_))
 }

@@ -78,7 +78,7 @@ impl Catalog {
                 return wrong("a part must be sealed first");
             }
             if data.lost_bytes > 0 {
-                // Nobody's file is born with bytes missing: the part is written again.
+                // No file is created with bytes missing: the client writes the part again.
                 let ranges = self.whole_layout(id, path).lost_ranges();
                 let (path, object) = (path.clone(), id);
                 return Err(Refusal::DataUnavailable { path, object, ranges });

@@ -14,7 +14,8 @@ use super::timers::Timer;
 /// The part of a tier that is freed of copies at once when a writer finds no room.
 const ROOM_MADE_SHARE: u64 = 25;
 
-/// When a writer asks again for whom copies were dropped: their datanodes are told meanwhile.
+/// The retry interval of a writer for which copies were dropped. Meanwhile their datanodes receive
+/// the orders.
 pub(super) const ROOM_IS_MADE: Millis = Millis(10);
 
 impl Catalog {
@@ -82,8 +83,8 @@ impl Catalog {
         made
     }
 
-    /// Returns what is to go so that blocks of so many bytes find room in a tier: a little of each
-    /// node's, so that not each block asks again.
+    /// Returns the copies and reservations to drop so that blocks of so many bytes fit into a tier:
+    /// a few of every node, so that the writer does not retry for every block.
     pub(crate) fn in_the_way(&self, tier: Tier, bytes: u64) -> InTheWay {
         let mut way = InTheWay::default();
         for (_, node) in self.nodes.iter().filter(|(_, node)| node.policy.takes_blocks()) {
@@ -94,8 +95,8 @@ impl Catalog {
         way
     }
 
-    /// Gives copies and reservations up for a writer, who asks again when the datanodes have been
-    /// told.
+    /// Gives copies and reservations up for a writer. Returns a refusal that lets it retry when the
+    /// datanodes have received the orders.
     pub(super) fn make_room(
         &mut self,
         copies: &[BlockId],
@@ -134,8 +135,8 @@ impl Catalog {
     }
 
     /// Forgets the copies that a draining node holds of other nodes' blocks: they would die with
-    /// it, except those in the object tier, which others go on serving. It is told when the notice
-    /// is taken back.
+    /// it, except those in the object tier, which others go on serving. The node is ordered to drop
+    /// them when the notice is taken back.
     pub(super) fn leave_copies(&mut self, id: NodeId, orders: &mut Orders) {
         let Some(node) = self.nodes.get(id) else { return };
         let copies: Vec<BlockId> = node.held().copies.keys().copied().collect();

@@ -2,8 +2,8 @@
 //! are lost.
 //!
 //! A report names a block and the epoch at which the node holds it. An epoch is given out once, so
-//! a report that is late or repeated, or that comes from a node that has no say in the block, fits
-//! nothing and changes nothing.
+//! a report that is late or repeated, or that comes from a node that does not hold the block,
+//! matches nothing and changes nothing.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -21,12 +21,12 @@ use super::orders::Orders;
 enum DamagedReplica {
     Home,
     Copy,
-    /// What a move has stored and nobody has committed.
+    /// A move has stored it and is not committed.
     Moving,
 }
 
 impl Catalog {
-    /// Refuses whoever is not the process of this node.
+    /// Refuses a request from any process but the node's own.
     pub(crate) fn check_process(&self, node: NodeId, nonce: Nonce) -> Result<(), Refusal> {
         let policy = self.node_policy(node).map(|(policy, _)| policy);
         let is_same = self.node_nonce(node) == Some(nonce);
@@ -58,8 +58,8 @@ impl Catalog {
     /// Takes a report of damage. What a node holds damaged is dropped there; a block whose home it
     /// was is at its copy from now on, or lost.
     ///
-    /// While nodes still say what a lost end of the log had moved to them, no block is believed to
-    /// be missing: the report may have been prepared before the start was applied.
+    /// While nodes still report what a lost end of the log had moved to them, no block is taken for
+    /// missing: the report may have been prepared before the start was applied.
     pub(super) fn damaged(
         &mut self,
         node: NodeId,

@@ -150,7 +150,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Takes a recommendation back. One with another reason is somebody else's and stays.
+    /// Takes a recommendation back. One with another reason has another source and stays.
     pub(super) fn withdraw(&mut self, id: NodeId, reason: &str) -> Result<(), Refusal> {
         let node = self.live_node(id)?;
         if node.risk.take_if(|risk| risk == reason).is_some() && node.policy == Policy::Active {
@@ -159,7 +159,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Keeps what the manager expects of a drain; tells of it when it is news.
+    /// Keeps the manager's forecast of a drain. Emits an event for the first one, and when bytes
+    /// become late or unplaced or cease to be.
     pub(super) fn forecast(
         &mut self,
         holder: Nonce,

@@ -18,8 +18,8 @@ use super::ids::Numbers;
 /// reply was lost, is counted twice.
 const ORPHANS_KEPT_MAX: usize = 1 << 16;
 
-/// Most starts that are remembered, the newest. To a datanode that knows only an older one,
-/// its log has not continued.
+/// Most starts that are remembered, the newest. For a datanode that has only received an older one,
+/// the log counts as not continued.
 const STARTS_KEPT_MAX: usize = 1000;
 
 /// The starts of namenodes that wrote the log.

@@ -6,9 +6,9 @@
 
 use sanderling_protocol::ObjectId;
 
-/// Parts, each of which grows by itself, so that nobody waits for all of them: a part of a million
-/// names has a thousand. More than [`TAG_BITS`] allows would be 200 million objects, which take
-/// 75 GB of memory.
+/// Parts, each of which grows by itself, so that no insertion waits for all of them: a part of a
+/// million names has a thousand. More than [`TAG_BITS`] allows would be 200 million objects, which
+/// take 75 GB of memory.
 const SHARDS: usize = 1024;
 
 /// Bits of an id. At 300,000 objects a second they last seven years. A million starts of a namenode

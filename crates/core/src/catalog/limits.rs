@@ -10,7 +10,7 @@ pub struct CatalogLimits {
     /// Most things done by one tick, so that a million objects that expire at once do not stop the
     /// namenode for long; the next tick follows at once.
     pub due_per_tick_max: usize,
-    /// Most copies that become homes in one step, and most blocks handed over or told to give way.
+    /// Most copies that become homes in one step, and most blocks handed over or made to give way.
     pub promoted_per_turn_max: usize,
     /// Answers that are kept for one client: more than it can have under way.
     pub answers_per_client_max: usize,

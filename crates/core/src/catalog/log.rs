@@ -43,7 +43,7 @@ pub struct LoggedOnce {
     pub sequence: u64,
     /// The client's changes with smaller numbers are never sent again.
     pub settled_below: u64,
-    /// What tells the client's request from others.
+    /// Distinguishes the client's request from others.
     pub fingerprint: u64,
     /// The change.
     pub action: Action,
@@ -209,7 +209,7 @@ pub enum Action {
     Absent {
         absence: Millis,
     },
-    /// A datanode joins, and says what it was told of the log last and what it had to wipe since.
+    /// A datanode joins, and reports its last log position and what it has wiped since.
     Join(Box<Join>),
     /// A page of a block report with blocks that only a lost end of the log can have made.
     Orphans {
@@ -263,8 +263,8 @@ pub enum Action {
         node: NodeId,
         blocks: Vec<DamagedBlock>,
     },
-    /// Ends blocks of a writer who asks for more where there is no room: what they give back may be
-    /// what is missing. The writer is refused and asks again.
+    /// Ends blocks of a writer that requests more where there is no room: what they give back may
+    /// be what is missing. The writer is refused and retries.
     EndBlocks {
         object: ObjectId,
         lease: LeaseId,

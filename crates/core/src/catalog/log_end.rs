@@ -119,7 +119,7 @@ impl Catalog {
     /// Returns those blocks of a page that only a lost end of the log can have made and that were
     /// not counted yet.
     fn new_orphans<'a>(&'a self, held: &'a [HeldBlock]) -> impl Iterator<Item = &'a HeldBlock> {
-        // Every node that finds a block in the object tier asks for it, also for deleted ones.
+        // Every node that finds a block in the object tier reports it, also a deleted one.
         let is_new = |block: &&'a HeldBlock| {
             block.tier != Tier::Object
                 && self.is_foreign_block(block.block)

@@ -23,7 +23,7 @@ struct PathWalk<'a> {
     /// What follows that name.
     rest: Option<&'a str>,
     hash: Hash,
-    /// Who most likely has the name, by its hash.
+    /// The object that most likely has the name, by its hash.
     guess: Option<ObjectId>,
 }
 
@@ -120,7 +120,7 @@ impl Catalog {
                 None => (rest, None),
             };
             walk.hash = self.names.hash(at, walk.name.as_bytes());
-            // No object has an empty name: whoever is done is told from whoever walks on.
+            // No object has an empty name, so an empty one marks a walk that is over.
             if walk.name.is_empty() {
                 walk.at = None;
                 walk.rest = None;

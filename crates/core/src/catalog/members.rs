@@ -1,4 +1,4 @@
-//! Nodes as the log knows them: who they are, what is wanted of them, what is on them.
+//! The nodes' metadata in the catalog: their identity, their policy, the blocks they hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 

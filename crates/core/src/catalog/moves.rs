@@ -76,8 +76,8 @@ impl Catalog {
         Ok(to_epoch)
     }
 
-    /// Refuses a move that its purpose does not allow, so that no reservation is left that nobody
-    /// would ever give back.
+    /// Refuses a move that its purpose does not allow, so that no reservation is left that would
+    /// never be given back.
     fn check_purpose(&self, block: &Block, proposal: &MoveProposal) -> Result<(), Refusal> {
         let MoveProposal { block: id, from_epoch, to, purpose, .. } = *proposal;
         if block.home == Some(to) {
@@ -100,7 +100,7 @@ impl Catalog {
         Err(void(id, from_epoch, why))
     }
 
-    /// Sees to it that a reservation which no drain asks for again ends by itself.
+    /// Schedules the end of a reservation for a background move, which no drain renews.
     fn schedule_end(&mut self, id: BlockId, to_epoch: Epoch, purpose: MovePurpose) {
         if purpose != MovePurpose::Relocate {
             let until = self.now + Millis(BACKGROUND_MOVE_MILLIS_MAX);

@@ -1,8 +1,8 @@
-//! Who is where: the index of names, and what containers list.
+//! The index of names, and the lists of the containers.
 //!
 //! Both follow from the objects, so a snapshot holds neither. The index finds an object by its
 //! container and name in one step; it keeps ids alone and looks at the objects to compare. It is
-//! never walked, so its order is nobody's business. What is walked is a sorted list per container.
+//! never walked, so its order does not matter. What is walked is a sorted list per container.
 
 use sanderling_protocol::ObjectId;
 
@@ -16,7 +16,7 @@ const RUN_IDS_MAX: usize = 256;
 /// The names of all bound objects.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
-    /// Drawn for the cluster, so that nobody can choose names that collide.
+    /// Drawn for the cluster, so that no client can choose names that collide.
     seed: u64,
     index: Index,
     /// What is in the containers that are not empty.
@@ -208,7 +208,7 @@ impl Names {
 }
 
 impl PartialEq for Names {
-    /// The index says nothing that the lists and the objects do not say.
+    /// The index contains nothing that does not follow from the lists and the objects.
     fn eq(&self, other: &Self) -> bool {
         self.lists == other.lists
     }

@@ -61,7 +61,7 @@ pub(crate) struct Data {
     pub(crate) inline: Option<Box<[u8]>>,
     /// In the order of the bytes. Some may have none.
     pub(crate) blocks: BlockList,
-    /// Drawn by the writer that created it, so that a repeated create is told from another's.
+    /// Drawn by the writer that created it, so that a repeated create differs from another's.
     pub(crate) created_by: Nonce,
     pub(crate) lease: Option<Box<WriterLease>>,
     /// The lease under which it was sealed last, so that a repeated seal is answered alike.

@@ -17,7 +17,7 @@ impl PathLookup for Catalog {
 }
 
 impl Catalog {
-    /// Says of each block whether its object is in a subtree; of one that is gone, that it is not.
+    /// Returns for each block whether its object is in a subtree; a block that is gone is not.
     pub(crate) fn within(&self, subtree: &Path, blocks: &[BlockId]) -> Result<Reply, Refusal> {
         if blocks.len() > BLOCKS_PER_PAGE_MAX {
             let (value, limit) = (blocks.len() as u64, BLOCKS_PER_PAGE_MAX as u64);

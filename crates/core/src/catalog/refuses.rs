@@ -1,9 +1,9 @@
-//! What can be said of a command before it is logged: that it would be refused and change nothing.
+//! Finds commands that would be refused and change nothing, before they are logged.
 //!
 //! Only refusals that are found by a look at the command's object are found here, and none that
 //! depends on time. Whatever else is refused is refused when the command is applied. In debug
 //! builds, which the tests and the simulator are, each command that is applied is compared with
-//! what is said here.
+//! what is predicted here.
 
 use sanderling_protocol::message::{Create, CreateKind, CreateMode, ObjectKind};
 use sanderling_protocol::{LeaseId, ObjectId, Path, Refusal};

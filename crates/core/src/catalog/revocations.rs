@@ -23,7 +23,7 @@ const CLOCKS_DIFFER_MAX: u64 = 24 * 3600;
 pub(crate) struct Revocations {
     /// When the tokens have ended by themselves, in seconds since 1970.
     until: BTreeMap<TokenSelector, u64>,
-    /// Tells this list from every other that the cluster ever had; 0 for the first, empty one.
+    /// Identifies this list among all that the cluster ever had; 0 for the first, empty one.
     version: u64,
 }
 

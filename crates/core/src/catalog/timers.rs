@@ -24,7 +24,7 @@ pub(super) enum Timer {
     Events,
 }
 
-/// What becomes due, by time. Entries may be early: what they name knows better.
+/// What becomes due, by time. Entries may be early: what they name has the time that counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Timers(BTreeSet<(Instant, Timer)>);
 

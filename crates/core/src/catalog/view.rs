@@ -414,9 +414,9 @@ impl Catalog {
             .collect()
     }
 
-    /// Returns those of a datanode's blocks that nobody wants there: deleted while it could not be
-    /// told, stored by a move that was given up, or moved away from a node that stays. An object of
-    /// the object tier is wanted as long as any node wants it: what is unwanted can be deleted.
+    /// Returns the blocks of a datanode that are unwanted there: deleted while it was unreachable,
+    /// stored by a move that was given up, or moved away from a node that stays. An object of the
+    /// object tier is wanted as long as any node needs it: what is unwanted can be deleted.
     pub(crate) fn unwanted(&self, id: NodeId, held: &[HeldBlock]) -> Result<Reply, Refusal> {
         let node = self.nodes.get(id).filter(|node| node.policy != Policy::Gone);
         let node = node.ok_or(Refusal::NodeGone { node: id })?;
