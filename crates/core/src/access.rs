@@ -122,7 +122,7 @@ impl Rights {
         Self(self.0 | other.0)
     }
 
-    /// Tells whether all of `other` is in the set.
+    /// Returns whether all of `other` is in the set.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -167,14 +167,14 @@ pub trait PathLookup {
 }
 
 impl Claims {
-    /// Tells whether no place is closed to its owner: neither names nor blocks need to be looked
+    /// Returns whether no place is closed to its owner: neither names nor blocks need to be looked
     /// up to know whether they are in its subtree.
     #[must_use]
     pub fn is_everywhere(&self) -> bool {
         self.role != TokenRole::Client || self.subtree.is_root()
     }
 
-    /// Tells whether its owner has that right, where it holds. Datanodes and managers move bytes
+    /// Returns whether its owner has that right, where it holds. Datanodes and managers move bytes
     /// of all objects; who has the right to administrate may still not read them.
     #[must_use]
     pub const fn allows(&self, right: Rights) -> bool {
@@ -187,14 +187,14 @@ impl Claims {
         }
     }
 
-    /// Tells whether its owner may look at nodes, events, losses and metrics.
+    /// Returns whether its owner may look at nodes, events, losses and metrics.
     #[must_use]
     pub fn may_observe(&self) -> bool {
         let reads_everything = self.is_everywhere() && self.allows(Rights::READ);
         reads_everything || self.allows(Rights::METRICS) || self.may_administrate()
     }
 
-    /// Tells whether its owner may change what nodes are to do.
+    /// Returns whether its owner may change what nodes are to do.
     #[must_use]
     pub fn may_administrate(&self) -> bool {
         self.is_everywhere() && self.allows(Rights::ADMIN)
@@ -214,19 +214,19 @@ impl Claims {
         }
     }
 
-    /// Tells whether there is anything that its owner may change.
+    /// Returns whether there is anything that its owner may change.
     #[must_use]
     pub fn may_change(&self) -> bool {
         self.role != TokenRole::Client || self.allows(Rights::WRITE) || self.may_administrate()
     }
 
-    /// Tells whether its owner may give orders to datanodes.
+    /// Returns whether its owner may give orders to datanodes.
     #[must_use]
     pub const fn may_order(&self) -> bool {
         matches!(self.role, TokenRole::Admin | TokenRole::Namenode | TokenRole::Manager)
     }
 
-    /// Tells whether its owner may store whole blocks beside their writers.
+    /// Returns whether its owner may store whole blocks beside their writers.
     #[must_use]
     pub const fn may_store(&self) -> bool {
         matches!(self.role, TokenRole::Admin | TokenRole::Datanode | TokenRole::Manager)

@@ -115,7 +115,7 @@ impl Background {
         BackgroundCounts { unplaced_bytes: self.unplaced.values().sum(), ..self.counts }
     }
 
-    /// Tells whether nothing is under way and nothing is wished for.
+    /// Returns whether nothing is under way and nothing is wished for.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.goals.is_empty() && self.moves.is_idle()

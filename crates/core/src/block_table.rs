@@ -189,7 +189,7 @@ impl<B: Clone> BlockTable<B> {
         self.is_fenced = false;
     }
 
-    /// Tells whether the node refuses writes.
+    /// Returns whether the node refuses writes.
     #[must_use]
     pub const fn is_fenced(&self) -> bool {
         self.is_fenced
@@ -456,7 +456,7 @@ impl<B: Clone> BlockTable<B> {
         }))
     }
 
-    /// Tells whether a block is here with bytes, at this epoch or a later one.
+    /// Returns whether a block is here with bytes, at this epoch or a later one.
     #[must_use]
     pub fn holds(&self, block: BlockId, epoch: Epoch) -> bool {
         self.blocks.get(&block).is_some_and(|held| held.epoch >= epoch && held.length > 0)
@@ -590,7 +590,7 @@ impl<B> BlockEntry<B> {
         }
     }
 
-    /// Tells whether no write can change the length any more.
+    /// Returns whether no write can change the length any more.
     fn is_final(&self) -> bool {
         self.stage != BlockStage::Open && self.writing.is_none()
     }

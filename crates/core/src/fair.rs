@@ -144,7 +144,7 @@ impl<K: Ord + Clone, T> Fair<K, T> {
         Some((key, piece))
     }
 
-    /// Tells whether nothing waits.
+    /// Returns whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.turns.is_empty()

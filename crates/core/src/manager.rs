@@ -49,7 +49,7 @@ impl Manager {
         self.background.engage(engaged);
     }
 
-    /// Tells whether nothing is under way and nothing is left to do.
+    /// Returns whether nothing is under way and nothing is left to do.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.relocator.is_idle() && self.background.is_idle()

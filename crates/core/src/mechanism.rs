@@ -24,7 +24,7 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    /// Tells whether fences are pushed to datanodes, beside being told with their heartbeats.
+    /// Returns whether fences are pushed to datanodes, beside being told with their heartbeats.
     #[must_use]
     pub const fn pushes_fences(self) -> bool {
         matches!(self, Self::Sanderling)

@@ -108,7 +108,7 @@ impl Membership {
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
     }
 
-    /// Tells whether no member is due before `due` says so.
+    /// Returns whether no member is due before `due` says so.
     fn is_early_enough(&self) -> bool {
         let is_late =
             |member: &MemberState| self.due.is_none_or(|due| due > member.due(&self.config));
@@ -257,7 +257,7 @@ impl Membership {
         self.due
     }
 
-    /// Tells whether new blocks may be placed on a node.
+    /// Returns whether new blocks may be placed on a node.
     #[must_use]
     pub fn is_up(&self, node: NodeId) -> bool {
         self.members.get(&node).is_some_and(|member| !member.is_suspected)

@@ -152,7 +152,7 @@ impl Default for Notices {
 }
 
 impl Notices {
-    /// Tells whether a source shows a notice, as far as is remembered.
+    /// Returns whether a source shows a notice, as far as is remembered.
     #[must_use]
     pub fn shows(&self, source: &str) -> bool {
         self.shown.contains_key(source)
@@ -189,7 +189,7 @@ impl Notices {
         self.given.push(deadline);
     }
 
-    /// Tells whether a source here gave a deadline, also one that shows nothing any more.
+    /// Returns whether a source here gave a deadline, also one that shows nothing any more.
     fn is_given(&self, deadline: Instant) -> bool {
         let is_near =
             |given: &Instant| *given <= deadline + EARLIER && deadline <= *given + EARLIER;
@@ -208,7 +208,7 @@ impl Notices {
         is_other
     }
 
-    /// Tells whether another source than this one shows a notice.
+    /// Returns whether another source than this one shows a notice.
     #[must_use]
     pub fn shows_beside(&self, source: &str) -> bool {
         let mut others = self.shown.iter().filter(|(other, _)| *other != source);
@@ -280,7 +280,7 @@ impl Notices {
         debug_assert!(self.is_consistent(), "a lost notice is earlier than what is there");
     }
 
-    /// Tells whether a later deadline of the namenode is noted only beside an earlier one that is
+    /// Returns whether a later deadline of the namenode is noted only beside an earlier one that is
     /// known.
     fn is_consistent(&self) -> bool {
         let is_earlier =
@@ -325,7 +325,7 @@ impl Notices {
         self.repeat_at = Instant(0);
     }
 
-    /// Tells whether writes are to be refused though the namenode takes the node for active: the
+    /// Returns whether writes are to be refused though the namenode takes the node for active: the
     /// machine ends whether or not the namenode knows.
     #[must_use]
     pub fn must_fence(&self, now: Instant) -> bool {

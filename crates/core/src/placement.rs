@@ -79,7 +79,7 @@ impl Candidates {
         Self { all, sums, by_host }
     }
 
-    /// Tells whether no node may get blocks.
+    /// Returns whether no node may get blocks.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.all.is_empty()

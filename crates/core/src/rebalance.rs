@@ -55,7 +55,7 @@ pub struct Balance {
     pub fullest_percent: u64,
 }
 
-/// Tells whether a node takes part: it stays, is well, and nobody expects its end.
+/// Returns whether a node takes part: it stays, is well, and nobody expects its end.
 fn takes_part(node: &NodeInfo) -> bool {
     node.policy == Policy::Active && node.availability == Availability::Up && !node.is_at_risk
 }
@@ -95,7 +95,7 @@ pub fn balance(loads: &[(NodeId, u64, u64)]) -> Balance {
     balance
 }
 
-/// Tells whether excess and lack are the same but for what shares lose by rounding down.
+/// Returns whether excess and lack are the same but for what shares lose by rounding down.
 fn is_even(balance: &Balance, nodes: usize) -> bool {
     let sum = |bytes: &BTreeMap<NodeId, u64>| bytes.values().map(|it| u128::from(*it)).sum();
     let (excess, lack): (u128, u128) = (sum(&balance.excess), sum(&balance.lack));
@@ -103,7 +103,7 @@ fn is_even(balance: &Balance, nodes: usize) -> bool {
 }
 
 impl RebalanceConfig {
-    /// Tells whether bytes are to be moved. `is_moving`: they were before.
+    /// Returns whether bytes are to be moved. `is_moving`: they were before.
     #[must_use]
     pub fn is_wanted(&self, balance: &Balance, is_moving: bool) -> bool {
         let largest = balance.excess.values().max().copied().unwrap_or(0);

@@ -35,14 +35,14 @@ impl FromIterator<TokenSelector> for Revoked {
 }
 
 impl Revoked {
-    /// Tells whether no token was.
+    /// Returns whether no token was.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Tells whether a subject is what servers call themselves in the tokens that they make: those can
+/// Returns whether a subject is what servers call themselves in the tokens that they make: those can
 /// only be taken back with the secret.
 pub(crate) fn is_of_servers(subject: &str) -> bool {
     [TokenRole::Namenode, TokenRole::Datanode, TokenRole::Manager]
@@ -51,7 +51,7 @@ pub(crate) fn is_of_servers(subject: &str) -> bool {
 }
 
 impl Claims {
-    /// Tells whether its token can be taken back: all can but those that servers make for
+    /// Returns whether its token can be taken back: all can but those that servers make for
     /// themselves.
     #[must_use]
     pub fn is_revocable(&self) -> bool {

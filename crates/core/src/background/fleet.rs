@@ -193,7 +193,7 @@ impl NodeTable {
         self.engaged = nodes;
     }
 
-    /// Tells whether a drain uses a node now.
+    /// Returns whether a drain uses a node now.
     pub(super) fn is_engaged(&self, node: NodeId) -> bool {
         self.engaged.contains(&node)
     }
@@ -221,7 +221,7 @@ impl NodeTable {
         self.members.values().map(|member| &member.info)
     }
 
-    /// Tells whether a node stays, as far as is known: moves from it are the background's.
+    /// Returns whether a node stays, as far as is known: moves from it are the background's.
     pub(super) fn stays(&self, node: NodeId) -> bool {
         self.members.get(&node).is_some_and(|member| member.info.policy.takes_blocks())
     }
@@ -267,7 +267,7 @@ impl NodeTable {
         }
     }
 
-    /// Takes room for a move; tells whether there was enough.
+    /// Takes room for a move; returns whether there was enough.
     pub(super) fn take(
         &mut self,
         purpose: MovePurpose,
@@ -287,7 +287,7 @@ impl NodeTable {
         true
     }
 
-    /// Tells whether a copy must go to another machine: there is one that takes blocks.
+    /// Returns whether a copy must go to another machine: there is one that takes blocks.
     fn has_other_host(&self, host: &str) -> bool {
         self.infos().any(|info| info.policy.takes_blocks() && info.host != host)
     }

@@ -27,7 +27,7 @@ pub(super) struct NodeGoal {
 }
 
 impl NodeGoal {
-    /// Tells whether there is nothing to do.
+    /// Returns whether there is nothing to do.
     fn is_empty(&self) -> bool {
         self.copy_bytes == 0
             && self.move_bytes.is_empty()

@@ -188,7 +188,7 @@ impl Agent {
         false
     }
 
-    /// Tells whether the source may be told that the machine can go: its notice was given, and, if
+    /// Returns whether the source may be told that the machine can go: its notice was given, and, if
     /// `is_drained_only`, nothing is left on the node.
     #[must_use]
     pub fn may_acknowledge(&self, node: NodeId, policy: Policy, is_drained_only: bool) -> bool {

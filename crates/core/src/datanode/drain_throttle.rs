@@ -78,13 +78,13 @@ impl DrainThrottle {
         self.pushing = self.pushing.saturating_sub(1);
     }
 
-    /// Tells whether blocks are leaving now.
+    /// Returns whether blocks are leaving now.
     #[must_use]
     pub fn is_busy(&self, now: Instant) -> bool {
         self.pushing > 0 || self.last_push.is_some_and(|last| now < last + PAUSE_MAX)
     }
 
-    /// Tells whether an answer of so many bytes is held back on a node that refuses writes.
+    /// Returns whether an answer of so many bytes is held back on a node that refuses writes.
     #[must_use]
     pub fn holds(&self, now: Instant, bytes: u64) -> bool {
         bytes >= READ_BYTES_MIN && self.is_busy(now)
@@ -122,7 +122,7 @@ impl DrainThrottle {
         released
     }
 
-    /// Tells whether a read is held back still.
+    /// Returns whether a read is held back still.
     #[must_use]
     pub fn is_held(&self, read: HeldRead) -> bool {
         self.waiting.iter().any(|it| it.read == read)
@@ -143,7 +143,7 @@ impl DrainThrottle {
         Some(over.map_or(until, |last| until.min(last + PAUSE_MAX)))
     }
 
-    /// Tells whether one of these blocks is also elsewhere, so that its reader should look it up.
+    /// Returns whether one of these blocks is also elsewhere, so that its reader should look it up.
     pub fn is_pushed(&self, mut blocks: impl Iterator<Item = BlockId>) -> bool {
         !self.pushed.is_empty() && blocks.any(|block| self.pushed.contains(&block))
     }

@@ -23,7 +23,7 @@ impl Egress {
         Self { bytes_per_second, free_at_nanos: 0 }
     }
 
-    /// Tells whether it paces at all.
+    /// Returns whether it paces at all.
     #[must_use]
     pub const fn is_limited(&self) -> bool {
         self.bytes_per_second.is_some()

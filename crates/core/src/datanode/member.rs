@@ -227,12 +227,12 @@ pub struct Member {
 }
 
 impl CallFailure {
-    /// Tells whether the namenode is the process of before and only slow.
+    /// Returns whether the namenode is the process of before and only slow.
     const fn is_busy(&self) -> bool {
         matches!(self, Self::Busy | Self::Refused(Refusal::RetryAfter { .. }))
     }
 
-    /// Tells whether every retry would be refused alike.
+    /// Returns whether every retry would be refused alike.
     const fn is_final(&self) -> bool {
         matches!(
             self,
@@ -246,7 +246,7 @@ impl CallFailure {
         )
     }
 
-    /// Tells whether the process lacks a right.
+    /// Returns whether the process lacks a right.
     const fn is_not_let_in(&self) -> bool {
         matches!(self, Self::Refused(Refusal::Unauthenticated { .. } | Refusal::Forbidden { .. }))
     }

@@ -70,7 +70,7 @@ impl RegistrationState {
         self.home_blocks
     }
 
-    /// Tells whether the node refuses writes.
+    /// Returns whether the node refuses writes.
     #[must_use]
     pub const fn is_fenced(&self) -> bool {
         self.is_fenced

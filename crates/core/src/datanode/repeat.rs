@@ -46,7 +46,7 @@ pub fn said(now: Instant, answer: Result<&NodeInfo, &CallFailure>) -> NoticeRepl
     }
 }
 
-/// Tells whether the namenode would refuse the same request each time, so that the caller drops it.
+/// Returns whether the namenode would refuse the same request each time, so that the caller drops it.
 /// All other refusals may pass: the caller sends the request again.
 #[must_use]
 pub const fn is_final(refusal: &Refusal) -> bool {

@@ -124,7 +124,7 @@ impl ExposureConfig {
         Need::Nothing
     }
 
-    /// Tells whether a block may get a copy: it has ended, has none, and is worth one.
+    /// Returns whether a block may get a copy: it has ended, has none, and is worth one.
     #[must_use]
     pub fn may_copy(&self, candidate: &MoveCandidate) -> bool {
         !candidate.is_open

@@ -153,7 +153,7 @@ impl Leadership {
         request_at.into_iter().chain(until).min()
     }
 
-    /// Tells whether the namenode may take this manager for the leader, so that one that ends
+    /// Returns whether the namenode may take this manager for the leader, so that one that ends
     /// should give the lease back.
     #[must_use]
     pub const fn may_hold(&self) -> bool {

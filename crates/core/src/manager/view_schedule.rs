@@ -75,7 +75,7 @@ impl ViewSchedule {
         }
     }
 
-    /// Takes the end of a request; tells whether that one was under way.
+    /// Takes the end of a request; returns whether that one was under way.
     fn ended(&mut self, now: Instant, request: ViewRequest, pause: Millis) -> bool {
         if request.0 != self.requests || !std::mem::take(&mut self.is_requested) {
             return false;

@@ -34,7 +34,7 @@ impl OpenFrame {
         Self { requests: requests.into(), claims, answers, taken, early, weight }
     }
 
-    /// Tells whether no request waits; commands of the present round may still lack their answers.
+    /// Returns whether no request waits; commands of the present round may still lack their answers.
     pub(super) fn is_done(&self) -> bool {
         self.requests.is_empty()
     }

@@ -87,7 +87,7 @@ impl Namenode {
         }
     }
 
-    /// Tells whether a request is a change that was made before. It is answered then whatever has
+    /// Returns whether a request is a change that was made before. It is answered then whatever has
     /// become of the object.
     fn is_repeated(&self, request: &Request) -> bool {
         let Request::Once(once) = request else { return false };

@@ -416,7 +416,7 @@ impl Namenode {
     }
 }
 
-/// Tells whether a request makes the catalog larger.
+/// Returns whether a request makes the catalog larger.
 const fn makes_larger(request: &Request) -> bool {
     matches!(
         request,
@@ -444,7 +444,7 @@ impl From<Refusal> for Answered {
     }
 }
 
-/// Tells whether a refusal of blocks may end when room is made.
+/// Returns whether a refusal of blocks may end when room is made.
 const fn is_no_room(refusal: &Refusal) -> bool {
     matches!(
         refusal,

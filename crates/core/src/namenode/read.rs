@@ -13,7 +13,7 @@ const EVENTS_PER_REPLY_MAX: usize = 1000;
 const SHORT_ENTRIES_MAX: usize = 64;
 
 impl Namenode {
-    /// Tells whether a request changes nothing, so that [`Namenode::read`] answers it.
+    /// Returns whether a request changes nothing, so that [`Namenode::read`] answers it.
     #[must_use]
     pub fn is_read(&self, request: &Request) -> bool {
         match request {
@@ -22,7 +22,7 @@ impl Namenode {
         }
     }
 
-    /// Tells whether the answer to a request that changes nothing may visit many entries of the
+    /// Returns whether the answer to a request that changes nothing may visit many entries of the
     /// catalog on behalf of somebody who is no part of the cluster. Such a request is answered in
     /// slices (see [`FrameRead`](super::FrameRead)), never among changes.
     #[must_use]

@@ -42,7 +42,7 @@ impl Default for ReadLimits {
 
 /// Somebody who waits for answers.
 pub trait Waiter {
-    /// Tells whether nobody waits any more.
+    /// Returns whether nobody waits any more.
     fn is_gone(&self) -> bool;
 }
 

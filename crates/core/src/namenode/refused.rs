@@ -64,7 +64,7 @@ impl RefusalCache {
         }
     }
 
-    /// Remembers a refusal; tells whether there was room for it.
+    /// Remembers a refusal; returns whether there was room for it.
     pub(super) fn keep(&mut self, catalog: &Catalog, sent: &ChangeKey, refusal: &Refusal) -> bool {
         if self.count >= ALL_MAX || self.clients.len() >= CLIENTS_MAX {
             // To look at all of them each time would cost more than a record in the log.

@@ -27,7 +27,7 @@ impl Round {
     /// round of creates takes 12 ms.
     const COMMANDS_MAX: usize = 2048;
 
-    /// Tells whether the round takes no further command.
+    /// Returns whether the round takes no further command.
     pub(super) const fn is_closed(&self) -> bool {
         self.is_closed
     }
@@ -46,7 +46,7 @@ impl Round {
         true
     }
 
-    /// Tells whether a copy of a command's change is in the round: it may be done, so this one is
+    /// Returns whether a copy of a command's change is in the round: it may be done, so this one is
     /// answered as that one is.
     pub(super) fn has_copy(&self, command: &Command) -> bool {
         once(command).is_some_and(|change| self.once.contains(&change))
@@ -69,7 +69,7 @@ impl Round {
     }
 }
 
-/// Tells whether [`Round::push`] may reject the command of a request: it places blocks. The caller
+/// Returns whether [`Round::push`] may reject the command of a request: it places blocks. The caller
 /// keeps a copy of such a request.
 pub(super) const fn may_place(request: &Request) -> bool {
     match request.inner() {
@@ -79,7 +79,7 @@ pub(super) const fn may_place(request: &Request) -> bool {
     }
 }
 
-/// Tells whether a request becomes a command whatever state the catalog is in, unless it is a
+/// Returns whether a request becomes a command whatever state the catalog is in, unless it is a
 /// repeat that is answered from a kept answer. Such a request can be prepared before the commands
 /// ahead of it are applied.
 pub(super) const fn is_change(request: &Request) -> bool {
@@ -100,7 +100,7 @@ pub(super) const fn is_change(request: &Request) -> bool {
     }
 }
 
-/// Tells whether a command only records a refusal as the outcome of a change.
+/// Returns whether a command only records a refusal as the outcome of a change.
 pub(super) const fn is_refusal(command: &Command) -> bool {
     matches!(command.action.inner(), Action::Refuse(_))
 }

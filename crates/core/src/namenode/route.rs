@@ -59,7 +59,7 @@ impl Namenode {
     }
 }
 
-/// Tells whether [`Namenode::route`] returns [`Route::Changes`] whatever the catalog holds: the
+/// Returns whether [`Namenode::route`] returns [`Route::Changes`] whatever the catalog holds: the
 /// caller then need not wait for the catalog.
 #[must_use]
 pub fn are_changes(requests: &[Request]) -> bool {
@@ -67,7 +67,7 @@ pub fn are_changes(requests: &[Request]) -> bool {
     !requests.is_empty() && requests.iter().all(is_change)
 }
 
-/// Tells whether a frame of changes takes the same short time whatever the catalog holds, so that
+/// Returns whether a frame of changes takes the same short time whatever the catalog holds, so that
 /// whoever brings it may make them if nobody else is at it.
 #[must_use]
 pub fn is_made_at_once(requests: &[Request]) -> bool {

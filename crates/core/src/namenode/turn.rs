@@ -250,7 +250,7 @@ impl Turns {
         turn
     }
 
-    /// Tells whether the shell must call [`Turns::grace_after`] before it writes the round: the
+    /// Returns whether the shell must call [`Turns::grace_after`] before it writes the round: the
     /// last check for an absence was more than 250 ms before the round's commands.
     #[must_use]
     pub fn is_late(&self, turn: &Turn) -> bool {
@@ -305,7 +305,7 @@ impl Turn {
         Self { frames: vec![OpenFrame::new(requests, claims)], ..Self::default() }
     }
 
-    /// Tells whether to call [`Turn::prepare`]: the present round is done, and requests wait.
+    /// Returns whether to call [`Turn::prepare`]: the present round is done, and requests wait.
     #[must_use]
     pub fn must_prepare(&self) -> bool {
         self.commands.is_empty() && !self.frames.iter().all(OpenFrame::is_done)

@@ -164,7 +164,7 @@ fn take(drain: &mut Drain, targets: &mut Targets, choice: Choice, size: BatchSiz
     moves
 }
 
-/// Tells whether a block may follow the others of a batch: same tier, and reserved before or not
+/// Returns whether a block may follow the others of a batch: same tier, and reserved before or not
 /// like them.
 fn may_join(moves: &[Move], candidate: &MoveCandidate) -> bool {
     moves.first().is_some_and(|first| {

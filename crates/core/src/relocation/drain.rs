@@ -116,12 +116,12 @@ impl Drain {
         self.deadline.map(|deadline| now.until(deadline))
     }
 
-    /// Tells whether the deadline has passed: nothing is tried any more.
+    /// Returns whether the deadline has passed: nothing is tried any more.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// Does what is due; tells whether the drain goes on.
+    /// Does what is due; returns whether the drain goes on.
     pub(super) fn wake(&mut self, now: Instant) -> bool {
         self.is_ended = self.is_over(now);
         if self.is_ended {

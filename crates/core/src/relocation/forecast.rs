@@ -73,12 +73,12 @@ impl LastForecast {
     /// Shortest time between two forecasts of a drain: each is a command in the namenode's log.
     const PAUSE: Millis = Millis(250);
 
-    /// Tells whether another forecast may be given now.
+    /// Returns whether another forecast may be given now.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.0.is_none_or(|(at, _)| at + Self::PAUSE <= now)
     }
 
-    /// Notes a forecast; tells whether it is another one than before.
+    /// Notes a forecast; returns whether it is another one than before.
     pub(super) fn send(&mut self, now: Instant, forecast: Forecast) -> bool {
         let is_news = self.0.is_none_or(|(_, before)| before != forecast);
         if is_news {

@@ -87,7 +87,7 @@ impl Relocator {
         self.counts
     }
 
-    /// Tells whether any drain is under way.
+    /// Returns whether any drain is under way.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.drains.is_empty() && self.moves.is_idle()

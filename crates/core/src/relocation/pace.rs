@@ -137,7 +137,7 @@ impl Pace {
         Force::Yielding(share.max(u64::try_from(needed).unwrap_or(u64::MAX)).min(link).max(1))
     }
 
-    /// Tells whether another push may begin with so many bytes under way.
+    /// Returns whether another push may begin with so many bytes under way.
     pub(super) fn has_room(
         &self,
         now: Instant,

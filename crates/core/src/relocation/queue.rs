@@ -90,7 +90,7 @@ impl MoveQueue {
         }
     }
 
-    /// Tells whether a block waits for its move now.
+    /// Returns whether a block waits for its move now.
     pub(super) fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }

@@ -122,7 +122,7 @@ impl Targets {
         self.avoided.insert(node, until);
     }
 
-    /// Tells whether a node may take blocks now.
+    /// Returns whether a node may take blocks now.
     pub(super) fn is_eligible(&self, now: Instant, node: NodeId) -> bool {
         self.nodes.contains_key(&node) && self.avoided.get(&node).is_none_or(|until| *until <= now)
     }
@@ -212,7 +212,7 @@ impl Targets {
         answer
     }
 
-    /// Takes room for a move that was planned; tells whether there was enough.
+    /// Takes room for a move that was planned; returns whether there was enough.
     pub(super) fn take(&mut self, choice: Choice, bytes: u32) -> bool {
         let Some(target) = self.nodes.get_mut(&choice.node) else { return false };
         let bytes = u64::from(bytes);
