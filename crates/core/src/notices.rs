@@ -76,7 +76,7 @@ pub struct Notice {
 #[derive(Debug, Clone)]
 struct SourceNotice {
     notice: Notice,
-    heard: Heard,
+    delivery: Delivery,
 }
 
 impl SourceNotice {
@@ -87,9 +87,9 @@ impl SourceNotice {
 
 /// What the namenode made of something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Heard {
-    Not,
-    Yes,
+enum Delivery {
+    Pending,
+    Received,
     /// Somebody took it back, or it cannot be given: it is not said again.
     Over,
 }
@@ -115,7 +115,7 @@ struct KnownNotice {
 
 /// Something to say to the namenode.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Saying {
+pub struct NoticeReport {
     /// Of a notice; `None` for a recommendation.
     pub deadline: Option<Instant>,
     /// Why.
@@ -139,7 +139,7 @@ pub enum NoticeReply {
     /// It will never be taken.
     Refused,
     /// Nobody answered.
-    Unheard,
+    Unanswered,
 }
 
 impl Default for Notices {
@@ -165,20 +165,20 @@ impl Notices {
             let is_later = deadline > before.deadline() + EARLIER;
             let is_earlier = deadline + EARLIER < before.deadline();
             // Of a source that gives several the earliest counts, until it was taken back.
-            let is_news = is_earlier || (is_later && before.heard == Heard::Over);
+            let is_news = is_earlier || (is_later && before.delivery == Delivery::Over);
             !is_news
         };
         if self.shown.get(&notice.source).is_some_and(is_same) {
             return false;
         }
-        self.shown_as(notice.clone(), Heard::Not);
+        self.shown_as(notice.clone(), Delivery::Pending);
         self.give(deadline);
         self.repeat_at = Instant(0);
         true
     }
 
-    fn shown_as(&mut self, notice: Notice, heard: Heard) {
-        self.shown.insert(notice.source.clone(), SourceNotice { notice, heard });
+    fn shown_as(&mut self, notice: Notice, delivery: Delivery) {
+        self.shown.insert(notice.source.clone(), SourceNotice { notice, delivery });
     }
 
     /// Notes that a deadline comes from a source here.
@@ -200,7 +200,7 @@ impl Notices {
     /// one, so that the node must not become active again.
     pub fn hide(&mut self, source: &str) -> bool {
         self.shown.remove(source);
-        let is_other = self.shown.values().any(|shown| shown.heard != Heard::Over);
+        let is_other = self.shown.values().any(|shown| shown.delivery != Delivery::Over);
         if !is_other {
             (self.known, self.later) = (None, None);
         }
@@ -212,7 +212,7 @@ impl Notices {
     #[must_use]
     pub fn shows_beside(&self, source: &str) -> bool {
         let mut others = self.shown.iter().filter(|(other, _)| *other != source);
-        others.any(|(_, shown)| shown.heard != Heard::Over)
+        others.any(|(_, shown)| shown.delivery != Delivery::Over)
     }
 
     /// Goes on as another incarnation, of which the namenode knows nothing: what it had heard of
@@ -221,14 +221,16 @@ impl Notices {
         let known = self.known.take().filter(|known| known.deadline > now);
         // What a source gave is said again for as long as the source shows it.
         if let Some(known) = known.filter(|known| !self.is_given(known.deadline)) {
-            let shown = SourceNotice { notice: from_namenode(known.deadline), heard: Heard::Not };
+            let shown =
+                SourceNotice { notice: from_namenode(known.deadline), delivery: Delivery::Pending };
             self.shown.entry(NAMENODE.to_owned()).or_insert(shown);
         }
-        self.shown.retain(|_, shown| shown.deadline() > now && shown.heard != Heard::Over);
+        self.shown.retain(|_, shown| shown.deadline() > now && shown.delivery != Delivery::Over);
         for shown in self.shown.values_mut() {
-            shown.heard = Heard::Not;
+            shown.delivery = Delivery::Pending;
         }
-        let is_to_come = |it: &SourceNotice| it.heard == Heard::Not && it.deadline() > now;
+        let is_to_come =
+            |it: &SourceNotice| it.delivery == Delivery::Pending && it.deadline() > now;
         debug_assert!(self.shown.values().all(is_to_come), "a new incarnation says all of it");
         debug_assert!(self.known.is_none(), "the namenode knows nothing of it");
         self.recommended.clear();
@@ -255,14 +257,14 @@ impl Notices {
         self.policy = policy;
         self.later = None;
         if policy == Policy::Active {
-            let shown = self.shown.values().filter(|shown| shown.heard != Heard::Over);
+            let shown = self.shown.values().filter(|shown| shown.delivery != Delivery::Over);
             self.given = shown.map(SourceNotice::deadline).collect();
         }
         // A welcome names no deadline.
         let is_noticed = matches!(policy, Policy::Draining | Policy::Drained);
         let Some(deadline) = deadline.filter(|_| policy != Policy::Active) else {
-            let unheard = self.shown.values_mut().filter(|it| it.heard == Heard::Not);
-            unheard.filter(|_| is_noticed).for_each(|it| it.heard = Heard::Yes);
+            let pending = self.shown.values_mut().filter(|it| it.delivery == Delivery::Pending);
+            pending.filter(|_| is_noticed).for_each(|it| it.delivery = Delivery::Received);
             return;
         };
         let is_lost =
@@ -274,7 +276,7 @@ impl Notices {
         }
         for shown in self.shown.values_mut() {
             if shown.deadline() + EARLIER >= deadline {
-                shown.heard = Heard::Yes;
+                shown.delivery = Delivery::Received;
             }
         }
         debug_assert!(self.is_consistent(), "a lost notice is earlier than what is there");
@@ -301,9 +303,9 @@ impl Notices {
             return;
         }
         // What is estimated from an answer errs to the later side.
-        let mut mine = self.shown.values().filter(|shown| shown.heard != Heard::Over);
+        let mut mine = self.shown.values().filter(|shown| shown.delivery != Delivery::Over);
         if mine.all(|shown| deadline + EARLIER < shown.deadline()) {
-            self.shown_as(from_namenode(deadline), Heard::Yes);
+            self.shown_as(from_namenode(deadline), Delivery::Received);
         }
     }
 
@@ -329,19 +331,20 @@ impl Notices {
     /// machine ends whether or not the namenode knows.
     #[must_use]
     pub fn must_fence(&self, now: Instant) -> bool {
-        let is_unheard = |shown: &SourceNotice| shown.heard == Heard::Not && shown.deadline() > now;
+        let is_pending =
+            |shown: &SourceNotice| shown.delivery == Delivery::Pending && shown.deadline() > now;
         let is_lost = |known: &KnownNotice| known.deadline > now && !known.is_unfenced;
-        self.shown.values().any(is_unheard) || self.known.as_ref().is_some_and(is_lost)
+        self.shown.values().any(is_pending) || self.known.as_ref().is_some_and(is_lost)
     }
 
     /// Returns what is to be said now, if anything is; it is not said twice within a second.
-    pub fn to_say(&mut self, now: Instant) -> Option<Saying> {
-        if let Some(saying) = self.notice_to_say(now) {
+    pub fn next_report(&mut self, now: Instant) -> Option<NoticeReport> {
+        if let Some(report) = self.notice_report(now) {
             if now < self.repeat_at {
                 return None;
             }
             self.repeat_at = now + REPEAT_EVERY;
-            return Some(saying);
+            return Some(report);
         }
         if self.policy != Policy::Active {
             return None;
@@ -350,17 +353,17 @@ impl Notices {
         let due = self.recommended.values_mut().find(is_due)?;
         due.repeat_at = now + RECOMMEND_EVERY;
         let (reason, known_at) = (due.reason.clone(), due.known_at);
-        Some(Saying { deadline: None, reason, known_at })
+        Some(NoticeReport { deadline: None, reason, known_at })
     }
 
-    fn notice_to_say(&self, now: Instant) -> Option<Saying> {
+    fn notice_report(&self, now: Instant) -> Option<NoticeReport> {
         let left = || self.shown.values().filter(|shown| shown.deadline() > now);
-        let earliest = |heard: Heard| {
-            let of_kind = left().filter(move |shown| shown.heard == heard);
+        let earliest = |delivery: Delivery| {
+            let of_kind = left().filter(move |shown| shown.delivery == delivery);
             of_kind.min_by_key(|shown| shown.deadline())
         };
-        if let Some(shown) = earliest(Heard::Not) {
-            return Some(Saying::from(&shown.notice));
+        if let Some(shown) = earliest(Delivery::Pending) {
+            return Some(NoticeReport::from(&shown.notice));
         }
         let soonest = match (self.policy, self.later) {
             (Policy::Active, _) => now,
@@ -369,37 +372,38 @@ impl Notices {
             (_, None) => return None,
         };
         let known = self.known.filter(|known| known.deadline > soonest)?;
-        let shown = earliest(Heard::Yes);
+        let shown = earliest(Delivery::Received);
         let reason = shown.map_or(FROM_NAMENODE, |shown| shown.notice.reason.as_str()).to_owned();
-        Some(Saying { deadline: Some(known.deadline), reason, known_at: Some(known.at) })
+        Some(NoticeReport { deadline: Some(known.deadline), reason, known_at: Some(known.at) })
     }
 
     /// Takes the answer to what was said at `asked_at`.
-    pub fn said(&mut self, asked_at: Instant, saying: &Saying, said: NoticeReply) {
-        match (said, saying.deadline) {
-            (NoticeReply::Unheard, _) => {}
+    pub fn answered(&mut self, asked_at: Instant, report: &NoticeReport, reply: NoticeReply) {
+        match (reply, report.deadline) {
+            (NoticeReply::Unanswered, _) => {}
             (NoticeReply::Stands { policy, deadline, .. }, Some(_)) => {
-                let was_known = saying.known_at.is_some();
+                let was_known = report.known_at.is_some();
                 self.stands(asked_at, policy, deadline);
                 if policy == Policy::Active && was_known {
-                    self.notice_is_over(Heard::Yes);
+                    self.notice_is_over(Delivery::Received);
                 } else if let Some(later) = self.later.filter(|_| was_known) {
                     self.earlier_is_over(asked_at, later);
                 }
             }
             (NoticeReply::Refused, Some(_)) => {
-                let given = if saying.known_at.is_some() { Heard::Yes } else { Heard::Not };
+                let given =
+                    if report.known_at.is_some() { Delivery::Received } else { Delivery::Pending };
                 self.notice_is_over(given);
             }
             (NoticeReply::Stands { policy, is_at_risk, .. }, None) => {
                 let is_known = is_at_risk || policy != Policy::Active;
-                for recommended in self.recommended_as(&saying.reason) {
+                for recommended in self.recommended_as(&report.reason) {
                     recommended.is_over = !is_known;
                     recommended.known_at = is_known.then_some(asked_at);
                 }
             }
             (NoticeReply::Refused, None) => {
-                self.recommended_as(&saying.reason).for_each(|it| it.is_over = true);
+                self.recommended_as(&report.reason).for_each(|it| it.is_over = true);
             }
         }
     }
@@ -412,8 +416,8 @@ impl Notices {
     /// back before the later one was given.
     fn earlier_is_over(&mut self, asked_at: Instant, later: Instant) {
         for shown in self.shown.values_mut() {
-            if shown.heard == Heard::Yes && shown.deadline() + EARLIER < later {
-                shown.heard = Heard::Over;
+            if shown.delivery == Delivery::Received && shown.deadline() + EARLIER < later {
+                shown.delivery = Delivery::Over;
             }
         }
         self.later = None;
@@ -421,10 +425,10 @@ impl Notices {
         debug_assert!(self.known.is_some_and(|known| known.deadline == later), "it holds now");
     }
 
-    fn notice_is_over(&mut self, given: Heard) {
+    fn notice_is_over(&mut self, given: Delivery) {
         (self.known, self.later) = (None, None);
-        for shown in self.shown.values_mut().filter(|shown| shown.heard == given) {
-            shown.heard = Heard::Over;
+        for shown in self.shown.values_mut().filter(|shown| shown.delivery == given) {
+            shown.delivery = Delivery::Over;
         }
     }
 }
@@ -434,7 +438,7 @@ fn from_namenode(deadline: Instant) -> Notice {
     Notice { source: NAMENODE.to_owned(), deadline, reason: FROM_NAMENODE.to_owned() }
 }
 
-impl From<&Notice> for Saying {
+impl From<&Notice> for NoticeReport {
     /// Returns what is said of a notice that the namenode never knew.
     fn from(notice: &Notice) -> Self {
         let (deadline, reason) = (Some(notice.deadline), notice.reason.clone());
@@ -462,13 +466,13 @@ mod tests {
     }
 
     /// Returns what is remembered of a notice that the namenode has.
-    fn heard() -> Notices {
+    fn received() -> Notices {
         let mut notices = Notices::default();
         assert!(notices.show(&notice("aws", DEADLINE, "spot")));
-        let saying = notices.to_say(at(1)).unwrap();
-        assert_eq!((saying.deadline, saying.known_at), (Some(DEADLINE), None));
-        notices.said(at(1), &saying, stands(Policy::Draining));
-        assert_eq!(notices.to_say(at(5)), None);
+        let report = notices.next_report(at(1)).unwrap();
+        assert_eq!((report.deadline, report.known_at), (Some(DEADLINE), None));
+        notices.answered(at(1), &report, stands(Policy::Draining));
+        assert_eq!(notices.next_report(at(5)), None);
         assert!(!notices.show(&notice("aws", DEADLINE + Millis(20), "spot")), "it is the same");
         notices
     }
@@ -477,27 +481,27 @@ mod tests {
     fn notice_that_nobody_heard_is_said_again_and_fences_meanwhile() {
         let mut notices = Notices::default();
         notices.show(&notice("webhook", DEADLINE, "spot"));
-        let saying = notices.to_say(at(1)).unwrap();
-        notices.said(at(1), &saying, NoticeReply::Unheard);
+        let report = notices.next_report(at(1)).unwrap();
+        notices.answered(at(1), &report, NoticeReply::Unanswered);
         notices.stands(at(1), Policy::Active, None);
         assert!(notices.must_fence(at(1)));
-        assert_eq!(notices.to_say(Instant(1_999_999)), None, "not twice within a second");
-        assert_eq!(notices.to_say(at(2)), Some(saying));
-        assert_eq!(notices.to_say(at(60)), None, "its deadline has passed");
+        assert_eq!(notices.next_report(Instant(1_999_999)), None, "not twice within a second");
+        assert_eq!(notices.next_report(at(2)), Some(report));
+        assert_eq!(notices.next_report(at(60)), None, "its deadline has passed");
         assert!(!notices.must_fence(at(60)));
     }
 
     #[test]
     fn notice_that_the_namenode_forgot_is_repeated_with_the_moment_it_was_known() {
-        let mut notices = heard();
+        let mut notices = received();
         notices.stands(at(9), Policy::Drained, Some(DEADLINE));
         notices.registered();
         notices.stands(at(10), Policy::Active, None);
         assert!(notices.must_fence(at(10)));
-        let saying = notices.to_say(at(10)).unwrap();
-        assert_eq!((saying.known_at, saying.reason.as_str()), (Some(at(9)), "spot"));
-        notices.said(at(10), &saying, stands(Policy::Draining));
-        assert_eq!(notices.to_say(at(20)), None);
+        let report = notices.next_report(at(10)).unwrap();
+        assert_eq!((report.known_at, report.reason.as_str()), (Some(at(9)), "spot"));
+        notices.answered(at(10), &report, stands(Policy::Draining));
+        assert_eq!(notices.next_report(at(20)), None);
     }
 
     #[test]
@@ -505,35 +509,35 @@ mod tests {
         let mut notices = Notices::default();
         notices.stands(at(3), Policy::Draining, Some(DEADLINE));
         notices.stands(at(4), Policy::Active, None);
-        let saying = notices.to_say(at(4)).unwrap();
-        assert_eq!((saying.deadline, saying.known_at), (Some(DEADLINE), Some(at(3))));
+        let report = notices.next_report(at(4)).unwrap();
+        assert_eq!((report.deadline, report.known_at), (Some(DEADLINE), Some(at(3))));
     }
 
     #[test]
     fn notice_that_was_taken_back_is_not_repeated_but_an_earlier_one_is_given() {
-        let mut notices = heard();
+        let mut notices = received();
         notices.unfenced();
         notices.stands(at(10), Policy::Active, None);
         assert!(!notices.must_fence(at(10)), "the order lifted the fence");
-        let saying = notices.to_say(at(10)).unwrap();
-        notices.said(at(10), &saying, stands(Policy::Active));
+        let report = notices.next_report(at(10)).unwrap();
+        notices.answered(at(10), &report, stands(Policy::Active));
         assert!(!notices.show(&notice("aws", DEADLINE, "spot")));
-        assert_eq!(notices.to_say(at(30)), None);
+        assert_eq!(notices.next_report(at(30)), None);
         assert!(!notices.must_fence(at(30)));
         assert!(notices.show(&notice("aws", at(40), "sooner")));
-        assert_eq!(notices.to_say(at(30)).unwrap().known_at, None);
+        assert_eq!(notices.next_report(at(30)).unwrap().known_at, None);
     }
 
     #[test]
     fn source_that_shows_nothing_leaves_what_another_shows() {
-        let mut notices = heard();
+        let mut notices = received();
         notices.show(&notice("file", at(70), "mine"));
-        let saying = notices.to_say(at(6)).unwrap();
-        notices.said(at(6), &saying, stands(Policy::Draining));
+        let report = notices.next_report(at(6)).unwrap();
+        notices.answered(at(6), &report, stands(Policy::Draining));
         assert!(notices.hide("file"), "the cloud still says so");
         assert!(!notices.hide("aws"));
         notices.stands(at(7), Policy::Active, None);
-        assert_eq!(notices.to_say(at(8)), None);
+        assert_eq!(notices.next_report(at(8)), None);
     }
 
     /// Returns what is remembered of an operator's notice that was overtaken by a source's.
@@ -541,14 +545,14 @@ mod tests {
         let mut notices = Notices::default();
         notices.stands(at(1), Policy::Draining, Some(DEADLINE));
         notices.show(&notice("aws", sooner, "spot"));
-        let saying = notices.to_say(at(2)).unwrap();
+        let report = notices.next_report(at(2)).unwrap();
         let said = NoticeReply::Stands {
             policy: Policy::Draining,
             deadline: Some(sooner),
             is_at_risk: false,
         };
-        notices.said(at(2), &saying, said);
-        assert_eq!(notices.to_say(at(3)), None);
+        notices.answered(at(2), &report, said);
+        assert_eq!(notices.next_report(at(3)), None);
         notices
     }
 
@@ -558,57 +562,65 @@ mod tests {
         notices.registered();
         // Late by as much as an answer takes.
         notices.stands(at(5), Policy::Draining, Some(at(40) + Millis(400)));
-        assert_eq!(notices.to_say(at(5)), None);
+        assert_eq!(notices.next_report(at(5)), None);
         notices.stands(at(6), Policy::Draining, Some(DEADLINE));
-        let saying = notices.to_say(at(6)).unwrap();
+        let report = notices.next_report(at(6)).unwrap();
         let deadline = at(40) + Millis(400);
-        assert_eq!((saying.deadline, saying.reason.as_str()), (Some(deadline), "spot"));
-        assert_eq!(saying.known_at, Some(at(5)));
-        notices.said(at(6), &saying, NoticeReply::Unheard);
-        assert_eq!(notices.to_say(at(7)), Some(saying.clone()), "it is repeated until it is heard");
+        assert_eq!((report.deadline, report.reason.as_str()), (Some(deadline), "spot"));
+        assert_eq!(report.known_at, Some(at(5)));
+        notices.answered(at(6), &report, NoticeReply::Unanswered);
+        assert_eq!(
+            notices.next_report(at(7)),
+            Some(report.clone()),
+            "it is repeated until it is heard"
+        );
         let said = NoticeReply::Stands {
             policy: Policy::Draining,
             deadline: Some(at(40)),
             is_at_risk: false,
         };
-        notices.said(at(7), &saying, said);
-        assert_eq!(notices.to_say(at(9)), None);
+        notices.answered(at(7), &report, said);
+        assert_eq!(notices.next_report(at(9)), None);
         // So late a deadline may be one that the namenode has put off after an absence.
         notices.stands(at(30), Policy::Draining, Some(at(41)));
-        assert_eq!(notices.to_say(at(30)), None);
+        assert_eq!(notices.next_report(at(30)), None);
     }
 
     #[test]
     fn later_deadline_stays_after_the_earlier_notice_was_taken_back() {
         let mut notices = overtaken(at(40));
         notices.stands(at(6), Policy::Draining, Some(DEADLINE));
-        let saying = notices.to_say(at(6)).unwrap();
-        notices.said(at(6), &saying, stands(Policy::Draining));
-        assert_eq!(notices.to_say(at(8)), None, "the namenode has the last word");
+        let report = notices.next_report(at(6)).unwrap();
+        notices.answered(at(6), &report, stands(Policy::Draining));
+        assert_eq!(notices.next_report(at(8)), None, "the namenode has the last word");
         notices.stands(at(8), Policy::Active, None);
-        assert_eq!(notices.to_say(at(8)).unwrap().deadline, Some(DEADLINE), "of this one, too");
+        assert_eq!(
+            notices.next_report(at(8)).unwrap().deadline,
+            Some(DEADLINE),
+            "of this one, too"
+        );
     }
 
     #[test]
     fn later_deadline_holds_when_the_earlier_one_has_passed() {
         let mut notices = overtaken(at(40));
         notices.stands(at(41), Policy::Draining, Some(DEADLINE));
-        assert_eq!(notices.to_say(at(41)), None);
+        assert_eq!(notices.next_report(at(41)), None);
         notices.stands(at(42), Policy::Active, None);
-        assert_eq!(notices.to_say(at(42)).unwrap().deadline, Some(DEADLINE));
+        assert_eq!(notices.next_report(at(42)).unwrap().deadline, Some(DEADLINE));
     }
 
     #[test]
     fn new_notice_after_a_cancelled_one_is_remembered() {
-        let mut notices = heard();
+        let mut notices = received();
         notices.stands(at(10), Policy::Active, None);
-        let saying = notices.to_say(at(10)).unwrap();
-        notices.said(at(10), &saying, stands(Policy::Active));
+        let report = notices.next_report(at(10)).unwrap();
+        notices.answered(at(10), &report, stands(Policy::Active));
         assert!(!notices.show(&notice("aws", DEADLINE + Millis(400), "spot")), "it is the same");
         assert!(notices.show(&notice("aws", at(90), "again")));
         assert!(notices.must_fence(at(11)));
-        let saying = notices.to_say(at(11)).unwrap();
-        assert_eq!((saying.deadline, saying.known_at), (Some(at(90)), None));
+        let report = notices.next_report(at(11)).unwrap();
+        assert_eq!((report.deadline, report.known_at), (Some(at(90)), None));
         assert!(!notices.show(&notice("aws", at(99), "and again")), "the earlier one holds");
     }
 
@@ -625,7 +637,7 @@ mod tests {
         // Another incarnation is not told of what was taken back.
         let mut next = notices.clone();
         next.begin_again(at(0));
-        assert_eq!(next.to_say(at(0)).unwrap().deadline, Some(second));
+        assert_eq!(next.next_report(at(0)).unwrap().deadline, Some(second));
         assert!(!notices.hide("webhook"));
         notices.stands(at(0), Policy::Active, None);
         notices.stands(at(0), Policy::Draining, Some(first));
@@ -645,7 +657,7 @@ mod tests {
 
     #[test]
     fn source_that_shows_nothing_leaves_what_an_operator_gave() {
-        let mut notices = heard();
+        let mut notices = received();
         assert!(!notices.shows_beside("aws"));
         // What is estimated from a slow answer is no other notice.
         notices.stands(at(6), Policy::Draining, Some(DEADLINE + Millis(3000)));
@@ -655,7 +667,7 @@ mod tests {
         assert!(notices.shows_beside("aws"), "an operator wants it sooner");
         assert!(notices.hide("aws"));
         notices.stands(at(9), Policy::Active, None);
-        assert_eq!(notices.to_say(at(9)).unwrap().deadline, Some(at(30)));
+        assert_eq!(notices.next_report(at(9)).unwrap().deadline, Some(at(30)));
         // An operator's notice that a source's came after is kept in mind, too.
         assert!(overtaken(at(40)).shows_beside("aws"));
     }
@@ -664,18 +676,18 @@ mod tests {
     fn recommendation_is_repeated_seldom_and_at_once_after_a_registration() {
         let mut notices = Notices::default();
         notices.recommend("aws", "rebalance", Some(at(1)));
-        assert_eq!(notices.to_say(at(5)), None);
+        assert_eq!(notices.next_report(at(5)), None);
         notices.registered();
-        let saying = notices.to_say(at(5)).unwrap();
-        assert_eq!((saying.deadline, saying.known_at), (None, Some(at(1))));
+        let report = notices.next_report(at(5)).unwrap();
+        assert_eq!((report.deadline, report.known_at), (None, Some(at(1))));
         let at_risk =
             NoticeReply::Stands { policy: Policy::Active, deadline: None, is_at_risk: true };
-        notices.said(at(5), &saying, at_risk);
-        let saying = notices.to_say(at(15)).unwrap();
-        assert_eq!(saying.known_at, Some(at(5)));
-        notices.said(at(15), &saying, stands(Policy::Active));
+        notices.answered(at(5), &report, at_risk);
+        let report = notices.next_report(at(15)).unwrap();
+        assert_eq!(report.known_at, Some(at(5)));
+        notices.answered(at(15), &report, stands(Policy::Active));
         notices.registered();
-        assert_eq!(notices.to_say(at(99)), None, "an operator took it back");
+        assert_eq!(notices.next_report(at(99)), None, "an operator took it back");
     }
 
     #[test]
@@ -685,18 +697,18 @@ mod tests {
         notices.recommend("gcp", "maintenance", Some(at(2)));
         notices.registered();
         notices.withdraw("aws");
-        assert_eq!(notices.to_say(at(5)).unwrap().known_at, Some(at(2)));
+        assert_eq!(notices.next_report(at(5)).unwrap().known_at, Some(at(2)));
         notices.withdraw("gcp");
-        assert_eq!(notices.to_say(at(5)), None);
+        assert_eq!(notices.next_report(at(5)), None);
     }
 
     #[test]
     fn refused_notice_is_not_said_for_ever() {
         let mut notices = Notices::default();
         notices.show(&notice("webhook", DEADLINE, "spot"));
-        let saying = notices.to_say(at(1)).unwrap();
-        notices.said(at(1), &saying, NoticeReply::Refused);
-        assert_eq!(notices.to_say(at(9)), None);
+        let report = notices.next_report(at(1)).unwrap();
+        notices.answered(at(1), &report, NoticeReply::Refused);
+        assert_eq!(notices.next_report(at(9)), None);
         assert!(!notices.must_fence(at(9)));
     }
 }

@@ -3,7 +3,7 @@
 
 use sanderling_core::datanode::repeat;
 pub(crate) use sanderling_core::datanode::repeat::is_final;
-use sanderling_core::notices::{Notice, Saying};
+use sanderling_core::notices::{Notice, NoticeReport};
 use sanderling_protocol::{self as protocol, Millis, NodeInfo, NodeSelector, Refusal};
 use sanderling_protocol::{Reply, Request};
 use sanderling_transport::CallError;
@@ -20,7 +20,7 @@ impl Membership {
     /// The namenode rejected the notice ([`is_final`]: for good), or did not answer.
     pub(crate) async fn give_notice(&self, notice: &Notice) -> Result<NodeInfo, CallError> {
         self.remember(|notices| notices.show(notice));
-        self.send(Saying::from(notice)).await
+        self.send(NoticeReport::from(notice)).await
     }
 
     /// Gives the namenode a recommendation and remembers it.
@@ -43,7 +43,7 @@ impl Membership {
     /// Gives the namenode a notice or recommendation that it does not have, or has no more.
     pub(crate) async fn repeat_notice(&self) {
         let now = self.clock().now();
-        let Some(saying) = self.remember(|notices| notices.to_say(now)) else { return };
+        let Some(saying) = self.remember(|notices| notices.next_report(now)) else { return };
         let is_notice = saying.deadline.is_some();
         match self.send(saying).await {
             Ok(info) if is_notice => {
@@ -55,7 +55,7 @@ impl Membership {
         }
     }
 
-    async fn send(&self, saying: Saying) -> Result<NodeInfo, CallError> {
+    async fn send(&self, saying: NoticeReport) -> Result<NodeInfo, CallError> {
         let sent_at = self.clock().now();
         let request = repeat::request(&saying, sent_at, self.id(), self.identity().nonce);
         let info = match self.namenode().call(request).await {
@@ -63,8 +63,8 @@ impl Membership {
             Err(error) => Err(error),
         };
         let answer = info.as_ref().map_err(failure);
-        let outcome = repeat::said(self.clock().now(), answer.as_ref().copied());
-        self.remember(|notices| notices.said(sent_at, &saying, outcome));
+        let outcome = repeat::reply(self.clock().now(), answer.as_ref().copied());
+        self.remember(|notices| notices.answered(sent_at, &saying, outcome));
         info
     }
 

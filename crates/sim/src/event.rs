@@ -7,7 +7,7 @@ use sanderling_core::catalog::DatanodeOrder;
 use sanderling_core::client::Placed;
 use sanderling_core::datanode::{Act, DamageReport, RequestStamp};
 use sanderling_core::manager::{LeaseRequest, ViewRequest};
-use sanderling_core::notices::Saying;
+use sanderling_core::notices::NoticeReport;
 use sanderling_core::read::ReadPiece;
 use sanderling_core::relocation::CallId;
 use sanderling_protocol::message::{MoveCommit, MoveProposal};
@@ -132,11 +132,11 @@ pub(crate) enum DatanodeCall {
     },
     /// A notice that the namenode does not know, sent at that time; `is_round`: in its turn.
     Repeat {
-        said: Box<(Instant, Saying)>,
+        said: Box<(Instant, NoticeReport)>,
         is_round: bool,
     },
     /// What the machine's agent sends, of an incarnation, and the notice in it.
-    Act(Box<(Instant, NodeId, Act, Option<Saying>)>),
+    Act(Box<(Instant, NodeId, Act, Option<NoticeReport>)>),
     Damage(DamageReport),
     /// A page of what a block report is compared with.
     Expected,

@@ -43,7 +43,7 @@ pub enum Act {
 pub struct Agent {
     source: String,
     /// The incarnation for which a notice was given, and its deadline.
-    told: Option<(NodeId, Instant)>,
+    reported: Option<(NodeId, Instant)>,
     /// The last incarnation for which a notice was to be given.
     noticed: Option<NodeId>,
     /// The incarnation that was said to be at risk, and why.
@@ -73,7 +73,7 @@ impl Agent {
     /// Returns the agent of a source that has shown nothing yet.
     #[must_use]
     pub const fn new(source: String) -> Self {
-        Self { source, told: None, noticed: None, recommended: None }
+        Self { source, reported: None, noticed: None, recommended: None }
     }
 
     /// Takes what the source shows, and notes it in the node's memory: the machine ends whether or
@@ -97,9 +97,9 @@ impl Agent {
     /// Gives a notice, unless this incarnation has it.
     fn give(&mut self, node: NodeId, notice: &Notice, notices: &mut Notices) -> Option<Act> {
         debug_assert_eq!(notice.source, self.source, "an agent has one source");
-        let is_told =
+        let is_reported =
             |(of, deadline): (NodeId, Instant)| of == node && notice.deadline + EARLIER >= deadline;
-        if self.told.is_some_and(is_told) {
+        if self.reported.is_some_and(is_reported) {
             return None;
         }
         let is_first = self.noticed.replace(node) != Some(node);
@@ -110,24 +110,24 @@ impl Agent {
     /// Takes back the notice that this source gave.
     fn take_back(&mut self, node: NodeId, notices: &mut Notices) -> Option<Act> {
         self.noticed = None;
-        let is_told = self.told.is_some_and(|(of, _)| of == node);
+        let is_reported = self.reported.is_some_and(|(of, _)| of == node);
         // What is remembered may have been repeated to the namenode without this one's doing.
-        if !is_told && !notices.shows(&self.source) {
-            self.told = None;
+        if !is_reported && !notices.shows(&self.source) {
+            self.reported = None;
             return None;
         }
         if notices.shows_beside(&self.source) {
             // The node must not become active again.
             notices.hide(&self.source);
-            self.told = None;
+            self.reported = None;
             return None;
         }
         Some(Act::Cancel)
     }
 
     fn recommend(&self, node: NodeId, reason: &str) -> Option<Act> {
-        let is_told = self.recommended.as_ref().is_some_and(|(of, _)| *of == node);
-        (!is_told).then(|| Act::Recommend(reason.to_owned()))
+        let is_reported = self.recommended.as_ref().is_some_and(|(of, _)| *of == node);
+        (!is_reported).then(|| Act::Recommend(reason.to_owned()))
     }
 
     /// Takes back the recommendation that this source gave and shows no more.
@@ -158,11 +158,11 @@ impl Agent {
         let may_pass = refusal.is_some_and(|refusal: &Refusal| !is_final(refusal));
         match act {
             Act::Give { notice, .. } if !may_pass => {
-                self.told = Some((node, notice.deadline));
+                self.reported = Some((node, notice.deadline));
             }
             Act::Cancel if !may_pass => {
                 notices.hide(&self.source);
-                self.told = None;
+                self.reported = None;
             }
             // The fence stays.
             Act::Give { .. } | Act::Cancel => return false,
@@ -192,8 +192,8 @@ impl Agent {
     /// `is_drained_only`, nothing is left on the node.
     #[must_use]
     pub fn may_acknowledge(&self, node: NodeId, policy: Policy, is_drained_only: bool) -> bool {
-        let is_told = self.told.is_some_and(|(of, _)| of == node);
-        is_told && (!is_drained_only || policy == Policy::Drained)
+        let is_reported = self.reported.is_some_and(|(of, _)| of == node);
+        is_reported && (!is_drained_only || policy == Policy::Drained)
     }
 }
 
@@ -290,7 +290,7 @@ mod tests {
         let act = agent.look(NODE, &risk(), &mut notices).remove(0);
         assert_eq!(act, Act::Recommend("rebalance".to_owned()));
         assert!(!agent.done((NODE, NOW), act, Err(&CallFailure::Busy), &mut notices));
-        let said = notices.to_say(NOW).expect("what nobody heard is said again");
+        let said = notices.next_report(NOW).expect("what nobody heard is said again");
         assert_eq!((said.deadline, said.known_at), (None, None));
         let act = agent.look(NODE, &risk(), &mut notices).remove(0);
         assert!(agent.done((NODE, NOW), act, Ok(()), &mut notices));

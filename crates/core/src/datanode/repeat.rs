@@ -6,7 +6,7 @@ use sanderling_protocol::message::Repeat;
 use sanderling_protocol::{Instant, NodeId, NodeInfo, NodeSelector, Nonce, Refusal, Request};
 
 use super::CallFailure;
-use crate::notices::{NoticeReply, Saying};
+use crate::notices::{NoticeReply, NoticeReport};
 
 /// Returns the request that sends `saying` at `now`.
 ///
@@ -15,11 +15,11 @@ use crate::notices::{NoticeReply, Saying};
 /// time left until the deadline is at least one millisecond, also if the deadline has passed: the
 /// namenode refuses a notice without any.
 #[must_use]
-pub fn request(saying: &Saying, now: Instant, node: NodeId, nonce: Nonce) -> Request {
+pub fn request(report: &NoticeReport, now: Instant, node: NodeId, nonce: Nonce) -> Request {
     let millis = |deadline| i64::try_from(now.until(deadline).0.max(1)).unwrap_or(i64::MAX);
-    let deadline_millis = saying.deadline.map(millis);
-    let (selector, reason) = (NodeSelector::from(node), saying.reason.clone());
-    match (saying.known_at, deadline_millis) {
+    let deadline_millis = report.deadline.map(millis);
+    let (selector, reason) = (NodeSelector::from(node), report.reason.clone());
+    match (report.known_at, deadline_millis) {
         (Some(known_at), deadline_millis) => {
             let known_ago = now.since(known_at);
             Request::Repeat(Repeat { node, nonce, deadline_millis, reason, known_ago })
@@ -34,7 +34,7 @@ pub fn request(saying: &Saying, now: Instant, node: NodeId, nonce: Nonce) -> Req
 /// Returns what the answer to such a request means for the memory of notices: how the node stands,
 /// that this will never be accepted, or that nothing is known and it must be sent again.
 #[must_use]
-pub fn said(now: Instant, answer: Result<&NodeInfo, &CallFailure>) -> NoticeReply {
+pub fn reply(now: Instant, answer: Result<&NodeInfo, &CallFailure>) -> NoticeReply {
     match answer {
         Ok(info) => NoticeReply::Stands {
             policy: info.policy,
@@ -42,7 +42,7 @@ pub fn said(now: Instant, answer: Result<&NodeInfo, &CallFailure>) -> NoticeRepl
             is_at_risk: info.is_at_risk,
         },
         Err(CallFailure::Refused(refusal)) if is_final(refusal) => NoticeReply::Refused,
-        Err(_) => NoticeReply::Unheard,
+        Err(_) => NoticeReply::Unanswered,
     }
 }
 
@@ -69,8 +69,8 @@ mod tests {
     const NOW: Instant = Instant(10_000_000);
 
     fn sent(deadline: Option<Instant>, known_at: Option<Instant>) -> Request {
-        let saying = Saying { deadline, reason: "spot".to_owned(), known_at };
-        request(&saying, NOW, NodeId(7), Nonce(1))
+        let report = NoticeReport { deadline, reason: "spot".to_owned(), known_at };
+        request(&report, NOW, NodeId(7), Nonce(1))
     }
 
     #[test]
@@ -100,11 +100,11 @@ mod tests {
 
     #[test]
     fn refusal_that_may_pass_is_no_answer() {
-        let refused = |refusal| said(NOW, Err(&CallFailure::Refused(refusal)));
+        let refused = |refusal| reply(NOW, Err(&CallFailure::Refused(refusal)));
         let why = String::new();
         assert_eq!(refused(Refusal::BadRequest { why: why.clone() }), NoticeReply::Refused);
-        assert_eq!(refused(Refusal::RetryAfter { after: Millis(1), why }), NoticeReply::Unheard);
-        assert_eq!(refused(Refusal::NodeGone { node: NodeId(7) }), NoticeReply::Unheard);
-        assert_eq!(said(NOW, Err(&CallFailure::Busy)), NoticeReply::Unheard);
+        assert_eq!(refused(Refusal::RetryAfter { after: Millis(1), why }), NoticeReply::Unanswered);
+        assert_eq!(refused(Refusal::NodeGone { node: NodeId(7) }), NoticeReply::Unanswered);
+        assert_eq!(reply(NOW, Err(&CallFailure::Busy)), NoticeReply::Unanswered);
     }
 }

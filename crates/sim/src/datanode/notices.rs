@@ -2,7 +2,7 @@
 //! real one. It counts by virtual time, as a process does by a clock that does not jump.
 
 use sanderling_core::datanode::{Act, CallFailure, SourceReading, repeat};
-use sanderling_core::notices::{Notice, Notices, Saying};
+use sanderling_core::notices::{Notice, NoticeReport, Notices};
 use sanderling_protocol::{Instant, Millis, NodeId, Reply};
 
 use super::Datanode;
@@ -96,7 +96,7 @@ impl Datanode {
             if *is_first {
                 self.noticed_at = Some(context.runtime.now());
             }
-            saying = Some(Saying::from(notice));
+            saying = Some(NoticeReport::from(notice));
         }
         let nonce = self.member.nonce();
         let said = saying.as_ref().map(|saying| repeat::request(saying, now, id, nonce));
@@ -108,7 +108,7 @@ impl Datanode {
     pub(super) fn act_answered(
         &mut self,
         context: &mut Context<'_>,
-        (asked_at, id, act, saying): (Instant, NodeId, Act, Option<Saying>),
+        (asked_at, id, act, saying): (Instant, NodeId, Act, Option<NoticeReport>),
         answer: Option<Response>,
     ) {
         if let Some(saying) = saying {
@@ -135,7 +135,8 @@ impl Datanode {
     pub(super) fn send_notice(&mut self, context: &mut Context<'_>, is_round: bool) -> bool {
         let now = context.runtime.monotonic();
         let Some(id) = self.node else { return false };
-        let saying = self.member.registration_mut().remember(now, |notices| notices.to_say(now));
+        let saying =
+            self.member.registration_mut().remember(now, |notices| notices.next_report(now));
         self.follow_member();
         let Some(saying) = saying else { return false };
         let request = repeat::request(&saying, now, id, self.member.nonce());
@@ -147,7 +148,7 @@ impl Datanode {
     pub(super) fn notice_answered(
         &mut self,
         context: &mut Context<'_>,
-        (asked_at, saying): (Instant, Saying),
+        (asked_at, saying): (Instant, NoticeReport),
         answer: Option<Response>,
     ) {
         let info = match outcome(answer) {
@@ -156,8 +157,8 @@ impl Datanode {
             Err(failure) => Err(failure),
         };
         let now = context.runtime.monotonic();
-        let said = repeat::said(now, info.as_ref().map(|info| &**info));
-        let take = |notices: &mut Notices| notices.said(asked_at, &saying, said);
+        let said = repeat::reply(now, info.as_ref().map(|info| &**info));
+        let take = |notices: &mut Notices| notices.answered(asked_at, &saying, said);
         self.member.registration_mut().remember(now, take);
         self.follow_member();
     }
