@@ -263,7 +263,7 @@ fn unanswered(owner: &mut impl Owner, now: Instant, mut batch: Batch) {
         return;
     }
     let blame = match batch.step {
-        Step::Reserve => Blame::Nobody,
+        Step::Reserve => Blame::Unknown,
         // The source could not be reached, or it waits for a target that does not answer.
         Step::Push => Blame::Target,
         Step::Commit | Step::Abandon => return end(owner, now, batch),
@@ -311,7 +311,7 @@ fn go_on(owner: &mut impl Owner, now: Instant, mut batch: Batch) {
 /// Ends a batch whose target is none any more. What is still reserved there gives way to the next
 /// reservation of the same block.
 fn give_up(owner: &mut impl Owner, now: Instant, batch: Batch) {
-    owner.failed(now, batch.choice, Blame::Nobody, batch.moves.len());
+    owner.failed(now, batch.choice, Blame::Unknown, batch.moves.len());
     end(owner, now, batch);
 }
 

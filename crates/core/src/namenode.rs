@@ -106,7 +106,7 @@ pub struct Namenode {
     /// When the process last read what had come, as far as the log knows; `None` before it serves.
     listened_at: Option<Instant>,
     /// The same, as far as the membership knows.
-    heard_at: Option<Instant>,
+    members_at: Option<Instant>,
     /// When it last read again after it had not for a while, and for how long.
     away: Option<(Instant, Millis)>,
     /// Whether the journal refused the last commands.
@@ -163,7 +163,7 @@ impl Namenode {
             draw,
             candidates,
             listened_at: None,
-            heard_at: None,
+            members_at: None,
             away: None,
             is_refusing: false,
             refused: RefusalCache::default(),
@@ -251,7 +251,7 @@ impl Namenode {
         cut_bytes: u64,
     ) -> Vec<Command> {
         self.resume(now);
-        (self.listened_at, self.heard_at) = (Some(now), Some(now));
+        (self.listened_at, self.members_at) = (Some(now), Some(now));
         // A new cluster has nothing before it.
         let is_new = self.catalog.index() == 0;
         let absence = if is_new { Millis(0) } else { now.since(self.catalog.now()) };
@@ -270,10 +270,10 @@ impl Namenode {
             return;
         }
         if now.since(began) <= COMMIT_MAX
-            && let (Some(listened), Some(heard)) = (&mut self.listened_at, &mut self.heard_at)
+            && let (Some(listened), Some(members)) = (&mut self.listened_at, &mut self.members_at)
         {
             *listened = now.max(*listened);
-            *heard = now.max(*heard);
+            *members = now.max(*members);
         }
     }
 
@@ -287,7 +287,7 @@ impl Namenode {
     /// it last did, if that was an absence: the process was stopped, the machine paused, or a
     /// change of millions of objects took the time. It is returned again until it has been applied.
     pub fn listened(&mut self, now: Instant) -> Option<Command> {
-        let unheard = now.since(self.heard_at.replace(now)?);
+        let unheard = now.since(self.members_at.replace(now)?);
         if unheard > ABSENCE_MIN {
             self.membership.was_away(now, unheard);
             self.away = Some((now, unheard));

@@ -46,7 +46,7 @@ impl Owner for Background {
             // The next view says how much room is left.
             Blame::Tier => self.fleet.fill(choice),
             Blame::Target => self.fleet.avoid(choice.node, now + self.config.avoid),
-            Blame::Block | Blame::Nobody => {}
+            Blame::Block | Blame::Unknown => {}
         }
     }
 

@@ -338,7 +338,7 @@ impl Member {
         if matches!(self.phase, Phase::Repeat) && !self.is_known {
             self.rest(now);
         }
-        let asked = self.registration.asks(now);
+        let asked = self.registration.stamp(now);
         let node = self.node.unwrap_or_default();
         match &self.phase {
             Phase::Outside(at) | Phase::Rest(at) | Phase::Leave(at) if *at > now => {

@@ -78,13 +78,13 @@ impl RegistrationState {
 
     /// Returns the mark of a request that leaves at `now`.
     #[must_use]
-    pub const fn asks(&self, now: Instant) -> RequestStamp {
+    pub const fn stamp(&self, now: Instant) -> RequestStamp {
         RequestStamp { at: now, orders: self.orders }
     }
 
     /// Handles the answer that gave the process a new id.
     pub(super) fn joined(&mut self, now: Instant, policy: Policy) {
-        let asked = self.asks(now);
+        let asked = self.stamp(now);
         self.take(now, asked, policy, None, None);
     }
 
@@ -216,12 +216,12 @@ mod tests {
     #[test]
     fn answer_that_an_order_has_overtaken_changes_nothing() {
         let mut registration = registration();
-        let asked = registration.asks(NOW);
+        let asked = registration.stamp(NOW);
         registration.order(NOW, true);
         registration.answered(NOW, asked, &answer(Policy::Active));
         assert!(registration.is_fenced());
         assert_eq!(registration.home_blocks(), None);
-        let asked = registration.asks(NOW);
+        let asked = registration.stamp(NOW);
         registration.answered(NOW, asked, &answer(Policy::Active));
         assert!(!registration.is_fenced());
         assert_eq!(registration.home_blocks(), Some(3));
@@ -231,7 +231,7 @@ mod tests {
     fn answer_that_was_asked_before_a_lifted_fence_does_not_set_it_again() {
         let mut registration = registration();
         registration.order(NOW, true);
-        let asked = registration.asks(NOW);
+        let asked = registration.stamp(NOW);
         registration.order(NOW, false);
         registration.answered(NOW, asked, &answer(Policy::Draining));
         assert!(!registration.is_fenced());
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn welcome_that_an_order_has_overtaken_changes_no_fence() {
         let mut registration = registration();
-        let asked = registration.asks(NOW);
+        let asked = registration.stamp(NOW);
         registration.order(NOW, true);
         registration.rejoined(NOW, asked, Policy::Active);
         assert!(registration.is_fenced());
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn notice_that_the_namenode_does_not_know_keeps_the_fence_against_an_order() {
         let mut registration = registration();
-        let asked = registration.asks(NOW);
+        let asked = registration.stamp(NOW);
         assert!(registration.remember(NOW, |notices| notices.show(&notice())));
         assert!(registration.is_fenced());
         registration.answered(NOW, asked, &answer(Policy::Active));
@@ -263,7 +263,7 @@ mod tests {
         assert!(registration.is_fenced());
         registration.remember(NOW, |notices| notices.hide("aws"));
         assert!(registration.is_fenced(), "only an answer or an order lifts it");
-        let asked = registration.asks(NOW);
+        let asked = registration.stamp(NOW);
         registration.answered(NOW, asked, &answer(Policy::Active));
         assert!(!registration.is_fenced());
     }
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn next_incarnation_is_fenced_by_a_notice_that_is_still_to_come() {
         let mut registration = registration();
-        let asked = registration.asks(NOW);
+        let asked = registration.stamp(NOW);
         registration.answered(NOW, asked, &answer(Policy::Draining));
         assert!(registration.gone(), "it was to be expected");
         registration.begin_again(NOW);
@@ -301,10 +301,10 @@ mod tests {
         registration.fences_blocks();
         assert!(registration.instead_of_moved(NodeId(1)).is_some());
         assert_eq!(registration.withheld(NodeId(1)), None);
-        let asked = registration.asks(NOW);
+        let asked = registration.stamp(NOW);
         registration.answered(NOW, asked, &answer(Policy::Draining));
         assert!(registration.is_fenced() && registration.withheld(NodeId(1)).is_some());
-        let asked = registration.asks(NOW);
+        let asked = registration.stamp(NOW);
         registration.answered(NOW, asked, &answer(Policy::Drained));
         assert_eq!(registration.withheld(NodeId(1)), None);
     }

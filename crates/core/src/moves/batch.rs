@@ -58,7 +58,7 @@ pub(crate) struct Batch {
 
 impl From<MoveCandidate> for Move {
     fn from(candidate: MoveCandidate) -> Self {
-        let (to_epoch, blame) = (Epoch(0), Blame::Nobody);
+        let (to_epoch, blame) = (Epoch(0), Blame::Unknown);
         Self { candidate, attempts: 0, to_epoch, length: 0, blame }
     }
 }

@@ -14,7 +14,7 @@ pub(crate) enum Blame {
     /// The target: it cannot take blocks for now, or nothing reaches it as it was sent.
     Target,
     /// Nobody that is known: the target may be tried again at once.
-    Nobody,
+    Unknown,
 }
 
 impl Blame {
@@ -42,7 +42,7 @@ impl Blame {
             | Refusal::WrongCluster { .. }
             | Refusal::Unauthenticated { .. }
             | Refusal::Forbidden { .. } => Self::Target,
-            _ => Self::Nobody,
+            _ => Self::Unknown,
         }
     }
 }
@@ -63,6 +63,6 @@ mod tests {
         let unknown = Refusal::UnknownBlock { block: BlockId(1) };
         assert_eq!(Blame::of(Step::Push, &unknown), Blame::Block);
         let open = Refusal::StillOpen { block: BlockId(1) };
-        assert_eq!(Blame::of(Step::Push, &open), Blame::Nobody);
+        assert_eq!(Blame::of(Step::Push, &open), Blame::Unknown);
     }
 }

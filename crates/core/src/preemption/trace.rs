@@ -106,8 +106,8 @@ impl Trace {
                 if notice == Millis(0) {
                     events.push(push(ends_at, TraceKind::Kill));
                 } else {
-                    let told_at = Millis(ends_at.0 - notice.0);
-                    events.push(push(told_at, TraceKind::Notice(notice)));
+                    let noticed_at = Millis(ends_at.0 - notice.0);
+                    events.push(push(noticed_at, TraceKind::Notice(notice)));
                 }
                 at = Millis(ends_at.0.saturating_add(fleet.back_after.0.max(1)));
             }

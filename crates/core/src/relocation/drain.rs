@@ -27,7 +27,7 @@ pub(super) struct Drain {
     targets: BTreeSet<NodeId>,
     /// The rate at which blocks left.
     rate: Rate,
-    pub(super) said: LastForecast,
+    pub(super) last_forecast: LastForecast,
     pub(super) queue: MoveQueue,
     pub(super) pace: Pace,
     /// No moves are planned before this: there was no room anywhere.
@@ -48,7 +48,7 @@ impl Drain {
             clients_bytes_per_second: 0,
             targets: BTreeSet::new(),
             rate: Rate::default(),
-            said: LastForecast::default(),
+            last_forecast: LastForecast::default(),
             queue: MoveQueue::default(),
             pace: Pace::new(egress_bytes_per_second),
             stalled_until: None,

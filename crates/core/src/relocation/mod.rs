@@ -134,7 +134,7 @@ impl Relocator {
             let under_way = under_way.get_mut(node).expect("every drain has an entry");
             self.pump_drain(now, *node, under_way);
         }
-        if self.drains.values().any(|drain| drain.said.is_due(now)) {
+        if self.drains.values().any(|drain| drain.last_forecast.is_due(now)) {
             self.forecast(now, &order, &under_way);
         }
     }
@@ -155,12 +155,12 @@ impl Relocator {
             let unplaced_bytes = to_place.saturating_sub(room);
             debug_assert!(to_place - unplaced_bytes <= room, "no room is promised twice");
             room -= to_place - unplaced_bytes;
-            if drain.is_over(now) || !drain.said.is_due(now) {
+            if drain.is_over(now) || !drain.last_forecast.is_due(now) {
                 continue;
             }
             let forecast =
                 ForecastInput { unplaced_bytes, ..drain.forecast_input(now, open) }.forecast();
-            if drain.said.send(now, forecast) {
+            if drain.last_forecast.send(now, forecast) {
                 self.moves.emit(Output::Forecast { node: *node, forecast });
             }
         }

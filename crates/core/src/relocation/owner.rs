@@ -55,7 +55,7 @@ impl Owner for Relocator {
             // The next view says how much room is left.
             Blame::Tier => self.targets.fill(choice),
             Blame::Target => self.targets.avoid(choice.node, now + self.config.avoid),
-            Blame::Block | Blame::Nobody => {}
+            Blame::Block | Blame::Unknown => {}
         }
     }
 

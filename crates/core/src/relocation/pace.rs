@@ -62,9 +62,10 @@ impl Pace {
     /// Returns the pace of a node that is said to send so many bytes per second; 0 when nothing is
     /// said.
     pub(super) fn new(egress_bytes_per_second: u64) -> Self {
-        let told = if egress_bytes_per_second == 0 { u64::MAX } else { egress_bytes_per_second };
+        let declared =
+            if egress_bytes_per_second == 0 { u64::MAX } else { egress_bytes_per_second };
         Self {
-            bytes_per_second: told.min(Self::START_BYTES_PER_SECOND),
+            bytes_per_second: declared.min(Self::START_BYTES_PER_SECOND),
             is_measured: false,
             delivered: 0,
             round_micros: Self::START_ROUND_MICROS,

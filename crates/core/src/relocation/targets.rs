@@ -155,9 +155,9 @@ impl Targets {
     /// Returns the bytes per second that one push to a node achieves.
     fn link(&self, node: NodeId) -> u64 {
         // A node that nothing was sent to yet is taken for no faster than the others were.
-        let told = || self.nodes.get(&node).map_or(0, |target| target.egress_bytes_per_second);
+        let declared = || self.nodes.get(&node).map_or(0, |target| target.egress_bytes_per_second);
         let fastest = || self.fastest_link.unwrap_or(u64::MAX);
-        self.links.get(&node).copied().unwrap_or_else(|| told().min(fastest())).max(1)
+        self.links.get(&node).copied().unwrap_or_else(|| declared().min(fastest())).max(1)
     }
 
     /// Returns the most bytes that one push to a node should carry, with `left` until the deadline.
