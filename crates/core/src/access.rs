@@ -1,6 +1,6 @@
-//! Who may do what: the claims of a token, and what each request needs.
+//! Authorization: the claims of a token, and the right that each request needs.
 //!
-//! Nothing here knows a secret. Whether a token is genuine is the shell's to check; what it then
+//! No secret is kept here. Whether a token is genuine is the shell's to check; what it then
 //! allows is decided here, for the protocol and HTTP endpoints alike.
 
 mod jwt;
@@ -34,7 +34,7 @@ pub enum TokenRole {
     Datanode,
     /// A manager: directs relocations.
     Manager,
-    /// An application, or who looks: what its rights say.
+    /// An application or an observer, limited to its rights.
     Client,
 }
 
@@ -129,7 +129,7 @@ impl Rights {
     }
 }
 
-/// What a token says.
+/// The claims of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claims {
     /// A name for the logs.
@@ -142,14 +142,14 @@ pub struct Claims {
     pub rights: Rights,
     /// When it ends, in seconds since 1970.
     pub expires_at: u64,
-    /// What tells it from other tokens.
+    /// What distinguishes it from other tokens.
     pub lineage: Lineage,
 }
 
 /// What a page of an HTTP endpoint shows or does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpResource {
-    /// Whether the server works: open to everybody.
+    /// Whether the server works: open without a token.
     Health,
     /// Metrics, nodes, events, losses.
     Look,
@@ -157,7 +157,7 @@ pub enum HttpResource {
     Change,
 }
 
-/// Where objects are, as the catalog knows it.
+/// Where objects are, according to the catalog.
 pub trait PathLookup {
     /// Returns an object's path; `None` when it is gone.
     fn path_of_object(&self, object: ObjectId) -> Option<Path>;
@@ -175,7 +175,7 @@ impl Claims {
     }
 
     /// Returns whether its owner has that right, where it holds. Datanodes and managers move bytes
-    /// of all objects; who has the right to administrate may still not read them.
+    /// of all objects; an owner with the right to administrate may still not read them.
     #[must_use]
     pub const fn allows(&self, right: Rights) -> bool {
         match self.role {
@@ -200,7 +200,7 @@ impl Claims {
         self.is_everywhere() && self.allows(Rights::ADMIN)
     }
 
-    /// Says whether a page of HTTP is allowed, as its request over the protocol would be.
+    /// Checks whether a page of HTTP is allowed, as its request over the protocol would be.
     ///
     /// # Errors
     /// [`Refusal::Forbidden`].
@@ -232,7 +232,7 @@ impl Claims {
         matches!(self.role, TokenRole::Admin | TokenRole::Datanode | TokenRole::Manager)
     }
 
-    /// Says whether a request is allowed.
+    /// Checks whether a request is allowed.
     ///
     /// # Errors
     /// [`Refusal::Forbidden`]: a token with more rights, or for another subtree, is needed.
@@ -299,7 +299,7 @@ impl Claims {
         }
     }
 
-    /// Returns the claims of a token that its owner asks for, at `now` in seconds since 1970. `id`
+    /// Returns the claims of a token that its owner requests, at `now` in seconds since 1970. `id`
     /// was drawn for it.
     ///
     /// # Errors
@@ -352,7 +352,7 @@ impl Claims {
             return Ok(());
         }
         match names.path_of_object(object) {
-            // Whether one is there is nothing to be told about another's object: what is gone and
+            // The answer does not reveal whether another owner's object exists: what is gone and
             // what is elsewhere look the same.
             Some(path) if self.subtree.contains(&path) => Ok(()),
             _ => Err(Refusal::ObjectGone { object }),
@@ -370,7 +370,7 @@ impl Claims {
         Err(self.forbidden(&format!("has no right to {word}")))
     }
 
-    /// Returns the refusal that says what a token's owner may not.
+    /// Returns the refusal that names what a token's owner may not do.
     #[must_use]
     pub fn forbidden(&self, what: &str) -> Refusal {
         let name = if self.subject.is_empty() { "its owner" } else { &self.subject };

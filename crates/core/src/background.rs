@@ -3,7 +3,7 @@
 //! Every block takes the way of a relocation, through `moves` with another purpose. Nothing is
 //! urgent here, so little is under way at once, each node sends and stores at a bounded rate, and
 //! less while clients keep it busy. The machine holds nothing that must survive: it plans anew from
-//! every view, and reservations that nobody asks for again end by themselves.
+//! every view, and reservations that are not renewed expire by themselves.
 //!
 //! The driver answers every output exactly once, with `None` when the call failed or its time was
 //! over; an answer that comes twice is passed over.
@@ -81,7 +81,7 @@ impl Background {
     /// The first of the calls' ids. Those below belong to the relocator of the same manager.
     pub const CALLS_FROM: CallId = CallId(1 << 63);
 
-    /// Returns a machine that knows of no node.
+    /// Returns a machine without any node.
     #[must_use]
     pub fn new(config: BackgroundConfig) -> Self {
         let moves = Pipeline::new(Self::CALLS_FROM, config.retry_wait, config.tries_max);

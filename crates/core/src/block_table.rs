@@ -1,6 +1,7 @@
-//! What a datanode decides about its blocks: who may write, read, store, push and drop what.
+//! A datanode's decisions about its blocks: which writes, reads, stores, pushes and drops it
+//! allows.
 //!
-//! The table knows epochs and lengths. Where the bytes are is the shell's business: `B` is its
+//! The table contains epochs and lengths. Where the bytes are is the shell's business: `B` is its
 //! handle to them, so the same table runs over an arena, over files and over symbolic bytes.
 //!
 //! # Rules
@@ -11,12 +12,12 @@
 //!   by [`BlockTable::wrote`]. A fence or drop that comes between wins: the write is refused and
 //!   was never acknowledged. So the length that a fence or push reads is final.
 //! - **Writes** need the very epoch of the block: an older one is a writer that lost its lease, a
-//!   newer one knows a home that this node is not, yet or any more.
+//!   newer one names a home that this node is not, yet or any more.
 //! - **Reads** are refused at an older epoch than ours, and served at ours, also behind a fence and
 //!   after the home has moved: the old copy stays good until it is dropped. A newer epoch is served
 //!   as far as our bytes reach: the namenode raised it in place and its order is still on the way.
 //! - **A fence on a block is for good.** The node's fence can be lifted; a block that was fenced by
-//!   an order or by a push stays so, because its length has been told.
+//!   an order or by a push stays so, because its length has been reported.
 //! - **A stored block is sealed**: no writer ever goes on in a copy.
 //! - **A damaged block is not served**, nor pushed, and takes no writes: its readers look it up
 //!   again. It stays until the namenode has it dropped, or a good copy is stored over it.
@@ -49,12 +50,12 @@ pub enum BlockStage {
     Sealed,
 }
 
-/// A write as its header asks for it.
+/// A write as its header describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteRequest {
     /// The block.
     pub block: BlockId,
-    /// The epoch at which the writer knows it.
+    /// The block's epoch according to the writer.
     pub epoch: Epoch,
     /// The tier for a block that begins with this write; one that exists stays where it is.
     pub tier: Tier,
@@ -136,7 +137,7 @@ pub struct PushAdmission<B> {
     pub bytes: Option<B>,
 }
 
-/// One block as the table knows it.
+/// One block in the table.
 #[derive(Debug, Clone)]
 struct BlockEntry<B> {
     epoch: Epoch,
@@ -263,8 +264,8 @@ impl<B: Clone> BlockTable<B> {
         end: u32,
     ) -> Result<WriteAdmission<B>, Refusal> {
         let block = write.block;
-        // The writer asks the namenode next, who knows whether the block moved or its object is
-        // gone.
+        // The writer's next request goes to the namenode, which has the block's new home or
+        // reports its object as gone.
         if self.is_fenced || self.tombstones.contains(block) {
             return Err(Refusal::Moved { block, length: 0 });
         }
@@ -367,7 +368,7 @@ impl<B: Clone> BlockTable<B> {
         let block = store.block;
         check_bytes(u64::from(store.bytes))?;
         let Some(held) = self.blocks.get(&block) else {
-            // A push that was under way when its move was given up: nobody wants it any more.
+            // A push that was under way when its move was given up: the copy is no longer needed.
             if let Some(last) = self.tombstones.last(block).filter(|last| *last >= store.epoch) {
                 return Err(stale(block, last, store.epoch));
             }
@@ -516,8 +517,8 @@ impl<B: Clone> BlockTable<B> {
         held.bytes
     }
 
-    /// Forgets a block if it is still at this epoch: said of a report, it may have been stored anew
-    /// meanwhile.
+    /// Forgets a block if it is still at this epoch; after the report it may have been stored
+    /// anew.
     pub fn drop_block_at(&mut self, block: BlockId, epoch: Epoch) -> Option<B> {
         let is_same = self.blocks.get(&block).is_some_and(|held| held.epoch == epoch);
         if is_same { self.drop_block(block, epoch) } else { None }

@@ -8,10 +8,10 @@ pub mod plan;
 
 use sanderling_protocol::Millis;
 
-/// The shortest notice that is reckoned with where the operator did not say: Google's and Azure's.
+/// The shortest notice that is assumed if the operator configured none: Google's and Azure's.
 pub const NOTICE_MIN: Millis = Millis(30_000);
 
-/// Bytes per second that a node is reckoned to send where nothing was said or measured: 1 Gbit/s.
+/// Send rate of a node in bytes per second if none was declared or measured: 1 Gbit/s.
 pub const EGRESS_BYTES_PER_SECOND: u64 = 125_000_000;
 
 /// What passes of a notice before bytes flow: the fence, the first reservation, the first push.

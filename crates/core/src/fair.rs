@@ -18,7 +18,7 @@ pub struct Bounds {
     /// Most bytes of all tenants.
     pub bytes_max: u64,
     /// Share of both that one tenant may have, as a divisor: 4 is a quarter. What a single tenant
-    /// cannot fill is there for those who come later.
+    /// cannot fill stays free for tenants that come later.
     pub share: usize,
 }
 
@@ -44,7 +44,7 @@ pub struct Fair<K, T> {
     waiting: BTreeMap<K, TenantQueue<T>>,
     /// Tenants with work, each once, by the start tag of its next piece and by when it was given.
     turns: BTreeSet<(u64, u64, K)>,
-    /// Ends of what tenants without work have had. Those before the virtual time say nothing and
+    /// Ends of what tenants without work have had. Those before the virtual time have no effect and
     /// are forgotten now and then.
     ended: BTreeMap<K, u64>,
     ended_max: usize,
@@ -131,8 +131,8 @@ impl<K: Ord + Clone, T> Fair<K, T> {
             tenant.turn = (end, self.given);
             self.turns.insert((end, self.given, key.clone()));
         }
-        // Nobody waits: what was had so far gives nobody a later turn.
-        // With it who comes for the first time again and again keeps out nobody who waits.
+        // If no tenant waits, past use delays none. The virtual time advances with each piece, so
+        // a tenant that comes for the first time again and again does not starve those that wait.
         let share = size.cost.max(1) * SCALE / (self.waiting.len() as u64 + 1);
         let passed = start.max(self.virtual_time.saturating_add(share));
         self.virtual_time = if self.turns.is_empty() { end.max(passed) } else { passed };

@@ -7,7 +7,7 @@ use sanderling_protocol::Instant;
 pub trait Machine {
     /// What happens to the machine.
     type Input;
-    /// What it wants done.
+    /// The output to execute.
     type Output;
 
     /// Takes one input at `now`.

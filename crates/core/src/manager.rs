@@ -25,7 +25,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Returns a manager that knows of no node.
+    /// Returns a manager without any node.
     #[must_use]
     pub fn new(relocator: RelocatorConfig, background: BackgroundConfig) -> Self {
         Self { relocator: Relocator::new(relocator), background: Background::new(background) }
@@ -43,7 +43,7 @@ impl Manager {
         self.background.counts()
     }
 
-    /// Tells the background which nodes drains use now: it keeps off them.
+    /// Passes the nodes that drains use now to the background, which avoids them.
     fn engage(&mut self) {
         let engaged = self.relocator.engaged();
         self.background.engage(engaged);

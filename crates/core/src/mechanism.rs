@@ -8,7 +8,7 @@ use crate::namenode::NamenodeConfig;
 /// one.
 const BASELINE_HEARTBEAT: Millis = Millis(2000);
 
-/// How a cluster meets notices. All of its servers must be told the same.
+/// How a cluster meets notices. All of its servers must be configured alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mechanism {
     /// The dying node is fenced at once and pushes many blocks straight to planned targets; writers
@@ -24,7 +24,7 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    /// Returns whether fences are pushed to datanodes, beside being told with their heartbeats.
+    /// Returns whether fences are pushed to datanodes, besides being sent with heartbeat replies.
     #[must_use]
     pub const fn pushes_fences(self) -> bool {
         matches!(self, Self::Sanderling)
@@ -34,10 +34,10 @@ impl Mechanism {
     pub fn configure(self, config: &mut NamenodeConfig) {
         if self == Self::Baseline {
             config.heartbeat = BASELINE_HEARTBEAT;
-            // Three and four heartbeats. Clients that cannot reach a node say so earlier.
+            // Three and four heartbeats. Clients that cannot reach a node report it earlier.
             config.membership.suspect_after = Millis(3 * BASELINE_HEARTBEAT.0);
             config.membership.dead_after = Millis(4 * BASELINE_HEARTBEAT.0);
-            // A new node gets its whole share of blocks, and nobody reckons with lifetimes.
+            // A new node gets its whole share of blocks, and lifetimes are not considered.
             config.ramp_up = Millis(0);
             config.preemption = None;
         }

@@ -1,6 +1,6 @@
-//! Membership: which nodes are there, by their heartbeats and by what peers say.
+//! Membership: which nodes are there, by their heartbeats and by the reports of peers.
 //!
-//! What it knows is not in the log: after a restart every known node is taken for alive and has the
+//! Its state is not in the log: after a restart every known node is taken for alive and has the
 //! whole time to show itself. Its verdict, that a node is dead, is.
 
 use std::collections::BTreeMap;
@@ -15,12 +15,12 @@ pub enum Probe {
     Alive,
     /// Its machine refused the connection, or another process answered: the incarnation has ended.
     Refused,
-    /// Nothing was heard.
+    /// Nothing was received.
     Timeout,
 }
 
 impl Probe {
-    /// Returns what the refusal of a process at a node's address says of the node; `None` when the
+    /// Returns how the refusal of a process at a node's address describes the node; `None` when the
     /// node itself has refused. A process that has no id yet, or an earlier one, is not another
     /// process: the answer that gives it this very id may still be on its way. A later id is that
     /// of a process that came after the node.
@@ -39,8 +39,8 @@ impl Probe {
 pub struct MembershipConfig {
     /// Silence after which a node is dialled.
     pub suspect_after: Millis,
-    /// Silence after which a node is dead. Longer makes partitions harmless, shorter tells readers
-    /// sooner what is lost.
+    /// Silence after which a node is dead. Longer makes partitions harmless, shorter reports losses
+    /// to readers sooner.
     pub dead_after: Millis,
     /// Pause between two probes of the same node.
     pub probe_every: Millis,
@@ -67,7 +67,7 @@ struct MemberState {
     /// When it was dialled last.
     dialled_at: Option<Instant>,
     load: Load,
-    /// Silence that does not count since it was heard last: nobody listened.
+    /// Silence since its last message that does not count: the namenode did not read meanwhile.
     grace: Millis,
 }
 
@@ -79,7 +79,7 @@ impl MemberState {
     }
 }
 
-/// The nodes that the catalog knows and that are not gone.
+/// The nodes that the catalog contains and that are not gone.
 #[derive(Debug, Clone, Default)]
 pub struct Membership {
     config: MembershipConfig,
@@ -87,7 +87,7 @@ pub struct Membership {
     /// Nothing is due before. Heartbeats only put things off, so this stays true without a look at
     /// every node for each of them; it is early at most, and made exact when it has come.
     due: Option<Instant>,
-    /// Grows when [`Membership::is_up`] may say something else of a node.
+    /// Grows when the result of [`Membership::is_up`] may change for a node.
     version: u64,
 }
 
@@ -98,7 +98,7 @@ impl Membership {
         Self { config, members: BTreeMap::new(), due: None, version: 0 }
     }
 
-    /// Returns a number that grows when [`Membership::is_up`] may say something else of a node.
+    /// Returns a number that grows when the result of [`Membership::is_up`] may change for a node.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
@@ -108,14 +108,14 @@ impl Membership {
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
     }
 
-    /// Returns whether no member is due before `due` says so.
+    /// Returns whether no member is due before `due`.
     fn is_early_enough(&self) -> bool {
         let is_late =
             |member: &MemberState| self.due.is_none_or(|due| due > member.due(&self.config));
         !self.members.values().any(is_late)
     }
 
-    /// Takes a node in, or hears of it.
+    /// Adds a node, or notes that it is alive.
     pub fn joined(&mut self, now: Instant, node: NodeId) {
         let Some(member) = self.members.get_mut(&node) else {
             let load = Load::default();
@@ -149,9 +149,9 @@ impl Membership {
         }
     }
 
-    /// Does not count a time as silence in which nobody listened: the namenode stood still, and
-    /// what was sent meanwhile waits to be read. Once the time after which a node is dead has been
-    /// excused, no more is before it is heard.
+    /// Excludes a time from silence in which the namenode did not read: it stood still, and what
+    /// was sent meanwhile waits to be read. Once the time after which a node is dead has been
+    /// excused, no more is excused before the node's next message.
     pub fn was_away(&mut self, now: Instant, away: Millis) {
         for member in self.members.values_mut() {
             if member.grace < self.config.dead_after {
@@ -166,7 +166,7 @@ impl Membership {
         self.version += u64::from(self.members.remove(&node).is_some());
     }
 
-    /// Takes somebody's word that a node could not be reached: it is dialled, once in
+    /// Takes a peer's report that a node could not be reached: it is dialled, once in
     /// [`MembershipConfig::probe_every`] however often it is reported. A report alone changes
     /// nothing: the node goes on getting blocks until it has not answered.
     pub fn suspected(&mut self, now: Instant, node: NodeId) {
@@ -230,7 +230,7 @@ impl Membership {
             }
             Probe::Refused => true,
             Probe::Timeout => {
-                // Unless it was heard since it was dialled: then only the way to it is slow.
+                // Unless it sent something since it was dialled: then only the way to it is slow.
                 let is_silent = member.dialled_at.is_none_or(|at| member.seen_at <= at);
                 self.version += u64::from(is_silent && !member.is_suspected);
                 member.is_suspected |= is_silent;
@@ -250,7 +250,7 @@ impl Membership {
         members.map(|(node, _)| *node).collect()
     }
 
-    /// Returns when [`Membership::to_probe`] or [`Membership::dead`] may have something to say, or
+    /// Returns when [`Membership::to_probe`] or [`Membership::dead`] may return something, or
     /// a time before that.
     #[must_use]
     pub const fn deadline(&self) -> Option<Instant> {
@@ -263,7 +263,7 @@ impl Membership {
         self.members.get(&node).is_some_and(|member| !member.is_suspected)
     }
 
-    /// Returns what the heartbeats say of a node: its state, load, and the time since the last one.
+    /// Returns a node's state, load and the time since its last heartbeat.
     #[must_use]
     pub fn view(&self, now: Instant, node: NodeId) -> (Availability, Load, Millis) {
         match self.members.get(&node) {

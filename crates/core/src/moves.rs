@@ -3,7 +3,7 @@
 //!
 //! The relocator and the background both send their batches this way. They are the [`Owner`]s: they
 //! choose blocks, targets and pace, know what becomes of a block whose move failed, and count.
-//! What is called when, how often, and who is to blame for a refusal is decided here, once.
+//! What is called when, how often, and what a refusal is blamed on is decided here, once.
 //!
 //! Nothing is held that must survive: reservations live in the catalog.
 
@@ -19,7 +19,7 @@ pub use interface::{CallId, Input, Output};
 use sanderling_protocol::order::Pushed;
 use sanderling_protocol::{Instant, Millis, NodeId, NodeInfo, Refusal};
 
-/// The batches of one owner and what it wants done.
+/// The batches of one owner and the calls that it requests.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     retry_wait: Millis,
@@ -42,7 +42,7 @@ pub(crate) struct Source {
     pub(crate) mark: Mark,
 }
 
-/// Who sends batches on their way. Every batch that begins ends once.
+/// Sends batches on their way. Every batch that begins ends once.
 pub(crate) trait Owner {
     fn pipeline(&mut self) -> &mut Pipeline;
 
@@ -249,7 +249,7 @@ fn answered<T>(
     go_on(owner, now, batch.at(Step::Push, left));
 }
 
-/// A call failed: nobody knows whether it was done.
+/// A call failed: whether it was done is unknown.
 fn unanswered(owner: &mut impl Owner, now: Instant, mut batch: Batch) {
     debug_assert!(!batch.moves.is_empty(), "an empty batch makes no call");
     batch.tries += 1;

@@ -1,4 +1,4 @@
-//! The namenode's decisions: the catalog, who is there, and where new blocks go.
+//! The namenode's decisions: the catalog, membership, and where new blocks go.
 //!
 //! A request is first prepared: reads and refusals are answered at once, changes become a
 //! [`Command`] with every choice made. The shell writes the command to its journal and only then
@@ -56,7 +56,7 @@ pub struct NamenodeConfig {
     pub placement_seed: u64,
     /// How long a new node gets less than its share of new blocks.
     pub ramp_up: Millis,
-    /// How long machines live, if that is known: it tells the nodes' expected life.
+    /// How long machines live, if that is known: it gives the nodes' expected life.
     pub preemption: Option<Model>,
     /// How many nodes must be able to leave at once, and with them their bytes.
     pub departures: Departures,
@@ -103,9 +103,9 @@ pub struct Namenode {
     membership: Membership,
     draw: Draw,
     candidates: KnownCandidates,
-    /// When the process last read what had come, as far as the log knows; `None` before it serves.
+    /// When the process last read what had come, as recorded in the log; `None` before it serves.
     listened_at: Option<Instant>,
-    /// The same, as far as the membership knows.
+    /// The same, as far as the membership has been updated.
     members_at: Option<Instant>,
     /// When it last read again after it had not for a while, and for how long.
     away: Option<(Instant, Millis)>,
@@ -116,8 +116,8 @@ pub struct Namenode {
     room_waits: RoomWaits,
 }
 
-/// How long after an absence a request may be one that has waited for its end: longer than anybody
-/// waits for an answer before the request is sent again.
+/// How long after an absence a request may be one that has waited for its end: longer than any
+/// client waits for an answer before it sends the request again.
 const WAITED_FROM: Millis = Millis(5000);
 
 /// Longest time between two looks at what has come that is no absence: a heartbeat's period, and
@@ -196,7 +196,7 @@ impl Namenode {
         (!is_known).then_some(Command { at: now, action })
     }
 
-    /// Returns the catalog, for snapshots and for those who look.
+    /// Returns the catalog, for snapshots and for readers.
     #[must_use]
     pub const fn catalog(&self) -> &Catalog {
         &self.catalog

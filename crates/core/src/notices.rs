@@ -1,12 +1,12 @@
 //! What a datanode remembers of its own notices, so that none is forgotten with the namenode's log.
 //!
-//! A source shows a notice, the namenode hears it and writes it down. If the namenode then loses
-//! the end of its log, it takes the node for active again, and nobody would say otherwise. So the
-//! datanode remembers what its sources show and what the namenode knew, compares that with each
+//! A source shows a notice, the namenode receives it and writes it down. If the namenode then
+//! loses the end of its log, it takes the node for active again, without any error. So the
+//! datanode remembers what its sources show and what the namenode had, compares that with each
 //! answer of the namenode, and repeats what is missing there.
 //!
 //! An operator may take a notice back while its source goes on showing it. A repetition therefore
-//! says when the namenode knew of the notice last. A namenode that has a later cancellation in its
+//! contains when the namenode last had the notice. A namenode that has a later cancellation in its
 //! log leaves the node active, and the datanode takes that for the last word on this notice. A
 //! notice with an earlier deadline is another one, and one with a later deadline is another one
 //! after the one before was taken back.
@@ -25,7 +25,7 @@ use crate::catalog::AFTER_ABSENCE_MAX;
 /// Pause between two repetitions of a notice.
 pub const REPEAT_EVERY: Millis = Millis(1000);
 
-/// Pause between two repetitions of a recommendation, of which heartbeats say nothing.
+/// Pause between two repetitions of a recommendation, which heartbeats do not contain.
 pub const RECOMMEND_EVERY: Millis = Millis(10_000);
 
 /// How much earlier a deadline must be than the one before to be another notice.
@@ -90,7 +90,7 @@ impl SourceNotice {
 enum Delivery {
     Pending,
     Received,
-    /// Somebody took it back, or it cannot be given: it is not said again.
+    /// It was taken back, or it cannot be given: it is not sent again.
     Over,
 }
 
@@ -103,28 +103,28 @@ struct Recommended {
     repeat_at: Instant,
 }
 
-/// The notice that the namenode knew of last.
+/// The last notice that the namenode is known to have had.
 #[derive(Debug, Clone, Copy)]
 struct KnownNotice {
     deadline: Instant,
-    /// A moment at which it surely knew.
+    /// A moment at which it surely had it.
     at: Instant,
     /// The fence was lifted by an order: most likely the notice was taken back.
     is_unfenced: bool,
 }
 
-/// Something to say to the namenode.
+/// A notice or recommendation to send to the namenode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoticeReport {
     /// Of a notice; `None` for a recommendation.
     pub deadline: Option<Instant>,
     /// Why.
     pub reason: String,
-    /// When the namenode knew of it last; `None` if it never did.
+    /// When the namenode had it last; `None` if it never did.
     pub known_at: Option<Instant>,
 }
 
-/// What the namenode answered to a [`Saying`].
+/// What the namenode answered to a [`NoticeReport`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoticeReply {
     /// How the node stands now, with the deadline of its notice.
@@ -138,7 +138,7 @@ pub enum NoticeReply {
     },
     /// It will never be taken.
     Refused,
-    /// Nobody answered.
+    /// The namenode did not answer.
     Unanswered,
 }
 
@@ -215,11 +215,11 @@ impl Notices {
         others.any(|(_, shown)| shown.delivery != Delivery::Over)
     }
 
-    /// Goes on as another incarnation, of which the namenode knows nothing: what it had heard of
-    /// the one before and is still to come is to be said again.
+    /// Goes on as another incarnation, of which the namenode has nothing: what it received from
+    /// the one before and is still to come is sent again.
     pub fn begin_again(&mut self, now: Instant) {
         let known = self.known.take().filter(|known| known.deadline > now);
-        // What a source gave is said again for as long as the source shows it.
+        // What a source gave is sent again for as long as the source shows it.
         if let Some(known) = known.filter(|known| !self.is_given(known.deadline)) {
             let shown =
                 SourceNotice { notice: from_namenode(known.deadline), delivery: Delivery::Pending };
@@ -239,7 +239,7 @@ impl Notices {
         self.repeat_at = Instant(0);
     }
 
-    /// Takes what a source recommends, after the namenode was told at `known_at`.
+    /// Takes what a source recommends, after the namenode received it at `known_at`.
     pub fn recommend(&mut self, source: &str, reason: &str, known_at: Option<Instant>) {
         let repeat_at = known_at.map_or(Instant(0), |at| at + RECOMMEND_EVERY);
         let reason = reason.to_owned();
@@ -318,8 +318,8 @@ impl Notices {
         }
     }
 
-    /// Takes an order that lifted the fence. Whether the notice was taken back, the namenode's
-    /// answer to the next repetition says.
+    /// Takes an order that lifted the fence. The namenode's answer to the next repetition shows
+    /// whether the notice was taken back.
     pub fn unfenced(&mut self) {
         if let Some(known) = &mut self.known {
             known.is_unfenced = true;
@@ -328,7 +328,7 @@ impl Notices {
     }
 
     /// Returns whether writes are to be refused though the namenode takes the node for active: the
-    /// machine ends whether or not the namenode knows.
+    /// machine ends whether or not the namenode has the notice.
     #[must_use]
     pub fn must_fence(&self, now: Instant) -> bool {
         let is_pending =
@@ -337,7 +337,7 @@ impl Notices {
         self.shown.values().any(is_pending) || self.known.as_ref().is_some_and(is_lost)
     }
 
-    /// Returns what is to be said now, if anything is; it is not said twice within a second.
+    /// Returns what to send now, if anything; nothing is sent twice within a second.
     pub fn next_report(&mut self, now: Instant) -> Option<NoticeReport> {
         if let Some(report) = self.notice_report(now) {
             if now < self.repeat_at {
@@ -377,7 +377,7 @@ impl Notices {
         Some(NoticeReport { deadline: Some(known.deadline), reason, known_at: Some(known.at) })
     }
 
-    /// Takes the answer to what was said at `asked_at`.
+    /// Takes the answer to what was sent at `asked_at`.
     pub fn answered(&mut self, asked_at: Instant, report: &NoticeReport, reply: NoticeReply) {
         match (reply, report.deadline) {
             (NoticeReply::Unanswered, _) => {}
@@ -439,7 +439,7 @@ fn from_namenode(deadline: Instant) -> Notice {
 }
 
 impl From<&Notice> for NoticeReport {
-    /// Returns what is said of a notice that the namenode never knew.
+    /// Returns the report of a notice that the namenode never had.
     fn from(notice: &Notice) -> Self {
         let (deadline, reason) = (Some(notice.deadline), notice.reason.clone());
         Self { deadline, reason, known_at: None }

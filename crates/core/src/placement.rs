@@ -14,10 +14,10 @@ use sanderling_protocol::{Millis, NodeId, Refusal, StorageClass, Tier, WhenFull}
 use crate::catalog::{Placement, allocated_bytes};
 use crate::preemption::Model;
 
-/// How long a writer waits before it asks again when its class says to wait for room.
+/// How long a writer waits before it retries when its class requires waiting for room.
 pub(crate) const WAIT_FOR_ROOM: Millis = Millis(50);
 
-/// How long a writer waits before it asks again when no node takes blocks at all.
+/// How long a writer waits before it retries when no node takes blocks at all.
 const WAIT_FOR_NODES: Millis = Millis(100);
 
 /// The weight of a node that has settled and is there to stay.
@@ -28,7 +28,7 @@ pub const WEIGHT_MAX: u32 = 1000;
 /// (1 - (1 - 1/(2n))^2 is about 1/n).
 const WEIGHT_NEW: u32 = 500;
 
-/// The weight of a node that is expected to go at once: it gets blocks where nobody else is.
+/// The weight of a node that is expected to go at once: it gets blocks where no other node is.
 const WEIGHT_MIN: u32 = 1;
 
 /// How long blocks are reckoned to be needed: an hour of the model. What jobs throw away is gone
@@ -202,13 +202,13 @@ impl<R: Fn(NodeId, Tier) -> TierSpace> PlacementDraft<'_, R> {
 }
 
 /// Chooses homes for blocks of these sizes, for `least` of them at least: it stops in front of the
-/// first that finds no room. `room` tells the free bytes and the size of a node's tier. Cost of one
-/// block: a few draws, unless most nodes have no room for it or are not wanted; then all are looked
-/// at.
+/// first that finds no room. `room` returns the free bytes and the size of a node's tier. Cost of
+/// one block: a few draws, unless most nodes have no room for it or are not wanted; then all are
+/// looked at.
 ///
 /// # Errors
 /// If fewer than `least` find room: [`Refusal::Full`] when the class allows no tier with room;
-/// [`Refusal::RetryAfter`] when it says to wait, or when there is no node at all.
+/// [`Refusal::RetryAfter`] when it requires waiting, or when there is no node at all.
 pub fn place(
     draw: &mut Draw,
     candidates: &Candidates,

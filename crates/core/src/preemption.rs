@@ -1,10 +1,10 @@
 //! Preemption models: how long a spot machine lives.
 //!
 //! A [`Model`] is a distribution of lifetimes: a fitted formula, an exponential, lifetimes that
-//! somebody recorded, or those of a recorded [`Trace`] of notices. The simulator and the lab draw
-//! lifetimes from it, placement asks it how long a node of a given age is expected to go on.
+//! were recorded, or those of a recorded [`Trace`] of notices. The simulator and the lab draw
+//! lifetimes from it, placement gets from it how long a node of a given age is expected to go on.
 //!
-//! Everything is pure: a [`Spec`] says in one line which model is meant, [`Model::load`] takes the
+//! Everything is pure: a [`Spec`] names in one line which model is meant, [`Model::load`] takes the
 //! text of the files that it names from its caller. The same number drawn gives the same lifetime.
 
 mod bathtub;
@@ -57,7 +57,7 @@ impl Model {
     ///
     /// # Errors
     /// [`ModelError::Unreadable`] when `read` fails, [`ModelError::BadRow`] or
-    /// [`ModelError::NoLifetimes`] when the file does not say any lifetime: correct the file or the
+    /// [`ModelError::NoLifetimes`] when the file contains no lifetime: correct the file or the
     /// filter.
     pub fn load(
         spec: &Spec,

@@ -55,7 +55,7 @@ pub struct Balance {
     pub fullest_percent: u64,
 }
 
-/// Returns whether a node takes part: it stays, is well, and nobody expects its end.
+/// Returns whether a node takes part: it stays, is well, and is not expected to end.
 fn takes_part(node: &NodeInfo) -> bool {
     node.policy == Policy::Active && node.availability == Availability::Up && !node.is_at_risk
 }

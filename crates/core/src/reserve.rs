@@ -13,14 +13,14 @@ use sanderling_protocol::Tier;
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
-/// From how many nodes on one of them may leave, where nobody said otherwise. With fewer, half of
+/// From how many nodes on one of them may leave, where none was configured. With fewer, half of
 /// the room or all of it would have to stay free.
 pub const NODES_MIN: usize = 3;
 
 /// How many nodes must be able to leave at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Departures {
-    /// Nobody has said: the log is older than the reserve. Nothing is kept.
+    /// Not configured: the log is older than the reserve. Nothing is kept.
     #[default]
     Unset,
     /// One from [`NODES_MIN`] nodes on, none before. What leaves already keeps its room.

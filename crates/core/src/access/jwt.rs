@@ -56,7 +56,7 @@ impl Parent {
     }
 }
 
-/// Returns the lineage that a payload tells; `None` if it cannot be read.
+/// Returns the lineage in a payload; `None` if it cannot be read.
 fn lineage(jti: Option<&str>, cluster: Option<&str>, parents: Vec<Parent>) -> Option<Lineage> {
     if parents.len() > Lineage::PARENTS_MAX {
         return None;

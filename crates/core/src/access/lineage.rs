@@ -7,7 +7,7 @@ use sanderling_protocol::{ClusterId, Refusal, TokenId, TokenSelector};
 
 use super::{Claims, TokenRole};
 
-/// What tells a token from others. Tokens of earlier releases have nothing of it.
+/// What distinguishes a token from others. Tokens of earlier releases have nothing of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Lineage {
     /// The token's number.
@@ -42,8 +42,8 @@ impl Revoked {
     }
 }
 
-/// Returns whether a subject is what servers call themselves in the tokens that they make: those can
-/// only be taken back with the secret.
+/// Returns whether a subject is what servers call themselves in the tokens that they make: those
+/// can only be taken back with the secret.
 pub(crate) fn is_of_servers(subject: &str) -> bool {
     [TokenRole::Namenode, TokenRole::Datanode, TokenRole::Manager]
         .iter()
@@ -58,7 +58,7 @@ impl Claims {
         self.role == TokenRole::Client || self.lineage.id.is_some() || !is_of_servers(&self.subject)
     }
 
-    /// Says whether its token, or one that it was minted from, was taken back.
+    /// Checks whether its token, or one that it was minted from, was taken back.
     ///
     /// # Errors
     /// [`Refusal::Unauthenticated`]: another token is needed.
@@ -84,7 +84,7 @@ impl Claims {
         }
     }
 
-    /// Says whether its token holds in a cluster.
+    /// Checks whether its token holds in a cluster.
     ///
     /// # Errors
     /// [`Refusal::Unauthenticated`]: a token of this cluster is needed.

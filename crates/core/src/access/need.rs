@@ -75,7 +75,7 @@ pub(super) fn need(request: &Request) -> Need<'_> {
         }
         // What is not the caller's is taken out of the answer.
         Request::Jobs => Need::Nothing,
-        // As if it came alone: an answer is told again to whoever may make the change.
+        // As if it came alone: an answer is repeated to any client that may make the change.
         Request::Once(once) => need(once.change.request()),
         Request::OpenClient { .. } => Need::Change,
         // Only a hint to have a look; checked against the caller's own claims.

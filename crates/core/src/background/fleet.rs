@@ -67,7 +67,7 @@ pub(super) struct NodeTable {
 }
 
 impl TrafficEstimate {
-    /// Shortest time between two heartbeats that says something, in microseconds.
+    /// Shortest time between two heartbeats that gives a usable rate, in microseconds.
     const MICROS_MIN: u64 = 100_000;
 
     fn begin(now: Instant, info: &NodeInfo) -> Self {
@@ -115,7 +115,7 @@ impl FleetNode {
         let ease = if is_waiting { 0 } else { quiet.max(pace.trickle_percent) };
         let share = match hurry {
             Hurry::None => ease,
-            // What nobody uses shortens the time in which a notice could not be met.
+            // Using idle bandwidth shortens the time in which a notice could not be met.
             Hurry::Over => (2 * quiet).min(100).max(pace.over_percent),
             Hurry::Risk => ease.max(pace.risk_percent),
         };
@@ -175,7 +175,7 @@ impl NodeTable {
             };
             let load = member.info.load;
             for usage in &mut member.info.tiers {
-                // It may hold bytes that nobody published: they are in nobody's account.
+                // It may hold unpublished bytes: they are in no account.
                 let held = match usage.tier {
                     Tier::Dram => load.dram_used_bytes,
                     Tier::Disk => load.disk_used_bytes,

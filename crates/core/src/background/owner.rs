@@ -43,7 +43,7 @@ impl Owner for Background {
     fn failed(&mut self, now: Instant, choice: Choice, blame: Blame, moves: usize) {
         self.counts.failed_moves += moves as u64;
         match blame {
-            // The next view says how much room is left.
+            // The next view contains how much room is left.
             Blame::Tier => self.fleet.fill(choice),
             Blame::Target => self.fleet.avoid(choice.node, now + self.config.avoid),
             Blame::Block | Blame::Unknown => {}

@@ -188,7 +188,7 @@ impl Background {
                 TargetSearch::NoRoom => {}
             }
         }
-        // The next view says whether it is otherwise then.
+        // The next view shows whether it is otherwise then.
         self.goals.get_mut(&source).expect("the caller has it").move_bytes.remove(&tier);
         self.read_again(now, source)
     }
@@ -299,7 +299,7 @@ impl Background {
         NextTask::Batch(Batch::new(purpose, source, Choice { node: target, tier }, moves))
     }
 
-    /// Uses a complete reading: drops the copies that are in the way. Tells whether it brought
+    /// Uses a complete reading: drops the copies that are in the way. Returns whether it brought
     /// anything that is wished for.
     pub(super) fn use_scan(&mut self, node: NodeId) -> bool {
         let (Some(scan), Some(goal)) = (self.scans.get_mut(&node), self.goals.get_mut(&node))
@@ -333,8 +333,8 @@ impl Background {
         has_copies || has_moves || has_dropped
     }
 
-    /// Gives the copies of these blocks of a node up, of so many bytes: until the next view says
-    /// so, they count as what it has alone. Tells whether there are any.
+    /// Gives the copies of these blocks of a node up, of so many bytes: until the next view
+    /// contains that, they count as what it has alone. Returns whether there are any.
     fn give_up(&mut self, node: NodeId, blocks: Vec<BlockId>, bytes: u64) -> bool {
         if blocks.is_empty() {
             return false;

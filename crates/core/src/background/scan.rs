@@ -127,12 +127,12 @@ impl Scan {
         }
     }
 
-    /// Says that a page could not be read: the namenode may be back soon.
+    /// Notes that a page could not be read: the namenode may be back soon.
     pub(super) fn try_again(&mut self, now: Instant, config: &BackgroundConfig) {
         self.next_at = now + config.retry_wait;
     }
 
-    /// Says when the next reading may begin: later and later while none brings what is wanted.
+    /// Notes when the next reading may begin: later and later while none brings what is wanted.
     pub(super) fn rest(&mut self, now: Instant, was_of_use: bool, config: &BackgroundConfig) {
         let was_of_use = was_of_use && !std::mem::take(&mut self.is_stuck);
         let wait = if was_of_use { Millis(0) } else { Millis(self.wait.0 * 2) };
@@ -141,7 +141,7 @@ impl Scan {
         self.next_at = now + self.wait.min(ripe_in);
     }
 
-    /// Says that nothing of what is known fits anywhere: others may have come since it was read.
+    /// Notes that no known block fits anywhere: others may have come since the reading.
     pub(super) const fn stuck(&mut self) {
         self.is_stuck = true;
     }

@@ -10,7 +10,7 @@ use super::{BlockEntry, BlockTable};
 impl<B: Clone> BlockTable<B> {
     /// Notes that the bytes of a block are damaged, if they are still `those` in which that was
     /// seen: the block may have been stored anew since. From now on it is not served and takes no
-    /// writes. Tells whether that is news.
+    /// writes. Returns whether that is news.
     pub fn mark_damaged(
         &mut self,
         block: BlockId,
@@ -37,8 +37,8 @@ impl<B: Clone> BlockTable<B> {
         self.blocks.range(after).filter_map(report).take(limit).collect()
     }
 
-    /// Returns what is wrong with a block that the namenode expects here; `None` when all of its
-    /// published bytes are here, as far as the table knows.
+    /// Returns what is wrong with a block that the namenode expects here; `None` when the table
+    /// has all of its published bytes.
     ///
     /// No race makes a block seem to be missing: its bytes were acknowledged here before they were
     /// published, and stored here before the move was committed. If it is dropped here since, the
@@ -54,7 +54,7 @@ impl<B: Clone> BlockTable<B> {
         }
     }
 
-    /// Returns a page of blocks with their bytes, as [`Self::list`] does, for those who look at
+    /// Returns a page of blocks with their bytes, as [`Self::list`] does, for callers that look at
     /// each.
     #[must_use]
     pub fn list_bytes(&self, after: BlockId, limit: usize) -> Vec<(HeldBlock, B)> {

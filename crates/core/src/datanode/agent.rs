@@ -19,11 +19,10 @@ pub struct SourceReading {
     pub recommendation: Option<String>,
 }
 
-/// Something to tell the namenode.
+/// A request to the namenode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
-    /// Give the notice, as something that is said ([`crate::notices::Saying`]); the node is fenced
-    /// already.
+    /// Give the notice, sent as a [`crate::notices::NoticeReport`]; the node is fenced already.
     Give {
         /// The notice.
         notice: Notice,
@@ -38,7 +37,7 @@ pub enum Act {
     Withdraw(String),
 }
 
-/// What one source has shown, and what the namenode was told of it.
+/// What one source has shown, and what of it was reported to the namenode.
 #[derive(Debug, Clone)]
 pub struct Agent {
     source: String,
@@ -46,13 +45,13 @@ pub struct Agent {
     reported: Option<(NodeId, Instant)>,
     /// The last incarnation for which a notice was to be given.
     noticed: Option<NodeId>,
-    /// The incarnation that was said to be at risk, and why.
+    /// The incarnation that was reported to be at risk, and why.
     recommended: Option<(NodeId, String)>,
 }
 
 impl Act {
-    /// Returns the request that does it; `None` for [`Act::Give`], whose request is that of what is
-    /// said.
+    /// Returns the request that does it; `None` for [`Act::Give`], whose request is that of the
+    /// report.
     #[must_use]
     pub fn request(&self, node: NodeId) -> Option<Request> {
         let node = NodeSelector::from(node);
@@ -77,8 +76,8 @@ impl Agent {
     }
 
     /// Takes what the source shows, and notes it in the node's memory: the machine ends whether or
-    /// not the namenode hears of it, so writes are refused before it is told. Returns what to tell
-    /// it, in this order. Each act ends with [`Agent::done`].
+    /// not the namenode receives it, so writes are refused before it is sent. Returns what to send,
+    /// in this order. Each act ends with [`Agent::done`].
     pub fn look(&mut self, node: NodeId, seen: &SourceReading, notices: &mut Notices) -> Vec<Act> {
         match &seen.notice {
             // With a notice, what was recommended is of no consequence.
@@ -188,8 +187,8 @@ impl Agent {
         false
     }
 
-    /// Returns whether the source may be told that the machine can go: its notice was given, and, if
-    /// `is_drained_only`, nothing is left on the node.
+    /// Returns whether the source may get the acknowledgement that the machine can go: its notice
+    /// was given, and, if `is_drained_only`, nothing is left on the node.
     #[must_use]
     pub fn may_acknowledge(&self, node: NodeId, policy: Policy, is_drained_only: bool) -> bool {
         let is_reported = self.reported.is_some_and(|(of, _)| of == node);

@@ -19,11 +19,11 @@ use crate::block_table::BlockTable;
 /// further failure. Chosen, not measured: half of the default heartbeat period.
 const PAUSE_MIN: Millis = Millis(250);
 
-/// Longest such pause, unless the namenode asks for more. Chosen, not measured: damage is declared
+/// Longest such pause, unless the namenode requires more. Chosen, not measured: damage is declared
 /// within seconds after the namenode can be reached again.
 const PAUSE_MAX: Millis = Millis(4000);
 
-/// Shortest pause that is taken from a refusal: one that asks for none is not obeyed.
+/// Shortest pause that is taken from a refusal: one without any is not obeyed.
 const ASKED_MIN: Millis = Millis(10);
 
 /// Most missing blocks that are kept. Further ones are dropped: the next block report finds them
@@ -107,8 +107,8 @@ impl Damages {
         }
     }
 
-    /// Handles the outcome of a report. `is_taken` says whether the namenode acknowledged it; if
-    /// not, call [`Self::next`] again after [`Self::pause`]. An acknowledgement that arrives after
+    /// Handles the outcome of a report. `is_taken`: the namenode acknowledged it; if not, call
+    /// [`Self::next`] again after [`Self::pause`]. An acknowledgement that arrives after
     /// [`Self::report_again`] counts for nothing: it may be from the namenode process before.
     pub fn reported(&mut self, report: &DamageReport, is_taken: bool) {
         self.is_under_way = false;
@@ -122,7 +122,7 @@ impl Damages {
     }
 
     /// Returns how long to wait before the next report, after one that was not acknowledged: as
-    /// long as the refusal asks for, else 250 ms, twice as long after each further failure up to
+    /// long as the refusal requires, else 250 ms, twice as long after each further failure up to
     /// 4 s. `refusal` is `None` if there was no answer.
     #[must_use]
     pub fn pause(&self, refusal: Option<&Refusal>) -> Millis {

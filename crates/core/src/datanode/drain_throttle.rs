@@ -1,10 +1,10 @@
 //! What a node on its way out puts first: its blocks, then the reads of them.
 //!
 //! While the blocks of a noticed node leave, every read of one of them takes its link from the
-//! blocks that would be lost. Nothing below knows that: TCP gives a connection that is always busy
-//! with reads most of a link that pushes of single blocks share with it. So reads are let through
-//! by what the pushes get: one byte for every [`PUSH_SHARE`] bytes that have arrived elsewhere.
-//! That needs no knowledge of the link's rate.
+//! blocks that would be lost. No lower layer prevents that: TCP gives a connection that is always
+//! busy with reads most of a link that pushes of single blocks share with it. So reads are let
+//! through by what the pushes get: one byte for every [`PUSH_SHARE`] bytes that have arrived
+//! elsewhere. That needs no knowledge of the link's rate.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -90,7 +90,7 @@ impl DrainThrottle {
         bytes >= READ_BYTES_MIN && self.is_busy(now)
     }
 
-    /// Holds a read of so many bytes back. [`DrainThrottle::release`] tells when it is over.
+    /// Holds a read of so many bytes back until [`DrainThrottle::release`] returns it.
     pub fn hold(&mut self, now: Instant, bytes: u64) -> HeldRead {
         self.reads += 1;
         let read = HeldRead(self.reads);
@@ -128,7 +128,7 @@ impl DrainThrottle {
         self.waiting.iter().any(|it| it.read == read)
     }
 
-    /// Forgets a read that nobody waits for any more.
+    /// Forgets a read whose client does not wait any more.
     pub fn give_up(&mut self, read: HeldRead) {
         self.waiting.retain(|it| it.read != read);
         self.keep_some();
@@ -158,7 +158,7 @@ impl DrainThrottle {
         self.pushed.clear();
     }
 
-    /// Bounds what is granted and not taken; a read that wants more gathers what it wants.
+    /// Bounds what is granted and not taken; a larger read gathers its grants.
     fn keep_some(&mut self) {
         let wanted = self.waiting.front().map_or(0, |first| first.bytes);
         self.granted = self.granted.min(wanted.max(SAVED_BYTES_MAX));

@@ -1,4 +1,4 @@
-//! What a datanode knows of the namenode's log. With it the two detect that the log has lost its
+//! What a datanode has seen of the namenode's log. With it the two detect that the log has lost its
 //! end.
 
 use sanderling_protocol::LogPosition;

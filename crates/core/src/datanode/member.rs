@@ -6,13 +6,13 @@
 //!   the namenode lacks, and a pause.
 //! - **The datanode registers again** if its connection broke, if its heartbeat was refused, or if
 //!   an answer names another term of the log. In each case the namenode may be a new process whose
-//!   log lacks something, so the datanode sends the last log position that it knows. A namenode
+//!   log lacks something, so the datanode sends the last log position that it saw. A namenode
 //!   that is only slow (no answer in time, [`Refusal::RetryAfter`]) gets the next heartbeat. After
 //!   each registration the datanode reports all its blocks at once. It repeats a failed report
 //!   after [`REPORT_AGAIN`], because a namenode that lost the end of its log waits 10 s for block
 //!   reports before it declares anything lost.
 //! - **The datanode begins again**, as a new incarnation without blocks, if the namenode declared
-//!   it dead or knows the process by another id. It drops its blocks and reports their number and
+//!   it dead or has the process under another id. It drops its blocks and reports their number and
 //!   bytes with the next registration. A node that was fenced before serves reads of its old
 //!   blocks for [`MemberOptions::rejoin_after_notice`] first, because its machine probably ends
 //!   soon and would take new blocks with it.
@@ -37,7 +37,7 @@ use crate::Mechanism;
 /// leaves time for several attempts.
 pub const REPORT_AGAIN: Millis = Millis(1000);
 
-/// Shortest pause between two rounds, whatever period a namenode asks for: a period of zero must
+/// Shortest pause between two rounds, whatever period a namenode requires: a period of zero must
 /// not make the datanode spin. One unit of [`Millis`].
 const HEARTBEAT_MIN: Millis = Millis(1);
 
@@ -90,7 +90,7 @@ pub enum MemberStep {
     Stop(CallFailure),
 }
 
-/// What a registration says of the process, beside its address and capacity.
+/// What a registration contains of the process, besides its address and capacity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joining {
     /// The cluster that the process belongs to; `None` before its first registration.
@@ -126,7 +126,7 @@ pub struct Registration {
     pub lost: Option<LostEnd>,
 }
 
-/// What a process is after a registration. [`Member::next`] already knows what follows.
+/// What a process is after a registration. [`Member::next`] already takes it into account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Welcome {
     /// A node; before, the process had no id.
@@ -147,7 +147,7 @@ pub enum Welcome {
     Never,
 }
 
-/// The outcome of a heartbeat. [`Member::next`] already knows what follows.
+/// The outcome of a heartbeat. [`Member::next`] already takes it into account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beaten {
     /// The namenode of before has answered.
@@ -296,7 +296,7 @@ impl Member {
         self.nonce
     }
 
-    /// Returns what the process knows of the namenode's log.
+    /// Returns what the process has seen of the namenode's log.
     #[must_use]
     pub const fn log(&self) -> &KnownLog {
         &self.log
@@ -313,9 +313,9 @@ impl Member {
         &mut self.registration
     }
 
-    /// Returns the next step. `is_broken` says whether the connection of the last registration has
-    /// ended. After any step but [`MemberStep::Wait`] and [`MemberStep::Stop`] the next call
-    /// returns [`MemberStep::Pending`] until the step's outcome is handed over.
+    /// Returns the next step. `is_broken`: the connection of the last registration has ended. After
+    /// any step but [`MemberStep::Wait`] and [`MemberStep::Stop`] the next call returns
+    /// [`MemberStep::Pending`] until the step's outcome is handed over.
     pub fn next(&mut self, now: Instant, is_broken: bool) -> MemberStep {
         if self.is_pending {
             return MemberStep::Pending;
@@ -485,8 +485,8 @@ impl Member {
         self.phase = Phase::Beat;
     }
 
-    /// Handles the end of [`MemberStep::Report`]. `is_taken` says whether the namenode answered
-    /// every page; if not, the report is due again after [`REPORT_AGAIN`].
+    /// Handles the end of [`MemberStep::Report`]. `is_taken`: the namenode answered every page; if
+    /// not, the report is due again after [`REPORT_AGAIN`].
     pub fn reported(&mut self, now: Instant, is_taken: bool) {
         self.is_pending = false;
         if !is_taken {

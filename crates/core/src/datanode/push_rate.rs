@@ -1,11 +1,11 @@
-//! How fast a node can push: what its exposure budget goes by where nobody declared the link.
+//! How fast a node can push: what its exposure budget goes by where no link rate is declared.
 
 use sanderling_protocol::{Instant, Millis};
 
 /// Measures the bytes per second of pushes, over the time in which at least one was under way.
 ///
 /// Time without pushes does not count: copies in the background are few on purpose, and a rate over
-/// all time would say how few, not how many there could be.
+/// all time would show how few, not how many there could be.
 #[derive(Debug, Clone)]
 pub struct PushRate {
     under_way: u32,
@@ -26,7 +26,7 @@ impl PushRate {
     /// machine may send within minutes.
     const WINDOW: Millis = Millis(300_000);
 
-    /// Shortest block whose push says something about the link rather than about round trips.
+    /// Shortest block whose push measures the link rather than round trips.
     const LENGTH_MIN: u32 = 64 << 10;
 
     /// Returns the rate of a node that has pushed nothing.

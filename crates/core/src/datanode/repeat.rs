@@ -8,10 +8,10 @@ use sanderling_protocol::{Instant, NodeId, NodeInfo, NodeSelector, Nonce, Refusa
 use super::CallFailure;
 use crate::notices::{NoticeReply, NoticeReport};
 
-/// Returns the request that sends `saying` at `now`.
+/// Returns the request that sends `report` at `now`.
 ///
-/// What the namenode knew at some time is sent as [`Request::Repeat`] with the time that has passed
-/// since, in milliseconds; what it never knew as [`Request::Notice`] or [`Request::Recommend`]. The
+/// What the namenode had at some time is sent as [`Request::Repeat`] with the time that has passed
+/// since, in milliseconds; what it never had as [`Request::Notice`] or [`Request::Recommend`]. The
 /// time left until the deadline is at least one millisecond, also if the deadline has passed: the
 /// namenode refuses a notice without any.
 #[must_use]
@@ -46,8 +46,8 @@ pub fn reply(now: Instant, answer: Result<&NodeInfo, &CallFailure>) -> NoticeRep
     }
 }
 
-/// Returns whether the namenode would refuse the same request each time, so that the caller drops it.
-/// All other refusals may pass: the caller sends the request again.
+/// Returns whether the namenode would refuse the same request each time, so that the caller drops
+/// it. All other refusals may pass: the caller sends the request again.
 #[must_use]
 pub const fn is_final(refusal: &Refusal) -> bool {
     matches!(

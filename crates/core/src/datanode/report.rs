@@ -126,10 +126,10 @@ impl ReportProgress {
         self.stage = ReportStage::Done;
     }
 
-    /// Handles a page of blocks that must be here, in the order of their ids; `is_more` says
-    /// whether further blocks follow. Returns the blocks to report as missing or damaged. The first
-    /// page in which one is lacking returns none: the next step requests the same page again. A
-    /// page whose last block is not behind the one before ends the report.
+    /// Handles a page of blocks that must be here, in the order of their ids; `is_more`: further
+    /// blocks follow. Returns the blocks to report as missing or damaged. The first page in which
+    /// one is lacking returns none: the next step requests the same page again. A page whose last
+    /// block is not behind the one before ends the report.
     pub fn expected<B: Clone>(
         &mut self,
         table: &BlockTable<B>,

@@ -56,7 +56,7 @@ impl Default for ExposureConfig {
     }
 }
 
-/// What a node's exposure asks for.
+/// What a node's exposure requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// It is well within the budget.
@@ -68,7 +68,7 @@ pub enum Need {
         /// Whether a notice that came now could not be met.
         is_over: bool,
     },
-    /// So many bytes have a copy that nobody needs.
+    /// So many bytes have a copy that is not needed.
     Drop {
         /// The bytes.
         bytes: u64,
@@ -103,7 +103,7 @@ impl ExposureConfig {
         self.copies_from_bytes(node, is_copying).saturating_sub(node.exposure_bytes)
     }
 
-    /// Returns what a node's exposure asks for. `is_copying`: it asked for copies before.
+    /// Returns what a node's exposure requires. `is_copying`: it required copies before.
     #[must_use]
     pub fn need(&self, node: &NodeInfo, is_copying: bool) -> Need {
         let budget = self.budget_bytes(node);
@@ -139,7 +139,7 @@ impl ExposureConfig {
     #[must_use]
     pub fn room_bytes(&self, tier: Tier, capacity: u64, used: u64) -> u64 {
         let free = capacity.saturating_sub(used);
-        // Nobody writes or drains into a store outside of the fleet for want of its room.
+        // No reserve in a store outside of the fleet: writes and drains do not depend on its room.
         let kept = if tier == Tier::Object { 0 } else { percent(capacity, self.reserve_percent) };
         free.saturating_sub(kept)
     }
@@ -183,7 +183,7 @@ impl From<&MoveCandidate> for Coldness {
 }
 
 /// Returns the tiers that may hold a block's copy, in the order in which they are tried: its own
-/// and the slower ones. A faster tier's room is for those who asked for it.
+/// and the slower ones. A faster tier's room is for clients that requested it.
 pub fn copy_tiers(tier: Tier) -> impl Iterator<Item = Tier> {
     std::iter::successors(Some(tier), |tier| tier.slower())
 }

@@ -1,25 +1,25 @@
-//! The leadership lease, as the manager that wants it sees it.
+//! The leadership lease, as a manager that requests it sees it.
 //!
 //! One manager acts at a time: the one that the namenode has given the lease to. The namenode
 //! counts the lease from when it decides, the manager from when it has sent the request, which is
 //! earlier. So a manager ends by its own clock before another one can be given the lease, whether
-//! or not it is told. The clock must not step.
+//! or not it receives an answer. The clock must not step.
 
 use sanderling_protocol::{Instant, Millis};
 
-/// Pause before a request is sent again that nobody answered; it doubles up to [`RETRY_MAX`] while
-/// the manager does not lead.
+/// Pause before an unanswered request is sent again; it doubles up to [`RETRY_MAX`] while the
+/// manager does not lead.
 const RETRY_MIN: Millis = Millis(50);
 
 /// Longest pause between two requests of a manager that waits.
 const RETRY_MAX: Millis = Millis(1000);
 
-/// One request for the lease, so that its answer is told from answers to earlier ones.
+/// One request for the lease, to distinguish its answer from answers to earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseRequest(u64);
 
-/// Counts the times that a manager has led without a gap. Everything that it knew and every call
-/// under way ends with a term: another manager may have acted before the next one.
+/// Counts the times that a manager has led without a gap. All of its state and every call under way
+/// ends with a term: another manager may have acted before the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaderTerm(u64);
 
@@ -30,7 +30,7 @@ pub enum LeaseAnswer {
     Granted,
     /// Another manager has it, for this long at least.
     Taken(Millis),
-    /// No answer came in time, or one that says neither: the lease may have been given.
+    /// No answer came in time, or one without a decision: the lease may have been given.
     Unknown,
 }
 

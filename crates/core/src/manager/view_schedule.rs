@@ -11,7 +11,7 @@ use sanderling_protocol::{Instant, Millis};
 /// a request that got no answer, so that a namenode that is away is not flooded.
 const PAUSE_MIN: Millis = Millis(50);
 
-/// One request for a view, so that its answer is told from answers to earlier ones.
+/// One request for a view, to distinguish its answer from answers to earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ViewRequest(u64);
 

@@ -4,7 +4,7 @@ use sanderling_protocol::Refusal;
 
 use super::batch::Step;
 
-/// Who is to blame for a move that was not made.
+/// The cause of a move that was not made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blame {
     /// The block: it is not what its owner thinks it is.
@@ -13,7 +13,7 @@ pub(crate) enum Blame {
     Tier,
     /// The target: it cannot take blocks for now, or nothing reaches it as it was sent.
     Target,
-    /// Nobody that is known: the target may be tried again at once.
+    /// No known cause: the target may be tried again at once.
     Unknown,
 }
 
@@ -27,7 +27,7 @@ impl Blame {
             | Refusal::ObjectGone { .. }
             | Refusal::Moved { .. }
             | Refusal::BlockDamaged { .. } => Self::Block,
-            // The namenode knows each tier's room. A target that refuses what is reserved there is
+            // The namenode has each tier's room. A target that refuses what is reserved there is
             // in trouble itself.
             Refusal::NodeFull { .. } if matches!(step, Step::Reserve) => Self::Tier,
             Refusal::NodeFull { .. }

@@ -1,4 +1,4 @@
-//! What goes into those who move blocks, or into the manager around them, and what comes out.
+//! The inputs and outputs of the machines that move blocks, and of the manager around them.
 
 use sanderling_protocol::message::{DrainWork, Forecast, MoveCandidate, MoveCommit, MoveProposal};
 use sanderling_protocol::order::{PushMove, Pushed};
@@ -69,7 +69,7 @@ pub enum Input {
     },
 }
 
-/// What the relocator, or the manager around it, wants done.
+/// A request of the relocator, or of the manager around it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// Read a page of candidates.
@@ -115,14 +115,14 @@ pub enum Output {
         /// The blocks.
         blocks: Vec<BlockId>,
     },
-    /// Tell the namenode what is to be expected. Nothing is answered.
+    /// Send the namenode the forecast. There is no answer.
     Forecast {
         /// The draining node.
         node: NodeId,
         /// What is expected.
         forecast: Forecast,
     },
-    /// Read a page of the blocks of a node that stays. The background asks it, never a relocator.
+    /// Read a page of the blocks of a node that stays. The background sends it, a relocator never.
     Page {
         /// The call.
         call: CallId,
@@ -133,7 +133,7 @@ pub enum Output {
         /// At most this many.
         limit: u32,
     },
-    /// Give copies beside the home up. The background asks it, never a relocator.
+    /// Give copies beside the home up. The background sends it, a relocator never.
     DropCopies {
         /// The call.
         call: CallId,

@@ -34,7 +34,8 @@ impl OpenFrame {
         Self { requests: requests.into(), claims, answers, taken, early, weight }
     }
 
-    /// Returns whether no request waits; commands of the present round may still lack their answers.
+    /// Returns whether no request waits; commands of the present round may still lack their
+    /// answers.
     pub(super) fn is_done(&self) -> bool {
         self.requests.is_empty()
     }

@@ -13,9 +13,8 @@ impl Namenode {
     /// is new.
     ///
     /// What is refused here for good becomes a command as well: it is the change's outcome, and a
-    /// copy of the request that is still on its way must not be done after the client was told
-    /// that it is refused. The command is logged only if [`Namenode::refuses`] does not remember
-    /// it.
+    /// copy of the request that is still on its way must not be done after the client received the
+    /// refusal. The command is logged only if [`Namenode::refuses`] does not remember it.
     pub(super) fn prepare_once(&mut self, now: Instant, once: Once) -> Prepared {
         let Once { client, sequence, settled_below, change } = once;
         let (request, fingerprint) = change.into_parts();
@@ -62,14 +61,14 @@ impl Namenode {
             return self.catalog.refuses(&command.action);
         };
         let refusal = self.catalog.refuses(&once.action)?;
-        // Now and then the log hears that the client lives.
+        // Now and then the log records that the client lives.
         let is_kept = is_passing(&refusal)
             || (self.catalog.is_noted(command.at, once.client)
                 && self.refused.keep(&self.catalog, &once.sent(), &refusal));
         is_kept.then_some(refusal)
     }
 
-    /// Says whether the owner of a token may make a request now. The repeat of a change that was
+    /// Checks whether the owner of a token may make a request now. The repeat of a change that was
     /// made is allowed, although its object or job may have gone since. Nothing is allowed once the
     /// token was taken back.
     ///

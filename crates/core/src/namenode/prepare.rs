@@ -70,8 +70,8 @@ impl Namenode {
                         if is_no_room(&refusal)
                             && self.catalog.gives_back(object, lease, &ended) =>
                     {
-                        // The writer is refused and tells the lengths again: those of which it was
-                        // told nothing else could be lost with the end of the log unnoticed.
+                        // The writer is refused and sends the lengths again: those in the refused
+                        // request alone could be lost with the end of the log unnoticed.
                         let action = Action::EndBlocks { object, lease, ended };
                         return Err(Answered::First(Box::new(action)));
                     }
@@ -308,7 +308,7 @@ impl Namenode {
         self.candidates = KnownCandidates { nodes, version: Some(version), until: now + AGES_HOLD };
     }
 
-    /// Answers a node that joins again; one that knows more of the log than there is is logged.
+    /// Answers a node that joins again; one that has seen more of the log than there is is logged.
     fn join(&mut self, now: Instant, join: Box<Join>) -> Result<Action, Answered> {
         let here = self.catalog.cluster();
         if let Some(asked) = join.register.cluster.filter(|asked| *asked != here) {
@@ -328,7 +328,7 @@ impl Namenode {
         }
     }
 
-    /// Answers a node that registers again; a new one, or one that must hear of its drain, is
+    /// Answers a node that registers again; a new one, or one that must receive its drain, is
     /// logged.
     fn registered(&mut self, now: Instant, request: &Register) -> Result<(), Answered> {
         let here = self.catalog.cluster();
@@ -349,8 +349,8 @@ impl Namenode {
         }
     }
 
-    /// Takes a repetition of what the log has lost; what it knows, or what was taken back since, is
-    /// answered at once, so that a datanode may repeat as often as it likes.
+    /// Takes a repetition of what the log has lost; what it contains, or what was taken back since,
+    /// is answered at once, so that a datanode may repeat as often as it likes.
     fn repeat(&self, now: Instant, request: Repeat) -> Result<Action, Answered> {
         let Repeat { node, nonce, deadline_millis, reason, known_ago } = request;
         if self.catalog.node_nonce(node) != Some(nonce) {

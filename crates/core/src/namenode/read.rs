@@ -23,7 +23,7 @@ impl Namenode {
     }
 
     /// Returns whether the answer to a request that changes nothing may visit many entries of the
-    /// catalog on behalf of somebody who is no part of the cluster. Such a request is answered in
+    /// catalog for a caller that is no part of the cluster. Such a request is answered in
     /// slices (see [`FrameRead`](super::FrameRead)), never among changes.
     #[must_use]
     pub fn is_long(&self, request: &Request) -> bool {

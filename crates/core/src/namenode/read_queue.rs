@@ -40,9 +40,9 @@ impl Default for ReadLimits {
     }
 }
 
-/// Somebody who waits for answers.
+/// A client that waits for answers.
 pub trait Waiter {
-    /// Returns whether nobody waits any more.
+    /// Returns whether the client no longer waits.
     fn is_gone(&self) -> bool;
 }
 
@@ -51,7 +51,7 @@ pub trait Waiter {
 pub struct Waiting<W> {
     /// Its answers so far.
     pub reading: FrameRead,
-    /// Who waits for them.
+    /// The client that waits for them.
     pub waiter: W,
     /// Whether it is counted among the large ones.
     is_large: bool,
@@ -85,8 +85,8 @@ impl<K: Ord + Clone, W: Waiter> ReadQueue<K, W> {
         self.frames.push(tenant, SLICE, waiting).map_err(|waiting| waiting.waiter)
     }
 
-    /// Takes the frame that gets the next slice, with its tenant; frames for which nobody waits are
-    /// dropped. The caller gives it to [`ReadQueue::go_on`] or [`ReadQueue::end`].
+    /// Takes the frame that gets the next slice, with its tenant; frames without a waiting client
+    /// are dropped. The caller gives it to [`ReadQueue::go_on`] or [`ReadQueue::end`].
     pub fn pop(&mut self) -> Option<(K, Waiting<W>)> {
         loop {
             let (tenant, waiting) = self.frames.pop()?;
@@ -98,7 +98,7 @@ impl<K: Ord + Clone, W: Waiter> ReadQueue<K, W> {
     }
 
     /// Puts a frame back that is not answered, or parks it if too many large ones go on. Where too
-    /// many are parked it is dropped with its waiter, who tries again.
+    /// many are parked it is dropped with its waiter, which tries again.
     pub fn go_on(&mut self, tenant: K, mut waiting: Waiting<W>) {
         if !waiting.is_large && waiting.reading.entries() > self.limits.large_entries {
             if self.large == self.limits.large_max {
@@ -111,7 +111,7 @@ impl<K: Ord + Clone, W: Waiter> ReadQueue<K, W> {
         self.frames.put_back(tenant, SLICE, waiting);
     }
 
-    /// Notes that a frame is answered, or that nobody waits for it: a parked one may go on.
+    /// Notes that a frame is answered, or that no client waits for it: a parked one may go on.
     pub fn end(&mut self, waiting: &Waiting<W>) {
         if !waiting.is_large {
             return;

@@ -36,7 +36,7 @@ enum SlicedRead {
 }
 
 impl FrameRead {
-    /// Most entries that are visited by whoever asks: as many as a frame may have requests, which
+    /// Most entries that one request may visit: as many as a frame may have requests, which
     /// takes some 100 us.
     pub const AT_ONCE_ENTRIES: usize = REQUESTS_PER_FRAME_MAX;
 

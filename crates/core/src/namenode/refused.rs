@@ -1,9 +1,9 @@
 //! Changes that were refused without a record in the log.
 //!
-//! A client that was told that its change is refused must not find it made later, by a copy of the
+//! A client that received the refusal of its change must not find it made later, by a copy of the
 //! request that is still on its way. Such a copy is on a connection to this process, so this
-//! process remembers what it refused; the next one has other connections. A client that was not
-//! told sends the change again, and the next process decides on it anew.
+//! process remembers what it refused; the next one has other connections. A client that received
+//! no answer sends the change again, and the next process decides on it anew.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub(super) struct RefusalCache {
 struct Client {
     /// Changes below are not sent again. The log may not know, as nothing of it was logged.
     settled_below: u64,
-    /// By sequence, with what tells the request from others.
+    /// By sequence, with what distinguishes the request from others.
     refusals: BTreeMap<u64, (u64, Refusal)>,
 }
 

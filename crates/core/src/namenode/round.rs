@@ -69,8 +69,8 @@ impl Round {
     }
 }
 
-/// Returns whether [`Round::push`] may reject the command of a request: it places blocks. The caller
-/// keeps a copy of such a request.
+/// Returns whether [`Round::push`] may reject the command of a request: it places blocks. The
+/// caller keeps a copy of such a request.
 pub(super) const fn may_place(request: &Request) -> bool {
     match request.inner() {
         Request::Create(request) => request.inline.is_none(),

@@ -68,7 +68,7 @@ pub fn are_changes(requests: &[Request]) -> bool {
 }
 
 /// Returns whether a frame of changes takes the same short time whatever the catalog holds, so that
-/// whoever brings it may make them if nobody else is at it.
+/// the receiving thread may make them if the writer is idle.
 #[must_use]
 pub fn is_made_at_once(requests: &[Request]) -> bool {
     requests.len() <= MADE_AT_ONCE_MAX && requests.iter().all(is_small)

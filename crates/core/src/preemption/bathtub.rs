@@ -46,7 +46,7 @@ impl Bathtub {
         PRESETS.iter().find(|(known, _)| *known == name).map(|(_, bathtub)| *bathtub)
     }
 
-    /// Returns the names that [`Bathtub::preset`] knows.
+    /// Returns the names that [`Bathtub::preset`] accepts.
     pub fn preset_names() -> impl Iterator<Item = &'static str> {
         PRESETS.iter().map(|(name, _)| *name)
     }

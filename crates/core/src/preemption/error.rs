@@ -30,7 +30,7 @@ pub enum ModelError {
         /// What is wrong with it.
         why: String,
     },
-    /// No row passes the filter, or none of those tells when a machine ended.
+    /// No row passes the filter, or none of those contains when a machine ended.
     #[error("no lifetime in the preemption data for {filter}")]
     NoLifetimes {
         /// What was asked for.

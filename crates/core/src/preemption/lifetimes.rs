@@ -2,7 +2,7 @@
 //!
 //! # Format
 //! Text of comma-separated values whose header names at least the column `lifetime_seconds`, and
-//! `machine_type` and `zone` where a filter asks for them; other columns and the order do not
+//! `machine_type` and `zone` where a filter uses them; other columns and the order do not
 //! matter, lines that begin with `#` are comments. A lifetime that ends in `+` (`3600+`) is
 //! censored: the machine was alive at that age, and nothing is known of it afterwards. Such rows
 //! count as far as they were seen (Kaplan and Meier, "Nonparametric Estimation from Incomplete

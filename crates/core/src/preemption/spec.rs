@@ -1,4 +1,4 @@
-//! The line that says which preemption model is meant.
+//! The line that names the preemption model.
 
 use std::fmt;
 use std::str::FromStr;

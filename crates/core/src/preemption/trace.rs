@@ -101,7 +101,7 @@ impl Trace {
                     events.push(push(fleet.horizon, TraceKind::End));
                     break;
                 }
-                // A machine that lives shorter than its notice is told as it starts.
+                // A machine that lives shorter than its notice is noticed as it starts.
                 let notice = Millis(fleet.notice.0.min(life.0));
                 if notice == Millis(0) {
                     events.push(push(ends_at, TraceKind::Kill));

@@ -10,7 +10,7 @@ pub(super) struct Clients {
     nodes: BTreeMap<NodeId, TrafficSample>,
 }
 
-/// What the last heartbeat said, and what has changed since the one before.
+/// The contents of the last heartbeat, and what has changed since the one before.
 #[derive(Debug, Clone, Copy)]
 struct TrafficSample {
     at: Instant,

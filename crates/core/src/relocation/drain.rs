@@ -38,7 +38,7 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// Returns the drain of a node that is said to send so many bytes per second.
+    /// Returns the drain of a node with this declared send rate, in bytes per second.
     pub(super) fn new(now: Instant, work: &DrainWork, egress_bytes_per_second: u64) -> Self {
         Self {
             address: work.address.clone(),
@@ -134,7 +134,7 @@ impl Drain {
         true
     }
 
-    /// Returns the page to ask for now, if any, and notes that it was asked for.
+    /// Returns the page to request now, if any, and notes that it was requested.
     pub(super) fn next_page(&mut self, now: Instant, known_max: usize) -> Option<BlockId> {
         let at = self.scan.page_at(&self.queue, self.left_blocks, known_max)?;
         (at <= now).then(|| self.scan.fetch())

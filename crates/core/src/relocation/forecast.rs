@@ -22,7 +22,7 @@ pub(super) struct ForecastInput {
 }
 
 impl ForecastInput {
-    /// The part of the bytes left that may be late without being said to be.
+    /// The part of the bytes left that may be late without being forecast as late.
     const DOUBT: u64 = 50;
 
     /// Returns what follows from the facts.
@@ -33,7 +33,7 @@ impl ForecastInput {
                 let rate = rate.max(self.link_bytes_per_second);
                 let late = movable.saturating_sub(within(rate, left));
                 // A rate is not known that well: without this a drain that just makes it would be
-                // said to be late and not late in turns.
+                // forecast as late and not late in turns.
                 if late < movable / Self::DOUBT { 0 } else { late }
             }
             _ => 0,
@@ -65,7 +65,7 @@ pub(super) fn time_for(bytes: u64, bytes_per_second: u64) -> Option<Millis> {
     Some(Millis(u64::try_from(millis).unwrap_or(u64::MAX)))
 }
 
-/// The last forecast that was given, so that the same is not said again and none too often.
+/// The last forecast that was sent, so that the same is not sent again and none too often.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LastForecast(Option<(Instant, Forecast)>);
 

@@ -9,11 +9,11 @@
 //! with `None` when the call failed or its time was over; an answer that comes twice is passed
 //! over.
 //!
-//! Where to look: `queue` says which block leaves next, `targets` where to, `pace` how much at once
-//! and whether clients go first, and `departure` puts the three together into a batch. The batch
-//! goes through `moves`; `owner` knows what becomes of its blocks. `drain` is what is known of one
-//! node, from its `scan`; `forecast` says what is to be expected, by the `rate` so far; `clients`
-//! reads the heartbeats; `plan` plans without moving anything.
+//! Where to look: `queue` chooses which block leaves next, `targets` where to, `pace` how much at
+//! once and whether clients go first, and `departure` puts the three together into a batch. The
+//! batch goes through `moves`; `owner` handles what becomes of its blocks. `drain` is the state of
+//! one node's drain, from its `scan`; `forecast` predicts the outcome, by the `rate` so far;
+//! `clients` reads the heartbeats; `plan` plans without moving anything.
 
 mod clients;
 mod config;
@@ -67,7 +67,7 @@ pub struct Relocator {
 }
 
 impl Relocator {
-    /// Returns a relocator that knows of no drain.
+    /// Returns a relocator without any drain.
     #[must_use]
     pub fn new(config: RelocatorConfig) -> Self {
         let moves = Pipeline::new(CallId(0), config.retry_wait, config.tries_max);
@@ -139,7 +139,7 @@ impl Relocator {
         }
     }
 
-    /// Says what is to be expected of each drain, those with the nearest deadline first: they take
+    /// Sends the forecast of each drain, those with the nearest deadline first: they take
     /// the room that there is.
     fn forecast(
         &mut self,

@@ -52,14 +52,14 @@ impl Owner for Relocator {
     fn failed(&mut self, now: Instant, choice: Choice, blame: Blame, moves: usize) {
         self.counts.failed_moves += moves as u64;
         match blame {
-            // The next view says how much room is left.
+            // The next view contains how much room is left.
             Blame::Tier => self.targets.fill(choice),
             Blame::Target => self.targets.avoid(choice.node, now + self.config.avoid),
             Blame::Block | Blame::Unknown => {}
         }
     }
 
-    /// Queues a block again, unless it is no longer what the manager knows: the next scan brings it
+    /// Queues a block again, unless the manager's record of it is outdated: the next scan brings it
     /// then, if it is still there.
     fn take_back(&mut self, now: Instant, batch: &Batch, one: Move) {
         if one.blame != Blame::Tier {

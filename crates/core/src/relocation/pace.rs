@@ -51,16 +51,16 @@ impl Pace {
     /// trips to the namenode of one are hidden behind the others.
     const PUSH: Millis = Millis(40);
 
-    /// Fewest bytes of one push, so that round trips never dominate; what is below says nothing
-    /// about a link.
+    /// Fewest bytes of one push, so that round trips never dominate; a smaller push does not
+    /// measure a link.
     pub(super) const PUSH_BYTES_MIN: u64 = 64 << 10;
 
     /// Full force is used unless the drain would end in this part of the time left. The rest is for
     /// a link that gets slower and a node that dies early.
     const SAFETY: u64 = 3;
 
-    /// Returns the pace of a node that is said to send so many bytes per second; 0 when nothing is
-    /// said.
+    /// Returns the pace of a node with this declared send rate, in bytes per second; 0 if none is
+    /// declared.
     pub(super) fn new(egress_bytes_per_second: u64) -> Self {
         let declared =
             if egress_bytes_per_second == 0 { u64::MAX } else { egress_bytes_per_second };

@@ -63,7 +63,7 @@ impl Planner {
     /// Bytes that go to one target together.
     const PUSH_BYTES: u64 = 512 << 10;
 
-    /// Any instant: a plan knows spans only.
+    /// Any instant: a plan contains spans only.
     const NOW: Instant = Instant(0);
 
     /// Returns the planner of a drain of `source` with so much time, as if it began now.

@@ -29,7 +29,7 @@ struct Rank {
 /// copy elsewhere needs no move.
 ///
 /// Dearest to compute again first; of equal ones those that will be read most often; of those the
-/// ones that would live longest, told apart by the doublings of their time; of those the longest,
+/// ones that would live longest, compared by the doublings of their time; of those the longest,
 /// because a block costs a round trip whatever its length, so most bytes make it; then by id.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MoveQueue {
@@ -39,7 +39,7 @@ pub(super) struct MoveQueue {
     known: BTreeSet<BlockId>,
 }
 
-/// What a look at a candidate said.
+/// The outcome of a look at a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Enqueued {
     /// It waits for its move from now on.
@@ -133,7 +133,7 @@ pub(super) fn bytes(candidate: &MoveCandidate) -> u32 {
     if candidate.is_open { candidate.length.max(candidate.reserve_bytes) } else { candidate.length }
 }
 
-/// Says what a candidate is to a drain with so much time left.
+/// Returns what a candidate is to a drain with so much time left.
 pub(super) fn look(candidate: &MoveCandidate, left: Option<Millis>) -> Enqueued {
     // Without a deadline nothing declares the node gone: it is emptied to the last block.
     let survives = candidate.tier == Tier::Object && left.is_some();

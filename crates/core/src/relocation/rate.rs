@@ -20,7 +20,7 @@ impl Rate {
     /// Microseconds of one slice.
     const SLICE: u64 = 100_000;
 
-    /// Microseconds before which nothing is said: one push more or less would change it too much.
+    /// Microseconds before which no rate is returned: one more push would change it too much.
     const FIRST: u64 = 300_000;
 
     /// Notes that bytes are sent on their way.
@@ -41,7 +41,7 @@ impl Rate {
         }
     }
 
-    /// Returns bytes per second; `None` before enough time has passed to tell.
+    /// Returns bytes per second; `None` before enough time has passed to measure.
     pub(super) fn bytes_per_second(&self, now: Instant) -> Option<u64> {
         let micros = now.0.saturating_sub(self.began?.0).min(Self::WINDOW);
         let first = if self.slices.is_empty() { Self::WINDOW } else { Self::FIRST };

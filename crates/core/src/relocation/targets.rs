@@ -32,7 +32,7 @@ struct TargetNode {
     copy_bytes: BTreeMap<Tier, u64>,
     /// Bytes that it may hold beside those it has before its own notice would be too short.
     headroom_bytes: u64,
-    /// Bytes per second that it is said to send, taken for what it receives until that is known.
+    /// Its declared send rate in bytes per second, taken for what it receives until that is known.
     egress_bytes_per_second: u64,
     written_bytes_per_second: u64,
     requests_in_flight: u64,
@@ -52,7 +52,7 @@ pub(super) enum TargetSearch {
     NoRoom,
 }
 
-/// What a block wants of its target.
+/// What a block requires of its target.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MoveRequest {
     /// The node that it leaves: another machine is better.
