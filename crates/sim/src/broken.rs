@@ -136,7 +136,7 @@ variants! {
 }
 
 impl Broken {
-    /// Tells whether the mistake is made around copies and what is moved without a notice.
+    /// Returns whether the mistake is made around copies and what is moved without a notice.
     pub(crate) const fn is_about_copies(self) -> bool {
         matches!(
             self,

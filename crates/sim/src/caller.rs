@@ -98,7 +98,7 @@ impl Caller {
         Host::Caller(self.number)
     }
 
-    /// Tells whether it has something under way.
+    /// Returns whether it has something under way.
     pub(crate) const fn is_busy(&self) -> bool {
         self.job.is_some()
     }

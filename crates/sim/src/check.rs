@@ -145,7 +145,7 @@ impl Checks {
         self.copies.counts
     }
 
-    /// Tells whether nothing but notices in good time happens in this run.
+    /// Returns whether nothing but notices in good time happens in this run.
     pub(crate) const fn is_kind(&self) -> bool {
         self.is_kind
     }
@@ -187,7 +187,7 @@ impl Checking<'_> {
         self.checks.made.arriving(self.namenode.catalog(), command, asked)
     }
 
-    /// Looks at what a command did; tells whether it was a repeat.
+    /// Checks what a command did. Returns whether it was a repeat.
     pub(crate) fn made(&mut self, arriving: Arriving, answer: &Result<Reply, Refusal>) -> bool {
         let Self { checks, runtime, namenode, datanodes } = self;
         let view = View { runtime, namenode, datanodes };

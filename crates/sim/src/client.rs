@@ -77,7 +77,7 @@ pub(crate) fn failed(
     Some(attempts.failed(retry, now, &failure))
 }
 
-/// Tells whether an answer ends a call.
+/// Returns whether an answer ends a call.
 pub(crate) fn is_final(answer: &Result<Reply, Refusal>) -> bool {
     match answer {
         Ok(_) => true,

@@ -44,7 +44,7 @@ impl Content {
         Self(Rc::new(runs))
     }
 
-    /// Tells whether these bytes and others are the same as far as both go.
+    /// Returns whether these bytes and others are the same as far as both go.
     pub(crate) fn agrees(&self, other: &Self) -> bool {
         let bytes = self.bytes().min(other.bytes());
         self.part(0, bytes) == other.part(0, bytes)

@@ -275,12 +275,12 @@ impl Datanode {
         self.table.lacks(expected).or(self.rot.damage_of(expected.block))
     }
 
-    /// Tells whether something has happened to a block since the process began.
+    /// Returns whether something has happened to a block since the process began.
     pub(crate) fn was_ever_hurt(&self, block: BlockId) -> bool {
         self.rot.was_ever_hurt(block)
     }
 
-    /// Tells whether something has happened to a block that it holds or is missing.
+    /// Returns whether something has happened to a block that it holds or is missing.
     pub(crate) fn is_hurt(&self, block: BlockId) -> bool {
         self.rot.hurt(block)
     }

@@ -214,7 +214,7 @@ pub(crate) enum AdminCall {
 }
 
 impl Ord for Timed {
-    /// The earliest is the greatest, as the heap wants it.
+    /// The earliest is the greatest: the heap returns its greatest first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }

@@ -252,7 +252,7 @@ impl Fleet {
         self.namenode.node_info(self.nodes[node].0, self.now)
     }
 
-    /// Tells whether a node holds nothing more and may go.
+    /// Returns whether a node holds nothing more and may go.
     #[must_use]
     pub fn is_drained(&self, node: usize) -> bool {
         self.node(node).is_some_and(|info| info.policy == Policy::Drained)

@@ -240,7 +240,7 @@ impl Manager {
         self.act(context);
     }
 
-    /// Requests the lease when that is due, and begins and ends terms. Tells whether the manager
+    /// Requests the lease when it is due, and begins and ends terms. Returns whether the manager
     /// may act now.
     fn leads(&mut self, context: &mut Context<'_>) -> bool {
         // A clock that does not jump, as the one of the server.

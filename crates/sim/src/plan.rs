@@ -365,7 +365,7 @@ impl RunPlan {
         }
     }
 
-    /// Tells whether nothing but notices in good time happens to the cluster: then no byte may be
+    /// Returns whether nothing but notices in good time happens to the cluster: then no byte may be
     /// lost and no call may fail.
     pub(crate) fn is_kind(&self) -> bool {
         let rates = &self.network;
@@ -386,7 +386,7 @@ impl RunPlan {
             && self.faults.iter().all(is_harmless)
     }
 
-    /// Tells whether every process that runs can reach every other one in good time, and no
+    /// Returns whether every process that runs can reach every other one in good time, and no
     /// notice is taken back.
     pub(crate) fn is_reachable(&self) -> bool {
         let rates = &self.network;

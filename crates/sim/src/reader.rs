@@ -76,7 +76,7 @@ impl Reader {
         Host::Reader(self.number)
     }
 
-    /// Tells whether it has something under way.
+    /// Returns whether it has something under way.
     pub(crate) const fn is_busy(&self) -> bool {
         self.job.is_some()
     }

@@ -69,7 +69,7 @@ impl Runtime {
         &mut self.random
     }
 
-    /// Tells whether the faults have stopped.
+    /// Returns whether the faults have stopped.
     pub(crate) const fn is_calm(&self) -> bool {
         self.is_calm
     }
@@ -166,7 +166,7 @@ impl Runtime {
         self.processes.life(host)
     }
 
-    /// Tells whether the process of a place is stopped, and will go on.
+    /// Returns whether the process of a place is stopped, and will go on.
     pub(crate) const fn is_stopped(&self, host: Host) -> bool {
         self.processes.stopped_until(host) > self.now()
     }
@@ -196,7 +196,7 @@ impl Runtime {
         }
     }
 
-    /// Notes that a timer has ended; tells whether its process still runs.
+    /// Records that a timer has fired. Returns whether its process still runs.
     pub(crate) fn is_timer_due(&mut self, host: Host, life: u32) -> bool {
         let is_due = self.life(host) == life && self.is_up(host);
         if is_due {
@@ -326,7 +326,7 @@ impl Runtime {
         &mut self.statistics
     }
 
-    /// Tells whether a checker has found something.
+    /// Returns whether a checker has found something.
     pub(crate) const fn has_violation(&self) -> bool {
         self.violation.is_some()
     }
@@ -353,7 +353,7 @@ impl Runtime {
     }
 }
 
-/// Tells whether the process still runs that waits for the answer of a call.
+/// Returns whether the process that waits for the answer of a call still runs.
 fn is_awaited(calls: &Calls, processes: &Processes, call: u64) -> bool {
     calls.get(call).is_some_and(|it| processes.life(it.from) == it.life && processes.is_up(it.from))
 }

@@ -44,7 +44,7 @@ impl Host {
         }
     }
 
-    /// Tells whether it is of a process that uses the client's library.
+    /// Returns whether it is of a process that uses the client's library.
     pub(crate) const fn is_client(self) -> bool {
         matches!(self, Self::Writer(_) | Self::Reader(_) | Self::Caller(_))
     }

@@ -133,7 +133,7 @@ impl Writer {
         Host::Writer(self.number)
     }
 
-    /// Tells whether it has something under way.
+    /// Returns whether it has something under way.
     pub(crate) const fn is_busy(&self) -> bool {
         self.job.is_some()
     }
@@ -503,8 +503,8 @@ impl Writer {
         }
     }
 
-    /// A call failed: another try, or the end of the object. `is_to_namenode` tells a
-    /// call to the namenode from a write.
+    /// A call failed: another try, or the end of the object. `is_to_namenode`: it was a
+    /// call to the namenode, not a write.
     fn failed(
         &mut self,
         context: &mut Context<'_>,

@@ -105,7 +105,7 @@ fn unbalanced(view: View<'_>, nodes: &[NodeInfo], tier: Tier) -> Option<Balance>
     (balance.fullest_percent > config.rebalance.begin_percent && is_movable).then_some(balance)
 }
 
-/// Tells whether a node may be a target of what is moved without a notice.
+/// Returns whether a node may be a target of what is moved without a notice.
 fn takes_part(node: &NodeInfo) -> bool {
     node.policy == Policy::Active && node.availability == Availability::Up && !node.is_at_risk
 }

@@ -208,11 +208,11 @@ impl Bytes {
         length: u32,
     ) -> CheckResult {
         let WriteRequest { block, epoch, .. } = *request;
-        if let Some(told) = self.fenced.get(&(slot, life, block))
-            && length > *told
+        if let Some(fenced) = self.fenced.get(&(slot, life, block))
+            && length > *fenced
         {
             let text = format!(
-                "host{slot} reported {told} bytes of block {block}, acknowledges {length} to {from}"
+                "host{slot} reported {fenced} bytes of block {block}, acknowledges {length} to {from}"
             );
             return Err(("fence", text));
         }

@@ -172,13 +172,13 @@ impl Copies {
     fn compare(&self, catalog: &Catalog) -> CheckResult {
         for id in catalog.block_ids() {
             let Some(facts) = catalog.block_facts(id) else { continue };
-            let told = facts.copy.map(|(node, _, epoch)| (node, epoch));
+            let actual = facts.copy.map(|(node, _, epoch)| (node, epoch));
             let expected = self.copies.get(&id).copied();
-            if told != expected {
-                let text = format!("the copy of block {id} is {expected:?}, not {told:?}");
+            if actual != expected {
+                let text = format!("the copy of block {id} is {expected:?}, not {actual:?}");
                 return Err(("copies", text));
             }
-            if let Some((node, epoch)) = told {
+            if let Some((node, epoch)) = actual {
                 check_copy(id, &facts, node, epoch)?;
             }
             self.check_reserved(id, &facts, catalog.now())?;
@@ -312,10 +312,12 @@ pub(super) fn check_exposure(view: View<'_>, copies: &Copies) -> CheckResult {
         }
     }
     for node in nodes {
-        let (told, counted) = (node.exposure_bytes, exposed.get(&node.id).copied().unwrap_or(0));
-        if told != counted {
+        let (reported, counted) =
+            (node.exposure_bytes, exposed.get(&node.id).copied().unwrap_or(0));
+        if reported != counted {
             let id = node.id;
-            let text = format!("node {id} is reported to expose {told} bytes, it has {counted}");
+            let text =
+                format!("node {id} is reported to expose {reported} bytes, it has {counted}");
             return Err(("exposure", text));
         }
     }

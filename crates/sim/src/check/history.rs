@@ -79,7 +79,7 @@ impl History {
 
     /// Notes what a caller was answered, or that it gave up.
     ///
-    /// Each change of a caller tells the namenode that earlier ones are not sent again. When it is
+    /// Each change of a caller also states that the caller does not resend earlier ones. Once it is
     /// answered, those that the caller gave up have happened, or never will.
     pub(crate) fn end(&mut self, now: u64, number: usize, outcome: OperationOutcome) {
         self.moment += 1;
@@ -147,7 +147,7 @@ impl Operation {
         self.outcome = is_change(&self.call).then_some(OperationOutcome::Unknown);
     }
 
-    /// Tells whether it is known to have happened, or to have been refused.
+    /// Returns whether it is known to have happened, or to have been refused.
     fn is_answered(&self) -> bool {
         self.outcome.as_ref().is_some_and(|outcome| *outcome != OperationOutcome::Unknown)
     }

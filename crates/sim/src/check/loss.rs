@@ -39,9 +39,9 @@ pub(super) fn check(
     for object in written.objects() {
         let Some(layout) = view.layout(object) else { continue };
         let lost = layout.lost_ranges();
-        let said = joined(reported.remove(&object).unwrap_or_default());
-        if said != lost {
-            let text = format!("object {object} has lost {lost:?}, the report has {said:?}");
+        let listed = joined(reported.remove(&object).unwrap_or_default());
+        if listed != lost {
+            let text = format!("object {object} has lost {lost:?}, the report has {listed:?}");
             return Err(("loss-report", text));
         }
         let sum: u64 = lost.iter().map(|range| range.bytes).sum();

@@ -137,15 +137,15 @@ impl Losses {
 impl Losses {
     /// Compares a report with what was counted.
     pub(super) fn compare(&self, report: &LossReport) -> CheckResult {
-        let told = Total::from(report);
-        if told == self.total {
+        let reported = Total::from(report);
+        if reported == self.total {
             return Ok(());
         }
-        Err(("loss-report", format!("the report has {told:?}, lost were {:?}", self.total)))
+        Err(("loss-report", format!("the report has {reported:?}, lost were {:?}", self.total)))
     }
 }
 
-/// Tells whether a command may change a block's home or length.
+/// Returns whether a command may change a block's home or length.
 const fn touches_blocks(action: &Action) -> bool {
     !matches!(
         action,

@@ -20,7 +20,7 @@ pub(super) struct NameModel {
     /// Leases that ended with a seal: the same seal again changes nothing.
     sealed: BTreeSet<LeaseId>,
     now: Instant,
-    /// The absences that the log tells of, and when by service time the last start was.
+    /// The absences in the log, and the time of the last start on the service clock.
     absent: Millis,
     resumed_at: Instant,
     /// How long a namenode has really served.
@@ -84,7 +84,7 @@ fn is_below(path: &str, root: &str) -> bool {
     path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Tells whether what is under a name is what must be there.
+/// Returns whether what is under a name is what must be there.
 fn holds(condition: Option<Condition>, existing: Option<&EntryModel>) -> bool {
     match condition {
         None => true,
@@ -107,7 +107,7 @@ const fn accepts(container: ObjectKind, kind: ObjectKind) -> bool {
 }
 
 impl NameModel {
-    /// Tells whether an object has a name.
+    /// Returns whether an object has a name.
     pub(super) fn is_alive(&self, object: ObjectId) -> bool {
         self.entries.values().any(|entry| entry.object == object)
     }
@@ -365,7 +365,7 @@ impl NameModel {
         }
     }
 
-    /// Tells whether the condition holds under which an object gets its name.
+    /// Returns whether the condition holds under which an object gets its name.
     fn may_bind(&self, pending: &Pending) -> bool {
         let Some(above) = self.path_of(pending.container) else { return true };
         holds(pending.condition, self.entries.get(&format!("{above}/{}", pending.name)))
@@ -551,7 +551,7 @@ impl NameModel {
         Ok(())
     }
 
-    /// Tells whether an object is written that will be named in a container by its seal.
+    /// Returns whether an object is written that will be named in a container by its seal.
     fn is_written_in(&self, path: &str, catalog: &Catalog) -> bool {
         let Some(container) = self.entries.get(path).map(|entry| entry.object) else {
             return false;
@@ -660,7 +660,7 @@ impl NameModel {
         ttl.map(|ttl| (self.served() + ttl, self.served_millis + ttl.0))
     }
 
-    /// Takes note of times in which no namenode served, as the log tells them.
+    /// Records a time in which no namenode served, as the log has it.
     fn absent(&mut self, absence: Millis, is_start: bool) {
         self.absent = Millis(self.absent.0 + absence.0);
         if is_start {

@@ -55,10 +55,10 @@ impl Notices {
             }
             _ => return Ok(()),
         };
-        let (told, _) = catalog.node_deadline(node);
+        let (actual, _) = catalog.node_deadline(node);
         let expected = self.deadlines.get(&node).copied();
-        if told != expected {
-            let text = format!("the deadline of node {node} is {told:?}, not {expected:?}");
+        if actual != expected {
+            let text = format!("the deadline of node {node} is {actual:?}, not {expected:?}");
             return Err(("deadline", text));
         }
         let policy = catalog.node_policy(node).map(|(policy, _)| policy);

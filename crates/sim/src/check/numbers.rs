@@ -125,12 +125,12 @@ impl Numbers {
         self.ever[kind].contains(number) && !self.logged[kind].contains(number)
     }
 
-    /// Tells whether a lost end of the log gave a block out.
+    /// Returns whether a lost end of the log gave a block out.
     pub(super) fn is_lost_block(&self, block: BlockId) -> bool {
         self.is_lost(BLOCK, block.0)
     }
 
-    /// Tells whether a lost end of the log gave a node's id out.
+    /// Returns whether a lost end of the log gave a node's id out.
     pub(super) fn is_lost_node(&self, node: NodeId) -> bool {
         self.is_lost(NODE, u64::from(node.0))
     }

@@ -72,12 +72,12 @@ impl Made {
         Some(self.check_answered(view.runtime.broken(), key, answer))
     }
 
-    /// Tells whether a change was answered before.
+    /// Returns whether a change was answered before.
     pub(super) fn is_repeat(&self, request: &Request) -> bool {
         key_of(request).is_some_and(|key| self.first.contains_key(&key))
     }
 
-    /// Notes that a change was refused for want of room; tells whether it was before.
+    /// Records that a change was refused for want of room. Returns whether it was before.
     pub(super) fn refused(&mut self, request: &Request) -> bool {
         key_of(request).is_some_and(|key| !self.refused.insert(key))
     }
@@ -131,8 +131,8 @@ fn content(catalog: &Catalog) -> Vec<u8> {
     rest.to_vec()
 }
 
-/// Tells whether a repeat was answered as the first was, or refused because the answer is needed no
-/// longer.
+/// Returns whether a repeat was answered as the first was, or refused because the answer is no
+/// longer needed.
 fn is_alike(first: &Result<Reply, Refusal>, again: &Result<Reply, Refusal>) -> bool {
     match (first, again) {
         (_, Err(Refusal::OutcomeUnknown { .. })) => true,

@@ -13,7 +13,7 @@ use crate::event::{DatanodeCall, Timer};
 use crate::wire::Response;
 
 impl Datanode {
-    /// Looks at the bytes of a block, and marks it if they are damaged. Tells whether they are.
+    /// Checks the bytes of a block, and marks it if they are damaged. Returns whether they are.
     pub(super) fn meet(&mut self, block: BlockId) -> bool {
         let Some(damage) = self.rot.blocks.get(&block).copied() else { return false };
         self.table.mark_damaged(block, damage, |_| true);

@@ -55,8 +55,8 @@ impl Datanode {
         }
     }
 
-    /// Tells whether the connection over which a node registered is gone: it ends with the
-    /// namenode's process, unless nothing tells of that before there is another one.
+    /// Returns whether the connection over which a node registered is gone: it ends with the
+    /// namenode's process, which `is_dead_silent` hides until the next process runs.
     fn is_disconnected(&self, context: &Context<'_>) -> bool {
         let namenode = Host::Namenode;
         let is_seen = context.runtime.is_up(namenode) || !context.runtime.plan().is_dead_silent;

@@ -31,7 +31,7 @@ impl Rot {
         self.blocks.contains_key(&block)
     }
 
-    /// Tells whether a block is damaged or missing.
+    /// Returns whether a block is damaged or missing.
     pub(super) fn hurt(&self, block: BlockId) -> bool {
         self.has(block) || self.vanished.contains_key(&block)
     }

@@ -158,7 +158,7 @@ impl Disk {
         (self.stalled, self.full_until, self.fails) = (0..0, 0, None);
     }
 
-    /// Tells whether changes wait for the disk.
+    /// Returns whether changes wait for the disk.
     pub(super) fn is_sync_always(&self) -> bool {
         self.sync == Sync::Always
     }

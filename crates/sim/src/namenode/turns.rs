@@ -191,7 +191,7 @@ impl NamenodeHost {
         }
     }
 
-    /// Writes a round to the journal, then applies it. Tells whether the process still runs.
+    /// Writes a round to the journal, then applies it. Returns whether the process still runs.
     fn commit(
         &mut self,
         context: &mut NamenodeContext<'_>,

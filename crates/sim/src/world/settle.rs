@@ -54,9 +54,9 @@ impl World {
         }
     }
 
-    /// Tells whether the background has had the time for all of its work, so many microseconds
-    /// after the last fault: to begin with, and then as long as the bytes that are to be copied at
-    /// that moment take over the slowest link's share. Called every [`SETTLE_MICROS`].
+    /// Returns whether background work has had the time to finish, `micros` after the last fault:
+    /// a fixed time first, and then as long as the bytes left to copy at that moment take over the
+    /// slowest link's share. Called every [`SETTLE_MICROS`].
     fn is_copied_by(&mut self, micros: u64) -> bool {
         if micros <= BACKGROUND_MICROS_MAX {
             return false;

@@ -144,13 +144,13 @@ pub(super) fn step(
             *there = Some(NameEntry { object: known.unwrap_or(UNKNOWN), tag: *tag, mark: 0 });
         }
         (Call::MakeDirectory { at }, outcome) => {
-            let told = if let OperationOutcome::Done(told) = outcome { *told } else { None };
+            let made = if let OperationOutcome::Done(made) = outcome { *made } else { None };
             let there = &mut state[usize::from(*at)];
             match there {
                 Some(entry) if !entry.is_directory() => return None,
-                Some(entry) => return told.is_none_or(|told| entry.is(told)).then_some(state),
+                Some(entry) => return made.is_none_or(|made| entry.is(made)).then_some(state),
                 None => {
-                    let object = told.unwrap_or(UNKNOWN);
+                    let object = made.unwrap_or(UNKNOWN);
                     *there = Some(NameEntry { object, tag: 0, mark: 0 });
                 }
             }
@@ -199,7 +199,7 @@ fn is_seen(entry: Option<&NameEntry>, seen: Option<&Observation>) -> bool {
     }
 }
 
-/// Tells whether what is at the names is a reason to refuse a call so.
+/// Returns whether what is at the names is a reason to refuse a call so.
 fn may_refuse(state: &GroupState, call: &Call, why: Why) -> bool {
     let there = |at: &u8| state[usize::from(*at)].as_ref();
     let is_directory = |at: &u8| there(at).is_some_and(NameEntry::is_directory);

@@ -40,7 +40,7 @@ struct Search<'a> {
     deepest: Set,
 }
 
-/// Tells whether one order explains the operations of one group.
+/// Searches for one order that explains the operations of one group.
 pub(super) fn judge(operations: &[&Operation]) -> SearchResult {
     if operations.len() > OPERATIONS_MAX {
         return SearchResult::Unjudged;
@@ -88,7 +88,7 @@ fn objects_of(operations: &[&Operation]) -> Result<BTreeMap<u16, ObjectId>, Stri
     let mut objects = BTreeMap::new();
     let mut tags = BTreeMap::new();
     for one in operations {
-        let told: Vec<(u16, ObjectId)> = match (&one.call, &one.outcome) {
+        let seen: Vec<(u16, ObjectId)> = match (&one.call, &one.outcome) {
             (Call::Put { tag, .. }, Some(OperationOutcome::Done(Some(object)))) => {
                 vec![(*tag, *object)]
             }
@@ -98,7 +98,7 @@ fn objects_of(operations: &[&Operation]) -> Result<BTreeMap<u16, ObjectId>, Stri
             }
             _ => Vec::new(),
         };
-        for (tag, object) in told {
+        for (tag, object) in seen {
             let (was_object, was_tag) =
                 (*objects.entry(tag).or_insert(object), *tags.entry(object).or_insert(tag));
             if (was_object, was_tag) != (object, tag) {
@@ -110,7 +110,7 @@ fn objects_of(operations: &[&Operation]) -> Result<BTreeMap<u16, ObjectId>, Stri
 }
 
 impl Search<'_> {
-    /// Tells whether the operations that are not done can be put behind those that are.
+    /// Returns whether the operations that are not done can be put behind those that are.
     fn explains(&mut self, mut done: Set, state: GroupState) -> bool {
         // What changes nothing comes as early as it can: it is in no other's way there.
         while let Some(bit) = self.next_without_effect(done, &state) {
