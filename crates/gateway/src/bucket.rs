@@ -25,7 +25,7 @@ const BUCKETS_MAX: i32 = 10_000;
 const BEGINS: [&str; 3] = ["xn--", "sthree-", "amzn-s3-demo-"];
 const ENDS: [&str; 5] = ["-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"];
 
-/// Tells whether a bucket may be made with a name (S3, "General purpose bucket naming rules").
+/// Returns whether a bucket may be made with a name (S3, "General purpose bucket naming rules").
 fn is_name(name: &str) -> bool {
     check_bucket_name(name)
         && !BEGINS.iter().any(|begin| name.starts_with(begin))
@@ -178,7 +178,7 @@ impl S3Api {
             let listed = self.client.list(&self.root, &after, LIST_PAGE_MAX as u32).await;
             let (entries, is_more) = match listed {
                 Ok(listed) => listed,
-                // Nobody has made a bucket yet.
+                // No bucket has been made yet.
                 Err(ClientError::Refused(Refusal::NotFound { .. })) => break,
                 Err(error) => return Err(refused(&error, Missing::Bucket)),
             };

@@ -34,7 +34,7 @@ macro_rules! conditions_of {
 }
 pub(crate) use conditions_of;
 
-/// Tells whether a tag is what a condition names.
+/// Returns whether a tag is what a condition names.
 pub(crate) fn is_met(condition: &ETagCondition, tag: &str) -> bool {
     condition.as_etag().is_none_or(|wanted| wanted.value() == tag)
 }

@@ -103,8 +103,8 @@ impl S3Api {
             input.tagging_directive.as_ref().map(TaggingDirective::as_str),
             TaggingDirective::REPLACE,
         );
-        let said = headers_of!(input);
-        let headers = if is_described { said } else { Headers::of(&stat.attributes) };
+        let requested = headers_of!(input);
+        let headers = if is_described { requested } else { Headers::of(&stat.attributes) };
         let mut attributes = headers.attributes()?;
         let tags = if is_tagged {
             tagging::checked(input.tagging.as_deref())?

@@ -160,8 +160,8 @@ impl Digests {
                 let read = headers.read(|it| it.get(&name).map(|it| it.as_bytes().to_vec()));
                 read.flatten()
             });
-            let said = sum_of(&wanted.sums, algorithm).map(|it| it.as_bytes().to_vec()).or(behind);
-            if said.is_none_or(|said| said != sum.as_bytes()) {
+            let sent = sum_of(&wanted.sums, algorithm).map(|it| it.as_bytes().to_vec()).or(behind);
+            if sent.is_none_or(|sent| sent != sum.as_bytes()) {
                 return bad(algorithm);
             }
         }

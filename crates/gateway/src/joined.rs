@@ -9,7 +9,7 @@ use sanderling_protocol::message::Entry;
 use crate::digest::{ALGORITHMS, sum_of};
 use crate::metadata::checksum_of;
 
-/// Says whether parts have the checksum that a client sends for all of them together, if it does.
+/// Checks that the parts together have the checksum that the client sent for the whole, if any.
 /// One that ends with `-N` is composite, made of the parts' checksums; another is that of all bytes
 /// as one, which only CRCs have (S3, "Checking object integrity").
 ///

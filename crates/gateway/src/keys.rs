@@ -96,7 +96,7 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// Tells whether a bucket is its business.
+    /// Returns whether the grant covers a bucket.
     pub(crate) fn has_bucket(&self, bucket: &str) -> bool {
         self.buckets.as_ref().is_none_or(|all| all.iter().any(|it| it == bucket))
     }
@@ -276,7 +276,7 @@ impl S3Auth for AccessKeys {
 impl S3Access for AccessKeys {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         let grant = match context.extensions_mut().get::<Verified>().cloned() {
-            // Who sent it, and how, was looked at before it was mended.
+            // The sender and its signature were checked before the request was mended.
             Some(Verified(access_key)) => self.grant_of(Some(&access_key))?,
             None => {
                 let access_key = context.credentials().map(|it| it.access_key.as_str());

@@ -61,11 +61,11 @@ pub(crate) struct ListingPage {
 /// Returns where a listing starts that is to show what is behind `after`. What ends with the
 /// delimiter is a common prefix that was listed already, and all of it is passed over.
 pub(crate) fn start_behind(after: &str, prefix: &str, delimiter: Option<&str>) -> String {
-    let is_told = delimiter.is_some_and(|delimiter| {
+    let is_prefix = delimiter.is_some_and(|delimiter| {
         let cut = after.strip_prefix(prefix).and_then(|rest| Some((rest.find(delimiter)?, rest)));
         cut.is_some_and(|(cut, rest)| cut + delimiter.len() == rest.len())
     });
-    match behind(after).filter(|_| is_told) {
+    match behind(after).filter(|_| is_prefix) {
         Some(next) => next,
         None => format!("{after}\0"),
     }

@@ -190,10 +190,10 @@ fn too_long() -> S3Error {
 }
 
 fn check_md5(headers: &HeaderMap, text: &[u8]) -> S3Result<()> {
-    let Some(said) = headers.get("content-md5") else { return Ok(()) };
-    match base64_simd::STANDARD.decode_to_vec(said.as_bytes().trim_ascii()) {
-        Ok(said) if said.as_slice() == Md5::digest(text).as_slice() => Ok(()),
-        Ok(said) if said.len() == 16 => Err(S3ErrorCode::BadDigest.into()),
+    let Some(sent) = headers.get("content-md5") else { return Ok(()) };
+    match base64_simd::STANDARD.decode_to_vec(sent.as_bytes().trim_ascii()) {
+        Ok(sent) if sent.as_slice() == Md5::digest(text).as_slice() => Ok(()),
+        Ok(sent) if sent.len() == 16 => Err(S3ErrorCode::BadDigest.into()),
         _ => Err(S3ErrorCode::InvalidDigest.into()),
     }
 }

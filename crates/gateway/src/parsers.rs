@@ -33,10 +33,10 @@ struct NoStore;
 impl S3 for NoStore {}
 
 /// Admits every request whose signature is right.
-struct Everybody;
+struct AnySigned;
 
 #[async_trait::async_trait]
-impl S3Access for Everybody {
+impl S3Access for AnySigned {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         let _ = signing::check(context.uri(), context.headers());
         let _ = promises::check(context.uri(), context.headers());
@@ -56,7 +56,7 @@ impl Default for Requests {
         let builder = || {
             let mut builder = S3ServiceBuilder::new(NoStore);
             builder.set_auth(AccessKeys::local());
-            builder.set_access(Everybody);
+            builder.set_access(AnySigned);
             builder.set_validation(AnyName);
             builder.set_config(s3_config());
             builder.set_host(domains.clone());

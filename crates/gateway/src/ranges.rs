@@ -30,7 +30,7 @@ fn number(digits: &str) -> Option<u64> {
     is_number.then(|| digits.parse().unwrap_or(FAR).min(FAR))
 }
 
-/// Tells whether a range goes for the object that is there: one of another object would be put
+/// Returns whether a range goes for the object that is there: one of another object would be put
 /// together with bytes of this one (RFC 9110, section 13.1.5).
 pub(crate) fn is_of(headers: &HeaderMap, tag: &str, modified: &Timestamp) -> bool {
     let mut given = headers.get_all(header::IF_RANGE).iter();

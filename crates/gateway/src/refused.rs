@@ -26,13 +26,13 @@ pub(crate) fn custom(code: &'static str, message: &'static str) -> S3Error {
 }
 
 /// Returns the error of a body. The errors' types are private to s3s.
-pub(crate) fn body_error(said: &str) -> S3Error {
-    if said.contains("Sha256Mismatch") {
+pub(crate) fn body_error(text: &str) -> S3Error {
+    if text.contains("Sha256Mismatch") {
         let message = "the bytes do not have the SHA-256 that came with them";
         custom("XAmzContentSHA256Mismatch", message)
-    } else if said.contains("SignatureMismatch") {
+    } else if text.contains("SignatureMismatch") {
         S3ErrorCode::SignatureDoesNotMatch.into()
-    } else if said.contains(crate::slow_client::LATE) {
+    } else if text.contains(crate::slow_client::LATE) {
         S3ErrorCode::RequestTimeout.into()
     } else {
         S3ErrorCode::IncompleteBody.into()

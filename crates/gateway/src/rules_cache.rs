@@ -38,9 +38,9 @@ pub(crate) enum CachedRules<V> {
 /// What a bucket's rules are needed for. Each has an allowance of look-ups of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RulesUse {
-    /// A browser asks before a request, without a signature.
+    /// A browser's `OPTIONS` request before the request itself, without a signature.
     Preflight,
-    /// A page's request itself is answered.
+    /// The request itself.
     Request,
 }
 

@@ -74,7 +74,7 @@ impl Rest {
         tokio::time::timeout(DRAIN_WITHIN, drained).await.unwrap_or(false)
     }
 
-    /// Tells whether anything is left.
+    /// Returns whether anything is left.
     pub(crate) fn is_some(&self) -> bool {
         self.0.lock().is_some()
     }

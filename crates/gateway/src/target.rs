@@ -20,7 +20,7 @@ pub(crate) struct RequestTarget {
 }
 
 impl Domains {
-    /// Tells whether a request names one of them, with or without a bucket.
+    /// Returns whether a request names one of them, with or without a bucket.
     pub(crate) fn is_known(&self, headers: &HeaderMap) -> bool {
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
         host.is_some_and(|host| {

@@ -344,7 +344,7 @@ fn chosen<'a>(wanted: &[CompletedPart], there: &'a [Entry]) -> S3Result<Vec<&'a 
         if part.e_tag.as_ref().is_some_and(|tag| tag.value() != listed_tag_of(found)) {
             return Err(S3ErrorCode::InvalidPart.into());
         }
-        let said = Checksum {
+        let sent = Checksum {
             checksum_crc32: part.checksum_crc32.clone(),
             checksum_crc32c: part.checksum_crc32c.clone(),
             checksum_crc64nvme: part.checksum_crc64nvme.clone(),
@@ -354,7 +354,7 @@ fn chosen<'a>(wanted: &[CompletedPart], there: &'a [Entry]) -> S3Result<Vec<&'a 
         };
         let is_other = |algorithm: &&str| {
             let here = metadata::checksum_of(&found.attributes, algorithm, found.bytes);
-            sum_of(&said, algorithm).is_some_and(|said| here.as_deref() != Some(said))
+            sum_of(&sent, algorithm).is_some_and(|sent| here.as_deref() != Some(sent))
         };
         if let Some(algorithm) = ALGORITHMS.into_iter().find(is_other) {
             let message = format!("part {name} was not stored with that checksum of {algorithm}");

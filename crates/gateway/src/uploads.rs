@@ -108,23 +108,23 @@ impl S3Api {
         open.retain(is_behind);
         let is_encoded =
             input.encoding_type.as_ref().is_some_and(|it| it.as_str() == EncodingType::URL);
-        let say = |text: &str| if is_encoded { encode(text, PATH) } else { text.to_owned() };
+        let encoded = |text: &str| if is_encoded { encode(text, PATH) } else { text.to_owned() };
         let delimiter = input.delimiter.as_deref().filter(|it| !it.is_empty());
         let UploadPage { uploads, prefixes, last, is_truncated } =
-            upload_page(open, &prefix, delimiter, most, say);
+            upload_page(open, &prefix, delimiter, most, encoded);
         let (next_key, next_id) = last.filter(|_| is_truncated).unzip();
         Ok(S3Response::new(ListMultipartUploadsOutput {
             bucket: Some(input.bucket),
-            prefix: Some(say(&prefix)),
-            key_marker: Some(say(input.key_marker.as_deref().unwrap_or_default())),
+            prefix: Some(encoded(&prefix)),
+            key_marker: Some(encoded(input.key_marker.as_deref().unwrap_or_default())),
             upload_id_marker: Some(input.upload_id_marker.unwrap_or_default()),
-            next_key_marker: next_key.as_deref().map(say),
+            next_key_marker: next_key.as_deref().map(encoded),
             next_upload_id_marker: next_id,
             max_uploads: Some(input.max_uploads.unwrap_or(ITEMS_MAX)),
             is_truncated: Some(is_truncated),
             uploads: Some(uploads),
             common_prefixes: (!prefixes.is_empty()).then_some(prefixes),
-            delimiter: input.delimiter.as_deref().map(say),
+            delimiter: input.delimiter.as_deref().map(encoded),
             encoding_type: input.encoding_type,
             ..ListMultipartUploadsOutput::default()
         }))
@@ -173,28 +173,28 @@ fn upload_page(
     prefix: &str,
     delimiter: Option<&str>,
     most: usize,
-    say: impl Fn(&str) -> String,
+    encoded: impl Fn(&str) -> String,
 ) -> UploadPage {
-    let mut told = UploadPage::default();
+    let mut page = UploadPage::default();
     for upload in open {
         let common = delimiter.and_then(|delimiter| {
             let cut = upload.key[prefix.len()..].find(delimiter)?;
-            Some(say(&upload.key[..prefix.len() + cut + delimiter.len()]))
+            Some(encoded(&upload.key[..prefix.len() + cut + delimiter.len()]))
         });
-        let is_told = told.prefixes.last().is_some_and(|it| it.prefix == common);
-        if common.is_some() && is_told {
-            told.last = Some((upload.key, upload.id));
+        let is_listed = page.prefixes.last().is_some_and(|it| it.prefix == common);
+        if common.is_some() && is_listed {
+            page.last = Some((upload.key, upload.id));
             continue;
         }
-        if told.uploads.len() + told.prefixes.len() == most {
-            told.is_truncated = true;
+        if page.uploads.len() + page.prefixes.len() == most {
+            page.is_truncated = true;
             break;
         }
-        told.last = Some((upload.key.clone(), upload.id.clone()));
+        page.last = Some((upload.key.clone(), upload.id.clone()));
         match common {
-            Some(prefix) => told.prefixes.push(CommonPrefix { prefix: Some(prefix) }),
-            None => told.uploads.push(MultipartUpload {
-                key: Some(say(&upload.key)),
+            Some(prefix) => page.prefixes.push(CommonPrefix { prefix: Some(prefix) }),
+            None => page.uploads.push(MultipartUpload {
+                key: Some(encoded(&upload.key)),
                 upload_id: Some(upload.id),
                 initiated: Some(timestamp(upload.begun)),
                 owner: Some(owner()),
@@ -203,7 +203,7 @@ fn upload_page(
             }),
         }
     }
-    told
+    page
 }
 
 fn number(name: &str) -> i32 {

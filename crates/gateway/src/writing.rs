@@ -28,7 +28,7 @@ impl ActiveWrites {
         Begun { writing: self.clone(), directory }
     }
 
-    /// Tells whether a put is under way in a directory. One deeper is in a directory of its own,
+    /// Returns whether a put is under way in a directory. One deeper is in a directory of its own,
     /// which keeps this one.
     pub(crate) fn is_in(&self, directory: &Path) -> bool {
         self.0.lock().contains_key(directory)
