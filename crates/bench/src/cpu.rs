@@ -49,7 +49,7 @@ struct Figures {
     resident_bytes: Option<u64>,
 }
 
-/// Everybody's figures at a moment.
+/// The figures of the client and of every server at a moment.
 #[derive(Debug)]
 pub(super) struct Usage {
     client: Duration,

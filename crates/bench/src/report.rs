@@ -219,8 +219,8 @@ fn write(writer: &mut dyn Write, report: &BenchReport<'_>, elapsed: Duration) ->
             format!(", {}", units::rate(bytes, elapsed)),
         ),
     };
-    let who = format!("{threads} threads, {depth} in flight each");
-    writeln!(writer, "{}: {operations} operations{size} by {who}", report.r#type)?;
+    let load = format!("{threads} threads, {depth} in flight each");
+    writeln!(writer, "{}: {operations} operations{size} by {load}", report.r#type)?;
     let each = report.operations_per_second;
     writeln!(writer, "  {each:.0} operations/s{rate}, {}", units::duration(elapsed))?;
     if report.items != *operations {

@@ -4,7 +4,6 @@
 //! do. What is measured is the namenode's: its processor time, memory, journal, and how long its
 //! answers take. Cost per unit must not grow with the number of units.
 
-mod ask;
 mod datanode_stub;
 mod fill;
 mod fleet;
@@ -13,6 +12,7 @@ mod phases;
 mod probe;
 mod record;
 mod report;
+mod requests;
 
 use std::path::{Path, PathBuf};
 

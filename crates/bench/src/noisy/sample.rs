@@ -64,7 +64,7 @@ impl Sample {
         }
     }
 
-    /// Tells whether every operation was done once at least.
+    /// Returns whether every operation was done once at least.
     pub(super) fn is_whole(&self) -> bool {
         self.latency.iter().all(|of| !of.is_empty())
     }

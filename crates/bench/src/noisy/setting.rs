@@ -85,7 +85,7 @@ impl HogKind {
         value.get_name().to_owned()
     }
 
-    /// Tells whether it needs the directory of many names.
+    /// Returns whether it needs the directory of many names.
     pub(crate) const fn lists(self) -> bool {
         matches!(
             self,

@@ -164,19 +164,19 @@ impl Objects {
     }
 
     async fn once(&self, operation: Operation, turn: u64) -> Result<(), String> {
-        let said = |error: ClientError| error.to_string();
+        let text = |error: ClientError| error.to_string();
         match operation {
-            Operation::Get => match self.client.get(&self.read).await.map_err(said)? {
+            Operation::Get => match self.client.get(&self.read).await.map_err(text)? {
                 bytes if bytes == self.bytes => Ok(()),
                 bytes => Err(format!("{} other bytes than were put", bytes.len())),
             },
             Operation::Put => {
                 let path = &self.written[(turn % NAMES) as usize];
                 let options = PutOptions::replacing();
-                self.client.put(path, self.bytes.clone(), &options).await.map_err(said)?;
+                self.client.put(path, self.bytes.clone(), &options).await.map_err(text)?;
                 Ok(())
             }
-            Operation::Stat => self.client.stat(&self.read).await.map_err(said).map(drop),
+            Operation::Stat => self.client.stat(&self.read).await.map_err(text).map(drop),
         }
     }
 

@@ -19,8 +19,8 @@ use sanderling_protocol::{
 use sanderling_transport::{CallError, Handled, Response, Service};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::ask::Meta;
 use super::fleet::FleetShared;
+use super::requests::Meta;
 
 /// Room of each node: more than any run fills.
 const TIER_BYTES: u64 = 1 << 44;
@@ -117,19 +117,19 @@ impl DatanodeStub {
         }
     }
 
-    /// Tells what the node holds, page by page. Returns how many blocks that were, and how many of
-    /// them the namenode does not want.
+    /// Reports the blocks that the node holds, page by page. Returns how many it reported, and how
+    /// many of them the namenode ordered it to drop.
     pub(super) async fn report(&self, meta: &Meta) -> Result<(u64, u64), CallError> {
-        let (mut after, mut told, mut unwanted) = (BlockId(0), 0, 0);
+        let (mut after, mut reported, mut unwanted) = (BlockId(0), 0, 0);
         loop {
             let blocks: Vec<HeldBlock> = {
                 let held = self.held();
                 let later = (std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded);
                 held.range(later).take(BLOCKS_PER_PAGE_MAX).map(|(_, block)| *block).collect()
             };
-            let Some(last) = blocks.last() else { return Ok((told, unwanted)) };
+            let Some(last) = blocks.last() else { return Ok((reported, unwanted)) };
             after = last.block;
-            told += blocks.len() as u64;
+            reported += blocks.len() as u64;
             match meta.one(Request::BlockReport { node: self.id(), blocks }).await? {
                 Reply::Drop { blocks } => unwanted += blocks.len() as u64,
                 other => return Err(bad(&other)),

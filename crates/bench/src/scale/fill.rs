@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 
 use crate::failure::Failure;
 
-use super::ask::{Meta, failed, unexpected};
 use super::fleet::{FleetShared, StubFleet};
+use super::requests::{Meta, failed, unexpected};
 
 /// Requests of one frame.
 const BATCH: u64 = 256;
@@ -28,7 +28,7 @@ const BLOCK_BYTES: u32 = 4096;
 /// Bytes of a value in the catalog.
 const VALUE_BYTES: usize = 64;
 
-/// Who fills.
+/// The client that fills the catalog.
 const WRITER: Nonce = Nonce(u64::MAX);
 
 /// What an object is.
@@ -124,7 +124,7 @@ fn seal(grant: &Grant) -> (Request, Option<NodeBlock>) {
     (request, held)
 }
 
-/// Asks everything, and again what was put off.
+/// Sends all requests, and those again that were answered with `RetryAfter`.
 async fn all(meta: &Meta, requests: Vec<Request>) -> Result<Vec<Reply>, Failure> {
     let mut waiting: Vec<(usize, Request)> = requests.into_iter().enumerate().collect();
     let mut replies: Vec<Option<Reply>> = waiting.iter().map(|_| None).collect();

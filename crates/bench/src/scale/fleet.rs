@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
 
-use super::ask::{Meta, failed};
 use super::datanode_stub::DatanodeStub;
+use super::requests::{Meta, failed};
 
 /// Nodes that report their blocks at once: they register at different times, so that reports are
 /// spread as well.

@@ -7,7 +7,7 @@ use crate::child::ChildServer;
 use crate::failure::{Exit, Failure};
 use crate::process::program;
 
-use super::ask::failed;
+use super::requests::failed;
 
 /// How long the largest catalog may take to be read.
 const READY_WITHIN: Duration = Duration::from_secs(300);

@@ -11,12 +11,12 @@ use super::Scale;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
 
-use super::ask::{Meta, failed, unexpected};
 use super::fill::{What, fill};
 use super::fleet::StubFleet;
 use super::namenode::{Cpu, NamenodeProcess};
 use super::probe::{Probed, during, many};
 use super::record::{CallLatencies, CallLatency, Cost, Point, Recovery};
+use super::requests::{Meta, failed, unexpected};
 
 /// Objects over which the journal's bytes are measured: no snapshot takes them away before.
 const JOURNALLED: u64 = 10_000;
@@ -40,34 +40,34 @@ pub(super) async fn measure(
     let mut namenode = NamenodeProcess::start(directory).await?;
     let values = objects * args.values.0 / 100;
     let (files, phase) = (objects - values, args.phase.0);
-    let say = |what| session.output.note(format_args!("  {what}"));
+    let note = |what| session.output.note(format_args!("  {what}"));
 
-    say("registrations");
+    note("registrations");
     let meter = Meter::begin(&namenode, 0.0)?;
     let fleet = StubFleet::register(&namenode.address, nodes).await?;
     let register = meter.end(&namenode, u64::from(nodes))?;
     let (heartbeat, heartbeat_micros) = heartbeats(&namenode, &fleet, phase).await?;
     let base = heartbeat.cpu_micros_each * heartbeat.per_second / 1e6;
 
-    say("files");
+    note("files");
     let filed = filled(&namenode, &fleet, What::File, files, base).await?;
-    say("values");
+    note("values");
     let valued = filled(&namenode, &fleet, What::Value, values, base).await?;
     let (memory_bytes, memory_bytes_max) = namenode.memory()?;
 
-    say("lookups");
+    note("lookups");
     let address = namenode.address.clone();
     let ((), quiet) = during(&address, files, pause(phase)).await?;
     let meter = Meter::begin(&namenode, base)?;
     let looked = many(&address, files, phase).await?;
     let lookup = meter.end(&namenode, looked)?;
 
-    say("block reports");
+    note("block reports");
     // Lookups one after the other cost as much as they did while it was quiet.
     let (report, reporting) = reports(&namenode, &fleet, files, base).await?;
-    say("recovery");
+    note("recovery");
     let recovery = recover(&mut namenode, &fleet, objects).await?;
-    say("drain");
+    note("drain");
     let (drain, draining) = drained(&namenode, &fleet, files, base).await?;
     Ok(Point {
         objects,
@@ -181,10 +181,10 @@ async fn reports(
 ) -> Result<(Cost, Probed), Failure> {
     // Alone first: the probes cost processor time as well.
     let meter = Meter::begin(namenode, base)?;
-    let (told, unwanted) = fleet.report().await?;
-    let cost = meter.end(namenode, told)?;
+    let (reported, unwanted) = fleet.report().await?;
+    let cost = meter.end(namenode, reported)?;
     if unwanted > 0 {
-        return Err(failed(format_args!("{unwanted} of {told} reported blocks are not known")));
+        return Err(failed(format_args!("{unwanted} of {reported} reported blocks are not known")));
     }
     let (_, probed) = during(&namenode.address, files, fleet.report()).await?;
     Ok((cost, probed))

@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 use crate::failure::Failure;
 use crate::work::scattered;
 
-use super::ask::{Meta, failed, unexpected};
 use super::fill::{What, path};
 use super::fleet::{micros, take};
+use super::requests::{Meta, failed, unexpected};
 
 /// Lookups of one frame where many travel together.
 const BATCH: u64 = 128;

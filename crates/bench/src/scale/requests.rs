@@ -31,7 +31,7 @@ impl Meta {
         self.connection.is_broken()
     }
 
-    /// Asks everything in one frame.
+    /// Sends all requests in one frame and returns their answers.
     pub(super) async fn all(
         &self,
         requests: &Vec<Request>,
@@ -42,7 +42,7 @@ impl Meta {
         decode_body(&frame.body).map_err(CallError::Refused)
     }
 
-    /// Asks one thing.
+    /// Sends one request.
     pub(super) async fn one(&self, request: Request) -> Result<Reply, CallError> {
         let mut answers = self.all(&vec![request]).await?;
         answers.pop().unwrap_or(Err(Refusal::NoHello)).map_err(CallError::Refused)
