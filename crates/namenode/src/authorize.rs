@@ -39,7 +39,7 @@ fn token_id() -> TokenId {
     TokenId(rand::random())
 }
 
-/// Tells whether all requests go on and their answers are the caller's as they are.
+/// Returns whether all requests are allowed and their answers need no change for the caller.
 pub(crate) fn is_all_allowed(state: &NamenodeState, claims: &Claims, requests: &[Request]) -> bool {
     requests.iter().all(|request| {
         !matches!(request, Request::MintToken(_) | Request::Jobs)
@@ -47,7 +47,8 @@ pub(crate) fn is_all_allowed(state: &NamenodeState, claims: &Claims, requests: &
     })
 }
 
-/// Says whether a request is allowed as names are now. It is checked again where it is decided.
+/// Checks whether a request is allowed as names are now. The check is repeated where the
+/// request is decided.
 fn check(state: &NamenodeState, claims: &Claims, request: &Request) -> Result<(), Refusal> {
     if claims.is_everywhere() {
         return claims.check(request, &Everywhere);

@@ -22,7 +22,7 @@ pub(crate) enum Broken {
     LossUnsaid,
 }
 
-/// Tells whether a mistake is made. It is not, outside tests.
+/// Returns whether a mistake is made: never, outside tests.
 #[cfg(not(test))]
 #[inline]
 pub(crate) const fn is(_: Broken) -> bool {
@@ -40,7 +40,7 @@ pub(crate) fn set(broken: Option<Broken>) {
     BROKEN.set(broken);
 }
 
-/// Tells whether a mistake is made on this thread.
+/// Returns whether a mistake is made on this thread.
 #[cfg(test)]
 pub(crate) fn is(broken: Broken) -> bool {
     BROKEN.get() == Some(broken)

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, as far as shares of the namenode's time go.
+//! The caller of a connection, for its share of the namenode's time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

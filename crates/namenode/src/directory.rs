@@ -222,7 +222,7 @@ impl Directory {
         }
     }
 
-    /// Tells whether a sync has failed since the last segment was written anew.
+    /// Returns whether a sync has failed since the last segment was written anew.
     pub(crate) fn is_suspect(&self) -> bool {
         self.files.open(&self.path.join(SUSPECT)).is_ok()
     }

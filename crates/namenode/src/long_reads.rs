@@ -25,7 +25,7 @@ struct FrameQueue {
     is_stopped: bool,
 }
 
-/// Who waits for the answers of a frame.
+/// Where the answers of a frame are sent.
 #[derive(Debug)]
 struct Reply(oneshot::Sender<FrameRead>);
 

@@ -44,7 +44,7 @@ pub struct NamenodeOptions {
     pub core: NamenodeConfig,
     /// How notices are met. [`Mechanism::configure`] sets the times in `core` that belong to it.
     pub mechanism: Mechanism,
-    /// Whom it lets in, and what it shows to datanodes.
+    /// The clients and nodes it admits, and the credentials it shows to datanodes.
     pub security: Security,
     /// Bytes of journal after which a snapshot is taken. Reading them back takes well under a
     /// second.

@@ -48,12 +48,12 @@ pub(crate) enum Submitted {
 }
 
 impl Submitted {
-    /// Tells whether a read was answered, or is.
+    /// Returns whether these are reads, answered or not.
     pub(crate) const fn is_read(&self) -> bool {
         !matches!(self, Self::Made(_) | Self::Later { .. } | Self::Parts { .. })
     }
 
-    /// Tells whether the answers may be long: then no others are made for the same connection.
+    /// Returns whether the answers may be long: then no others are made for the same connection.
     pub(crate) const fn is_long(&self) -> bool {
         matches!(self, Self::Long(_) | Self::Parts { .. } | Self::Check)
     }

@@ -210,8 +210,8 @@ fn launch(
         });
     }
     let credentials = options.security.credentials(Role::Namenode);
-    let (told, given, stop) = (Arc::clone(&state), Arc::clone(&work), shutdown.clone());
-    let orders = Orders::new(told, given, stop, options.mechanism, credentials);
+    let (shared, given, stop) = (Arc::clone(&state), Arc::clone(&work), shutdown.clone());
+    let orders = Orders::new(shared, given, stop, options.mechanism, credentials);
     tasks.spawn(async move {
         orders.run(effect_queue).await;
         "orders"
@@ -244,7 +244,7 @@ fn spawn_writer(
     })
 }
 
-/// Says that the writer has ended, also when it panicked.
+/// Reports that the writer has ended, also when it panicked.
 struct WriterGuard {
     state: Arc<NamenodeState>,
 }

@@ -23,7 +23,7 @@ impl Sparing {
         Self(Mutex::new(Second { began: None, lines: 0, left_out: 0 }))
     }
 
-    /// Tells whether a line may be written, with the number of those left out since the last one.
+    /// Returns how many lines were left out since the last one; `None` if no line may be written.
     pub(crate) fn now(&self, now: Instant) -> Option<u64> {
         let mut second = self.0.lock();
         let is_over = |began: Instant| now.duration_since(began) >= Duration::from_secs(1);

@@ -114,7 +114,7 @@ impl WorkQueue {
         self.came.notify_one();
     }
 
-    /// Tells whether frames wait.
+    /// Returns whether frames wait.
     pub(crate) fn has_frames(&self) -> bool {
         !self.queue.lock().frames.is_empty()
     }

@@ -97,7 +97,7 @@ impl CatalogWriter {
         }
     }
 
-    /// Tells whether time has made something necessary: that comes first, on the writer's thread.
+    /// Returns whether time has made something necessary: that comes first, on the writer's thread.
     pub(crate) fn is_due(&self) -> bool {
         let now = self.state.now();
         self.state.namenode.read().deadline().is_some_and(|due| due <= now)
@@ -199,8 +199,8 @@ impl CatalogWriter {
         });
         self.state.show_revocations(namenode.catalog());
         namenode.committed(began, self.state.now());
-        let said = *self.state.event_last.borrow();
-        let events = namenode.events_after(said, EVENTS_KEPT_MAX);
+        let sent = *self.state.event_last.borrow();
+        let events = namenode.events_after(sent, EVENTS_KEPT_MAX);
         drop(namenode);
         for order in orders {
             self.send(Effect::Order(order));

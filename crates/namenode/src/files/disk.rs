@@ -135,7 +135,7 @@ impl Image {
         self.names.iter().map(|(path, file)| (path.clone(), bytes(file))).collect()
     }
 
-    /// Tells whether no fault waits to happen.
+    /// Returns whether no fault waits to happen.
     pub(crate) const fn is_faultless(&self) -> bool {
         let faults = &self.faults;
         faults.write.is_none() && faults.sync.is_none() && faults.name.is_none()

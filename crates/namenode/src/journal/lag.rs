@@ -232,7 +232,7 @@ impl Lag {
         self.wake.notify_all();
     }
 
-    /// Waits until a sync is due. Tells whether one will ever be.
+    /// Waits until a sync is due. Returns whether one will ever be.
     fn wait(&self) -> bool {
         let mut state = self.state.lock();
         loop {

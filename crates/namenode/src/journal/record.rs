@@ -6,7 +6,7 @@
 //! before the record that the disk was not known to have when it was written, u32 CRC32C of the
 //! payload, u32 CRC32C of the segment's salt and all of this, payload, a mark. A record of another
 //! place, segment or time does not pass here, clients cannot put one into a value because they do
-//! not know the salt, and a damaged length is told from a payload that was cut off.
+//! not know the salt, and a damaged length is distinguishable from a payload that was cut off.
 
 use std::io;
 
@@ -25,7 +25,7 @@ const SECTOR: u64 = 512;
 const PLAIN_HEADER: usize = 8;
 const TIED_HEADER: usize = 21;
 
-/// First and last byte of a tied record: never 0, so that a sector that was lost is told from them.
+/// First and last byte of a tied record: never 0, since a lost sector reads as zeros.
 const MARK: u8 = 0xa7;
 const END_MARK: u8 = 0x5b;
 
@@ -251,7 +251,7 @@ const fn bad(why: String, is_torn: bool, end: Option<u64>) -> Look {
     Look::Bad(Bad { why, is_torn, end })
 }
 
-/// Tells whether the disk never got one of the sectors of a record: then zeros are read there, up
+/// Returns whether the disk never got one of the sectors of a record: then zeros are read there, up
 /// to the sector's end.
 fn has_lost_sector(window: &mut Window, from: u64, to: u64) -> io::Result<bool> {
     let to = to.min(window.length());
