@@ -12,7 +12,7 @@ use sanderling_protocol::BlockId;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// Block, offset, and a number that tells two writes at the same offset apart.
+/// Block, offset, and a number that distinguishes two writes at the same offset.
 type WriteSlot = (BlockId, u64, u64);
 
 /// The writes that wait.

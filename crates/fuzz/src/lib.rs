@@ -73,8 +73,8 @@ pub struct Cost {
 /// Runs a target on an input.
 ///
 /// # Panics
-/// When something does not hold: of the target, or the bound on memory. The time is left to the
-/// caller, who knows whether the machine is busy.
+/// When something does not hold: of the target, or the bound on memory. The bound on time is
+/// left to the caller, since it depends on whether the machine is busy.
 pub fn check(run: fn(&[u8]), input: &[u8], bytes_max: usize) -> Cost {
     let started = Instant::now();
     let bytes = memory::peak_of(|| run(input));

@@ -1,4 +1,4 @@
-//! Counts memory: an allocator that knows how much of it a thread has.
+//! Counts memory: an allocator that keeps the number of bytes of each thread.
 #![allow(unsafe_code, reason = "an allocator cannot be written without")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

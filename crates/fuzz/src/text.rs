@@ -12,10 +12,10 @@ use sanderling_protocol::Token;
 use sanderling_transport::Secret;
 use tokio::runtime::{Builder, Runtime};
 
-/// A token, whoever signed it.
+/// A token, with any signature or none.
 ///
 /// # Panics
-/// When one is let in that nobody signed.
+/// When an unsigned token is accepted.
 pub fn token(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     let token = Token::new(text);

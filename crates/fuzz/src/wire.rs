@@ -47,7 +47,7 @@ pub fn frame(input: &[u8]) {
     }
 }
 
-/// A connection. The first byte says in which pieces the rest comes, and after which greeting.
+/// A connection. The first byte decides in which pieces the rest comes, and whether it is admitted.
 ///
 /// # Panics
 /// When the frames depend on the pieces.

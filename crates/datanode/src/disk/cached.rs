@@ -30,7 +30,7 @@ struct CacheStat {
 pub(crate) fn is_cached(file: &File, offset: u64, length: u64) -> Option<bool> {
     let (range, mut found) = (Range { offset, length }, CacheStat::default());
     // SAFETY: cachestat(2) reads the one structure and fills the other, both of the layout that it
-    // wants and alive until it returns.
+    // requires and alive until it returns.
     let failed =
         unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut found, 0) };
     if failed != 0 {

@@ -1,4 +1,4 @@
-//! Memory that files are read into, aligned as the kernel wants it for reads past the page cache,
+//! Memory that files are read into, aligned as the kernel requires for reads past the page cache,
 //! and used again: the first touch of fresh memory costs more than the read.
 
 use std::sync::Arc;

@@ -74,7 +74,7 @@ impl DiskReader {
 
     fn fill(&self, file: &File, pages: &mut Pages, start: u64, wanted: usize) -> io::Result<()> {
         let is_direct = self.is_direct.load(Ordering::Relaxed)
-            // Where the system cannot tell, all of it may be there.
+            // A system that cannot report it may have all of it cached.
             && is_cached(file, start, wanted as u64) == Some(false);
         if is_direct {
             match read_direct(file, pages.bytes_mut(), start, wanted) {

@@ -364,7 +364,7 @@ impl Drop for LocalSession {
 /// Takes a packet apart.
 ///
 /// # Errors
-/// [`Refusal`]: it is none, or not as long as its header says.
+/// [`Refusal`]: it is not a packet, or its length differs from the one in its header.
 pub(crate) fn read_packet(packet: &[u8]) -> Result<(Header, &[u8]), Refusal> {
     let bad = || Refusal::BadFrame { why: format!("a packet of {} bytes", packet.len()) };
     let (head, body) = packet.split_first_chunk::<HEADER_BYTES>().ok_or_else(bad)?;

@@ -26,7 +26,7 @@ const NONCE: [u8; 12] = [0; 12];
 /// Bytes by which an object is longer than its block.
 const EXTRA_BYTES: usize = Trailer::BYTES + TAG_BYTES + Seal::BYTES;
 
-/// How many bytes of its end tell what an object is.
+/// How many bytes at its end identify the format of an object.
 pub(super) const END_BYTES: usize = Seal::BYTES;
 
 /// Most bytes of an object.

@@ -18,8 +18,8 @@ struct ReceivingWrite {
 
 impl BlockService {
     /// Offers room for a body that begins a block in memory, as
-    /// [`sanderling_transport::Service::body_sink`] does. What is added to a block goes where the
-    /// block ends, which only the block knows.
+    /// [`sanderling_transport::Service::body_sink`] does. A body that is appended to a block
+    /// goes to the end of the block, which is not known here.
     pub(crate) fn body_sink(self: &Arc<Self>, header: &Header) -> Option<Box<dyn BodySink>> {
         let is_first = matches!(header.op, Op::Write | Op::Store) && header.offset == 0;
         if !is_first || header.tier() != Some(Tier::Dram) || header.body_bytes > BLOCK_BYTES_MAX {
