@@ -208,11 +208,11 @@ impl Bytes {
         length: u32,
     ) -> CheckResult {
         let WriteRequest { block, epoch, .. } = *request;
-        if let Some(fenced) = self.fenced.get(&(slot, life, block))
-            && length > *fenced
+        if let Some(was) = self.fenced.get(&(slot, life, block))
+            && length > *was
         {
             let text = format!(
-                "host{slot} reported {fenced} bytes of block {block}, acknowledges {length} to {from}"
+                "host{slot} reported {was} bytes of block {block}, acknowledges {length} to {from}"
             );
             return Err(("fence", text));
         }
