@@ -177,7 +177,16 @@ impl Notices {
         true
     }
 
-    fn shown_as(&mut self, notice: Notice, delivery: Delivery) {
+    /// Records that a shown notice is sent at `now`: it is not repeated while the call is in flight,
+    /// for [`REPEAT_EVERY`] at most. Further calls postpone nothing, so a source that sends often
+    /// does not hold back the repetition of another one's notice.
+    pub fn sent(&mut self, now: Instant) {
+        if self.repeat_at == Instant(0) {
+            self.repeat_at = now + REPEAT_EVERY;
+        }
+    }
+
+        fn shown_as(&mut self, notice: Notice, delivery: Delivery) {
         self.shown.insert(notice.source.clone(), SourceNotice { notice, delivery });
     }
 
@@ -489,6 +498,20 @@ mod tests {
         assert_eq!(notices.next_report(at(2)), Some(report));
         assert_eq!(notices.next_report(at(60)), None, "its deadline has passed");
         assert!(!notices.must_fence(at(60)));
+    }
+
+    #[test]
+    fn notice_in_flight_is_repeated_after_a_second_or_a_registration() {
+        let mut notices = Notices::default();
+        notices.show(&notice("webhook", DEADLINE, "spot"));
+        notices.sent(at(1));
+        notices.stands(at(1), Policy::Active, None);
+        assert_eq!(notices.next_report(Instant(1_999_999)), None, "a heartbeat overtook the call");
+        assert!(notices.must_fence(at(1)));
+        notices.sent(Instant(1_900_000));
+        assert!(notices.next_report(at(2)).is_some(), "the call may be lost, often as it is sent");
+        notices.registered();
+        assert!(notices.next_report(at(3)).is_some(), "another namenode did not receive it");
     }
 
     #[test]

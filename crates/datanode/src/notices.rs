@@ -19,7 +19,11 @@ impl Membership {
     /// # Errors
     /// The namenode rejected the notice ([`is_final`]: for good), or did not answer.
     pub(crate) async fn give_notice(&self, notice: &Notice) -> Result<NodeInfo, CallError> {
-        self.remember(|notices| notices.show(notice));
+        let now = self.clock().now();
+        self.remember(|notices| {
+            notices.show(notice);
+            notices.sent(now);
+        });
         self.send(NoticeReport::from(notice)).await
     }
 
