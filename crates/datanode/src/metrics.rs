@@ -1,13 +1,12 @@
 //! The metrics of a datanode in the text format of OpenMetrics: its counters, and what is read from
 //! its parts when Prometheus scrapes it.
 
-use prometheus_client::encoding::text::{encode, encode_registry};
-use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use sanderling_protocol::node::{Load, TierCapacity};
-use sanderling_transport::{Memory, process};
+use sanderling_transport::{Memory, write_process_metrics};
 
 use crate::counters::Gauge64;
 use crate::local::Local;
@@ -61,17 +60,11 @@ impl MetricSources<'_> {
         self.add_store(&mut gauges);
         self.add_blocks(&mut gauges);
         self.add_local(&mut gauges);
-        let mut process = Registry::default();
-        let cpu = ConstCounter::new(process::cpu_time().as_secs_f64());
-        process.register("process_cpu_seconds", "CPU time in user and system mode", cpu);
-        let help = "Memory that is mapped in, the faulted part of the arena included";
-        let resident = ConstGauge::new(process::resident_bytes().unwrap_or_default());
-        process.register("process_resident_memory_bytes", help, resident);
         let mut text = String::new();
         encode_registry(&mut text, counters)
             .and_then(|()| encode_registry(&mut text, &gauges.0))
-            .and_then(|()| encode(&mut text, &process))
             .expect("a string takes everything written to it");
+        write_process_metrics(&mut text, "sanderling_datanode", &self.certificates);
         text
     }
 
@@ -123,10 +116,6 @@ impl MetricSources<'_> {
         to.add("scrub_last_pass_seconds", help, scrub.last_pass());
         let help = "Blocks found damaged or missing, by reads, pushes, reports and the scrub";
         to.add("damaged_blocks", help, store.damages().found());
-        let ends = |&(kind, ends): &(&str, i64)| (kind.to_owned(), ends.max(0).cast_unsigned());
-        let help = "When the first certificate of a kind ends, in Unix time";
-        let name = ("certificate_expiry_timestamp_seconds", "kind");
-        to.add_each(name, help, self.certificates.iter().map(ends));
     }
 
     fn add_local(&self, to: &mut Gauges) {
