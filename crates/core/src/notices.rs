@@ -186,7 +186,7 @@ impl Notices {
         }
     }
 
-        fn shown_as(&mut self, notice: Notice, delivery: Delivery) {
+    fn shown_as(&mut self, notice: Notice, delivery: Delivery) {
         self.shown.insert(notice.source.clone(), SourceNotice { notice, delivery });
     }
 

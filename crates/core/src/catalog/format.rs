@@ -11,9 +11,9 @@ use super::Catalog;
 
 impl Catalog {
     /// The format that this program writes.
-    pub const FORMAT: u32 = 5;
+    pub const FORMAT: u32 = 6;
 
-    /// The oldest format that it reads: that of the release before.
+    /// The oldest format that it reads.
     pub const FORMAT_MIN: u32 = 4;
 
     /// Returns what follows a catalog of an earlier format, in the snapshot's encoding, to make it
@@ -37,6 +37,7 @@ impl Catalog {
     fn since(&self, format: u32) -> Option<Vec<u8>> {
         match format {
             Self::FORMAT => Some(Vec::new()),
+            5 => Some(encode_body(&self.reap_queue)),
             4 => Some(encode_body(&(
                 &self.service,
                 &self.history,
@@ -65,14 +66,16 @@ mod tests {
     fn new_catalog_ends_with_what_an_earlier_format_lacks() {
         let catalog = Catalog::new(ClusterId(7), Millis(1000));
         let whole = encode_body(&catalog);
-        let lacks = Catalog::completion(4).unwrap();
-        let earlier = whole.strip_suffix(&lacks[..]).expect("the new fields are the last ones");
-        let again: Catalog = decode_body(&[earlier, &lacks].concat()).unwrap();
-        assert_eq!(again.restored(), catalog);
-        assert_eq!(catalog.earlier(4).unwrap(), earlier);
+        for format in Catalog::FORMAT_MIN..Catalog::FORMAT {
+            let lacks = Catalog::completion(format).unwrap();
+            let earlier = whole.strip_suffix(&lacks[..]).expect("the new fields are the last ones");
+            let again: Catalog = decode_body(&[earlier, &lacks].concat()).unwrap();
+            assert_eq!(again.restored(), catalog);
+            assert_eq!(catalog.earlier(format).unwrap(), earlier);
+        }
         assert_eq!(catalog.earlier(Catalog::FORMAT), Some(whole));
         assert_eq!(Catalog::completion(Catalog::FORMAT), Some(Vec::new()));
-        assert_eq!(Catalog::completion(3), None);
-        assert_eq!(Catalog::completion(6), None);
+        assert_eq!(Catalog::completion(Catalog::FORMAT_MIN - 1), None);
+        assert_eq!(Catalog::completion(Catalog::FORMAT + 1), None);
     }
 }
