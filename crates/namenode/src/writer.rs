@@ -67,6 +67,9 @@ impl CatalogWriter {
     /// Commands that are applied before readers that wait get the lock: some 100 us of work.
     const APPLIED_MAX: usize = 32;
 
+    /// How often readers get the lock in one round: a large one waits for no more of them.
+    const LOCK_TURNS: usize = 8;
+
     pub(crate) fn new(
         state: Arc<NamenodeState>,
         journal: Journal,
@@ -189,12 +192,16 @@ impl CatalogWriter {
             info!("the journal takes changes again");
         }
         let mut namenode = self.state.namenode.write();
-        let mut applied = 0_usize;
+        let (mut applied, every) = (0, Self::lock_turn(turn.commands().len()));
         let orders = turn.apply(|command, _| {
-            applied += 1;
-            if applied.is_multiple_of(Self::APPLIED_MAX) {
+            if applied == every {
+                applied = 0;
+                // Readers see what is applied so far, as after a shorter round. No other writer
+                // comes between: each of them holds the lock on this writer.
+                self.state.show_revocations(namenode.catalog());
                 RwLockWriteGuard::bump(&mut namenode);
             }
+            applied += 1;
             namenode.apply(command)
         });
         self.state.show_revocations(namenode.catalog());
@@ -209,6 +216,12 @@ impl CatalogWriter {
             self.state.event_last.send_replace(last.sequence);
         }
         events.iter().for_each(log);
+    }
+
+    /// Returns after how many commands of a round readers get the lock.
+    const fn lock_turn(commands: usize) -> usize {
+        let even = commands.div_ceil(Self::LOCK_TURNS);
+        if even > Self::APPLIED_MAX { even } else { Self::APPLIED_MAX }
     }
 
     fn refuse(&mut self, turn: &mut Turn, error: &AppendError) {
