@@ -13,11 +13,11 @@ use sanderling_protocol::frame::{HEADER_BYTES, decode_body, encode_body};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{Header, Op, Refusal, Token};
 
-/// More than a server has places for connections that are admitted.
-const GREEDY: usize = 4_200;
+/// Places of a server for connections that are admitted.
+const PLACES: usize = 4_096;
 
-/// The share of one tenant: a quarter of them.
-const SHARE: usize = 1_024;
+/// More than those.
+const GREEDY: usize = PLACES + 100;
 
 /// Longer than a connection must be idle to make room for another one of its tenant.
 const IDLE: Duration = Duration::from_millis(1_500);
@@ -72,7 +72,9 @@ fn tenant_with_connections_without_end_leaves_places_to_others() {
             client.put(&file, data.clone(), &options).await.expect("there is a place");
             assert!(client.get(&file).await.expect("there is a place") == data);
         });
-        assert_eq!(open(&mut kept), SHARE, "{} refused", refused.len());
+        let left = open(&mut kept);
+        assert!(left < PLACES, "the other client has a place");
+        assert!(left > PLACES / 2, "{left} are open: a tenant alone may have what is free");
         for refusal in &refused {
             let Refusal::RetryAfter { why, .. } = refusal else { panic!("{refusal}") };
             assert!(why.contains("close some"), "{why}");
@@ -81,7 +83,5 @@ fn tenant_with_connections_without_end_leaves_places_to_others() {
         std::thread::sleep(IDLE);
         let next = greet(address, &greedy).expect("an idle connection goes");
         kept.push(next);
-        std::thread::sleep(IDLE);
-        assert_eq!(open(&mut kept), SHARE);
     }
 }

@@ -1,4 +1,5 @@
-//! The places of callers that have been admitted: no tenant holds more than its share of them.
+//! The places of callers that have been admitted. While there are free ones, each caller gets one;
+//! when all are taken, the tenant that holds most gives one up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +13,6 @@ use sanderling_protocol::{Millis, Refusal};
 
 /// Pause after which a caller tries again for which there is no place.
 pub(crate) const AGAIN_AFTER: Millis = Millis(1000);
-
-/// Part of the places that one tenant may hold, as a divisor, and the least number of them.
-const SHARE: usize = 4;
-const SHARE_MIN: usize = 64;
-
-/// The same when all places but the last [`SHARE`] are taken: so no few tenants take these.
-const SMALL_SHARE: usize = 8;
-const SMALL_SHARE_MIN: usize = 32;
 
 /// Time without a request after which a connection makes room for another one of its tenant. A
 /// client that sends requests one after the other keeps its own.
@@ -42,8 +35,8 @@ struct AdmittedConnections {
     count: usize,
     /// Of tenants that are known, in the order in which they came.
     by_tenant: BTreeMap<Arc<str>, BTreeMap<u64, Arc<Activity>>>,
-    /// Connections that were closed or refused because their tenant held its share.
-    beyond_share: u64,
+    /// Connections that were closed or refused because all places were taken.
+    in_want: u64,
 }
 
 /// The place of one connection. It is given back when dropped.
@@ -69,9 +62,10 @@ impl Places {
         Arc::new(Self { max, began: Instant::now(), taken: Mutex::default() })
     }
 
-    /// Gives a connection a place; if need be that of another one of its tenant, or of a tenant
-    /// that holds more than its share of a full server. Connections without a tenant are servers',
-    /// operators', or of a server without tokens: only all of them together have a bound.
+    /// Gives a connection a place. If all are taken, it is that of another connection: of the
+    /// tenant that holds most if that holds more than the caller's would then, or else one of the
+    /// caller's own tenant that is idle. Connections without a tenant are servers', operators', or
+    /// of a server without tokens: they give up no place, and get that of any tenant.
     ///
     /// # Errors
     /// [`Refusal::RetryAfter`], with what the caller can do.
@@ -82,25 +76,11 @@ impl Places {
     fn admit_at(self: &Arc<Self>, tenant: Option<&str>, now: Instant) -> Result<Place, Refusal> {
         let mut taken = self.taken.lock();
         let (max, now) = (self.max, self.millis(now));
-        let small_share = (max / SMALL_SHARE).max(SMALL_SHARE_MIN);
-        let is_nearly_full = taken.count >= max - max / SHARE;
-        let share = if is_nearly_full { small_share } else { (max / SHARE).max(SHARE_MIN) };
-        let own = tenant.and_then(|tenant| taken.by_tenant.get(tenant));
-        let held = own.map_or(0, BTreeMap::len);
-        if let Some(tenant) = tenant.filter(|_| held >= share) {
-            taken.note_beyond_share(share);
-            let idle_min = u64::try_from(IDLE_MIN.as_millis()).unwrap_or(BUSY);
-            let idle = taken.longest_idle(tenant, now.saturating_sub(idle_min));
-            let Some(number) = idle else { return Err(share_taken(held, max)) };
-            taken.evict(tenant, number);
-        }
         if taken.count >= max {
-            let other = taken.largest(small_share).filter(|_| held < small_share);
-            let Some((other, number)) = other else {
-                tracing::warn!(limit = max, "connection refused: too many");
-                return Err(full());
-            };
-            taken.evict(&other, number);
+            taken.note_want(max);
+            let idle_min = u64::try_from(IDLE_MIN.as_millis()).unwrap_or(BUSY);
+            let (evicted, number) = taken.making_room(tenant, now.saturating_sub(idle_min), max)?;
+            taken.evict(&evicted, number);
         }
         let tenant: Option<Arc<str>> = tenant.map(Into::into);
         let activity = Arc::new(Activity { idle_since: AtomicU64::new(now), ..Default::default() });
@@ -151,20 +131,34 @@ impl AdmittedConnections {
         idle.min().filter(|(idle_since, _)| *idle_since <= since).map(|(_, number)| number)
     }
 
-    /// Returns a connection of the tenant that holds most, if that is more than `share`: the one
+    /// Returns the connection whose place a caller gets, with its tenant: of a tenant's, the one
     /// that has been idle for longest, else the oldest.
-    fn largest(&self, share: usize) -> Option<(Arc<str>, u64)> {
-        let (tenant, own) = self.by_tenant.iter().max_by_key(|(_, own)| own.len())?;
-        let number = self.longest_idle(tenant, BUSY)?;
-        (own.len() > share).then(|| (Arc::clone(tenant), number))
+    fn making_room(
+        &self,
+        tenant: Option<&str>,
+        idle_since: u64,
+        max: usize,
+    ) -> Result<(Arc<str>, u64), Refusal> {
+        let largest = self.by_tenant.iter().max_by_key(|(_, own)| own.len());
+        let Some((largest, most)) = largest else { return Err(full()) };
+        let held = tenant.and_then(|tenant| self.by_tenant.get(tenant)).map_or(0, BTreeMap::len);
+        if tenant.is_none() || most.len() > held + 1 {
+            let number = self.longest_idle(largest, BUSY).ok_or_else(full)?;
+            return Ok((Arc::clone(largest), number));
+        }
+        let own = tenant.filter(|_| held > 0).ok_or_else(full)?;
+        match self.longest_idle(own, idle_since) {
+            Some(number) => Ok((own.into(), number)),
+            None => Err(share_taken(held, max)),
+        }
     }
 
-    /// Reports that a tenant requests more than its share; seldom, or a flood would fill the log.
-    fn note_beyond_share(&mut self, share: usize) {
-        self.beyond_share += 1;
-        if self.beyond_share.is_power_of_two() {
-            let count = self.beyond_share;
-            tracing::warn!(share, count, "a tenant opens more connections than its share");
+    /// Reports that all places are taken; seldom, or a flood would fill the log.
+    fn note_want(&mut self, limit: usize) {
+        self.in_want += 1;
+        if self.in_want.is_power_of_two() {
+            let count = self.in_want;
+            tracing::warn!(limit, count, "more connections have come than there are places for");
         }
     }
 }
@@ -235,39 +229,37 @@ mod tests {
     }
 
     #[test]
-    fn tenant_that_holds_its_share_gives_up_its_longest_idle_connection() {
+    fn tenant_alone_may_have_all_places_and_then_gives_up_its_idle_ones() {
         let places = Places::new(MAX);
-        let own = many(&places, Some("a"), MAX / SHARE);
+        let own = many(&places, Some("a"), MAX);
         let refusal = places.admit(Some("a")).unwrap_err();
-        assert!(matches!(&refusal, Refusal::RetryAfter { why, .. } if why.contains("256 of")));
+        assert!(matches!(&refusal, Refusal::RetryAfter { why, .. } if why.contains("1024 of")));
         let later = Instant::now() + MANY;
         own[7].note_idle(later - IDLE_MIN);
         own[5].note_idle(later - IDLE_MIN / 2);
         let more = places.admit_at(Some("a"), later).unwrap();
         assert_eq!(evicted(&own), [7]);
         assert!(places.admit_at(Some("a"), later).is_err(), "idle for too short a time");
-        assert!(places.admit(Some("b")).is_ok() && places.admit(None).is_ok());
         drop((own, more));
         let taken = places.taken.lock();
         assert_eq!((taken.count, taken.by_tenant.len()), (0, 0));
     }
 
     #[test]
-    fn full_server_has_places_for_tenants_that_hold_less_than_the_small_share() {
+    fn tenant_that_holds_most_gives_up_places_until_others_hold_as_many() {
         let places = Places::new(MAX);
-        let greedy: Vec<_> = ["a", "b", "c"].map(|it| many(&places, Some(it), MAX / SHARE)).into();
-        let fourth = many(&places, Some("d"), MAX / SMALL_SHARE);
-        assert!(places.admit(Some("d")).is_err(), "nearly full: the small share");
-        let rest = many(&places, None, MAX / SMALL_SHARE);
+        let greedy = many(&places, Some("a"), MAX / 2);
+        let second = many(&places, Some("b"), MAX / 2);
+        let mut others = many(&places, Some("c"), MAX / 3);
+        assert!(places.admit(Some("c")).is_err(), "all have a third");
+        let gone = [evicted(&greedy).len(), evicted(&second).len()];
+        assert!(gone == [170, 171] || gone == [171, 170], "{gone:?}");
+        let is_oldest = |own: &[Place]| evicted(own).iter().all(|at| *at < 171);
+        assert!(is_oldest(&greedy) && is_oldest(&second) && evicted(&others).is_empty());
+        let one = many(&places, Some("d"), 1);
+        others.extend(many(&places, None, MAX / 2));
         assert_eq!(places.taken.lock().count, MAX);
-        assert!(places.admit(Some("d")).is_err() && places.admit(Some("a")).is_err());
-        let mut others = many(&places, Some("e"), MAX / SMALL_SHARE);
-        others.extend(many(&places, None, 10));
-        let gone: usize = greedy.iter().map(|own| evicted(own).len()).sum();
-        assert_eq!(gone, MAX / SMALL_SHARE + 10);
-        assert!(greedy.iter().all(|own| evicted(own).iter().all(|at| *at < 100)), "the oldest");
-        assert!(evicted(&fourth).is_empty() && evicted(&rest).is_empty());
-        assert_eq!(places.taken.lock().count, MAX);
+        assert!(evicted(&one).is_empty(), "servers and operators get the places of the largest");
     }
 
     #[test]
