@@ -47,9 +47,9 @@ impl Membership {
     /// Gives the namenode a notice or recommendation that it does not have, or has no more.
     pub(crate) async fn repeat_notice(&self) {
         let now = self.clock().now();
-        let Some(saying) = self.remember(|notices| notices.next_report(now)) else { return };
-        let is_notice = saying.deadline.is_some();
-        match self.send(saying).await {
+        let Some(report) = self.remember(|notices| notices.next_report(now)) else { return };
+        let is_notice = report.deadline.is_some();
+        match self.send(report).await {
             Ok(info) if is_notice => {
                 let (node, policy) = (info.id, info.policy);
                 tracing::info!(%node, ?policy, "the notice was given again");
@@ -59,16 +59,16 @@ impl Membership {
         }
     }
 
-    async fn send(&self, saying: NoticeReport) -> Result<NodeInfo, CallError> {
+    async fn send(&self, report: NoticeReport) -> Result<NodeInfo, CallError> {
         let sent_at = self.clock().now();
-        let request = repeat::request(&saying, sent_at, self.id(), self.identity().nonce);
+        let request = repeat::request(&report, sent_at, self.id(), self.identity().nonce);
         let info = match self.namenode().call(request).await {
             Ok(reply) => self.info_of(reply),
             Err(error) => Err(error),
         };
         let answer = info.as_ref().map_err(failure);
         let outcome = repeat::reply(self.clock().now(), answer.as_ref().copied());
-        self.remember(|notices| notices.answered(sent_at, &saying, outcome));
+        self.remember(|notices| notices.answered(sent_at, &report, outcome));
         info
     }
 

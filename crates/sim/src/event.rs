@@ -132,7 +132,7 @@ pub(crate) enum DatanodeCall {
     },
     /// A notice that the namenode does not know, sent at that time; `is_round`: in its turn.
     Repeat {
-        said: Box<(Instant, NoticeReport)>,
+        sent: Box<(Instant, NoticeReport)>,
         is_round: bool,
     },
     /// What the machine's agent sends, of an incarnation, and the notice in it.

@@ -91,28 +91,29 @@ impl Datanode {
             self.source.acts.clear();
             return self.look_again(context);
         };
-        let mut saying = None;
+        let mut report = None;
         if let Act::Give { notice, is_first } = &act {
             if *is_first {
                 self.noticed_at = Some(context.runtime.now());
             }
-            saying = Some(NoticeReport::from(notice));
+            self.member.registration_mut().remember(now, |notices| notices.sent(now));
+            report = Some(NoticeReport::from(notice));
         }
         let nonce = self.member.nonce();
-        let said = saying.as_ref().map(|saying| repeat::request(saying, now, id, nonce));
-        let Some(request) = said.or_else(|| act.request(id)) else { return };
-        let act = Box::new((now, id, act, saying));
+        let again = report.as_ref().map(|report| repeat::request(report, now, id, nonce));
+        let Some(request) = again.or_else(|| act.request(id)) else { return };
+        let act = Box::new((now, id, act, report));
         self.call(context, request, DatanodeCall::Act(act));
     }
 
     pub(super) fn act_answered(
         &mut self,
         context: &mut Context<'_>,
-        (asked_at, id, act, saying): (Instant, NodeId, Act, Option<NoticeReport>),
+        (asked_at, id, act, report): (Instant, NodeId, Act, Option<NoticeReport>),
         answer: Option<Response>,
     ) {
-        if let Some(saying) = saying {
-            self.notice_answered(context, (asked_at, saying), answer.clone());
+        if let Some(report) = report {
+            self.notice_answered(context, (asked_at, report), answer.clone());
         }
         let is_forgotten = context.runtime.is_broken(Broken::NoticeForgotten);
         let outcome = outcome(answer)
@@ -135,20 +136,20 @@ impl Datanode {
     pub(super) fn send_notice(&mut self, context: &mut Context<'_>, is_round: bool) -> bool {
         let now = context.runtime.monotonic();
         let Some(id) = self.node else { return false };
-        let saying =
+        let report =
             self.member.registration_mut().remember(now, |notices| notices.next_report(now));
         self.follow_member();
-        let Some(saying) = saying else { return false };
-        let request = repeat::request(&saying, now, id, self.member.nonce());
-        let said = Box::new((now, saying));
-        self.call(context, request, DatanodeCall::Repeat { said, is_round });
+        let Some(report) = report else { return false };
+        let request = repeat::request(&report, now, id, self.member.nonce());
+        let sent = Box::new((now, report));
+        self.call(context, request, DatanodeCall::Repeat { sent, is_round });
         true
     }
 
     pub(super) fn notice_answered(
         &mut self,
         context: &mut Context<'_>,
-        (asked_at, saying): (Instant, NoticeReport),
+        (asked_at, report): (Instant, NoticeReport),
         answer: Option<Response>,
     ) {
         let info = match outcome(answer) {
@@ -157,8 +158,8 @@ impl Datanode {
             Err(failure) => Err(failure),
         };
         let now = context.runtime.monotonic();
-        let said = repeat::reply(now, info.as_ref().map(|info| &**info));
-        let take = |notices: &mut Notices| notices.answered(asked_at, &saying, said);
+        let outcome = repeat::reply(now, info.as_ref().map(|info| &**info));
+        let take = |notices: &mut Notices| notices.answered(asked_at, &report, outcome);
         self.member.registration_mut().remember(now, take);
         self.follow_member();
     }

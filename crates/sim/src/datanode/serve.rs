@@ -93,8 +93,8 @@ impl Datanode {
                 };
                 self.pushed(context, (job, index), (block, is_counted), result);
             }
-            DatanodeCall::Repeat { said, is_round } => {
-                self.notice_answered(context, *said, answer);
+            DatanodeCall::Repeat { sent, is_round } => {
+                self.notice_answered(context, *sent, answer);
                 if is_round {
                     self.repeated(context);
                 }
