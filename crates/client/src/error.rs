@@ -91,7 +91,7 @@ impl ClientError {
         }
     }
 
-    /// Returns the path that the call was about, where the error knows it.
+    /// Returns the path that the call was about, if the error has it.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         match self {

@@ -177,9 +177,9 @@ impl Notices {
         true
     }
 
-    /// Records that a shown notice is sent at `now`: it is not repeated while the call is in flight,
-    /// for [`REPEAT_EVERY`] at most. Further calls postpone nothing, so a source that sends often
-    /// does not hold back the repetition of another one's notice.
+    /// Records that a shown notice is sent at `now`: it is not repeated while the call is in
+    /// flight, for [`REPEAT_EVERY`] at most. Further calls postpone nothing, so a source that
+    /// sends often does not hold back the repetition of another one's notice.
     pub fn sent(&mut self, now: Instant) {
         if self.repeat_at == Instant(0) {
             self.repeat_at = now + REPEAT_EVERY;

@@ -58,7 +58,7 @@ fn no_name_of_code_is_coined() {
 
 #[test]
 fn no_comment_or_name_describes_code_as_people() {
-    assert_none(&speech::check(&files(), speech::KNOWN));
+    assert_none(&speech::check(&files()));
 }
 
 #[test]

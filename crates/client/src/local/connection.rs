@@ -79,7 +79,7 @@ impl LocalConnection {
         caller: &LocalIdentity,
         node: NodeId,
         returning: Arc<Returning>,
-        wants_arena: bool,
+        has_arena: bool,
         deadline: Instant,
     ) -> Result<(Self, Option<SharedMemory>), CallError> {
         let name = socket.display().to_string();
@@ -101,11 +101,11 @@ impl LocalConnection {
         caller.credentials.sign(&connection.name, &mut hello)?;
         connection.body = encode_body(&hello);
         let mut header = Header::new(Op::Hello, 0);
-        header.flags = version::local_flags() | if wants_arena { REQUESTS_ARENA } else { 0 };
+        header.flags = version::local_flags() | if has_arena { REQUESTS_ARENA } else { 0 };
         let answer = connection.exchange(header, deadline).await?;
         let welcome: Welcome = decode_body(connection.body_of(&answer))
             .map_err(|_| connection.bad_reply("the welcome"))?;
-        if !wants_arena {
+        if !has_arena {
             return Ok((connection, None));
         }
         let file = answer.file.ok_or_else(|| connection.bad_reply("no arena"))?;

@@ -81,7 +81,7 @@ impl LeaseSocket {
                     self.returned.lock().append(&mut numbers);
                     return false;
                 }
-                // A node that is no more wants nothing back.
+                // A node that has ended needs nothing back.
                 Ok(()) | Err(_) => {}
             }
         }
