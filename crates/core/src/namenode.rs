@@ -33,7 +33,9 @@ pub use reply_budget::ReplyBudget;
 pub use route::{Route, are_changes, is_made_at_once};
 pub use turn::{Answers, Decides, Origin, Turn, TurnWork, Turns, Unwritten};
 
-use crate::catalog::{Action, Applied, Catalog, CatalogLimits, Command, DatanodeOrder, skip_after};
+use crate::catalog::{
+    Action, Applied, Catalog, CatalogLimits, Command, DatanodeOrder, is_passing, skip_after,
+};
 use crate::exposure;
 pub use crate::membership::Probe;
 use crate::membership::{Membership, MembershipConfig};
@@ -223,6 +225,11 @@ impl Namenode {
             }
             (_, Ok(Reply::Node(info))) => self.add_heartbeat(info, command.at),
             _ => {}
+        }
+        if let Action::Once(once) = &command.action
+            && !applied.result.as_ref().is_err_and(is_passing)
+        {
+            self.room_waits.remove(&once.sent());
         }
         for node in &applied.gone {
             self.membership.left(*node);

@@ -32,7 +32,7 @@ impl Namenode {
         if let Some(refusal) = self.refused.find(&sent) {
             return Prepared::Answer(Err(refusal));
         }
-        self.room_waits.begin(&sent);
+        self.room_waits.begin(&sent, &self.catalog);
         let action = self.action(now, request);
         self.room_waits.end();
         let action = match action {
@@ -45,7 +45,10 @@ impl Namenode {
             Err(Answered::Refused(refusal)) if is_passing(&refusal) => {
                 return Prepared::Answer(Err(refusal));
             }
-            Err(Answered::Refused(refusal)) => Action::Refuse(Box::new(refusal)),
+            Err(Answered::Refused(refusal)) => {
+                self.room_waits.remove(&sent);
+                Action::Refuse(Box::new(refusal))
+            }
         };
         let once = LoggedOnce { client, sequence, settled_below, fingerprint, action };
         Prepared::Log(Command { at: now, action: Action::Once(Box::new(once)) })
@@ -62,10 +65,15 @@ impl Namenode {
         };
         let refusal = self.catalog.refuses(&once.action)?;
         // Now and then the log records that the client lives.
-        let is_kept = is_passing(&refusal)
-            || (self.catalog.is_noted(command.at, once.client)
-                && self.refused.keep(&self.catalog, &once.sent(), &refusal));
-        is_kept.then_some(refusal)
+        if !is_passing(&refusal) {
+            let is_kept = self.catalog.is_noted(command.at, once.client)
+                && self.refused.keep(&self.catalog, &once.sent(), &refusal);
+            if !is_kept {
+                return None;
+            }
+            self.room_waits.remove(&once.sent());
+        }
+        Some(refusal)
     }
 
     /// Checks whether the owner of a token may make a request now. The repeat of a change that was

@@ -238,7 +238,7 @@ impl Namenode {
         else {
             let asked = allocated(&sizes[..least]);
             let refusal = reserve_kept(class, asked, &self.catalog.room());
-            return Err(self.unless_freed(refusal).into());
+            return Err(self.unless_freed(now, refusal).into());
         };
         let (candidates, catalog) = (&self.candidates.nodes, &self.catalog);
         let room = |node, tier| match tier {
@@ -254,7 +254,7 @@ impl Namenode {
                 InTheWay::default()
             };
             if way.is_empty() {
-                self.unless_freed(refusal).into()
+                self.unless_freed(now, refusal).into()
             } else {
                 let InTheWay { copies, moves } = way;
                 Answered::First(Box::new(Action::MakeRoom { copies, moves }))
@@ -264,11 +264,11 @@ impl Namenode {
 
     /// Turns a refusal for want of room into one that is tried again, while something is being
     /// freed that was deleted before the change came.
-    fn unless_freed(&mut self, refusal: Refusal) -> Refusal {
+    fn unless_freed(&mut self, now: Instant, refusal: Refusal) -> Refusal {
         if !matches!(refusal, Refusal::Full { .. } | Refusal::ReserveKept { .. }) {
             return refusal;
         }
-        let deletions = self.room_waits.deletions(&self.catalog);
+        let deletions = self.room_waits.deletions(now, &self.catalog);
         self.catalog.unless_reaping(refusal, deletions)
     }
 

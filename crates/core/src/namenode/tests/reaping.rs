@@ -10,7 +10,7 @@ use crate::catalog::{Action, Catalog, Command};
 
 impl Rig {
     /// A rig whose log frees so many entries of what is deleted in a slice.
-    fn with_slices(nodes: u32, slice: u32) -> Self {
+    pub(super) fn with_slices(nodes: u32, slice: u32) -> Self {
         Self::with_rules(nodes, Catalog::RULES, slice)
     }
 
@@ -307,7 +307,7 @@ fn log_without_the_rule_deletes_as_it_did() {
 /// Entries of a directory of [`full_directory`], itself among them.
 const ENTRIES: usize = 11;
 
-fn full_directory(rig: &mut Rig, name: &str) {
+pub(super) fn full_directory(rig: &mut Rig, name: &str) {
     for number in 1..ENTRIES {
         let inline = Some(vec![7; 10]);
         let request = Create { inline, parents: true, ..rig.file(&format!("{name}/{number}")) };
