@@ -267,6 +267,21 @@ impl Catalog {
         self
     }
 
+    /// Counts anew which bytes are safe: a snapshot of an earlier program may have wrong counts of
+    /// blocks that were published after they had moved to the object tier. No part of
+    /// [`Catalog::restored`], by which a running namenode checks an image: a check must find counts
+    /// that go wrong.
+    #[must_use]
+    pub(crate) fn recounted(mut self) -> Self {
+        self.nodes.recount_safe(self.blocks.iter().map(|(_, block)| block));
+        self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn miscount_safe(&mut self, node: NodeId, safe_bytes: u64) {
+        self.nodes.miscount_safe(node, safe_bytes);
+    }
+
     /// Sets how much is done in one step. Part of what its commands do: see [`CatalogLimits`].
     pub(crate) const fn set_limits(&mut self, limits: CatalogLimits) {
         self.limits = limits;

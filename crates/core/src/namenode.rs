@@ -156,7 +156,8 @@ impl Namenode {
             membership.joined(now, node);
         }
         let draw = Draw::new(config.placement_seed);
-        let (candidates, mut catalog) = (KnownCandidates::default(), catalog.restored());
+        let candidates = KnownCandidates::default();
+        let mut catalog = catalog.restored().recounted();
         catalog.set_limits(config.limits);
         Self {
             config,

@@ -376,6 +376,22 @@ impl Nodes {
         }
     }
 
+    /// Counts the safe bytes of all nodes anew. Cost: linear in the blocks.
+    pub(super) fn recount_safe<'a>(&mut self, blocks: impl Iterator<Item = &'a Block>) {
+        self.by_id.values_mut().for_each(|node| node.held.safe_bytes = 0);
+        for block in blocks.filter(|block| block.is_safe()) {
+            if let Some(node) = block.home.and_then(|home| self.by_id.get_mut(&home)) {
+                node.held.safe_bytes += u64::from(block.length);
+            }
+        }
+    }
+
+    /// Makes the safe bytes of a node wrong.
+    #[cfg(test)]
+    pub(super) fn miscount_safe(&mut self, node: NodeId, safe_bytes: u64) {
+        self.by_id.get_mut(&node).expect("it has registered").held.safe_bytes = safe_bytes;
+    }
+
     /// Ends a node's being the home of a block.
     pub(crate) fn leave(&mut self, node: NodeId, id: BlockId, block: &Block) {
         if let Some(node) = self.by_id.get_mut(&node)

@@ -1,5 +1,6 @@
 //! Blocks in the object tier: who serves them when their node goes.
 
+use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{MoveCommit, MoveProposal, MovePurpose, Register};
 use sanderling_protocol::node::TierCapacity;
 use sanderling_protocol::order::HeldBlock;
@@ -7,7 +8,7 @@ use sanderling_protocol::{
     BlockId, Epoch, Millis, NodeId, Nonce, Order, Policy, Reply, Request, Tier,
 };
 
-use super::Rig;
+use super::{Namenode, NamenodeConfig, Rig};
 
 const MANAGER: Nonce = Nonce(99);
 
@@ -153,4 +154,25 @@ fn bytes_published_after_their_block_moved_to_the_object_tier_are_safe() {
     assert_eq!(rig.namenode.catalog().fsck().problems, Vec::<String>::new());
     rig.ask(Request::Delete { path: "/written".parse().unwrap(), recursive: false }).unwrap();
     assert_eq!(rig.namenode.catalog().fsck().problems, Vec::<String>::new());
+}
+
+#[test]
+fn wrong_count_of_safe_bytes_ends_with_the_next_start() {
+    let (mut rig, first, second) = rig();
+    rig.stored(first, MovePurpose::Rebalance);
+    rig.put("/not-safe", 5000);
+    let right = rig.namenode.catalog().image();
+    for safe_bytes in [0, 9999, 20_000_u64.wrapping_neg()] {
+        let mut wrong = rig.namenode.catalog().image();
+        wrong.miscount_safe(first, safe_bytes);
+        wrong.miscount_safe(second, safe_bytes);
+        let image = wrong.image().restored();
+        assert!(!image.fsck().problems.is_empty(), "a check of an image finds it");
+        let bytes = encode_body(&wrong);
+        let read = decode_body(&bytes).unwrap();
+        let started = Namenode::restore(NamenodeConfig::default(), read, rig.now);
+        assert_eq!(encode_body(&started.catalog().image()), encode_body(&right));
+        assert_eq!(started.catalog().fsck().problems, Vec::<String>::new());
+        assert_eq!(started.catalog(), rig.namenode.catalog());
+    }
 }
