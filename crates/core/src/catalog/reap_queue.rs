@@ -15,8 +15,9 @@ use super::id_map::{Id, IdMap};
 use super::index::Hash;
 
 /// Names of one level that have turns of their own; more share them by their hash. Its seed is the
-/// cluster's number, so that a client cannot choose with which one it shares. It bounds the queue's
-/// part that an image copies: 16,384 lines.
+/// cluster's number, which each client has: a client that may create names beside another's can
+/// choose one that shares a turn with it. What the two delete is then freed in one line, in the
+/// order of the deletions. The number bounds the queue's part that an image copies: 16,384 lines.
 const BUCKETS: u64 = 128;
 
 /// Memory of a subtree in the queue, beside the path of an ended job: its entry and its share of
@@ -254,5 +255,36 @@ impl ReapQueue {
         for job in self.subtrees.values().filter_map(|subtree| subtree.job) {
             *self.by_job.entry(job).or_default() += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the documents say of owners that share a turn.
+    #[test]
+    fn client_can_choose_a_name_that_shares_a_turn_and_is_then_freed_in_one_line() {
+        let cluster = 0x1234_5678_9abc_def0;
+        let owner = |name: &str| ReapOwner::of(cluster, Some(b"jobs"), Some(name.as_bytes()));
+        let chosen = (0..10_000).map(|number| number.to_string());
+        let chosen = chosen.into_iter().find(|name| owner(name) == owner("victim"));
+        let chosen = chosen.expect("one of 128 names shares it");
+        let mut queue = ReapQueue::default();
+        for (owner, root) in [(&*chosen, 1), (&*chosen, 2), ("victim", 3), ("other", 4)] {
+            queue.push(
+                ReapOwner::of(cluster, Some(b"jobs"), Some(owner.as_bytes())),
+                ObjectId(root),
+                None,
+                0,
+            );
+        }
+        let mut freed = Vec::new();
+        while let Some(turn) = queue.begin_turn() {
+            freed.push(turn.root.0);
+            queue.end_turn(turn, 0, true);
+        }
+        freed.retain(|root| *root != 4);
+        assert_eq!(freed, [1, 2, 3]);
     }
 }
