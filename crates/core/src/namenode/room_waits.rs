@@ -5,9 +5,12 @@
 //! must not keep the refusals of others from them. The log has no part in this: such a change is no
 //! command.
 //!
-//! A client has a share of the table, and a full table takes the places of the client that has most.
-//! So a tenant that fills it, even as many clients, leaves others their places. A change that finds
-//! no place waits until nothing is being freed.
+//! A client has a share of the table, and a full table takes the places of the client that has
+//! most. So a tenant that fills it, even as many clients, leaves others their places.
+//!
+//! Two kinds of changes wait for later deletions as well, until nothing is being freed: one that
+//! finds no place, and one without a client number and a sequence, because its repeat is not
+//! recognized.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +18,7 @@ use sanderling_protocol::{Instant, Millis};
 
 use crate::catalog::{Catalog, ChangeKey};
 
-/// Most changes in the table: one at least of each client that the log knows.
+/// Most changes in the table: one at least of each client that the log has.
 const WAITS_MAX: usize = 16_384;
 
 /// Most changes of one client in the table: more than one process sends at a time.
@@ -66,7 +69,7 @@ impl RoomWaits {
     }
 
     /// Returns how many deletions the present change waits for, counted from the first one of the
-    /// log.
+    /// log: all that have been queued, if the table does not have it.
     pub(super) fn deletions(&mut self, now: Instant, catalog: &Catalog) -> u64 {
         let queued = catalog.deletions_queued();
         let Some((client, sequence)) = self.present.filter(|_| catalog.reaping_count() > 0) else {

@@ -77,6 +77,22 @@ fn many_changes_of_others_leave_a_change_the_end_of_its_wait() {
 }
 
 #[test]
+fn change_without_a_sequence_waits_until_nothing_is_being_freed() {
+    let mut rig = full_rig(4);
+    for number in 0..50 {
+        delete_full(&mut rig, &format!("/later/{number}"));
+        let create = Request::Create(rig.file("/new"));
+        assert!(rig.sent_waits(create), "its repeat is not recognized");
+        rig.pass(Millis(1));
+    }
+    assert!(!rig.namenode.catalog().is_freeing_one_of(1), "others would be refused");
+    rig.reap_first(u64::MAX);
+    let create = Request::Create(rig.file("/new"));
+    assert!(!rig.sent_waits(create));
+    assert_eq!(rig.waiting(), 0);
+}
+
+#[test]
 fn change_of_a_client_with_too_many_waits_while_anything_is_being_freed() {
     let mut rig = full_rig(8);
     let client = open(&mut rig);
