@@ -15,8 +15,12 @@ use tokio_util::sync::CancellationToken;
 const SHARE: usize = 8;
 
 /// Part of the memory up to which connections take what they can do without, as a divisor: that
-/// alone never makes memory scarce.
+/// alone never makes memory scarce. A named tenant has 1 / [`SHARE`] of this part.
 const SPARE: usize = 4;
+
+/// Part of the spare memory that all named tenants together leave, as a divisor: servers and
+/// operators have no tenant, and find some however many tenants there are.
+const UNNAMED: usize = 4;
 
 /// How long a body may take that keeps memory which another request needs: 16 MiB at 32 Mbit/s.
 /// Chosen, not measured: slower than a network within a cluster, fast enough that others wait for
@@ -67,11 +71,22 @@ enum Tenant {
 #[derive(Debug, Default)]
 struct Held {
     by_tenant: BTreeMap<Tenant, usize>,
+    /// Not counted in `by_tenant`.
+    spare: Spare,
     /// Bodies that are not complete.
     arriving: BTreeMap<u64, Arriving>,
     next: u64,
     /// When there were not enough slow ones among them last.
     looked: Option<Instant>,
+}
+
+/// Memory that connections can do without.
+#[derive(Debug, Default)]
+struct Spare {
+    used: usize,
+    /// That of named tenants.
+    named: usize,
+    by_tenant: BTreeMap<Arc<str>, usize>,
 }
 
 /// A body that is being received.
@@ -89,8 +104,18 @@ pub struct Reserved {
     bytes: usize,
     account: Arc<Account>,
     holder: Arc<Holder>,
-    /// The number among the bodies that are not complete, and how much of it has come.
-    arriving: Option<(u64, Arc<AtomicUsize>)>,
+    purpose: Purpose,
+}
+
+/// What memory is used for.
+#[derive(Debug)]
+enum Purpose {
+    /// Bodies that are complete, answers, requests that are answered later.
+    Kept,
+    /// What the connection can do without.
+    Spare,
+    /// A body that is not complete: its number among those, and how much of it has come.
+    Arriving(u64, Arc<AtomicUsize>),
 }
 
 impl Memory {
@@ -129,11 +154,21 @@ impl Memory {
         self.take(bytes, false)
     }
 
-    /// The same as long as three quarters are left for others after it: for what a connection can
-    /// do without.
+    /// The same for what a connection can do without; `None` also if that were more than a quarter
+    /// of the memory, or more than the tenant's share of this quarter. Gives up no body for it.
     pub(crate) fn reserve_spare(&self, bytes: usize) -> Option<Reserved> {
-        let is_spare = self.used().saturating_add(bytes) <= self.account.max / SPARE;
-        is_spare.then(|| self.reserve(bytes)).flatten()
+        if self.account.is_unbounded() {
+            return self.reserve(bytes);
+        }
+        let (max, tenant) = (self.account.max, &self.holder.tenant);
+        let mut held = self.account.held.lock();
+        let is_free = self.used().saturating_add(bytes) <= max;
+        if !is_free || !held.spare.has_room(tenant, bytes, max / SPARE) {
+            return None;
+        }
+        self.account.count(&self.holder, bytes);
+        held.spare.count(tenant, bytes);
+        Some(self.reserved(bytes, Purpose::Spare))
     }
 
     /// The same for a body that is to be received. While it is not complete, and comes too slowly,
@@ -145,17 +180,24 @@ impl Memory {
     fn take(&self, bytes: usize, is_arriving: bool) -> Option<Reserved> {
         if self.account.is_unbounded() {
             self.account.used.fetch_add(bytes, Ordering::Relaxed);
-            let (account, holder) = (Arc::clone(&self.account), Arc::clone(&self.holder));
-            return Some(Reserved { bytes, account, holder, arriving: None });
+            return Some(self.reserved(bytes, Purpose::Kept));
         }
         let mut held = self.account.held.lock();
         if !self.make_room(&mut held, bytes) {
             return None;
         }
-        self.account.count(&mut held, &self.holder, bytes);
-        let arriving = is_arriving.then(|| held.arrives(&self.holder, bytes));
+        self.account.count(&self.holder, bytes);
+        *held.by_tenant.entry(self.holder.tenant.clone()).or_default() += bytes;
+        let purpose = match is_arriving {
+            true => held.arrives(&self.holder, bytes),
+            false => Purpose::Kept,
+        };
+        Some(self.reserved(bytes, purpose))
+    }
+
+    fn reserved(&self, bytes: usize, purpose: Purpose) -> Reserved {
         let (account, holder) = (Arc::clone(&self.account), Arc::clone(&self.holder));
-        Some(Reserved { bytes, account, holder, arriving })
+        Reserved { bytes, account, holder, purpose }
     }
 
     /// Returns whether so many bytes may be taken; bodies that come too slowly leave for them.
@@ -186,7 +228,8 @@ impl Memory {
         for number in leaving {
             let Some(body) = held.arriving.remove(&number) else { continue };
             // Its memory is free as soon as its connection's task has run.
-            self.account.discount(held, &body.holder, body.bytes);
+            self.account.discount(&body.holder, body.bytes);
+            subtract(&mut held.by_tenant, &body.holder.tenant, body.bytes);
             body.holder.evicted.cancel();
         }
         true
@@ -230,32 +273,65 @@ impl Account {
         self.max == usize::MAX
     }
 
-    fn count(&self, held: &mut Held, holder: &Holder, bytes: usize) {
+    fn count(&self, holder: &Holder, bytes: usize) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         holder.used.fetch_add(bytes, Ordering::Relaxed);
-        *held.by_tenant.entry(holder.tenant.clone()).or_default() += bytes;
     }
 
-    fn discount(&self, held: &mut Held, holder: &Holder, bytes: usize) {
+    fn discount(&self, holder: &Holder, bytes: usize) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
         holder.used.fetch_sub(bytes, Ordering::Relaxed);
-        if let Some(tenant) = held.by_tenant.get_mut(&holder.tenant) {
-            *tenant -= bytes;
-            if *tenant == 0 {
-                held.by_tenant.remove(&holder.tenant);
+    }
+}
+
+fn subtract<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K, bytes: usize) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= bytes;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+impl Spare {
+    /// Returns whether the tenant may have so many bytes more, of at most `max` of all.
+    fn has_room(&self, tenant: &Tenant, bytes: usize, max: usize) -> bool {
+        let within = |used: usize, max: usize| used.saturating_add(bytes) <= max;
+        let is_within_share = match tenant {
+            Tenant::Connection(_) => true,
+            Tenant::Named(name) => {
+                let own = self.by_tenant.get(name).copied().unwrap_or_default();
+                within(own, max / SHARE) && within(self.named, max - max / UNNAMED)
             }
+        };
+        is_within_share && within(self.used, max)
+    }
+
+    fn count(&mut self, tenant: &Tenant, bytes: usize) {
+        self.used += bytes;
+        if let Tenant::Named(name) = tenant {
+            self.named += bytes;
+            *self.by_tenant.entry(Arc::clone(name)).or_default() += bytes;
+        }
+    }
+
+    fn discount(&mut self, tenant: &Tenant, bytes: usize) {
+        self.used -= bytes;
+        if let Tenant::Named(name) = tenant {
+            self.named -= bytes;
+            subtract(&mut self.by_tenant, name, bytes);
         }
     }
 }
 
 impl Held {
-    fn arrives(&mut self, holder: &Arc<Holder>, bytes: usize) -> (u64, Arc<AtomicUsize>) {
+    fn arrives(&mut self, holder: &Arc<Holder>, bytes: usize) -> Purpose {
         self.next += 1;
         let came = Arc::new(AtomicUsize::new(0));
         let (holder, since) = (Arc::clone(holder), Instant::now());
         let body = Arriving { holder, bytes, since, came: Arc::clone(&came) };
         self.arriving.insert(self.next, body);
-        (self.next, came)
+        Purpose::Arriving(self.next, came)
     }
 
     /// Returns the bodies that come too slowly, with their bytes: those of the tenant that has most
@@ -284,14 +360,15 @@ impl Held {
 impl Reserved {
     /// Notes that more of the body has come.
     pub(crate) fn came(&self, bytes: usize) {
-        if let Some((_, came)) = &self.arriving {
+        if let Purpose::Arriving(_, came) = &self.purpose {
             came.store(bytes, Ordering::Relaxed);
         }
     }
 
     /// Notes that the body is complete: it does not make room for others any more.
     pub(crate) fn arrived(&mut self) {
-        let Some((number, _)) = self.arriving.take() else { return };
+        let Purpose::Arriving(number, _) = self.purpose else { return };
+        self.purpose = Purpose::Kept;
         if self.account.held.lock().arriving.remove(&number).is_none() {
             // Others have its memory by the account; it comes too late to be given up.
             self.bytes = 0;
@@ -306,13 +383,16 @@ impl Drop for Reserved {
             return;
         }
         let mut held = self.account.held.lock();
-        let is_evicted = match &self.arriving {
-            Some((number, _)) => held.arriving.remove(number).is_none(),
-            None => false,
-        };
-        if !is_evicted && self.bytes > 0 {
-            self.account.discount(&mut held, &self.holder, self.bytes);
+        let tenant = &self.holder.tenant;
+        match self.purpose {
+            Purpose::Spare => held.spare.discount(tenant, self.bytes),
+            // It was discounted when it was given up.
+            Purpose::Arriving(number, _) if held.arriving.remove(&number).is_none() => return,
+            Purpose::Kept | Purpose::Arriving(..) => {
+                subtract(&mut held.by_tenant, tenant, self.bytes);
+            }
         }
+        self.account.discount(&self.holder, self.bytes);
     }
 }
 
@@ -345,6 +425,55 @@ mod tests {
         assert!(large.is_some(), "one request may be as long as there is room for");
         drop(kept);
         assert!(greedy[0].reserve(4 * MIB).is_some());
+    }
+
+    /// Takes spare memory as long as there is some; returns it and how many bytes it is.
+    fn grown(connections: &[Memory]) -> (Vec<Reserved>, usize) {
+        let kept: Vec<_> =
+            connections.iter().filter_map(|one| one.reserve_spare(MIB / 8)).collect();
+        let bytes = kept.len() * MIB / 8;
+        (kept, bytes)
+    }
+
+    #[test]
+    fn tenants_leave_spare_memory_to_others_and_to_servers() {
+        let memory = Memory::new(512 * MIB);
+        let of = |name: &str| -> Vec<Memory> {
+            (0..1024).map(|_| memory.of_connection(Some(name))).collect()
+        };
+        let (greedy, bytes) = grown(&of("greedy"));
+        assert_eq!(bytes, 16 * MIB, "an eighth of a quarter");
+        let all: Vec<_> = (0..7).map(|number| grown(&of(&format!("other {number}")))).collect();
+        let bytes: Vec<_> = all.iter().map(|(_, bytes)| bytes / MIB).collect();
+        assert_eq!(bytes, [16, 16, 16, 16, 16, 0, 0], "three quarters of the quarter");
+        let servers = others(&memory, 1024);
+        let (kept, bytes) = grown(&servers);
+        assert_eq!((bytes, memory.used()), (32 * MIB, 128 * MIB), "the rest of the quarter");
+        drop((greedy, all, kept));
+        let (kept, bytes) = grown(&servers);
+        assert_eq!(bytes, 128 * MIB, "connections without a tenant may have all of it");
+        drop(kept);
+        let held = memory.account.held.lock();
+        assert!(memory.used() == 0 && held.spare.used == 0 && held.spare.named == 0);
+        assert!(held.spare.by_tenant.is_empty() && held.by_tenant.is_empty());
+    }
+
+    #[test]
+    fn long_requests_and_spare_memory_do_not_count_against_each_others_share() {
+        let memory = Memory::new(64 * MIB);
+        let greedy = memory.of_connection(Some("greedy"));
+        let bodies: Vec<_> = (0..8).filter_map(|_| greedy.reserve(4 * MIB)).collect();
+        assert_eq!(memory.used(), 32 * MIB);
+        let other = memory.of_connection(Some("other"));
+        let spare = other.reserve_spare(MIB);
+        assert!(spare.is_some(), "a tenant's long requests take no spare memory");
+        assert!(other.reserve(16 * MIB).is_some(), "one request may be as long");
+        let slow = memory.of_connection(None);
+        let body = slow.receive(31 * MIB).unwrap();
+        aged(&memory, BODY_WITHIN);
+        assert!(others(&memory, 1)[0].reserve_spare(MIB).is_none());
+        assert!(!slow.evicted().is_cancelled(), "no body is given up for spare memory");
+        drop((bodies, spare, body));
     }
 
     #[test]
