@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sanderling_protocol::frame::HEADER_BYTES;
@@ -76,16 +76,27 @@ struct Partial {
     pace: Pace,
 }
 
+/// A larger buffer.
+#[derive(Debug)]
+struct Grown {
+    /// The memory that is counted for it.
+    _counted: Reserved,
+    /// Whether a small one would not have done since `needed_at`.
+    is_needed: bool,
+    needed_at: Instant,
+}
+
 /// Collects bytes until a whole frame is there.
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     buffers: Buffers,
     chunk: Vec<u8>,
-    /// The memory that is counted for a larger buffer.
-    grown: Option<Reserved>,
+    grown: Option<Grown>,
     start: usize,
     end: usize,
     partial: Option<Partial>,
+    /// Of a peer in the middle of a short frame, once it was waited for.
+    short_pace: Option<Pace>,
     is_large_likely: bool,
 }
 
@@ -98,6 +109,7 @@ impl FrameReader {
             start: 0,
             end: 0,
             partial: None,
+            short_pace: None,
             is_large_likely: false,
         }
     }
@@ -132,6 +144,10 @@ impl FrameReader {
         let Some(body) = waiting.get(..bytes) else { return Ok(None) };
         let body = Bytes::copy_from_slice(body);
         self.start += HEADER_BYTES + bytes;
+        self.short_pace = None;
+        if HEADER_BYTES + bytes > CHUNK_BYTES_MIN {
+            self.note_needed();
+        }
         Ok(Some(Arrived::Frame(Frame { header, body })))
     }
 
@@ -145,7 +161,8 @@ impl FrameReader {
                 None => BodyTarget::Nowhere(Box::new([0; PEEK_BYTES])),
             },
         };
-        let mut partial = Partial { header, target, filled: 0, pace: Pace::begin() };
+        let pace = self.short_pace.take().unwrap_or_else(Pace::begin);
+        let mut partial = Partial { header, target, filled: 0, pace };
         self.start += HEADER_BYTES;
         let end = self.end.min(self.start + bytes);
         while self.start < end {
@@ -168,19 +185,39 @@ impl FrameReader {
         })
     }
 
-    /// Returns whether a long body has begun whose peer is too slow: see [`Pace`].
-    pub(crate) fn is_late(&self, within: Duration) -> bool {
-        self.partial.as_ref().is_some_and(|partial| {
-            let is_scarce = self.memory().is_scarce();
-            let bytes = partial.header.body_bytes as usize;
-            partial.pace.is_late(partial.filled, within, is_scarce.then_some(bytes))
-        })
+    /// Notes that a peer in the middle of a short frame is waited for from now on.
+    pub(crate) fn begin_pace(&mut self) {
+        if self.partial.is_none() && self.is_amid_frame() {
+            self.short_pace.get_or_insert_with(Pace::begin);
+        }
     }
 
-    /// Does not count time in which this side did not read against the peer that sends a long body.
+    fn pace(&mut self) -> Option<&mut Pace> {
+        self.partial.as_mut().map(|partial| &mut partial.pace).or(self.short_pace.as_mut())
+    }
+
+    /// Returns whether a peer is waited for in the middle of a frame.
+    pub(crate) const fn is_paced(&self) -> bool {
+        self.partial.is_some() || self.short_pace.is_some()
+    }
+
+    /// Returns whether such a peer is too slow: see [`Pace`].
+    pub(crate) fn is_late(&self, within: Duration) -> bool {
+        match (&self.partial, &self.short_pace) {
+            (Some(partial), _) => {
+                let is_scarce = self.memory().is_scarce();
+                let bytes = partial.header.body_bytes as usize;
+                partial.pace.is_late(partial.filled, within, is_scarce.then_some(bytes))
+            }
+            (None, Some(pace)) => pace.is_late(self.end - self.start, within, None),
+            (None, None) => false,
+        }
+    }
+
+    /// Does not count time in which this side did not read against a peer in the middle of a frame.
     pub(crate) fn forgive_stall(&mut self, time: Duration) {
-        if let Some(partial) = &mut self.partial {
-            partial.pace.exclude(time);
+        if let Some(pace) = self.pace() {
+            pace.exclude(time);
         }
     }
 
@@ -189,7 +226,7 @@ impl FrameReader {
     pub(crate) fn count_for(&mut self, tenant: Option<&str>) {
         self.buffers = self.buffers.of_connection(tenant);
         // A long token has had a larger one.
-        if self.start == self.end && self.chunk.len() > CHUNK_BYTES_MIN {
+        if self.chunk.len() > CHUNK_BYTES_MIN {
             self.shrink();
         }
     }
@@ -197,10 +234,11 @@ impl FrameReader {
     /// Makes the buffer large, if there is memory that is not needed for long bodies and answers.
     fn grow(&mut self) -> bool {
         if self.grown.is_none() {
-            self.grown = self.buffers.memory().reserve_spare(GROWN_BYTES);
-            if self.grown.is_some() {
+            let counted = self.buffers.memory().reserve_spare(GROWN_BYTES);
+            self.grown = counted.map(|counted| {
                 self.chunk.resize(CHUNK_BYTES_MAX, 0);
-            }
+                Grown { _counted: counted, is_needed: true, needed_at: Instant::now() }
+            });
         }
         self.grown.is_some()
     }
@@ -210,12 +248,46 @@ impl FrameReader {
         self.grown.is_some()
     }
 
-    /// Makes the buffer small again, if it is empty.
-    pub(crate) fn shrink(&mut self) {
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-            (self.chunk, self.grown) = (vec![0; CHUNK_BYTES_MIN], None);
+    /// Notes that a small buffer would not do.
+    pub(crate) fn note_needed(&mut self) {
+        if let Some(grown) = &mut self.grown {
+            grown.is_needed = true;
         }
+    }
+
+    /// Makes the buffer small again if that would have done for `time` at least. `now` may be some
+    /// turns ago.
+    pub(crate) fn shrink_unneeded(&mut self, time: Duration, now: Instant) {
+        let Some(grown) = &mut self.grown else { return };
+        if std::mem::take(&mut grown.is_needed) {
+            grown.needed_at = now;
+        } else if now.saturating_duration_since(grown.needed_at) >= time {
+            self.shrink();
+        }
+    }
+
+    /// Makes the buffer small again, unless complete frames in it wait to be handled. A frame that
+    /// has begun and is longer is received as a long one from now on.
+    pub(crate) fn shrink(&mut self) {
+        if let Some(header) = self.partial_beyond_small() {
+            self.begin(header, None);
+        }
+        let waiting = self.start..self.end;
+        if waiting.len() <= CHUNK_BYTES_MIN {
+            let mut chunk = vec![0; CHUNK_BYTES_MIN];
+            chunk[..waiting.len()].copy_from_slice(&self.chunk[waiting.clone()]);
+            (self.start, self.end) = (0, waiting.len());
+            (self.chunk, self.grown) = (chunk, None);
+        }
+    }
+
+    /// Returns the header of a short frame that is not complete and does not fit in a small buffer.
+    fn partial_beyond_small(&self) -> Option<Header> {
+        let waiting = &self.chunk[self.start..self.end];
+        let header = Header::decode(waiting.first_chunk::<HEADER_BYTES>()?).ok()?;
+        let (body, whole) = (header.body_bytes as usize, HEADER_BYTES + header.body_bytes as usize);
+        let is_partial = body <= COPIED_BYTES_MAX && waiting.len() < whole;
+        (is_partial && whole > CHUNK_BYTES_MIN).then_some(header)
     }
 
     /// Returns whether a long body has begun and is not complete.
@@ -284,7 +356,15 @@ impl FrameReader {
                 partial.pace.moved();
                 partial.advance(read);
             }
-            None => self.end += read,
+            None => {
+                self.end += read;
+                if let Some(pace) = &mut self.short_pace {
+                    pace.moved();
+                }
+                if read > CHUNK_BYTES_MIN {
+                    self.note_needed();
+                }
+            }
         }
         Ok(())
     }
@@ -395,6 +475,85 @@ mod tests {
 
     fn reader() -> FrameReader {
         FrameReader::new(Buffers::default())
+    }
+
+    /// Reads all of it, and takes the complete frames; returns how many these are.
+    async fn take_all(reader: &mut FrameReader, mut sent: &[u8]) -> usize {
+        let mut frames = 0;
+        loop {
+            while reader.buffered(|_| None).unwrap().is_some() {
+                frames += 1;
+            }
+            if sent.is_empty() {
+                return frames;
+            }
+            reader.fill(&mut sent).await.unwrap();
+        }
+    }
+
+    fn frame(bytes: usize) -> Vec<u8> {
+        [announced(Op::Write, bytes as u32), vec![7; bytes]].concat()
+    }
+
+    /// A reader with a larger buffer, which was needed `ago`.
+    async fn grown_reader(ago: Duration) -> FrameReader {
+        let mut reader = FrameReader::new(Buffers::within(0, Memory::new(64 << 20)));
+        assert_eq!(take_all(&mut reader, &frame(10_000)).await, 1);
+        let grown = reader.grown.as_mut().unwrap();
+        grown.is_needed = false;
+        grown.needed_at = grown.needed_at.checked_sub(ago).unwrap();
+        reader
+    }
+
+    #[tokio::test]
+    async fn larger_buffer_is_given_back_unless_it_is_needed() {
+        let within = Duration::from_secs(1);
+        for (sent, is_needed) in [(frame(10), false), (frame(5000), true), (frame(10), false)] {
+            let mut reader = grown_reader(within).await;
+            assert_eq!(take_all(&mut reader, &sent).await, 1);
+            reader.shrink_unneeded(within, Instant::now());
+            assert_eq!(reader.is_grown(), is_needed, "{}", sent.len());
+            assert_eq!(reader.memory().used(), if is_needed { GROWN_BYTES } else { 0 });
+        }
+        // Many at once, too; and those that are complete are not lost.
+        let mut reader = grown_reader(within).await;
+        let many = frame(10).repeat(200);
+        reader.fill(&mut &many[..]).await.unwrap();
+        reader.shrink();
+        assert!(reader.is_grown());
+        assert_eq!(take_all(&mut reader, &[]).await, 200);
+    }
+
+    #[tokio::test]
+    async fn frame_that_has_begun_keeps_no_larger_buffer_and_is_received() {
+        for (bytes, sent_bytes) in [(3000, 10), (3000, 3000), (10_000, 10), (10_000, 10_000)] {
+            let mut reader = grown_reader(Duration::ZERO).await;
+            let whole = frame(bytes);
+            let (begin, rest) = whole.split_at(sent_bytes);
+            assert_eq!(take_all(&mut reader, begin).await, 0);
+            reader.shrink();
+            assert!(!reader.is_grown() && reader.chunk.len() == CHUNK_BYTES_MIN);
+            assert!(reader.memory().used() < GROWN_BYTES);
+            assert_eq!(take_all(&mut reader, rest).await, 1);
+            assert!(!reader.is_amid_frame());
+        }
+    }
+
+    #[tokio::test]
+    async fn peer_in_the_middle_of_a_short_frame_is_late_although_bytes_come() {
+        let (mut reader, whole) = (reader(), frame(100));
+        let within = Duration::from_millis(50);
+        let began = Instant::now();
+        for byte in &whole[..30] {
+            take_all(&mut reader, &[*byte]).await;
+            reader.begin_pace();
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        assert!(reader.is_late(within));
+        reader.forgive_stall(began.elapsed());
+        assert!(!reader.is_late(within), "nothing was read meanwhile");
+        assert_eq!(take_all(&mut reader, &whole[30..]).await, 1);
+        assert!(!reader.is_paced());
     }
 
     async fn read(reader: &mut FrameReader, mut sent: &[u8]) -> Result<Frame<Bytes>, ReadError> {

@@ -31,7 +31,7 @@ const SEND_BYTES: usize = 32 << 10;
 /// The same of a connection whose buffer is small: more are not counted.
 const SMALL_SEND_BYTES: usize = 4 << 10;
 
-/// Time without a request after which a connection gives the memory of its buffers back.
+/// Time after which a connection gives the memory of larger buffers back that it does not need.
 const SHRINKS_AFTER: Duration = Duration::from_secs(1);
 
 /// What a request takes that is answered later, beside its body. Chosen, not measured.
@@ -64,7 +64,7 @@ const LOOKED_AFTER: u32 = 16;
 /// than a turn.
 const LOOKED_AFTER_BYTES: usize = 4 << 10;
 
-/// How often a peer is looked at that sends a long body.
+/// How often a peer in the middle of a frame is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Pause after which a caller tries again for whose request there was no memory.
@@ -273,7 +273,7 @@ impl<S: Service> ServerSession<'_, S> {
         loop {
             let handled = self.handle_buffered();
             // The requests before something that is no frame are answered.
-            let began = self.reader.is_amid_body().then(Instant::now);
+            let began = self.reader.is_paced().then(Instant::now);
             self.send().await?;
             if let Some(began) = began {
                 // This side did not read meanwhile: that is not the peer's time.
@@ -285,6 +285,11 @@ impl<S: Service> ServerSession<'_, S> {
             }
             if handled? == Buffer::MoreToHandle {
                 continue;
+            }
+            self.reader.shrink_unneeded(SHRINKS_AFTER, self.turn_began);
+            if !self.reader.is_grown() {
+                // Requests that were answered at once have been counted, too.
+                self.waiting.ended(0);
             }
             let has_waited = if !self.later.is_empty() {
                 waits(self.fill_or_finish()).await?
@@ -387,6 +392,7 @@ impl<S: Service> ServerSession<'_, S> {
             if filled.is_none() {
                 self.reader.shrink();
                 self.gather.shrink(0);
+                self.waiting.ended(0);
             }
         }
         let filled = match filled {
@@ -399,23 +405,13 @@ impl<S: Service> ServerSession<'_, S> {
         filled
     }
 
+    /// Reads, for some time. In the middle of a frame, the peer may be too slow, or others may need
+    /// the memory of a long body.
     async fn fill(&mut self) -> Result<(), End> {
-        if self.reader.is_amid_body() {
-            return self.fill_body().await;
+        if !self.reader.is_amid_frame() {
+            return Ok(self.reader.fill(&mut self.read).await?);
         }
-        let is_amid_frame = self.reader.is_amid_frame();
-        let filling = self.reader.fill(&mut self.read);
-        if !is_amid_frame {
-            return Ok(filling.await?);
-        }
-        match timeout(self.options.read_within, filling).await {
-            Ok(filled) => Ok(filled?),
-            Err(_) => Err(given_up()),
-        }
-    }
-
-    /// Reads more of a long body, unless the peer is too slow or others need its memory.
-    async fn fill_body(&mut self) -> Result<(), End> {
+        self.reader.begin_pace();
         let (look, keeps) = (self.look_every(), self.keeps_memory());
         tokio::select! {
             // Others have its memory by the account, also when the body is complete at last.
@@ -432,13 +428,13 @@ impl<S: Service> ServerSession<'_, S> {
         self.reader.is_amid_body() && self.reader.memory().own() > 0
     }
 
-    /// Returns how often a peer is looked at that sends a long body.
+    /// Returns how often a peer in the middle of a frame is looked at.
     fn look_every(&self) -> Duration {
         LOOK_EVERY.min(self.options.read_within)
     }
 
-    /// Gives up a peer that keeps the memory of a long body without sending it; earlier while
-    /// memory is scarce.
+    /// Gives up a peer that keeps the memory of a frame without sending it; that of a long body
+    /// earlier while memory is scarce.
     fn check_pace(&self) -> Result<(), End> {
         if self.reader.is_late(self.options.read_within) { Err(given_up()) } else { Ok(()) }
     }
@@ -446,18 +442,25 @@ impl<S: Service> ServerSession<'_, S> {
     /// Reads, unless as many frames are under way as may be, or takes the answers that are ready.
     async fn fill_or_finish(&mut self) -> Result<(), End> {
         let may_read = self.later.len() < self.options.in_flight_max;
-        let look = self.look_every();
-        let is_amid_body = self.reader.is_amid_body();
-        let keeps = self.keeps_memory();
-        let (bytes, response) = tokio::select! {
+        let is_amid_frame = self.reader.is_amid_frame();
+        if may_read {
+            self.reader.begin_pace();
+        }
+        let stalled = (!may_read && self.reader.is_paced()).then(Instant::now);
+        let (look, keeps) = (self.look_every(), self.keeps_memory());
+        let answered = tokio::select! {
             filled = self.reader.fill(&mut self.read), if may_read => {
                 filled?;
-                return self.check_pace();
+                None
             }
-            Some(answered) = self.later.next() => answered,
-            () = tokio::time::sleep(look), if may_read && is_amid_body => return self.check_pace(),
+            answered = self.later.next() => answered,
+            () = tokio::time::sleep(look), if may_read && is_amid_frame => None,
             () = self.evicted.cancelled(), if keeps => return Err(given_up()),
         };
+        if let Some(stalled) = stalled {
+            self.reader.forgive_stall(stalled.elapsed());
+        }
+        let Some((bytes, response)) = answered else { return self.check_pace() };
         self.waiting.ended(bytes);
         self.answer(response);
         while self.gather.added() < SEND_BYTES
@@ -470,6 +473,9 @@ impl<S: Service> ServerSession<'_, S> {
     }
 
     fn answer(&mut self, response: Response) {
+        if self.gather.added() >= SMALL_SEND_BYTES {
+            self.reader.note_needed();
+        }
         let Response { mut header, body } = response;
         let bytes = length(&body);
         header.body_bytes = u32::try_from(bytes).expect("a service keeps to the frame's limit");

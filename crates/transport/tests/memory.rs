@@ -156,7 +156,62 @@ async fn peer_that_sends_a_byte_now_and_then_is_given_up() {
     let mut rest = Vec::new();
     tokio::select! {
         () = trickle => {}
-        _ = timeout(SOON, read.read_to_end(&mut rest)) => {}
+        ended = timeout(SOON, read.read_to_end(&mut rest)) => {
+            let _ = ended.expect("given up");
+        }
+    }
+    served.uses(|used| used == 0).await;
+}
+
+/// A request whose body is so long.
+fn request(bytes: usize) -> Vec<u8> {
+    let mut header = Header::new(Op::Meta, 3);
+    header.body_bytes = bytes as u32;
+    [&header.encode()[..], &vec![7; bytes]].concat()
+}
+
+/// What the server counts for a connection with the larger buffer.
+const GROWN_BYTES: usize = 128 << 10;
+
+#[tokio::test]
+async fn peer_that_sends_a_short_request_now_and_then_keeps_no_larger_buffer() {
+    let served = served(8 << 20, SOON).await;
+    let mut stream = served.begin(10_000, 10_000).await;
+    answer(&mut stream).await;
+    served.uses(|used| used >= GROWN_BYTES).await;
+    let trickle = async {
+        loop {
+            stream.write_all(&request(10)).await.unwrap();
+            answer(&mut stream).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        () = trickle => {}
+        () = served.uses(|used| used == 0) => {}
+    }
+    // It has one again when it needs it.
+    stream.write_all(&request(10_000)).await.unwrap();
+    served.uses(|used| used >= GROWN_BYTES).await;
+}
+
+#[tokio::test]
+async fn peer_that_sends_a_short_request_by_single_bytes_is_given_up() {
+    let served = served(8 << 20, Duration::from_millis(300)).await;
+    let stream = served.begin(10_000, 1000).await;
+    served.uses(|used| used == GROWN_BYTES).await;
+    let (mut read, mut write) = stream.into_split();
+    let trickle = async {
+        while write.write_all(&[7]).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let mut rest = Vec::new();
+    tokio::select! {
+        () = trickle => {}
+        ended = timeout(SOON, read.read_to_end(&mut rest)) => {
+            let _ = ended.expect("given up");
+        }
     }
     served.uses(|used| used == 0).await;
 }
