@@ -23,6 +23,9 @@ const SLICES_MAX: usize = 128;
 /// Bytes of headers after which the memory for them is given back once they are written.
 const COPIED_BYTES_KEPT_MAX: usize = 256 << 10;
 
+/// Parts after which the memory for their list is given back: 32 KiB.
+const PARTS_KEPT_MAX: usize = 1 << 10;
+
 /// How often a peer is looked at that takes nothing.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -129,11 +132,19 @@ impl Gather {
         }
     }
 
-    /// Gives its memory back, if it is empty and has more than `kept` bytes of headers.
+    /// Gives its memory back, if it is empty, but for `kept` bytes of headers and short bodies, and
+    /// the list of parts of twice as many bytes.
     pub(crate) fn shrink(&mut self, kept: usize) {
-        if self.is_empty() && self.copied.capacity() > kept {
-            *self = Self::default();
+        if self.is_empty() {
+            self.copied.shrink_to(kept);
+            self.parts.shrink_to(2 * kept / COPIED_BYTES_MAX);
         }
+    }
+
+    /// Returns the bytes of memory that it has.
+    #[cfg(test)]
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.copied.capacity() + self.parts.capacity() * size_of::<Segment>()
     }
 
     fn clear(&mut self) {
@@ -141,6 +152,9 @@ impl Gather {
         self.copied.clear();
         if self.copied.capacity() > COPIED_BYTES_KEPT_MAX {
             self.copied = Vec::new();
+        }
+        if self.parts.capacity() > PARTS_KEPT_MAX {
+            self.parts = Vec::new();
         }
         (self.first, self.skip, self.copied_written, self.added) = (0, 0, 0, 0);
     }
@@ -241,6 +255,38 @@ mod tests {
             assert!(gather.is_empty());
             expected.clear();
         }
+    }
+
+    #[tokio::test]
+    async fn memory_of_headers_and_of_the_list_of_parts_is_given_back() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (_read, write) = Stream::from(ours).prepared();
+        let mut gather = Gather::default();
+        for (piece_bytes, pieces, kept) in [(100, 500, 8 << 10), (1100, 900, 8 << 10), (1100, 9, 0)]
+        {
+            let body: Vec<_> = (0..pieces).map(|_| Bytes::from(vec![7; piece_bytes])).collect();
+            let mut header = Header::new(Op::Read, 1);
+            header.body_bytes = (piece_bytes * pieces) as u32;
+            gather.push(&header, body);
+            gather.shrink(0);
+            assert!(!gather.is_empty() && gather.copied.capacity() > 0, "it is to be written");
+            let mut got = vec![0; HEADER_BYTES + piece_bytes * pieces];
+            let within = Duration::from_secs(20);
+            let (written, read) = tokio::join!(
+                gather.write_all(&write, within, None, || ()),
+                theirs.read_exact(&mut got)
+            );
+            written.unwrap();
+            read.unwrap();
+            gather.shrink(kept);
+            assert!(gather.copied.capacity() <= kept, "{}", gather.copied.capacity());
+            let list_bytes = gather.parts.capacity() * size_of::<Segment>();
+            assert!(list_bytes <= kept / 16, "{list_bytes}");
+        }
+        // Of a connection that need not give it back, the list is no larger either.
+        gather.parts = Vec::with_capacity(PARTS_KEPT_MAX + 1);
+        gather.clear();
+        assert_eq!(gather.parts.capacity(), 0);
     }
 
     #[tokio::test]

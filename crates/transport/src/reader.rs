@@ -225,8 +225,12 @@ impl FrameReader {
     /// that is known.
     pub(crate) fn count_for(&mut self, tenant: Option<&str>) {
         self.buffers = self.buffers.of_connection(tenant);
-        // A long token has had a larger one.
-        if self.chunk.len() > CHUNK_BYTES_MIN {
+        self.shrink_uncounted();
+    }
+
+    /// Makes the buffer small again which a long token has had.
+    fn shrink_uncounted(&mut self) {
+        if self.grown.is_none() && self.chunk.len() > CHUNK_BYTES_MIN {
             self.shrink();
         }
     }
@@ -258,7 +262,7 @@ impl FrameReader {
     /// Makes the buffer small again if that would have done for `time` at least. `now` may be some
     /// turns ago.
     pub(crate) fn shrink_unneeded(&mut self, time: Duration, now: Instant) {
-        let Some(grown) = &mut self.grown else { return };
+        let Some(grown) = &mut self.grown else { return self.shrink_uncounted() };
         if std::mem::take(&mut grown.is_needed) {
             grown.needed_at = now;
         } else if now.saturating_duration_since(grown.needed_at) >= time {
@@ -537,6 +541,30 @@ mod tests {
             assert_eq!(take_all(&mut reader, rest).await, 1);
             assert!(!reader.is_amid_frame());
         }
+    }
+
+    #[tokio::test]
+    async fn buffer_of_a_long_token_is_given_back_whatever_follows_it() {
+        let mut reader = reader();
+        // More than is there behind any greeting that is read by itself.
+        reader.chunk = vec![0; 3 * CHUNK_BYTES_MIN];
+        let sent = frame(100).repeat(80);
+        reader.fill(&mut &sent[..]).await.unwrap();
+        reader.count_for(None);
+        assert_eq!(reader.chunk.len(), 3 * CHUNK_BYTES_MIN, "complete frames wait in it");
+        let (mut taken, mut lengths) = (0, Vec::new());
+        while reader.buffered(|_| None).unwrap().is_some() {
+            taken += 1;
+            reader.shrink_unneeded(Duration::ZERO, Instant::now());
+            lengths.push(reader.chunk.len());
+        }
+        assert_eq!((taken, lengths[0], lengths[79]), (80, 3 * CHUNK_BYTES_MIN, CHUNK_BYTES_MIN));
+        let mut reader = self::reader();
+        reader.chunk = vec![0; 3 * CHUNK_BYTES_MIN];
+        reader.fill(&mut &sent[..200]).await.unwrap();
+        reader.count_for(None);
+        assert_eq!(reader.chunk.len(), CHUNK_BYTES_MIN);
+        assert_eq!(take_all(&mut reader, &sent[200..]).await, 80);
     }
 
     #[tokio::test]

@@ -307,7 +307,7 @@ impl<S: Service> ServerSession<'_, S> {
     /// Handles the complete frames of the buffer, as far as their answers are to leave together.
     fn handle_buffered(&mut self) -> Result<Buffer, FrameError> {
         let (mut frames, mut asked, mut unlooked) = (0, 0, 0);
-        let send_bytes = if self.reader.is_grown() { SEND_BYTES } else { SMALL_SEND_BYTES };
+        let send_bytes = self.send_bytes();
         while self.later.len() < self.options.in_flight_max {
             if self.gather.added() >= send_bytes {
                 self.alone = 0;
@@ -382,9 +382,6 @@ impl<S: Service> ServerSession<'_, S> {
             && !self.reader.is_amid_frame()
         {
             place.note_idle(self.turn_began);
-        }
-        if !self.reader.is_grown() {
-            self.gather.shrink(2 * SMALL_SEND_BYTES);
         }
         let mut filled = None;
         if self.reader.is_grown() && !self.reader.is_amid_frame() {
@@ -463,7 +460,8 @@ impl<S: Service> ServerSession<'_, S> {
         let Some((bytes, response)) = answered else { return self.check_pace() };
         self.waiting.ended(bytes);
         self.answer(response);
-        while self.gather.added() < SEND_BYTES
+        let send_bytes = self.send_bytes();
+        while self.gather.added() < send_bytes
             && let Some(Some((bytes, response))) = self.later.next().now_or_never()
         {
             self.waiting.ended(bytes);
@@ -485,7 +483,15 @@ impl<S: Service> ServerSession<'_, S> {
     async fn send(&mut self) -> Result<(), End> {
         let (within, memory) = (self.options.write_within, Some(self.reader.memory()));
         let sent = self.gather.write_all(&self.write, within, memory, || ()).await;
+        if !self.reader.is_grown() {
+            self.gather.shrink(2 * SMALL_SEND_BYTES);
+        }
         sent.map_err(|_| None)
+    }
+
+    /// Returns how many bytes of answers leave together.
+    const fn send_bytes(&self) -> usize {
+        if self.reader.is_grown() { SEND_BYTES } else { SMALL_SEND_BYTES }
     }
 }
 
@@ -516,5 +522,59 @@ fn given_up() -> End {
 impl From<ReadError> for End {
     fn from(_: ReadError) -> Self {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::frame::encode_body;
+    use sanderling_protocol::message::{HelloReply, Role};
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    const ANSWER_BYTES: usize = 1000;
+
+    /// Answers a while later, but for `Meta`: never.
+    struct Slow;
+
+    impl Service for Slow {
+        fn hello(&self, _: &Hello) -> Result<HelloReply, Refusal> {
+            Ok(HelloReply { role: Role::Namenode, cluster: None, node: None })
+        }
+
+        fn handle(self: &Arc<Self>, header: Header, _: Bytes) -> Handled {
+            Handled::Later(Box::pin(async move {
+                if header.op == Op::Meta {
+                    std::future::pending::<()>().await;
+                }
+                let body = vec![Bytes::from(vec![7; ANSWER_BYTES])];
+                Response { header: header.reply(), body }
+            }))
+        }
+    }
+
+    #[tokio::test]
+    async fn connection_with_a_small_buffer_keeps_little_for_answers_that_come_later() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
+        let greeting = encode_body(&hello);
+        let mut header = Header::new(Op::Hello, 1);
+        header.body_bytes = greeting.len() as u32;
+        theirs.write_all(&[&header.encode()[..], &greeting].concat()).await.unwrap();
+        let (options, places) = (ServeOptions::default(), Places::new(1));
+        let place = |_: Option<&str>| places.admit(None);
+        let mut session =
+            greeted(ours.into(), Arc::new(Slow), &options, place).await.expect("admitted");
+        // One request always waits: the session is never idle.
+        let mut sent = Header::new(Op::Meta, 2).encode().to_vec();
+        (0..40).for_each(|number| sent.extend(Header::new(Op::Read, 3 + number).encode()));
+        theirs.write_all(&sent).await.unwrap();
+        let looked = timeout(Duration::from_millis(200), session.run()).await;
+        assert!(looked.is_err() && !session.reader.is_grown(), "it goes on");
+        assert_eq!(session.later.len(), 1);
+        let kept = session.gather.kept_bytes();
+        assert!(kept <= 2 * SMALL_SEND_BYTES + SMALL_SEND_BYTES / 8, "{kept}");
     }
 }
