@@ -161,12 +161,13 @@ impl Gather {
 
     /// Writes everything. Fails when the peer takes nothing for `within`, or beyond that time less
     /// than 64 KiB a second on average: it would keep the answers' memory by a byte now and then.
-    /// A connection that keeps some of `memory` while that is scarce has the times of [`Pace`].
+    /// A connection that keeps some of `memory` while that is scarce, or more bytes beside its long
+    /// bodies and answers, has the times of [`Pace`].
     pub(crate) async fn write_all(
         &mut self,
         socket: &WriteHalf,
         within: Duration,
-        memory: Option<&Memory>,
+        memory: Option<(&Memory, usize)>,
         mut progress: impl FnMut(),
     ) -> io::Result<()> {
         let (mut pace, mut written) = (None::<Pace>, 0);
@@ -188,14 +189,15 @@ impl Gather {
                 progress();
             }
             let pace = pace.get_or_insert_with(Pace::begin);
-            let kept = memory.filter(|memory| memory.is_scarce()).map(Memory::own);
+            let scarce = memory.filter(|(memory, _)| memory.is_scarce());
+            let kept = scarce.map(|(memory, beside)| memory.own() + beside);
             if pace.is_late(written, within, kept.filter(|kept| *kept > 0)) {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             let look = timeout(LOOK_EVERY.min(within), socket.writable());
             let looked = match memory {
                 None => look.await,
-                Some(memory) => tokio::select! {
+                Some((memory, _)) => tokio::select! {
                     looked = look => looked,
                     () = memory.evicted().cancelled() => return Err(io::ErrorKind::TimedOut.into()),
                 },
@@ -255,6 +257,34 @@ mod tests {
             assert!(gather.is_empty());
             expected.clear();
         }
+    }
+
+    /// Returns whether a peer that takes nothing is given up within 3 s of 30.
+    async fn is_given_up(memory: &Memory, beside: usize) -> bool {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let (_read, write) = Stream::from(ours).prepared();
+        let mut gather = Gather::default();
+        let (header, body, _) = frame(1, 8 << 20);
+        gather.push(&header, body);
+        let kept = Some((memory, beside));
+        let sent = gather.write_all(&write, Duration::from_secs(30), kept, || ());
+        timeout(Duration::from_millis(3500), sent).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn peer_has_less_time_while_memory_is_scarce_if_it_keeps_some_that_others_need() {
+        let memory = Memory::new(16 << 20);
+        let _scarce = memory.of_connection(None).reserve(10 << 20).unwrap();
+        let [merely_grown, waits, keeps] = std::array::from_fn(|_| memory.of_connection(None));
+        let _spare = (merely_grown.reserve_spare(1 << 17), waits.reserve_spare(1 << 17));
+        let _counted = (merely_grown.reserve_waiting(1 << 16), waits.reserve_waiting(1 << 16));
+        let _body = keeps.reserve(1 << 17);
+        let given_up = tokio::join!(
+            is_given_up(&merely_grown, 0),
+            is_given_up(&waits, 1 << 16),
+            is_given_up(&keeps, 0)
+        );
+        assert_eq!(given_up, (false, true, true));
     }
 
     #[tokio::test]

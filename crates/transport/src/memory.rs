@@ -55,6 +55,7 @@ struct Account {
 #[derive(Debug)]
 struct Holder {
     tenant: Tenant,
+    /// By long bodies and long answers.
     used: AtomicUsize,
     evicted: CancellationToken,
 }
@@ -110,8 +111,10 @@ pub struct Reserved {
 /// What memory is used for.
 #[derive(Debug)]
 enum Purpose {
-    /// Bodies that are complete, answers, requests that are answered later.
+    /// Bodies that are complete, and answers.
     Kept,
+    /// Requests that are answered later, or may be.
+    Waiting,
     /// What the connection can do without.
     Spare,
     /// A body that is not complete: its number among those, and how much of it has come.
@@ -151,7 +154,12 @@ impl Memory {
     /// while others use theirs.
     #[must_use]
     pub fn reserve(&self, bytes: usize) -> Option<Reserved> {
-        self.take(bytes, false)
+        self.take(bytes, |_| Purpose::Kept)
+    }
+
+    /// The same for requests that are answered later: [`Self::own`] is without them.
+    pub(crate) fn reserve_waiting(&self, bytes: usize) -> Option<Reserved> {
+        self.take(bytes, |_| Purpose::Waiting)
     }
 
     /// The same for what a connection can do without; `None` also if that were more than a quarter
@@ -166,7 +174,7 @@ impl Memory {
         if !is_free || !held.spare.has_room(tenant, bytes, max / SPARE) {
             return None;
         }
-        self.account.count(&self.holder, bytes);
+        self.account.count(&self.holder, bytes, &Purpose::Spare);
         held.spare.count(tenant, bytes);
         Some(self.reserved(bytes, Purpose::Spare))
     }
@@ -174,10 +182,10 @@ impl Memory {
     /// The same for a body that is to be received. While it is not complete, and comes too slowly,
     /// it makes room for others.
     pub(crate) fn receive(&self, bytes: usize) -> Option<Reserved> {
-        self.take(bytes, true)
+        self.take(bytes, |held| held.arrives(&self.holder, bytes))
     }
 
-    fn take(&self, bytes: usize, is_arriving: bool) -> Option<Reserved> {
+    fn take(&self, bytes: usize, purpose: impl FnOnce(&mut Held) -> Purpose) -> Option<Reserved> {
         if self.account.is_unbounded() {
             self.account.used.fetch_add(bytes, Ordering::Relaxed);
             return Some(self.reserved(bytes, Purpose::Kept));
@@ -186,12 +194,9 @@ impl Memory {
         if !self.make_room(&mut held, bytes) {
             return None;
         }
-        self.account.count(&self.holder, bytes);
         *held.by_tenant.entry(self.holder.tenant.clone()).or_default() += bytes;
-        let purpose = match is_arriving {
-            true => held.arrives(&self.holder, bytes),
-            false => Purpose::Kept,
-        };
+        let purpose = purpose(&mut held);
+        self.account.count(&self.holder, bytes, &purpose);
         Some(self.reserved(bytes, purpose))
     }
 
@@ -228,7 +233,7 @@ impl Memory {
         for number in leaving {
             let Some(body) = held.arriving.remove(&number) else { continue };
             // Its memory is free as soon as its connection's task has run.
-            self.account.discount(&body.holder, body.bytes);
+            self.account.discount(&body.holder, body.bytes, &Purpose::Kept);
             subtract(&mut held.by_tenant, &body.holder.tenant, body.bytes);
             body.holder.evicted.cancel();
         }
@@ -254,7 +259,7 @@ impl Memory {
         self.account.used.load(Ordering::Relaxed)
     }
 
-    /// Returns those of this connection.
+    /// Returns those of this connection's long bodies and long answers.
     pub(crate) fn own(&self) -> usize {
         self.holder.used.load(Ordering::Relaxed)
     }
@@ -273,14 +278,25 @@ impl Account {
         self.max == usize::MAX
     }
 
-    fn count(&self, holder: &Holder, bytes: usize) {
+    fn count(&self, holder: &Holder, bytes: usize, purpose: &Purpose) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
-        holder.used.fetch_add(bytes, Ordering::Relaxed);
+        if purpose.is_own() {
+            holder.used.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
-    fn discount(&self, holder: &Holder, bytes: usize) {
+    fn discount(&self, holder: &Holder, bytes: usize, purpose: &Purpose) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
-        holder.used.fetch_sub(bytes, Ordering::Relaxed);
+        if purpose.is_own() {
+            holder.used.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Purpose {
+    /// Returns whether it is a long body or a long answer.
+    const fn is_own(&self) -> bool {
+        matches!(self, Self::Kept | Self::Arriving(..))
     }
 }
 
@@ -388,11 +404,11 @@ impl Drop for Reserved {
             Purpose::Spare => held.spare.discount(tenant, self.bytes),
             // It was discounted when it was given up.
             Purpose::Arriving(number, _) if held.arriving.remove(&number).is_none() => return,
-            Purpose::Kept | Purpose::Arriving(..) => {
+            Purpose::Kept | Purpose::Waiting | Purpose::Arriving(..) => {
                 subtract(&mut held.by_tenant, tenant, self.bytes);
             }
         }
-        self.account.discount(&self.holder, self.bytes);
+        self.account.discount(&self.holder, self.bytes, &self.purpose);
     }
 }
 
@@ -456,6 +472,19 @@ mod tests {
         let held = memory.account.held.lock();
         assert!(memory.used() == 0 && held.spare.used == 0 && held.spare.named == 0);
         assert!(held.spare.by_tenant.is_empty() && held.by_tenant.is_empty());
+    }
+
+    #[test]
+    fn own_memory_is_that_of_long_bodies_and_answers() {
+        let memory = Memory::new(64 * MIB).of_connection(None);
+        let others = (memory.reserve_spare(MIB), memory.reserve_waiting(MIB));
+        assert_eq!((memory.used(), memory.own()), (2 * MIB, 0));
+        let own = (memory.reserve(MIB), memory.receive(2 * MIB));
+        assert_eq!((memory.used(), memory.own()), (5 * MIB, 3 * MIB));
+        drop(own);
+        assert_eq!((memory.used(), memory.own()), (2 * MIB, 0));
+        drop(others);
+        assert_eq!((memory.used(), memory.own()), (0, 0));
     }
 
     #[test]

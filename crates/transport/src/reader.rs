@@ -294,9 +294,9 @@ impl FrameReader {
         (is_partial && whole > CHUNK_BYTES_MIN).then_some(header)
     }
 
-    /// Returns whether a long body has begun and is not complete.
-    pub(crate) const fn is_amid_body(&self) -> bool {
-        self.partial.is_some()
+    /// Returns whether a long body has begun and is not complete whose memory is counted.
+    pub(crate) const fn is_amid_counted_body(&self) -> bool {
+        matches!(&self.partial, Some(Partial { target: BodyTarget::Buffer(_), .. }))
     }
 
     /// Returns where the memory of long bodies is counted.

@@ -199,7 +199,7 @@ impl Waiting {
     fn has_room(&mut self, bytes: usize, memory: &Memory) -> bool {
         let wanted = self.bytes + bytes;
         while wanted > LATER_BYTES_FREE + self.counted.len() * LATER_BYTES_STEP {
-            let Some(more) = memory.reserve(LATER_BYTES_STEP) else { return false };
+            let Some(more) = memory.reserve_waiting(LATER_BYTES_STEP) else { return false };
             self.counted.push(more);
         }
         true
@@ -422,7 +422,7 @@ impl<S: Service> ServerSession<'_, S> {
 
     /// Returns whether memory that others may need is kept for a long body.
     fn keeps_memory(&self) -> bool {
-        self.reader.is_amid_body() && self.reader.memory().own() > 0
+        self.reader.is_amid_counted_body()
     }
 
     /// Returns how often a peer in the middle of a frame is looked at.
@@ -481,8 +481,11 @@ impl<S: Service> ServerSession<'_, S> {
     }
 
     async fn send(&mut self) -> Result<(), End> {
-        let (within, memory) = (self.options.write_within, Some(self.reader.memory()));
-        let sent = self.gather.write_all(&self.write, within, memory, || ()).await;
+        let (within, memory) = (self.options.write_within, self.reader.memory());
+        // They are not answered while the peer does not take the answers before theirs.
+        let waiting = if self.waiting.bytes > LATER_BYTES_FREE { self.waiting.bytes } else { 0 };
+        let kept = Some((memory, waiting));
+        let sent = self.gather.write_all(&self.write, within, kept, || ()).await;
         if !self.reader.is_grown() {
             self.gather.shrink(2 * SMALL_SEND_BYTES);
         }
