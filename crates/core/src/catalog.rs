@@ -240,17 +240,24 @@ impl Catalog {
             accounts: self.accounts.image(),
             reaping: self.reaping.clone(),
             reap_queue: self.reap_queue.image(),
-            names: no_names(),
+            names: self.names.emptied(),
             sums: Sums::default(),
             unnamed: Unnamed::default(),
             ..*self
         }
     }
 
+    /// Sets the key by which names are hashed, for a catalog that is empty or to be restored.
+    #[must_use]
+    pub(crate) fn keyed(mut self, names_key: u64) -> Self {
+        self.names = Names::new(names_key);
+        self
+    }
+
     /// Makes what an image leaves out.
     #[must_use]
     pub fn restored(mut self) -> Self {
-        self.names = Names::of(self.cluster.0, &self.objects);
+        self.names = self.names.anew(&self.objects);
         self.accounts = self.accounts.derived(self.jobs.ids(), self.owned());
         self.sums = Sums::of(&self.objects);
         self.unnamed = self.derived_unnamed();

@@ -56,6 +56,9 @@ pub struct NamenodeConfig {
     pub lease: Millis,
     /// Start of the random choices of placement.
     pub placement_seed: u64,
+    /// The key by which names are hashed. A server draws one at each start and keeps it secret, so
+    /// that no client can choose names that collide. It has no influence on what commands do.
+    pub names_key: u64,
     /// How long a new node gets less than its share of new blocks.
     pub ramp_up: Millis,
     /// How long machines live, if that is known: it gives the nodes' expected life.
@@ -77,6 +80,7 @@ impl Default for NamenodeConfig {
             // A writer renews three times in it; a crashed one blocks its name for no longer.
             lease: Millis(10_000),
             placement_seed: 0,
+            names_key: 0,
             // A burst of writes is over by then, and rebalancing towards it has begun.
             ramp_up: Millis(30_000),
             preemption: None,
@@ -157,7 +161,7 @@ impl Namenode {
         }
         let draw = Draw::new(config.placement_seed);
         let candidates = KnownCandidates::default();
-        let mut catalog = catalog.restored().recounted();
+        let mut catalog = catalog.keyed(config.names_key).restored().recounted();
         catalog.set_limits(config.limits);
         Self {
             config,

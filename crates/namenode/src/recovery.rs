@@ -38,7 +38,10 @@ pub(crate) fn recover(
     directory: &Arc<Directory>,
     options: &NamenodeOptions,
 ) -> Result<Recovered, NamenodeStartError> {
-    recover_with(directory, options, Settings::from(options))
+    // Each start has another one: what a client finds out about names that collide is then old.
+    let mut options = options.clone();
+    options.core.names_key = rand::random();
+    recover_with(directory, &options, Settings::from(&options))
 }
 
 fn recover_with(

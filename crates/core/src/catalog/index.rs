@@ -226,4 +226,16 @@ mod tests {
         }
         assert_eq!(index.shards.iter().map(|it| it.slots.len()).max(), Some(SLOTS_MIN));
     }
+
+    #[test]
+    fn names_that_share_a_part_under_one_key_are_spread_under_another() {
+        let hash = |key, name: u64| Hash::of(key, ObjectId(1), &name.to_le_bytes());
+        let chosen: Vec<u64> = (0..2_000_000).filter(|it| hash(7, *it).shard() == 0).collect();
+        assert!(chosen.len() > 1_800);
+        let mut parts = [0; SHARDS];
+        for name in &chosen {
+            parts[hash(8, *name).shard()] += 1;
+        }
+        assert!(parts.iter().max() < Some(&20), "two in each part on average");
+    }
 }

@@ -16,8 +16,8 @@ const RUN_IDS_MAX: usize = 256;
 /// The names of all bound objects.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
-    /// Drawn for the cluster, so that no client can choose names that collide.
-    seed: u64,
+    /// Secret: a client that has it can choose names that collide.
+    key: u64,
     index: Index,
     /// What is in the containers that are not empty.
     lists: IdMap<ObjectId, Children>,
@@ -57,18 +57,28 @@ impl WalkCursor {
 }
 
 impl Names {
-    pub(crate) const fn new(seed: u64) -> Self {
-        Self { seed, index: Index::new(), lists: IdMap::new() }
+    pub(crate) const fn new(key: u64) -> Self {
+        Self { key, index: Index::new(), lists: IdMap::new() }
     }
 
     /// Makes the names of all bound objects anew. Cost: linear in the objects.
-    pub(crate) fn of(seed: u64, objects: &Objects) -> Self {
-        let mut names = Self::new(seed);
+    pub(crate) fn of(key: u64, objects: &Objects) -> Self {
+        let mut names = Self::new(key);
         let bound = objects.iter().filter(|(id, object)| object.is_bound && *id != ROOT);
         for (id, object) in bound {
             names.bind(objects, id, object);
         }
         names
+    }
+
+    /// Returns no names, with the same key.
+    pub(crate) const fn emptied(&self) -> Self {
+        Self::new(self.key)
+    }
+
+    /// Returns the names of other objects under the same key. Cost: linear in the objects.
+    pub(crate) fn anew(&self, objects: &Objects) -> Self {
+        Self::of(self.key, objects)
     }
 
     /// Finds an object by its container and name.
@@ -83,7 +93,7 @@ impl Names {
 
     /// Hashes a name for [`Names::find_hashed`].
     pub(crate) fn hash(&self, container: ObjectId, name: &[u8]) -> Hash {
-        Hash::of(self.seed, container, name)
+        Hash::of(self.key, container, name)
     }
 
     /// Finds an object whose name was hashed already.

@@ -93,6 +93,21 @@ fn log_that_follows_later_rules_is_refused_from_journal_and_snapshot() {
     }
 }
 
+/// Clients receive the cluster's number. With names that collide under a key that they have, one of
+/// them would end the namenode, and every later start.
+#[test]
+fn names_are_hashed_with_another_key_at_each_start() {
+    let place = tempfile::tempdir().unwrap();
+    let mut keys = Vec::new();
+    for _ in 0..2 {
+        let (_, recovered) = start(place.path()).unwrap();
+        keys.push(recovered.namenode.config().names_key);
+        let cluster = recovered.namenode.catalog().cluster().0;
+        assert!(!keys.contains(&0) && !keys.contains(&cluster));
+    }
+    assert_ne!(keys[0], keys[1]);
+}
+
 #[test]
 fn snapshot_without_its_journal_starts_a_new_segment() {
     let place = tempfile::tempdir().unwrap();
