@@ -274,7 +274,9 @@ impl<S: Service> ServerSession<'_, S> {
             let handled = self.handle_buffered();
             // The requests before something that is no frame are answered.
             let began = self.reader.is_paced().then(Instant::now);
-            self.send().await?;
+            if waits(self.send()).await? {
+                self.turn_began = Instant::now();
+            }
             if let Some(began) = began {
                 // This side did not read meanwhile: that is not the peer's time.
                 self.reader.forgive_stall(began.elapsed());
