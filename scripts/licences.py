@@ -101,13 +101,13 @@ def problems(packages: list[dict], allowed: set[str]) -> list[str]:
     return found
 
 
-def linked(root: str) -> list[dict]:
+def linked(root: str, *features: str) -> list[dict]:
     """Returns the packages that a package is linked with, itself and our own ones left out.
 
     `cargo metadata` would count what other members of the workspace need: features are theirs, too.
     """
     command = ["cargo", "tree", "--locked", "--package", root, "--target", PLATFORM, "--edges",
-               "normal,no-proc-macro", "--prefix", "none", "--format", "{p}"]
+               "normal,no-proc-macro", "--prefix", "none", "--format", "{p}", *features]
     tree = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     # NAME vVERSION, and where it is from, if that is not the registry.
     reached = {tuple(line.split()[:2]) for line in tree.splitlines()}
