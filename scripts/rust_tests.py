@@ -5,13 +5,20 @@
 
 `cargo test` runs one program after the other. Those that start servers mostly wait, so it leaves a
 processor idle. Prints what `cargo test` prints, one program after the other, and ends with its exit
-code: 0 if all passed.
+code: 0 if all passed. The words select packages and targets, as those of `cargo test`. A program
+that is not finished after `--seconds` is ended, with its process group, and has failed.
 """
 
+import argparse
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +27,10 @@ ROOT = Path(__file__).resolve().parent.parent
 AT_ONCE = 2
 # Packages whose programs take longest, in this order: what is left at the end is short.
 LONG_FIRST = ["sanderling-cli", "sanderling-sim", "sanderling-namenode", "sanderling-datanode"]
+# The longest program takes two minutes on two idle processors. One that takes this long hangs.
+PROGRAM_SECONDS_MAX = 1200.0
+# Programs named at the end.
+SLOWEST = 12
 
 
 @dataclass
@@ -31,45 +42,126 @@ class Program:
     target: str
     directory: Path
 
-    def run(self) -> subprocess.CompletedProcess:
-        """Runs its tests, and returns what they printed and the exit code."""
+    @property
+    def name(self) -> str:
+        """Returns how it is called in what is printed."""
+        return f"{self.package} {self.target}"
+
+    def run(self, seconds: float) -> "Done":
+        """Runs its tests, for so long at most."""
         environment = os.environ | {
             "CARGO": os.environ.get("CARGO", "cargo"),
             "CARGO_MANIFEST_DIR": str(self.directory),
             "CARGO_PKG_NAME": self.package,
         }
-        return subprocess.run([self.path], cwd=self.directory, env=environment, text=True,
-                              errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, check=False)
+        began = time.monotonic()
+        # A file: what a program leaves running may keep a pipe open.
+        with tempfile.TemporaryFile() as out:
+            process = subprocess.Popen([self.path], cwd=self.directory, env=environment,
+                                       stdin=subprocess.DEVNULL, stdout=out,
+                                       stderr=subprocess.STDOUT, start_new_session=True)
+            RUNNING.append(process)
+            late = threading.Event()
+            limit = threading.Timer(seconds, lambda: (late.set(), end(process)))
+            limit.start()
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            limit.cancel()
+            RUNNING.remove(process)
+            out.seek(0)
+            printed = out.read().decode(errors="replace")
+        why = ""
+        if late.is_set():
+            why = f"not finished after {seconds:.0f} s"
+        elif process.returncode:
+            why = f"exit code {process.returncode}"
+        return Done(printed, why, time.monotonic() - began, used.ru_utime + used.ru_stime)
+
+
+@dataclass
+class Done:
+    """What became of a program: what it printed, why it failed, and the time that it took."""
+
+    printed: str
+    why: str
+    seconds: float
+    processor_seconds: float
+
+
+# The programs that run now.
+RUNNING: list[subprocess.Popen] = []
+
+
+def end(process: subprocess.Popen) -> None:
+    """Ends a program with what it started in its process group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def end_all(*_signal: object) -> None:
+    """Ends this program and all that it runs: they have process groups of their own."""
+    for process in list(RUNNING):
+        end(process)
+    os._exit(130)
 
 
 def main() -> int:
     """Builds and runs them, and returns the exit code."""
-    selection = sys.argv[1:]
-    build = ["cargo", "test", "--locked", "--no-run", "--message-format=json", *selection]
-    built = subprocess.run(build, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=False)
+    if "--" in sys.argv[1:]:
+        print("rust_tests: `--` and arguments behind it are not for this script, which runs whole "
+              "test programs: run `cargo test ... -- ARGUMENTS` for some of the tests",
+              file=sys.stderr)
+        return 2
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    arguments.add_argument("--seconds", type=float, default=PROGRAM_SECONDS_MAX,
+                           help="time for each program (default: %(default).0f)")
+    options, selection = arguments.parse_known_args()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end_all)
+    found = build(selection)
+    if isinstance(found, int):
+        return found
+    failed = run(sorted(found, key=order), options.seconds)
+    doc_tests = ["cargo", "test", "--locked", "--no-fail-fast", "--doc",
+                 *documented(selection, {program.package for program in found})]
+    if "--package" in doc_tests or "--workspace" in doc_tests:
+        if subprocess.run(doc_tests, cwd=ROOT, check=False).returncode:
+            failed.append("doc tests")
+    if failed:
+        print(f"failed: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def build(selection: list[str]) -> "list[Program] | int":
+    """Builds the test programs of a selection and returns them, or the exit code of a failure."""
+    command = ["cargo", "test", "--locked", "--no-run", "--message-format=json", *selection]
+    built = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=False)
     if built.returncode:
         # As JSON the errors went where nobody reads them.
         return subprocess.run(["cargo", "test", "--locked", "--no-run", *selection], cwd=ROOT,
                               check=False).returncode
-    found = sorted(programs(built.stdout), key=order)
+    found = programs(built.stdout)
     if not found:
         print("no test program was built")
         return 1
+    return found
+
+
+def run(found: list[Program], seconds: float) -> list[str]:
+    """Runs programs, prints what they print, and returns the names of those that failed."""
     failed = []
+    times = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for program, done in zip(found, pool.map(Program.run, found)):
-            print(f"     Running {program.package} {program.target}\n{done.stdout}", flush=True)
-            if done.returncode:
-                failed.append(f"{program.package} {program.target}")
-    packages = documented({program.package for program in found})
-    options = [word for package in packages for word in ("--package", package)]
-    doc_tests = ["cargo", "test", "--locked", "--no-fail-fast", "--doc", *options]
-    if packages and subprocess.run(doc_tests, cwd=ROOT, check=False).returncode:
-        failed.append("doc tests")
-    if failed:
-        print(f"failed: {', '.join(failed)}")
-    return 1 if failed else 0
+        for program, done in zip(found, pool.map(lambda one: one.run(seconds), found)):
+            print(f"     Running {program.name}\n{done.printed}", flush=True)
+            times.append((done.seconds, done.processor_seconds, program.name))
+            if done.why:
+                print(f"{program.name}: {done.why}", flush=True)
+                failed.append(f"{program.name} ({done.why})")
+    print("slowest programs:")
+    for wall, processor, name in sorted(times, reverse=True)[:SLOWEST]:
+        print(f"{wall:8.1f} s, {processor:6.1f} s of processor: {name}")
+    return failed
 
 
 def programs(messages: str) -> list[Program]:
@@ -87,14 +179,24 @@ def programs(messages: str) -> list[Program]:
     return found
 
 
-def documented(packages: set[str]) -> list[str]:
-    """Returns those of the packages whose manifests allow doc tests; `--doc` asks for all."""
+def documented(selection: list[str], packages: set[str]) -> list[str]:
+    """Returns what selects the doc tests of the packages whose manifests allow them.
+
+    `--doc` asks for all. The same selection as before without the others keeps the features of
+    shared crates, so that nothing is compiled again.
+    """
     command = ["cargo", "metadata", "--locked", "--no-deps", "--format-version", "1"]
     metadata = json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE,
                                          check=True).stdout)
-    has_doc_tests = [package["name"] for package in metadata["packages"]
-                     if any(target["doctest"] for target in package["targets"])]
-    return sorted(packages.intersection(has_doc_tests))
+    has_doc_tests = {package["name"] for package in metadata["packages"]
+                     if any(target["doctest"] for target in package["targets"])}
+    if "--workspace" not in selection:
+        return [word for package in sorted(packages & has_doc_tests)
+                for word in ("--package", package)]
+    left_out = {package["name"] for package in metadata["packages"]} - packages
+    left_out |= packages - has_doc_tests
+    return ["--workspace", *(word for package in sorted(left_out)
+                             for word in ("--exclude", package))]
 
 
 def order(program: Program) -> tuple[int, str]:

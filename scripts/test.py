@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Runs every test of the repository and ends with one line: N passed, N failed, N skipped.
 
-What a runner prints goes to target/logs/NAME.log; here appears one line per step, and the end of
-the log when a step fails. Needs nothing but Python 3.11, cargo and a C compiler.
+Two steps run at once, each when those are over whose products it uses. What a runner prints goes to
+target/logs/NAME.log; here appears one line per step, and the end of the log when a step fails.
+Needs nothing but Python 3.11, cargo and a C compiler.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -15,8 +17,11 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
+import traceback
 import xml.etree.ElementTree as xml
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,12 +57,32 @@ SPARK_TESTS = {
         f"{SPARK_BENCH} 3.5",
     ],
 }
+# For every JVM: they live for seconds, of which the optimizing compiler would take half.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # The first of the simulated seeds.
 FIRST_SEED = 0
 # Seeds are drawn below this: they have not run before.
 DRAWN_BELOW = 1 << 40
 # The exit code of `sanderling --timeout` when the time is over.
 DEADLINE = 124
+# Each of them uses more than one processor at times; many wait for servers most of the time.
+AT_ONCE = 2
+# Time for a command to end what it started.
+END_SECONDS = 10.0
+
+# The commands that run now.
+RUNNING: list[subprocess.Popen] = []
+# Set when no further one may begin.
+ENDING = threading.Event()
+
+
+class Spent(threading.local):
+    """The processor time of the step that a thread runs."""
+
+    seconds = 0.0
+
+
+SPENT = Spent()
 
 
 @dataclass
@@ -77,11 +102,20 @@ class Run:
     is_fine: bool
 
 
+@dataclass
+class Step:
+    """What one step does, and which steps have to be over before."""
+
+    run: Callable[[argparse.Namespace], Counts]
+    after: tuple[str, ...] = ()
+
+
 def main() -> int:
-    """Runs the steps in order and returns the exit code."""
+    """Runs the steps and returns the exit code."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("steps", nargs="*", help=f"only these of: {', '.join(STEPS)}")
-    arguments.add_argument("--sim-seconds", type=float, default=180.0, help="time for seeds")
+    arguments.add_argument("--at-once", type=int, default=AT_ONCE, help="steps that run at once")
+    arguments.add_argument("--sim-seconds", type=float, default=360.0, help="time for seeds")
     arguments.add_argument("--sim-seeds", type=int, default=20_000, help="seeds at most")
     arguments.add_argument("--sim-drawn", type=int, default=1000, help="seeds drawn at random")
     arguments.add_argument("--sim-first", type=int, help="the first drawn seed, to run it again")
@@ -98,22 +132,10 @@ def main() -> int:
         print("/dev/null is no device: rm /dev/null && mknod -m 666 /dev/null c 1 3")
         return 2
     LOGS.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     total = Counts()
-    names = options.steps or list(STEPS)
-    for number, name in enumerate(names, 1):
-        print(f"[{number}/{len(names)}] {name} ...", flush=True)
-        started = time.monotonic()
-        counts = STEPS[name](options)
-        if not null_device_is_whole():
-            mend_null_device()
-            print(f"the step {name} left /dev/null as a plain file, or without it")
-            counts.failed += 1
-        seconds = time.monotonic() - started
-        print(
-            f"[{number}/{len(names)}] {name}: {counts.passed} passed, {counts.failed} failed,"
-            f" {len(counts.skipped)} skipped in {seconds:.0f} s",
-            flush=True,
-        )
+    plan = Plan(options.steps or list(STEPS), options)
+    for name, counts in plan.run(max(1, options.at_once)).items():
         total.passed += counts.passed
         total.failed += counts.failed
         total.skipped += [f"{name}: {reason}" for reason in counts.skipped]
@@ -121,6 +143,83 @@ def main() -> int:
         print(f"SKIPPED {reason}")
     print(f"{total.passed} passed, {total.failed} failed, {len(total.skipped)} skipped")
     return 1 if total.failed or not total.passed else 0
+
+
+class Plan:
+    """The steps of one run, in the order in which they begin."""
+
+    def __init__(self, names: list[str], options: argparse.Namespace) -> None:
+        self.names = list(dict.fromkeys(names))
+        self.options = options
+        self.waiting = list(self.names)
+        self.running: list[str] = []
+        self.counts: dict[str, Counts] = {}
+        self.changed = threading.Condition()
+
+    def run(self, at_once: int) -> dict[str, Counts]:
+        """Runs all steps, some at once, and returns what each found, in their order."""
+        threads = [threading.Thread(target=self.work, daemon=True) for _ in range(at_once)]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
+            ENDING.set()
+            while RUNNING:
+                stop(RUNNING[0])
+            print("interrupted")
+            sys.exit(130)
+        return {name: self.counts[name] for name in self.names}
+
+    def work(self) -> None:
+        """Runs one step after the other, until none is left."""
+        while True:
+            with self.changed:
+                while self.waiting and not (ready := self.ready()):
+                    self.changed.wait()
+                if not self.waiting or ENDING.is_set():
+                    return
+                name = ready[0]
+                self.waiting.remove(name)
+                self.running.append(name)
+            counts = self.one(name)
+            with self.changed:
+                self.running.remove(name)
+                self.counts[name] = counts
+                self.changed.notify_all()
+
+    def ready(self) -> list[str]:
+        """Returns the waiting steps for which no other one has to end."""
+        open_steps = {*self.waiting, *self.running}
+        return [name for name in self.waiting if not open_steps.intersection(STEPS[name].after)]
+
+    def one(self, name: str) -> Counts:
+        """Runs a step and prints a line before and after it."""
+        place = f"[{self.names.index(name) + 1}/{len(self.names)}] {name}"
+        print(f"{place} ...", flush=True)
+        started = time.monotonic()
+        SPENT.seconds = 0.0
+        try:
+            counts = STEPS[name].run(self.options)
+        except Exception:
+            print(f"{place}: {traceback.format_exc()}", flush=True)
+            counts = Counts(failed=1)
+        with self.changed:
+            if not null_device_is_whole():
+                mend_null_device()
+                others = " or ".join([name, *(one for one in self.running if one != name)])
+                print(f"the step {others} left /dev/null as a plain file, or without it")
+                counts.failed += 1
+        print(
+            f"{place}: {counts.passed} passed, {counts.failed} failed, {len(counts.skipped)}"
+            f" skipped in {time.monotonic() - started:.0f} s"
+            f" ({SPENT.seconds:.0f} s of processor)",
+            flush=True,
+        )
+        return counts
 
 
 def null_device_is_whole() -> bool:
@@ -149,31 +248,36 @@ def run(
     """Runs a command with its output in a log of that name; shows the log's end on failure."""
     path = LOGS / f"{name}.log"
     quiet = {"NO_COLOR": "1", "CARGO_TERM_COLOR": "never", "CARGO_TERM_PROGRESS_WHEN": "never"}
-    why = ""
+    environment = {"JAVA_TOOL_OPTIONS": JAVA_OPTIONS} | os.environ | quiet
+    late = threading.Event()
+    if ENDING.is_set():
+        return Run("", False)
     with path.open("w") as log:
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=os.environ | quiet,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        try:
-            code = process.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            why = f"not finished after {seconds:.0f} s"
-            code = stop(process)
-        except KeyboardInterrupt:
-            stop(process)
-            raise
+    RUNNING.append(process)
+    limit = threading.Timer(seconds, lambda: (late.set(), stop(process)))
+    limit.start()
+    # What it used, with all its descendants that were waited for.
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    limit.cancel()
+    RUNNING.remove(process)
+    SPENT.seconds += used.ru_utime + used.ru_stime
     text = path.read_text(errors="replace")
-    is_fine = code in passes
+    is_fine = process.returncode in passes and not late.is_set()
     if not is_fine:
-        print(f"--- {' '.join(command)}: {why or f'exit code {code}'}; from {path}:")
-        print("\n".join(line[:TAIL_COLUMNS] for line in what_failed(text)))
-        print("---", flush=True)
+        why = f"not finished after {seconds:.0f} s" if late.is_set() else (
+            f"exit code {process.returncode}")
+        shown = "\n".join(line[:TAIL_COLUMNS] for line in what_failed(text))
+        print(f"--- {' '.join(command)}: {why}; from {path}:\n{shown}\n---", flush=True)
     return Run(text, is_fine)
 
 
@@ -197,11 +301,14 @@ def what_failed(text: str) -> list[str]:
     return found or lines[-TAIL_LINES:]
 
 
-def stop(process: subprocess.Popen) -> int:
-    """Ends a command with everything it started."""
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    return -1
+def stop(process: subprocess.Popen) -> None:
+    """Ends a command with everything it started, which has a moment to end its own sessions."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        deadline = time.monotonic() + END_SECONDS
+        while process.returncode is None and time.monotonic() < deadline:
+            time.sleep(0.05)
 
 
 def one(run_result: Run) -> Counts:
@@ -225,8 +332,13 @@ def step_clippy(_options: argparse.Namespace) -> Counts:
 
 
 def step_licences(_options: argparse.Namespace) -> Counts:
-    """Checks the licences and sources of everything that is linked, and the check itself."""
+    """Checks licences and sources of what is linked, that check, and the fuzzers' lock file."""
     counts = one(run("licences", [sys.executable, "scripts/licences.py", "check"]))
+    # The programs of fuzz/ are outside the workspace: no other step reads their lock file.
+    fuzz = ["cargo", "fetch", "--quiet", "--locked", "--manifest-path", "fuzz/Cargo.toml"]
+    is_current = run("fuzz-lock", fuzz).is_fine
+    counts.passed += is_current
+    counts.failed += not is_current
     add_unittest(counts, "licences-test", [sys.executable, "scripts/licences_test.py"])
     return counts
 
@@ -245,37 +357,82 @@ def add_texts(counts: Counts, name: str, archives: list[Path]) -> None:
 
 def step_rust(_options: argparse.Namespace) -> Counts:
     """Runs the tests of all crates: units, machines, simulation, processes, tidiness."""
-    result = run("rust", [sys.executable, "scripts/rust_tests.py", *MEMBERS])
+    # Without it, the tests of the monitoring files skip what needs Prometheus.
+    has_promtool = run("promtool", ["scripts/promtool.sh"], seconds=300).is_fine
     counts = Counts()
+    add_unittest(counts, "runner-test", [sys.executable, "scripts/runner_test.py"])
+    add_unittest(counts, "compiling-test", [sys.executable, "scripts/compiling_test.py"])
+    result = run("rust", [sys.executable, "scripts/rust_tests.py", *MEMBERS])
     for passed, failed in re.findall(r"^test result: .*? (\d+) passed; (\d+) failed", result.log,
                                      re.MULTILINE):
         counts.passed += int(passed)
         counts.failed += int(failed)
     ignored = re.findall(r"^test (.+?) \.\.\. ignored(?:, (.*))?$", result.log, re.MULTILINE)
-    counts.skipped = [f"{name}: {reason or 'ignored'}" for name, reason in ignored]
+    counts.skipped += [f"{name}: {reason or 'ignored'}" for name, reason in ignored]
+    if not has_promtool:
+        counts.skipped.append("the checks of deploy/prometheus: scripts/promtool.sh failed")
     if not result.is_fine and not counts.failed:
         counts.failed = 1
     return counts
 
 
-def step_python(_options: argparse.Namespace) -> Counts:
-    """Builds the wheel, installs it beside what its tests need, and runs them."""
-    # The profile of the wheel that is shipped links for eight minutes, on one core. This one shares
-    # its crates with the program that later steps build.
-    wheel = ["env", "PROFILE=release", "scripts/build-wheel.sh"]
-    for name, command in [("venv", ["scripts/venv.sh", "test"]), ("wheel", wheel)]:
-        if not run(name, command).is_fine:
-            return Counts(failed=1)
-    counts = pytest("pytest", ".venv", "bindings/python/tests")
-    add_texts(counts, "wheel", list((ROOT / "target/wheels").glob("sanderling-*.whl")))
+def step_build(_options: argparse.Namespace) -> Counts:
+    """Builds what later steps run: the wheel, the program, the native half of the Java client."""
+    counts = Counts()
+    if build_wheel():
+        add_texts(counts, "wheel", list((ROOT / "target/wheels").glob("sanderling-*.whl")))
+    else:
+        counts.failed += 1
+    is_fine = build_program()
+    counts.passed += is_fine
+    counts.failed += not is_fine
     return counts
+
+
+def once(build: Callable[[], bool]) -> Callable[[], bool]:
+    """Makes a build run once in a run, whatever step comes first; others wait for it."""
+    lock = threading.Lock()
+    done: list[bool] = []
+
+    def built() -> bool:
+        with lock:
+            if not done:
+                done.append(build())
+            return done[0]
+
+    return built
+
+
+@once
+def build_wheel() -> bool:
+    """Builds the wheel and installs it beside what its tests need, unless it is there."""
+    # The wheel that is shipped links for eight minutes, on one core. This profile, the default of a
+    # checkout, shares its crates with the program.
+    wheel = ["env", "PROFILE=release", "scripts/build-wheel.sh"]
+    return run("venv", ["scripts/venv.sh", "test"]).is_fine and run("wheel", wheel).is_fine
+
+
+@once
+def build_program() -> bool:
+    """Builds the program with all commands and the native half of the Java client.
+
+    One command of cargo for both: features of crates that they share are the same, so that these
+    are compiled once. The wheel's build has left most of them.
+    """
+    return run("program", ["env", "PROFILE=release", "CHECKED=1", "BESIDE=sanderling-cli",
+                           "scripts/build-jvm.sh"]).is_fine
+
+
+def step_python(_options: argparse.Namespace) -> Counts:
+    """Runs the tests of the Python package."""
+    return pytest("pytest", ".venv", "bindings/python/tests") if build_wheel() else Counts(failed=1)
 
 
 def step_interop(_options: argparse.Namespace) -> Counts:
     """Runs the tools that people already use on the store, in an environment of their own."""
     wheels = sorted((ROOT / "target" / "wheels").glob("sanderling-*.whl"))
     if not wheels:
-        print("target/wheels has no wheel: the step python makes it")
+        print("target/wheels has no wheel: the step build makes it")
         return Counts(failed=1)
     if not run("venv-interop", ["scripts/venv.sh", "interop"]).is_fine:
         reason = "pandas, Polars, Dask, Ray could not be installed: scripts/venv.sh interop"
@@ -317,10 +474,17 @@ def count_cases(counts: Counts, report: Path) -> None:
             counts.passed += 1
 
 
+def step_packages(_options: argparse.Namespace) -> Counts:
+    """Checks what packages are made from: units, scripts, metadata, manual pages."""
+    counts = Counts()
+    add_unittest(counts, "packages", [sys.executable, "packaging/check_test.py"])
+    return counts
+
+
 def step_s3(_options: argparse.Namespace) -> Counts:
     """Runs the object tier against an S3 server, and S3's clients against the gateway."""
     if not SANDERLING.exists():
-        print(f"{SANDERLING} is not there: the step python makes it")
+        print(f"{SANDERLING} is not there: the step build makes it")
         return Counts(failed=1)
     if not run("venv-s3", ["scripts/venv.sh", "s3"]).is_fine:
         return Counts(skipped=["moto, the S3 server, could not be installed: scripts/venv.sh s3"])
@@ -345,17 +509,31 @@ def add(counts: Counts, name: str, venv: str) -> None:
     counts.failed += 0 if result.is_fine and passed else 1
 
 
+def step_console(_options: argparse.Namespace) -> Counts:
+    """Drives the web console in a browser."""
+    if not SANDERLING.exists():
+        print(f"{SANDERLING} is not there: the step build makes it")
+        return Counts(failed=1)
+    # 3: a browser, Node or its packages are missing.
+    result = run("console", ["scripts/console-test/run.sh"], seconds=600, passes=(0, 3))
+    counted = {word: int(number) for word, number in
+               re.findall(r"^# (pass|fail) (\d+)$", result.log, re.MULTILINE)}
+    if result.is_fine and not counted:
+        return Counts(skipped=[result.log.strip().splitlines()[-1]])
+    failed = counted.get("fail", 0)
+    return Counts(counted.get("pass", 0), failed or (0 if result.is_fine else 1))
+
+
 def step_jvm(_options: argparse.Namespace) -> Counts:
     """Builds the Java client and what stands on it, and runs the tests of its modules."""
     if not shutil.which("mvn"):
         return Counts(skipped=["Maven and a JDK are not installed: apt install maven"])
     if not SANDERLING.exists():
-        print(f"{SANDERLING} is not there: the step python makes it")
+        print(f"{SANDERLING} is not there: the step build makes it")
         return Counts(failed=1)
     for report in ROOT.glob("jvm/*/target/surefire-reports/TEST-*.xml"):
         report.unlink()
-    # Unoptimized: most of it the step rust has built, and what is tested is not its speed.
-    if not run("jvm-native", ["scripts/build-jvm.sh"]).is_fine:
+    if not build_program():
         return Counts(failed=1)
     verify = ["mvn", "--batch-mode", "--no-transfer-progress", "--fail-at-end", "-f",
               "jvm/pom.xml", "verify"]
@@ -373,18 +551,12 @@ def step_jvm(_options: argparse.Namespace) -> Counts:
     return counts
 
 
-def build_program() -> bool:
-    """Builds the program with all commands; most of it the wheel's build has left."""
-    return run("program", ["cargo", "build", "--locked", "--release", "--package",
-                           "sanderling-cli"]).is_fine
-
-
 def step_spark(_options: argparse.Namespace) -> Counts:
     """Runs Spark's own shuffle suites, and real applications of two Sparks, with our shuffle."""
     if not shutil.which("mvn"):
         return Counts(skipped=["Maven and a JDK are not installed: apt install maven"])
     if not SANDERLING.exists() or not list(ROOT.glob("jvm/spark/target/sanderling-spark-*.jar")):
-        print(f"{SANDERLING} or the jar in jvm/spark/target is not there: the steps python and jvm "
+        print(f"{SANDERLING} or the jar in jvm/spark/target is not there: the steps build and jvm "
               "make them")
         return Counts(failed=1)
     if not build_program():
@@ -506,11 +678,12 @@ def run_seeds(options: argparse.Namespace, name: str, first: int, count: int) ->
 def step_demo(_options: argparse.Namespace) -> Counts:
     """Runs the main job, small: every result right, nothing lost, no client error."""
     if not SANDERLING.exists():
-        print(f"{SANDERLING} is not there: the step python makes it")
+        print(f"{SANDERLING} is not there: the step build makes it")
         return Counts(failed=1)
     small = ["--scale", "0.1", "--queries", "20", "--notices", "3", "--seconds", "20"]
     small += ["--notice-seconds", "8", "--baseline-seconds", "5"]
-    small += ["--cache", "target/tpcds", "--out", "target/logs/demo"]
+    # Not the cache of the step spark, which may run now.
+    small += ["--cache", "target/tpcds-demo", "--out", "target/logs/demo"]
     return one(run("demo", [str(SANDERLING), "demo", *small], seconds=900))
 
 
@@ -522,20 +695,24 @@ def find(log: str, key: str, default: Any) -> Any:
     return default
 
 
+# In the order in which they begin where they may: what others wait for and what takes long first.
 STEPS = {
-    "format": step_format,
-    "clippy": step_clippy,
-    "licences": step_licences,
-    "rust": step_rust,
-    "python": step_python,
-    "interop": step_interop,
-    "s3": step_s3,
-    "jvm": step_jvm,
-    "spark": step_spark,
-    "docs": step_docs,
-    "bench": step_bench,
-    "simulation": step_simulation,
-    "demo": step_demo,
+    "format": Step(step_format),
+    "licences": Step(step_licences),
+    "build": Step(step_build),
+    "clippy": Step(step_clippy),
+    "rust": Step(step_rust),
+    "jvm": Step(step_jvm, ("build",)),
+    "spark": Step(step_spark, ("build", "jvm")),
+    "python": Step(step_python, ("build",)),
+    "simulation": Step(step_simulation, ("build",)),
+    "s3": Step(step_s3, ("build",)),
+    "console": Step(step_console, ("build",)),
+    "packages": Step(step_packages, ("build",)),
+    "interop": Step(step_interop, ("build",)),
+    "docs": Step(step_docs),
+    "demo": Step(step_demo, ("build",)),
+    "bench": Step(step_bench, ("build",)),
 }
 
 if __name__ == "__main__":

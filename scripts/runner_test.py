@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Tests how the steps of scripts/test.py and the programs of scripts/rust_tests.py are run."""
+
+import argparse
+import contextlib
+import importlib.util
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+from types import ModuleType
+from unittest import mock
+
+SCRIPTS = Path(__file__).resolve().parent
+# Longer than anything here takes, also on a busy machine.
+LONG_SECONDS = 60.0
+
+
+def loaded(name: str) -> ModuleType:
+    """Loads a script: `test` alone would be a package of Python's own."""
+    spec = importlib.util.spec_from_file_location(f"script_{name}", SCRIPTS / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+steps = loaded("test")
+rust_tests = loaded("rust_tests")
+
+
+def is_there(pid: int) -> bool:
+    """Returns whether a process runs: not one that ended and was not waited for."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    return False
+
+
+def until_gone(pid: int) -> bool:
+    """Waits until a process is gone."""
+    deadline = time.monotonic() + LONG_SECONDS
+    while is_there(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not is_there(pid)
+
+
+class Steps(unittest.TestCase):
+    """Steps that run at once."""
+
+    def setUp(self) -> None:
+        self.own = tempfile.TemporaryDirectory()
+        self.addCleanup(self.own.cleanup)
+        logs = mock.patch.object(steps, "LOGS", Path(self.own.name))
+        logs.start()
+        self.addCleanup(logs.stop)
+
+    def run_steps(self, made: dict, at_once: int = 2) -> tuple[dict, str]:
+        """Runs steps and returns what they found and what was printed."""
+        out = io.StringIO()
+        with mock.patch.object(steps, "STEPS", made), contextlib.redirect_stdout(out):
+            counts = steps.Plan(list(made), argparse.Namespace()).run(at_once)
+        return counts, out.getvalue()
+
+    def test_two_steps_run_at_once_and_a_third_waits_for_what_it_uses(self) -> None:
+        both = threading.Barrier(2, timeout=LONG_SECONDS)
+        ended = []
+
+        def meets(name: str) -> steps.Counts:
+            both.wait()
+            ended.append(name)
+            return steps.Counts(passed=1)
+
+        def uses(_options: argparse.Namespace) -> steps.Counts:
+            return steps.Counts(passed=len(ended))
+
+        counts, out = self.run_steps({
+            "last": steps.Step(uses, ("left", "right")),
+            "left": steps.Step(lambda _: meets("left")),
+            "right": steps.Step(lambda _: meets("right")),
+        })
+        self.assertEqual(counts["last"].passed, 2)
+        self.assertEqual(list(counts), ["last", "left", "right"])
+        self.assertRegex(out, r"\[1/3\] last: 2 passed, 0 failed, 0 skipped in \d+ s")
+
+    def test_step_that_raises_has_failed_and_the_others_go_on(self) -> None:
+        counts, out = self.run_steps({
+            "bad": steps.Step(lambda _: 1 // 0),
+            "good": steps.Step(lambda _: steps.Counts(passed=1), ("bad",)),
+        }, at_once=1)
+        self.assertEqual((counts["bad"].failed, counts["good"].passed), (1, 1))
+        self.assertIn("ZeroDivisionError", out)
+
+    def test_every_step_comes_behind_those_that_it_uses(self) -> None:
+        names = list(steps.STEPS)
+        for name, step in steps.STEPS.items():
+            for before in step.after:
+                self.assertLess(names.index(before), names.index(name))
+
+    def test_build_runs_once_for_steps_that_run_at_once(self) -> None:
+        runs = []
+
+        def build() -> bool:
+            runs.append(len(runs))
+            return False
+
+        built = steps.once(build)
+        counts, _ = self.run_steps({
+            name: steps.Step(lambda _: steps.Counts(failed=int(not built()))) for name in "abc"})
+        self.assertEqual([one.failed for one in counts.values()], [1, 1, 1])
+        self.assertEqual(len(runs), 1)
+
+    def test_command_that_takes_too_long_is_ended_with_what_it_started(self) -> None:
+        pid = Path(self.own.name) / "pid"
+        script = f"sleep 1000 & echo $! > {pid}; echo begun; wait"
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            ran = steps.run("late", ["bash", "-c", script], seconds=2.0)
+        self.assertFalse(ran.is_fine)
+        self.assertIn("not finished after 2 s", out.getvalue())
+        self.assertIn("begun", out.getvalue())
+        self.assertTrue(until_gone(int(pid.read_text())))
+
+    def test_processor_time_of_a_command_counts(self) -> None:
+        steps.SPENT.seconds = 0.0
+        self.assertTrue(steps.run("busy", [sys.executable, "-c", "sum(range(3_000_000))"]).is_fine)
+        self.assertGreater(steps.SPENT.seconds, 0.0)
+
+
+class Programs(unittest.TestCase):
+    """Test programs of Rust packages."""
+
+    def setUp(self) -> None:
+        self.own = tempfile.TemporaryDirectory()
+        self.addCleanup(self.own.cleanup)
+        self.directory = Path(self.own.name)
+
+    def program(self, text: str) -> "rust_tests.Program":
+        """Makes a program of a shell script."""
+        path = self.directory / "program"
+        path.write_text(f"#!/bin/bash\n{text}\n")
+        path.chmod(0o755)
+        return rust_tests.Program(str(path), "sanderling-x", "slow", self.directory)
+
+    def test_program_that_takes_too_long_is_ended_with_its_group_and_named(self) -> None:
+        program = self.program("sleep 1000 & echo $! > pid; echo begun; wait")
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            failed = rust_tests.run([program], 2.0)
+        self.assertEqual(failed, ["sanderling-x slow (not finished after 2 s)"])
+        self.assertIn("begun", out.getvalue())
+        self.assertTrue(until_gone(int((self.directory / "pid").read_text())))
+
+    def test_program_that_leaves_something_running_does_not_hang(self) -> None:
+        program = self.program("sleep 1000 & echo $! > pid")
+        done = program.run(LONG_SECONDS)
+        os.kill(int((self.directory / "pid").read_text()), 9)
+        self.assertEqual(done.why, "")
+
+    def test_exit_code_of_a_program_is_named(self) -> None:
+        self.assertEqual(self.program("exit 7").run(LONG_SECONDS).why, "exit code 7")
+
+    def test_arguments_for_the_test_programs_are_refused(self) -> None:
+        ran = subprocess.run([sys.executable, SCRIPTS / "rust_tests.py", "-p", "sanderling-tidy",
+                              "--", "one_test"], capture_output=True, text=True)
+        self.assertEqual(ran.returncode, 2)
+        self.assertIn("`--`", ran.stderr)
+        self.assertEqual(ran.stdout, "")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
