@@ -72,6 +72,9 @@ pub enum Op {
     /// `Write` that follows has the same `request`. Has no reply. With `length` 0 nothing is to be
     /// written.
     Fill = 12,
+    /// Announces the trace of the next request: see [`crate::trace`]. Only for a server that
+    /// accepts it. Has no reply.
+    Trace = 13,
 }
 
 impl Op {
@@ -91,6 +94,7 @@ impl Op {
             10 => Self::Return,
             11 => Self::Stage,
             12 => Self::Fill,
+            13 => Self::Trace,
             _ => return None,
         })
     }
@@ -372,6 +376,18 @@ pub fn encode_onto<T: Serialize + ?Sized>(message: &T, out: Vec<u8>) -> Vec<u8> 
     let encoded = postcard::serialize_with_flavor(message, Onto(out));
     encoded.expect("messages of this crate have an encoding")
 }
+
+/// Encodes a list of messages that are encoded already.
+#[must_use]
+pub fn encode_list<'a>(items: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> Vec<u8> {
+    let bytes: usize = items.clone().map(<[u8]>::len).sum();
+    let mut body = encode_onto(&(items.len() as u64), Vec::with_capacity(bytes + LENGTH_BYTES_MAX));
+    items.for_each(|item| body.extend_from_slice(item));
+    body
+}
+
+/// Bytes of the longest encoded length.
+const LENGTH_BYTES_MAX: usize = 10;
 
 /// Where encoded bytes go: behind others.
 struct Onto(Vec<u8>);

@@ -2,6 +2,7 @@
 //! limits. Every message between two processes is defined here, and nothing here does input or
 //! output.
 
+pub mod amount;
 mod byte_vec;
 pub mod checksum;
 pub mod event;
@@ -17,6 +18,7 @@ pub mod refusal;
 pub mod tier;
 pub mod time;
 pub mod token;
+pub mod trace;
 pub mod version;
 
 pub use event::{Event, EventKind};
@@ -32,3 +34,4 @@ pub use refusal::Refusal;
 pub use tier::{StorageClass, Tier, WhenFull};
 pub use time::{Instant, Millis};
 pub use token::{Token, TokenId, TokenSelector};
+pub use trace::TraceContext;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::amount;
 use crate::ids::{BlockId, ClusterId, Epoch, JobId, NodeId, ObjectId};
 use crate::path::Path;
 use crate::time::Millis;
@@ -76,7 +77,7 @@ refusals! {
     #[error("unknown operation {op}")]
     UnknownOp { op: u8 } = 3,
     /// Something exceeds its limit.
-    #[error("{what} is too large: {value}, the limit is {limit}")]
+    #[error("{}", too_large(what, *value, *limit))]
     TooLarge { what: String, value: u64, limit: u64 } = 4,
     /// The connection did not begin with a greeting.
     #[error("the connection did not begin with a greeting")]
@@ -125,10 +126,13 @@ refusals! {
     )]
     UnknownStorageClass { class: String } = 40,
     /// No node that may be placed on has room in the tiers that the class allows.
-    #[error("no room for {bytes} bytes in class {class}")]
+    #[error("no room for {} in class {class}", amount::bytes(*bytes))]
     Full { bytes: u64, class: String } = 41,
     /// The job has used up its quota.
-    #[error("job {job} would exceed its quota: {used} of {quota} bytes used, {asked} requested")]
+    #[error(
+        "job {job} would exceed its quota: {} of {} used, {} requested",
+        amount::bytes(*used), amount::bytes(*quota), amount::bytes(*asked)
+    )]
     QuotaPassed { job: JobId, quota: u64, used: u64, asked: u64 } = 42,
     /// The namenode cannot write its journal. Nothing was changed.
     #[error("the namenode's journal cannot be written: {why}")]
@@ -169,7 +173,7 @@ refusals! {
     #[error("block {block} ends at {length}, the write starts at {offset}")]
     NotAtEnd { block: BlockId, length: u32, offset: u32 } = 86,
     /// The node's tier has no room for the block.
-    #[error("the {tier} tier of this node has no room for {bytes} bytes")]
+    #[error("the {tier} tier of this node has no room for {}", amount::bytes(*bytes))]
     NodeFull { tier: String, bytes: u64 } = 87,
     /// The block must be fenced or sealed before it is pushed, and is neither.
     #[error("block {block} still accepts writes")]
@@ -181,8 +185,8 @@ refusals! {
 
     /// Bytes of the object are lost and declared so.
     #[error(
-        "{path}: {} ranges are lost, the first at {}",
-        ranges.len(),
+        "{path}: {} are lost, the first at offset {}",
+        amount::bytes(ranges.iter().map(|range| range.bytes).sum()),
         ranges.first().map_or(0, |range| range.offset)
     )]
     DataUnavailable { path: Path, object: ObjectId, ranges: Vec<ByteRange> } = 100,
@@ -230,8 +234,10 @@ refusals! {
 
     /// The blocks would use room that is kept for nodes that leave.
     #[error(
-        "no room for {bytes} bytes in class {class}: {room} bytes may still be written, \
-         {reserve} bytes are kept so that nodes can leave ({departures} at once)"
+        "no room for {} in class {class}: {} may still be written, {} are kept so that {} can \
+         leave at once",
+        amount::bytes(*bytes), amount::bytes(*room), amount::bytes(*reserve),
+        amount::count((*departures).into(), "node", "nodes")
     )]
     ReserveKept { bytes: u64, class: String, room: u64, reserve: u64, departures: u32 } = 45,
 
@@ -246,6 +252,16 @@ refusals! {
          requested; delete some of them, or register a job with a higher limit"
     )]
     JobLimitPassed { job: JobId, what: String, limit: u64, used: u64, asked: u64 } = 46,
+}
+
+/// Describes what exceeds its limit; spans of time in the words of people.
+fn too_large(what: &str, value: u64, limit: u64) -> String {
+    match what.strip_suffix(" in milliseconds") {
+        Some(what) => {
+            format!("{what} is too large: {}, the limit is {}", Millis(value), Millis(limit))
+        }
+        None => format!("{what} is too large: {value}, the limit is {limit}"),
+    }
 }
 
 impl Refusal {
@@ -360,7 +376,7 @@ mod tests {
         assert_eq!(bytes, golden);
         assert_eq!(refusal.recovery(), Recovery::Report);
         let text = refusal.to_string();
-        assert!(text.contains("300 bytes") && text.contains("7 bytes") && text.contains("4096"));
+        assert!(text.contains("300 B") && text.contains("7 B") && text.contains("4.00 KiB"));
     }
 
     #[test]
@@ -376,5 +392,10 @@ mod tests {
     fn messages_state_the_fact_and_the_values() {
         let refusal = Refusal::StaleEpoch { block: BlockId(7), here: Epoch(3), asked: Epoch(2) };
         assert_eq!(refusal.to_string(), "block 7 moved: epoch 3 here, 2 requested");
+        let what = "deadline in milliseconds".to_owned();
+        let refusal = Refusal::TooLarge { what, value: 2_592_000_000, limit: 86_400_000 };
+        assert_eq!(refusal.to_string(), "deadline is too large: 30d, the limit is 24h");
+        let refusal = Refusal::Full { bytes: 2 << 20, class: "dram".to_owned() };
+        assert_eq!(refusal.to_string(), "no room for 2.00 MiB in class dram");
     }
 }

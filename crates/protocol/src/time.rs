@@ -5,6 +5,8 @@ use std::ops::{Add, Sub};
 
 use serde::{Deserialize, Serialize};
 
+use crate::amount;
+
 /// A span of time in milliseconds.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -62,7 +64,10 @@ impl Sub<Millis> for Instant {
 
 impl fmt::Display for Millis {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} ms", self.0)
+        match self.0 {
+            0 => formatter.write_str("0 s"),
+            _ => formatter.write_str(&amount::duration((*self).into())),
+        }
     }
 }
 

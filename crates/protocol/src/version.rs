@@ -51,7 +51,7 @@ pub fn request_for(version: u8, request: Request) -> Result<Request, Refusal> {
         Request::Join(join) => Request::Register(join.register),
         Request::Beat(heartbeat) => Request::Heartbeat(heartbeat),
         // As a client of that version sends it: made as often as it comes.
-        Request::Once(once) => return request_for(version, once.change.into_parts().0),
+        Request::Once(once) => return request_for(version, once.change.into_request()),
         Request::OpenClient { .. }
         | Request::DeleteObject { .. }
         | Request::Room

@@ -37,7 +37,7 @@ fn header_has_golden_bytes() {
 fn every_operation_is_read_back_by_its_number() {
     let all: Vec<Op> = (0..=u8::MAX).filter_map(Op::from_wire).collect();
     let numbers: Vec<u8> = all.iter().map(|op| *op as u8).collect();
-    assert_eq!(numbers, (1..=12).collect::<Vec<u8>>());
+    assert_eq!(numbers, (1..=13).collect::<Vec<u8>>());
     for op in all {
         let sent = Header { op, ..header() };
         assert_eq!(Header::decode(&sent.encode()).unwrap(), sent);
@@ -83,4 +83,13 @@ fn trailing_bytes_of_a_body_are_refused() {
     body.push(0);
     assert!(matches!(decode_body::<Vec<u32>>(&body), Err(Refusal::BadFrame { .. })));
     assert!(matches!(decode_body::<Vec<u32>>(&[9]), Err(Refusal::BadFrame { .. })));
+}
+
+#[test]
+fn list_of_encoded_messages_has_the_bytes_of_the_list() {
+    for count in [0, 1, 127, 128, 300] {
+        let list: Vec<Option<u64>> = (0..count).map(Some).collect();
+        let items: Vec<Vec<u8>> = list.iter().map(encode_body).collect();
+        assert_eq!(encode_list(items.iter().map(Vec::as_slice)), encode_body(&list));
+    }
 }

@@ -72,14 +72,13 @@ impl Change {
         &self.request
     }
 
-    /// Returns the request, and the number that every copy of it has, and others are unlikely to.
+    /// Returns the request.
     #[must_use]
-    pub fn into_parts(self) -> (Request, u64) {
-        let fingerprint = self.fingerprint();
-        (self.request, fingerprint)
+    pub fn into_request(self) -> Request {
+        self.request
     }
 
-    /// Returns the number that every copy of the request has.
+    /// Returns the number that every copy of the request has, and others are unlikely to.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint.unwrap_or_else(|| with_encoded(&self.request, fingerprint))
