@@ -7,6 +7,7 @@
 //! is never compared with the namenode's.
 
 pub mod agent;
+pub mod contact;
 pub mod damages;
 pub mod drain_throttle;
 pub mod egress;
@@ -18,6 +19,7 @@ pub mod repeat;
 pub mod report;
 
 pub use agent::{Act, Agent, SourceReading};
+pub use contact::{ContactChange, NamenodeContact};
 pub use damages::{DamageReport, Damages};
 pub use drain_throttle::{DrainThrottle, HeldRead};
 pub use egress::Egress;

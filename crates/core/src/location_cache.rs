@@ -123,51 +123,26 @@ impl LocationCache {
 
 #[cfg(test)]
 mod tests {
-    use sanderling_protocol::message::{BlockLocation, NodeAddress, ObjectKind, ObjectStat};
-    use sanderling_protocol::{BlockId, Epoch, Instant, Path, StorageClass, Tier};
+    use sanderling_protocol::BlockId;
+    use sanderling_protocol::message::NodeAddress;
 
     use super::*;
+    use crate::read::tests::layout as layout_of;
 
+    /// A layout of one block on each of those nodes, with the node's number as its id.
     fn layout(object: u64, nodes: &[u32]) -> Arc<Layout> {
-        let stat = ObjectStat {
-            attributes: sanderling_protocol::message::Attributes::none(),
-            path: Path::root(),
-            object: ObjectId(object),
-            kind: ObjectKind::File,
-            bytes: 0,
-            lost_bytes: 0,
-            is_sealed: true,
-            is_listed: true,
-            delete_after_read: false,
-            class: StorageClass::default(),
-            created_at: Instant(0),
-            modified_at: Instant(0),
-            expires_in: None,
-            blocks: 0,
-            entries: 0,
-            job: None,
-        };
-        let place = |node: &u32| NodeAddress {
-            node: NodeId(*node),
-            address: String::new(),
-            host: String::new(),
-        };
-        let block = |node: &u32| BlockLocation {
-            block: BlockId(u64::from(*node)),
-            epoch: Epoch(1),
-            offset: 0,
-            length: 1,
-            home: Some(NodeId(*node)),
-            tier: Tier::Dram,
-        };
-        let blocks = nodes.iter().map(block).collect();
-        Arc::new(Layout {
-            stat,
-            inline: None,
-            blocks,
-            places: nodes.iter().map(place).collect(),
-            next_offset: None,
-        })
+        let blocks: Vec<_> = nodes.iter().map(|node| (1, Some(*node))).collect();
+        let mut layout = layout_of(&blocks);
+        layout.stat.object = ObjectId(object);
+        for (block, node) in layout.blocks.iter_mut().zip(nodes) {
+            block.block = BlockId(u64::from(*node));
+            layout.places.push(NodeAddress {
+                node: NodeId(*node),
+                address: String::new(),
+                host: String::new(),
+            });
+        }
+        Arc::new(layout)
     }
 
     #[test]

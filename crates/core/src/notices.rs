@@ -318,7 +318,8 @@ impl Notices {
         }
     }
 
-    /// Takes that the namenode may be another process than before: everything is compared at once.
+    /// Handles a registration: the namenode may be another process than before, so every notice and
+    /// recommendation is compared with it at once.
     pub fn registered(&mut self) {
         self.is_anew = true;
         self.repeat_at = Instant(0);

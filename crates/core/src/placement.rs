@@ -243,7 +243,7 @@ pub fn place(
 fn no_room(class: StorageClass, bytes: u64) -> Refusal {
     match class.when_full {
         WhenFull::Wait => {
-            let why = format!("no room for {bytes} bytes in class {class}");
+            let why = Refusal::Full { bytes, class: class.to_string() }.to_string();
             Refusal::RetryAfter { after: WAIT_FOR_ROOM, why }
         }
         WhenFull::FallThrough | WhenFull::Refuse => {

@@ -121,5 +121,5 @@ impl Catalog {
 }
 
 fn adopt(orders: &mut Orders, adopter: NodeId, id: BlockId, epoch: Epoch, length: u32) {
-    orders.adopts.entry(adopter).or_default().push((id, epoch, length));
+    orders.lists().adopts.entry(adopter).or_default().push((id, epoch, length));
 }

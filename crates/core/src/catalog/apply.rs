@@ -20,11 +20,10 @@ impl Catalog {
         if let Some(refusal) = refused {
             assert_eq!(result.as_ref().err(), Some(&refusal), "{:?}", command.action);
         }
-        let touched: Vec<NodeId> = orders.drops.keys().copied().collect();
-        for node in touched {
+        for node in orders.dropping_nodes() {
             self.check_drained(node);
         }
-        let gone = std::mem::take(&mut orders.gone);
+        let gone = orders.take_gone();
         let is_stale = self.nodes.totals().is_fleet_stale;
         let is_changed = is_stale || !gone.is_empty() || command.action.changes_nodes();
         if is_changed {
@@ -221,26 +220,27 @@ impl Catalog {
     /// Adds the addresses to the orders of an action; drops those for nodes that are gone.
     fn address(&self, orders: Orders) -> Vec<DatanodeOrder> {
         let mut addressed = Vec::new();
+        let Some(lists) = orders.into_lists() else { return addressed };
         let mut push = |node: NodeId, order: Order| {
             if let Some(present) = self.nodes.get(node).filter(|node| is_present(node)) {
                 addressed.push(DatanodeOrder { node, address: present.address.clone(), order });
             }
         };
-        for node in orders.fence_nodes {
+        for node in lists.fence_nodes {
             let deadline = self.nodes.get(node).and_then(|node| node.deadline);
             let deadline_in = deadline.map(|at| self.now.until(at));
             push(node, Order::FenceNode { deadline_in });
         }
-        for node in orders.unfence_nodes {
+        for node in lists.unfence_nodes {
             push(node, Order::UnfenceNode);
         }
-        for (node, blocks) in orders.fences {
+        for (node, blocks) in lists.fences {
             push(node, Order::FenceBlocks { blocks });
         }
-        for (node, blocks) in orders.adopts {
+        for (node, blocks) in lists.adopts {
             push(node, Order::Adopt { blocks });
         }
-        for (node, blocks) in orders.drops {
+        for (node, blocks) in lists.drops {
             if !blocks.is_empty() {
                 push(node, Order::Drop { blocks });
             }

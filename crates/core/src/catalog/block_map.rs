@@ -445,7 +445,7 @@ mod tests {
         parts.blocks.promote(first, &mut parts.nodes, &mut parts.jobs, &mut orders);
         parts.check("promoted");
         assert_eq!(parts.blocks[&first].home, Some(TWO));
-        assert_eq!(orders.drops[&THREE].len(), 1, "what was reserved is given up");
+        assert_eq!(orders.lists().drops[&THREE].len(), 1, "what was reserved is given up");
         for (id, tier) in [(second, Tier::Dram), (third, Tier::Object)] {
             parts.reserve(id, (TWO, tier), MovePurpose::Relocate);
             parts.blocks.commit_home(id, LENGTH, &mut parts.nodes, &mut parts.jobs);

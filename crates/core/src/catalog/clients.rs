@@ -179,8 +179,12 @@ impl ClientRecord {
     /// the memory that was taken and the memory that was freed.
     fn keep(&mut self, answer: AppliedChange, answers_max: usize) -> (u64, u64) {
         let taken = answer.bytes();
-        let place = self.answers.partition_point(|kept| kept.sequence < answer.sequence);
-        self.answers.insert(place, answer);
+        if self.answers.back().is_none_or(|last| last.sequence < answer.sequence) {
+            self.answers.push_back(answer);
+        } else {
+            let place = self.answers.partition_point(|kept| kept.sequence < answer.sequence);
+            self.answers.insert(place, answer);
+        }
         self.bytes += taken;
         let mut freed = 0;
         while self.answers.len() > answers_max || self.bytes > CLIENT_BYTES_MAX {

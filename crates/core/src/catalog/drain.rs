@@ -27,7 +27,7 @@ impl Catalog {
             }
             if policy.is_draining() {
                 // The order may have been lost with the namenode that gave it.
-                orders.fence_nodes.insert(id);
+                orders.lists().fence_nodes.insert(id);
             }
             return Ok(self.welcome(id, policy, heartbeat));
         }
@@ -125,7 +125,7 @@ impl Catalog {
         let Some(node) = self.nodes.get_mut(id) else { return 0 };
         node.drain.get_or_insert(Drain::begin(now));
         let incoming: Vec<BlockId> = node.held().incoming.keys().copied().collect();
-        orders.fence_nodes.insert(id);
+        orders.lists().fence_nodes.insert(id);
         for block in incoming {
             self.void_move(block, orders);
         }
@@ -207,7 +207,7 @@ impl Catalog {
         for block in homes {
             self.void_move(block, orders);
         }
-        orders.unfence_nodes.insert(id);
+        orders.lists().unfence_nodes.insert(id);
         self.cancelled.insert(id, now);
         self.emit(EventKind::NodeCancelled { node: id });
         Ok(())

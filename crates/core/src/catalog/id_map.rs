@@ -4,8 +4,8 @@
 //! there. A look-up is three steps and no search, an entry costs its own size, and the order is
 //! that of the ids. 64 pages are a group. Groups are shared by clones and copied when one of them
 //! is written to, so a clone of a million entries, as a snapshot takes it, costs microseconds, and
-//! the first change in a group afterwards about a millisecond. 4096 groups are a span: every start
-//! of a namenode skips many ids, and a span that holds no entry costs one word.
+//! the first change in a group afterwards about a millisecond. 4096 groups are a chunk: every start
+//! of a namenode skips many ids, and a chunk that holds no entry costs one word.
 
 use std::marker::PhantomData;
 use std::ops::Index;
@@ -24,8 +24,8 @@ const PAGE_IDS: u64 = 64;
 /// together: a look-up among millions waits for memory, so it should touch few places of it.
 const GROUP_PAGES: usize = 64;
 
-/// Groups of one span: 16 million ids, and 32 KiB where any of them exists.
-const SPAN_GROUPS: usize = 4096;
+/// Groups of one chunk: 16 million ids, and 32 KiB where any of them exists.
+const CHUNK_GROUPS: usize = 4096;
 
 /// A number that is given out counting upwards.
 pub(crate) trait Id: Copy {
@@ -56,17 +56,17 @@ impl Id for BlockId {
 /// Entries by id.
 #[derive(Debug, Clone)]
 pub(crate) struct IdMap<K, V> {
-    spans: Vec<Option<Box<Span<V>>>>,
+    chunks: Vec<Option<Box<Chunk<V>>>>,
     length: usize,
     key: PhantomData<K>,
 }
 
 #[derive(Debug, Clone)]
-struct Span<V> {
+struct Chunk<V> {
     /// Groups that exist.
     present: usize,
-    /// In the span itself: what lies behind another pointer is another wait for memory.
-    groups: [Option<Arc<Group<V>>>; SPAN_GROUPS],
+    /// In the chunk itself: what lies behind another pointer is another wait for memory.
+    groups: [Option<Arc<Group<V>>>; CHUNK_GROUPS],
 }
 
 #[derive(Debug, Clone)]
@@ -86,7 +86,7 @@ struct MapPage<V> {
 
 /// Where an id's entry is.
 struct At {
-    span: usize,
+    chunk: usize,
     group: usize,
     page: usize,
     bit: u64,
@@ -97,17 +97,17 @@ impl At {
         let page = number / PAGE_IDS;
         let group = page / GROUP_PAGES as u64;
         Self {
-            span: (group / SPAN_GROUPS as u64) as usize,
-            group: (group % SPAN_GROUPS as u64) as usize,
+            chunk: (group / CHUNK_GROUPS as u64) as usize,
+            group: (group % CHUNK_GROUPS as u64) as usize,
             page: (page % GROUP_PAGES as u64) as usize,
             bit: 1 << (number % PAGE_IDS),
         }
     }
 }
 
-impl<V> Span<V> {
+impl<V> Chunk<V> {
     fn empty() -> Self {
-        Self { present: 0, groups: [const { None }; SPAN_GROUPS] }
+        Self { present: 0, groups: [const { None }; CHUNK_GROUPS] }
     }
 }
 
@@ -121,7 +121,7 @@ impl<V> MapPage<V> {
 
 impl<K: Id, V> IdMap<K, V> {
     pub(crate) const fn new() -> Self {
-        Self { spans: Vec::new(), length: 0, key: PhantomData }
+        Self { chunks: Vec::new(), length: 0, key: PhantomData }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -130,8 +130,8 @@ impl<K: Id, V> IdMap<K, V> {
 
     pub(crate) fn get(&self, id: &K) -> Option<&V> {
         let at = At::of(id.number());
-        let span = self.spans.get(at.span)?.as_ref()?;
-        let page = &span.groups[at.group].as_ref()?.pages[at.page];
+        let chunk = self.chunks.get(at.chunk)?.as_ref()?;
+        let page = &chunk.groups[at.group].as_ref()?.pages[at.page];
         if page.bits & at.bit == 0 {
             return None;
         }
@@ -144,11 +144,11 @@ impl<K: Id, V> IdMap<K, V> {
 
     /// Returns all entries in the order of their ids.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &V)> {
-        let spans = self.spans.iter().enumerate();
-        let spans = spans.filter_map(|(place, span)| Some((place, span.as_ref()?)));
-        let groups = spans.flat_map(|(span, groups)| {
+        let chunks = self.chunks.iter().enumerate();
+        let chunks = chunks.filter_map(|(place, chunk)| Some((place, chunk.as_ref()?)));
+        let groups = chunks.flat_map(|(chunk, groups)| {
             let groups = groups.groups.iter().enumerate();
-            groups.filter_map(move |(group, it)| Some((span * SPAN_GROUPS + group, it.as_ref()?)))
+            groups.filter_map(move |(group, it)| Some((chunk * CHUNK_GROUPS + group, it.as_ref()?)))
         });
         let pages = groups.flat_map(|(group, pages)| {
             let pages = pages.pages.iter().enumerate();
@@ -176,8 +176,8 @@ impl<K: Id, V> IdMap<K, V> {
 impl<K: Id, V: Clone> IdMap<K, V> {
     pub(crate) fn get_mut(&mut self, id: &K) -> Option<&mut V> {
         let at = At::of(id.number());
-        let span = self.spans.get_mut(at.span)?.as_mut()?;
-        let group = Arc::make_mut(span.groups[at.group].as_mut()?);
+        let chunk = self.chunks.get_mut(at.chunk)?.as_mut()?;
+        let group = Arc::make_mut(chunk.groups[at.group].as_mut()?);
         let page = &mut group.pages[at.page];
         if page.bits & at.bit == 0 {
             return None;
@@ -188,14 +188,14 @@ impl<K: Id, V: Clone> IdMap<K, V> {
 
     pub(crate) fn insert(&mut self, id: K, entry: V) -> Option<V> {
         let at = At::of(id.number());
-        if self.spans.len() <= at.span {
-            self.spans.resize_with(at.span + 1, || None);
+        if self.chunks.len() <= at.chunk {
+            self.chunks.resize_with(at.chunk + 1, || None);
         }
-        let span = self.spans[at.span].get_or_insert_with(|| Box::new(Span::empty()));
+        let chunk = self.chunks[at.chunk].get_or_insert_with(|| Box::new(Chunk::empty()));
         let empty =
             || Arc::new(Group { pages: [const { MapPage::EMPTY }; GROUP_PAGES], length: 0 });
-        span.present += usize::from(span.groups[at.group].is_none());
-        let group = Arc::make_mut(span.groups[at.group].get_or_insert_with(empty));
+        chunk.present += usize::from(chunk.groups[at.group].is_none());
+        let group = Arc::make_mut(chunk.groups[at.group].get_or_insert_with(empty));
         let page = &mut group.pages[at.page];
         let rank = page.rank(at.bit);
         if page.bits & at.bit != 0 {
@@ -210,9 +210,9 @@ impl<K: Id, V: Clone> IdMap<K, V> {
 
     pub(crate) fn remove(&mut self, id: &K) -> Option<V> {
         let at = At::of(id.number());
-        let span_slot = self.spans.get_mut(at.span)?;
-        let span = span_slot.as_mut()?;
-        let slot = &mut span.groups[at.group];
+        let chunk_slot = self.chunks.get_mut(at.chunk)?;
+        let chunk = chunk_slot.as_mut()?;
+        let slot = &mut chunk.groups[at.group];
         let group = Arc::make_mut(slot.as_mut()?);
         let page = &mut group.pages[at.page];
         if page.bits & at.bit == 0 {
@@ -230,9 +230,9 @@ impl<K: Id, V: Clone> IdMap<K, V> {
         self.length -= 1;
         if group.length == 0 {
             *slot = None;
-            span.present -= 1;
-            if span.present == 0 {
-                *span_slot = None;
+            chunk.present -= 1;
+            if chunk.present == 0 {
+                *chunk_slot = None;
             }
         }
         Some(removed)
@@ -291,7 +291,7 @@ impl<'de, K: Id + Deserialize<'de>, V: Clone + Deserialize<'de>> Visitor<'de> fo
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
         let mut map = IdMap::new();
         while let Some((id, entry)) = access.next_entry::<K, V>()? {
-            // There is a word for each span before it: no memory has room for those of any number.
+            // There is a word for each chunk before it: no memory has room for those of any number.
             if id.number() == 0 || id.number() >> ID_BITS > 0 {
                 return Err(A::Error::custom(format!("{} is no id", id.number())));
             }
@@ -320,7 +320,7 @@ mod tests {
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let edge = (GROUP_PAGES * SPAN_GROUPS) as u64 * PAGE_IDS;
+        let edge = (GROUP_PAGES * CHUNK_GROUPS) as u64 * PAGE_IDS;
         let id = move || {
             prop_oneof![
                 0..200_u64,
@@ -340,7 +340,7 @@ mod tests {
     }
 
     proptest! {
-        // One case makes hundreds of maps with a place for each span up to id 2^40.
+        // One case makes hundreds of maps with a place for each chunk up to id 2^40.
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
         fn it_is_the_sorted_map_and_clones_keep_what_they_saw(steps in steps()) {
@@ -416,11 +416,11 @@ mod tests {
             map.remove(&BlockId(id.saturating_sub(10)));
         }
         assert_eq!(map.len(), 10);
-        let groups = map.spans.iter().flatten().flat_map(|span| span.groups.iter().flatten());
+        let groups = map.chunks.iter().flatten().flat_map(|chunk| chunk.groups.iter().flatten());
         assert!(groups.count() <= 2);
         for id in 0..100_000 {
             map.remove(&BlockId(id));
         }
-        assert!(map.spans.iter().flatten().next().is_none());
+        assert!(map.chunks.iter().flatten().next().is_none());
     }
 }

@@ -22,7 +22,7 @@ const TAG_BITS: u32 = 64 - ID_BITS;
 const SLOTS_MIN: usize = 8;
 
 /// A hashed name.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Hash(u64);
 
 /// Ids by the hashes of their names.

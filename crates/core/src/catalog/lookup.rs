@@ -22,6 +22,7 @@ struct PathWalk<'a> {
     name: &'a str,
     /// What follows that name.
     rest: Option<&'a str>,
+    /// Of the next name.
     hash: Hash,
     /// The object that most likely has the name, by its hash.
     guess: Option<ObjectId>,
@@ -104,7 +105,7 @@ impl Catalog {
         let is_whole = rest.is_none_or(str::is_empty);
         let at = at.filter(|_| !is_whole || path.len() == 1);
         let rest = rest.filter(|rest| !rest.is_empty());
-        PathWalk { at, name: "", rest, hash: self.names.hash(ROOT, &[]), guess: None }
+        PathWalk { at, name: "", rest, hash: Hash::default(), guess: None }
     }
 
     fn step(&self, walks: &mut [PathWalk<'_>]) {

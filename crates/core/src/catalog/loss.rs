@@ -41,8 +41,8 @@ impl Catalog {
         let homes: Vec<BlockId> = homes.unwrap_or_default();
         self.lose_blocks(id, &homes, why, orders);
         // No process is there to take them.
-        orders.drops.remove(&id);
-        orders.gone.push(id);
+        orders.lists().drops.remove(&id);
+        orders.lists().gone.push(id);
         self.nodes.take_left(id);
         self.nodes.forget_old();
     }

@@ -27,9 +27,14 @@ pub struct DatanodeOrder {
     pub order: Order,
 }
 
-/// What datanodes are to do after a command.
+/// What datanodes are to do after a command. Most commands of clients have them do nothing: then
+/// there are no lists.
 #[derive(Debug, Default)]
-pub(crate) struct Orders {
+pub(crate) struct Orders(Option<Box<OrderLists>>);
+
+/// What datanodes are to do, by kind.
+#[derive(Debug, Default)]
+pub(crate) struct OrderLists {
     pub(crate) drops: BTreeMap<NodeId, Vec<(BlockId, Epoch)>>,
     pub(crate) fences: BTreeMap<NodeId, Vec<(BlockId, Epoch)>>,
     pub(crate) fence_nodes: BTreeSet<NodeId>,
@@ -40,8 +45,28 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
+    /// Returns the lists to add to.
+    pub(crate) fn lists(&mut self) -> &mut OrderLists {
+        self.0.get_or_insert_default()
+    }
+
+    /// Returns the lists; `None` if nothing was added.
+    pub(crate) fn into_lists(self) -> Option<Box<OrderLists>> {
+        self.0
+    }
+
+    /// Returns the nodes that have something to forget.
+    pub(crate) fn dropping_nodes(&self) -> Vec<NodeId> {
+        self.0.as_ref().map_or_else(Vec::new, |lists| lists.drops.keys().copied().collect())
+    }
+
+    /// Takes the nodes that have ended out.
+    pub(crate) fn take_gone(&mut self) -> Vec<NodeId> {
+        self.0.as_mut().map_or_else(Vec::new, |lists| std::mem::take(&mut lists.gone))
+    }
+
     /// Has a node forget its copy of a block at `last` or an earlier epoch.
     pub(crate) fn drop_block(&mut self, node: NodeId, block: BlockId, last: Epoch) {
-        self.drops.entry(node).or_default().push((block, last));
+        self.lists().drops.entry(node).or_default().push((block, last));
     }
 }

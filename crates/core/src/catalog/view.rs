@@ -267,6 +267,13 @@ impl Catalog {
         self.jobs.ids().filter_map(|id| self.job_info(id, now)).collect()
     }
 
+    /// Returns whether a node's operator declared how short a notice its cloud gives: the cloud may
+    /// preempt it.
+    #[must_use]
+    pub fn is_spot(&self, id: NodeId) -> bool {
+        self.nodes.get(id).is_some_and(|node| node.notice_min.is_some())
+    }
+
     /// Returns one row of the nodes' table, without what only heartbeats know.
     #[must_use]
     pub fn node_info(&self, id: NodeId, now: Instant) -> Option<NodeInfo> {

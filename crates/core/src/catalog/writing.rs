@@ -495,7 +495,7 @@ impl Catalog {
         }
         let block = &self.blocks[&block_id];
         if let Some(home) = block.home {
-            orders.fences.entry(home).or_default().push((block_id, block.epoch));
+            orders.lists().fences.entry(home).or_default().push((block_id, block.epoch));
         }
     }
 

@@ -1,6 +1,6 @@
 //! The sequences of a client's changes.
 
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 
 use sanderling_protocol::message::{Change, ClientId, Once};
 
@@ -13,8 +13,8 @@ use sanderling_protocol::message::{Change, ClientId, Once};
 pub struct Sequences {
     client: ClientId,
     last: u64,
-    /// Sequences of changes that have not ended.
-    open: BTreeSet<u64>,
+    /// Sequences of changes that have not ended, in their order: few, and they mostly end in it.
+    open: VecDeque<u64>,
 }
 
 impl Sequences {
@@ -22,7 +22,7 @@ impl Sequences {
     /// the answer to `OpenClient`.
     #[must_use]
     pub const fn new(client: ClientId) -> Self {
-        Self { client, last: 0, open: BTreeSet::new() }
+        Self { client, last: 0, open: VecDeque::new() }
     }
 
     /// Returns the client's number and key.
@@ -38,15 +38,17 @@ impl Sequences {
     pub fn begin(&mut self, change: Change) -> Once {
         self.last += 1;
         let sequence = self.last;
-        self.open.insert(sequence);
-        let settled_below = self.open.first().copied().unwrap_or(sequence);
+        self.open.push_back(sequence);
+        let settled_below = self.open.front().copied().unwrap_or(sequence);
         Once { client: self.client, sequence, settled_below, change }
     }
 
     /// Ends a change: it is never sent again. The next request of this client lets the namenode
     /// forget the answer.
     pub fn end(&mut self, sequence: u64) {
-        self.open.remove(&sequence);
+        if let Ok(place) = self.open.binary_search(&sequence) {
+            self.open.remove(place);
+        }
     }
 }
 

@@ -38,8 +38,9 @@ pub struct RegistrationState {
     is_fenced: bool,
     /// Number of orders about the fence so far, and of other events that outdate answers.
     orders: u64,
-    /// Single blocks were fenced since the last answer that set the policy.
-    has_fenced_unheard: bool,
+    /// When single blocks were fenced last, until a request that left later is answered: only
+    /// that answer has the policy behind the fence.
+    blocks_fenced: Option<Instant>,
 }
 
 impl RegistrationState {
@@ -53,7 +54,7 @@ impl RegistrationState {
             notices: Notices::default(),
             is_fenced: false,
             orders: 0,
-            has_fenced_unheard: false,
+            blocks_fenced: None,
         }
     }
 
@@ -113,7 +114,7 @@ impl RegistrationState {
         self.notices.stands(asked.at, policy, deadline_in.map(|left| now + left));
         (self.policy, self.home_blocks) = (policy, home_blocks);
         self.is_fenced = self.is_leaving(now) || !policy.takes_blocks();
-        self.has_fenced_unheard = false;
+        self.blocks_fenced = self.blocks_fenced.filter(|fenced| asked.at <= *fenced);
     }
 
     /// Sets the fence because the namenode declared this incarnation dead. Returns whether the node
@@ -128,7 +129,7 @@ impl RegistrationState {
         self.orders += 1;
         self.notices.begin_again(now);
         (self.policy, self.home_blocks) = (Policy::Active, None);
-        (self.is_fenced, self.has_fenced_unheard) = (false, false);
+        (self.is_fenced, self.blocks_fenced) = (false, None);
     }
 
     /// Handles an order that sets (`is_fenced`) or lifts the fence. The fence stays set if a notice
@@ -159,8 +160,8 @@ impl RegistrationState {
     }
 
     /// Records that an order is about to fence single blocks. Called before they are fenced.
-    pub const fn fences_blocks(&mut self) {
-        self.has_fenced_unheard = true;
+    pub const fn fences_blocks(&mut self, now: Instant) {
+        self.blocks_fenced = Some(now);
     }
 
     /// Returns the refusal of every write under [`Mechanism::Baseline`] while the node is fenced
@@ -180,7 +181,7 @@ impl RegistrationState {
     /// both count. The writer tries again after 20 ms.
     #[must_use]
     pub fn instead_of_moved(&self, node: NodeId) -> Option<Refusal> {
-        if self.mechanism == Mechanism::Baseline && self.has_fenced_unheard {
+        if self.mechanism == Mechanism::Baseline && self.blocks_fenced.is_some() {
             return Some(relocation_retry(node));
         }
         self.withheld(node)
@@ -298,14 +299,19 @@ mod tests {
         registration.remember(NOW, |notices| notices.show(&notice()));
         assert!(!registration.is_fenced(), "its fence comes with a heartbeat");
         assert_eq!(registration.instead_of_moved(NodeId(1)), None);
-        registration.fences_blocks();
+        let before = registration.stamp(NOW);
+        let later = NOW + Millis(1);
+        registration.fences_blocks(later);
+        assert!(registration.instead_of_moved(NodeId(1)).is_some());
+        // An answer that was on its way may be older than the relocation.
+        registration.answered(later, before, &answer(Policy::Active));
         assert!(registration.instead_of_moved(NodeId(1)).is_some());
         assert_eq!(registration.withheld(NodeId(1)), None);
-        let asked = registration.stamp(NOW);
-        registration.answered(NOW, asked, &answer(Policy::Draining));
+        let (later, asked) = (later + Millis(1), registration.stamp(later + Millis(1)));
+        registration.answered(later, asked, &answer(Policy::Draining));
         assert!(registration.is_fenced() && registration.withheld(NodeId(1)).is_some());
-        let asked = registration.stamp(NOW);
-        registration.answered(NOW, asked, &answer(Policy::Drained));
-        assert_eq!(registration.withheld(NodeId(1)), None);
+        let asked = registration.stamp(later);
+        registration.answered(later, asked, &answer(Policy::Drained));
+        assert_eq!(registration.instead_of_moved(NodeId(1)), None);
     }
 }

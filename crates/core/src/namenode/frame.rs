@@ -60,18 +60,18 @@ impl OpenFrame {
             // Names may have changed since the frame came: what is decided on now counts.
             let allowed =
                 self.claims.as_ref().map_or(Ok(()), |claims| namenode.allows(claims, &request));
-            let prepared = match allowed {
+            let mut prepared = match allowed {
                 Ok(()) => namenode.prepare(now, request),
                 Err(refusal) => Prepared::Answer(Err(refusal)),
             };
             // What changes nothing is not logged, unless what it depends on is not known yet.
-            let prepared = match prepared {
-                Prepared::Log(command) if !is_pending && !round.has_copy(&command) => {
-                    let refused = namenode.refuses(&command);
-                    refused.map_or(Prepared::Log(command), |it| Prepared::Answer(Err(it)))
-                }
-                prepared => prepared,
-            };
+            if let Prepared::Log(command) = &prepared
+                && !is_pending
+                && !round.has_copy(command)
+                && let Some(refusal) = namenode.refuses(command)
+            {
+                prepared = Prepared::Answer(Err(refusal));
+            }
             let is_taken = match prepared {
                 // Once the commands before it are applied there may be room.
                 Prepared::Log(command) if is_pending && is_refusal(&command) => false,

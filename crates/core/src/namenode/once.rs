@@ -15,11 +15,12 @@ impl Namenode {
     /// What is refused here for good becomes a command as well: it is the change's outcome, and a
     /// copy of the request that is still on its way must not be done after the client received the
     /// refusal. The command is logged only if [`Namenode::refuses`] does not remember it.
-    pub(super) fn prepare_once(&mut self, now: Instant, once: Once) -> Prepared {
-        let Once { client, sequence, settled_below, change } = once;
-        let (request, fingerprint) = change.into_parts();
-        if request.repeat() != Repetition::Once {
-            let why = format!("{} is no change that is made once", request.kind());
+    pub(super) fn prepare_once(&mut self, now: Instant, once: Box<Once>) -> Prepared {
+        let (client, sequence, settled_below) = (once.client, once.sequence, once.settled_below);
+        let fingerprint = once.change.fingerprint();
+        if once.change.request().repeat() != Repetition::Once {
+            let kind = once.change.request().kind();
+            let why = format!("{kind} is no change that is made once");
             return Prepared::Answer(Err(Refusal::BadRequest { why }));
         }
         let sent = ChangeKey { client, sequence, settled_below, fingerprint };
@@ -33,7 +34,7 @@ impl Namenode {
             return Prepared::Answer(Err(refusal));
         }
         self.room_waits.begin(&sent, &self.catalog);
-        let action = self.action(now, request);
+        let action = self.action(now, once.change.into_request());
         self.room_waits.end();
         let action = match action {
             Ok(action) => action,

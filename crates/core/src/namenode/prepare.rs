@@ -41,7 +41,7 @@ impl Namenode {
                 self.heartbeat(now, &heartbeat)
                     .map(|heartbeat| Reply::Beat { heartbeat, position: self.catalog.position() }),
             ),
-            Request::Once(once) => self.prepare_once(now, *once),
+            Request::Once(once) => self.prepare_once(now, once),
             Request::Suspect { node } => {
                 self.membership.suspected(now, node);
                 Prepared::Answer(Ok(Reply::Done))

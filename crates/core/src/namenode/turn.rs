@@ -335,13 +335,14 @@ impl Turn {
         mut apply: impl FnMut(&Command, Origin) -> Applied,
     ) -> Vec<DatanodeOrder> {
         let mut orders = Vec::new();
-        for (command, origin) in std::mem::take(&mut self.commands) {
-            let applied = apply(&command, origin);
+        for (command, origin) in &self.commands {
+            let applied = apply(command, *origin);
             orders.extend(applied.orders);
-            if let Origin::Frame(place) = origin {
+            if let Origin::Frame(place) = *origin {
                 self.frames[place].answer(applied.result);
             }
         }
+        self.commands.clear();
         orders
     }
 

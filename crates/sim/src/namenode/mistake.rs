@@ -43,7 +43,7 @@ impl NamenodeHost {
     pub(super) fn mistake_request(&mut self, request: Request, now: u64) -> Request {
         match request {
             Request::Once(once) => {
-                let (request, _) = once.change.clone().into_parts();
+                let request = once.change.clone().into_request();
                 let change = Change::new(self.mistake_plain_request(request, now));
                 Request::Once(Box::new(Once { change, ..*once }))
             }
