@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Hello, HelloReply};
+use sanderling_protocol::trace::ACCEPTS_TRACES;
 use sanderling_protocol::{Frame, Header, Op, Refusal, version};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
@@ -21,6 +22,7 @@ use crate::inbound::{Inbound, InboundError};
 use crate::outgoing::Outgoing;
 use crate::security::Credentials;
 use crate::stream::{Stream, prepare};
+use crate::trace::call_span;
 
 /// Bounds of one connection.
 #[derive(Debug, Clone)]
@@ -53,6 +55,8 @@ pub struct Connection {
     shared: Arc<ConnectionInner>,
     /// The version of the messages that both sides speak.
     version: u8,
+    /// Whether the peer records spans, and is sent the traces of requests.
+    accepts_traces: bool,
 }
 
 #[derive(Debug)]
@@ -174,6 +178,7 @@ impl Connection {
         let body = vec![Bytes::from(encode_body(&hello))];
         let frame = connection.call(header, body, deadline).await?;
         connection.version = version::agreed(frame.header.flags)?;
+        connection.accepts_traces = frame.header.length & ACCEPTS_TRACES != 0;
         let reply = decode_body::<HelloReply>(&frame.body)
             .map_err(|refusal| bad_reply(address, &refusal))?;
         Ok((connection, reply))
@@ -195,7 +200,7 @@ impl Connection {
         ];
         let permits = Semaphore::new(options.in_flight_max);
         let shared = Arc::new(ConnectionInner { wire, permits, tasks });
-        Self { shared, version: version::MESSAGES_MIN }
+        Self { shared, version: version::MESSAGES_MIN, accepts_traces: false }
     }
 
     /// Sends a frame and waits for its answer. The header's `request` and `body_bytes` are filled
@@ -214,13 +219,19 @@ impl Connection {
         let wire = &*self.shared.wire;
         header.body_bytes = checked_length(&body)?;
         let _permit = self.permit(timeouts.deadline).await?;
-        let Begun { request, is_alone, is_earliest } =
+        let mut span = call_span(&wire.address, &header, &body);
+        let Begun { request, mut is_alone, is_earliest } =
             wire.calls.begin(timeouts, Instant::now())?;
         let mut under_way = InFlightCall { wire, request, is_answered: false };
         if is_earliest {
             wire.earlier.notify_one();
         }
         header.request = request;
+        if let Some(span) = span.as_ref().filter(|_| self.accepts_traces) {
+            // Both are queued: they leave together, or not at all if the call is given up.
+            is_alone = false;
+            let _ = wire.outgoing.send(span.context().header(request), Vec::new(), false);
+        }
         if let Err(error) = wire.outgoing.send(header, body, is_alone) {
             wire.calls.fail(&closed(&wire.address, &error.to_string()));
         } else if is_alone {
@@ -228,11 +239,15 @@ impl Connection {
         }
         let answered = poll_fn(|context| wire.calls.poll(request, context.waker())).await;
         under_way.is_answered = answered.is_ok();
-        match answered {
+        let answer = match answered {
             Ok(frame) => check(&wire.address, frame),
             Err(CallEnd::Broken(error)) => Err(error),
             Err(CallEnd::Late(waited)) => Err(timed_out(&wire.address, waited)),
+        };
+        if let (Some(span), Err(error)) = (&mut span, &answer) {
+            span.fail(error);
         }
+        answer
     }
 
     async fn permit(&self, deadline: Instant) -> Result<SemaphorePermit<'_>, CallError> {
@@ -369,7 +384,7 @@ fn closed(address: &str, why: &str) -> CallError {
 }
 
 fn unreachable(address: &str, error: &std::io::Error) -> CallError {
-    CallError::Unreachable { address: address.to_owned(), cause: error.kind() }
+    CallError::unreachable(address, error)
 }
 
 fn timed_out(address: &str, waited: Duration) -> CallError {

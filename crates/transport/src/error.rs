@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use sanderling_protocol::refusal::Recovery;
-use sanderling_protocol::{Millis, Refusal};
+use sanderling_protocol::{Millis, Refusal, amount};
 use thiserror::Error;
 
 /// The reason why a call got no answer. Every waiter on a connection that breaks gets the same one.
@@ -14,15 +14,25 @@ pub enum CallError {
     #[error("{0}")]
     Refused(Refusal),
     /// No connection could be made.
-    #[error("{address} cannot be reached: {cause}")]
+    #[error("{address} cannot be reached: {text}")]
     Unreachable {
         /// The peer.
         address: String,
         /// The operating system's error.
         cause: io::ErrorKind,
+        /// Its words.
+        text: String,
+    },
+    /// A server listens there, but no namenode.
+    #[error("{address} is not a namenode's address: {why}")]
+    WrongAddress {
+        /// The address.
+        address: String,
+        /// What listens there, and what to do.
+        why: String,
     },
     /// The deadline passed before the answer came.
-    #[error("{address} did not answer within {waited:?}")]
+    #[error("{address} did not answer within {}", amount::duration(*waited))]
     TimedOut {
         /// The peer.
         address: String,
@@ -62,6 +72,18 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// Returns the error of a connection that could not be made.
+    #[must_use]
+    pub fn unreachable(address: &str, error: &io::Error) -> Self {
+        // The number of the error adds nothing to its words, which the rest of a sentence precedes.
+        let whole = error.to_string();
+        let words = whole.split(" (os error").next().unwrap_or_default();
+        let mut letters = words.chars();
+        let first = letters.next().map(|first| first.to_ascii_lowercase());
+        let text = first.into_iter().chain(letters).collect();
+        Self::Unreachable { address: address.to_owned(), cause: error.kind(), text }
+    }
+
     /// Returns what the caller does next.
     #[must_use]
     pub const fn recovery(&self) -> Recovery {
@@ -71,7 +93,7 @@ impl CallError {
                 Recovery::Refresh
             }
             Self::TooBusy { .. } => Recovery::RetryAfter(Millis(10)),
-            Self::Credentials { .. } => Recovery::Fix,
+            Self::Credentials { .. } | Self::WrongAddress { .. } => Recovery::Fix,
             Self::BadReply { .. } => Recovery::Report,
         }
     }

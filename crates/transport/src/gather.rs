@@ -8,7 +8,7 @@ use sanderling_protocol::Header;
 use sanderling_protocol::frame::HEADER_BYTES;
 use tokio::time::timeout;
 
-use crate::memory::Memory;
+use crate::memory::{Memory, Reserved};
 use crate::pace::Pace;
 use crate::stream::WriteHalf;
 
@@ -47,6 +47,8 @@ pub(crate) struct Gather {
     copied_written: usize,
     /// Bytes of all frames that were added since it was empty.
     added: usize,
+    /// The memory of long answers among what was copied.
+    counted: Vec<Reserved>,
 }
 
 impl Gather {
@@ -64,6 +66,11 @@ impl Gather {
                 self.parts.push(Segment::Own(bytes));
             }
         }
+    }
+
+    /// Keeps the memory of the next frame counted until everything is written.
+    pub(crate) fn count(&mut self, memory: Reserved) {
+        self.counted.push(memory);
     }
 
     fn copy(&mut self, bytes: &[u8]) {
@@ -150,6 +157,7 @@ impl Gather {
     fn clear(&mut self) {
         self.parts.clear();
         self.copied.clear();
+        self.counted.clear();
         if self.copied.capacity() > COPIED_BYTES_KEPT_MAX {
             self.copied = Vec::new();
         }
@@ -210,6 +218,13 @@ impl Gather {
 /// Returns the bytes of a body in pieces.
 pub(crate) fn length(body: &[Bytes]) -> usize {
     body.iter().map(Bytes::len).sum()
+}
+
+/// Returns the memory that a body takes until it is written, beside its long pieces: the copies of
+/// its short ones, which are twice as long while they grow, and the list.
+pub(crate) fn memory_beside(body: &[Bytes]) -> usize {
+    let copied = |piece: &Bytes| if piece.len() <= COPIED_BYTES_MAX { piece.len() } else { 0 };
+    body.iter().map(|piece| 2 * copied(piece) + size_of::<Segment>()).sum()
 }
 
 const _: () = assert!(HEADER_BYTES < COPIED_BYTES_MAX);

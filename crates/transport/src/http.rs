@@ -1,6 +1,7 @@
 //! Serving HTTP/1.1: a bound on connections, and a deadline on everything that a peer may be slow
 //! with. A connection without a request under way gives its place to a new one.
 
+mod client;
 mod connection;
 mod places;
 mod received;
@@ -27,12 +28,13 @@ use self::connection::{ConnectionSet, ConnectionSlot, ResponseBody};
 use crate::stream::prepare;
 use crate::tls::{ServerTls, begins_tls, turn_away};
 
+pub use self::client::{PageCall, PageCallError};
 pub use self::connection::HttpConnection;
 pub use self::received::RequestBody;
 
 /// The answer to a caller that does not speak TLS.
 const PLAIN_ANSWER: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n\
-    connection: close\r\n\r\n{\"error\":{\"code\":160,\"name\":\"Unauthenticated\",\
+    connection: close\r\n\r\n{\"schema\":1,\"error\":{\"code\":160,\"name\":\"Unauthenticated\",\
     \"message\":\"not authenticated: this port speaks TLS: use https\"}}\n";
 
 type Failed = Box<dyn Error + Send + Sync>;
@@ -231,13 +233,20 @@ async fn attend<S, B, I>(
     let bounded = service_fn(move |mut request: Request<Incoming>| {
         let under_way = place.connection().begin();
         request.extensions_mut().insert(place.connection().clone());
-        let answer = under_way.map(|it| (timeout(within, service.call(request)), it));
+        let answer = under_way.map(|it| (service.call(request), it));
         async move {
             let (answer, under_way) = answer.ok_or(NoAnswer::Evicted)?;
-            match answer.await {
-                Ok(Ok(answer)) => Ok(answer.map(|body| ResponseBody::new(body, under_way))),
-                Ok(Err(error)) => Err(NoAnswer::Failed(error.into())),
-                Err(_) => Err(NoAnswer::Late(within)),
+            let answer = async { answer.await.map_err(Into::<Failed>::into) };
+            let mut answer = std::pin::pin!(answer);
+            let answered = match timeout(within, answer.as_mut()).await {
+                Ok(answered) => answered,
+                // It has a place among the answers that take long.
+                Err(_) if place.connection().follows() => answer.await,
+                Err(_) => return Err(NoAnswer::Late(within)),
+            };
+            match answered {
+                Ok(answer) => Ok(answer.map(|body| ResponseBody::new(body, under_way))),
+                Err(error) => Err(NoAnswer::Failed(error)),
             }
         }
     });
@@ -346,11 +355,16 @@ mod tests {
 
     /// Echoes bodies; follows for ever without one.
     async fn serve(request: Request<Incoming>) -> Result<Response<Answered>, hyper::Error> {
-        if request.uri().path() != "/events" {
+        if !matches!(request.uri().path(), "/events" | "/late") {
             let body = request.into_body().collect().await?.to_bytes();
             return Ok(Response::new(Answered::Right(Full::new(body))));
         }
         let connection = request.extensions().get::<HttpConnection>().unwrap();
+        if request.uri().path() == "/late" {
+            connection.follow().unwrap();
+            sleep(LATE).await;
+            return Ok(Response::new(Answered::Right(Full::new(Bytes::from_static(b"late")))));
+        }
         let mut answer = Response::new(Answered::Left(Endless));
         if connection.follow().is_err() {
             *answer.body_mut() = Answered::Right(Full::default());
@@ -358,6 +372,9 @@ mod tests {
         }
         Ok(answer)
     }
+
+    /// Ten times what an answer may take in the test that needs it.
+    const LATE: Duration = Duration::from_millis(200);
 
     type Answered = Either<Endless, Full<Bytes>>;
 
@@ -440,6 +457,17 @@ mod tests {
         slow.write_all(&GET[..GET.len() - 1]).await.unwrap();
         assert!(!rest(&mut slow).await.contains("200"));
         endpoint.serves().await;
+    }
+
+    #[tokio::test]
+    async fn answer_of_a_follower_may_begin_late() {
+        let within = LATE / 10;
+        let endpoint =
+            Endpoint::open(HttpOptions { answer_within: within, ..HttpOptions::default() }).await;
+        let mut stream = endpoint.connect().await;
+        let request = b"GET /late HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        assert!(rest(&mut stream).await.ends_with("late"));
     }
 
     #[tokio::test]

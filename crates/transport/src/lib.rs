@@ -11,12 +11,14 @@ mod calls;
 pub mod clock;
 mod connection;
 mod error;
+mod front;
 mod gather;
 mod http;
 mod inbound;
 mod keyring;
 mod listen;
 pub mod local;
+mod log_control;
 mod memory;
 mod outgoing;
 mod pace;
@@ -37,6 +39,7 @@ mod status;
 mod strangers;
 mod stream;
 mod tls;
+pub mod trace;
 mod watched;
 
 pub use body_sink::BodySink;
@@ -44,10 +47,14 @@ pub use buffers::Buffers;
 pub use calls::Timeouts;
 pub use connection::{Connection, ConnectionOptions};
 pub use error::CallError;
-pub use http::{HttpConnection, HttpOptions, RequestBody, serve_http, serve_pages};
-pub use listen::{ListenError, listen};
+pub use front::front_page;
+pub use http::{
+    HttpConnection, HttpOptions, PageCall, PageCallError, RequestBody, serve_http, serve_pages,
+};
+pub use listen::{ListenError, listen, listen_there_or_free};
+pub use log_control::{LOG_FILTER_BYTES_MAX, LogControl, LogControlError};
 pub use memory::{Memory, Reserved};
-pub use pool::{Pool, PoolOptions};
+pub use pool::{EncodedRequest, Pool, PoolOptions};
 pub use revoked::Revocations;
 pub use secret::{
     Pass, SECRET_BYTES_MIN, Secret, SecretError, TokenSource, read_private, unix_seconds,
@@ -55,8 +62,11 @@ pub use secret::{
 pub use security::{Admitted, Credentials, Security};
 pub use server::{Handled, MEMORY_MAX, Response, ServeOptions, Service, serve};
 pub use session::attend;
-pub use sites::refused_site;
-pub use status::{OPEN_METRICS, serve_status, write_counter, write_gauge, write_process_metrics};
+pub use sites::{SiteRefusal, refused_site};
+pub use status::{
+    Document, OPEN_METRICS, SCHEMA, StatusPages, serve_status, write_counter, write_gauge,
+    write_process_metrics,
+};
 pub use stream::Stream;
 pub use tls::{
     ClientTls, Expiries, PeerCertificates, ServerTls, TLS_NAME, TlsError, TlsStream, Validity,

@@ -65,6 +65,27 @@ pub async fn listen(address: &str, security: &Security) -> Result<TcpListener, L
     })
 }
 
+/// Listens on `address` as [`listen`], or on a free port of the same host if another process has
+/// that one: for a default that several servers of one machine share.
+///
+/// # Errors
+/// As [`listen`], but for [`ListenError::InUse`].
+pub async fn listen_there_or_free(
+    address: SocketAddr,
+    security: &Security,
+) -> Result<TcpListener, ListenError> {
+    match listen(&address.to_string(), security).await {
+        Err(ListenError::InUse { .. }) => {
+            let free = SocketAddr::new(address.ip(), 0);
+            let listener = listen(&free.to_string(), security).await?;
+            let port = listener.local_addr().map_or(0, |it| it.port());
+            tracing::info!(%address, port, "another process has the port: a free one is used");
+            Ok(listener)
+        }
+        listening => listening,
+    }
+}
+
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // A server that starts again finds its port although connections of the last one linger.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
-use sanderling_protocol::frame::{decode_body, encode_body};
+use sanderling_protocol::frame::{decode_body, encode_body, encode_list, encode_onto};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{
     ClusterId, Frame, Header, NodeId, Op, Order, OrderReply, Refusal, Reply, Request, version,
 };
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -29,6 +30,8 @@ pub struct PoolOptions {
     pub connections_max: usize,
     /// Bounds of each connection.
     pub connection: ConnectionOptions,
+    /// Where the connections' tasks run; `None`: where the first call to a peer is made.
+    pub runtime: Option<Handle>,
 }
 
 impl Default for PoolOptions {
@@ -39,7 +42,23 @@ impl Default for PoolOptions {
             // A fleet of a thousand nodes, with incarnations that come and go.
             connections_max: 2048,
             connection: ConnectionOptions::default(),
+            runtime: None,
         }
+    }
+}
+
+/// A request to the namenode as it travels: it is encoded once, wherever it waits.
+#[derive(Debug, Clone)]
+pub struct EncodedRequest(Vec<u8>);
+
+impl EncodedRequest {
+    /// Bytes that most requests fit: a change of one object with a short path.
+    const LIKELY_BYTES: usize = 256;
+
+    /// Encodes a request.
+    #[must_use]
+    pub fn new(request: &Request) -> Self {
+        Self(encode_onto(request, Vec::with_capacity(Self::LIKELY_BYTES)))
     }
 }
 
@@ -120,7 +139,11 @@ impl Pool {
         // holding others up.
         let (pool, to) = (self.clone(), address.to_owned());
         let making = async move { pool.connect(&to, node, deadline).await };
-        let made = AbortOnDropHandle::new(tokio::spawn(making)).await;
+        let made = match &self.shared.options.runtime {
+            Some(runtime) => runtime.spawn(making),
+            None => tokio::spawn(making),
+        };
+        let made = AbortOnDropHandle::new(made).await;
         made.unwrap_or_else(|ended| {
             let (address, why) = (address.to_owned(), ended.to_string());
             Err(CallError::Closed { address, why })
@@ -282,17 +305,50 @@ impl Pool {
         deadline: Instant,
     ) -> Result<Vec<Result<Reply, Refusal>>, CallError> {
         let connection = self.connected(address, None, deadline.into()).await?;
-        let version = connection.version();
-        if version >= version::MESSAGES {
-            return self.meta_on(connection, requests, deadline).await;
+        if connection.version() >= version::MESSAGES {
+            let (count, body) = (requests.len(), encode_body(&requests));
+            return self.meta_on(connection, count, body, deadline).await;
         }
+        self.meta_older(connection, requests, deadline).await
+    }
+
+    /// Sends requests to the namenode as [`Self::meta`] does; they are encoded already.
+    ///
+    /// # Errors
+    /// As [`Self::meta`].
+    pub async fn meta_encoded(
+        &self,
+        address: &str,
+        requests: &[EncodedRequest],
+        deadline: Instant,
+    ) -> Result<Vec<Result<Reply, Refusal>>, CallError> {
+        let connection = self.connected(address, None, deadline.into()).await?;
+        if connection.version() >= version::MESSAGES {
+            let body = encode_list(requests.iter().map(|request| request.0.as_slice()));
+            return self.meta_on(connection, requests.len(), body, deadline).await;
+        }
+        let decoded = requests.iter().map(|request| decode_body(&request.0));
+        let requests = decoded.collect::<Result<Vec<Request>, Refusal>>()?;
+        self.meta_older(connection, requests, deadline).await
+    }
+
+    async fn meta_older(
+        &self,
+        connection: Connection,
+        requests: Vec<Request>,
+        deadline: Instant,
+    ) -> Result<Vec<Result<Reply, Refusal>>, CallError> {
+        let version = connection.version();
         // What an older namenode cannot do is refused here; it gets the rest.
         let asked = requests.into_iter().map(|request| version::request_for(version, request));
         let asked: Vec<Result<Request, Refusal>> = asked.collect();
         let known: Vec<Request> = asked.iter().flatten().cloned().collect();
         let mut replies = match known.is_empty() {
             true => Vec::new(),
-            false => self.meta_on(connection, known, deadline).await?,
+            false => {
+                let body = encode_body(&known);
+                self.meta_on(connection, known.len(), body, deadline).await?
+            }
         }
         .into_iter();
         let answer = |asked: Result<Request, Refusal>| {
@@ -306,13 +362,14 @@ impl Pool {
     async fn meta_on(
         &self,
         connection: Connection,
-        requests: Vec<Request>,
+        count: usize,
+        body: Vec<u8>,
         deadline: Instant,
     ) -> Result<Vec<Result<Reply, Refusal>>, CallError> {
-        let (count, address) = (requests.len(), connection.address().to_owned());
+        let address = connection.address().to_owned();
         let address = address.as_str();
-        let body = vec![Bytes::from(encode_body(&requests))];
         let header = Header::new(Op::Meta, 0);
+        let body = vec![Bytes::from(body)];
         let frame = self.call_on(connection, None, header, body, deadline.into()).await?;
         let replies: Vec<Result<Reply, Refusal>> =
             decode_body(&frame.body).map_err(|refusal| bad_reply(address, &refusal))?;

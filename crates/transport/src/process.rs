@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rustix::param::page_size;
+use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Returns the CPU time of all threads since the process started, in user and system mode.
@@ -11,6 +11,21 @@ pub fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+/// Returns when the process started, in Unix time: the start of the machine and field 22 of
+/// `proc_pid_stat`. `None` where there is no `/proc`.
+#[must_use]
+pub fn start_time() -> Option<Duration> {
+    let machine = std::fs::read_to_string("/proc/stat").ok()?;
+    let booted = machine.lines().find_map(|line| line.strip_prefix("btime "))?;
+    let booted = Duration::from_secs(booted.trim().parse().ok()?);
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name stands in parentheses and may hold anything: fields are counted after the last one.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let ticks: u64 = fields.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    let per_second = clock_ticks_per_second().max(1);
+    Some(booted + Duration::from_millis(ticks.saturating_mul(1000) / per_second))
 }
 
 /// Returns the bytes of memory that are mapped in, those shared with others included: the second
@@ -34,6 +49,9 @@ mod tests {
             sum = std::hint::black_box(sum + 1);
         }
         assert!(cpu_time() > before);
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let age = start_time().map(|started| now.as_secs_f64() - started.as_secs_f64());
+        assert!(age.is_some_and(|age| (-2.0..3600.0).contains(&age)), "{age:?}");
         assert!(resident_bytes().is_some_and(|bytes| bytes > 4096));
     }
 }

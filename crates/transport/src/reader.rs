@@ -58,6 +58,23 @@ pub(crate) enum Arrived {
     Refused(Header),
 }
 
+impl Arrived {
+    pub(crate) const fn header(&self) -> &Header {
+        match self {
+            Self::Frame(frame) => &frame.header,
+            Self::Landed(header, _) | Self::Refused(header) => header,
+        }
+    }
+
+    /// Returns the body, unless it is not in a buffer of this connection.
+    pub(crate) fn short_body(&self) -> &[u8] {
+        match self {
+            Self::Frame(frame) => &frame.body,
+            Self::Landed(..) | Self::Refused(_) => &[],
+        }
+    }
+}
+
 /// Where a long body goes.
 #[derive(Debug)]
 enum BodyTarget {

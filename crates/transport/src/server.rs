@@ -129,6 +129,10 @@ pub struct ServeOptions {
     /// A peer that sends nothing for this long in the middle of a frame is given up: the frame's
     /// memory is free then.
     pub read_within: Duration,
+    /// Time after which other connections get their turn: a peer whose next request is always there
+    /// already would keep a thread for itself. Each turn costs that peer tens of microseconds,
+    /// because the runtime wakes another thread while one searches for work.
+    pub turn: Duration,
     /// Memory that long bodies are received into, by all connections.
     pub buffers: Buffers,
     /// The server's certificate; without it the endpoint uses no TLS.
@@ -153,6 +157,8 @@ impl Default for ServeOptions {
             hello_within: Duration::from_secs(10),
             write_within: Duration::from_secs(30),
             read_within: Duration::from_secs(30),
+            // Half of what a frame of 512 short requests takes.
+            turn: Duration::from_micros(250),
             // Most long bodies go elsewhere: little is worth keeping. In use may be sixteen of the
             // longest at once.
             buffers: Buffers::within(8 << 20, Memory::new(MEMORY_MAX)),

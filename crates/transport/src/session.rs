@@ -12,17 +12,19 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::message::Hello;
-use sanderling_protocol::{Frame, FrameError, Header, Millis, Op, Refusal, version};
+use sanderling_protocol::trace::ACCEPTS_TRACES;
+use sanderling_protocol::{Frame, FrameError, Header, Millis, Op, Refusal, TraceContext, version};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::busy_poll::BusyPoll;
-use crate::gather::{Gather, length};
+use crate::gather::{Gather, length, memory_beside};
 use crate::memory::{Memory, Reserved};
 use crate::places::{Place, Places};
 use crate::reader::{Arrived, COPIED_BYTES_MAX, FrameReader, ReadError};
 use crate::server::{Handled, Response, ServeOptions, Service};
 use crate::stream::{ReadHalf, Stream, WriteHalf};
+use crate::trace::{call_within, end_served, serve_span, tracer, within};
 
 /// Bytes of answers that leave together: so many that the system call costs little beside their
 /// copy, and so few that the peer works on the first while the next are made.
@@ -50,11 +52,6 @@ const ALONE_MIN: u32 = 16;
 /// A request or an answer that is longer takes more time than is saved by busy-polling for the
 /// next one.
 const SHORT_BYTES_MAX: usize = 16 << 10;
-
-/// Time after which other connections get their turn: a peer whose next request is always there
-/// already would keep a thread for itself. Leaving the thread and coming back takes some
-/// microseconds, so it costs such a peer less than a hundredth.
-const TURN: Duration = Duration::from_micros(250);
 
 /// Frames after which the session looks whether its turn is over: reading the clock takes a tenth
 /// of what a short read does.
@@ -125,6 +122,7 @@ pub(crate) async fn greeted<S: Service>(
         gather,
         busy_poll,
         alone,
+        announced: None,
         turn_began,
     };
     session.answer(reply);
@@ -155,6 +153,7 @@ fn greet<S: Service>(
         Ok((reply, service, place)) => {
             let mut response = Response::message(&frame.header, &reply);
             response.header.flags = version::greeting_flags();
+            response.header.length = if tracer().is_some() { ACCEPTS_TRACES } else { 0 };
             (response, Some((service, place)))
         }
         Err(refusal) => (Response::refused(&frame.header, &refusal), None),
@@ -183,6 +182,8 @@ pub(crate) struct ServerSession<'a, S> {
     busy_poll: BusyPoll,
     /// Requests in a row that came alone, short ones with short answers.
     alone: u32,
+    /// The number and the trace of the request that comes next, if its caller has announced one.
+    announced: Option<(u64, TraceContext)>,
     /// When other connections had their turn last, or this one waited for its peer.
     turn_began: Instant,
 }
@@ -281,7 +282,7 @@ impl<S: Service> ServerSession<'_, S> {
                 // This side did not read meanwhile: that is not the peer's time.
                 self.reader.forgive_stall(began.elapsed());
             }
-            if self.turn_began.elapsed() > TURN {
+            if self.turn_began.elapsed() > self.options.turn {
                 tokio::task::yield_now().await;
                 self.turn_began = Instant::now();
             }
@@ -317,14 +318,19 @@ impl<S: Service> ServerSession<'_, S> {
             }
             if frames % LOOKED_AFTER == LOOKED_AFTER - 1 || asked - unlooked >= LOOKED_AFTER_BYTES {
                 unlooked = asked;
-                if self.turn_began.elapsed() > TURN {
+                if self.turn_began.elapsed() > self.options.turn {
                     self.alone = 0;
                     return Ok(Buffer::MoreToHandle);
                 }
             }
             let land = |header: &Header| self.service.body_sink(header);
             let Some(arrived) = self.reader.buffered(land)? else { break };
-            let (bytes, handled) = self.handle(arrived);
+            if arrived.header().op == Op::Trace {
+                self.announce(arrived.header());
+                frames += 1;
+                continue;
+            }
+            let (bytes, handled) = self.handle_traced(arrived);
             asked += bytes;
             frames += 1;
             match handled {
@@ -341,26 +347,51 @@ impl<S: Service> ServerSession<'_, S> {
         Ok(Buffer::Handled)
     }
 
+    /// Keeps the trace of the next request. An earlier one whose request never came is forgotten.
+    fn announce(&mut self, header: &Header) {
+        let context = TraceContext::of(header).filter(|_| tracer().is_some());
+        self.announced = context.map(|context| (header.request, context));
+    }
+
+    /// Handles a frame, within a span if its caller has announced its trace.
+    fn handle_traced(&mut self, arrived: Arrived) -> (usize, Handled) {
+        let Some((request, parent)) = self.announced.take() else { return self.handle(arrived) };
+        let header = *arrived.header();
+        let span = (request == header.request)
+            .then(|| serve_span(parent, &header, arrived.short_body()))
+            .flatten();
+        let Some(span) = span else { return self.handle(arrived) };
+        let context = span.context();
+        let (bytes, handled) = call_within(context, || self.handle(arrived));
+        let handled = match handled {
+            Handled::Now(response) => {
+                end_served(span, &response.header, &response.body);
+                Handled::Now(response)
+            }
+            Handled::Later(future) => Handled::Later(Box::pin(within(context, async move {
+                let response = future.await;
+                end_served(span, &response.header, &response.body);
+                response
+            }))),
+        };
+        (bytes, handled)
+    }
+
     /// Handles a frame, if there is memory for it should it be answered later. Returns the length
     /// of its body, too.
     fn handle(&mut self, arrived: Arrived) -> (usize, Handled) {
-        let refused = |header: &Header| {
-            let why = "the server's memory for requests is used up".to_owned();
-            let refusal = Refusal::RetryAfter { after: MEMORY_PAUSE, why };
-            Handled::Now(Response::refused(header, &refusal))
-        };
         match arrived {
             Arrived::Frame(frame) => {
                 let (bytes, memory) = (frame.body.len(), self.reader.memory());
                 let handled = match self.waiting.has_room(counted_bytes(bytes), memory) {
                     true => self.service.handle(frame.header, frame.body),
-                    false => refused(&frame.header),
+                    false => Handled::Now(no_memory(&frame.header)),
                 };
                 (bytes, handled)
             }
             // The memory has the body: there is nothing to be refused any more.
             Arrived::Landed(header, sink) => (header.body_bytes as usize, sink.arrived(header)),
-            Arrived::Refused(header) => (0, refused(&header)),
+            Arrived::Refused(header) => (0, Handled::Now(no_memory(&header))),
         }
     }
 
@@ -472,9 +503,21 @@ impl<S: Service> ServerSession<'_, S> {
         Ok(())
     }
 
-    fn answer(&mut self, response: Response) {
+    /// Adds an answer to those that leave together. One of many short pieces is refused if there is
+    /// no memory for them: they are copied, and the peer may not take them. Only reads are answered
+    /// with such, so whatever was done may be repeated.
+    fn answer(&mut self, mut response: Response) {
         if self.gather.added() >= SMALL_SEND_BYTES {
             self.reader.note_needed();
+        }
+        if response.body.len() > 1 {
+            let beside = memory_beside(&response.body);
+            if beside > SMALL_SEND_BYTES {
+                match self.reader.memory().reserve(beside) {
+                    Some(memory) => self.gather.count(memory),
+                    None => response = no_memory(&response.header),
+                }
+            }
         }
         let Response { mut header, body } = response;
         let bytes = length(&body);
@@ -498,6 +541,12 @@ impl<S: Service> ServerSession<'_, S> {
     const fn send_bytes(&self) -> usize {
         if self.reader.is_grown() { SEND_BYTES } else { SMALL_SEND_BYTES }
     }
+}
+
+/// Refuses a request for which, or for whose answer, there is no memory.
+fn no_memory(header: &Header) -> Response {
+    let why = "the server's memory for requests is used up".to_owned();
+    Response::refused(header, &Refusal::RetryAfter { after: MEMORY_PAUSE, why })
 }
 
 /// Returns what a request with so long a body is counted with while it waits. Long bodies are
@@ -532,16 +581,18 @@ impl From<ReadError> for End {
 
 #[cfg(test)]
 mod tests {
-    use sanderling_protocol::frame::encode_body;
+    use sanderling_protocol::frame::{HEADER_BYTES, encode_body};
     use sanderling_protocol::message::{HelloReply, Role};
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixStream;
 
     use super::*;
+    use crate::buffers::Buffers;
 
     const ANSWER_BYTES: usize = 1000;
+    const PIECES: usize = 1000;
 
-    /// Answers a while later, but for `Meta`: never.
+    /// Answers a while later, but for `Meta`: never; `ReadMany` at once, with many short pieces.
     struct Slow;
 
     impl Service for Slow {
@@ -550,6 +601,10 @@ mod tests {
         }
 
         fn handle(self: &Arc<Self>, header: Header, _: Bytes) -> Handled {
+            if header.op == Op::ReadMany {
+                let body = vec![Bytes::from(vec![7; ANSWER_BYTES]); PIECES];
+                return Handled::Now(Response { header: header.reply(), body });
+            }
             Handled::Later(Box::pin(async move {
                 if header.op == Op::Meta {
                     std::future::pending::<()>().await;
@@ -560,18 +615,55 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn connection_with_a_small_buffer_keeps_little_for_answers_that_come_later() {
+    /// Returns a session and its peer.
+    async fn session(options: &ServeOptions) -> (ServerSession<'_, Slow>, UnixStream) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
         let greeting = encode_body(&hello);
         let mut header = Header::new(Op::Hello, 1);
         header.body_bytes = greeting.len() as u32;
         theirs.write_all(&[&header.encode()[..], &greeting].concat()).await.unwrap();
-        let (options, places) = (ServeOptions::default(), Places::new(1));
+        let places = Places::new(1);
         let place = |_: Option<&str>| places.admit(None);
-        let mut session =
-            greeted(ours.into(), Arc::new(Slow), &options, place).await.expect("admitted");
+        (greeted(ours.into(), Arc::new(Slow), options, place).await.expect("admitted"), theirs)
+    }
+
+    /// Returns the next answer's status.
+    async fn status(peer: &mut UnixStream) -> u16 {
+        let mut head = [0; HEADER_BYTES];
+        peer.read_exact(&mut head).await.unwrap();
+        let header = Header::decode(&head).unwrap();
+        peer.read_exact(&mut vec![0; header.body_bytes as usize]).await.unwrap();
+        header.status
+    }
+
+    #[tokio::test]
+    async fn short_pieces_that_the_peer_does_not_take_are_counted_or_refused() {
+        for (max, is_refused) in [(16 << 20, false), (1 << 20, true)] {
+            let memory = Memory::new(max);
+            let buffers = Buffers::within(0, memory.clone());
+            let options = ServeOptions { buffers, ..ServeOptions::default() };
+            let (mut session, mut theirs) = session(&options).await;
+            let read = Header::new(Op::ReadMany, 2);
+            theirs.write_all(&read.encode()).await.unwrap();
+            let served = timeout(Duration::from_millis(200), session.run()).await;
+            assert!(served.is_err(), "it waits for the peer");
+            assert_eq!(memory.used() >= ANSWER_BYTES * PIECES, !is_refused, "{}", memory.used());
+            let answers = async {
+                status(&mut theirs).await;
+                status(&mut theirs).await
+            };
+            let (status, _) =
+                tokio::join!(answers, timeout(Duration::from_millis(500), session.run()));
+            assert_eq!(status != 0, is_refused);
+            assert!(memory.used() < ANSWER_BYTES * PIECES, "{} bytes are counted", memory.used());
+        }
+    }
+
+    #[tokio::test]
+    async fn connection_with_a_small_buffer_keeps_little_for_answers_that_come_later() {
+        let options = ServeOptions::default();
+        let (mut session, mut theirs) = session(&options).await;
         // One request always waits: the session is never idle.
         let mut sent = Header::new(Op::Meta, 2).encode().to_vec();
         (0..40).for_each(|number| sent.extend(Header::new(Op::Read, 3 + number).encode()));

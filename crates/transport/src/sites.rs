@@ -2,36 +2,74 @@
 
 use std::net::IpAddr;
 
-use hyper::HeaderMap;
 use hyper::header::{HOST, HeaderName, ORIGIN};
 use hyper::http::uri::Authority;
+use hyper::{HeaderMap, Method};
 
 /// Ends of names that cannot be registered in public: a page of the internet has no such name.
 /// `localhost`, `local` and `home.arpa` are special-use names (RFC 6761, 6762, 8375), `internal` is
 /// reserved for private use (ICANN, 2024).
 const PRIVATE_ENDS: [&str; 4] = [".localhost", ".local", ".internal", ".home.arpa"];
 
+/// Which page sent a request, by the browser: `same-origin`, `same-site`, `cross-site`, or `none`
+/// for the user's own (W3C, Fetch Metadata).
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// `navigate` for what a window or a frame shows.
+const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+/// `document` for what a window shows: a frame has another one.
+const DESTINATION: HeaderName = HeaderName::from_static("sec-fetch-dest");
+
+/// Why a request of a browser is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SiteRefusal {
+    /// A page of another site sent it.
+    OtherSite,
+    /// The name in `Host` may have been made to lead here.
+    UnknownName,
+}
+
+impl SiteRefusal {
+    /// Returns the reason and what to do.
+    #[must_use]
+    pub const fn why(self) -> &'static str {
+        match self {
+            Self::OtherSite => "requests that come from pages of other sites are refused",
+            Self::UnknownName => {
+                "this server does not have the name in Host: use the machine's address or its own \
+                 name, or start the server with --secret-file"
+            }
+        }
+    }
+}
+
 /// Returns why a request of a browser is refused, if it is: a page of another site sent it, or a
-/// page whose name was made to lead here. Requests of programs other than browsers pass.
+/// page whose name was made to lead here. Requests of programs other than browsers pass, and so do
+/// links that lead here from other sites.
 ///
-/// The second is checked only at an endpoint where `is_open`, that is where no token is required: a
+/// `Origin` alone does not name the page: a browser leaves it out when a page loads an image or a
+/// script. It then sends `Sec-Fetch-Site`, to `localhost` and over TLS.
+///
+/// The name is checked only at an endpoint where `is_open`, that is where no token is required: a
 /// browser keeps no token for a page. The endpoint then must be called by an address, by a name
 /// without a dot, by one that cannot be registered in public, or by the machine's own name.
 #[must_use]
-pub fn refused_site(headers: &HeaderMap, is_open: bool) -> Option<&'static str> {
+pub fn refused_site(method: &Method, headers: &HeaderMap, is_open: bool) -> Option<SiteRefusal> {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let host = text(HOST);
     if let Some(origin) = text(ORIGIN) {
         let authority = origin.split_once("://").map(|(_, authority)| authority);
         if authority.is_none() || authority != host {
-            return Some("requests that come from pages of other sites are refused");
+            return Some(SiteRefusal::OtherSite);
         }
     }
+    let is_link = *method == Method::GET
+        && text(MODE) == Some("navigate")
+        && text(DESTINATION).is_none_or(|destination| destination == "document");
+    if text(SITE).is_some_and(|site| !["same-origin", "none"].contains(&site)) && !is_link {
+        return Some(SiteRefusal::OtherSite);
+    }
     if is_open && host.is_some_and(|host| !is_ours(host)) {
-        return Some(
-            "this server does not have the name in Host: use the machine's address or its own \
-             name, or start the server with --secret-file",
-        );
+        return Some(SiteRefusal::UnknownName);
     }
     None
 }
@@ -61,7 +99,7 @@ mod tests {
                 headers.insert(name, value.parse().unwrap());
             }
         }
-        refused_site(&headers, is_open).is_some()
+        refused_site(&Method::GET, &headers, is_open).is_some()
     }
 
     #[test]
@@ -73,6 +111,31 @@ mod tests {
             assert!(refused(None, Some("http://localhost:7601"), is_open));
             assert!(!refused(Some("localhost:7601"), Some("http://localhost:7601"), is_open));
             assert!(!refused(Some("localhost:7601"), None, is_open));
+        }
+    }
+
+    #[test]
+    fn page_of_another_site_loads_nothing_but_a_link_leads_here() {
+        let refused = |method: Method, site: &str, mode: &str, destination: &str| {
+            let mut headers = HeaderMap::new();
+            let all =
+                [(HOST, "a.localhost"), (SITE, site), (MODE, mode), (DESTINATION, destination)];
+            for (name, value) in all.into_iter().filter(|(_, value)| !value.is_empty()) {
+                headers.insert(name, value.parse().unwrap());
+            }
+            refused_site(&method, &headers, true).is_some()
+        };
+        for site in ["cross-site", "same-site", "else"] {
+            assert!(refused(Method::GET, site, "no-cors", "image"), "{site}");
+            assert!(refused(Method::GET, site, "cors", "empty"), "{site}");
+            assert!(refused(Method::GET, site, "navigate", "iframe"), "{site}");
+            assert!(refused(Method::GET, site, "", ""), "{site}");
+            assert!(refused(Method::POST, site, "navigate", "document"), "{site}");
+            assert!(!refused(Method::GET, site, "navigate", "document"), "{site}");
+        }
+        for site in ["same-origin", "none", ""] {
+            assert!(!refused(Method::GET, site, "cors", "empty"), "{site}");
+            assert!(!refused(Method::POST, site, "cors", "empty"), "{site}");
         }
     }
 

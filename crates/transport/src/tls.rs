@@ -203,6 +203,15 @@ impl ClientTls {
         Ok(stream::joined(tcp, tls.into()))
     }
 
+    /// Shakes hands with a server's HTTP endpoint.
+    pub(crate) async fn connect_for_pages(
+        &self,
+        stream: TcpStream,
+    ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+        let connector = TlsConnector::from(Arc::clone(&self.believed.value().config));
+        connector.connect(self.name.clone(), stream).await
+    }
+
     /// Returns what is wrong with a server, if that is why hands were not shaken.
     pub(crate) fn distrust(&self, error: &io::Error) -> Option<String> {
         use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage};

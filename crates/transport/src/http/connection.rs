@@ -43,6 +43,8 @@ struct ConnectionEntry {
     number: u64,
     /// The answer is complete; some of it may have to be sent.
     is_answered: AtomicBool,
+    /// The request under way has a place among the followers.
+    follows: AtomicBool,
 }
 
 /// A request that is under way, until it is dropped.
@@ -78,8 +80,8 @@ impl ConnectionSet {
             tracing::debug!("an idle HTTP connection makes room for another");
             evicted.cancel();
         }
-        let is_answered = AtomicBool::new(false);
-        let known = ConnectionEntry { set: Arc::clone(self), number, is_answered };
+        let (is_answered, follows) = (AtomicBool::new(false), AtomicBool::new(false));
+        let known = ConnectionEntry { set: Arc::clone(self), number, is_answered, follows };
         ConnectionSlot { connection: HttpConnection(Arc::new(known)), evicted: close }
     }
 }
@@ -104,25 +106,33 @@ impl Drop for ConnectionSlot {
 }
 
 impl HttpConnection {
-    /// Counts the connection among those whose answer has no end, until that ends all the same.
+    /// Counts the connection among those whose answer has no end, or takes long to begin, until
+    /// that ends all the same.
     ///
     /// # Errors
     /// [`Refusal::RetryAfter`] when the server has the most followers that it allows: try again
     /// later.
     pub fn follow(&self) -> Result<(), Refusal> {
-        let ConnectionEntry { set: connection_set, number, .. } = &*self.0;
+        let ConnectionEntry { set: connection_set, number, follows, .. } = &*self.0;
         if !connection_set.places.lock().follow(*number) {
             let why = "as many callers as may be follow what happens".to_owned();
             return Err(Refusal::RetryAfter { after: AGAIN_AFTER, why });
         }
+        follows.store(true, Ordering::Relaxed);
         connection_set.changed.notify_one();
         Ok(())
     }
 
+    /// Returns whether the request under way called [`Self::follow`].
+    pub(super) fn follows(&self) -> bool {
+        self.0.follows.load(Ordering::Relaxed)
+    }
+
     /// Notes that a request's head is there; `None` when the connection has lost its place.
     pub(super) fn begin(&self) -> Option<InFlightRequest> {
-        let ConnectionEntry { set: connection_set, number, is_answered } = &*self.0;
+        let ConnectionEntry { set: connection_set, number, is_answered, follows } = &*self.0;
         is_answered.store(false, Ordering::Relaxed);
+        follows.store(false, Ordering::Relaxed);
         let has_place = connection_set.places.lock().begin(*number);
         has_place.then(|| InFlightRequest(self.clone()))
     }
@@ -143,7 +153,7 @@ impl HttpConnection {
 
     /// Notes that everything that was to be sent has been.
     pub(super) fn flushed(&self) {
-        let ConnectionEntry { set: connection_set, number, is_answered } = &*self.0;
+        let ConnectionEntry { set: connection_set, number, is_answered, .. } = &*self.0;
         if is_answered.swap(false, Ordering::Relaxed) {
             connection_set.places.lock().rest(*number, Instant::now());
             connection_set.changed.notify_one();

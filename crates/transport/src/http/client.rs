@@ -1,0 +1,183 @@
+//! One call of another server's page, for commands: a connection of its own, plain or with TLS.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::Request;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper_util::rt::TokioIo;
+use sanderling_protocol::Token;
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::tls::ClientTls;
+
+/// Longest answer: a node with its drain has a few kilobytes.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// Longest time to connect and to shake hands.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// A connection, plain or with TLS.
+trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
+
+/// A call of a page.
+#[derive(Debug)]
+pub struct PageCall<'a> {
+    /// The server: `host:port`.
+    pub address: &'a str,
+    /// How its certificate is checked; without it the call uses no TLS.
+    pub tls: Option<&'a ClientTls>,
+    /// The token to show, where one is required.
+    pub token: Option<Token>,
+    /// The method, in capitals.
+    pub method: &'a str,
+    /// The path, with its query.
+    pub target: &'a str,
+    /// The body: JSON.
+    pub body: String,
+    /// How long the answer may take.
+    pub within: Duration,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub enum PageCallError {
+    /// The server could not be reached, or it does not speak the expected protocol.
+    #[error("{address} cannot be reached: {why}")]
+    Unreachable {
+        /// The server.
+        address: String,
+        /// What happened.
+        why: String,
+    },
+    /// The answer did not come in time.
+    #[error("{address} did not answer within {within:?}")]
+    TimedOut {
+        /// The server.
+        address: String,
+        /// How long it was waited for.
+        within: Duration,
+    },
+}
+
+impl PageCall<'_> {
+    /// Makes the call; returns the answer's status and body.
+    ///
+    /// # Errors
+    /// [`PageCallError`]: check that the server runs and where it serves HTTP.
+    pub async fn send(self) -> Result<(u16, Vec<u8>), PageCallError> {
+        let stream = self.connect().await?;
+        let answer = timeout(self.within, self.exchange(stream, None)).await;
+        answer.unwrap_or_else(|_| Err(self.timed_out(self.within)))
+    }
+
+    /// Makes the call, and gives the body of an answer with status 200 away piece by piece; returns
+    /// the status, and the body of any other answer. `within` bounds the time to the answer's head
+    /// and that between two pieces, not the time in which `pieces` are taken.
+    ///
+    /// # Errors
+    /// [`PageCallError`], also when the answer broke off or `pieces` are taken no more.
+    pub async fn download(
+        self,
+        pieces: mpsc::Sender<Bytes>,
+    ) -> Result<(u16, Vec<u8>), PageCallError> {
+        let stream = self.connect().await?;
+        self.exchange(stream, Some(pieces)).await
+    }
+
+    async fn connect(&self) -> Result<Box<dyn Duplex>, PageCallError> {
+        let stream = timeout(CONNECT_WITHIN, TcpStream::connect(self.address)).await;
+        let stream = stream.map_err(|_| self.timed_out(CONNECT_WITHIN))?;
+        let stream = stream.map_err(|error| self.unreachable(&error))?;
+        let Some(tls) = self.tls else { return Ok(Box::new(stream)) };
+        let shaken = timeout(CONNECT_WITHIN, tls.connect_for_pages(stream)).await;
+        let shaken = shaken.map_err(|_| self.timed_out(CONNECT_WITHIN))?;
+        let stream = shaken.map_err(|error| match tls.distrust(&error) {
+            Some(why) => self.unreachable(&why),
+            None => self.unreachable(&error),
+        })?;
+        Ok(Box::new(stream))
+    }
+
+    async fn exchange(
+        &self,
+        stream: Box<dyn Duplex>,
+        pieces: Option<mpsc::Sender<Bytes>>,
+    ) -> Result<(u16, Vec<u8>), PageCallError> {
+        let mut request = Request::builder()
+            .method(self.method)
+            .uri(self.target)
+            .header(HOST, self.address)
+            .header(CONTENT_TYPE, "application/json");
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, format!("Bearer {}", token.reveal()));
+        }
+        let request = request.body(self.body.clone()).map_err(|error| self.unreachable(&error))?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| self.unreachable(&error))?;
+        let exchange = async {
+            let answered = timeout(self.within, sender.send_request(request)).await;
+            let response = answered
+                .map_err(|_| self.timed_out(self.within))?
+                .map_err(|error| self.unreachable(&error))?;
+            let status = response.status().as_u16();
+            let pieces = pieces.filter(|_| status == 200);
+            Ok((status, self.body(response.into_body(), pieces).await?))
+        };
+        // The connection must be driven while the answer is read, and ends with it.
+        tokio::pin!(connection, exchange);
+        let mut is_open = true;
+        loop {
+            tokio::select! {
+                answer = &mut exchange => return answer,
+                _ = &mut connection, if is_open => is_open = false,
+            }
+        }
+    }
+
+    /// Reads the body: into `pieces`, or else into what it returns.
+    async fn body(
+        &self,
+        incoming: Incoming,
+        pieces: Option<mpsc::Sender<Bytes>>,
+    ) -> Result<Vec<u8>, PageCallError> {
+        let mut incoming = std::pin::pin!(incoming);
+        let mut body = Vec::new();
+        loop {
+            let next = std::future::poll_fn(|context| incoming.as_mut().poll_frame(context));
+            let next = timeout(self.within, next).await;
+            let Some(frame) = next.map_err(|_| self.timed_out(self.within))? else {
+                return Ok(body);
+            };
+            let Ok(data) = frame.map_err(|error| self.unreachable(&error))?.into_data() else {
+                continue;
+            };
+            match &pieces {
+                Some(pieces) => {
+                    let sent = pieces.send(data).await;
+                    sent.map_err(|_| self.unreachable(&"its answer was not taken to the end"))?;
+                }
+                None if body.len() + data.len() > ANSWER_BYTES_MAX => {
+                    return Err(self.unreachable(&"its answer is too long"));
+                }
+                None => body.extend_from_slice(&data),
+            }
+        }
+    }
+
+    fn unreachable(&self, why: &dyn std::fmt::Display) -> PageCallError {
+        PageCallError::Unreachable { address: self.address.to_owned(), why: why.to_string() }
+    }
+
+    fn timed_out(&self, within: Duration) -> PageCallError {
+        PageCallError::TimedOut { address: self.address.to_owned(), within }
+    }
+}

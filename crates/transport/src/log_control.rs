@@ -1,0 +1,94 @@
+//! The filter of the process's log, as its pages show and change it. What writes the log sets it
+//! up; the filter belongs to the process, as the log does.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+/// Longest filter that is accepted: a level for each part of the program, many times over.
+pub const LOG_FILTER_BYTES_MAX: usize = 1024;
+
+/// Makes a filter current, or returns why it is none.
+type Change = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
+static CONTROL: OnceLock<LogControl> = OnceLock::new();
+
+/// The current filter of the log, and how it is changed.
+pub struct LogControl {
+    first: String,
+    current: Mutex<String>,
+    change: Change,
+}
+
+/// Why the filter of the log was not changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LogControlError {
+    /// This process's log is not this program's: it runs inside another one.
+    #[error("the program around this server has the log")]
+    Foreign,
+    /// The text is no filter.
+    #[error("{0}")]
+    Filter(String),
+}
+
+impl fmt::Debug for LogControl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("LogControl").field("current", &self.current).finish()
+    }
+}
+
+impl LogControl {
+    /// Sets up the control of this process's log; a second one is ignored, as a second log is.
+    pub fn install(
+        filter: &str,
+        change: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        let (first, current) = (filter.to_owned(), Mutex::new(filter.to_owned()));
+        let _ = CONTROL.set(Self { first, current, change: Box::new(change) });
+    }
+
+    /// Returns the control of this process's log.
+    ///
+    /// # Errors
+    /// [`LogControlError::Foreign`].
+    pub fn of_process() -> Result<&'static Self, LogControlError> {
+        CONTROL.get().ok_or(LogControlError::Foreign)
+    }
+
+    /// Returns the current filter.
+    #[must_use]
+    pub fn current(&self) -> String {
+        self.current.lock().clone()
+    }
+
+    /// Returns the filter that the process started with.
+    #[must_use]
+    pub fn first(&self) -> &str {
+        &self.first
+    }
+
+    /// Changes the filter from now on.
+    ///
+    /// # Errors
+    /// [`LogControlError::Filter`]: the filter of before stays.
+    pub fn set(&self, filter: &str) -> Result<(), LogControlError> {
+        if filter.len() > LOG_FILTER_BYTES_MAX {
+            let why = format!("a filter has at most {LOG_FILTER_BYTES_MAX} bytes");
+            return Err(LogControlError::Filter(why));
+        }
+        let mut current = self.current.lock();
+        let from = current.clone();
+        (self.change)(filter).map_err(LogControlError::Filter)?;
+        tracing::warn!(from, to = filter, "the log has another filter");
+        *current = filter.to_owned();
+        Ok(())
+    }
+
+    /// Returns the page with the filter.
+    #[must_use]
+    pub fn page(&self) -> Value {
+        json!({ "filter": self.current(), "filter_at_start": self.first })
+    }
+}
