@@ -2,13 +2,16 @@
 //! is in [`metrics`](crate::metrics).
 
 use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::{Metric, Registry};
+use prometheus_client::registry::{Metric, Registry, Unit};
 use sanderling_protocol::{Op, Refusal};
+
+use crate::latency::{LatencyHistogram, TIMED_OF};
 
 pub(crate) type Gauge64 = Gauge<u64, AtomicU64>;
 
@@ -31,7 +34,9 @@ struct SourceLabel {
 #[derive(Debug)]
 pub(crate) struct Counters {
     /// By number of operation: the family would take a lock each time.
-    requests: [Counter; 13],
+    requests: [Counter; 14],
+    /// By number of operation, of those whose requests are data.
+    latencies: [Option<LatencyHistogram>; 14],
     refusals: Family<KindLabel, Counter>,
     notice_sources: Family<SourceLabel, Gauge64>,
     notices: Family<SourceLabel, Counter>,
@@ -49,11 +54,20 @@ impl Counters {
             let op = u8::try_from(number).ok().and_then(Op::from_wire)?;
             Some(requests.get_or_create_owned(&OpLabel { op: op_name(op) }))
         };
+        let times: Family<OpLabel, LatencyHistogram> = Family::default();
+        let help = "Time from a whole request to its answer, before that is sent";
+        to.register_with_unit("request", help, Unit::Seconds, times.clone());
+        let time_of = |number: usize| {
+            let op = u8::try_from(number).ok().and_then(Op::from_wire)?;
+            let is_data = matches!(op, Op::Read | Op::ReadMany | Op::Write | Op::Store);
+            is_data.then(|| times.get_or_create_owned(&OpLabel { op: op_name(op) }))
+        };
         let up = "1 while a source of notices answers, 0 while it fails";
         let failed = "Heartbeats that the namenode did not answer";
         let deleted = "Objects deleted from the object tier because no node serves them";
         Self {
             requests: std::array::from_fn(|number| of(number).unwrap_or_default()),
+            latencies: std::array::from_fn(time_of),
             refusals: registered(to, "refusals", "Requests refused, by kind of refusal"),
             notice_sources: registered(to, "notice_source_up", up),
             notices: registered(to, "notices", "Notices given, by source"),
@@ -63,8 +77,16 @@ impl Counters {
         }
     }
 
-    pub(crate) fn count_request(&self, op: Op) {
-        self.requests[op as usize].inc();
+    /// Counts a request. Returns the time of its begin if its end is to be timed, should it be
+    /// answered at once.
+    pub(crate) fn count_request(&self, op: Op) -> Option<Instant> {
+        let before = self.requests[op as usize].inc();
+        before.is_multiple_of(TIMED_OF).then(Instant::now)
+    }
+
+    /// Returns where the times of an operation are counted; `None` if they are not.
+    pub(crate) fn latency(&self, op: Op) -> Option<&LatencyHistogram> {
+        self.latencies[op as usize].as_ref()
     }
 
     pub(crate) fn count_refusal(&self, refusal: &Refusal) {
@@ -107,5 +129,6 @@ const fn op_name(op: Op) -> &'static str {
         Op::Return => "return",
         Op::Stage => "stage",
         Op::Fill => "fill",
+        Op::Trace => "trace",
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use sanderling_protocol::Refusal;
+use sanderling_protocol::{Refusal, amount};
 use sanderling_transport::ListenError;
 use thiserror::Error;
 
@@ -24,7 +24,10 @@ pub enum DatanodeStartError {
         address: SocketAddr,
     },
     /// A node needs memory, also when its blocks are to go to disk.
-    #[error("the memory tier has {bytes} bytes: give it at least {min}")]
+    #[error(
+        "the memory tier has {}: give it at least {}",
+        amount::bytes(*bytes), amount::bytes(*min)
+    )]
     TooLittleMemory {
         /// Bytes configured.
         bytes: u64,
@@ -32,7 +35,10 @@ pub enum DatanodeStartError {
         min: u64,
     },
     /// The machine, or the container, does not have that much memory.
-    #[error("the memory tier would take {bytes} bytes and {available} are available")]
+    #[error(
+        "the memory tier would take {} and {} are available",
+        amount::bytes(*bytes), amount::bytes(*available)
+    )]
     TooMuchMemory {
         /// Bytes configured.
         bytes: u64,
@@ -41,8 +47,9 @@ pub enum DatanodeStartError {
     },
     /// It may take less memory than it needs.
     #[error(
-        "it may take {max} bytes of memory: its memory tier takes {dram}, and with what is kept \
-         beside that it needs {min}"
+        "it may take {} of memory: its memory tier takes {}, and with what is kept beside that it \
+         needs {}",
+        amount::bytes(*max), amount::bytes(*dram), amount::bytes(*min)
     )]
     MemoryMax {
         /// Bytes that it may take.
@@ -53,10 +60,16 @@ pub enum DatanodeStartError {
         dram: u64,
     },
     /// The memory cannot be mapped.
-    #[error("cannot map {bytes} bytes of memory: {cause}")]
+    #[error("cannot map {} of memory: {cause}", amount::bytes(*bytes))]
     Memory {
         /// Bytes configured.
         bytes: u64,
+        /// The error of the system.
+        cause: io::Error,
+    },
+    /// The system gives the process no thread.
+    #[error("cannot start a thread: {cause}; raise the limit of tasks (ulimit -u, pids.max)")]
+    Thread {
         /// The error of the system.
         cause: io::Error,
     },

@@ -181,6 +181,7 @@ impl Joiner {
         if let Ok(joined) = &answer {
             self.membership.enter_cluster(joined.registered.cluster);
         }
+        self.called(answer.as_ref().map(|_| ()));
         let result = answer.as_deref().map_err(failure);
         let registration =
             self.membership.change(|member, now| member.registered(now, asked, result));
@@ -203,6 +204,7 @@ impl Joiner {
         match welcome {
             Welcome::Joined => {
                 self.counters.registrations.inc();
+                let cluster = format_args!("{:016x}", cluster.0);
                 tracing::info!(%node, %cluster, address = self.introduction.address, "joined");
             }
             Welcome::Rejoined => {
@@ -210,9 +212,7 @@ impl Joiner {
                 tracing::info!(%node, "registered again");
             }
             Welcome::Another => tracing::warn!(%node, "the namenode has it under another id"),
-            Welcome::Gone { is_expected } => {
-                tracing::warn!(%node, is_expected, "given up by the namenode");
-            }
+            Welcome::Gone { is_expected } => self.given_up(is_expected),
             Welcome::NotYet => tracing::debug!("not taken by the namenode yet"),
             Welcome::Never => tracing::debug!("the namenode will never take the node"),
         }
@@ -231,11 +231,26 @@ impl Joiner {
             self.counters.heartbeats_failed.inc();
             tracing::debug!(%node, %error, "heartbeat not answered");
         }
+        self.called(answer.as_ref().map(|_| ()));
         let answer = answer.map_err(|error| failure(&error));
         let beaten = self.membership.change(|member, now| member.beaten(now, asked, answer));
         if let Beaten::Gone { is_expected } = beaten {
-            tracing::warn!(%node, is_expected, "given up by the namenode");
+            self.given_up(is_expected);
         }
+    }
+
+    /// Notes the outcome of a call, for operators.
+    fn called(&self, outcome: Result<(), &CallError>) {
+        let now = self.membership.clock().now();
+        self.membership.contact().called(now, self.membership.id(), outcome);
+    }
+
+    /// Notes that the namenode gave the node up, for operators.
+    fn given_up(&self, is_expected: bool) {
+        let (now, load) = (self.membership.clock().now(), self.activity.load());
+        let homes = self.membership.registration().borrow().home_blocks.unwrap_or(load.blocks);
+        let expected = is_expected.then_some(homes);
+        self.membership.contact().given_up(now, self.membership.id(), load, expected);
     }
 
     /// Forgets everything. Returns whether the process is another node already; else it is none

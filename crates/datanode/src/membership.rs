@@ -14,6 +14,7 @@ use sanderling_transport::{Pass, Security};
 use tokio::sync::watch;
 
 use crate::clock::ProcessClock;
+use crate::contact::ContactLog;
 use crate::link::Link;
 use crate::namenode::Namenode;
 use crate::options::DatanodeOptions;
@@ -34,6 +35,7 @@ pub(crate) struct Membership {
     /// By `clock`. The locks of the block table and of the link may be taken while it is held, and
     /// no others.
     member: RwLock<Member>,
+    contact: ContactLog,
     registration: watch::Sender<RegistrationStatus>,
 }
 
@@ -72,12 +74,18 @@ impl Membership {
             store,
             link,
             member: RwLock::new(Member::new(member_options(options), nonce(), limit)),
+            contact: ContactLog::new(&options.namenode, clock.now()),
             registration: watch::Sender::new(registration),
         }
     }
 
     pub(crate) const fn namenode(&self) -> &Namenode {
         &self.namenode
+    }
+
+    /// Returns whether the namenode answers and keeps the node, for operators.
+    pub(crate) const fn contact(&self) -> &ContactLog {
+        &self.contact
     }
 
     pub(crate) const fn security(&self) -> &Security {
@@ -161,7 +169,7 @@ impl Membership {
 
     /// Takes note that blocks are about to be fenced by an order, before they are.
     pub(crate) fn fences_blocks(&self) {
-        self.change(|member, _| member.registration_mut().fences_blocks());
+        self.change(|member, now| member.registration_mut().fences_blocks(now));
     }
 
     /// Changes the notices that are remembered, and with them the fence.

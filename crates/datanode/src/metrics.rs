@@ -2,12 +2,14 @@
 //! its parts when Prometheus scrapes it.
 
 use prometheus_client::encoding::text::encode_registry;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry, Unit};
 use sanderling_protocol::node::{Load, TierCapacity};
 use sanderling_transport::{Memory, write_process_metrics};
 
+use crate::contact::ContactLog;
 use crate::counters::Gauge64;
 use crate::local::Local;
 use crate::scrub::Scrub;
@@ -21,6 +23,7 @@ pub(crate) struct MetricSources<'a> {
     pub(crate) local: Option<&'a Local>,
     pub(crate) scrub: &'a Scrub,
     pub(crate) requests: &'a Memory,
+    pub(crate) contact: &'a ContactLog,
     /// When the first certificate of each kind ends.
     pub(crate) certificates: Vec<(&'static str, i64)>,
 }
@@ -35,7 +38,12 @@ pub(crate) fn registry() -> Registry {
 
 impl Gauges {
     fn add(&mut self, name: &str, help: &str, value: u64) {
-        self.0.register(name, help, ConstGauge::new(value));
+        self.register(name, help, ConstGauge::new(value));
+    }
+
+    /// Adds what only rises. `name` is without the ending `_total`.
+    fn count(&mut self, name: &str, help: &str, value: u64) {
+        self.register(name, help, ConstCounter::new(value));
     }
 
     /// Adds one gauge for each value of a label.
@@ -49,7 +57,34 @@ impl Gauges {
         for (value, gauge) in values {
             family.get_or_create(&[(label, value)]).set(gauge);
         }
-        self.0.register(name, help, family);
+        self.register(name, help, family);
+    }
+
+    /// Adds one counter for each value of a label.
+    fn count_each(
+        &mut self,
+        (name, label): (&str, &'static str),
+        help: &str,
+        values: impl IntoIterator<Item = (&'static str, u64)>,
+    ) {
+        let family: Family<[(&'static str, &'static str); 1], Counter> = Family::default();
+        for (value, count) in values {
+            family.get_or_create(&[(label, value)]).inc_by(count);
+        }
+        self.register(name, help, family);
+    }
+
+    /// Registers a metric under its name, with the unit that the name ends with.
+    fn register(&mut self, name: &str, help: &str, metric: impl Metric) {
+        match name.rsplit_once('_') {
+            Some((start, "bytes")) => {
+                self.0.register_with_unit(start, help, Unit::Bytes, metric);
+            }
+            Some((start, "seconds")) => {
+                self.0.register_with_unit(start, help, Unit::Seconds, metric);
+            }
+            _ => self.0.register(name, help, metric),
+        }
     }
 }
 
@@ -59,6 +94,7 @@ impl MetricSources<'_> {
         let mut gauges = Gauges(registry());
         self.add_store(&mut gauges);
         self.add_blocks(&mut gauges);
+        self.add_contact(&mut gauges);
         self.add_local(&mut gauges);
         let mut text = String::new();
         encode_registry(&mut text, counters)
@@ -76,9 +112,8 @@ impl MetricSources<'_> {
             ("pushed", load.pushed_bytes_total),
             ("stored", load.stored_bytes_total),
         ];
-        let traffic = traffic.map(|(direction, bytes)| (direction.to_owned(), bytes));
         let help = "Bytes of blocks read and written by clients, pushed to and stored by datanodes";
-        to.add_each(("traffic_bytes", "direction"), help, traffic);
+        to.count_each(("traffic_bytes", "direction"), help, traffic);
         let sizes = tiers.sizes().into_iter().map(|it| (it.tier.to_string(), it.bytes));
         to.add_each(("tier_capacity_bytes", "tier"), "Size of a tier", sizes);
         let used = |it: TierCapacity| (it.tier.to_string(), tiers.used_bytes(it.tier));
@@ -110,12 +145,19 @@ impl MetricSources<'_> {
         let help = "Blocks whose home is here, by the namenode's last reply";
         to.add("home_blocks", help, self.home_blocks);
         let help = "Bytes of blocks that the scrub compared with their checksums";
-        to.add("scrubbed_bytes", help, scrub.bytes());
-        to.add("scrub_passes", "How often the scrub has looked at every block", scrub.passes());
+        to.count("scrubbed_bytes", help, scrub.bytes());
+        to.count("scrub_passes", "How often the scrub has looked at every block", scrub.passes());
         let help = "When the scrub had looked at every block last, in Unix time; 0 for never";
-        to.add("scrub_last_pass_seconds", help, scrub.last_pass());
+        to.add("scrub_last_pass_timestamp_seconds", help, scrub.last_pass());
         let help = "Blocks found damaged or missing, by reads, pushes, reports and the scrub";
-        to.add("damaged_blocks", help, store.damages().found());
+        to.count("damaged_blocks", help, store.damages().found());
+    }
+
+    fn add_contact(&self, to: &mut Gauges) {
+        let help = "1 while the namenode answers";
+        to.add("namenode_up", help, self.contact.is_namenode_up().into());
+        let help = "How often the namenode gave a node of this process up although it ran";
+        to.count("given_up", help, self.contact.unexpected_times());
     }
 
     fn add_local(&self, to: &mut Gauges) {
@@ -123,13 +165,13 @@ impl MetricSources<'_> {
         let connections = of(|local| local.connections() as u64);
         to.add("local_connections", "Connections of clients on the same machine", connections);
         let help = "Connections of this machine that were turned away: other users, or too many";
-        to.add("local_connections_turned_away", help, of(Local::turned_away));
+        to.count("local_connections_turned_away", help, of(Local::turned_away));
         let help = "Ranges of the arena that clients on the same machine look at";
         to.add("leases", help, of(|local| local.leases.count()));
         let help = "Bytes of those ranges; a block that is gone keeps its memory as long";
         to.add("leased_bytes", help, of(|local| local.leases.bytes()));
         let help = "Leases not given because too much was held; the bytes were copied";
-        to.add("leases_refused", help, of(|local| local.leases.refused()));
+        to.count("leases_refused", help, of(|local| local.leases.refused()));
         let help = "Age of the oldest lease at its holder's last packet";
         to.add("oldest_lease_seconds", help, of(|local| local.oldest_lease().as_secs()));
     }

@@ -14,15 +14,18 @@ use crate::options::DatanodeOptions;
 #[derive(Debug)]
 pub(crate) struct Namenode {
     pool: Pool,
+    /// Connections to other datanodes, which are of the same cluster.
+    peers: Pool,
     address: String,
     call_time_max: Duration,
     security: Security,
 }
 
 impl Namenode {
-    pub(crate) fn new(pool: Pool, options: &DatanodeOptions) -> Self {
+    pub(crate) fn new(pool: Pool, peers: Pool, options: &DatanodeOptions) -> Self {
         Self {
             pool,
+            peers,
             address: options.namenode.clone(),
             call_time_max: options.call_time_max,
             security: options.security.clone(),
@@ -87,6 +90,7 @@ impl Namenode {
     /// Sets the cluster of all calls from now on; with `None`, of whichever answers.
     pub(crate) fn set_cluster(&self, cluster: Option<ClusterId>) {
         self.pool.set_cluster(cluster);
+        self.peers.set_cluster(cluster);
     }
 
     /// Returns the error of a reply that is none to the request.
@@ -112,6 +116,7 @@ pub(crate) fn failure(error: &CallError) -> CallFailure {
         CallError::TimedOut { .. } | CallError::TooBusy { .. } => CallFailure::Busy,
         CallError::Unreachable { .. }
         | CallError::Closed { .. }
+        | CallError::WrongAddress { .. }
         | CallError::Credentials { .. }
         | CallError::BadReply { .. } => CallFailure::Broken,
     }

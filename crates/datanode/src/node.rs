@@ -43,7 +43,8 @@ impl Node {
     pub(crate) fn new(
         mut options: DatanodeOptions,
         store: BlockStore,
-        pool: Pool,
+        namenode: Pool,
+        peers: Pool,
         addresses: Addresses,
         local: Option<Local>,
         memory: Memory,
@@ -57,13 +58,13 @@ impl Node {
         let link = Link::new(options.egress_limit, options.pushes_in_flight_max, clock);
         let link = Arc::new(link);
         let activity = Arc::new(Activity::new(Arc::clone(&store), Arc::clone(&link)));
-        let namenode = Namenode::new(pool.clone(), &options);
+        let namenode = Namenode::new(namenode, peers.clone(), &options);
         let membership =
             Membership::new(&options, namenode, clock, Arc::clone(&store), Arc::clone(&link));
         let membership = Arc::new(membership);
         let (blocks, member) = (|| Arc::clone(&store), || Arc::clone(&membership));
         let (active, counted) = (|| Arc::clone(&activity), || Arc::clone(&counters));
-        let pusher = Pusher::new(&options, blocks(), member(), Arc::clone(&link), pool);
+        let pusher = Pusher::new(&options, blocks(), member(), Arc::clone(&link), peers);
         let endpoint = local.as_ref().map(|local| local.endpoint.clone());
         let service =
             BlockService::new(blocks(), member(), link, active(), counted(), pusher, endpoint);
@@ -92,6 +93,7 @@ impl Node {
             local: self.local.as_deref(),
             scrub: &self.scrub,
             requests: &self.memory,
+            contact: self.membership.contact(),
             certificates: self.options.security.expiries().timestamps(),
         };
         sources.text(&self.registry)

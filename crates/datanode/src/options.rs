@@ -31,6 +31,10 @@ pub struct DatanodeOptions {
     pub listen: SocketAddr,
     /// Where it serves HTTP; `None` for nowhere.
     pub http_listen: Option<SocketAddr>,
+    /// Whether it serves HTTP at a free port of that host if another process has the port.
+    pub http_may_move: bool,
+    /// The web console's address, to which its first page of HTTP links.
+    pub console: String,
     /// The host name or address that others reach it by. Empty for the address it listens on;
     /// needed when that is all addresses of the machine.
     pub advertise: String,
@@ -96,7 +100,10 @@ impl Default for DatanodeOptions {
             namenode: "127.0.0.1:7600".to_owned(),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             http_listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+            http_may_move: false,
             advertise: String::new(),
+            // Of a namenode with its default ports.
+            console: "http://127.0.0.1:7601/".to_owned(),
             name: String::new(),
             host: String::new(),
             // Enough to try it out, small enough for several on a laptop.

@@ -6,6 +6,7 @@ mod object;
 mod orders;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use sanderling_protocol::local::LocalEndpoint;
@@ -16,6 +17,7 @@ use crate::activity::Activity;
 use crate::blocking::on_thread;
 use crate::counters::Counters;
 use crate::disk_room::DiskRoom;
+use crate::latency::TIMED_OF;
 use crate::link::Link;
 use crate::membership::Membership;
 use crate::push::Pusher;
@@ -68,7 +70,7 @@ impl BlockService {
 
     /// Serves one frame that its caller may send.
     pub(crate) fn serve(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
-        self.counters.count_request(header.op);
+        let began = self.counters.count_request(header.op);
         let handled = match header.op {
             Op::Read => self.read(header),
             Op::ReadMany => self.read_many(header, &body),
@@ -76,22 +78,42 @@ impl BlockService {
             Op::Store => self.store_block(header, body.into()),
             Op::Order => self.order(header, &body),
             Op::LocalEndpoint => Ok(Handled::Now(Response::message(&header, &self.local_endpoint))),
-            Op::Hello | Op::Meta | Op::Lease | Op::Return | Op::Stage | Op::Fill => {
+            Op::Hello | Op::Meta | Op::Lease | Op::Return | Op::Stage | Op::Fill | Op::Trace => {
                 let why = format!("a datanode does not serve {:?}", header.op);
                 Err(Refusal::BadFrame { why })
             }
         };
-        self.paced(&header, handled)
+        self.timed(header.op, began, self.paced(&header, handled))
     }
 
     /// Serves the frame of a body that was received straight into the arena.
     fn take(self: &Arc<Self>, header: Header, body: BlockBody) -> Handled {
-        self.counters.count_request(header.op);
+        let began = self.counters.count_request(header.op);
         let handled = match header.op {
             Op::Store => self.store_block(header, body),
             _ => self.write(header, body),
         };
-        self.paced(&header, handled)
+        self.timed(header.op, began, self.paced(&header, handled))
+    }
+
+    /// Counts the time until the answer is there.
+    fn timed(&self, op: Op, began: Option<Instant>, handled: Handled) -> Handled {
+        let Some(latency) = self.counters.latency(op) else { return handled };
+        match (handled, began) {
+            (Handled::Now(response), Some(began)) => {
+                latency.observe(began.elapsed(), TIMED_OF);
+                Handled::Now(response)
+            }
+            (Handled::Now(response), None) => Handled::Now(response),
+            (Handled::Later(response), began) => {
+                let (latency, began) = (latency.clone(), began.unwrap_or_else(Instant::now));
+                Handled::Later(Box::pin(async move {
+                    let response = response.await;
+                    latency.observe(began.elapsed(), 1);
+                    response
+                }))
+            }
+        }
     }
 
     fn paced(&self, header: &Header, handled: Result<Handled, Refusal>) -> Handled {

@@ -268,7 +268,7 @@ async fn start_says_what_is_wrong() {
             },
             "advertise",
         ),
-        (DatanodeOptions { dram_bytes: 0, ..good.clone() }, "at least 4096"),
+        (DatanodeOptions { dram_bytes: 0, ..good.clone() }, "at least 4.00 KiB"),
         (DatanodeOptions { dram_bytes: 1 << 43, ..good.clone() }, "are available"),
         (DatanodeOptions { disk: Some(disk), ..good.clone() }, "/does/not/exist"),
     ];
@@ -313,7 +313,7 @@ async fn http_endpoint_tells_health_and_metrics_and_takes_notices() {
         "sanderling_datanode_blocks 1\n",
         "sanderling_datanode_block_bytes 3\n",
         "sanderling_datanode_tier_used_bytes{tier=\"dram\"} 4096\n",
-        "sanderling_datanode_traffic_bytes{direction=\"written\"} 3\n",
+        "sanderling_datanode_traffic_bytes_total{direction=\"written\"} 3\n",
         "sanderling_datanode_requests_total{op=\"write\"} 2\n",
         "sanderling_datanode_refusals_total{kind=\"NotAtEnd\"} 1\n",
         "# EOF\n",

@@ -13,6 +13,7 @@ use s3s::dto::StreamingBlob;
 use s3s::stream::{ByteStream, RemainingLength};
 use sanderling_client::{ClientError, Reader};
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
+use sanderling_transport::trace::carried;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::metrics::GatewayMetrics;
@@ -66,7 +67,7 @@ impl Blocks {
             self.rest = rest;
             let reader = self.reader.clone();
             let read = async move { reader.read_range(next.start, next.end - next.start).await };
-            self.ahead.push_back(AbortOnDropHandle::new(tokio::spawn(read)));
+            self.ahead.push_back(AbortOnDropHandle::new(tokio::spawn(carried(read))));
         }
     }
 }

@@ -7,9 +7,9 @@ use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 use sanderling_client::ClientMetrics;
-use sanderling_transport::{write_gauge, write_process_metrics};
+use sanderling_transport::{write_counter, write_process_metrics};
 
 type Gauge64 = Gauge<u64, AtomicU64>;
 
@@ -68,7 +68,8 @@ impl GatewayMetrics {
         let traffic: Family<DirectionLabel, Counter> = Family::default();
         let of = |direction| traffic.get_or_create_owned(&DirectionLabel { direction });
         (self.received, self.sent) = (of("received"), of("sent"));
-        all.register("traffic_bytes", "Bytes of objects from and to clients", traffic.clone());
+        let help = "Bytes of objects from and to clients";
+        all.register_with_unit("traffic", help, Unit::Bytes, traffic.clone());
         let help =
             "Answers that ended before their last byte, because the object could not be read on";
         all.register("answers_broken_off", help, Counter::clone(&self.broken_off));
@@ -111,9 +112,9 @@ impl GatewayMetrics {
         let mut text = String::new();
         encode_registry(&mut text, &self.registry).expect("a string takes everything");
         let help = "Calls to the cluster that were tried again";
-        write_gauge(&mut text, "sanderling_gateway_cluster_retries", help, client.retries);
+        write_counter(&mut text, "sanderling_gateway_cluster_retries", help, client.retries);
         let help = "Calls to the cluster that failed in the end";
-        write_gauge(&mut text, "sanderling_gateway_cluster_failures", help, client.failed);
+        write_counter(&mut text, "sanderling_gateway_cluster_failures", help, client.failed);
         write_process_metrics(&mut text, "sanderling_gateway", ends);
         text
     }

@@ -19,6 +19,8 @@ pub struct GatewayOptions {
     pub listen: String,
     /// Where health and metrics are served, if they are.
     pub http_listen: Option<String>,
+    /// The web console's address, to which its first page of HTTP links.
+    pub console: String,
     /// The directory whose directories are the buckets.
     pub root: Path,
     /// The access keys and their rights; `None` for the public pair for this machine.
@@ -52,6 +54,7 @@ impl Default for GatewayOptions {
             namenode: "127.0.0.1:7600".to_owned(),
             client: ClientConfig::default(),
             listen: "127.0.0.1:7670".to_owned(),
+            console: "http://127.0.0.1:7601/".to_owned(),
             http_listen: Some("127.0.0.1:7671".to_owned()),
             root: Path::root(),
             keys: None,

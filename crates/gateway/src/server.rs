@@ -13,7 +13,8 @@ use s3s::{HttpError, S3Error, S3ErrorCode};
 use sanderling_client::{Client, ClientError};
 use sanderling_protocol::ClusterId;
 use sanderling_transport::{
-    HttpOptions, ListenError, Security, listen, refused_site, serve_http, serve_status,
+    HttpOptions, ListenError, Security, SiteRefusal, StatusPages, listen, refused_site, serve_http,
+    serve_status, trace,
 };
 use thiserror::Error;
 use tokio::net::{TcpListener, lookup_host};
@@ -109,6 +110,7 @@ impl GatewayServer {
             cors: Rules::default(),
         };
         let expiries = options.expiries();
+        let console = options.console.clone();
         let address = address_of(&listener)?;
         let http_address = http.as_ref().map(address_of).transpose()?;
         let shutdown = CancellationToken::new();
@@ -116,11 +118,12 @@ impl GatewayServer {
         served.spawn(serve(api, listener, options, shutdown.clone()));
         if let Some(http) = http {
             let health = format!(
-                r#"{{"cluster":"{:016x}","role":"gateway","status":"ok"}}"#,
+                r#"{{"schema":1,"cluster":"{:016x}","role":"gateway","status":"ok"}}"#,
                 client.cluster().0
             );
             let metrics = move || metrics.text(client.metrics(), &expiries.timestamps());
-            served.spawn(serve_status(http, false, health, metrics, shutdown.clone()));
+            let pages = StatusPages { server: "gateway", console, health };
+            served.spawn(serve_status(http, false, pages, metrics, shutdown.clone()));
         }
         Ok(Self { address, http_address, cluster, shutdown, served })
     }
@@ -255,7 +258,13 @@ impl HttpService {
         let place = self.domains.place(request.uri(), request.headers());
         let bucket = place.map(|place| place.bucket);
         let page = cors::CorsRequest::of(&method, request.headers());
-        let answer = self.answer_to(request, bucket.as_deref(), page.as_ref()).await?;
+        let mut span = trace::begin("s3");
+        if let Some(span) = &mut span {
+            span.text("http.request.method", &method);
+            span.text("url.path", &resource);
+        }
+        let answering = self.answer_to(request, bucket.as_deref(), page.as_ref());
+        let answer = trace::run(span, answering).await?;
         let mut answer = finish(answer, &id, &resource);
         self.metrics.answered(&method, answer.status().as_u16());
         let (status, took) = (answer.status().as_u16(), began.elapsed());
@@ -276,20 +285,26 @@ impl HttpService {
 
     /// Returns why a request of a browser is refused, if it is. Where the access key is public,
     /// pages of other sites can sign, too.
-    fn refused_site(&self, headers: &HeaderMap, is_shared: bool) -> Option<&'static str> {
+    fn refused_site(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+        is_shared: bool,
+    ) -> Option<&'static str> {
         if !self.is_open {
             return None;
         }
         let mut headers = headers.clone();
         if is_shared {
             headers.remove(header::ORIGIN);
+            headers.remove("sec-fetch-site");
         }
-        let why = refused_site(&headers, !self.domains.is_known(&headers))?;
-        Some(if headers.contains_key(header::ORIGIN) {
-            why
-        } else {
-            "this gateway is not known by that name: ask by an address, or start it with --keys \
-             or --domain"
+        Some(match refused_site(method, &headers, !self.domains.is_known(&headers))? {
+            SiteRefusal::OtherSite => SiteRefusal::OtherSite.why(),
+            SiteRefusal::UnknownName => {
+                "this gateway is not known by that name: ask by an address, or start it with \
+                 --keys or --domain"
+            }
         })
     }
 
@@ -318,7 +333,8 @@ impl HttpService {
             // s3s would gather all of it in memory before it checks the signature.
             let message = "forms of browsers are not taken";
             refusal(S3Error::with_message(S3ErrorCode::NotImplemented, message))?
-        } else if let Some(why) = self.refused_site(request.headers(), is_shared) {
+        } else if let Some(why) = self.refused_site(request.method(), request.headers(), is_shared)
+        {
             refusal(S3Error::with_message(S3ErrorCode::AccessDenied, why))?
         } else {
             self.s3.call(request).await?

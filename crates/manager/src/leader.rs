@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sanderling_core::manager::{LeaderTerm, Leadership, Manager as Decisions, ViewSchedule};
-use sanderling_core::relocation::Input;
+use sanderling_core::relocation::{Input, Output};
 use sanderling_core::{Machine, Mechanism};
 use sanderling_protocol::{self as protocol, Millis, NodeId, Refusal};
+use sanderling_transport::trace::{self, Span};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -39,6 +40,22 @@ pub(crate) struct ManagerProcess {
 /// Time for the decisions, by a clock that never steps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeaseClock(Instant);
+
+/// Begins the trace of a call that moves blocks. Those that only look for work are not recorded.
+fn span_of(output: &Output) -> Option<Span> {
+    let (name, blocks) = match output {
+        Output::Reserve { moves, .. } => ("reserve_moves", moves.len()),
+        Output::Push { moves, .. } => ("push_blocks", moves.len()),
+        Output::Commit { moves, .. } => ("commit_moves", moves.len()),
+        _ => return None,
+    };
+    let mut span = trace::begin(name)?;
+    span.number("sanderling.blocks", blocks as u64);
+    if let Output::Push { source, .. } = output {
+        span.number("sanderling.source_node", u64::from(source.0));
+    }
+    Some(span)
+}
 
 impl LeaseClock {
     pub(crate) fn now(self) -> protocol::Instant {
@@ -186,7 +203,8 @@ impl<'a> LeaderLoop<'a> {
         while self.calls.len() < self.options.calls_max
             && let Some(output) = self.decisions.poll_output()
         {
-            self.calls.spawn(self.caller.clone().perform(output));
+            let span = span_of(&output);
+            self.calls.spawn(trace::run(span, self.caller.clone().perform(output)));
         }
     }
 

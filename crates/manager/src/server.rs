@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sanderling_protocol::Nonce;
 use sanderling_protocol::message::Role;
 use sanderling_transport::{
-    ConnectionOptions, Expiries, Pool, PoolOptions, serve_status, write_gauge,
+    ConnectionOptions, Expiries, Pool, PoolOptions, StatusPages, serve_status, write_gauge,
     write_process_metrics,
 };
 use tokio::net::TcpListener;
@@ -49,11 +49,13 @@ impl ManagerServer {
 
     /// Serves health and metrics, with the ends of these certificates, until the manager stops.
     /// No token is required: the listener is for this machine alone.
-    pub fn serve_pages(&mut self, listener: TcpListener, expiries: Expiries) {
+    /// Its first page links to the web console.
+    pub fn serve_pages(&mut self, listener: TcpListener, expiries: Expiries, console: String) {
         let is_acting = Arc::clone(&self.is_acting);
         let metrics = move || metrics(is_acting.load(Ordering::Relaxed), &expiries.timestamps());
-        let health = r#"{"role":"manager","status":"ok"}"#.to_owned();
-        self.pages.spawn(serve_status(listener, true, health, metrics, self.shutdown.clone()));
+        let health = r#"{"schema":1,"role":"manager","status":"ok"}"#.to_owned();
+        let pages = StatusPages { server: "manager", console, health };
+        self.pages.spawn(serve_status(listener, true, pages, metrics, self.shutdown.clone()));
     }
 
     /// Stops acting and gives the lease back. What is under way is left to the next manager.

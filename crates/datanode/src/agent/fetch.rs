@@ -49,7 +49,7 @@ pub(crate) enum FetchError {
         why: String,
     },
     /// It took too long.
-    #[error("{authority} did not answer within {within:?}")]
+    #[error("{authority} did not answer within {}", sanderling_protocol::amount::duration(*within))]
     TimedOut {
         /// The service.
         authority: String,

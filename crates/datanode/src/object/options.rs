@@ -94,6 +94,14 @@ impl fmt::Debug for ObjectOptions {
 }
 
 impl ObjectOptions {
+    /// Opens the store; returns it with the prefix of all names in it.
+    ///
+    /// # Errors
+    /// [`ObjectTierError`]: the URL or the settings name no store.
+    pub fn open(&self) -> Result<(Arc<dyn ObjectStore>, Path), ObjectTierError> {
+        self.store()
+    }
+
     /// Returns the store and the prefix of all names in it.
     pub(super) fn store(&self) -> Result<(Arc<dyn ObjectStore>, Path), ObjectTierError> {
         if let Some(directory) = self.url.strip_prefix("file://").filter(|it| it.starts_with('/')) {
