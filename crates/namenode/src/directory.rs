@@ -14,6 +14,12 @@ use crate::files::{Files, RealFiles, Stored, Window};
 /// The file that marks a failed sync.
 const SUSPECT: &str = "sync-failed";
 
+/// The file that marks a restore under way.
+const UNRESTORED: &str = "restore-unfinished";
+
+/// The file that a namenode locks.
+pub(crate) const LOCK: &str = "lock";
+
 /// The directory of a running namenode, locked against a second one.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -67,7 +73,7 @@ impl Directory {
         };
         let files: Arc<dyn Files> = Arc::new(RealFiles);
         files.make_directory(path).map_err(fail("make directory", path))?;
-        let lock_path = path.join("lock");
+        let lock_path = path.join(LOCK);
         let lock = File::options()
             .create(true)
             .truncate(false)
@@ -225,6 +231,20 @@ impl Directory {
     /// Returns whether a sync has failed since the last segment was written anew.
     pub(crate) fn is_suspect(&self) -> bool {
         self.files.open(&self.path.join(SUSPECT)).is_ok()
+    }
+
+    /// Notes that a restore exchanges the files, or that it has ended. The caller syncs.
+    pub(crate) fn set_unrestored(&self, is_unrestored: bool) -> io::Result<()> {
+        let path = self.path.join(UNRESTORED);
+        match is_unrestored {
+            true => self.files.create(&path).and_then(|file| file.sync()),
+            false => self.files.remove(&path),
+        }
+    }
+
+    /// Returns whether a restore ended in the middle of that.
+    pub(crate) fn is_unrestored(&self) -> bool {
+        self.files.open(&self.path.join(UNRESTORED)).is_ok()
     }
 
     fn remove_temporary(&self) -> io::Result<()> {

@@ -21,6 +21,12 @@ pub enum NamenodeStartError {
         /// The directory.
         directory: PathBuf,
     },
+    /// A restore into this directory did not reach its end. The same restore may be made again.
+    #[error("a restore into {} did not reach its end", .directory.display())]
+    Unrestored {
+        /// The directory.
+        directory: PathBuf,
+    },
     /// A file or directory cannot be read or written.
     #[error("cannot {what} {}: {cause}", .path.display())]
     Files {

@@ -1,12 +1,17 @@
 //! HTTP: health, metrics, nodes and their notices, events, the loss report.
 
+mod api;
+mod backup;
+mod console;
 mod events;
+mod forecast;
+mod log;
 mod refusal;
+mod targets;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request as HttpRequest, State};
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -14,39 +19,41 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use hyper_util::service::TowerToHyperService;
 use sanderling_core::access::HttpResource;
-use sanderling_protocol::{NodeInfo, NodeSelector, Refusal, Reply, Request};
-use sanderling_transport::{HttpOptions, OPEN_METRICS, Security, refused_site, serve_pages};
+use sanderling_protocol::{NodeSelector, Reply, Request};
+use sanderling_transport::{
+    Document, HttpOptions, OPEN_METRICS, Security, refused_site, serve_pages,
+};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::dashboard::Dashboard;
 use crate::requests::Requests;
+use api::{BodyBytes, HttpApi, HttpResult, NodeName, bad, find, page};
+pub(crate) use backup::Backups;
 use refusal::HttpRefusal;
 
 /// Longest body of a request: a notice with its reason, many times over.
 const BODY_BYTES_MAX: usize = 64 << 10;
-
-/// What the handlers share.
-#[derive(Clone)]
-struct HttpApi {
-    requests: Requests,
-    security: Arc<Security>,
-    stop: CancellationToken,
-}
-
-type HttpResult = Result<Response, HttpRefusal>;
 
 /// Serves until `stop` is cancelled.
 pub(crate) async fn serve(
     listener: TcpListener,
     requests: Requests,
     security: Arc<Security>,
+    backups: Backups,
     stop: CancellationToken,
 ) {
     let options = HttpOptions { tls: security.tls.clone(), ..HttpOptions::default() };
-    let router = router(HttpApi { requests, security, stop: stop.clone() });
-    serve_pages(listener, TowerToHyperService::new(router), options, stop).await;
+    let dashboard = Arc::new(Dashboard::new(Arc::clone(&requests.state)));
+    let forecasts = Arc::new(Semaphore::new(forecast::FORECASTS_MAX));
+    let published = Arc::clone(&dashboard);
+    let api = HttpApi { requests, security, dashboard, forecasts, backups, stop: stop.clone() };
+    let router = router(api);
+    let served = serve_pages(listener, TowerToHyperService::new(router), options, stop.clone());
+    tokio::join!(served, published.run(stop));
 }
 
 fn router(api: HttpApi) -> Router {
@@ -59,9 +66,14 @@ fn router(api: HttpApi) -> Router {
         .route("/v1/nodes/{node}/recommend", post(recommend).delete(cancel))
         .route("/v1/nodes/{node}/decommission", post(decommission).delete(cancel))
         .route("/v1/nodes/{node}/cancel", post(cancel))
+        .route("/v1/nodes/{node}/forecast", get(forecast::forecast))
+        .route("/v1/backup", get(backup::send))
         .route("/v1/events", get(events::stream))
+        .route("/v1/log", get(log::show).put(log::change))
         .route("/v1/report", get(report))
         .route("/v1/room", get(room))
+        .route("/v1/targets", get(targets::list))
+        .merge(console::routes())
         .fallback(async || HttpRefusal::new(StatusCode::NOT_FOUND, "no such page"))
         .method_not_allowed_fallback(async || {
             HttpRefusal::new(StatusCode::METHOD_NOT_ALLOWED, "this page has no such method")
@@ -76,6 +88,9 @@ fn router(api: HttpApi) -> Router {
 async fn check_token(State(api): State<HttpApi>, mut request: HttpRequest, next: Next) -> Response {
     let page = match (request.uri().path(), request.method()) {
         ("/healthz", _) => HttpResource::Health,
+        (path, &Method::GET | &Method::HEAD) if console::is_file(path) => HttpResource::Health,
+        // It holds every name and attribute.
+        ("/v1/backup", _) => HttpResource::Change,
         (_, &Method::GET | &Method::HEAD) => HttpResource::Look,
         _ => HttpResource::Change,
     };
@@ -91,7 +106,7 @@ async fn check_token(State(api): State<HttpApi>, mut request: HttpRequest, next:
 }
 
 /// Refuses what a page of another site makes a browser send: a visit to that page would be enough
-/// to give notices.
+/// to give notices, or to take the places of all followers.
 async fn refuse_other_sites(
     State(api): State<HttpApi>,
     request: HttpRequest,
@@ -99,8 +114,8 @@ async fn refuse_other_sites(
 ) -> Response {
     // Load balancers request health under any name.
     let is_open = api.security.secret.is_none() && request.uri().path() != "/healthz";
-    match refused_site(request.headers(), is_open) {
-        Some(why) => HttpRefusal::new(StatusCode::FORBIDDEN, why).into_response(),
+    match refused_site(request.method(), request.headers(), is_open) {
+        Some(site) => HttpRefusal::new(StatusCode::FORBIDDEN, site.why()).into_response(),
         None => next.run(request).await,
     }
 }
@@ -122,7 +137,7 @@ async fn health(State(api): State<HttpApi>) -> Response {
         "status": word, "role": "namenode", "cluster": cluster, "commands": commands,
         "failure": failure.or(refusal),
     });
-    (status, axum::Json(body)).into_response()
+    (status, axum::Json(Document::new(body))).into_response()
 }
 
 async fn metrics(State(api): State<HttpApi>) -> Response {
@@ -151,20 +166,10 @@ async fn nodes(
 }
 
 async fn node(State(api): State<HttpApi>, name: NodeName) -> HttpResult {
-    let Path(name) = name?;
     let Reply::Nodes(nodes) = api.requests.one(Request::Nodes { all: true }).await? else {
         return Err(HttpRefusal::unexpected());
     };
-    let by_name = |node: &&NodeInfo| node.name == name || node.address == name;
-    // Of incarnations with the same name the newest is meant.
-    let found = nodes
-        .iter()
-        .find(|node| node.id.to_string() == name)
-        .or_else(|| nodes.iter().rev().find(by_name));
-    match found {
-        Some(node) => Ok(page(&json!(node))),
-        None => Err(Refusal::UnknownNode { node: name }.into()),
-    }
+    Ok(page(&json!(find(&nodes, name)?)))
 }
 
 /// The body of a notice. The deadline may be given in seconds, with a fraction, or milliseconds.
@@ -248,10 +253,6 @@ async fn room(State(api): State<HttpApi>) -> HttpResult {
     }
 }
 
-type NodeName = Result<Path<String>, axum::extract::rejection::PathRejection>;
-
-type BodyBytes = Result<Bytes, axum::extract::rejection::BytesRejection>;
-
 fn selector(name: NodeName) -> Result<NodeSelector, HttpRefusal> {
     let Path(name) = name?;
     Ok(NodeSelector(name))
@@ -262,12 +263,4 @@ async fn change(api: &HttpApi, request: Request) -> HttpResult {
         Reply::Node(node) => Ok(page(&json!(node))),
         _ => Err(HttpRefusal::unexpected()),
     }
-}
-
-fn page(value: &Value) -> Response {
-    axum::Json(value).into_response()
-}
-
-fn bad(why: &str) -> HttpRefusal {
-    Refusal::BadRequest { why: why.to_owned() }.into()
 }

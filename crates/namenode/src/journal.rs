@@ -28,7 +28,7 @@ use sanderling_protocol::ClusterId;
 use thiserror::Error;
 
 pub(crate) use lag::{Lag, Limits};
-pub(crate) use read::{Segment, SegmentStart, read_segment};
+pub(crate) use read::{Segment, SegmentStart, cluster_of_segment, read_segment};
 use record::Layout;
 
 use crate::broken::{self, Broken};

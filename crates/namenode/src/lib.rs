@@ -4,10 +4,12 @@
 //! before they count, serves them over TCP and HTTP, and sends orders to datanodes.
 
 mod authorize;
+mod backup;
 mod broken;
 mod caller;
 mod checks;
 mod clock;
+mod dashboard;
 mod directory;
 mod error;
 mod files;
@@ -29,6 +31,9 @@ mod state;
 mod work;
 mod writer;
 
+pub use backup::{
+    BackupDescription, BackupError, RestoreError, RestoreOptions, check as check_backup, restore,
+};
 pub use error::{NamenodeFailure, NamenodeStartError};
 pub use options::{NamenodeOptions, Sync};
 pub use server::NamenodeServer;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
@@ -38,6 +38,11 @@ struct StateLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeLabel {
+    node: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TierState {
     tier: String,
     state: &'static str,
@@ -59,6 +64,10 @@ pub(crate) struct NamenodeMetrics {
     pub(crate) orders_dropped: Counter,
     nodes: Labelled<StateLabel>,
     tier_bytes: Labelled<TierState>,
+    exposure_bytes: Labelled<NodeLabel>,
+    exposure_budget_bytes: Labelled<NodeLabel>,
+    /// Scrapes set the gauges of nodes one after the other.
+    scrape: Mutex<()>,
     journal_bytes: Gauge<i64>,
     unsynced_bytes: Gauge<i64>,
     unsynced_seconds: Gauge<f64, AtomicU64>,
@@ -83,6 +92,9 @@ impl Default for NamenodeMetrics {
             orders_dropped: Counter::default(),
             nodes: Family::default(),
             tier_bytes: Family::default(),
+            exposure_bytes: Family::default(),
+            exposure_budget_bytes: Family::default(),
+            scrape: Mutex::default(),
             journal_bytes: Gauge::default(),
             unsynced_bytes: Gauge::default(),
             unsynced_seconds: Gauge::default(),
@@ -110,6 +122,11 @@ impl NamenodeMetrics {
         all.register("nodes", "Nodes by policy and availability", self.nodes.clone());
         let help = "Bytes of the nodes' tiers, by what they are";
         all.register_with_unit("tier", help, Unit::Bytes, self.tier_bytes.clone());
+        let help = "Bytes of blocks whose only copy is on the node";
+        all.register_with_unit("exposure", help, Unit::Bytes, self.exposure_bytes.clone());
+        let help = "Bytes that the node can send within its shortest notice";
+        let budget = self.exposure_budget_bytes.clone();
+        all.register_with_unit("exposure_budget", help, Unit::Bytes, budget);
         let help = "Bytes of journal on disk";
         all.register_with_unit("journal", help, Unit::Bytes, self.journal_bytes.clone());
         let help = "Bytes of acknowledged changes that the disk may not have";
@@ -167,9 +184,11 @@ impl NamenodeMetrics {
 
     /// Encodes everything as `OpenMetrics`; `ends` is when the first certificate of each kind ends.
     pub(crate) fn text(&self, namenode: &Namenode, now: Instant, ends: &[(&str, i64)]) -> String {
+        let scrape = self.scrape.lock();
         let drains = self.look_at_nodes(namenode, now);
         let mut text = String::new();
         encode_registry(&mut text, &self.registry.read()).expect("a string takes everything");
+        drop(scrape);
         write_drains(&mut text, &drains);
         write_catalog(&mut text, namenode);
         write_process_metrics(&mut text, SERVER, ends);
@@ -179,6 +198,8 @@ impl NamenodeMetrics {
     fn look_at_nodes(&self, namenode: &Namenode, now: Instant) -> Drains {
         self.nodes.clear();
         self.tier_bytes.clear();
+        self.exposure_bytes.clear();
+        self.exposure_budget_bytes.clear();
         let mut drains = Drains::default();
         let Some(Ok(Reply::Nodes(nodes))) = namenode.read(now, &Request::Nodes { all: true })
         else {
@@ -196,6 +217,9 @@ impl NamenodeMetrics {
                 drains.expected.unplaced_bytes += forecast.unplaced_bytes;
             }
             if node.policy != Policy::Gone {
+                let label = NodeLabel { node: node.name.clone() };
+                self.exposure_bytes.get_or_create(&label).set(signed(node.exposure_bytes));
+                self.exposure_budget_bytes.get_or_create(&label).set(signed(node.budget_bytes));
                 for usage in &node.tiers {
                     let label = |state| TierState { tier: usage.tier.to_string(), state };
                     let add = |state, bytes| {
@@ -240,7 +264,14 @@ fn write_catalog(text: &mut String, namenode: &Namenode) {
     let catalog = namenode.catalog();
     let (report, room, lost) = (catalog.report(), catalog.room(), catalog.journal_loss());
     let help = "Commands in the log since the cluster began";
-    write_counter(text, &format!("{SERVER}_commands"), help, catalog.index());
+    let counter = |text: &mut String, name, help, value| {
+        write_counter(text, &format!("{SERVER}_{name}"), help, value);
+    };
+    counter(text, "commands", help, catalog.index());
+    counter(text, "lost_blocks", "Blocks declared lost", report.blocks);
+    counter(text, "lost_bytes", "Bytes declared lost", report.bytes);
+    counter(text, "moved_bytes", "Bytes moved off draining nodes", report.moved_bytes);
+    counter(text, "notices", "Notices given", report.notices);
     let mut gauge = |name, help, value| gauge(text, name, help, value);
     gauge("objects", "Objects in the catalog", catalog.object_count() as u64);
     let help = "Deleted subtrees of which something is not freed yet";
@@ -249,10 +280,6 @@ fn write_catalog(text: &mut String, namenode: &Namenode) {
     gauge("catalog_bytes", "Memory of the catalog by its own account", catalog.memory_bytes());
     let help = "Memory from which on nothing makes the catalog larger";
     gauge("catalog_max_bytes", help, namenode.config().memory_max);
-    gauge("lost_blocks", "Blocks declared lost", report.blocks);
-    gauge("lost_bytes", "Bytes declared lost", report.bytes);
-    gauge("moved_bytes", "Bytes moved off draining nodes", report.moved_bytes);
-    gauge("notices", "Notices given", report.notices);
     gauge("events", "The last event's sequence", catalog.event_last());
     gauge("room_bytes", "Bytes that may still be written", room.room_bytes);
     let help = "Bytes of the nodes' tiers that are kept so that nodes can leave";

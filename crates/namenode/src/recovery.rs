@@ -49,6 +49,10 @@ fn recover_with(
     options: &NamenodeOptions,
     settings: Settings,
 ) -> Result<Recovered, NamenodeStartError> {
+    if directory.is_unrestored() {
+        let directory = directory.path().to_owned();
+        return Err(NamenodeStartError::Unrestored { directory });
+    }
     let replayed = replay_all(directory, options)?;
     let cut = match replayed.damage.clone() {
         Some(damage) => {

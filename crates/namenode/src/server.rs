@@ -203,7 +203,8 @@ fn launch(
         "protocol"
     });
     if let Some(listener) = http_listener {
-        let served = http::serve(listener, requests, security, shutdown.clone());
+        let backups = http::Backups::new(options.directory.clone());
+        let served = http::serve(listener, requests, security, backups, shutdown.clone());
         tasks.spawn(async move {
             served.await;
             "HTTP"

@@ -16,7 +16,7 @@ use crate::files::Window;
 
 const MAGIC: [u8; 8] = *b"SNDLSNAP";
 const VERSION: u32 = Catalog::FORMAT;
-const HEADER_BYTES: usize = 24;
+pub(crate) const HEADER_BYTES: usize = 24;
 
 /// Bytes that are checked at once.
 const PIECE: u64 = 1 << 20;
@@ -35,12 +35,23 @@ pub(crate) fn write(directory: &Directory, index: u64, body: &[u8]) -> Result<()
 
 /// Returns what stands before the body of a snapshot of this version.
 pub(crate) fn header(version: u32, body: &[u8]) -> [u8; HEADER_BYTES] {
+    header_of(version, crc32c(body), body.len() as u64)
+}
+
+/// The same for a body with that checksum and length.
+pub(crate) fn header_of(version: u32, checksum: u32, length: u64) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..8].copy_from_slice(&MAGIC);
     header[8..12].copy_from_slice(&version.to_le_bytes());
-    header[12..16].copy_from_slice(&crc32c(body).to_le_bytes());
-    header[16..].copy_from_slice(&(body.len() as u64).to_le_bytes());
+    header[12..16].copy_from_slice(&checksum.to_le_bytes());
+    header[16..].copy_from_slice(&length.to_le_bytes());
     header
+}
+
+/// Returns the length of the body that a header names; `None` for bytes that are no header.
+pub(crate) fn length_in(header: &[u8; HEADER_BYTES]) -> Option<u64> {
+    let length = u64::from_le_bytes(header[16..].try_into().expect("eight bytes"));
+    (header[..8] == MAGIC).then_some(length)
 }
 
 /// Why a snapshot was not taken.

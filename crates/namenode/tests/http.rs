@@ -46,7 +46,7 @@ async fn health_metrics_and_report_are_served() {
         "sanderling_namenode_nodes{policy=\"active\",availability=\"up\"} 1",
         "sanderling_namenode_requests_total{kind=\"register\"} 1",
         "sanderling_namenode_tier_bytes{tier=\"dram\",state=\"capacity\"} 1073741824",
-        "sanderling_namenode_lost_bytes 0",
+        "sanderling_namenode_lost_bytes_total 0",
         "sanderling_namenode_journal_bytes ",
         "# EOF",
     ] {

@@ -9,12 +9,13 @@ use axum::http::HeaderMap;
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use sanderling_protocol::{Event, Millis, Reply, Request};
-use sanderling_transport::{HttpConnection, Pass};
+use sanderling_transport::{Document, HttpConnection, Pass};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::{HttpApi, HttpRefusal, bad};
+use super::api::{HttpApi, bad};
+use super::refusal::HttpRefusal;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -82,6 +83,6 @@ async fn follow(api: HttpApi, pass: Option<Pass>, mut after: u64, events: mpsc::
 }
 
 fn line(event: &Event) -> sse::Event {
-    let data = serde_json::to_string(event).expect("an event has an encoding");
+    let data = serde_json::to_string(&Document::new(event)).expect("an event has an encoding");
     sse::Event::default().id(event.sequence.to_string()).data(data)
 }

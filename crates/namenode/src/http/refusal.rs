@@ -4,6 +4,7 @@ use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use sanderling_protocol::Refusal;
+use sanderling_transport::Document;
 use serde_json::json;
 
 /// An error page: `{"error": {"code", "name", "message"}}`.
@@ -65,7 +66,8 @@ from_rejections!(BytesRejection, PathRejection, QueryRejection);
 impl IntoResponse for HttpRefusal {
     fn into_response(self) -> Response {
         let error = json!({ "code": self.code, "name": self.name, "message": self.message });
-        let mut response = (self.status, axum::Json(json!({ "error": error }))).into_response();
+        let mut response =
+            (self.status, axum::Json(Document::new(json!({ "error": error })))).into_response();
         if self.status == StatusCode::UNAUTHORIZED {
             let scheme = HeaderValue::from_static("Bearer");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);

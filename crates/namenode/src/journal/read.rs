@@ -73,6 +73,14 @@ pub(crate) fn read_segment(
     read_window(path, Window::new(file).map_err(fail)?, known, take)
 }
 
+/// Returns the cluster in a segment's header; `None` when it cannot be read.
+pub(crate) fn cluster_of_segment(directory: &Directory, first: u64) -> Option<ClusterId> {
+    let path = directory.file(FileKind::Journal, first);
+    let mut window = Window::new(directory.files().open(&path).ok()?).ok()?;
+    let header = window.bytes(0, TIED_HEADER_BYTES).ok()?;
+    read_header(&path, header).ok().map(|segment| segment.cluster)
+}
+
 /// The same for a file that is open.
 pub(super) fn read_window(
     path: &Path,

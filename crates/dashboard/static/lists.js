@@ -1,0 +1,300 @@
+// Jobs, losses and events. Lists are bounded: what is left out is counted.
+
+import { $, bytes, count, el, forecastText, lateText, plural, setText, span, time }
+  from "./text.js";
+
+const EVENTS_KEPT = 5000;
+const ROWS_SHOWN = 200;
+
+function head(table, titles) {
+  const cells = titles.map(([title, className]) => el("th", { scope: "col", className },
+    className === "act" ? el("span", { className: "unseen", textContent: title }) : title));
+  table.tHead.append(el("tr", {}, ...cells));
+}
+
+function empty(table, text) {
+  const cell = el("td", { colSpan: table.tHead.rows[0].cells.length, className: "faint",
+    textContent: text });
+  table.tBodies[0].replaceChildren(el("tr", {}, cell));
+}
+
+export class Jobs {
+  #model;
+  #draw;
+  #open;
+  #jobs = [];
+  #total = 0;
+
+  constructor(model, draw, open) {
+    this.#model = model;
+    this.#draw = draw;
+    this.#open = open;
+    head($("jobs"), [["Job"], ["Path", "path"], ["Holds", "number"], ["Quota", "number"],
+      ["Began"], ["Lease"], ["Acts", "act"]]);
+    empty($("jobs"), "No job runs.");
+  }
+
+  set({ jobs, total }) {
+    this.#jobs = jobs;
+    this.#total = total;
+    this.#draw(this.draw);
+  }
+
+  draw = () => {
+    const shown = this.#jobs.slice(0, ROWS_SHOWN);
+    const more = this.#total > shown.length ? `, the largest ${count(shown.length)} shown` : "";
+    setText($("jobs-count"), `${count(this.#total)}${more}`);
+    if (!shown.length) {
+      empty($("jobs"), "No job runs.");
+      return;
+    }
+    $("jobs").tBodies[0].replaceChildren(...shown.map((job) => this.#row(job)));
+  };
+
+  #row(job) {
+    const end = el("button", { type: "button", className: "small", textContent: "End",
+      "aria-label": `End job ${job.job} at ${job.path}` });
+    end.hidden = !this.#model.hello?.may_end_jobs;
+    end.addEventListener("click", () => this.#open(job));
+    const text = (textContent, className = "") => el("td", { textContent, className });
+    const isOver = job.quota_bytes !== null && job.used_bytes > 0.9 * job.quota_bytes;
+    return el("tr", {},
+      el("th", { scope: "row", textContent: String(job.job) }),
+      text(job.path, "path"),
+      text(bytes(job.used_bytes), `number ${isOver ? "bad" : ""}`),
+      text(job.quota_bytes === null ? "–" : bytes(job.quota_bytes), "number"),
+      text(time(job.created_at / 1000)), text(span(job.lease)),
+      el("td", { className: "act" }, end));
+  }
+}
+
+export class Losses {
+  #model;
+  #draw;
+  #report = null;
+  #timer = 0;
+
+  constructor(model, draw) {
+    this.#model = model;
+    this.#draw = draw;
+    head($("losses"), [["Time"], ["Node"], ["Object", "path"], ["Lost", "number"], ["Why", "why"]]);
+    empty($("losses"), "Nothing was lost.");
+  }
+
+  /** Reads the report soon; many losses in a row are read once. */
+  load(read) {
+    if (this.#timer) return;
+    this.#timer = setTimeout(async () => {
+      this.#timer = 0;
+      try {
+        this.#report = await read();
+        this.#draw(this.draw);
+      } catch {
+        // The next loss, or the next connection, reads it again.
+      }
+    }, this.#report ? 2000 : 0);
+  }
+
+  draw = () => {
+    const report = this.#report;
+    setText($("losses-count"), report.bytes > 0
+      ? `${bytes(report.bytes)} in ${plural(report.blocks, "block")} of ` +
+        plural(report.objects, "object")
+      : "");
+    const shown = report.losses.slice(-ROWS_SHOWN).reverse();
+    if (!shown.length) {
+      empty($("losses"), "Nothing was lost.");
+      return;
+    }
+    $("losses").tBodies[0].replaceChildren(...shown.map((loss) => this.#row(loss)));
+  };
+
+  #row(loss) {
+    const lost = loss.ranges.reduce((all, range) => all + lengthOf(range), 0);
+    const text = (textContent, className = "") => el("td", { textContent, className });
+    return el("tr", {}, text(time(loss.at / 1000)), text(this.#model.names.of(loss.node)),
+      el("th", { scope: "row", className: "path", textContent: loss.path }),
+      text(bytes(lost), "number bad"), text(loss.why, "why"));
+  }
+}
+
+function lengthOf(range) {
+  return range.bytes;
+}
+
+const moved = (it, name) =>
+  `${plural(it.blocks, "block")}, ${bytes(it.bytes)} from ${name(it.from)} to ${name(it.to)}`;
+
+/** Each kind of event: its group, whether it is bad, and its text. */
+const KINDS = {
+  node_registered: ["nodes", (it) => `${it.name} joined at ${it.address}`],
+  node_noticed: ["drains", (it) =>
+    `${it.name} got a notice: ${bytes(it.bytes)} to move in ${span(it.deadline_in)}` +
+    because(it.reason)],
+  node_decommissioning: ["drains", (it) =>
+    `${it.name} is decommissioned: ${bytes(it.bytes)} to move${because(it.reason)}`],
+  node_fenced: ["drains", (it, name) => `${name(it.node)} takes no more writes`],
+  node_cancelled: ["drains", (it, name) => `${name(it.node)} takes blocks again`],
+  blocks_moved: ["moves", (it, name) => `Moved ${moved(it, name)}`],
+  blocks_promoted: ["moves", (it, name) => `${plural(it.blocks, "block")}, ${bytes(it.bytes)} of ` +
+    `${name(it.from)} had a copy: no byte had to move`],
+  blocks_copied: ["moves", (it, name) => `Copied ${moved(it, name)}`],
+  blocks_rebalanced: ["moves", (it, name) => `Balanced ${moved(it, name)}`],
+  drain_forecast: ["drains", (it, name) => {
+    const late = lateText(it.forecast);
+    return `${name(it.node)}: ${forecastText(it.forecast)}${late ? `, ${late}` : ""}`;
+  }],
+  node_at_risk: ["drains", (it) =>
+    `${it.name} is likely to get a notice soon${because(it.reason)}`],
+  node_drained: ["drains", (it, name) =>
+    `${name(it.node)} is empty: ${bytes(it.moved_bytes)} moved in ${span(it.elapsed)}`],
+  node_gone: ["nodes", (it) => `${it.name} is gone: ${it.why}`],
+  blocks_lost: ["losses", (it, name) =>
+    `Lost ${bytes(it.bytes)} in ${plural(it.blocks, "block")} of ` +
+    `${plural(it.objects, "object")} with ${name(it.node)}${ofJobs(it.jobs)}`],
+  job_registered: ["jobs", (it) => `Job ${it.job} began at ${it.path}`],
+  job_ended: ["jobs", (it) => `Job ${it.job} at ${it.path} ` +
+    `${it.is_expired ? "was not renewed" : "ended"}: ${bytes(it.freed_bytes)} freed`],
+  manager_changed: ["namenode", (it) => `Manager ${it.name} acts from now on`],
+  namenode_started: ["namenode", (it) => `The namenode started, with ${count(it.commands)} ` +
+    `changes in its log${it.cut_bytes ? `, ${bytes(it.cut_bytes)} of torn tail cut` : ""}`],
+  namenode_absent: ["namenode", (it) => `The namenode was away for ${span(it.millis)}`],
+  log_end_lost: ["losses", (it) => `${it.name} had received ` +
+    `${it.commands === null ? "changes" : plural(it.commands, "change")} that the log lacks`],
+  blocks_orphaned: ["losses", (it, name) =>
+    `${plural(it.blocks, "block")}, ${bytes(it.bytes)} on ${name(it.node)} ` +
+    "of a lost end of the log"],
+  reserve_short: ["drains", (it) =>
+    `No room for ${plural(it.departures, "departure")}: ${bytes(it.missing_bytes)} short`],
+  reserve_restored: ["drains", (it) => `Room for ${plural(it.departures, "departure")} again`],
+  journal_cut: ["losses", (it) =>
+    `${plural(it.records, "record")} of the journal given up: ${it.why}`],
+  snapshot_skipped: ["namenode", (it) => `A damaged snapshot was not used: ${it.why}`],
+  blocks_damaged: ["losses", (it, name) => `${plural(it.blocks, "block")} damaged on ` +
+    `${name(it.node)}, ${count(it.saved)} with another copy`],
+};
+
+const BAD = new Set(["blocks_lost", "log_end_lost", "blocks_orphaned", "journal_cut",
+  "blocks_damaged", "reserve_short"]);
+
+const GROUPS = { "": "All events", drains: "Notices and drains", moves: "Moves and copies",
+  losses: "Losses and damage", nodes: "Nodes", jobs: "Jobs", namenode: "Namenode" };
+
+const because = (reason) => (reason ? `, because of ${reason}` : "");
+
+const ofJobs = (jobs) =>
+  jobs.length === 1 ? `, of job ${jobs[0]}` : jobs.length ? `, of ${jobs.length} jobs` : "";
+
+export class Events {
+  #model;
+  #draw;
+  #kept = [];
+  #last = 0;
+  #dropped = 0;
+  #matched = 0;
+  /** Those that came since the last drawing; `null` when all rows must be drawn again. */
+  #fresh = null;
+  #group = "";
+  #filter = "";
+  #paused = null;
+
+  constructor(model, draw) {
+    this.#model = model;
+    this.#draw = draw;
+    head($("events"), [["Time"], ["Kind"], ["What", "what"]]);
+    empty($("events"), "No event.");
+    for (const [value, textContent] of Object.entries(GROUPS)) {
+      $("events-kind").append(el("option", { value, textContent }));
+    }
+    $("events-kind").addEventListener("change", (event) => {
+      this.#group = event.target.value;
+      this.#again();
+    });
+    $("events-filter").addEventListener("input", (event) => {
+      this.#filter = event.target.value.trim().toLowerCase();
+      this.#again();
+    });
+    $("events-pause").addEventListener("click", (event) => {
+      this.#paused = this.#paused ? null : [...this.#kept];
+      event.target.ariaPressed = String(this.#paused !== null);
+      setText(event.target, this.#paused ? "Resume" : "Pause");
+      this.#again();
+    });
+  }
+
+  #again() {
+    this.#fresh = null;
+    this.#draw(this.draw);
+  }
+
+  add({ events, skipped }) {
+    if (!events.length) return;
+    // Smaller numbers than before: the end of the log was lost, and the list with it.
+    if (events.at(-1).sequence < this.#last) {
+      this.#kept = [];
+      this.#last = 0;
+      this.#fresh = null;
+    }
+    this.#dropped += skipped;
+    const added = events.filter((event) => event.sequence > this.#last).map((event) => {
+      const [[name, body]] = Object.entries(event.kind);
+      return { sequence: event.sequence, at: event.at / 1000, name, body };
+    });
+    for (const { name, body } of added) {
+      if (body.name !== undefined && body.node !== undefined) {
+        this.#model.names.set(body.node, body.name);
+      }
+    }
+    this.#last = events.at(-1).sequence;
+    this.#kept.push(...added);
+    const most = this.#kept.length - EVENTS_KEPT;
+    if (most > 0) {
+      this.#kept.splice(0, most);
+      this.#dropped += most;
+    }
+    this.#fresh?.push(...added);
+    this.#draw(this.draw);
+  }
+
+  #text(event) {
+    const kind = KINDS[event.name];
+    // An event of a newer server has a name and fields at least.
+    if (!kind) return JSON.stringify(event.body);
+    return kind[1](event.body, (node) => this.#model.names.of(node));
+  }
+
+  #fits(event) {
+    if (this.#group && KINDS[event.name]?.[0] !== this.#group) return false;
+    if (!this.#filter) return true;
+    return `${event.name} ${this.#text(event)}`.toLowerCase().includes(this.#filter);
+  }
+
+  draw = () => {
+    const body = $("events").tBodies[0];
+    if (this.#fresh === null) {
+      const matched = (this.#paused ?? this.#kept).filter((event) => this.#fits(event));
+      this.#matched = matched.length;
+      body.replaceChildren(...matched.slice(-ROWS_SHOWN).reverse().map((it) => this.#row(it)));
+    } else if (!this.#paused) {
+      const matched = this.#fresh.filter((event) => this.#fits(event));
+      this.#matched = Math.min(EVENTS_KEPT, this.#matched + matched.length);
+      if (matched.length && body.querySelector("td.faint")) body.replaceChildren();
+      body.prepend(...matched.slice(-ROWS_SHOWN).reverse().map((it) => this.#row(it)));
+      while (body.children.length > ROWS_SHOWN) body.lastChild.remove();
+    }
+    this.#fresh = [];
+    if (!body.children.length) empty($("events"), "No event.");
+    const older = this.#dropped ? ", older ones left out" : "";
+    const shown = Math.min(this.#matched, ROWS_SHOWN);
+    setText($("events-count"), this.#matched > shown
+      ? `newest ${count(shown)} of ${count(this.#matched)}${older}` : `${count(shown)}${older}`);
+  };
+
+  #row(event) {
+    const words = event.name.replaceAll("_", " ");
+    const name = BAD.has(event.name) ? "bad" : "";
+    return el("tr", { className: name }, el("td", { textContent: time(event.at) }),
+      el("td", { textContent: words, className: "kind" }),
+      el("td", { textContent: this.#text(event), className: "what" }));
+  }
+}

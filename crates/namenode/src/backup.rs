@@ -1,0 +1,193 @@
+//! Backups: a snapshot of the catalog in one file that can be kept anywhere, and its way back into
+//! a directory.
+//!
+//! ```text
+//! 8 bytes magic, u32 layout, u32 bytes of the description, description (JSON), a snapshot as in
+//! `snapshot.rs`, u32 CRC32C of everything before, 8 bytes end
+//! ```
+
+mod restore;
+mod write;
+
+use std::io::{self, Read, Write};
+
+use sanderling_core::catalog::Catalog;
+use sanderling_protocol::ClusterId;
+use sanderling_protocol::checksum::Running;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::error::NamenodeStartError;
+use crate::snapshot;
+
+pub use restore::{RestoreError, RestoreOptions, restore};
+pub(crate) use write::write;
+
+const MAGIC: [u8; 8] = *b"SNDLBKUP";
+const END: [u8; 8] = *b"SNDLBEND";
+const LAYOUT: u32 = 1;
+
+/// Longest description: some hundred bytes today.
+const DESCRIPTION_BYTES_MAX: u32 = 64 << 10;
+
+/// Bytes that are copied at once.
+const PIECE: usize = 256 << 10;
+
+/// What a backup holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupDescription {
+    /// The version of the program that wrote it.
+    pub program: String,
+    /// The format of the snapshot.
+    pub format: u32,
+    /// The cluster, in 16 hexadecimal digits.
+    pub cluster: String,
+    /// Changes of the catalog since the cluster began.
+    pub commands: u64,
+    /// When it was taken, by the namenode's clock: milliseconds since 1970.
+    pub taken_unix_millis: u64,
+}
+
+impl BackupDescription {
+    /// Returns the cluster; `None` where the text is no id.
+    #[must_use]
+    pub fn cluster(&self) -> Option<ClusterId> {
+        u64::from_str_radix(&self.cluster, 16).ok().map(ClusterId)
+    }
+}
+
+/// Why a backup cannot be used.
+#[derive(Debug, Error)]
+pub enum BackupError {
+    /// It does not begin like one.
+    #[error("it is no backup of a namenode")]
+    NotOne,
+    /// It is not what was written, or not all of it. Use another backup.
+    #[error("the backup is damaged: {why}")]
+    Damaged {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Another version of the program wrote it. Use that one.
+    #[error(
+        "the backup was written by sanderling {program} in format {format}; this program reads \
+         {} to {}",
+        Catalog::FORMAT_MIN,
+        Catalog::FORMAT
+    )]
+    OtherFormat {
+        /// The version of the program that wrote it.
+        program: String,
+        /// The format of its snapshot.
+        format: u32,
+    },
+    /// It cannot be read, or what it holds cannot be written.
+    #[error("{what}: {cause}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        cause: io::Error,
+    },
+}
+
+fn damaged(why: impl Into<String>) -> BackupError {
+    BackupError::Damaged { why: why.into() }
+}
+
+/// A source whose bytes are counted into a checksum.
+struct Summed<R> {
+    source: R,
+    sum: Running,
+    bytes: u64,
+}
+
+impl<R: Read> Summed<R> {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<(), BackupError> {
+        self.source.read_exact(buffer).map_err(|cause| match cause.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                damaged(format!("it was cut off after {} bytes or more", self.bytes))
+            }
+            _ => BackupError::Io { what: "the backup cannot be read", cause },
+        })?;
+        self.sum.update(buffer);
+        self.bytes += buffer.len() as u64;
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<u32, BackupError> {
+        let mut bytes = [0; 4];
+        self.fill(&mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+}
+
+/// Reads a backup to its end and checks it; writes the snapshot in it to `snapshot`. Whether the
+/// catalog in it can be decoded is for [`restore`] to find.
+///
+/// # Errors
+/// [`BackupError`]: what was written to `snapshot` is of no use.
+pub fn check(
+    source: impl Read,
+    snapshot: &mut impl Write,
+) -> Result<BackupDescription, BackupError> {
+    let mut source = Summed { source, sum: Running::default(), bytes: 0 };
+    let description = describe(&mut source)?;
+    let mut header = [0; snapshot::HEADER_BYTES];
+    source.fill(&mut header)?;
+    let length = snapshot::length_in(&header);
+    let mut left = length.ok_or_else(|| damaged("the snapshot in it does not begin like one"))?;
+    let failed = |cause| BackupError::Io { what: "the snapshot cannot be written", cause };
+    snapshot.write_all(&header).map_err(failed)?;
+    let mut piece = vec![0; PIECE];
+    while left > 0 {
+        let count = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
+        source.fill(&mut piece[..count])?;
+        snapshot.write_all(&piece[..count]).map_err(failed)?;
+        left -= count as u64;
+    }
+    let found = source.sum.value();
+    if source.number()? != found {
+        return Err(damaged("its checksum is another"));
+    }
+    let mut end = [0; 8];
+    source.fill(&mut end)?;
+    match source.source.read(&mut [0]) {
+        Ok(0) if end == END => Ok(description),
+        Ok(0) => Err(damaged("it does not end like a backup")),
+        Ok(_) => Err(damaged("bytes follow its end")),
+        Err(cause) => Err(BackupError::Io { what: "the backup cannot be read", cause }),
+    }
+}
+
+/// Reads what comes before the snapshot.
+fn describe(source: &mut Summed<impl Read>) -> Result<BackupDescription, BackupError> {
+    let mut magic = [0; 8];
+    source.fill(&mut magic)?;
+    if magic != MAGIC {
+        return Err(BackupError::NotOne);
+    }
+    let layout = source.number()?;
+    let length = source.number()?;
+    if length > DESCRIPTION_BYTES_MAX {
+        return Err(damaged("its description is too long"));
+    }
+    let mut text = vec![0; length as usize];
+    source.fill(&mut text)?;
+    let description: BackupDescription =
+        serde_json::from_slice(&text).map_err(|error| damaged(format!("description: {error}")))?;
+    if layout != LAYOUT || Catalog::completion(description.format).is_none() {
+        let BackupDescription { program, format, .. } = description;
+        return Err(BackupError::OtherFormat { program, format });
+    }
+    Ok(description)
+}
+
+impl From<NamenodeStartError> for RestoreError {
+    fn from(error: NamenodeStartError) -> Self {
+        Self::Directory(Box::new(error))
+    }
+}
+
+#[cfg(test)]
+mod tests;

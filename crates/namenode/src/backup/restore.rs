@@ -1,0 +1,181 @@
+//! From a backup to a directory that a namenode starts on.
+//!
+//! The backup is checked whole before anything that the directory holds is touched. While files
+//! are exchanged, a mark in the directory keeps a namenode from starting on a part of them.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use sanderling_core::catalog::Catalog;
+use sanderling_protocol::ClusterId;
+use thiserror::Error;
+
+use super::{BackupDescription, BackupError, check, damaged};
+use crate::directory::{Directory, FileKind, LOCK};
+use crate::error::NamenodeStartError;
+use crate::journal::cluster_of_segment;
+use crate::snapshot;
+
+/// How a backup is restored.
+#[derive(Debug, Clone)]
+pub struct RestoreOptions {
+    /// The namenode's directory, made if it does not exist.
+    pub directory: PathBuf,
+    /// Refuse a backup of any other cluster.
+    pub cluster: Option<ClusterId>,
+    /// Set aside what a namenode left in the directory.
+    pub is_replacing: bool,
+}
+
+/// Why nothing was restored.
+#[derive(Debug, Error)]
+pub enum RestoreError {
+    /// The backup cannot be used.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    /// The directory is in use, or cannot be written; or the catalog cannot be decoded.
+    #[error(transparent)]
+    Directory(Box<NamenodeStartError>),
+    /// The directory holds a catalog, and [`RestoreOptions::is_replacing`] is not set.
+    #[error("{} holds {name}", .directory.display())]
+    NotEmpty {
+        /// The directory.
+        directory: PathBuf,
+        /// One of the files in it.
+        name: String,
+    },
+    /// The directory is not a namenode's.
+    #[error("{} holds {name}, which no namenode wrote", .directory.display())]
+    Foreign {
+        /// The directory.
+        directory: PathBuf,
+        /// One of the files in it.
+        name: String,
+    },
+    /// The backup is of another cluster.
+    #[error("the backup is of cluster {found}, not of {wanted:016x}", wanted = .wanted.0)]
+    OtherCluster {
+        /// The cluster of the backup.
+        found: String,
+        /// The one that was given, or that the directory holds.
+        wanted: ClusterId,
+    },
+}
+
+/// Restores a backup into a directory. The next namenode on it continues from there as from an
+/// older copy of its directory: it skips the numbers that were given out since.
+///
+/// # Errors
+/// [`RestoreError`]. What the directory held before is as it was, unless writing failed at the
+/// very end; then no namenode starts on it, and the same call may be made again.
+pub fn restore(
+    source: impl Read,
+    options: &RestoreOptions,
+) -> Result<BackupDescription, RestoreError> {
+    let held = held(&options.directory)?;
+    let directory = Directory::open(&options.directory)?;
+    let files = |what, path: &Path| {
+        let path = path.to_owned();
+        move |cause| NamenodeStartError::Files { what, path, cause }
+    };
+    if let Some(name) = held.into_iter().next().filter(|_| !options.is_replacing) {
+        let directory = options.directory.clone();
+        return Err(RestoreError::NotEmpty { directory, name });
+    }
+    let temporary = directory.path().join("restored.tmp");
+    let made = fs::File::create(&temporary).map_err(files("create", &temporary))?;
+    let mut writer = std::io::BufWriter::new(made);
+    let description = check(source, &mut writer)?;
+    writer.flush().map_err(files("write", &temporary))?;
+    writer.get_ref().sync_all().map_err(files("sync", &temporary))?;
+    is_of(&description, options, &directory)?;
+    decoded(&directory, &temporary, &description)?;
+    exchange(&directory, &temporary, description.commands)
+        .map_err(files("restore into", directory.path()))?;
+    Ok(description)
+}
+
+/// Returns the names in a directory that a restore would set aside. One that has others and no
+/// namenode's lock is not touched.
+fn held(path: &Path) -> Result<Vec<String>, RestoreError> {
+    let Ok(entries) = fs::read_dir(path) else { return Ok(Vec::new()) };
+    let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+    let mut names: Vec<String> = entries.flatten().map(name).collect();
+    // A file system's own.
+    names.retain(|name| name != "lost+found");
+    names.sort_unstable();
+    let is_namenodes = names.iter().any(|name| name == LOCK);
+    match names.first().filter(|_| !is_namenodes) {
+        Some(name) => Err(RestoreError::Foreign { directory: path.to_owned(), name: name.clone() }),
+        None => {
+            names.retain(|name| is_catalog(name));
+            Ok(names)
+        }
+    }
+}
+
+fn is_catalog(name: &str) -> bool {
+    name.starts_with("journal-") || name.starts_with("snapshot-")
+}
+
+/// Refuses a backup of another cluster than the given one or that of the directory. A directory
+/// whose cluster cannot be read refuses none.
+fn is_of(
+    description: &BackupDescription,
+    options: &RestoreOptions,
+    directory: &Directory,
+) -> Result<(), RestoreError> {
+    let segments = directory.list(FileKind::Journal).unwrap_or_default();
+    let found = segments.into_iter().rev().find_map(|first| cluster_of_segment(directory, first));
+    for wanted in options.cluster.into_iter().chain(found) {
+        if description.cluster() != Some(wanted) {
+            let found = description.cluster.clone();
+            return Err(RestoreError::OtherCluster { found, wanted });
+        }
+    }
+    Ok(())
+}
+
+/// Decodes the catalog as a start does.
+fn decoded(
+    directory: &Directory,
+    path: &Path,
+    description: &BackupDescription,
+) -> Result<(), RestoreError> {
+    let catalog = snapshot::read(directory, path)?;
+    let is_described =
+        catalog.index() == description.commands && Some(catalog.cluster()) == description.cluster();
+    if !is_described {
+        return Err(damaged("its snapshot is not the one that it describes").into());
+    }
+    let rules = catalog.rules().0;
+    if rules > Catalog::RULES {
+        let path = directory.path().to_owned();
+        return Err(NamenodeStartError::NewerRules { path, rules }.into());
+    }
+    Ok(())
+}
+
+/// Sets aside what was there, and puts the snapshot in its place.
+fn exchange(directory: &Directory, temporary: &Path, commands: u64) -> std::io::Result<()> {
+    directory.set_unrestored(true)?;
+    directory.sync()?;
+    let aside = (1..).map(|at| directory.path().join(format!("replaced-{at}")));
+    let aside = aside.into_iter().find(|path| !path.exists()).expect("numbers do not end");
+    for entry in fs::read_dir(directory.path())? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if is_catalog(&name.to_string_lossy()) {
+            fs::create_dir_all(&aside)?;
+            fs::rename(entry.path(), aside.join(name))?;
+        }
+    }
+    if aside.exists() {
+        directory.files().sync_directory(&aside)?;
+    }
+    fs::rename(temporary, directory.file(FileKind::Snapshot, commands))?;
+    directory.sync()?;
+    directory.set_unrestored(false)?;
+    directory.sync()
+}

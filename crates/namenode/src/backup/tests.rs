@@ -1,0 +1,95 @@
+//! Backups that are damaged, cut short or of another version, and where they may be restored.
+
+use std::fs::{self, File};
+use std::io::{Cursor, Read};
+
+use sanderling_core::catalog::Catalog;
+use sanderling_protocol::{ClusterId, Millis};
+use tempfile::TempDir;
+
+use super::*;
+use crate::directory::Directory;
+
+fn backup_of(cluster: u64) -> Vec<u8> {
+    let mut file = tempfile::tempfile().unwrap();
+    let bytes = write(&file, Catalog::new(ClusterId(cluster), Millis(1000)).image()).unwrap();
+    let mut whole = Vec::new();
+    File::read_to_end(&mut file, &mut whole).unwrap();
+    assert_eq!(whole.len() as u64, bytes);
+    whole
+}
+
+fn options(place: &TempDir) -> RestoreOptions {
+    RestoreOptions { directory: place.path().join("catalog"), cluster: None, is_replacing: false }
+}
+
+fn restored(bytes: &[u8], options: &RestoreOptions) -> Result<BackupDescription, RestoreError> {
+    restore(Cursor::new(bytes), options)
+}
+
+#[test]
+fn backup_is_refused_with_any_byte_changed_cut_or_added() {
+    let whole = backup_of(7);
+    assert_eq!(check(&whole[..], &mut io::sink()).unwrap().cluster(), Some(ClusterId(7)));
+    for at in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x10;
+        assert!(check(&bytes[..], &mut io::sink()).is_err(), "byte {at} was changed");
+        let cut = check(&whole[..at], &mut io::sink());
+        assert!(matches!(cut, Err(BackupError::Damaged { .. })), "cut at {at}: {cut:?}");
+    }
+    let longer = check(&[&whole[..], b"x"].concat()[..], &mut io::sink());
+    assert!(matches!(longer, Err(BackupError::Damaged { .. })), "{longer:?}");
+    let other = check(&b"something else entirely"[..], &mut io::sink());
+    assert!(matches!(other, Err(BackupError::NotOne)), "{other:?}");
+}
+
+#[test]
+fn backup_of_a_newer_format_is_refused_with_what_wrote_it() {
+    let format = format!("\"format\":{}", Catalog::FORMAT);
+    let program = format!("\"program\":\"{}\"", env!("CARGO_PKG_VERSION"));
+    let whole = backup_of(7);
+    let text = String::from_utf8_lossy(&whole[16..]).into_owned();
+    assert!(text.contains(&format) && text.contains(&program), "{text}");
+    let mut newer = whole.clone();
+    let at = whole.windows(format.len()).position(|it| it == format.as_bytes()).unwrap();
+    newer[at + format.len() - 1] = b'9';
+    let error = check(&newer[..], &mut io::sink()).unwrap_err().to_string();
+    let expected = format!(
+        "the backup was written by sanderling {} in format 9; this program reads {} to {}",
+        env!("CARGO_PKG_VERSION"),
+        Catalog::FORMAT_MIN,
+        Catalog::FORMAT
+    );
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn directory_in_use_or_with_files_is_left_as_it_is() {
+    let (place, backup) = (TempDir::new().unwrap(), backup_of(7));
+    let options = options(&place);
+    restored(&backup, &options).unwrap();
+    let running = Directory::open(&options.directory).unwrap();
+    let replacing = RestoreOptions { is_replacing: true, ..options.clone() };
+    let locked = restored(&backup, &replacing).unwrap_err();
+    assert!(locked.to_string().contains("is in use by another namenode"), "{locked}");
+    drop(running);
+    let full = restored(&backup, &options);
+    assert!(matches!(full, Err(RestoreError::NotEmpty { .. })), "{full:?}");
+    restored(&backup, &replacing).unwrap();
+    assert!(options.directory.join("replaced-1").is_dir(), "what was there is kept");
+    let foreign = RestoreOptions { directory: place.path().to_owned(), ..replacing };
+    fs::write(place.path().join("notes.tmp"), b"not ours").unwrap();
+    let refused = restored(&backup, &foreign);
+    assert!(matches!(refused, Err(RestoreError::Foreign { .. })), "{refused:?}");
+    assert!(place.path().join("notes.tmp").exists());
+}
+
+#[test]
+fn backup_of_another_cluster_is_refused_where_one_is_given() {
+    let place = TempDir::new().unwrap();
+    let given = RestoreOptions { cluster: Some(ClusterId(8)), ..options(&place) };
+    let other = restored(&backup_of(7), &given);
+    assert!(matches!(other, Err(RestoreError::OtherCluster { .. })), "{other:?}");
+    restored(&backup_of(8), &given).unwrap();
+}

@@ -1,0 +1,67 @@
+//! The servers to scrape, in the format of Prometheus's `http_sd_config`.
+
+use std::net::IpAddr;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::IntoResponse;
+use sanderling_protocol::{NodeInfo, Policy, Reply, Request};
+use serde_json::{Value, json};
+
+use super::api::{HttpApi, HttpResult};
+use super::refusal::HttpRefusal;
+
+/// Lists the namenode, at the address by which it was called, and the datanodes that serve HTTP.
+/// Prometheus's format has no place for the version of the schema.
+pub(super) async fn list(State(api): State<HttpApi>, headers: HeaderMap) -> HttpResult {
+    let Reply::Nodes(nodes) = api.requests.one(Request::Nodes { all: false }).await? else {
+        return Err(HttpRefusal::unexpected());
+    };
+    // Servers of one cluster have certificates together, or none has.
+    let scheme = if api.security.tls.is_some() { "https" } else { "http" };
+    let cluster = format!("{:016x}", api.requests.state.cluster.0);
+    let own = headers.get(header::HOST).and_then(|host| host.to_str().ok()).map(|host| {
+        let labels = json!({ "__scheme__": scheme, "cluster": cluster, "role": "namenode" });
+        json!({ "targets": [host], "labels": labels })
+    });
+    let datanodes = nodes.iter().filter(|node| is_reachable(node)).map(|node| {
+        let labels = json!({
+            "__scheme__": scheme,
+            "cluster": cluster,
+            "role": "datanode",
+            "node": node.name,
+            "host": node.host,
+        });
+        json!({ "targets": [node.http_address], "labels": labels })
+    });
+    let targets: Vec<Value> = own.into_iter().chain(datanodes).collect();
+    Ok(axum::Json(targets).into_response())
+}
+
+/// Returns whether a scraper may reach a node: it serves HTTP, and not to its own machine alone
+/// while its blocks are served to others.
+fn is_reachable(node: &NodeInfo) -> bool {
+    let is_served = !node.http_address.is_empty() && node.policy != Policy::Gone;
+    is_served && (!is_loopback(&node.http_address) || is_loopback(&node.address))
+}
+
+fn is_loopback(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_found_in_addresses() {
+        for address in ["127.0.0.1:7611", "[::1]:7611", "localhost:1", "127.9.0.1:1"] {
+            assert!(is_loopback(address), "{address}");
+        }
+        for address in ["10.0.0.2:7611", "node.local:7611", "[fe80::1]:1", ""] {
+            assert!(!is_loopback(address), "{address}");
+        }
+    }
+}
