@@ -194,7 +194,7 @@ fn directory(above: &Path, name: &str) -> Result<Path, Failure> {
 
 fn no_use(kind: &BenchKind, flag: &str) -> Failure {
     Failure::usage(format_args!("{} has no use for {flag}", kind.name))
-        .next(format_args!("the same without {flag}, or sanderling bench --help"))
+        .next("sanderling bench --help")
 }
 
 /// The types, by their names and by those that Apache Crail's iobench gives them.

@@ -11,7 +11,6 @@ use tokio::time::timeout_at;
 
 use crate::client::{Attempts, Client};
 use crate::error::ClientError;
-use crate::nonce;
 
 /// The changes of one client.
 #[derive(Debug, Default)]
@@ -109,7 +108,7 @@ impl Client {
         if let Some(session) = known() {
             return Ok(session);
         }
-        let key = nonce::draw();
+        let key = self.shared.nonces.draw();
         loop {
             let request = Request::OpenClient { key };
             let error = match self.shared.batcher.send(&request, attempts.attempt_deadline()).await
@@ -141,6 +140,7 @@ const fn may_be_done(error: &CallError) -> bool {
         CallError::Refused(_)
         | CallError::Unreachable { .. }
         | CallError::TooBusy { .. }
+        | CallError::WrongAddress { .. }
         | CallError::Credentials { .. } => false,
     }
 }

@@ -13,11 +13,13 @@ use tokio::time::Instant;
 
 use crate::changes::{Changes, failure};
 use crate::config::ClientConfig;
+use crate::diagnosis::{diagnosed, not_namenode};
 use crate::error::ClientError;
 use crate::leases::Leases;
 use crate::local::LocalNodes;
 use crate::locations::Locations;
 use crate::metrics::{ClientMetrics, Counters, count};
+use crate::nonce::Nonces;
 use crate::request_batcher::RequestBatcher;
 
 /// A connection to a cluster. Clones share everything.
@@ -36,6 +38,7 @@ pub(crate) struct ClientInner {
     pub(crate) pool: Pool,
     pub(crate) batcher: RequestBatcher,
     pub(crate) changes: Changes,
+    pub(crate) nonces: Nonces,
     pub(crate) leases: Leases,
     pub(crate) local: Arc<LocalNodes>,
     pub(crate) locations: Locations,
@@ -111,12 +114,19 @@ impl Client {
         let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
         // A slow namenode has as long as for any call.
         let deadline = Instant::now() + config.call_deadline;
-        let (_, reply) = Connection::connect_with(namenode, hello, deadline, &options.connection)
-            .await
-            .map_err(|error| ClientError::from_call(&what, error))?;
+        let connected =
+            Connection::connect_with(namenode, hello, deadline, &options.connection).await;
+        let reply = match connected {
+            Ok((_, reply)) => reply,
+            Err(error) => {
+                let error = diagnosed(namenode, error, deadline).await;
+                return Err(ClientError::from_call(&what, error));
+            }
+        };
         let cluster = match (reply.role, reply.cluster) {
             (Role::Namenode, Some(cluster)) => cluster,
-            _ => return Err(ClientError::BadReply { what }),
+            (Role::Namenode, None) => return Err(ClientError::BadReply { what }),
+            (role, _) => return Err(ClientError::from_call(&what, not_namenode(namenode, role))),
         };
         pool.set_cluster(Some(cluster));
         // The first one also serves every other kind of call; the others open under load.
@@ -136,6 +146,7 @@ impl Client {
             pool,
             batcher,
             changes: Changes::default(),
+            nonces: Nonces::new(),
             leases,
             local,
             locations: Locations::default(),

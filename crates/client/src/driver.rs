@@ -39,8 +39,7 @@ pub struct Driver {
 struct Calling<'a>(&'a Driver);
 
 impl Driver {
-    /// Starts one with its background thread. It lives as long as the process, at whose exit the
-    /// background thread ends.
+    /// Starts a driver with its background thread. Both live until the process exits.
     ///
     /// # Errors
     /// When the kernel has no descriptor or thread left.

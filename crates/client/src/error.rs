@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sanderling_protocol::refusal::{ByteRange, Recovery};
-use sanderling_protocol::{ObjectId, Path, Refusal};
+use sanderling_protocol::{ObjectId, Path, Refusal, amount};
 use sanderling_transport::CallError;
 use thiserror::Error;
 
@@ -15,8 +15,8 @@ pub enum ClientError {
     Refused(Refusal),
     /// Bytes of the object are lost: compute them again.
     #[error(
-        "{path}: {} bytes are lost, the first at offset {}",
-        ranges.iter().map(|range| range.bytes).sum::<u64>(),
+        "{path}: {} are lost, the first at offset {}",
+        amount::bytes(ranges.iter().map(|range| range.bytes).sum()),
         ranges.first().map_or(0, |range| range.offset)
     )]
     DataUnavailable {
@@ -28,7 +28,7 @@ pub enum ClientError {
         ranges: Vec<ByteRange>,
     },
     /// The call's deadline passed. It may have been done or not.
-    #[error("{what} took longer than {waited:?}; last: {last}")]
+    #[error("{what} took longer than {}; last: {last}", amount::duration(*waited))]
     TimedOut {
         /// The call.
         what: String,
@@ -85,6 +85,7 @@ impl ClientError {
                 "TimedOut"
             }
             Self::Call { cause: CallError::Credentials { .. }, .. } => "Credentials",
+            Self::Call { cause: CallError::WrongAddress { .. }, .. } => "BadAddress",
             Self::Call { .. } => "Unreachable",
             Self::WriterClosed { .. } => "WriterClosed",
             Self::BadReply { .. } => "BadReply",

@@ -16,6 +16,7 @@ mod changes;
 mod client;
 mod cluster;
 mod config;
+mod diagnosis;
 mod driver;
 mod error;
 mod fetch;
@@ -37,6 +38,7 @@ mod write;
 
 pub use client::Client;
 pub use config::ClientConfig;
+pub use diagnosis::{diagnosed, not_namenode};
 pub use driver::Driver;
 pub use error::ClientError;
 pub use jobs::JobHandle;

@@ -8,7 +8,6 @@ use sanderling_protocol::{Millis, ObjectId, Path, Refusal, Reply, Request};
 
 use crate::client::Client;
 use crate::error::ClientError;
-use crate::nonce;
 use crate::options::PutOptions;
 
 /// Returns the reply of one kind, or an error if it is of another.
@@ -223,7 +222,7 @@ impl Client {
             is_listed: options.is_listed,
             ttl: options.ttl,
             attributes: options.all_attributes(),
-            writer: nonce::draw(),
+            writer: self.shared.nonces.draw(),
         };
         let reply = self.request(Request::Concat(request)).await?;
         reply_of!(reply, "concat", Reply::Stat(stat) => stat)

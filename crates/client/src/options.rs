@@ -3,9 +3,7 @@
 use sanderling_protocol::message::{
     Affinity, Attributes, Condition, Create, CreateKind, CreateMode, RECOMPUTE_MILLIS,
 };
-use sanderling_protocol::{Millis, Path, StorageClass};
-
-use crate::nonce;
+use sanderling_protocol::{Millis, Nonce, Path, StorageClass};
 
 /// How an object is created.
 #[derive(Debug, Clone)]
@@ -71,7 +69,7 @@ impl PutOptions {
         Self { mode: CreateMode::Replace, parents: true, ..Self::default() }
     }
 
-    pub(crate) fn request(&self, path: &Path) -> Create {
+    pub(crate) fn request(&self, path: &Path, writer: Nonce) -> Create {
         Create {
             path: path.clone(),
             kind: self.kind,
@@ -83,7 +81,7 @@ impl PutOptions {
             affinity: self.affinity.clone(),
             ttl: self.ttl,
             delete_after_read: self.delete_after_read,
-            writer: nonce::draw(),
+            writer,
             expected_bytes: self.expected_bytes,
             inline: None,
             attributes: self.all_attributes(),

@@ -13,6 +13,7 @@ use sanderling_core::read::{
 use sanderling_protocol::message::{Layout, ObjectStat};
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{Path, Refusal, Reply, Request};
+use sanderling_transport::trace::carried;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -362,7 +363,7 @@ impl ReadStream {
 
     fn start(&self, range: Option<ByteRange>) -> Option<RunningRead> {
         let (reader, ByteRange { offset, bytes }) = (self.reader.clone(), range?);
-        Some(tokio::spawn(async move { reader.read_range(offset, bytes).await }))
+        Some(tokio::spawn(carried(async move { reader.read_range(offset, bytes).await })))
     }
 
     /// Goes on at another offset.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
 use sanderling_protocol::{Refusal, Reply, Request};
-use sanderling_transport::{CallError, Pool};
+use sanderling_transport::{CallError, EncodedRequest, Pool, trace};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -37,7 +37,7 @@ type ReplyResult = Result<Reply, CallError>;
 
 #[derive(Debug)]
 struct PendingRequest {
-    request: Request,
+    request: EncodedRequest,
     deadline: Instant,
     answer: oneshot::Sender<ReplyResult>,
 }
@@ -85,18 +85,20 @@ impl RequestBatcher {
 
     /// Sends a request once.
     pub(crate) async fn send(&self, request: &Request, deadline: Instant) -> ReplyResult {
-        if waits(request) {
-            return self.next_connection().send_alone(request, deadline).await;
+        let encoded = EncodedRequest::new(request);
+        // A frame has one trace: the request of a sampled one travels alone.
+        if waits(request) || trace::current().is_some() {
+            return self.next_connection().send_alone(encoded, deadline).await;
         }
         let is_free =
             |connection: &&Arc<BatchedConnection>| connection.waiting.lock().queue.len() < SPILL_AT;
         let connection =
             self.connections.iter().find(is_free).unwrap_or_else(|| self.next_connection());
-        match connection.send_batched(request, deadline).await {
+        match connection.send_batched(encoded, deadline).await {
             // If the frame's answer was too large, the request is sent again alone. That does not
             // make a change again: its answer is repeated.
             Err(CallError::Refused(Refusal::TooLarge { .. })) if does_nothing_twice(request) => {
-                connection.send_alone(request, deadline).await
+                connection.send_alone(EncodedRequest::new(request), deadline).await
             }
             answer => answer,
         }
@@ -108,8 +110,12 @@ impl RequestBatcher {
 }
 
 impl BatchedConnection {
-    async fn send_batched(self: &Arc<Self>, request: &Request, deadline: Instant) -> ReplyResult {
-        let answered = {
+    async fn send_batched(
+        self: &Arc<Self>,
+        request: EncodedRequest,
+        deadline: Instant,
+    ) -> ReplyResult {
+        let queued = {
             let mut waiting = self.waiting.lock();
             let may_begin = waiting.frames < self.frames_max && waiting.queue.is_empty();
             if may_begin && !waiting.is_crowded {
@@ -117,21 +123,17 @@ impl BatchedConnection {
                 waiting.direct_last += 1;
                 let number = waiting.direct_last;
                 waiting.direct.push_back(number);
-                Err(number)
+                Err((number, request))
             } else if waiting.queue.len() >= QUEUE_MAX {
                 return Err(CallError::TooBusy { address: self.namenode.clone() });
             } else {
                 let (answer, answered) = oneshot::channel();
-                waiting.queue.push_back(PendingRequest {
-                    request: request.clone(),
-                    deadline,
-                    answer,
-                });
+                waiting.queue.push_back(PendingRequest { request, deadline, answer });
                 waiting.frames += usize::from(may_begin);
                 Ok((answered, may_begin))
             }
         };
-        let mut answered = match answered {
+        let mut answered = match queued {
             Ok((answered, false)) => answered,
             Ok((answered, true)) => {
                 let turn = InFlightFrame { connection: Arc::clone(self), direct: None };
@@ -142,7 +144,7 @@ impl BatchedConnection {
                 });
                 answered
             }
-            Err(number) => {
+            Err((number, request)) => {
                 let _turn = InFlightFrame { connection: Arc::clone(self), direct: Some(number) };
                 return self.send_alone(request, deadline).await;
             }
@@ -173,9 +175,8 @@ impl BatchedConnection {
         }
     }
 
-    async fn send_alone(&self, request: &Request, deadline: Instant) -> ReplyResult {
-        let requests = vec![request.clone()];
-        let mut answers = self.pool.meta(&self.namenode, requests, deadline).await?;
+    async fn send_alone(&self, request: EncodedRequest, deadline: Instant) -> ReplyResult {
+        let mut answers = self.pool.meta_encoded(&self.namenode, &[request], deadline).await?;
         answers.pop().expect("one answer to one request").map_err(CallError::Refused)
     }
 
@@ -208,7 +209,7 @@ impl BatchedConnection {
             requests.push(pending.request);
         }
         // A caller may have given up meanwhile.
-        match self.pool.meta(&self.namenode, requests, deadline).await {
+        match self.pool.meta_encoded(&self.namenode, &requests, deadline).await {
             Ok(answers) => {
                 for (waiter, answer) in waiters.into_iter().zip(answers) {
                     let _ = waiter.send(answer.map_err(CallError::Refused));

@@ -25,7 +25,7 @@ impl Client {
         options: &PutOptions,
     ) -> Result<ObjectStat, ClientError> {
         let mut attempts = self.attempts(("put", path));
-        let mut request = options.request(path);
+        let mut request = options.request(path, self.shared.nonces.draw());
         request.expected_bytes = Some(bytes.len() as u64);
         if bytes.len() <= INLINE_BYTES_MAX && (options.is_inline_allowed || bytes.is_empty()) {
             count(&self.shared.counters.written_bytes, bytes.len() as u64);

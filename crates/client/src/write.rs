@@ -13,6 +13,7 @@ use sanderling_core::client::{
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::message::{Attributes, Grant, ObjectStat, RECOMPUTE_MILLIS};
 use sanderling_protocol::{Header, Millis, NodeId, ObjectId, Op, Path, Refusal, Reply, Request};
+use sanderling_transport::trace::carried;
 use sanderling_transport::{CallError, Timeouts};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -59,7 +60,7 @@ impl Client {
         path: &Path,
         options: &crate::options::PutOptions,
     ) -> Result<Writer, ClientError> {
-        let request = Request::Create(options.request(path));
+        let request = Request::Create(options.request(path, self.shared.nonces.draw()));
         self.writer(path, request, format!("create {path}")).await
     }
 
@@ -68,7 +69,8 @@ impl Client {
     /// # Errors
     /// [`Refusal::SecondWriter`] while another writer has it.
     pub async fn append(&self, path: &Path) -> Result<Writer, ClientError> {
-        let request = Request::Append { path: path.clone(), writer: crate::nonce::draw() };
+        let writer = self.shared.nonces.draw();
+        let request = Request::Append { path: path.clone(), writer };
         self.writer(path, request, format!("append to {path}")).await
     }
 
@@ -347,11 +349,11 @@ impl Writer {
         }
         // If the guess was wrong, the piece is sent like any other.
         let staged = self.staged.take().filter(|staged| is_first && staged.fits(&placed));
-        self.in_flight.spawn(async move {
+        self.in_flight.spawn(carried(async move {
             let (answer, refused_at) =
                 write_piece(&shared, &address, &placed, piece, staged, give_up).await;
             Answered { placed, answer, refused_at }
-        });
+        }));
     }
 
     async fn take_answer(&mut self, attempts: &mut Attempts) -> Result<(), ClientError> {

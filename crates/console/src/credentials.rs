@@ -1,16 +1,21 @@
 //! What a command shows to the cluster, from flags, files and the environment.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use sanderling_protocol::Token;
 use sanderling_transport::{ClientTls, Credentials, Secret, SecretError, TlsError, TokenSource};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, look_near};
 use crate::global::Global;
+use crate::refused::shell_word;
 
 /// The environment's variable with a token. There is no flag for it: others can read a process's
 /// arguments.
 const TOKEN_VARIABLE: &str = "SANDERLING_TOKEN";
+
+/// How a file with a token is made.
+const TOKEN: &str = "sanderling token new --out FILE";
 
 /// Returns the credentials of a command.
 ///
@@ -24,9 +29,7 @@ pub fn shown(global: &Global) -> Result<Credentials, Failure> {
         (None, None) => None,
     };
     if let Some(token) = &token {
-        token
-            .token(None)
-            .map_err(|error| failed(&error).next("sanderling token new --out FILE"))?;
+        token.token(None).map_err(|error| failed(&error, TOKEN))?;
     }
     Ok(Credentials { token, tls: peers(global)? })
 }
@@ -37,7 +40,7 @@ pub fn shown(global: &Global) -> Result<Credentials, Failure> {
 /// The file cannot be read: the failure names it.
 pub fn with_token_file(shown: &Credentials, file: &Path) -> Result<Credentials, Failure> {
     let token = TokenSource::File(file.to_owned());
-    token.token(None).map_err(|error| failed(&error).next("sanderling token new --out FILE"))?;
+    token.token(None).map_err(|error| failed(&error, TOKEN))?;
     Ok(Credentials { token: Some(token), tls: shown.tls.clone() })
 }
 
@@ -52,10 +55,31 @@ pub fn peers(global: &Global) -> Result<Option<ClientTls>, Failure> {
 
 /// Describes why certificates cannot be used.
 pub fn tls_failed(error: &TlsError) -> Failure {
-    Failure::new(Exit::Failure, "BadCertificate", error).next(match error {
-        TlsError::Key(SecretError::Open { path }) => format!("chmod 600 {}", path.display()),
-        _ => "sanderling tls new --out DIR".to_owned(),
-    })
+    let file = match error {
+        TlsError::Key(SecretError::File { path, .. }) | TlsError::File { path, .. } => Some(path),
+        _ => None,
+    };
+    let (exit, next) = match (error, file) {
+        (TlsError::Key(SecretError::Open { path }), _) => {
+            (Exit::Failure, format!("chmod 600 {}", shell_word(&path.to_string_lossy())))
+        }
+        (TlsError::Key(SecretError::File { cause, .. }), Some(path))
+            if cause.kind() == ErrorKind::NotFound =>
+        {
+            (Exit::NotFound, look_near(path))
+        }
+        (TlsError::File { why, .. }, Some(path)) if !path.exists() && why.contains("No such") => {
+            (Exit::NotFound, look_near(path))
+        }
+        (_, Some(path)) if !path.exists() => {
+            (Exit::Failure, "sanderling tls new --out DIR".to_owned())
+        }
+        (_, Some(path)) => {
+            (Exit::Failure, format!("head -n 1 {}", shell_word(&path.to_string_lossy())))
+        }
+        _ => (Exit::Failure, "sanderling tls new --out DIR".to_owned()),
+    };
+    Failure::new(exit, "BadCertificate", error).next(next)
 }
 
 /// Reads the cluster's secret.
@@ -63,18 +87,19 @@ pub fn tls_failed(error: &TlsError) -> Failure {
 /// # Errors
 /// The file cannot be read, other users can read it, or it is too short: correct it.
 pub fn secret(path: &Path) -> Result<Secret, Failure> {
-    Secret::read(path).map_err(|error| failed(&error))
+    Secret::read(path).map_err(|error| failed(&error, "sanderling token secret --out FILE"))
 }
 
-fn failed(error: &SecretError) -> Failure {
-    let exit = match error {
-        SecretError::File { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => {
-            Exit::NotFound
+/// Returns the failure of a file with a token or a secret, and how such a file is made.
+fn failed(error: &SecretError, make: &str) -> Failure {
+    let (exit, next) = match error {
+        SecretError::File { path, cause } if cause.kind() == ErrorKind::NotFound => {
+            (Exit::NotFound, format!("{}, or {make}", look_near(path)))
         }
-        _ => Exit::Failure,
+        SecretError::Open { path } => {
+            (Exit::Failure, format!("chmod 600 {}", shell_word(&path.to_string_lossy())))
+        }
+        _ => (Exit::Failure, make.to_owned()),
     };
-    Failure::new(exit, "BadSecret", error).next(match error {
-        SecretError::Open { path } => format!("chmod 600 {}", path.display()),
-        _ => "sanderling token secret --out FILE".to_owned(),
-    })
+    Failure::new(exit, "BadSecret", error).next(next)
 }

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 
 use serde::Serialize;
 
 use crate::printable::printable;
+use crate::refused::shell_word;
 
 /// The exit codes, as `sanderling --help` lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,13 +52,22 @@ pub struct Failure {
     pub tried: Option<String>,
     /// The next command to type.
     pub next: Option<String>,
+    /// The object that it is about, if it is about one.
+    pub path: Option<Box<str>>,
 }
 
 impl Failure {
     /// Makes a failure from its cause.
     #[must_use]
     pub fn new(exit: Exit, kind: &str, cause: impl fmt::Display) -> Self {
-        Self { exit, kind: kind.to_owned(), cause: cause.to_string(), tried: None, next: None }
+        Self {
+            exit,
+            kind: kind.to_owned(),
+            cause: cause.to_string(),
+            tried: None,
+            next: None,
+            path: None,
+        }
     }
 
     /// Makes the failure of a wrong command line.
@@ -73,12 +84,16 @@ impl Failure {
 
     /// Makes the failure of something done to a local file.
     #[must_use]
-    pub fn file(path: &std::path::Path, error: &io::Error) -> Self {
-        let exit = match error.kind() {
-            io::ErrorKind::NotFound => Exit::NotFound,
-            _ => Exit::Failure,
-        };
-        Self::new(exit, "LocalFile", format_args!("{}: {error}", path.display()))
+    pub fn file(path: &Path, error: &io::Error) -> Self {
+        // Without the number of the error, which its words repeat.
+        let words = error.to_string();
+        let words = words.split(" (os error ").next().unwrap_or_default();
+        let cause = format!("{}: {words}", path.display());
+        if error.kind() != io::ErrorKind::NotFound {
+            return Self::new(Exit::Failure, "LocalFile", cause);
+        }
+        let failure = Self::new(Exit::NotFound, "LocalFile", cause);
+        failure.next(look_near(path))
     }
 
     /// Adds what was tried.
@@ -92,6 +107,13 @@ impl Failure {
     #[must_use]
     pub fn next(mut self, next: impl fmt::Display) -> Self {
         self.next.get_or_insert_with(|| next.to_string());
+        self
+    }
+
+    /// Replaces the next command by a better one.
+    #[must_use]
+    pub fn instead(mut self, next: impl fmt::Display) -> Self {
+        self.next = Some(next.to_string());
         self
     }
 
@@ -135,6 +157,14 @@ impl fmt::Display for Failure {
         }
         Ok(())
     }
+}
+
+/// Returns the command that lists the nearest directory to a file that is not there.
+#[must_use]
+pub fn look_near(path: &Path) -> String {
+    let near = path.ancestors().skip(1).find(|near| near.is_dir());
+    let near = near.filter(|near| !near.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    format!("ls {}", shell_word(&near.to_string_lossy()))
 }
 
 /// Writing to stdout fails like this: quietly when the reader has gone.

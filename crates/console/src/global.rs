@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use sanderling_context::AddressOrigin;
 
+use crate::otlp::Collector;
 use crate::units::Span;
 
 /// The options of every command.
@@ -17,9 +19,22 @@ pub struct Global {
         value_name = "ADDRESS",
         env = "SANDERLING_NAMENODE",
         hide_env_values = true,
-        default_value = "127.0.0.1:7600"
+        default_value = sanderling_context::DEFAULT_ADDRESS
     )]
     pub namenode: String,
+    /// The cluster of this name, as `sanderling context add` set it [default: the current context,
+    /// if there is one]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        env = "SANDERLING_CONTEXT",
+        hide_env_values = true
+    )]
+    pub context: Option<String>,
+    /// Where the namenode's address comes from.
+    #[arg(skip = AddressOrigin::Default)]
+    pub origin: AddressOrigin,
     /// Print results as JSON with stable keys
     #[arg(long, global = true)]
     pub json: bool,
@@ -38,6 +53,19 @@ pub struct Global {
     /// Log more to stderr; twice for every request
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+    /// Export spans of requests to this OpenTelemetry collector, http://HOST[:PORT][/PATH] [default:
+    /// none are recorded]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "SANDERLING_OTLP",
+        hide_env_values = true
+    )]
+    pub otlp: Option<Collector>,
+    /// What the process is called in its spans.
+    #[arg(skip = "sanderling")]
+    pub service: &'static str,
     /// The credentials for the cluster.
     #[command(flatten)]
     pub shown: CredentialArgs,

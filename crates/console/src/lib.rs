@@ -4,10 +4,14 @@
 //! It has no command of its own. Those of the product are in `cli`; `lab` and `bench` measure it.
 
 pub mod child;
+pub mod cluster;
 pub mod credentials;
 pub mod failure;
 pub mod global;
+pub mod log_filter;
 pub mod logs;
+pub mod next;
+pub mod otlp;
 pub mod output;
 pub mod policy;
 pub mod printable;

@@ -2,7 +2,12 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use sanderling_transport::LogControl;
+use tracing_subscriber::{EnvFilter, reload};
+
+use crate::failure::Failure;
 use crate::global::Global;
+use crate::log_filter;
 use crate::printable::printable;
 
 /// The format of log lines.
@@ -63,17 +68,35 @@ impl<W: Write> Write for LineWriter<W> {
     }
 }
 
-/// Sends logs to stderr. `SANDERLING_LOG` takes the filters of `tracing`'s `EnvFilter`.
-pub fn start(global: &Global, source: LogSource, format: LogFormat) {
+/// Returns the filter that the flags, else the environment, else the kind of program requires.
+fn wanted(global: &Global, source: LogSource) -> String {
     let level = match (global.quiet, global.verbose, source) {
         (true, _, _) => "error",
-        (false, 0, LogSource::Tool) => "warn",
-        (false, 0, LogSource::Server) => "info",
         (false, 1, _) => "debug",
-        (false, _, _) => "trace",
+        (false, 2.., _) => "trace",
+        (false, 0, source) => {
+            let set = std::env::var_os(log_filter::VARIABLE).filter(|value| !value.is_empty());
+            match (set, source) {
+                (Some(value), _) => return value.to_string_lossy().into_owned(),
+                (None, LogSource::Tool) => "warn",
+                (None, LogSource::Server) => "info",
+            }
+        }
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("SANDERLING_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("{level},s3s=off")));
+    level.to_owned()
+}
+
+/// Sends logs to stderr, filtered by `-q` and `-v`, else by `SANDERLING_LOG`. A server's filter can
+/// be changed while it runs.
+///
+/// # Errors
+/// `SANDERLING_LOG` is no filter.
+pub fn start(global: &Global, source: LogSource, format: LogFormat) -> Result<(), Failure> {
+    let text = wanted(global, source);
+    let filter = log_filter::read(&text).map_err(|why| {
+        let cause = format!("{}={text}: {why}", log_filter::VARIABLE);
+        Failure::usage(cause).next(format_args!("export {}=debug", log_filter::VARIABLE))
+    })?;
     let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
         || !io::stderr().is_terminal();
     let is_text = format == LogFormat::Text;
@@ -81,11 +104,27 @@ pub fn start(global: &Global, source: LogSource, format: LogFormat) {
         .with_env_filter(filter)
         .with_writer(move || LineWriter { out: io::stderr(), is_text, is_coloured: !is_plain })
         .with_target(false);
-    // A second start inside one process keeps the first one's logs.
-    let _ = match format {
-        LogFormat::Text => builder.with_ansi(!is_plain).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    // A second start inside one process keeps the first one's logs, and its control.
+    let reload = |filter: &str, set: &dyn Fn(EnvFilter) -> Result<(), reload::Error>| {
+        set(log_filter::read(filter)?).map_err(|error| error.to_string())
     };
+    match format {
+        LogFormat::Text => {
+            let builder = builder.with_ansi(!is_plain).with_filter_reloading();
+            let handle = builder.reload_handle();
+            if builder.try_init().is_ok() {
+                LogControl::install(&text, move |it| reload(it, &|filter| handle.reload(filter)));
+            }
+        }
+        LogFormat::Json => {
+            let builder = builder.json().flatten_event(true).with_filter_reloading();
+            let handle = builder.reload_handle();
+            if builder.try_init().is_ok() {
+                LogControl::install(&text, move |it| reload(it, &|filter| handle.reload(filter)));
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

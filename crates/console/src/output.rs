@@ -9,8 +9,7 @@ use unicode_width::UnicodeWidthStr;
 use crate::failure::Failure;
 use crate::printable::Printable;
 
-/// Version of the JSON documents. Existing keys stay and keep their meaning.
-pub const SCHEMA: u32 = 1;
+pub use sanderling_transport::SCHEMA;
 
 /// The format of results and notes.
 #[derive(Debug, Clone, Copy, Default)]

@@ -127,26 +127,100 @@ impl Drop for Progress {
 
 fn bar(unit: Unit, label: &str, total: Option<u64>) -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(10);
-    let (bar, template) = match total {
-        Some(total) if unit == Unit::Steps => (
-            ProgressBar::with_draw_target(Some(total), target),
-            "{msg} {bar:30} {human_pos}/{human_len} {per_sec} {eta}",
-        ),
-        Some(total) => (
-            ProgressBar::with_draw_target(Some(total), target),
-            "{msg} {bar:30} {binary_bytes}/{binary_total} {binary_bytes_per_sec} {eta}",
-        ),
-        None if unit == Unit::Steps => (
-            ProgressBar::with_draw_target(None, target),
-            "{msg} {spinner} {human_pos} {per_sec} {elapsed}",
-        ),
-        None => (
-            ProgressBar::with_draw_target(None, target),
-            "{msg} {spinner} {binary_bytes} {binary_bytes_per_sec} {elapsed}",
-        ),
-    };
+    let bar = ProgressBar::with_draw_target(total, target);
+    let template = template(unit, total.is_some());
     let style = ProgressStyle::with_template(template).expect("the template is well formed");
     bar.set_style(style);
     bar.set_message(label.to_owned());
     bar
+}
+
+/// Returns what a bar shows. The library shows nothing for a key that it does not have.
+const fn template(unit: Unit, has_total: bool) -> &'static str {
+    match (unit, has_total) {
+        (Unit::Steps, true) => "{msg} {bar:30} {human_pos}/{human_len} {per_sec} {eta}",
+        (Unit::Bytes, true) => {
+            "{msg} {bar:30} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}"
+        }
+        (Unit::Steps, false) => "{msg} {spinner} {human_pos} {per_sec} {elapsed}",
+        (Unit::Bytes, false) => "{msg} {spinner} {binary_bytes} {binary_bytes_per_sec} {elapsed}",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use indicatif::TermLike;
+
+    use super::*;
+
+    /// A terminal that keeps what is written.
+    #[derive(Debug, Clone, Default)]
+    struct Written(Arc<Mutex<String>>);
+
+    impl TermLike for Written {
+        fn width(&self) -> u16 {
+            120
+        }
+
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn write_line(&self, text: &str) -> io::Result<()> {
+            self.write_str(text)
+        }
+
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            self.0.lock().expect("no test panics with it").push_str(text);
+            Ok(())
+        }
+
+        fn clear_line(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Returns what a bar shows of so much done.
+    fn shown(unit: Unit, total: Option<u64>, done: u64) -> String {
+        let written = Written::default();
+        let bar = bar(unit, "copying", total);
+        bar.set_draw_target(ProgressDrawTarget::term_like(Box::new(written.clone())));
+        bar.set_position(done);
+        bar.force_draw();
+        written.0.lock().expect("no test panics with it").clone()
+    }
+
+    #[test]
+    fn bar_shows_what_is_done_and_the_total() {
+        let bytes = shown(Unit::Bytes, Some(3 << 20), 1 << 20);
+        assert!(bytes.contains("copying") && bytes.contains("1.00 MiB/3.00 MiB "), "{bytes}");
+        let steps = shown(Unit::Steps, Some(7), 2);
+        assert!(steps.contains(" 2/7 "), "{steps}");
+    }
+
+    #[test]
+    fn bar_without_a_total_shows_what_is_done() {
+        let bytes = shown(Unit::Bytes, None, 1 << 20);
+        assert!(bytes.contains("copying") && bytes.contains(" 1.00 MiB "), "{bytes}");
+        assert!(shown(Unit::Steps, None, 2).contains(" 2 "));
+    }
 }

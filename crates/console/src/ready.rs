@@ -6,7 +6,7 @@ use std::path::Path;
 use sanderling_protocol::{ClusterId, NodeId};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 
 /// The ready file's content, one JSON object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,11 +32,14 @@ impl Ready {
         Self { address, http_address, pid: std::process::id(), node: None, cluster }
     }
 
-    /// Writes the file whole or not at all.
+    /// Writes the file whole or not at all, and notifies systemd if it started this process and
+    /// waits for that (`Type=notify`).
     ///
     /// # Errors
-    /// When the local file cannot be written.
+    /// When the local file cannot be written, or systemd's socket cannot be reached.
     pub fn write(&self, path: Option<&Path>) -> Result<(), Failure> {
+        sd_notify::notify(&[sd_notify::NotifyState::Ready])
+            .map_err(|error| Failure::new(Exit::Failure, "Process", error))?;
         let Some(path) = path else { return Ok(()) };
         let text = serde_json::to_string(self).expect("plain fields");
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

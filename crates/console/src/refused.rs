@@ -1,10 +1,14 @@
 //! What a refusal or a broken call means for the shell: exit code and next command.
 
 use sanderling_client::ClientError;
-use sanderling_protocol::Refusal;
+pub use sanderling_context::shell_word;
+use sanderling_protocol::{Millis, Refusal};
 use sanderling_transport::CallError;
 
 use crate::failure::{Exit, Failure};
+
+/// The next step of a caller that named another server.
+const WITH_THE_ADDRESS: &str = "the same with --namenode HOST:PORT";
 
 /// Returns the failure of a client's call.
 #[must_use]
@@ -23,7 +27,8 @@ pub fn client(error: &ClientError, namenode: &str) -> Failure {
     };
     let next = match exit {
         Exit::Partial => "sanderling fsck",
-        _ => "sanderling node ls, then sanderling doctor",
+        _ if error.name() == "BadAddress" => WITH_THE_ADDRESS,
+        _ => "sanderling doctor",
     };
     Failure::new(exit, error.name(), error).next(next)
 }
@@ -41,7 +46,7 @@ fn concerns(cause: &CallError, namenode: &str) -> bool {
 #[must_use]
 pub fn unreachable(namenode: &str, cause: &CallError) -> Failure {
     Failure::new(Exit::Unavailable, "Unreachable", format_args!("no namenode answers: {cause}"))
-        .tried(format_args!("{namenode}, from --namenode or SANDERLING_NAMENODE"))
+        .tried(namenode)
         .next("sanderling local start, or sanderling doctor")
 }
 
@@ -54,7 +59,9 @@ pub fn call(error: &CallError) -> Failure {
             Exit::Unavailable
         }
         CallError::TimedOut { .. } => Exit::Deadline,
-        CallError::Credentials { .. } | CallError::BadReply { .. } => Exit::Failure,
+        CallError::Credentials { .. }
+        | CallError::BadReply { .. }
+        | CallError::WrongAddress { .. } => Exit::Failure,
     };
     let name = match error {
         CallError::Refused(_) => "Refused",
@@ -64,14 +71,17 @@ pub fn call(error: &CallError) -> Failure {
         CallError::TooBusy { .. } => "TooBusy",
         CallError::Credentials { .. } => "Credentials",
         CallError::BadReply { .. } => "BadReply",
+        CallError::WrongAddress { .. } => "BadAddress",
     };
-    Failure::new(exit, name, error).next("sanderling doctor")
+    let next = if name == "BadAddress" { WITH_THE_ADDRESS } else { "sanderling doctor" };
+    Failure::new(exit, name, error).next(next)
 }
 
 /// Returns the failure of a refusal.
 #[must_use]
 pub fn refusal_failure(refusal: &Refusal) -> Failure {
-    let failure = Failure::new(exit(refusal), refusal.name(), refusal);
+    let mut failure = Failure::new(exit(refusal), refusal.name(), refusal);
+    failure.path = refusal.path().map(Into::into);
     match next(refusal) {
         Some(next) => failure.next(next),
         None => failure,
@@ -98,7 +108,8 @@ pub const fn exit(refusal: &Refusal) -> Exit {
     }
 }
 
-/// Returns the next command to type after a refusal, where one helps.
+/// Returns the next command to type after a refusal, where one helps. The command line adds what
+/// the refusal alone does not show, such as which directory is there.
 fn next(refusal: &Refusal) -> Option<String> {
     let quoted = |path: &sanderling_protocol::Path| shell_word(path.as_str());
     Some(match refusal {
@@ -106,38 +117,42 @@ fn next(refusal: &Refusal) -> Option<String> {
             let parent = path.parent().unwrap_or_else(sanderling_protocol::Path::root);
             format!("sanderling fs ls {}", quoted(&parent))
         }
-        Refusal::Exists { path } => {
-            format!("the same with --force to replace it, or sanderling fs rm {}", quoted(path))
-        }
+        Refusal::Exists { .. } => "the same with --force".to_owned(),
         Refusal::NotADirectory { path }
         | Refusal::WrongKind { path, .. }
+        | Refusal::Changed { path, .. }
         | Refusal::SecondWriter { path, .. } => format!("sanderling fs stat {}", quoted(path)),
-        Refusal::IsADirectory { path } => format!("sanderling fs ls {}", quoted(path)),
+        Refusal::IsADirectory { path } | Refusal::IntoItself { from: path } => {
+            format!("sanderling fs ls {}", quoted(path))
+        }
+        Refusal::CrossesJob { from, to } => {
+            format!("sanderling fs cp -r {} {}", quoted(from), quoted(to))
+        }
         Refusal::NotEmpty { path } => format!("sanderling fs rm -r {}", quoted(path)),
-        Refusal::Full { .. } | Refusal::NodeFull { .. } => "sanderling fs df".to_owned(),
-        Refusal::ReserveKept { .. } => "sanderling node ls".to_owned(),
+        Refusal::Full { .. } | Refusal::NodeFull { .. } | Refusal::ReserveKept { .. } => {
+            "sanderling fs df".to_owned()
+        }
+        Refusal::QuotaPassed { .. }
+        | Refusal::JobLimitPassed { .. }
+        | Refusal::UnknownJob { .. } => "sanderling job ls".to_owned(),
         Refusal::DataUnavailable { .. } => "sanderling fsck".to_owned(),
+        Refusal::DeadlinePassed { .. } => "the same with --deadline 30s".to_owned(),
+        Refusal::TooLarge { what, limit, .. } if what.starts_with("deadline") => {
+            format!("the same with --deadline {}", Millis(*limit))
+        }
         Refusal::UnknownNode { .. } | Refusal::NodeGone { .. } | Refusal::WrongState { .. } => {
             "sanderling node ls --all".to_owned()
         }
+        Refusal::Unauthenticated { why } if why.contains("--tls-ca") => {
+            "the same with --tls-ca PEM".to_owned()
+        }
         Refusal::Unauthenticated { .. } | Refusal::Forbidden { .. } => {
-            "the same with --token-file FILE (an operator makes one: sanderling token new)"
-                .to_owned()
+            "the same with --token-file FILE".to_owned()
         }
         Refusal::JournalFull { .. }
+        | Refusal::RetryAfter { .. }
         | Refusal::UnknownVersion { .. }
         | Refusal::WrongCluster { .. } => "sanderling doctor".to_owned(),
         _ => return None,
     })
-}
-
-/// Quotes a word for a POSIX shell where it needs it.
-#[must_use]
-pub fn shell_word(word: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
 }

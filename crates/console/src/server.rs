@@ -1,5 +1,6 @@
 //! A server as a process: its flags, its logs, and the process with which it ends.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::path::PathBuf;
 
@@ -7,11 +8,14 @@ use clap::Args;
 use rustix::process::{
     Resource, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid,
 };
-use sanderling_transport::Expiries;
+use sanderling_transport::{Expiries, LogControl};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
+use crate::log_filter;
 use crate::logs::{self, LogFormat, LogSource};
+use crate::otlp;
 use crate::session::block_on;
 
 /// The options of every server.
@@ -45,7 +49,7 @@ pub fn run<F>(
 where
     F: Future<Output = Result<(), Failure>>,
 {
-    logs::start(global, LogSource::Server, process.log_format);
+    logs::start(global, LogSource::Server, process.log_format)?;
     raise_open_files();
     if process.detach {
         // It fails only where the process leads its group already, and then it is detached enough.
@@ -54,12 +58,32 @@ where
     if process.exit_with_parent {
         die_with_parent()?;
     }
+    let _export = otlp::start(global)?;
     block_on(async {
         tokio::select! {
             result = server => result,
             never = expiries.watch() => match never {},
+            never = follow_log_signals() => match never {},
         }
     })
+}
+
+/// Makes the log more verbose by one level with each SIGUSR1, and as it was at the start with
+/// SIGUSR2.
+async fn follow_log_signals() -> Infallible {
+    let signals = (signal(SignalKind::user_defined1()), signal(SignalKind::user_defined2()));
+    let ((Ok(mut louder), Ok(mut first)), Ok(log)) = (signals, LogControl::of_process()) else {
+        return std::future::pending().await;
+    };
+    loop {
+        let filter = tokio::select! {
+            _ = louder.recv() => log_filter::louder(&log.current()).to_owned(),
+            _ = first.recv() => log.first().to_owned(),
+        };
+        if let Err(error) = log.set(&filter) {
+            tracing::error!(%error, filter, "the log's filter stays");
+        }
+    }
 }
 
 fn die_with_parent() -> Result<(), Failure> {

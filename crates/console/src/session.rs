@@ -1,9 +1,11 @@
 //! One command's way to the cluster: the runtime, the namenode, the deadline, the interruption.
 
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sanderling_client::{Client, ClientConfig};
+use sanderling_client::{Client, ClientConfig, diagnosed};
 use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::{Reply, Request};
 use sanderling_transport::{CallError, Connection, ConnectionOptions, Credentials};
@@ -14,7 +16,7 @@ use crate::failure::{Exit, Failure};
 use crate::global::Global;
 use crate::logs::{self, LogFormat, LogSource};
 use crate::output::Output;
-use crate::{credentials, refused};
+use crate::{credentials, otlp, refused};
 
 /// How long an interrupted command may take to clean up, such as giving an unfinished object up.
 const CLEAN_UP: Duration = Duration::from_secs(2);
@@ -35,9 +37,24 @@ pub struct Session {
     pub ended: CancellationToken,
     /// How long the whole command may take.
     limit: Option<Duration>,
+    /// Set when the command goes on until it is stopped.
+    is_endless: Arc<AtomicBool>,
 }
 
 impl Session {
+    /// Returns the way to a cluster that no option names, without a limit of time.
+    #[must_use]
+    pub fn new(namenode: String, credentials: Credentials, output: Output) -> Self {
+        let (ended, is_endless) = (CancellationToken::new(), Arc::default());
+        Self { namenode, credentials, output, ended, limit: None, is_endless }
+    }
+
+    /// Notes that the command has begun to follow something and goes on until it is stopped: from
+    /// now on it succeeds when its `--timeout` passes.
+    pub fn goes_on(&self) {
+        self.is_endless.store(true, Ordering::Relaxed);
+    }
+
     /// Connects to the namenode. Where it does not listen, this fails at once: only for calls that
     /// have begun is it worth waiting for a namenode that restarts.
     ///
@@ -55,8 +72,10 @@ impl Session {
         let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
         let deadline = tokio::time::Instant::now() + KNOCK;
         if let Err(error) = self.knock(hello, deadline).await {
-            return Err(match error {
-                CallError::Refused(_) | CallError::Credentials { .. } => refused::call(&error),
+            return Err(match diagnosed(&self.namenode, error, deadline).await {
+                error @ (CallError::Refused(_)
+                | CallError::Credentials { .. }
+                | CallError::WrongAddress { .. }) => refused::call(&error),
                 error => refused::unreachable(&self.namenode, &error),
             });
         }
@@ -113,33 +132,43 @@ where
 /// Runs one command until it ends, its `--timeout` passes or the user interrupts it.
 ///
 /// # Errors
-/// The command's failure; deadline (124); interrupted (130).
+/// The command's failure; deadline (124), unless it follows something; interrupted (130).
 pub fn run<F, W>(global: &Global, command: F) -> Result<(), Failure>
 where
     F: FnOnce(Session) -> W,
     W: Future<Output = Result<(), Failure>>,
 {
-    logs::start(global, LogSource::Tool, LogFormat::Text);
+    logs::start(global, LogSource::Tool, LogFormat::Text)?;
+    let _export = otlp::start(global)?;
     let session = Session {
         namenode: global.namenode.clone(),
         credentials: credentials::shown(global)?,
         output: Output { is_json: global.json, is_quiet: global.quiet },
         ended: CancellationToken::new(),
         limit: global.timeout.map(|span| span.0),
+        is_endless: Arc::default(),
     };
     let (ended, limit) = (session.ended.clone(), session.limit);
-    block_on(async move {
+    let (namenode, is_endless) = (session.namenode.clone(), Arc::clone(&session.is_endless));
+    let result = block_on(async move {
         let interrupted = interrupted();
         let mut work = std::pin::pin!(command(session));
         let early = tokio::select! {
             result = &mut work => return result,
-            () = interrupted => interruption(),
-            () = passed(limit) => late(limit.unwrap_or_default()),
+            () = interrupted => Err(interruption()),
+            () = passed(limit) => match is_endless.load(Ordering::Relaxed) {
+                true => Ok(()),
+                false => Err(late(limit.unwrap_or_default())),
+            },
         };
         ended.cancel();
-        let _ = tokio::time::timeout(CLEAN_UP, &mut work).await;
-        Err(early)
-    })
+        let cleaned = tokio::time::timeout(CLEAN_UP, &mut work).await;
+        // The command names what it waited for, where it can.
+        let tried = cleaned.ok().and_then(|result| result.err()?.tried);
+        let tried = tried.unwrap_or_else(|| format!("waited for the cluster at {namenode}"));
+        early.map_err(|early| if early.exit == Exit::Deadline { early.tried(tried) } else { early })
+    });
+    result.map_err(|failure| global.with_origin(failure))
 }
 
 /// Runs work that computes or waits on its own thread, until it ends or the user interrupts it.
@@ -176,8 +205,10 @@ async fn passed(limit: Option<Duration>) {
 
 fn late(limit: Duration) -> Failure {
     let cause = format!("not done within {}", crate::units::duration(limit));
-    Failure::new(Exit::Deadline, "Deadline", cause)
-        .next("the same command with a longer --timeout, or `sanderling doctor`")
+    Failure::new(Exit::Deadline, "Deadline", cause).next(format_args!(
+        "the same with --timeout {}s, or sanderling doctor",
+        10 * limit.as_secs().max(1)
+    ))
 }
 
 /// Takes SIGINT and SIGTERM over, and returns what waits for one of them. Called before the work

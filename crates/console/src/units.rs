@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use sanderling_protocol::Millis;
+pub use sanderling_protocol::amount::{bytes, count, duration};
 use thiserror::Error;
 
 /// The last instant with a year of four digits: humantime writes no later one.
@@ -31,12 +32,19 @@ pub enum UnitError {
         known: &'static str,
     },
     /// The value is negative or beyond 64 bits.
-    #[error("{text:?} is out of range")]
+    #[error("{text:?} is out of range{}", why(text))]
     OutOfRange {
         /// What was given.
         text: String,
     },
 }
+
+fn why(text: &str) -> &'static str {
+    if text.starts_with('-') { ": it is negative" } else { "" }
+}
+
+/// The units of spans.
+const SPANS: &str = "ms, s, m, h, d, w";
 
 /// A number of bytes: `64MiB`, `64M`, `1.5G`, `1e9`.
 ///
@@ -44,7 +52,7 @@ pub enum UnitError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// A span of time: `30s`, `2m`, `500ms`, `1.5h`; a bare number is seconds.
+/// A span of time: `30s`, `2m`, `500ms`, `1.5h`, `3m20s`; a bare number is seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
@@ -86,24 +94,33 @@ impl FromStr for Span {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        let (number, unit) = split(text)?;
-        let factor = match unit {
+        let (number, rest) = split(text)?;
+        // `3m20s`, as spans are printed: another number follows the unit.
+        let end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let (unit, further) = rest.split_at(end);
+        if !further.is_empty() && further.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(UnitError::UnknownUnit { unit: rest.to_owned(), known: SPANS });
+        }
+        let further = match further {
+            "" => Duration::ZERO,
+            further => further.parse::<Self>()?.0,
+        };
+        let factor = match unit.trim() {
             "us" => 1e-6,
             "ms" => 1e-3,
             "" | "s" => 1.0,
             "m" | "min" => 60.0,
             "h" => 3600.0,
             "d" => 86_400.0,
-            _ => {
-                return Err(UnitError::UnknownUnit {
-                    unit: unit.to_owned(),
-                    known: "ms, s, m, h, d",
-                });
+            "w" => 604_800.0,
+            unit => {
+                return Err(UnitError::UnknownUnit { unit: unit.to_owned(), known: SPANS });
             }
         };
-        Duration::try_from_secs_f64(number * factor)
+        let span = Duration::try_from_secs_f64(number * factor).ok();
+        span.and_then(|span| span.checked_add(further))
             .map(Self)
-            .map_err(|_| UnitError::OutOfRange { text: text.to_owned() })
+            .ok_or_else(|| UnitError::OutOfRange { text: text.to_owned() })
     }
 }
 
@@ -184,22 +201,6 @@ impl Span {
     }
 }
 
-/// Writes a number of bytes in IEC units with three figures: `17 B`, `1.50 MiB`, `128 GiB`.
-#[must_use]
-pub fn bytes(value: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if value < 1024 {
-        return format!("{value} B");
-    }
-    let mut scaled = value as f64 / 1024.0;
-    let mut unit = 0;
-    while scaled >= 999.5 && unit + 1 < UNITS.len() {
-        scaled /= 1024.0;
-        unit += 1;
-    }
-    format!("{} {}", three_figures(scaled), UNITS[unit])
-}
-
 /// Writes bytes per second in IEC units.
 #[must_use]
 pub fn rate(bytes_moved: u64, elapsed: Duration) -> String {
@@ -211,37 +212,10 @@ pub fn rate(bytes_moved: u64, elapsed: Duration) -> String {
     format!("{}/s", bytes(per_second))
 }
 
-/// Writes a span with the unit that suits it: `740 us`, `12.5 ms`, `4.20 s`, `3m20s`, `5h02m`.
-#[must_use]
-pub fn duration(span: Duration) -> String {
-    let seconds = span.as_secs_f64();
-    if seconds < 1e-3 {
-        format!("{} us", span.as_micros())
-    } else if seconds < 0.9995 {
-        format!("{} ms", three_figures(seconds * 1e3))
-    } else if seconds < 99.95 {
-        format!("{} s", three_figures(seconds))
-    } else if seconds < 3600.0 {
-        format!("{}m{:02}s", span.as_secs() / 60, span.as_secs() % 60)
-    } else {
-        format!("{}h{:02}m", span.as_secs() / 3600, span.as_secs() % 3600 / 60)
-    }
-}
-
 /// Writes a span given in milliseconds.
 #[must_use]
 pub fn millis(span: Millis) -> String {
-    if span.0 == 0 { "0 s".to_owned() } else { duration(span.into()) }
-}
-
-fn three_figures(value: f64) -> String {
-    if value < 9.995 {
-        format!("{value:.2}")
-    } else if value < 99.95 {
-        format!("{value:.1}")
-    } else {
-        format!("{value:.0}")
-    }
+    span.to_string()
 }
 
 /// Writes an instant of the wall clock as `2026-01-31T12:34:56.789Z`; one after the year 9999 as
@@ -281,12 +255,20 @@ mod tests {
 
     #[test]
     fn durations_are_read_in_every_spelling() {
-        for (text, expected) in
-            [("30s", 30_000), ("2m", 120_000), ("500ms", 500), ("1.5h", 5_400_000), ("3", 3000)]
-        {
+        for (text, expected) in [
+            ("30s", 30_000),
+            ("2m", 120_000),
+            ("500ms", 500),
+            ("1.5h", 5_400_000),
+            ("3", 3000),
+            ("3m20s", 200_000),
+            ("1h30m", 5_400_000),
+            ("4.20 s", 4200),
+            ("1w", 604_800_000),
+        ] {
             assert_eq!(text.parse(), Ok(Span(Duration::from_millis(expected))), "{text}");
         }
-        for text in ["", "s", "-5s", "3 parsecs"] {
+        for text in ["", "s", "-5s", "3 parsecs", "3m20", "3m-20s", "1m 2x"] {
             assert!(text.parse::<Span>().is_err(), "{text}");
         }
     }
@@ -304,14 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_written_with_three_figures() {
-        assert_eq!(bytes(1023), "1023 B");
-        assert_eq!(bytes(1536), "1.50 KiB");
-        assert_eq!(bytes(64 << 20), "64.0 MiB");
-        assert_eq!(bytes(1023 << 20), "1.00 GiB");
-        assert_eq!(duration(Duration::from_micros(740)), "740 us");
-        assert_eq!(duration(Duration::from_micros(12_500)), "12.5 ms");
-        assert_eq!(duration(Duration::from_secs(200)), "3m20s");
+    fn rates_are_written_per_second() {
         assert_eq!(rate(10 << 20, Duration::from_secs(2)), "5.00 MiB/s");
     }
 

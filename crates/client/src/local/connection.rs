@@ -83,10 +83,8 @@ impl LocalConnection {
         deadline: Instant,
     ) -> Result<(Self, Option<SharedMemory>), CallError> {
         let name = socket.display().to_string();
-        let connected = PacketSocket::connect(socket).map_err(|error| CallError::Unreachable {
-            address: name.clone(),
-            cause: error.kind(),
-        })?;
+        let connected =
+            PacketSocket::connect(socket).map_err(|error| CallError::unreachable(&name, &error))?;
         let mut connection = Self {
             line: LeaseSocket::new(connected, returning),
             name,

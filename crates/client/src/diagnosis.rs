@@ -1,0 +1,61 @@
+//! What listens at an address that is no namenode's.
+
+use std::time::Duration;
+
+use sanderling_protocol::Refusal;
+use sanderling_protocol::message::Role;
+use sanderling_transport::CallError;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+/// How long the peer may take to show which protocol it uses.
+const PROBE_WITHIN: Duration = Duration::from_secs(1);
+
+/// How many bytes show which protocol it is.
+const PROBE_BYTES: usize = 5;
+
+/// Returns the error of a first connection to a namenode: the protocol that the peer uses, if it is
+/// another one, else the error as it was. It takes no longer than the deadline.
+pub async fn diagnosed(address: &str, error: CallError, deadline: Instant) -> CallError {
+    let is_strange = matches!(
+        &error,
+        CallError::Closed { .. }
+            | CallError::BadReply { .. }
+            | CallError::Refused(Refusal::BadFrame { .. } | Refusal::UnknownVersion { .. })
+    );
+    if !is_strange {
+        return error;
+    }
+    let deadline = deadline.min(Instant::now() + PROBE_WITHIN);
+    let Ok(Some(first)) = timeout_at(deadline, first_bytes(address)).await else { return error };
+    let port = "the namenode's own port is 7600 unless it was started with another --listen";
+    let why = match first {
+        [b'H', b'T', b'T', b'P', b'/'] => format!("it serves HTTP; {port}"),
+        // An alert of TLS.
+        [0x15, 0x03, ..] => "it requires TLS: give the authorities of its certificates (--tls-ca, \
+             SANDERLING_TLS_CA)"
+            .to_owned(),
+        _ => return error,
+    };
+    CallError::WrongAddress { address: address.to_owned(), why }
+}
+
+/// Returns the error of a peer that is another server of the cluster.
+#[must_use]
+pub fn not_namenode(address: &str, role: Role) -> CallError {
+    let role = format!("{role:?}").to_lowercase();
+    let why =
+        format!("it is that of a {role}; the namenode's is what the {role}s are started with");
+    CallError::WrongAddress { address: address.to_owned(), why }
+}
+
+/// Sends a request of HTTP and returns how the answer begins.
+async fn first_bytes(address: &str) -> Option<[u8; PROBE_BYTES]> {
+    let mut stream = TcpStream::connect(address).await.ok()?;
+    let request = b"GET /healthz HTTP/1.1\r\nHost: namenode\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).await.ok()?;
+    let mut first = [0; PROBE_BYTES];
+    stream.read_exact(&mut first).await.ok()?;
+    Some(first)
+}

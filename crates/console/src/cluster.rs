@@ -1,0 +1,70 @@
+//! Which cluster a command uses: flags, the environment, contexts, the default.
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+use sanderling_context::{ContextError, Explicit, of_environment, resolve_with};
+
+use crate::failure::{Exit, Failure};
+use crate::global::Global;
+
+impl Global {
+    /// Finds the cluster and the credentials that belong to it, with or without the current
+    /// context.
+    ///
+    /// # Errors
+    /// Usage (2) for a wrong address, not found (3) for a context that does not exist, failure (1)
+    /// for a file of contexts that cannot be used.
+    pub fn resolve(&mut self, matches: &ArgMatches, has_current: bool) -> Result<(), Failure> {
+        let found = resolve_with(self.explicit(matches), &of_environment, has_current)
+            .map_err(|error| failure(&error))?;
+        self.namenode = found.address;
+        self.origin = found.origin;
+        self.shown.token_file = found.token_file;
+        self.shown.tls_ca = found.tls_ca;
+        if let Some(name) = found.tls_name {
+            self.shown.tls_name = name;
+        }
+        Ok(())
+    }
+
+    /// Returns what the command line gives, without the environment and defaults.
+    #[must_use]
+    pub fn explicit(&self, matches: &ArgMatches) -> Explicit {
+        let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        Explicit {
+            address: is_given("namenode").then(|| self.namenode.clone()),
+            context: self.context.clone().filter(|_| is_given("context")),
+            token: None,
+            token_file: self.shown.token_file.clone().filter(|_| is_given("token_file")),
+            tls_ca: self.shown.tls_ca.clone().filter(|_| is_given("tls_ca")),
+            tls_name: is_given("tls_name").then(|| self.shown.tls_name.clone()),
+        }
+    }
+
+    /// Adds to a failure where the address comes from at which no namenode answers.
+    #[must_use]
+    pub fn with_origin(&self, mut failure: Failure) -> Failure {
+        if let Some(tried) = failure.tried.as_mut().filter(|tried| **tried == self.namenode) {
+            tried.push_str(", from ");
+            tried.push_str(&self.origin.to_string().replace("the given address", "--namenode"));
+        }
+        failure
+    }
+}
+
+/// Returns the failure of a command whose cluster cannot be found.
+#[must_use]
+pub fn failure(error: &ContextError) -> Failure {
+    let (exit, kind) = match error {
+        ContextError::Address { .. } => (Exit::Usage, "BadAddress"),
+        ContextError::Both { .. } | ContextError::BadName { .. } => (Exit::Usage, "Usage"),
+        ContextError::Unknown { .. } => (Exit::NotFound, "NotFound"),
+        ContextError::Exists { .. } => (Exit::Failure, "Exists"),
+        ContextError::File(_)
+        | ContextError::Open { .. }
+        | ContextError::Foreign { .. }
+        | ContextError::Io { .. } => (Exit::Failure, "BadContexts"),
+        ContextError::NoHome | ContextError::RelativeHome { .. } => (Exit::Failure, "NoHome"),
+    };
+    Failure::new(exit, kind, error).next(error.next())
+}

@@ -1,0 +1,138 @@
+//! The filter of the log: `SANDERLING_LOG`, and what is set at run time.
+
+use std::fmt::Write;
+
+use tracing_subscriber::EnvFilter;
+
+/// The variable with the filter.
+pub const VARIABLE: &str = "SANDERLING_LOG";
+
+/// The levels, from none to everything.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// What begins the names of this program's own parts.
+const OWN: &str = "sanderling_";
+
+/// This program's parts that log.
+const PARTS: [&str; 9] = [
+    "bench",
+    "client",
+    "cli",
+    "console",
+    "datanode",
+    "gateway",
+    "manager",
+    "namenode",
+    "transport",
+];
+
+/// Reports each request of the S3 gateway that fails, with what its client sent.
+const SILENT: &str = "s3s";
+
+/// Reads a filter: levels, and levels of parts, separated by commas.
+///
+/// `EnvFilter` alone takes a misspelled level for the name of a part, and logs nothing.
+///
+/// # Errors
+/// Why it is none, for the operator.
+pub fn read(text: &str) -> Result<EnvFilter, String> {
+    let mut directives = String::new();
+    for directive in text.split(',').map(str::trim) {
+        check(directive)?;
+        let _ = write!(directives, "{directive},");
+    }
+    if !text.split(',').any(|directive| directive.trim().starts_with(SILENT)) {
+        directives.push_str(SILENT);
+        directives.push_str("=off");
+    }
+    let directives = directives.trim_end_matches(',');
+    EnvFilter::try_new(directives).map_err(|error| error.to_string())
+}
+
+/// Returns the next more verbose level than a filter's first one.
+#[must_use]
+pub fn louder(filter: &str) -> &'static str {
+    let level = filter.split(',').find(|directive| !directive.contains('=')).unwrap_or("info");
+    let at = LEVELS.iter().position(|known| known.eq_ignore_ascii_case(level.trim()));
+    let next = at.map_or(LEVELS.len(), |at| at + 1).min(LEVELS.len() - 1);
+    LEVELS[next]
+}
+
+fn check(directive: &str) -> Result<(), String> {
+    let is_level = |text: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(text));
+    let levels = LEVELS.join(", ");
+    let Some((target, level)) = directive.split_once('=') else {
+        return match is_level(directive) {
+            true => Ok(()),
+            false => Err(format!("{directive:?} is no level: give one of {levels}, or PART=LEVEL")),
+        };
+    };
+    if !is_level(level) {
+        return Err(format!("{level:?} is no level: give one of {levels}"));
+    }
+    let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == ':';
+    if target.is_empty() || !target.chars().all(is_word) {
+        return Err(format!("{target:?} is no part of the program: give LEVEL or PART=LEVEL"));
+    }
+    let crate_name = target.split(':').next().unwrap_or_default();
+    match crate_name.strip_prefix(OWN) {
+        Some(part) if !PARTS.contains(&part) => {
+            let parts = PARTS.map(|part| format!("{OWN}{part}")).join(", ");
+            Err(format!("{crate_name:?} logs nothing: the parts that do are {parts}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filter_is_a_level_or_levels_of_parts() {
+        for filter in ["debug", "WARN", "info,sanderling_datanode=debug", "off, hyper::proto=trace"]
+        {
+            assert!(read(filter).is_ok(), "{filter}");
+        }
+    }
+
+    #[test]
+    fn misspelled_level_or_part_is_refused() {
+        for filter in [
+            "debgu",
+            "",
+            "info,",
+            "info,sanderling_datanode=loud",
+            "sanderlig=debug ,x",
+            "sanderling_datanod=debug",
+            "[span]=debug",
+            "=info",
+        ] {
+            assert!(read(filter).is_err(), "{filter}");
+        }
+        assert!(read("loud").unwrap_err().contains("off, error, warn, info, debug, trace"));
+    }
+
+    #[test]
+    fn requests_of_the_gateway_are_logged_only_where_they_are_named() {
+        assert!(read("trace").unwrap().to_string().contains("s3s=off"));
+        assert!(!read("trace,s3s=info").unwrap().to_string().contains("s3s=off"));
+    }
+
+    #[test]
+    fn next_level_is_more_verbose_until_there_is_none() {
+        assert_eq!(
+            (louder("info"), louder("debug,a=off"), louder("trace")),
+            ("debug", "trace", "trace")
+        );
+        assert_eq!(louder("a=off"), "debug");
+    }
+
+    #[test]
+    fn parts_are_crates_that_log() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for part in PARTS {
+            assert!(crates.join(part).is_dir(), "{part}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The export of spans to an OpenTelemetry collector: OTLP over HTTP, in JSON.
+//!
+//! A thread with a runtime of its own posts batches. It shares a bounded queue with the process and
+//! nothing else: no request waits for a collector, whatever the collector does.
+
+mod json;
+mod url;
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use sanderling_transport::PageCall;
+use sanderling_transport::trace::{self, Tracer};
+use serde_json::Value;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::failure::{Exit, Failure};
+use crate::global::Global;
+
+pub use self::url::Collector;
+
+/// Spans per second that a process records: some hundred requests, of which an operator looks at
+/// few. What they cost is 0.5 MiB per second to the collector.
+const SPANS_PER_SECOND_MAX: u32 = 1000;
+
+/// How often spans leave that make no whole batch.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How long the collector may take to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Pause after a failure; the next one takes twice as long.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+
+/// Longest pause: the spans of the time since then are lost, and new ones follow soon.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// How long the last spans of a process may take: a command's end does not wait for a collector
+/// that hangs.
+const LAST_WITHIN: Duration = Duration::from_secs(2);
+
+/// The export of this process's spans. Its drop sends the last ones.
+#[derive(Debug)]
+pub struct Export {
+    stop: CancellationToken,
+    /// Ends with the thread.
+    ended: mpsc::Receiver<()>,
+}
+
+/// Begins to record and export spans, if `--otlp` names a collector.
+///
+/// # Errors
+/// The operating system gives no thread.
+pub fn start(global: &Global) -> Result<Option<Export>, Failure> {
+    let Some(collector) = global.otlp.clone() else { return Ok(None) };
+    if trace::tracer().is_some() {
+        // An earlier command of this process exports them.
+        return Ok(None);
+    }
+    let tracer = trace::install(SPANS_PER_SECOND_MAX);
+    let exporter = Exporter { tracer, collector, service: global.service, pause: Duration::ZERO };
+    let stop = CancellationToken::new();
+    let (stopped, (end, ended)) = (stop.clone(), mpsc::channel::<()>());
+    let failed = |error: std::io::Error| Failure::new(Exit::Failure, "Runtime", error);
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let work = move || {
+        let _end = end;
+        runtime.block_on(exporter.run(stopped));
+    };
+    thread::Builder::new().name("otlp".to_owned()).spawn(work).map_err(failed)?;
+    Ok(Some(Export { stop, ended }))
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        // The thread drops its end when it is done. A collector that hangs is left behind.
+        let _ = self.ended.recv_timeout(LAST_WITHIN);
+    }
+}
+
+struct Exporter {
+    tracer: &'static Tracer,
+    collector: Collector,
+    service: &'static str,
+    /// What to wait after the next failure; zero while the collector takes spans.
+    pause: Duration,
+}
+
+impl Exporter {
+    async fn run(mut self, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = self.tracer.batch_ready() => {}
+                () = sleep(EVERY) => {}
+            }
+            if self.export_all().await {
+                continue;
+            }
+            // What comes meanwhile fills the queue.
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = sleep(self.pause) => {}
+            }
+        }
+        self.export_last().await;
+    }
+
+    /// Sends what waits; returns whether the collector took it.
+    async fn export_all(&mut self) -> bool {
+        loop {
+            match self.export().await {
+                Some(Ok(())) => {
+                    if !self.pause.is_zero() {
+                        tracing::info!(collector = %self.collector, "the collector takes spans");
+                    }
+                    self.pause = Duration::ZERO;
+                }
+                Some(Err(error)) => {
+                    if self.pause.is_zero() {
+                        let collector = &self.collector;
+                        tracing::warn!(%collector, error, "the collector takes no spans");
+                    }
+                    self.pause = (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+                    return false;
+                }
+                None => return true,
+            }
+        }
+    }
+
+    async fn export_last(&mut self) {
+        while let Some(Ok(())) = self.export().await {}
+    }
+
+    /// Sends a batch; `None` if there is none.
+    async fn export(&self) -> Option<Result<(), String>> {
+        let batch = self.tracer.take_batch();
+        if batch.is_empty() {
+            return None;
+        }
+        let spans = batch.len() as u64;
+        let answer = PageCall {
+            address: &self.collector.address,
+            tls: None,
+            token: None,
+            method: "POST",
+            target: &self.collector.target,
+            body: json::request(self.service, &batch),
+            within: ANSWER_WITHIN,
+        }
+        .send()
+        .await;
+        let refused = match answer {
+            Ok((200..300, body)) => Ok(refused_spans(&body).min(spans)),
+            Ok((status, _)) => Err(format!("status {status}")),
+            Err(error) => Err(error.to_string()),
+        };
+        let count = *refused.as_ref().unwrap_or(&spans);
+        self.tracer.count_refused(count);
+        self.tracer.count_exported(spans - count);
+        Some(refused.map(|_| ()))
+    }
+}
+
+/// Returns how many spans of a batch the collector did not take, by its answer. What is no such
+/// answer reports nothing.
+fn refused_spans(body: &[u8]) -> u64 {
+    let Ok(answer) = serde_json::from_slice::<Value>(body) else { return 0 };
+    let refused = &answer["partialSuccess"]["rejectedSpans"];
+    refused.as_u64().or_else(|| refused.as_str()?.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_spans_are_read_from_a_number_a_text_and_nothing_else() {
+        let of = |text: &str| refused_spans(text.as_bytes());
+        assert_eq!(of(r#"{"partialSuccess":{"rejectedSpans":"3"}}"#), 3);
+        assert_eq!(of(r#"{"partialSuccess":{"rejectedSpans":4}}"#), 4);
+        for garbage in ["", "{}", "[1]", "\u{0}garbage", r#"{"partialSuccess":[]}"#] {
+            assert_eq!(of(garbage), 0, "{garbage}");
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Where the cluster is: one rule for the command line and every binding.
+//!
+//! [`resolve`] returns the namenode's address and the credentials that belong to it, from what the
+//! caller gives, the environment and the file of contexts, in that order. [`address()`] and [`url`]
+//! read the addresses; no binding has a parser of its own. [`strict`] reads files in TOML and names
+//! the line of each error; the servers' configuration is read with it, too.
+
+mod address;
+mod contexts;
+mod error;
+mod owner;
+mod resolve;
+mod shell;
+pub mod strict;
+
+pub use address::{AddressError, DEFAULT_ADDRESS, DEFAULT_PORT, StoreUrl, address, url};
+pub use contexts::{Context, Contexts, file};
+pub use error::ContextError;
+pub use owner::is_ours;
+pub use resolve::{
+    AddressOrigin, Explicit, NAMENODE_VARIABLE, Resolved, Variables, of_environment, resolve,
+    resolve_with,
+};
+pub use shell::shell_word;
