@@ -22,10 +22,10 @@ pub(crate) enum Measure {
     /// Run the cluster's decisions in a simulated, faulty world
     #[command(hide = true, disable_help_flag = true)]
     Sim(CommandWords),
-    /// Experiments: what preemptions cost, and the figures of the paper
+    /// Experiments: what preemptions cost, the figures of the paper
     #[command(hide = true, disable_help_flag = true)]
     Lab(CommandWords),
-    /// Serve the metadata services of three clouds, to rehearse notices
+    /// Serve the metadata services of clouds, to rehearse notices
     #[command(hide = true, disable_help_flag = true)]
     MockMetadata(CommandWords),
 }

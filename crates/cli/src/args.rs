@@ -3,6 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::completions::Completions;
+use crate::config::ConfigCommand;
+use crate::context::ContextCommand;
 use crate::demo::Demo;
 use crate::doctor::Doctor;
 use crate::events::Events;
@@ -10,15 +12,17 @@ use crate::fs::Fs;
 use crate::fsck::Fsck;
 use crate::global::Global;
 use crate::job::Job;
-use crate::local::Local;
+use crate::local::{Local, Tour};
+use crate::man::Man;
 use crate::measure::{self, Measure};
 use crate::node::NodeCommand;
 use crate::serve::datanode::Datanode;
 use crate::serve::gateway::Gateway;
 use crate::serve::manager::ManagerArgs;
-use crate::serve::namenode::NamenodeArgs;
+use crate::serve::namenode::{NamenodeArgs, NamenodeCommand};
 use crate::tls::Tls;
 use crate::token::Token;
+use crate::top::Top;
 
 /// Printed at the end of `sanderling --help`.
 const AFTER_HELP: &str = "\
@@ -29,13 +33,15 @@ Exit codes:
   3    not found
   4    unavailable: a server cannot be reached or has no room now; retry
   5    partial: some data is lost, the rest was done
-  124  the deadline passed
+  124  the deadline passed; 0 for what follows the cluster: top, --follow, --watch
   130  interrupted
 
 Sizes are written 64MiB, 64M (both binary), 64MB or 1e9; durations 500ms, 30s, 2m.
 stdout carries data; progress, logs and errors go to stderr. NO_COLOR is honoured.
 
 Start here:
+  sanderling tour
+or, step by step:
   sanderling local start --datanodes 3
   sanderling fs put data.parquet /data.parquet
   sanderling node notice datanode-0 --deadline 30s --wait";
@@ -60,10 +66,56 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// Which cluster a command uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClusterUse {
+    /// None: it works on this machine.
+    Nothing,
+    /// The one that it is given. A server never joins the one that a person chose last.
+    Given,
+    /// Also that of the current context.
+    Current,
+}
+
+impl Command {
+    /// Returns what the process is called in its spans.
+    pub(crate) const fn service(&self) -> &'static str {
+        match self {
+            Self::Namenode(_) => "sanderling-namenode",
+            Self::Datanode(_) => "sanderling-datanode",
+            Self::Manager(_) => "sanderling-manager",
+            Self::Gateway(_) => "sanderling-gateway",
+            _ => "sanderling-cli",
+        }
+    }
+
+    pub(crate) const fn cluster_use(&self) -> ClusterUse {
+        match self {
+            Self::Namenode(NamenodeArgs { command: Some(NamenodeCommand::Backup(_)), .. }) => {
+                ClusterUse::Current
+            }
+            Self::Demo(_)
+            | Self::Tour(_)
+            | Self::Local(_)
+            | Self::Namenode(_)
+            | Self::Tls(_)
+            | Self::Context(_)
+            | Self::Config(_)
+            | Self::Token(Token::Secret(_))
+            | Self::Man(_)
+            | Self::Completions(_) => ClusterUse::Nothing,
+            Self::Datanode(_) | Self::Manager(_) => ClusterUse::Given,
+            _ => ClusterUse::Current,
+        }
+    }
+}
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run the demonstration: real queries on real data while nodes are preempted
+    /// See it work: drain a node here, kill it, and lose nothing
+    Tour(Tour),
+    /// Run the demonstration: queries while nodes are preempted
     #[command(disable_help_flag = true)]
     Demo(Demo),
     /// Start, stop and check a cluster on this machine
@@ -87,6 +139,8 @@ pub(crate) enum Command {
     /// List, make, renew and end jobs
     #[command(subcommand)]
     Job(Job),
+    /// Follow nodes, drains, throughput, jobs and events on one screen
+    Top(Top),
     /// Show what happened to the cluster
     Events(Events),
     /// Check the catalog, and report what is lost
@@ -100,8 +154,16 @@ pub(crate) enum Command {
     /// Make certificates
     #[command(subcommand)]
     Tls(Tls),
+    /// Name clusters, and choose the one that commands use
+    #[command(subcommand)]
+    Context(ContextCommand),
+    /// Show and check the configuration of servers
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Check this machine and the connection to the namenode
     Doctor(Doctor),
     /// Write the completions of a shell
     Completions(Completions),
+    /// Write the manual pages of all commands
+    Man(Man),
 }

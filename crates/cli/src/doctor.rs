@@ -51,6 +51,9 @@ struct Check {
     found: String,
     /// How to mend it.
     mend: Option<String>,
+    /// The command that mends it, if one does.
+    #[serde(skip)]
+    next: Option<String>,
     #[serde(flatten)]
     dates: Option<Dates>,
 }
@@ -66,16 +69,27 @@ struct Dates {
 
 impl Check {
     fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, verdict: CheckLevel::Ok, found: found.into(), mend: None, dates: None }
+        Self {
+            name,
+            verdict: CheckLevel::Ok,
+            found: found.into(),
+            mend: None,
+            next: None,
+            dates: None,
+        }
     }
 
     fn warn(name: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
         let (found, mend) = (found.into(), Some(mend.into()));
-        Self { name, verdict: CheckLevel::Warn, found, mend, dates: None }
+        Self { name, verdict: CheckLevel::Warn, found, mend, next: None, dates: None }
     }
 
     fn fail(name: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
         Self { verdict: CheckLevel::Fail, ..Self::warn(name, found, mend) }
+    }
+
+    fn with_next(self, next: impl Into<String>) -> Self {
+        Self { next: Some(next.into()), ..self }
     }
 }
 
@@ -102,8 +116,12 @@ pub(crate) async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
     match checks.iter().filter(|check| check.verdict == CheckLevel::Fail).count() {
         0 => Ok(()),
         failed => {
-            let cause = format!("{failed} of {} checks fail", checks.len());
-            Err(Failure::new(Exit::Failure, "Unfit", cause).next("the remedy of each failed line"))
+            let verb = if failed == 1 { "fails" } else { "fail" };
+            let cause = format!("{failed} of {} checks {verb}", checks.len());
+            let failed = checks.iter().filter(|check| check.verdict == CheckLevel::Fail);
+            let next = failed.filter_map(|check| check.next.clone()).next();
+            let next = next.unwrap_or_else(|| "sanderling doctor --help".to_owned());
+            Err(Failure::new(Exit::Failure, "Unfit", cause).next(next))
         }
     }
 }

@@ -1,11 +1,15 @@
 //! `sanderling fs`: work with objects.
 
 mod attributes;
+mod copy;
 mod get;
 mod list;
 mod lookup;
+mod mistake;
+mod pattern;
 mod put;
 mod remove;
+mod transfer;
 mod usage;
 
 use std::io::Write;
@@ -22,12 +26,15 @@ use crate::refused;
 use crate::session::Session;
 use crate::units;
 use attributes::Attr;
+use copy::Cp;
 use get::{Cat, Get};
 use list::{Ls, Tree};
-use lookup::{existing, into_directory};
+use lookup::{existing, target};
+use mistake::Mistake;
+use pattern::{Destination, Paths};
 use put::Put;
 use remove::Rm;
-use usage::Du;
+use usage::{Df, Du};
 
 /// Work with objects.
 #[derive(Debug, Subcommand)]
@@ -44,10 +51,12 @@ pub(crate) enum Fs {
     Rm(Rm),
     /// Make a directory, multifile or table
     Mkdir(Mkdir),
-    /// Rename an object, or a directory with everything in it, at once
+    /// Copy objects, or directories with what is in them (-r), within the store
+    Cp(Cp),
+    /// Rename objects, or directories with everything in them, at once
     Mv(Mv),
     /// Show an object's metadata
-    Stat(Paths),
+    Stat(ObjectPaths),
     /// Show or change an object's attributes
     Attr(Attr),
     /// Join files into one without moving a byte; the parts are gone then
@@ -55,7 +64,7 @@ pub(crate) enum Fs {
     /// Show how much subtrees hold
     Du(Du),
     /// Show the room left on the nodes
-    Df,
+    Df(Df),
     /// Draw a subtree
     Tree(Tree),
 }
@@ -64,7 +73,7 @@ pub(crate) enum Fs {
 #[derive(Debug, Args)]
 pub(crate) struct Mkdir {
     /// The directories
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = pattern::typed)]
     pub(crate) paths: Vec<Path>,
     /// Make missing directories above, and accept that it exists
     #[arg(short, long)]
@@ -88,10 +97,12 @@ pub(crate) enum ContainerKind {
 /// `fs mv`.
 #[derive(Debug, Args)]
 pub(crate) struct Mv {
-    /// The old name
-    pub(crate) from: Path,
-    /// The new name; into it when it is a directory
-    pub(crate) to: Path,
+    /// The old names, or patterns of them
+    #[arg(required = true, value_name = "FROM")]
+    pub(crate) sources: Vec<Paths>,
+    /// The new name; with several sources, or when it is a directory, they go into it
+    #[arg(value_name = "TO")]
+    pub(crate) to: Destination,
     /// Replace a file of that name
     #[arg(short, long)]
     pub(crate) force: bool,
@@ -101,10 +112,10 @@ pub(crate) struct Mv {
 #[derive(Debug, Args)]
 pub(crate) struct Concat {
     /// The parts, in their order: sealed files longer than 512 bytes, but for the first
-    #[arg(required = true, value_name = "PART")]
+    #[arg(required = true, value_name = "PART", value_parser = pattern::typed)]
     pub(crate) parts: Vec<Path>,
     /// The new file
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", value_parser = pattern::typed)]
     pub(crate) to: Path,
     /// Replace what has the name
     #[arg(short, long)]
@@ -116,10 +127,10 @@ pub(crate) struct Concat {
 
 /// Some objects.
 #[derive(Debug, Args)]
-pub(crate) struct Paths {
-    /// The objects
+pub(crate) struct ObjectPaths {
+    /// The objects, or patterns of them
     #[arg(required = true)]
-    pub(crate) paths: Vec<Path>,
+    pub(crate) paths: Vec<Paths>,
 }
 
 /// Runs `sanderling fs ...`.
@@ -127,20 +138,30 @@ pub(crate) struct Paths {
 /// # Errors
 /// The refusal of the namenode or a datanode, or of the local file system.
 pub(crate) async fn run(session: Session, command: Fs) -> Result<(), Failure> {
+    let mistake = Mistake::of(&command);
+    let result = dispatch(&session, command).await;
+    match result {
+        Err(failure) => Err(mistake.explained(&session, failure).await),
+        Ok(()) => Ok(()),
+    }
+}
+
+async fn dispatch(session: &Session, command: Fs) -> Result<(), Failure> {
     match command {
-        Fs::Ls(args) => list::run(&session, args).await,
-        Fs::Tree(args) => list::tree(&session, args).await,
-        Fs::Put(args) => put::run(&session, args).await,
-        Fs::Get(args) => get::run(&session, args).await,
-        Fs::Cat(args) => get::cat(&session, args).await,
-        Fs::Rm(args) => remove::run(&session, args).await,
-        Fs::Mkdir(args) => make(&session, args).await,
-        Fs::Mv(args) => rename(&session, args).await,
-        Fs::Stat(args) => stat(&session, args).await,
-        Fs::Attr(args) => attributes::run(&session, args).await,
-        Fs::Concat(args) => concat(&session, args).await,
-        Fs::Du(args) => usage::of_subtrees(&session, args).await,
-        Fs::Df => usage::of_nodes(&session).await,
+        Fs::Ls(args) => list::run(session, args).await,
+        Fs::Tree(args) => list::tree(session, args).await,
+        Fs::Put(args) => put::run(session, args).await,
+        Fs::Get(args) => get::run(session, args).await,
+        Fs::Cat(args) => get::cat(session, args).await,
+        Fs::Rm(args) => remove::run(session, args).await,
+        Fs::Mkdir(args) => make(session, args).await,
+        Fs::Cp(args) => copy::run(session, args).await,
+        Fs::Mv(args) => rename(session, args).await,
+        Fs::Stat(args) => stat(session, args).await,
+        Fs::Attr(args) => attributes::run(session, args).await,
+        Fs::Concat(args) => concat(session, args).await,
+        Fs::Du(args) => usage::of_subtrees(session, args).await,
+        Fs::Df(args) => usage::of_nodes(session, &args).await,
     }
 }
 
@@ -164,10 +185,24 @@ async fn make(session: &Session, args: Mkdir) -> Result<(), Failure> {
 
 async fn rename(session: &Session, args: Mv) -> Result<(), Failure> {
     let client = session.client().await?;
-    let to = into_directory(session, &client, &args.to, args.from.name()).await?;
-    let request = Request::Rename { from: args.from.clone(), to: to.clone(), replace: args.force };
-    session.call(&client, request).await?;
-    session.output.result(&serde_json::json!({ "from": args.from, "to": to }), |_| Ok(()))
+    let sources = pattern::all(session, &client, &args.sources).await?;
+    let mut renamed = Vec::new();
+    for from in &sources {
+        let to = target(session, &client, &args.to, from.name(), sources.len() > 1).await?;
+        let request = Request::Rename { from: from.clone(), to: to.clone(), replace: args.force };
+        session.call(&client, request).await?;
+        renamed.push((from, to));
+    }
+    match renamed.as_slice() {
+        [(from, to)] => {
+            session.output.result(&serde_json::json!({ "from": from, "to": to }), |_| Ok(()))
+        }
+        _ => {
+            let list = renamed.iter().map(|(from, to)| serde_json::json!({"from": from, "to": to}));
+            let list: Vec<_> = list.collect();
+            session.output.result(&serde_json::json!({ "renamed": list }), |_| Ok(()))
+        }
+    }
 }
 
 async fn concat(session: &Session, args: Concat) -> Result<(), Failure> {
@@ -179,11 +214,11 @@ async fn concat(session: &Session, args: Concat) -> Result<(), Failure> {
     session.output.result(&serde_json::json!({ "object": stat }), |_| Ok(()))
 }
 
-async fn stat(session: &Session, args: Paths) -> Result<(), Failure> {
+async fn stat(session: &Session, args: ObjectPaths) -> Result<(), Failure> {
     let client = session.client().await?;
     let mut stats = Vec::new();
-    for path in &args.paths {
-        stats.push(existing(session, &client, path).await?);
+    for path in pattern::all(session, &client, &args.paths).await? {
+        stats.push(existing(session, &client, &path).await?);
     }
     session.output.result(&serde_json::json!({ "objects": stats }), |writer| {
         stats.iter().try_for_each(|stat| write_stat(writer, stat))

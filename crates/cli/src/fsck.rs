@@ -84,25 +84,27 @@ fn write(writer: &mut dyn Write, outcome: &FsckOutcome) -> io::Result<()> {
     let catalog = &outcome.catalog;
     writeln!(
         writer,
-        "{} files, {} directories, {} blocks, {}, {} blocks being written",
-        catalog.files,
-        catalog.directories,
-        catalog.blocks,
+        "{}, {}, {}, {}, {} being written",
+        units::count(catalog.files, "file", "files"),
+        units::count(catalog.directories, "directory", "directories"),
+        units::count(catalog.blocks, "block", "blocks"),
         units::bytes(catalog.bytes),
-        catalog.open_blocks
+        units::count(catalog.open_blocks, "block", "blocks")
     )?;
     if let Some(deep) = &outcome.deep {
         let held = units::bytes(deep.held_bytes);
-        writeln!(writer, "{} nodes hold {} blocks, {held}", deep.nodes, deep.held_blocks)?;
+        let blocks = units::count(deep.held_blocks, "block", "blocks");
+        let nodes = units::count(deep.nodes, "node holds", "nodes hold");
+        writeln!(writer, "{nodes} {blocks}, {held}")?;
     }
     let report = &outcome.report;
     writeln!(
         writer,
-        "since the beginning: {} notices, {} moved, {} lost in {} blocks",
-        report.notices,
+        "since the beginning: {}, {} moved, {} lost in {}",
+        units::count(report.notices, "notice", "notices"),
         units::bytes(report.moved_bytes),
         units::bytes(report.bytes),
-        report.blocks
+        units::count(report.blocks, "block", "blocks")
     )?;
     // What may concern any object is the root's, without a range.
     for loss in report.losses.iter().filter(|loss| loss.path.is_root() && loss.ranges.is_empty()) {

@@ -4,7 +4,10 @@
 //! [`main`] is the whole program. The binary calls it, and so does the Python package's script.
 
 mod args;
+mod command_line;
 mod completions;
+mod config;
+mod context;
 mod demo;
 mod doctor;
 mod events;
@@ -12,6 +15,7 @@ mod fs;
 mod fsck;
 mod job;
 mod local;
+mod man;
 #[cfg_attr(not(feature = "measure"), path = "absent.rs")]
 mod measure;
 mod node;
@@ -21,16 +25,21 @@ mod security;
 mod serve;
 mod tls;
 mod token;
+mod top;
+mod watch;
 
 use std::ffi::OsString;
 
-use clap::Parser;
+use clap::ArgMatches;
+use clap::error::ErrorKind;
 use sanderling_console::{
-    credentials, failure, global, output, policy, printable, process, progress, ready, refused,
-    server, session, units,
+    cluster, credentials, failure, global, next, output, policy, printable, process, progress,
+    ready, refused, server, session, units,
 };
+use sanderling_transport::trace::{begin, spanned};
 
-use crate::args::{Cli, Command};
+use crate::args::{ClusterUse, Command};
+use crate::config::ServerCommandLine;
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
@@ -42,48 +51,101 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     let args: Vec<OsString> = args.into_iter().collect();
     if args.get(1).is_some_and(|word| word == "demo") {
         // Every word after it is the demonstration's, also where this program has such a flag.
-        return ended(demo::run(args.into_iter().skip(2)), Output::default());
+        return ended(demo::run(args.iter().skip(2).cloned()), Output::default(), &[]);
     }
-    let cli = match Cli::try_parse_from(args) {
-        Ok(cli) => cli,
-        Err(error) => {
+    let early = Output { is_json: args.iter().any(|it| it == "--json"), is_quiet: true };
+    // What is wrong with the file is reported before what is wrong with the words.
+    let line = match ServerCommandLine::of(args.clone()) {
+        Ok(line) => line,
+        Err(failure) => return ended(Err(failure), early, &args),
+    };
+    let (mut cli, matches) = match command_line::read(&line.words) {
+        Ok(read) => read,
+        Err(error) if !error.use_stderr() || is_help(&error) => {
             // Help and versions go to stdout; their reader may have gone.
             let _ = error.print();
             return error.exit_code();
         }
+        Err(error) => {
+            let of_file = line.failure(&error);
+            let failure = of_file.unwrap_or_else(|| command_line::failure(&error, &args));
+            return ended(Err(failure), early, &args);
+        }
     };
     let output = Output { is_json: cli.global.json, is_quiet: cli.global.quiet };
-    ended(run(&cli.global, cli.command), output)
+    let found = match cli.command.cluster_use() {
+        ClusterUse::Nothing => Ok(()),
+        ClusterUse::Given => cli.global.resolve(&matches, false),
+        ClusterUse::Current => cli.global.resolve(&matches, true),
+    };
+    cli.global.service = cli.command.service();
+    let result = found.and_then(|()| run(&cli.global, &matches, &args, cli.command));
+    let result = result.map_err(|failure| advised(failure, &cli.global.namenode));
+    ended(result, output, &args)
+}
+
+/// Adds what the cluster on this machine has to do with a failure.
+fn advised(failure: Failure, namenode: &str) -> Failure {
+    let better = match failure.kind.as_str() {
+        "Unreachable" | "BadAddress" => local::advice(namenode),
+        "Unauthenticated" | "Credentials" => local::keys(namenode),
+        _ => None,
+    };
+    match better {
+        Some(next) => failure.instead(next),
+        None => failure,
+    }
+}
+
+/// Returns whether it is the help of a command that lacks its words.
+fn is_help(error: &clap::Error) -> bool {
+    error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
 }
 
 /// Prints what failed, if anything did; returns the exit code.
-fn ended(result: Result<(), Failure>, output: Output) -> i32 {
+fn ended(result: Result<(), Failure>, output: Output, args: &[OsString]) -> i32 {
     match result {
         Ok(()) => Exit::Ok.code(),
-        Err(failure) => {
+        Err(mut failure) => {
+            if failure.next.is_none() && failure.exit != Exit::Interrupted && !args.is_empty() {
+                failure.next = Some(command_line::help(args));
+            }
+            failure.next = failure.next.map(|text| next::completed(&text, args));
             output.failure(&failure);
             failure.exit.code()
         }
     }
 }
 
-fn run(global: &Global, command: Command) -> Result<(), Failure> {
+fn run(
+    global: &Global,
+    matches: &ArgMatches,
+    words: &[OsString],
+    command: Command,
+) -> Result<(), Failure> {
     match command {
+        Command::Tour(args) => local::tour(global, args),
         Command::Demo(args) => demo::run(args.arguments),
         Command::Local(command) => local::run(global, command),
         Command::Namenode(args) => serve::namenode(global, args),
         Command::Datanode(args) => serve::datanode(global, *args),
         Command::Manager(args) => serve::manager(global, args),
         Command::Gateway(command) => serve::gateway(global, command),
-        Command::Fs(command) => session::run(global, |session| fs::run(session, command)),
+        Command::Fs(command) => {
+            session::run(global, |session| spanned(begin("fs"), fs::run(session, command)))
+        }
         Command::Node(command) => session::run(global, |session| node::run(session, command)),
         Command::Job(command) => session::run(global, |session| job::run(session, command)),
+        Command::Top(args) => session::run(global, |session| top::run(session, args)),
         Command::Events(args) => session::run(global, |session| events::run(session, args)),
         Command::Fsck(args) => session::run(global, |session| fsck::run(session, args)),
         Command::Token(command) => token::run(global, command),
         Command::Tls(command) => tls::run(global, command),
+        Command::Config(command) => config::run(global, words, command),
+        Command::Context(command) => context::run(global, matches, command),
         Command::Doctor(args) => session::run(global, |session| doctor::run(session, args)),
         Command::Completions(args) => completions::run(args.shell),
+        Command::Man(args) => man::run(&args),
         Command::Measure(command) => measure::run(global, command),
     }
 }
@@ -92,7 +154,7 @@ fn run(global: &Global, command: Command) -> Result<(), Failure> {
 mod tests {
     use clap::CommandFactory;
 
-    use super::*;
+    use crate::args::Cli;
 
     #[test]
     fn command_line_is_well_formed() {

@@ -21,10 +21,10 @@ pub(crate) enum Measure {
     Bench(Benches),
     /// Run the cluster's decisions in a simulated, faulty world
     Sim(Sim),
-    /// Experiments: what preemptions cost, and the figures of the paper
+    /// Experiments: what preemptions cost, the figures of the paper
     #[command(subcommand)]
     Lab(Lab),
-    /// Serve the metadata services of three clouds, to rehearse notices
+    /// Serve the metadata services of clouds, to rehearse notices
     MockMetadata(MockMetadata),
 }
 

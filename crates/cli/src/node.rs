@@ -15,6 +15,7 @@ use crate::units;
 use crate::units::{Span, UnitError};
 use drain::Following;
 use list::Ls;
+pub(crate) use list::room_line;
 
 /// List nodes, give notices, decommission.
 #[derive(Debug, Subcommand)]
@@ -36,8 +37,9 @@ pub(crate) enum NodeCommand {
 pub(crate) struct NoticeArgs {
     /// The node's id, name or address
     pub(crate) node: String,
-    /// Time until the node is killed
-    #[arg(long, value_name = "DURATION", default_value = "30s", allow_hyphen_values = true)]
+    /// Time until the node is killed, as the cloud gives it: blocks that have not left by then are
+    /// lost
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) deadline: SignedSpan,
     /// Why, for the events and the loss report
     #[arg(long, value_name = "TEXT", default_value = "operator")]
@@ -154,6 +156,20 @@ async fn cancel(session: &Session, node: NodeSelector) -> Result<(), Failure> {
     })
 }
 
+/// Returns why a node cannot be emptied without a loss, if so. A node that is not there has nothing
+/// to lose.
+///
+/// # Errors
+/// The namenode does not answer, or refuses.
+pub(crate) async fn objection(session: &Session, node: &str) -> Result<Option<String>, Failure> {
+    let client = session.client().await?;
+    match plan::planned(session, &client, &NodeSelector(node.to_owned()), None).await {
+        Ok(plan) => Ok(plan.objection()),
+        Err(failure) if failure.exit == Exit::NotFound => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
 /// Names a node for people: its id and its name.
 fn title(info: &NodeInfo) -> String {
     format!("node {} ({})", info.id, info.name)
@@ -181,8 +197,14 @@ pub(crate) async fn nodes(
 
 /// Describes what is expected of a drain.
 pub(crate) fn forecast(forecast: &Forecast) -> String {
-    let mut parts =
-        vec![format!("{} to {} nodes", units::bytes(forecast.left_bytes), forecast.targets)];
+    if forecast.left_bytes == 0 && forecast.skipped_bytes == 0 {
+        return "nothing left to move".to_owned();
+    }
+    let mut parts = vec![format!(
+        "{} to {}",
+        units::bytes(forecast.left_bytes),
+        units::count(forecast.targets.into(), "node", "nodes")
+    )];
     if forecast.bytes_per_second > 0 {
         parts.push(format!("{}/s", units::bytes(forecast.bytes_per_second)));
     }

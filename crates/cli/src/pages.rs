@@ -71,6 +71,22 @@ fn every_flag_of_a_server_is_explained() {
 }
 
 #[test]
+fn every_alert_has_its_section_of_the_page_for_operators() {
+    let files = tree::read(&tree::root()).expect("the working tree can be read");
+    let text = |path: &str| &files.iter().find(|file| file.path == path).expect("it is there").text;
+    let rules = text("deploy/prometheus/rules.yml");
+    let alerts: BTreeSet<&str> =
+        rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() > 10, "{alerts:?}");
+    let sections: BTreeSet<&str> =
+        text("docs/DAY-TWO.md").lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    assert_eq!(alerts, sections, "alerts, and sections of docs/DAY-TWO.md");
+    for section in text("docs/DAY-TWO.md").split("\n### ").skip(1) {
+        assert!(section.lines().nth(2).is_some_and(|line| line.len() > 20), "empty: {section}");
+    }
+}
+
+#[test]
 fn command_that_does_not_exist_is_noticed() {
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     assert!(wrong(&words("sanderling fs lsx /")).is_some());

@@ -1,7 +1,10 @@
 //! The servers as processes: logs, ready file, signals, exit codes.
 
 pub(crate) mod background;
+pub(crate) mod backup;
+pub(crate) mod console;
 pub(crate) mod datanode;
+mod drain;
 pub(crate) mod gateway;
 pub(crate) mod manager;
 pub(crate) mod namenode;

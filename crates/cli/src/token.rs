@@ -200,8 +200,8 @@ fn document(claims: &Claims) -> serde_json::Value {
 
 /// Requests from the namenode which cluster it serves, with a token made from the secret.
 fn cluster(global: &Global, secret: &Secret) -> Result<ClusterId, Failure> {
-    let next =
-        "the same with --cluster ID, as /healthz of the namenode shows, or --namenode ADDRESS";
+    // `/healthz` of the namenode shows the number.
+    let next = "the same with --cluster ID, or the same with --namenode ADDRESS";
     let token = Some(TokenSource::Own(secret.clone(), Role::Client));
     let credentials = Credentials { token, tls: peers(global)? };
     let options = ConnectionOptions { credentials, ..ConnectionOptions::default() };

@@ -9,12 +9,18 @@ use cluster::{run, sanderling};
 
 const COMMANDS: &[&[&str]] = &[
     &[],
+    &["tour"],
     &["local"],
     &["local", "start"],
+    &["local", "add"],
+    &["local", "restart"],
     &["local", "stop"],
     &["local", "status"],
     &["namenode"],
+    &["namenode", "backup"],
+    &["namenode", "restore"],
     &["datanode"],
+    &["datanode", "drain"],
     &["manager"],
     &["gateway"],
     &["gateway", "s3"],
@@ -25,6 +31,7 @@ const COMMANDS: &[&[&str]] = &[
     &["fs", "cat"],
     &["fs", "rm"],
     &["fs", "mkdir"],
+    &["fs", "cp"],
     &["fs", "mv"],
     &["fs", "stat"],
     &["fs", "attr"],
@@ -43,6 +50,7 @@ const COMMANDS: &[&[&str]] = &[
     &["node", "recommend"],
     &["node", "decommission"],
     &["node", "cancel"],
+    &["top"],
     &["events"],
     &["fsck"],
     &["bench"],
@@ -65,8 +73,17 @@ const COMMANDS: &[&[&str]] = &[
     &["tls"],
     &["tls", "new"],
     &["tls", "renew"],
+    &["context"],
+    &["context", "add"],
+    &["context", "use"],
+    &["context", "ls"],
+    &["context", "rm"],
+    &["config"],
+    &["config", "show"],
+    &["config", "check"],
     &["doctor"],
     &["completions"],
+    &["man"],
 ];
 
 fn golden(name: &str) -> PathBuf {
@@ -102,4 +119,19 @@ fn completions_name_the_commands() {
         assert_eq!(ran.code, 0, "{ran}");
         assert!(ran.stdout.contains("decommission"), "{shell}");
     }
+}
+
+#[test]
+fn manual_has_a_page_for_every_command() {
+    let place = tempfile::tempdir().expect("a directory");
+    let ran = run(sanderling().arg("man").arg(place.path().join("man1")));
+    assert_eq!(ran.code, 0, "{ran}");
+    for words in COMMANDS {
+        let name = [&["sanderling"], *words].concat().join("-");
+        let path = place.path().join("man1").join(format!("{name}.1"));
+        let page = std::fs::read_to_string(&path).unwrap_or_else(|_| panic!("no page {name}.1"));
+        assert!(page.contains(".SH SYNOPSIS"), "{name}");
+    }
+    let denied = run(sanderling().args(["man", "/proc/none"]));
+    assert_eq!(denied.code, 3, "{denied}");
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, SOON, Shape, block_on_within, path, until};
+use cluster::{Cluster, SOON, Shape, allow_open_files, block_on_within, path, until};
 use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
@@ -162,14 +162,21 @@ fn datanode_has_memory_for_others_while_hogs_trickle() {
 /// Longer than a peer may take nothing, with what a busy machine adds.
 const GIVEN_UP_WITHIN: Duration = Duration::from_secs(90);
 
-/// Requests a block of 1 MiB twelve times at once.
-fn request_much(stream: &mut TcpStream, block: u64) {
-    let range = RangeRequest {
-        block: BlockId(1 << 40 | block),
-        epoch: Epoch(1),
-        offset: 0,
-        length: 1 << 20,
-    };
+/// Stores an object of 1 MiB in a cluster of one node; returns the range of its block.
+fn stored(cluster: &Cluster) -> RangeRequest {
+    block_on_within(SOON, async {
+        let (client, file, data) = (cluster.client().await, path("/file"), vec![7; 1 << 20]);
+        client.put(&file, data.into(), &PutOptions::default()).await.expect("there is room");
+        let layout = client.layout(&file, 0..1 << 20).await.expect("it is there");
+        let location = &layout.blocks[0];
+        assert_eq!(layout.blocks.len(), 1);
+        let (block, epoch, length) = (location.block, location.epoch, location.length);
+        RangeRequest { block, epoch, offset: 0, length }
+    })
+}
+
+/// Requests a range twelve times at once.
+fn request_much(stream: &mut TcpStream, range: &RangeRequest) {
     let mut body = Vec::new();
     (0..12).for_each(|_| range.encode(&mut body));
     let mut header = Header::new(Op::ReadMany, 4);
@@ -182,11 +189,11 @@ fn peer_that_does_not_read_long_answers_is_given_up() {
     let cluster = Cluster::of(1);
     let address = &cluster.datanodes[0].address;
     let (mut silent, mut reader) = (greeted(address), greeted(address));
-    append(&mut reader, 1, 0, &vec![7; 1 << 20]).expect("there is room");
-    request_much(&mut silent, 1);
+    let range = stored(&cluster);
+    request_much(&mut silent, &range);
     until("the peer is given up", GIVEN_UP_WITHIN, || {
         // Others are served meanwhile.
-        request_much(&mut reader, 1);
+        request_much(&mut reader, &range);
         answer(&mut reader).expect("read");
         std::thread::sleep(Duration::from_millis(100));
         (!is_open(&silent)).then_some(())
@@ -204,4 +211,33 @@ fn is_open(stream: &TcpStream) -> bool {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux has it");
     let mut rows = table.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
     rows.any(|row| (row[1], row[2], row[3]) == (&theirs, &ours, "01"))
+}
+
+/// Connections that read many ranges each, one answer after the other.
+const READERS: usize = 400;
+
+/// Answers to each: more than a node may be silent for, were its heartbeats to wait in line.
+const ANSWERS: usize = 4;
+
+#[test]
+fn heartbeats_do_not_wait_behind_readers() {
+    allow_open_files(READERS as u64 + 1_000);
+    let cluster = Cluster::of(1);
+    let address = cluster.datanodes[0].address.clone();
+    let node = || block_on_within(SOON, async { cluster.client().await.nodes(false).await });
+    let id = node().expect("it answers")[0].id;
+    let range = RangeRequest { length: 1 << 10, ..stored(&cluster) };
+    let mut ranges = Vec::new();
+    (0..1000).for_each(|_| range.encode(&mut ranges));
+    let mut header = Header::new(Op::ReadMany, 4);
+    header.body_bytes = ranges.len() as u32;
+    let read = [&header.encode()[..], &ranges].concat();
+    let mut readers: Vec<_> = (0..READERS).map(|_| greeted(&address)).collect();
+    for _ in 0..ANSWERS {
+        // All of them wait for the datanode at once.
+        readers.iter_mut().for_each(|reader| reader.write_all(&read).expect("it is taken"));
+        readers.iter_mut().for_each(|reader| drop(answer(reader)));
+    }
+    let nodes = node().expect("it answers");
+    assert_eq!(nodes[0].id, id, "the node was given up: {nodes:?}");
 }

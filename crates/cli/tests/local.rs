@@ -52,6 +52,8 @@ fn local_cluster_starts_serves_and_stops() {
     // No process is killed for being slow.
     let stopped = local.run(&["local", "stop", "--json", "--timeout", "60s"]);
     assert_eq!((stopped.code, &json(&stopped)["killed"]), (0, &0.into()), "{stopped}");
+    assert_eq!(json(&stopped)["deleted_objects"], 1, "{stopped}");
+    assert!(stopped.stderr.contains("deleted with it: 1 object, "), "{stopped}");
     for process in &processes {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", process["pid"]));
         assert!(stat.map_or(true, |stat| stat.contains(") Z ")), "{process} still runs");
@@ -260,5 +262,6 @@ fn secure_local_cluster_lets_in_who_has_what_it_made() {
     assert_eq!(put.code, 0, "{put}");
     let stopped = local.run(&["local", "stop"]);
     assert_eq!(stopped.code, 0, "{stopped}");
+    assert!(stopped.stderr.contains("deleted with it: 1 object, "), "{stopped}");
     assert!(!std::path::Path::new(&text(&keys["token_file"])).exists(), "keys go with the data");
 }

@@ -3,7 +3,7 @@
 
 mod cluster;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use cluster::guarded::Guarded;
 use cluster::{
     Cluster, SOON, Shape, allow_open_files, block_on_within, path, run, sanderling, until,
 };
+use rustix::net::sockopt;
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
@@ -24,9 +25,13 @@ const MEMORY_MAX: u64 = 96 << 20;
 /// The same of a datanode with a memory tier of 64 MiB.
 const DATANODE_MEMORY_MAX: u64 = 198 << 20;
 
-/// Returns the bytes of memory that a process has mapped in at most.
+/// Pages of the released program's file that a server has mapped in, about. The program of the
+/// tests is without optimization, and has more than twice as many.
+const PROGRAM_BYTES: u64 = 16 << 20;
+
+/// Returns the bytes of memory that a process has mapped in at most, were it the released program.
 fn most_resident_bytes(pid: u32) -> u64 {
-    memory(pid, "VmHWM:")
+    memory(pid, "VmHWM:") - memory(pid, "RssFile:") + PROGRAM_BYTES
 }
 
 /// Returns the bytes that it has mapped in now.
@@ -231,6 +236,67 @@ fn buffers_of_thousands_of_connections_are_within_the_datanodes_memory() {
     let most = most_resident_bytes(pid);
     assert!(most < DATANODE_MEMORY_MAX, "{most} bytes for {CONNECTIONS} connections");
     block_on_within(Duration::from_secs(100), async { serves(&cluster.client().await).await });
+    drop(all);
+}
+
+/// Ranges of a read whose request is short, and the length of each.
+const RANGES: usize = 1000;
+const RANGE_BYTES: u32 = 1 << 10;
+
+/// Connections whose answers, were their parts not counted, take more than the datanode may.
+const DEAF: usize = 300;
+
+/// Bytes that the kernel takes for a peer that does not read.
+const TAKEN_BYTES: usize = 4 << 10;
+
+/// Reads whose answers are more than the kernel takes of the datanode and for the peer.
+const UNREAD: u64 = 5;
+
+/// A read of many short ranges of a block.
+fn scattered_read(number: u64, range: RangeRequest) -> Vec<u8> {
+    let mut body = Vec::new();
+    (0..RANGES).for_each(|_| range.encode(&mut body));
+    let mut header = Header::new(Op::ReadMany, number);
+    header.body_bytes = body.len() as u32;
+    [&header.encode()[..], &body].concat()
+}
+
+#[test]
+fn unread_answers_of_many_short_ranges_are_within_the_datanodes_memory() {
+    allow_open_files(DEAF as u64 + 1_000);
+    let datanode = vec!["--memory-max", DATANODE_MEMORY_MAX.to_string().leak()];
+    let cluster = Cluster::start(Shape { datanodes: 1, datanode, ..Shape::default() });
+    let (address, pid) = (&cluster.datanodes[0].address, cluster.datanodes[0].pid());
+    let block = block_on_within(SOON, async {
+        let (client, file) = (cluster.client().await, path("/file"));
+        let data = vec![7; 100_000].into();
+        client.put(&file, data, &PutOptions::default()).await.expect("there is room");
+        client.layout(&file, 0..100_000).await.expect("it is there").blocks[0]
+    });
+    let (block, epoch) = (block.block, block.epoch);
+    let range = RangeRequest { block, epoch, offset: 0, length: RANGE_BYTES };
+    let sent: Vec<u8> = (1..=UNREAD).flat_map(|number| scattered_read(number, range)).collect();
+    let mut all: Vec<_> = (0..DEAF).map(|_| Peer::greet(address)).collect();
+    for peer in &mut all {
+        sockopt::set_socket_recv_buffer_size(&peer.0, TAKEN_BYTES).expect("a socket");
+        peer.send(&sent);
+    }
+    // Each is answered until the kernel takes no more; those that keep memory which others need may
+    // be given up.
+    let answered = |peer: &Peer| match peer.0.peek(&mut [0]) {
+        Ok(_) => (),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}"),
+    };
+    all.iter().for_each(answered);
+    let mut before = 0;
+    until("its memory no longer grows", Duration::from_secs(60), || {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = most_resident_bytes(pid);
+        (std::mem::replace(&mut before, now) == now).then_some(())
+    });
+    block_on_within(Duration::from_secs(100), async { serves(&cluster.client().await).await });
+    let most = most_resident_bytes(pid);
+    assert!(most < DATANODE_MEMORY_MAX, "{most} bytes for {DEAF} connections");
     drop(all);
 }
 

@@ -230,7 +230,7 @@ fn forecast_of_a_slow_drain_is_shown_while_it_runs() {
         let answer = get(&cluster.namenode.http_address, "/v1/nodes/slow").await;
         assert!(answer["drain"]["forecast"]["left_bytes"].is_u64(), "{answer}");
         let ran = cluster.cli(&["events"]);
-        assert!(ran.stdout.contains("node 1 forecast: "), "{ran}");
+        assert!(ran.stdout.contains("node 1 (slow) forecast: "), "{ran}");
         until_drained(&client, "slow").await;
         assert_full(&client, objects).await;
         assert_nothing_lost(&client).await;
@@ -348,7 +348,8 @@ fn deadline_without_room_declares_the_loss_and_wait_ends_with_5() {
     block_on(async {
         let client = cluster.client().await;
         fill(&client, 2).await;
-        let ran = cluster.cli(&["node", "notice", "n0", "--deadline", "1s", "--wait", "--json"]);
+        let words = ["node", "notice", "n0", "--deadline", "1s", "--yes", "--wait", "--json"];
+        let ran = cluster.cli(&words);
         assert_eq!(ran.code, 5, "{ran}");
         let report = client.report().await.expect("the namenode answers");
         assert_eq!(report.bytes, 2 << 20, "{report:?}");

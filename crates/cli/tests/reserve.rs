@@ -10,7 +10,7 @@ use cluster::{
 };
 use sanderling_client::{Client, ClientError, PutOptions};
 use sanderling_protocol::message::Room;
-use sanderling_protocol::{EventKind, Millis, NodeSelector, Policy, Refusal};
+use sanderling_protocol::{EventKind, Millis, NodeSelector, Policy, Refusal, amount};
 
 /// A deadline that no drain of these tests meets, however busy the machine is.
 const LONG: Duration = Duration::from_secs(200);
@@ -119,7 +119,7 @@ fn fleet_that_writers_fill_keeps_room_for_one_notice_and_says_so() {
             panic!("{refusal}");
         };
         assert_eq!((*reserve, *departures), (kept.reserve_bytes, 1));
-        assert!(refusal.to_string().contains(&bytes.to_string()), "{refusal}");
+        assert!(refusal.to_string().contains(&amount::bytes(*bytes)), "{refusal}");
         let ran = cluster.cli(&["node", "ls"]);
         assert!(ran.stdout.contains("28.0 MiB kept: 1 node can leave at once"), "{ran}");
         let fleet = cluster.json(&["node", "ls"]);

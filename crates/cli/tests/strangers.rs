@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use cluster::{Cluster, SOON, allow_open_files, block_on, bytes_of, http, path, until};
+use cluster::{Cluster, SOON, Shape, allow_open_files, block_on, bytes_of, http, path, until};
 use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_protocol::frame::{HEADER_BYTES, decode_body};
 use sanderling_protocol::{Header, Op, Refusal};
@@ -205,6 +205,40 @@ fn follow(endpoint: &str) -> (TcpStream, String) {
     let mut status = [0; 12];
     stream.read_exact(&mut status).expect("it is answered");
     (stream, String::from_utf8_lossy(&status[9..]).into_owned())
+}
+
+#[test]
+fn page_of_another_site_takes_no_place_of_followers() {
+    let cluster = Cluster::start(Shape { datanodes: 1, ..Shape::default() });
+    let pages = [
+        (&cluster.namenode.http_address, "/v1/events?after=0"),
+        (&cluster.namenode.http_address, "/v1/stream"),
+        (&cluster.namenode.http_address, "/v1/nodes"),
+        (&cluster.datanodes[0].http_address, "/v1/log"),
+        (&cluster.datanodes[0].http_address, "/metrics"),
+    ];
+    for (endpoint, target) in pages {
+        let status = |site: &str, mode: &str, destination: &str| {
+            let mut stream = TcpStream::connect(endpoint).expect("the endpoint is open");
+            stream.set_read_timeout(Some(SOON)).expect("not zero");
+            // A page of the internet cannot have a name below localhost, but can load from it.
+            let request = format!(
+                "GET {target} HTTP/1.1\r\nhost: a.localhost\r\nsec-fetch-site: {site}\r\n\
+                 sec-fetch-mode: {mode}\r\nsec-fetch-dest: {destination}\r\n\r\n"
+            );
+            stream.write_all(request.as_bytes()).expect("sent");
+            let mut head = [0; 12];
+            stream.read_exact(&mut head).expect("answered");
+            String::from_utf8_lossy(&head[9..]).into_owned()
+        };
+        for site in ["cross-site", "same-site"] {
+            assert_eq!(status(site, "no-cors", "image"), "403", "{target} for {site}");
+            assert_eq!(status(site, "navigate", "iframe"), "403", "{target} for {site}");
+        }
+        assert_eq!(status("same-origin", "cors", "empty"), "200", "{target} for its own page");
+        assert_eq!(status("none", "navigate", "document"), "200", "{target} for its user");
+        assert_eq!(status("cross-site", "navigate", "document"), "200", "{target} by a link");
+    }
 }
 
 #[test]

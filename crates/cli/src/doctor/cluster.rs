@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use sanderling_client::diagnosed;
 use sanderling_protocol::message::{Hello, Role, Room};
 use sanderling_protocol::{Policy, Refusal};
 use sanderling_transport::CallError;
@@ -10,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::Check;
+use crate::local;
 use crate::session::Session;
 use crate::units;
 
@@ -54,11 +56,25 @@ pub(super) async fn namenode(session: &Session) -> Check {
         Err(CallError::Refused(refusal @ Refusal::UnknownVersion { .. })) => {
             Check::fail(name, format!("{address}: {refusal}"), "the same version on both sides")
         }
-        Err(error) => Check::warn(
-            name,
-            error.to_string(),
-            "sanderling local start, or --namenode with the right address",
-        ),
+        Err(CallError::Refused(refusal @ Refusal::Unauthenticated { .. })) => {
+            let mend = "--token-file FILE, and --tls-ca PEM where the port uses TLS";
+            let next = local::keys(address)
+                .unwrap_or_else(|| "the same with --token-file FILE".to_owned());
+            Check::fail(name, refusal.to_string(), mend).with_next(next)
+        }
+        Err(error) => match diagnosed(address, error, deadline).await {
+            error @ CallError::WrongAddress { .. } => {
+                Check::fail(name, error.to_string(), "--namenode with the namenode's address")
+            }
+            error => {
+                let next = local::advice(address);
+                let mend = next.clone().map_or_else(
+                    || "sanderling local start, or --namenode with the right address".to_owned(),
+                    |next| next.trim_start_matches("the same with ").to_owned(),
+                );
+                Check::warn(name, error.to_string(), mend)
+            }
+        },
         Ok((_, reply)) if reply.role != Role::Namenode => {
             let found = format!("{address} is a {:?}, not a namenode", reply.role);
             Check::fail(name, found.to_lowercase(), "--namenode with the namenode's address")
@@ -85,7 +101,8 @@ async fn fleet(session: &Session, found: String) -> Check {
         Err(why) => Check::fail(name, format!("{found}, then: {why}"), "its log"),
         Ok((nodes, room)) => {
             let active = nodes.iter().filter(|node| node.policy == Policy::Active).count();
-            let found = format!("{found}, {active} datanodes");
+            let found =
+                format!("{found}, {}", units::count(active as u64, "datanode", "datanodes"));
             match (active, room) {
                 (0, _) => Check::warn(name, found, "sanderling datanode"),
                 (_, Some(room)) => with_room(name, found, &room),

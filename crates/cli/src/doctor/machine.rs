@@ -42,7 +42,9 @@ pub(super) fn memory(wanted: u64) -> Check {
     let (have, want) = (units::bytes(available), units::bytes(wanted));
     if available < wanted {
         let mend = "a smaller --dram, or stop other processes";
-        return Check::fail(name, format!("{have} available, {want} needed"), mend);
+        let fits = format!("the same with --dram {}MiB", (available / 2) >> 20);
+        let found = format!("{have} available, {want} needed");
+        return Check::fail(name, found, mend).with_next(fits);
     }
     if available < wanted.saturating_mul(5) / 4 {
         let mend = "a smaller --dram: programs need memory, too";

@@ -16,6 +16,7 @@ use crate::session::Session;
 #[derive(Debug, Args)]
 pub(crate) struct Attr {
     /// The object
+    #[arg(value_parser = super::pattern::typed)]
     pub(crate) path: Path,
     /// Attributes to set; without any, and without --remove, the command prints them
     #[arg(value_name = "NAME=TEXT", value_parser = attribute)]

@@ -8,13 +8,15 @@ use clap::Args;
 use sanderling_client::Client;
 use sanderling_protocol::message::{ObjectKind, ObjectStat};
 use sanderling_protocol::{Path, Refusal};
+use sanderling_transport::trace::{carried, child, spanned};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::list::{each_page, everything};
 use super::lookup::{FILES_AT_ONCE_MAX, existing};
-use super::put::{Transferred, panicked};
+use super::pattern::{self, Paths};
+use super::transfer::{Transferred, panicked};
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::refused;
@@ -23,8 +25,8 @@ use crate::session::Session;
 /// `fs get`.
 #[derive(Debug, Args)]
 pub(crate) struct Get {
-    /// The object
-    pub(crate) path: Path,
+    /// The object, or a pattern of several
+    pub(crate) path: Paths,
     /// The local file or directory; - for stdout; by default the object's name here
     pub(crate) to: Option<PathBuf>,
     /// Fetch directories with what is in them
@@ -38,9 +40,9 @@ pub(crate) struct Get {
 /// `fs cat`.
 #[derive(Debug, Args)]
 pub(crate) struct Cat {
-    /// The objects; a multifile is read as one stream
+    /// The objects, or patterns of them; a multifile is read as one stream
     #[arg(required = true)]
-    pub(crate) paths: Vec<Path>,
+    pub(crate) paths: Vec<Paths>,
     /// Start at this byte
     #[arg(long, default_value_t = 0)]
     pub(crate) offset: u64,
@@ -63,13 +65,42 @@ struct Download {
 
 pub(super) async fn run(session: &Session, args: Get) -> Result<(), Failure> {
     let client = session.client().await?;
-    let stat = existing(session, &client, &args.path).await?;
-    let to = args.to.clone().unwrap_or_else(|| PathBuf::from(args.path.name().unwrap_or("root")));
-    if to == LocalPath::new("-") {
-        return to_stdout(session, &client, &args.path, 0, None).await;
+    let paths = args.path.expanded(session, &client).await?;
+    let (mut jobs, mut total) = (Vec::new(), 0);
+    for path in &paths {
+        let stat = existing(session, &client, path).await?;
+        let name = path.name().unwrap_or("root");
+        let to = match &args.to {
+            Some(to) if to == LocalPath::new("-") => {
+                to_stdout(session, &client, path, 0, None).await?;
+                continue;
+            }
+            Some(to) if paths.len() > 1 => local_directory(to)?.join(name),
+            Some(to) => to.clone(),
+            None => PathBuf::from(name),
+        };
+        let (further, bytes) = planned(session, &client, &args, &stat, to).await?;
+        jobs.extend(further);
+        total += bytes;
     }
-    let (jobs, total) = planned(session, &client, &args, &stat, to).await?;
+    if args.to.as_deref() == Some(LocalPath::new("-")) {
+        return Ok(());
+    }
     fetch_all(session, &client, jobs, total).await
+}
+
+/// Returns a local directory into which several objects go.
+fn local_directory(path: &LocalPath) -> Result<&LocalPath, Failure> {
+    if path.is_dir() {
+        return Ok(path);
+    }
+    Err(no_directory(path))
+}
+
+fn no_directory(path: &LocalPath) -> Failure {
+    let cause = format!("{} is no directory", path.display());
+    let next = format!("mkdir -p {}", refused::shell_word(&path.to_string_lossy()));
+    Failure::new(Exit::NotFound, "LocalFile", cause).next(next)
 }
 
 async fn planned(
@@ -81,7 +112,11 @@ async fn planned(
 ) -> Result<(Vec<Download>, u64), Failure> {
     let is_tree =
         stat.kind.is_container() && (args.recursive || stat.kind != ObjectKind::Multifile);
-    let to = if to.is_dir() && !is_tree { to.join(args.path.name().unwrap_or("root")) } else { to };
+    let to = if to.is_dir() && !is_tree { to.join(stat.path.name().unwrap_or("root")) } else { to };
+    let above = to.parent().filter(|above| !above.as_os_str().is_empty());
+    if let Some(above) = above.filter(|above| !above.is_dir() && !is_tree) {
+        return Err(no_directory(above));
+    }
     let is_multifile = stat.kind == ObjectKind::Multifile;
     if !is_tree {
         let from = stat.path.clone();
@@ -89,7 +124,9 @@ async fn planned(
     }
     if !args.recursive {
         let refusal = Refusal::IsADirectory { path: stat.path.clone() };
-        return Err(refused::refusal_failure(&refusal).tried("get without -r"));
+        return Err(refused::refusal_failure(&refusal)
+            .tried("get without -r")
+            .instead("the same with --recursive"));
     }
     let (mut jobs, mut total) = (Vec::new(), 0);
     make_directory(&to)?;
@@ -128,7 +165,8 @@ async fn fetch_all(
         let goes_on = |failure: &Failure| failure.exit == Exit::Partial;
         while result.as_ref().err().is_none_or(goes_on) && running.len() < FILES_AT_ONCE_MAX {
             let Some(job) = waiting.next() else { break };
-            running.spawn(fetch(session.clone(), client.clone(), job, sent.clone()));
+            let fetching = fetch(session.clone(), client.clone(), job, sent.clone());
+            running.spawn(carried(fetching));
         }
         tokio::select! {
             ended = running.join_next() => match ended {
@@ -153,7 +191,9 @@ async fn fetch_all(
     }
     progress.finish();
     done.seconds = progress.elapsed().as_secs_f64();
-    done.print(session, "fetched")?;
+    if done.objects > 0 || result.is_ok() {
+        done.print(session, "fetched")?;
+    }
     result
 }
 
@@ -170,8 +210,12 @@ async fn fetch(
     }
     let name = job.to.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let partial = job.to.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    let mut span = child("get");
+    if let Some(span) = &mut span {
+        span.text("file.path", &job.to.display());
+    }
     let fetched = tokio::select! {
-        fetched = fetch_into(&session, &client, &job, &partial, &sent) => fetched,
+        fetched = spanned(span, fetch_into(&session, &client, &job, &partial, &sent)) => fetched,
         () = session.ended.cancelled() => Err(Failure::silent(Exit::Interrupted)),
     };
     if fetched.is_err() {
@@ -188,8 +232,12 @@ async fn fetch_into(
     partial: &LocalPath,
     sent: &mpsc::Sender<u64>,
 ) -> Result<(), Failure> {
-    let local = |error: std::io::Error| Failure::file(partial, &error);
-    let mut file = tokio::fs::File::create(partial).await.map_err(local)?;
+    // The file beside it is this command's affair: the user named the other.
+    let local = |error: std::io::Error| Failure::file(&job.to, &error);
+    // What a killed process of this number has left goes. A name that another user has put there, a
+    // link for example, is not written through.
+    let _ = tokio::fs::remove_file(partial).await;
+    let mut file = tokio::fs::File::create_new(partial).await.map_err(local)?;
     for path in sources(session, client, &job.from, job.is_multifile).await? {
         let mut pieces = Pieces::open(session, client, &path).await?;
         while let Some(piece) = pieces.next().await? {
@@ -244,8 +292,8 @@ impl<'a> Pieces<'a> {
 
 pub(super) async fn cat(session: &Session, args: Cat) -> Result<(), Failure> {
     let client = session.client().await?;
-    for path in &args.paths {
-        to_stdout(session, &client, path, args.offset, args.bytes).await?;
+    for path in pattern::all(session, &client, &args.paths).await? {
+        to_stdout(session, &client, &path, args.offset, args.bytes).await?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io::{self, Write};
 use std::pin::Pin;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use sanderling_client::Client;
 use sanderling_protocol::limits::LIST_PAGE_MAX;
 use sanderling_protocol::message::{Entry, ObjectKind, ObjectStat};
@@ -12,21 +12,46 @@ use sanderling_protocol::{Path, Reply, Request};
 use serde::Serialize;
 
 use super::lookup::{existing, joined};
+use super::pattern::{self, Paths};
 use crate::failure::Failure;
 use crate::node::unexpected;
 use crate::printable::printable;
 use crate::session::Session;
 use crate::units;
 
+/// How sizes are written.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Sizes {
+    /// Write sizes in units for people, as without it; a later -h undoes --bytes
+    #[arg(short = 'h', long, overrides_with = "bytes")]
+    human_readable: bool,
+    /// Write sizes as numbers of bytes
+    #[arg(long, overrides_with = "human_readable")]
+    bytes: bool,
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+impl Sizes {
+    pub(super) fn size(self, bytes: u64) -> String {
+        if self.bytes { bytes.to_string() } else { units::bytes(bytes) }
+    }
+}
+
 /// `fs ls`.
 #[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
 pub(crate) struct Ls {
-    /// What to list
+    /// What to list; patterns are expanded in the store
     #[arg(default_value = "/")]
-    pub(crate) path: Path,
+    pub(crate) paths: Vec<Paths>,
     /// Show kind, size and time
     #[arg(short)]
     pub(crate) long: bool,
+    /// How sizes are written.
+    #[command(flatten)]
+    pub(crate) sizes: Sizes,
     /// List what is inside, too, at any depth
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
@@ -36,7 +61,7 @@ pub(crate) struct Ls {
 #[derive(Debug, Args)]
 pub(crate) struct Tree {
     /// The subtree
-    #[arg(default_value = "/")]
+    #[arg(default_value = "/", value_parser = super::pattern::typed)]
     pub(crate) path: Path,
     /// Go at most this deep
     #[arg(long, short = 'L', value_name = "LEVELS")]
@@ -53,8 +78,8 @@ pub(super) struct Located {
 
 pub(super) async fn run(session: &Session, args: Ls) -> Result<(), Failure> {
     let client = session.client().await?;
-    let stat = existing(session, &client, &args.path).await?;
     let mut kept: Vec<Located> = Vec::new();
+    let paths = pattern::all(session, &client, &args.paths).await?;
     let mut print = |page: Vec<Located>| -> Result<(), Failure> {
         if session.output.is_json {
             kept.extend(page);
@@ -64,10 +89,17 @@ pub(super) async fn run(session: &Session, args: Ls) -> Result<(), Failure> {
             page.iter().try_for_each(|located| write_line(writer, &args, located))
         })
     };
-    if !stat.kind.is_container() {
-        print(vec![alone(stat)])?;
-    } else {
-        let mut waiting = vec![args.path.clone()];
+    for path in &paths {
+        let stat = existing(session, &client, path).await?;
+        if !stat.kind.is_container() {
+            print(vec![alone(stat)])?;
+            continue;
+        }
+        if paths.len() > 1 && !args.recursive && !session.output.is_json {
+            let shown = printable(path.as_str()).into_owned();
+            session.output.result(&(), |writer| writeln!(writer, "{shown}:"))?;
+        }
+        let mut waiting = vec![path.clone()];
         while let Some(directory) = waiting.pop() {
             let mut inside = Vec::new();
             each_page(session, &client, &directory, |page| {
@@ -82,7 +114,9 @@ pub(super) async fn run(session: &Session, args: Ls) -> Result<(), Failure> {
         }
     }
     if session.output.is_json {
-        let document = serde_json::json!({ "path": args.path, "entries": kept });
+        // With several paths each entry has its own.
+        let path = if let [only] = paths.as_slice() { Some(only) } else { None };
+        let document = serde_json::json!({ "path": path, "entries": kept });
         session.output.document(&document)?;
     }
     Ok(())
@@ -161,7 +195,7 @@ fn write_line(writer: &mut dyn Write, args: &Ls, located: &Located) -> io::Resul
     let size = if entry.kind == ObjectKind::Directory {
         "-".to_owned()
     } else {
-        units::bytes(entry.bytes)
+        args.sizes.size(entry.bytes)
     };
     let modified = units::instant(entry.modified_at);
     let notes = notes(entry);

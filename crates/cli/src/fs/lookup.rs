@@ -2,8 +2,9 @@
 
 use sanderling_client::Client;
 use sanderling_protocol::message::ObjectStat;
-use sanderling_protocol::{Path, Reply, Request};
+use sanderling_protocol::{Path, Refusal, Reply, Request};
 
+use super::pattern::Destination;
 use crate::failure::{Exit, Failure};
 use crate::node::unexpected;
 use crate::refused;
@@ -16,17 +17,29 @@ pub(super) const FILES_AT_ONCE_MAX: usize = 8;
 /// Bytes read from or written to a local file at once.
 pub(super) const PIECE_BYTES: usize = 1 << 20;
 
-/// Returns `to/name` when `to` is a directory, else `to`.
-pub(super) async fn into_directory(
+/// Returns `to/name` when `to` is a directory, else `to`. One of several objects can only go into a
+/// directory, and so can one whose destination was typed with a slash at its end.
+pub(super) async fn target(
     session: &Session,
     client: &Client,
-    to: &Path,
+    to: &Destination,
     name: Option<&str>,
+    is_one_of_many: bool,
 ) -> Result<Path, Failure> {
-    let kind = stat_of(session, client, to).await?.map(|stat| stat.kind);
-    match (kind, name) {
-        (Some(kind), Some(name)) if kind.is_container() => joined(to, name),
-        _ => Ok(to.clone()),
+    let stat = stat_of(session, client, &to.path).await?;
+    let path = refused::shell_word(to.path.as_str());
+    match (stat, name) {
+        (Some(stat), Some(name)) if stat.kind.is_container() => joined(&to.path, name),
+        (Some(_), _) if is_one_of_many || to.is_directory => {
+            Err(refused::refusal_failure(&Refusal::NotADirectory { path: to.path.clone() }))
+        }
+        (None, _) if is_one_of_many || to.is_directory => {
+            let refusal = Refusal::NotFound { path: to.path.clone() };
+            Err(refused::refusal_failure(&refusal)
+                .instead(format_args!("sanderling fs mkdir -p {path}"))
+                .tried("looked for the directory that the objects go into"))
+        }
+        _ => Ok(to.path.clone()),
     }
 }
 

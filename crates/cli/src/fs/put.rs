@@ -7,15 +7,15 @@ use clap::Args;
 use sanderling_client::{Client, PutOptions, Writer};
 use sanderling_protocol::message::{CreateKind, CreateMode, ObjectKind};
 use sanderling_protocol::{Path, Request, StorageClass};
-use serde::Serialize;
+use sanderling_transport::trace::{child, spanned};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
 use super::attributes::attribute;
-use super::lookup::{FILES_AT_ONCE_MAX, PIECE_BYTES, into_directory, joined, stat_of};
+use super::lookup::{PIECE_BYTES, joined, stat_of, target};
+use super::pattern::Destination;
+use super::transfer::run_all;
 use crate::failure::{Exit, Failure};
-use crate::progress::Progress;
 use crate::refused;
 use crate::session::Session;
 use crate::units;
@@ -34,7 +34,7 @@ pub(crate) struct Storing {
     #[arg(long, value_name = "CLASS", default_value = "dram")]
     pub(crate) class: StorageClass,
     /// Delete it after this long
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) ttl: Option<Span>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Put {
     pub(crate) sources: Vec<PathBuf>,
     /// The object; with several sources, or when it is a directory, they go into it
     #[arg(value_name = "PATH")]
-    pub(crate) to: Path,
+    pub(crate) to: Destination,
     /// Store directories with what is in them
     #[arg(short, long)]
     pub(crate) recursive: bool,
@@ -69,32 +69,6 @@ struct LocalUpload {
     options: PutOptions,
 }
 
-/// What was transferred.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Transferred {
-    pub(super) objects: u64,
-    pub(super) bytes: u64,
-    pub(super) seconds: f64,
-}
-
-impl Transferred {
-    /// Prints what was done to stderr: stdout is for data.
-    pub(super) fn print(&self, session: &Session, verb: &str) -> Result<(), Failure> {
-        if session.output.is_json {
-            return session.output.document(self);
-        }
-        let elapsed = std::time::Duration::from_secs_f64(self.seconds);
-        session.output.note(format_args!(
-            "{verb} {} objects, {} in {}, {}",
-            self.objects,
-            units::bytes(self.bytes),
-            units::duration(elapsed),
-            units::rate(self.bytes, elapsed)
-        ));
-        Ok(())
-    }
-}
-
 pub(super) async fn run(session: &Session, args: Put) -> Result<(), Failure> {
     let client = session.client().await?;
     let mut jobs = Vec::new();
@@ -102,43 +76,7 @@ pub(super) async fn run(session: &Session, args: Put) -> Result<(), Failure> {
         jobs.extend(planned(session, &client, &args, source).await?);
     }
     let total = jobs.iter().map(|job| job.bytes).sum::<Option<u64>>();
-    let mut progress = Progress::start(session.output, "storing", total);
-    let mut done = Transferred::default();
-    let (sent, mut counts) = mpsc::channel::<u64>(64);
-    let mut running: JoinSet<Result<(), Failure>> = JoinSet::new();
-    let mut waiting = jobs.into_iter();
-    let mut result = Ok(());
-    loop {
-        while result.is_ok() && running.len() < FILES_AT_ONCE_MAX {
-            let Some(job) = waiting.next() else { break };
-            running.spawn(store(session.clone(), client.clone(), job, sent.clone()));
-        }
-        tokio::select! {
-            ended = running.join_next() => match ended {
-                None => break,
-                Some(ended) => {
-                    let ended = ended.map_err(|error| panicked(&error)).flatten();
-                    done.objects += u64::from(ended.is_ok());
-                    result = result.and(ended);
-                }
-            },
-            Some(bytes) = counts.recv() => {
-                done.bytes += bytes;
-                progress.add(bytes);
-            }
-        }
-    }
-    while let Ok(bytes) = counts.try_recv() {
-        done.bytes += bytes;
-    }
-    progress.finish();
-    result?;
-    done.seconds = progress.elapsed().as_secs_f64();
-    done.print(session, "stored")
-}
-
-pub(super) fn panicked(error: &tokio::task::JoinError) -> Failure {
-    Failure::new(Exit::Failure, "Bug", format_args!("a transfer ended badly: {error}"))
+    run_all(session, &client, ("storing", "stored"), jobs, total, store_traced).await
 }
 
 /// Lists what a source consists of, and makes the directories that its files go into.
@@ -151,9 +89,12 @@ async fn planned(
     let is_stdin = source == LocalPath::new("-");
     let name = source.file_name().and_then(|name| name.to_str());
     let to = match (args.sources.len(), is_stdin) {
-        (_, true) => args.to.clone(),
-        (1, false) => into_directory(session, client, &args.to, name).await?,
-        _ => joined(&args.to, name.ok_or_else(|| unnameable(source))?)?,
+        (_, true) => args.to.path.clone(),
+        (1, false) => target(session, client, &args.to, name, false).await?,
+        _ => {
+            let name = name.ok_or_else(|| unnameable(source))?;
+            target(session, client, &args.to, Some(name), true).await?
+        }
     };
     let kind = kind_in(session, client, &to).await?;
     if is_stdin {
@@ -166,7 +107,7 @@ async fn planned(
     if !args.recursive {
         let cause = format!("{} is a directory", source.display());
         return Err(
-            Failure::new(Exit::Failure, "IsADirectory", cause).next("the same command with -r")
+            Failure::new(Exit::Failure, "IsADirectory", cause).next("the same with --recursive")
         );
     }
     walk(session, client, args, source, to).await
@@ -241,6 +182,33 @@ fn job(
     LocalUpload { from: from.to_owned(), to, bytes, is_small, options }
 }
 
+impl LocalUpload {
+    fn described(&self) -> String {
+        match self.bytes {
+            Some(bytes) if !self.is_small => format!(
+                "storing {} of {}; what was stored of it is deleted again",
+                self.to,
+                units::bytes(bytes)
+            ),
+            _ => format!("storing {}", self.to),
+        }
+    }
+}
+
+/// Stores one file, within a span of a sampled command.
+async fn store_traced(
+    session: Session,
+    client: Client,
+    job: LocalUpload,
+    sent: mpsc::Sender<u64>,
+) -> Result<(), Failure> {
+    let mut span = child("put");
+    if let Some(span) = &mut span {
+        span.text("sanderling.path", &job.to);
+    }
+    spanned(span, store(session, client, job, sent)).await
+}
+
 /// Stores one file. An interrupted or failed one is given up, so that its name is free at once.
 async fn store(
     session: Session,
@@ -248,9 +216,7 @@ async fn store(
     job: LocalUpload,
     sent: mpsc::Sender<u64>,
 ) -> Result<(), Failure> {
-    let failed = |error| {
-        refused::client(&error, &session.namenode).tried(format_args!("storing {}", job.to))
-    };
+    let failed = |error| refused::client(&error, &session.namenode).tried(job.described());
     if job.is_small {
         let read = tokio::fs::read(&job.from).await;
         let bytes = read.map_err(|error| Failure::file(&job.from, &error))?;
@@ -300,9 +266,10 @@ async fn copy(
             return Ok(());
         }
         let bytes = piece.len() as u64;
-        writer.write_bytes(piece.freeze()).await.map_err(|error| {
-            refused::client(&error, &session.namenode).tried(format_args!("storing {}", job.to))
-        })?;
+        writer
+            .write_bytes(piece.freeze())
+            .await
+            .map_err(|error| refused::client(&error, &session.namenode).tried(job.described()))?;
         // Progress is optional: the receiver is gone when the command ends early.
         let _ = sent.send(bytes).await;
     }

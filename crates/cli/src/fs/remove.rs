@@ -5,6 +5,7 @@ use sanderling_protocol::{Path, Reply, Request};
 use serde::Serialize;
 
 use super::lookup::existing;
+use super::pattern::{self, Paths};
 use crate::failure::{Exit, Failure};
 use crate::node::unexpected;
 use crate::refused::shell_word;
@@ -14,9 +15,9 @@ use crate::units;
 /// `fs rm`.
 #[derive(Debug, Args)]
 pub(crate) struct Rm {
-    /// The objects
+    /// The objects, or patterns of them
     #[arg(required = true)]
-    pub(crate) paths: Vec<Path>,
+    pub(crate) paths: Vec<Paths>,
     /// Delete directories with what is in them
     #[arg(short, long)]
     pub(crate) recursive: bool,
@@ -26,7 +27,7 @@ pub(crate) struct Rm {
     /// Print what would be deleted and delete nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Confirm deleting everything: needed for /
+    /// Confirm deleting everything: needed for / and /*
     #[arg(long)]
     pub(crate) yes: bool,
 }
@@ -39,13 +40,17 @@ struct Removed {
 }
 
 pub(super) async fn run(session: &Session, args: Rm) -> Result<(), Failure> {
-    if args.paths.iter().any(Path::is_root) && !args.yes && !args.dry_run {
+    if args.paths.iter().any(Paths::is_everything) && !args.yes && !args.dry_run {
         return Err(Failure::usage("this deletes everything in the store")
-            .next("sanderling fs rm -r / --yes"));
+            .next("the same with --dry-run, or the same with --yes"));
     }
     let client = session.client().await?;
+    let paths = match pattern::all(session, &client, &args.paths).await {
+        Err(failure) if args.force && failure.exit == Exit::NotFound => Vec::new(),
+        found => found?,
+    };
     let mut removed = Removed { is_dry_run: args.dry_run, ..Removed::default() };
-    for path in &args.paths {
+    for path in &paths {
         let outcome = if args.dry_run {
             planned(session, &client, path, args.recursive).await
         } else {
@@ -65,7 +70,10 @@ pub(super) async fn run(session: &Session, args: Rm) -> Result<(), Failure> {
     }
     let verb = if args.dry_run { "would delete" } else { "deleted" };
     let freed = units::bytes(removed.freed_bytes);
-    session.output.note(format_args!("{verb} {} objects, {freed}", removed.objects));
+    session.output.note(format_args!(
+        "{verb} {}, {freed}",
+        units::count(removed.objects, "object", "objects")
+    ));
     Ok(())
 }
 

@@ -5,18 +5,32 @@ use sanderling_protocol::message::Usage;
 use sanderling_protocol::{Path, Policy, Reply, Request, Tier};
 use serde::Serialize;
 
+use super::list::Sizes;
+use super::pattern::{self, Paths};
 use crate::failure::Failure;
-use crate::node::{nodes, unexpected};
+use crate::node::{nodes, room_line, unexpected};
 use crate::output::{Align, Table};
 use crate::session::Session;
-use crate::units;
 
 /// `fs du`.
 #[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
 pub(crate) struct Du {
     /// The subtrees
     #[arg(default_value = "/")]
-    pub(crate) paths: Vec<Path>,
+    pub(crate) paths: Vec<Paths>,
+    /// How sizes are written.
+    #[command(flatten)]
+    pub(crate) sizes: Sizes,
+}
+
+/// `fs df`.
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Df {
+    /// How sizes are written.
+    #[command(flatten)]
+    pub(crate) sizes: Sizes,
 }
 
 #[derive(Serialize)]
@@ -29,7 +43,7 @@ struct Subtree {
 pub(super) async fn of_subtrees(session: &Session, args: Du) -> Result<(), Failure> {
     let client = session.client().await?;
     let mut subtrees = Vec::new();
-    for path in args.paths {
+    for path in pattern::all(session, &client, &args.paths).await? {
         match session.call(&client, Request::Usage { path: path.clone() }).await? {
             Reply::Usage(usage) => subtrees.push(Subtree { path, usage }),
             reply => return Err(unexpected(&reply)),
@@ -46,10 +60,10 @@ pub(super) async fn of_subtrees(session: &Session, args: Du) -> Result<(), Failu
         ]);
         for Subtree { path, usage } in &subtrees {
             table.row([
-                units::bytes(usage.bytes),
+                args.sizes.size(usage.bytes),
                 usage.files.to_string(),
                 usage.directories.to_string(),
-                units::bytes(usage.lost_bytes),
+                args.sizes.size(usage.lost_bytes),
                 path.to_string(),
             ]);
         }
@@ -68,7 +82,7 @@ struct TierUsage {
     free_bytes: u64,
 }
 
-pub(super) async fn of_nodes(session: &Session) -> Result<(), Failure> {
+pub(super) async fn of_nodes(session: &Session, args: &Df) -> Result<(), Failure> {
     let client = session.client().await?;
     let mut rooms = Vec::new();
     let (mut capacity, mut used, mut free) = (0, 0, 0);
@@ -88,7 +102,10 @@ pub(super) async fn of_nodes(session: &Session) -> Result<(), Failure> {
             });
         }
     }
+    let room = client.room().await;
+    let room = room.map_err(|error| crate::refused::client(&error, &session.namenode))?;
     let document = serde_json::json!({
+        "room_bytes": room.as_ref().map(|room| room.room_bytes),
         "capacity_bytes": capacity, "used_bytes": used, "free_bytes": free, "tiers": rooms,
     });
     session.output.result(&document, |writer| {
@@ -101,7 +118,7 @@ pub(super) async fn of_nodes(session: &Session) -> Result<(), Failure> {
             ("free", Align::Right),
         ]);
         let row = |name: &str, tier: String, state: &str, sizes: [u64; 3]| {
-            let [size, used, free] = sizes.map(units::bytes);
+            let [size, used, free] = sizes.map(|bytes| args.sizes.size(bytes));
             [name.to_owned(), tier, state.to_owned(), size, used, free]
         };
         for room in &rooms {
@@ -109,6 +126,8 @@ pub(super) async fn of_nodes(session: &Session) -> Result<(), Failure> {
             table.row(row(&room.node, room.tier.to_string(), room.state, sizes));
         }
         table.row(row("total", String::new(), "", [capacity, used, free]));
-        table.write(writer)
+        table.write(writer)?;
+        // What is free is not all for writers: some is kept so that nodes can leave.
+        room.as_ref().map_or(Ok(()), |room| writeln!(writer, "{}", room_line(room)))
     })
 }

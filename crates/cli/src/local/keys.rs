@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sanderling_core::access::{Claims, Lineage, Rights, TokenRole};
-use sanderling_transport::{TLS_NAME, unix_seconds};
+use sanderling_transport::{ClientTls, Credentials, TLS_NAME, TokenSource, unix_seconds};
 use serde::{Deserialize, Serialize};
 
-use crate::credentials::secret;
+use crate::credentials::{secret, tls_failed};
 use crate::failure::Failure;
 use crate::security::write_private;
 use crate::{tls, token};
@@ -52,6 +52,13 @@ impl KeyFiles {
         let admin = secret(&keys.secret_file)?.sign(&admin);
         write_private(&keys.token_file, format!("{}\n", admin.reveal()).as_bytes())?;
         Ok(keys)
+    }
+
+    /// Returns what a client shows.
+    pub(super) fn shown(&self) -> Result<Credentials, Failure> {
+        let tls = ClientTls::read(&self.tls_ca, TLS_NAME).map_err(|error| tls_failed(&error))?;
+        let token = Some(TokenSource::File(self.token_file.clone()));
+        Ok(Credentials { token, tls: Some(tls) })
     }
 
     /// Returns the flags of a server.

@@ -1,13 +1,17 @@
 //! `cluster.json`: which processes make up the cluster.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use sanderling_client::{Client, ClientConfig};
+use sanderling_transport::Credentials;
 use serde::{Deserialize, Serialize};
 
 use super::keys::KeyFiles;
 use crate::failure::{Exit, Failure};
 use crate::output::SCHEMA;
 use crate::process::RecordedProcess;
+use crate::refused;
 
 const FILE: &str = "cluster.json";
 
@@ -37,9 +41,32 @@ pub(super) struct ServerRecord {
     pub(super) process: RecordedProcess,
     pub(super) address: String,
     pub(super) log: PathBuf,
+    /// What a datanode was started with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) shape: Option<DatanodeShape>,
+}
+
+/// What a datanode offers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct DatanodeShape {
+    pub(super) dram_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) disk_bytes: Option<u64>,
+    /// The file with the key that its disk is encrypted with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) encrypt: Option<PathBuf>,
+    /// Bytes per second that it sends at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) egress_limit: Option<u64>,
 }
 
 impl Record {
+    /// Returns the address of the web console.
+    pub(super) fn console(&self) -> Option<String> {
+        let scheme = if self.keys.is_some() { "https" } else { "http" };
+        self.http_address.as_ref().map(|address| format!("{scheme}://{address}/"))
+    }
+
     pub(super) fn new(directory: &Path) -> Self {
         Self {
             schema: SCHEMA,
@@ -85,13 +112,56 @@ impl Record {
             .map_err(|error| Failure::file(&path, &error))
     }
 
+    /// Returns what it takes to be let in.
+    pub(super) fn credentials(&self) -> Result<Credentials, Failure> {
+        self.keys.as_ref().map_or(Ok(Credentials::default()), KeyFiles::shown)
+    }
+
+    /// Connects to the namenode, with what it takes to be let in.
+    pub(super) async fn client(&self, within: Duration) -> Result<Client, Failure> {
+        let credentials = self.credentials()?;
+        let config = ClientConfig { credentials, call_deadline: within, ..ClientConfig::default() };
+        let connecting = Client::connect(&self.namenode, config);
+        match tokio::time::timeout(within, connecting).await {
+            Ok(Ok(client)) => Ok(client),
+            Ok(Err(error)) => Err(refused::client(&error, &self.namenode)),
+            Err(_) => Err(Failure::new(Exit::Deadline, "Deadline", "the namenode is silent")),
+        }
+    }
+
     pub(super) fn delete(&self) -> Result<(), Failure> {
         let path = self.directory.join(FILE);
         std::fs::remove_file(&path).map_err(|error| Failure::file(&path, &error))
+    }
+
+    /// Returns one process of the cluster.
+    pub(super) fn server(&self, name: &str) -> Result<&ServerRecord, Failure> {
+        self.processes.iter().find(|server| server.name == name).ok_or_else(|| no_process(name))
+    }
+
+    /// Returns one process of the cluster, to change its record.
+    pub(super) fn server_mut(&mut self, name: &str) -> Result<&mut ServerRecord, Failure> {
+        let mut servers = self.processes.iter_mut();
+        servers.find(|server| server.name == name).ok_or_else(|| no_process(name))
+    }
+
+    /// Returns what the cluster's first datanode was started with.
+    pub(super) fn shape(&self) -> Option<DatanodeShape> {
+        self.processes.iter().find_map(|server| server.shape.clone())
+    }
+
+    /// Returns the processes that have ended.
+    pub(super) fn down(&self) -> impl Iterator<Item = &ServerRecord> {
+        self.processes.iter().filter(|server| !server.process.is_running())
     }
 
     /// Returns the processes that still run.
     pub(super) fn running(&self) -> impl Iterator<Item = &ServerRecord> {
         self.processes.iter().filter(|server| server.process.is_running())
     }
+}
+
+fn no_process(name: &str) -> Failure {
+    let cause = format!("the cluster has no process {name}");
+    Failure::new(Exit::NotFound, "NotFound", cause).next("sanderling local status")
 }

@@ -1,23 +1,20 @@
 //! `local start`.
 
-use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::Child;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 
 use super::keys::KeyFiles;
+use super::launch::{READY_WITHIN, datanode_words, launch, namenode_words};
 use super::lock::Lock;
-use super::record::{Record, ServerRecord};
+use super::place::{ClusterDirectory, directory};
+use super::record::{DatanodeShape, Record};
 use super::stop::end;
-use super::{ClusterDirectory, directory};
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
-use crate::process::{LOOK_EVERY, RecordedProcess, spawn};
-use crate::ready::Ready;
 use crate::refused::shell_word;
 use crate::units;
 use crate::units::Size;
@@ -52,20 +49,18 @@ pub(crate) struct LocalStart {
     pub(crate) secure: bool,
 }
 
-/// How long the servers may take to serve.
-const READY_WITHIN: Duration = Duration::from_secs(30);
-
-/// Lines of a failed server's log that are shown.
-const LOG_LINES: usize = 8;
-
-/// A server that was spawned and does not serve yet.
-struct Starting {
-    child: Child,
-    ready_file: PathBuf,
-    server: ServerRecord,
+pub(super) fn run(global: &Global, output: Output, args: &LocalStart) -> Result<(), Failure> {
+    let limit = Instant::now() + global.timeout.map_or(READY_WITHIN, |span| span.0);
+    let record = started(args, limit, |_| Ok(()))?;
+    print_started(output, &record, args)
 }
 
-pub(super) fn run(global: &Global, output: Output, args: &LocalStart) -> Result<(), Failure> {
+/// Starts a cluster where none runs, then `more` of it; leaves no process behind when that fails.
+pub(super) fn started(
+    args: &LocalStart,
+    limit: Instant,
+    more: impl FnOnce(&mut Record) -> Result<(), Failure>,
+) -> Result<Record, Failure> {
     let directory = directory(&args.place)?;
     let _lock = Lock::take(&directory)?;
     if let Some(record) = Record::read(&directory)?
@@ -74,12 +69,11 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalStart) -> Result<
         let cause = format!("a cluster runs in {} already", directory.display());
         return Err(Failure::new(Exit::Failure, "Exists", cause)
             .tried(format_args!("its namenode is {}", record.namenode))
-            .next("sanderling local stop, or local start with another --dir and --port"));
+            .next("sanderling local status, or sanderling local stop"));
     }
-    let limit = Instant::now() + global.timeout.map_or(READY_WITHIN, |span| span.0);
     let mut record = Record::new(&directory);
-    match start(&mut record, args, limit) {
-        Ok(()) => print_started(output, &record, args),
+    match start(&mut record, args, limit).and_then(|()| more(&mut record)) {
+        Ok(()) => Ok(record),
         Err(failure) => {
             // What was started is not left behind.
             end(&record, Duration::from_secs(2));
@@ -95,7 +89,14 @@ fn start(record: &mut Record, args: &LocalStart, limit: Instant) -> Result<(), F
     if args.secure {
         record.keys = Some(KeyFiles::make(&directory.join("keys"))?);
     }
-    let namenode = launch(record, "namenode", "namenode", namenode_words(&directory, args))?;
+    let http_port = match (args.http_port, args.port) {
+        (Some(port), _) => port,
+        (None, 0) => 0,
+        (None, port) => port.saturating_add(1),
+    };
+    let (listen, http) = (format!("127.0.0.1:{}", args.port), format!("127.0.0.1:{http_port}"));
+    let words = namenode_words(&directory, &listen, &http);
+    let namenode = launch(record, "namenode", "namenode", None, words)?;
     let ready = namenode.serves(limit)?;
     record.namenode = ready.address;
     record.http_address = ready.http_address;
@@ -103,16 +104,22 @@ fn start(record: &mut Record, args: &LocalStart, limit: Instant) -> Result<(), F
     if let Some(server) = record.processes.first_mut() {
         server.address.clone_from(&record.namenode);
     }
+    let shape = DatanodeShape {
+        dram_bytes: args.dram.0,
+        disk_bytes: args.disk.map(|disk| disk.0),
+        encrypt: args.encrypt.clone(),
+        egress_limit: None,
+    };
     let mut datanodes = Vec::new();
     for at in 0..args.datanodes {
         let name = format!("datanode-{at}");
-        let words = datanode_words(&directory, args, &record.namenode, &name);
-        datanodes.push(launch(record, "datanode", &name, words)?);
+        let words = datanode_words(record, &shape, &name);
+        datanodes.push(launch(record, "datanode", &name, Some(shape.clone()), words)?);
     }
     for datanode in datanodes {
-        let (pid, ready) = (datanode.server.process.pid, datanode.serves(limit)?);
-        let server = record.processes.iter_mut().find(|server| server.process.pid == pid);
-        server.expect("every launched server is on record").address = ready.address;
+        let name = datanode.server.name.clone();
+        let ready = datanode.serves(limit)?;
+        record.server_mut(&name)?.address = ready.address;
     }
     record.write()
 }
@@ -136,110 +143,15 @@ fn prepare(directory: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn words(list: &[&str]) -> Vec<OsString> {
-    list.iter().map(OsString::from).collect()
-}
-
-fn namenode_words(directory: &Path, args: &LocalStart) -> Vec<OsString> {
-    let http_port = match (args.http_port, args.port) {
-        (Some(port), _) => port,
-        (None, 0) => 0,
-        (None, port) => port.saturating_add(1),
-    };
-    let (listen, http) = (format!("127.0.0.1:{}", args.port), format!("127.0.0.1:{http_port}"));
-    let mut list = words(&["namenode", "--listen", &listen, "--http", &http, "--dir"]);
-    list.push(directory.join("namenode").into());
-    list
-}
-
-fn datanode_words(
-    directory: &Path,
-    args: &LocalStart,
-    namenode: &str,
-    name: &str,
-) -> Vec<OsString> {
-    let dram = args.dram.0.to_string();
-    let mut list = words(&["datanode", "--namenode", namenode, "--name", name, "--dram", &dram]);
-    // Their metrics; the namenode's list of nodes contains the port.
-    list.extend(words(&["--http", "127.0.0.1:0"]));
-    if let Some(disk) = args.disk {
-        list.extend(words(&["--disk", &disk.0.to_string(), "--disk-dir"]));
-        list.push(directory.join("disk").join(name).into());
-    }
-    if let Some(key) = &args.encrypt {
-        list.extend(["--encrypt".into(), key.into()]);
-    }
-    list
-}
-
-/// Spawns one server and puts it on record before anything else can fail.
-fn launch(
-    record: &mut Record,
-    role: &str,
-    name: &str,
-    mut words: Vec<OsString>,
-) -> Result<Starting, Failure> {
-    let ready_file = record.directory.join("ready").join(name);
-    let log = record.directory.join("logs").join(format!("{name}.log"));
-    words.extend(record.keys.iter().flat_map(KeyFiles::words));
-    words.extend(["--detach".into(), "--ready-file".into(), ready_file.clone().into()]);
-    let child = spawn(&words, &log)?;
-    let pid = child.id();
-    let process = RecordedProcess::of(pid).unwrap_or(RecordedProcess { pid, start_time: 0 });
-    let (role, name) = (role.to_owned(), name.to_owned());
-    let server = ServerRecord { role, name, process, address: String::new(), log };
-    record.processes.push(server.clone());
-    record.write()?;
-    Ok(Starting { child, ready_file, server })
-}
-
-impl Starting {
-    /// Waits until the server serves.
-    fn serves(mut self, limit: Instant) -> Result<Ready, Failure> {
-        let name = &self.server.name;
-        loop {
-            if let Some(ready) = Ready::read(&self.ready_file) {
-                return Ok(ready);
-            }
-            let ended = self.child.try_wait();
-            if let Ok(Some(status)) = ended {
-                let cause = format!("{name} ended at its start ({status}): {}", self.last_words());
-                return Err(self.failed(Exit::Failure, "NotStarted", &cause));
-            }
-            if Instant::now() >= limit {
-                let cause = format!("{name} does not serve in time: {}", self.last_words());
-                return Err(self.failed(Exit::Deadline, "Deadline", &cause));
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
-    }
-
-    fn failed(&self, exit: Exit, kind: &str, cause: &str) -> Failure {
-        let next = if cause.contains("in use") {
-            "sanderling local start --port 0, or sanderling local stop".to_owned()
-        } else {
-            format!("cat {}", shell_word(&self.server.log.to_string_lossy()))
-        };
-        Failure::new(exit, kind, cause).tried("started the server and waited for it").next(next)
-    }
-
-    /// The end of its log, which has the reason.
-    fn last_words(&self) -> String {
-        let log = std::fs::read(&self.server.log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = text.lines().collect();
-        let shown = &lines[lines.len().saturating_sub(LOG_LINES)..];
-        match shown.iter().find_map(|line| line.strip_prefix("error: ")) {
-            Some(error) => error.to_owned(),
-            None => shown.join("\n  "),
-        }
-    }
-}
-
 fn print_started(output: Output, record: &Record, args: &LocalStart) -> Result<(), Failure> {
     let dram = units::bytes(args.dram.0);
-    output.note(format_args!("1 namenode and {} datanodes of {dram} serve", args.datanodes));
-    if record.namenode != "127.0.0.1:7600" {
+    let datanodes = units::count(args.datanodes.into(), "datanode", "datanodes");
+    output.note(format_args!("1 namenode and {datanodes} of {dram} serve"));
+    if let Some(console) = record.console() {
+        output.note(format_args!("console: {console}"));
+    }
+    // Without it, commands would go to the cluster of the current context.
+    if record.namenode != sanderling_context::DEFAULT_ADDRESS || crate::context::is_chosen() {
         output.note(format_args!("export SANDERLING_NAMENODE={}", record.namenode));
     }
     if let Some(keys) = &record.keys {

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use super::ClusterDirectory;
-use super::directory;
+use super::place::{ClusterDirectory, directory};
 use super::record::{Record, ServerRecord};
 use crate::failure::{Exit, Failure};
 use crate::output::{Align, Output, Table};
+use crate::units;
 
 #[derive(Serialize)]
 struct Status<'a> {
@@ -57,11 +57,16 @@ pub(super) fn run(output: Output, place: &ClusterDirectory) -> Result<(), Failur
     let down: Vec<&StatusLine<'_>> =
         status.processes.iter().filter(|line| !line.is_running).collect();
     let Some(first) = down.first() else { return Ok(()) };
-    let cause = format!("{} of {} processes are down", down.len(), status.processes.len());
+    let cause = format!(
+        "{} of {} {} down",
+        down.len(),
+        units::count(status.processes.len() as u64, "process", "processes"),
+        if down.len() == 1 { "is" } else { "are" }
+    );
     Err(Failure::new(Exit::Unavailable, "Down", cause)
         .tried(format_args!(
             "looked for process {}, {}",
             first.server.process.pid, first.server.name
         ))
-        .next("sanderling local stop, then sanderling local start"))
+        .next(format_args!("sanderling local restart {}", first.server.name)))
 }

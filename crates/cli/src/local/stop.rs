@@ -3,17 +3,23 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
+use sanderling_protocol::message::Usage;
+use sanderling_protocol::{Path, Reply, Request};
 
-use super::ClusterDirectory;
-use super::directory;
 use super::lock::Lock;
+use super::place::{ClusterDirectory, directory};
 use super::record::Record;
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
+use crate::session::block_on;
+use crate::units;
 
 /// How long the servers may take to end by themselves.
 const END_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long the namenode may take to report what the cluster holds.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 pub(super) fn run(
     global: &Global,
@@ -25,6 +31,7 @@ pub(super) fn run(
     let _lock = Lock::take(&directory)?;
     let record = Record::existing(&directory)?;
     let running = record.running().count();
+    let held = held(&record);
     let killed = end(&record, global.timeout.map_or(END_WITHIN, |span| span.0));
     if let Some(name) = record.running().map(|server| server.name.clone()).next() {
         let cause = format!("{name} does not end, not even when it is killed");
@@ -36,9 +43,37 @@ pub(super) fn run(
     }
     record.delete()?;
     let logs = directory.join("logs");
-    output.note(format_args!("stopped {running} processes; their logs: {}", logs.display()));
-    let document = serde_json::json!({ "stopped": running, "killed": killed, "logs": logs });
+    let processes = units::count(running as u64, "process", "processes");
+    output.note(format_args!("stopped {processes}; logs: {}", logs.display()));
+    output.note(match &held {
+        Some(held) if held.files == 0 => "the cluster held no data".to_owned(),
+        Some(held) => format!(
+            "deleted with it: {}, {}",
+            units::count(held.files, "object", "objects"),
+            units::bytes(held.bytes)
+        ),
+        None => "deleted with it: all that it held; its namenode did not answer how much".into(),
+    });
+    let document = serde_json::json!({
+        "stopped": running, "killed": killed, "logs": logs,
+        "deleted_objects": held.as_ref().map(|held| held.files),
+        "deleted_bytes": held.as_ref().map(|held| held.bytes),
+    });
     output.result(&document, |_| Ok(()))
+}
+
+/// Returns what the cluster holds, if its namenode answers in time.
+fn held(record: &Record) -> Option<Usage> {
+    let mut held = None;
+    let asked = block_on(async {
+        let client = record.client(ANSWER_WITHIN).await?;
+        let request = Request::Usage { path: Path::root() };
+        if let Ok(Reply::Usage(usage)) = client.request(request).await {
+            held = Some(usage);
+        }
+        Ok(())
+    });
+    asked.ok().and(held)
 }
 
 /// Ends the processes on record: datanodes first and at once, since there is nowhere for their data

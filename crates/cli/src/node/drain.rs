@@ -23,6 +23,10 @@ pub(crate) struct Following {
     /// Wait until the node is empty or gone; exit code 5 when data was lost
     #[arg(long)]
     pub(crate) wait: bool,
+    /// Confirm a drain by whose forecast bytes are late or have no room; without it the command
+    /// stops with exit code 2
+    #[arg(long)]
+    pub(crate) yes: bool,
 }
 
 /// How often `--wait` looks.
@@ -42,17 +46,50 @@ pub(super) async fn run(
     if following.dry_run {
         return plan::run(session, &client, &selector, deadline_millis).await;
     }
+    let no_room = confirmed(session, &client, &selector, deadline_millis, following.yes).await?;
     let reply = session.call(&client, request).await?;
     let Reply::Node(info) = reply else { return Err(unexpected(&reply)) };
+    if let Some(note) = &no_room {
+        session.output.note(note);
+    }
     if following.wait {
-        return wait(session, &client, *info, deadline_millis).await;
+        return wait(session, &client, *info, deadline_millis, no_room.is_some()).await;
     }
     session.output.result(&info, |writer| {
         let deadline = info.deadline_in.map(|left| format!(" within {}", units::millis(left)));
         let bytes = units::bytes(info.exposure_bytes);
         let deadline = deadline.unwrap_or_default();
-        writeln!(writer, "{}: {} blocks, {bytes} leave{deadline}", title(&info), info.blocks)
+        let blocks = units::count(info.blocks, "block", "blocks");
+        writeln!(writer, "{}: {blocks}, {bytes} leave{deadline}", title(&info))
     })
+}
+
+/// Prints the forecast of a drain, and stops before one that loses bytes, unless it is confirmed.
+/// Returns what is to be noted about a drain without room.
+async fn confirmed(
+    session: &Session,
+    client: &Client,
+    selector: &NodeSelector,
+    deadline_millis: Option<i64>,
+    is_confirmed: bool,
+) -> Result<Option<String>, Failure> {
+    if deadline_millis.is_some_and(|millis| millis <= 0) {
+        // The namenode refuses it in its own words.
+        return Ok(None);
+    }
+    let plan = match plan::planned(session, client, selector, deadline_millis).await {
+        Ok(plan) => plan,
+        // A confirmed order does not depend on a forecast.
+        Err(_) if is_confirmed => return Ok(None),
+        Err(failure) => return Err(failure),
+    };
+    session.output.note(plan.line());
+    let Some(objection) = plan.objection().filter(|_| !is_confirmed) else {
+        return Ok(plan.no_room());
+    };
+    Err(Failure::new(Exit::Usage, "NotConfirmed", objection)
+        .tried("planned the drain: nothing was changed")
+        .next("the same with --dry-run, or the same with --yes"))
 }
 
 /// Watches the node until it is empty, gone, or taken back.
@@ -61,6 +98,7 @@ async fn wait(
     client: &Client,
     noticed: NodeInfo,
     deadline_millis: Option<i64>,
+    mut is_noted: bool,
 ) -> Result<(), Failure> {
     let mut progress = Progress::start(session.output, "moving", Some(noticed.exposure_bytes));
     let millis = deadline_millis.and_then(|millis| u64::try_from(millis).ok());
@@ -73,6 +111,10 @@ async fn wait(
         let drain = info.drain.unwrap_or_default();
         if let Some(expected) = drain.forecast.filter(|_| info.policy.is_draining()) {
             progress.describe(&format!("moving, left {}", forecast(&expected)));
+            if expected.unplaced_bytes > 0 && !is_noted {
+                is_noted = true;
+                session.output.note(plan::no_room(&info, expected.unplaced_bytes));
+            }
         }
         progress.set(drain.moved_bytes);
         if !info.policy.is_draining() {
@@ -82,12 +124,19 @@ async fn wait(
         if limit.is_some_and(|limit| Instant::now() > limit) {
             let cause = format!("{} is still draining after its deadline", title(&info));
             return Err(Failure::new(Exit::Deadline, "Deadline", cause)
-                .tried("waited for the namenode's verdict")
+                .tried(format_args!(
+                    "waited {} longer for the namenode to declare the node empty or gone",
+                    units::duration(VERDICT)
+                ))
                 .next("sanderling node ls --all"));
         }
         tokio::select! {
             () = tokio::time::sleep(LOOK_EVERY) => {}
-            () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
+            () = session.ended.cancelled() => {
+                let left = units::bytes(drain.left_bytes);
+                return Err(Failure::silent(Exit::Interrupted)
+                    .tried(format_args!("waited for {} to be empty: {left} left", title(&info))));
+            }
         }
     }
 }
@@ -105,9 +154,9 @@ fn ended(session: &Session, info: &NodeInfo) -> Result<(), Failure> {
         return Ok(());
     }
     let cause = format!(
-        "{} in {} blocks lost with {}",
+        "{} in {} lost with {}",
         units::bytes(drain.lost_bytes),
-        drain.lost_blocks,
+        units::count(drain.lost_blocks, "block", "blocks"),
         title(info)
     );
     Err(Failure::new(Exit::Partial, "DataUnavailable", cause).next("sanderling fsck"))

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
+use sanderling_client::Client;
 use sanderling_protocol::message::Room;
 use sanderling_protocol::node::{Availability, DrainProgress, NodeInfo};
 use sanderling_protocol::{Millis, Policy, Tier};
@@ -12,7 +13,8 @@ use crate::failure::Failure;
 use crate::output::{Align, Table, is_coloured};
 use crate::printable::printable;
 use crate::session::Session;
-use crate::units;
+use crate::units::{self, Span};
+use crate::watch;
 
 /// `node ls`.
 #[derive(Debug, Args)]
@@ -20,6 +22,11 @@ pub(crate) struct Ls {
     /// Also list nodes that are gone
     #[arg(short, long)]
     pub(crate) all: bool,
+    /// Print the list again and again, until Ctrl-C or the end of --timeout [every 2s if no
+    /// interval is given]
+    #[arg(short, long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "2s",
+          value_parser = watch::interval)]
+    pub(crate) watch: Option<Span>,
 }
 
 #[derive(Serialize)]
@@ -38,19 +45,29 @@ struct FleetSummary {
 
 pub(super) async fn run(session: &Session, args: Ls) -> Result<(), Failure> {
     let client = session.client().await?;
-    let nodes = super::nodes(session, &client, args.all).await?;
+    if let Some(interval) = args.watch {
+        let fetch = async || fleet(session, &client, args.all).await;
+        return watch::run(session, interval, fetch, |writer, fleet| write(writer, fleet)).await;
+    }
+    let fleet = fleet(session, &client, args.all).await?;
+    session.output.result(&fleet, |writer| write(writer, &fleet))
+}
+
+/// Requests the nodes and the room for more.
+async fn fleet(session: &Session, client: &Client, is_all: bool) -> Result<FleetSummary, Failure> {
+    let nodes = super::nodes(session, client, is_all).await?;
     let room = client.room().await;
     let room = room.map_err(|error| crate::refused::client(&error, &session.namenode))?;
-    let fleet = FleetSummary {
+    Ok(FleetSummary {
         departures_fit: room.as_ref().map(Room::fits),
         room,
         imbalance: imbalance(&nodes),
         exposure_bytes: nodes.iter().map(|node| node.exposure_bytes).sum(),
         nodes,
-    };
-    session.output.result(&fleet, |writer| write(writer, &fleet))
+    })
 }
 
+/// Writes the table of nodes, a line for each drain, and the sums.
 fn write(writer: &mut dyn Write, fleet: &FleetSummary) -> io::Result<()> {
     if fleet.nodes.is_empty() {
         return writeln!(writer, "no nodes");
@@ -109,7 +126,7 @@ fn write(writer: &mut dyn Write, fleet: &FleetSummary) -> io::Result<()> {
 }
 
 /// Prints in one line what may be written and whether nodes may leave.
-fn room_line(room: &Room) -> String {
+pub(crate) fn room_line(room: &Room) -> String {
     let (left, kept) = (units::bytes(room.room_bytes), units::bytes(room.reserve_bytes));
     let nodes = match room.departures {
         1 => "1 node".to_owned(),
@@ -163,7 +180,9 @@ fn tier(node: &NodeInfo, tier: Tier) -> String {
 
 /// Describes a drain in one line.
 pub(super) fn drain_line(node: &NodeInfo, drain: &DrainProgress) -> String {
-    let amount = |bytes, blocks| format!("{} ({blocks} blocks)", units::bytes(bytes));
+    let amount = |bytes, blocks| {
+        format!("{} ({})", units::bytes(bytes), units::count(blocks, "block", "blocks"))
+    };
     let mut parts = vec![format!("moved {}", amount(drain.moved_bytes, drain.moved_blocks))];
     if drain.promoted_blocks > 0 {
         let promoted = amount(drain.promoted_bytes, drain.promoted_blocks);

@@ -19,7 +19,7 @@ use crate::session::Session;
 use crate::units;
 
 #[derive(Serialize)]
-struct DryRun {
+pub(super) struct DryRun {
     node: NodeInfo,
     /// Blocks that would move, and their bytes.
     blocks: u64,
@@ -55,13 +55,69 @@ pub(super) async fn run(
     selector: &NodeSelector,
     deadline_millis: Option<i64>,
 ) -> Result<(), Failure> {
+    let dry_run = planned(session, client, selector, deadline_millis).await?;
+    let left = deadline_millis.map(|millis| Millis(u64::try_from(millis).unwrap_or(0)));
+    session.output.result(&dry_run, |writer| write(writer, &dry_run, left))
+}
+
+/// Plans a drain from the state of the namenode.
+pub(super) async fn planned(
+    session: &Session,
+    client: &Client,
+    selector: &NodeSelector,
+    deadline_millis: Option<i64>,
+) -> Result<DryRun, Failure> {
     let fleet = nodes(session, client, false).await?;
     let node = found(&fleet, selector)?.clone();
     let left = deadline_millis.map(|millis| Millis(u64::try_from(millis).unwrap_or(0)));
     let planner = Planner::new(node.id, &fleet, left);
     let plan = with_blocks(session, client, node.id, planner).await?;
-    let dry_run = dry_run(&fleet, node, &plan, deadline_millis);
-    session.output.result(&dry_run, |writer| write(writer, &dry_run, left))
+    Ok(dry_run(&fleet, node, &plan, deadline_millis))
+}
+
+impl DryRun {
+    /// Describes what is to be expected, in one line.
+    pub(super) fn line(&self) -> String {
+        format!("{}: forecast: {}", title(&self.node), super::forecast(&self.forecast))
+    }
+
+    /// Returns why the drain must be confirmed: bytes would be late or have no room.
+    pub(super) fn objection(&self) -> Option<String> {
+        let Forecast { late_bytes, unplaced_bytes, .. } = self.forecast;
+        let room = || {
+            format!(
+                "{} have no room on other nodes, where {} are free",
+                units::bytes(unplaced_bytes),
+                units::bytes(self.room_bytes)
+            )
+        };
+        let late = || format!("{} would not leave before the deadline", units::bytes(late_bytes));
+        let why = match (late_bytes > 0, unplaced_bytes > 0) {
+            (false, false) => return None,
+            (true, false) => late(),
+            (false, true) => room(),
+            (true, true) => format!("{}, and {}", room(), late()),
+        };
+        let bytes = units::bytes(self.bytes);
+        Some(format!("of {bytes} on {} that must move, {why}", title(&self.node)))
+    }
+
+    /// Returns the note about bytes without room, which a drain waits for.
+    pub(super) fn no_room(&self) -> Option<String> {
+        let bytes = self.forecast.unplaced_bytes;
+        (bytes > 0).then(|| no_room(&self.node, bytes))
+    }
+}
+
+/// Describes a drain that waits for room.
+pub(super) fn no_room(node: &NodeInfo, bytes: u64) -> String {
+    format!(
+        "{} of {} HAVE NO ROOM on other nodes and wait for it: add a datanode, delete data, or \
+         take it back with `sanderling node cancel {}`",
+        units::bytes(bytes),
+        title(node),
+        node.name
+    )
 }
 
 /// Reads the node's blocks page by page.
@@ -124,15 +180,17 @@ fn dry_run(
 
 fn write(writer: &mut dyn Write, plan: &DryRun, left: Option<Millis>) -> io::Result<()> {
     let (bytes, title) = (units::bytes(plan.bytes), title(&plan.node));
-    writeln!(writer, "{title}: {} blocks, {bytes} would leave", plan.blocks)?;
+    let blocks = |number| units::count(number, "block", "blocks");
+    writeln!(writer, "{title}: {}, {bytes} would leave", blocks(plan.blocks))?;
     if plan.safe_blocks > 0 {
         let bytes = units::bytes(plan.safe_bytes);
-        writeln!(writer, "safe: {} blocks, {bytes} survive it without a move", plan.safe_blocks)?;
+        let safe = blocks(plan.safe_blocks);
+        writeln!(writer, "safe: {safe}, {bytes} survive it without a move")?;
     }
     for target in &plan.targets {
         let (bytes, tier) = (units::bytes(target.bytes), target.tier);
-        let PlannedTarget { node, name, blocks, .. } = target;
-        writeln!(writer, "  to node {node} ({name}), {tier}: {blocks} blocks, {bytes}")?;
+        let (PlannedTarget { node, name, .. }, count) = (target, blocks(target.blocks));
+        writeln!(writer, "  to node {node} ({name}), {tier}: {count}, {bytes}")?;
     }
     let verdict = if plan.forecast.unplaced_bytes == 0 { "enough" } else { "NOT enough" };
     writeln!(writer, "room: {}, {verdict}", units::bytes(plan.room_bytes))?;

@@ -3,17 +3,22 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use sanderling_datanode::{
-    Acknowledge, DatanodeOptions, DatanodeServer, DiskOptions, DrainEnd, LocalOptions,
-    NoticeOptions, NoticeSource, ObjectOptions,
+    Acknowledge, DatanodeOptions, DatanodeServer, DatanodeStartError, DiskOptions, DrainEnd,
+    LocalOptions, NoticeOptions, NoticeSource, ObjectOptions,
 };
 
+use super::console::ConsoleArgs;
+use super::drain::{self, LocalDrain};
 use super::namenode::MemoryMax;
 use super::process::{
-    Signals, Stop, close_to_others, keep_private, machine_bytes, not_started, somewhere,
+    Signals, Stop, close_to_others, keep_private, machine_bytes, not_started, object_settings,
+    somewhere, within,
 };
+use crate::config::ConfigArgs;
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
 use crate::policy::PolicyName;
@@ -21,28 +26,57 @@ use crate::ready::Ready;
 use crate::security::Guard;
 use crate::server::ProcessArgs;
 use crate::units::{Rate, Size, Span, UnitError};
-use crate::{security, server, units};
+use crate::{security, server, session, units};
+
+/// Where a datanode serves HTTP unless a flag names another address.
+pub(crate) const HTTP_DEFAULT: &str = "127.0.0.1:7611";
+
+/// What is done to a datanode that runs.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum DatanodeCommand {
+    /// Give the datanode of this machine its notice: it is emptied and takes no writes
+    Drain(LocalDrain),
+}
 
 /// `sanderling datanode`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Datanode {
+    /// What to do to a datanode that runs; without it, this serves.
+    #[command(subcommand)]
+    pub(crate) command: Option<DatanodeCommand>,
     /// The address to serve blocks at; port 0 selects a free port
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:0",
+        help_heading = "Network options"
+    )]
     pub(crate) listen: String,
-    /// The address to serve health and metrics at, or `none`
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
-    pub(crate) http: String,
+    /// The address to serve health and metrics at, or `none` [default: 127.0.0.1:7611, or a free
+    /// port while another process has that one]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Network options")]
+    pub(crate) http: Option<String>,
+    /// The console.
+    #[command(flatten)]
+    pub(crate) console: ConsoleArgs,
     /// The host name or address at which others reach it; needed when it listens on every address
-    #[arg(long, value_name = "HOST", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "HOST",
+        default_value = "",
+        hide_default_value = true,
+        help_heading = "Network options"
+    )]
     pub(crate) advertise: String,
     /// The node's name [default: its address]
-    #[arg(long, default_value = "", hide_default_value = true)]
+    #[arg(long, default_value = "", hide_default_value = true, help_heading = "Cluster options")]
     pub(crate) name: String,
     /// Its machine, for affinity [default: the host's name]
-    #[arg(long)]
+    #[arg(long, help_heading = "Cluster options")]
     pub(crate) host: Option<String>,
     /// Memory for blocks
-    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", help_heading = "Storage options")]
     pub(crate) dram: Size,
     /// Upper bound of the process's memory, including that for blocks and for long requests, or
     /// `none`; at the bound the node rejects new blocks [default: the machine's or the control
@@ -51,84 +85,105 @@ pub(crate) struct Datanode {
         long,
         value_name = "SIZE",
         env = "SANDERLING_DATANODE_MEMORY_MAX",
-        hide_env_values = true
+        hide_env_values = true,
+        help_heading = "Storage options"
     )]
     pub(crate) memory_max: Option<MemoryMax>,
     /// Disk for blocks, in --disk-dir
-    #[arg(long, value_name = "SIZE", requires = "disk_dir")]
+    #[arg(long, value_name = "SIZE", requires = "disk_dir", help_heading = "Storage options")]
     pub(crate) disk: Option<Size>,
     /// The directory of the disk tier
-    #[arg(long, value_name = "D", requires = "disk")]
+    #[arg(long, value_name = "D", requires = "disk", help_heading = "Storage options")]
     pub(crate) disk_dir: Option<PathBuf>,
     /// A store that outlives the node, the same for all nodes that have one: `file:///directory` or
     /// `s3://bucket/prefix`, for which `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID` and their kin are
     /// read from the environment
-    #[arg(long, value_name = "URL", requires = "object_bytes")]
+    #[arg(long, value_name = "URL", requires = "object_bytes", help_heading = "Storage options")]
     pub(crate) object: Option<String>,
     /// Most bytes that this node stores there
-    #[arg(long, value_name = "SIZE", requires = "object")]
+    #[arg(long, value_name = "SIZE", requires = "object", help_heading = "Storage options")]
     pub(crate) object_bytes: Option<Size>,
     /// Encrypt the disk tier and the object tier with the key in this file, which only its owner
     /// may be able to read: 32 bytes as 64 hexadecimal digits or in base64 [default: no encryption]
-    #[arg(long, value_name = "KEYFILE")]
+    #[arg(long, value_name = "KEYFILE", help_heading = "Storage options")]
     pub(crate) encrypt: Option<PathBuf>,
     /// Send at most this many bytes per second, reads and pushes together: for several nodes on one
     /// machine [default: what the network takes]
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", help_heading = "Network options")]
     pub(crate) egress_limit: Option<Rate>,
     /// The Unix socket through which clients on the same machine connect: a path, or `none`; a node
     /// with --egress-limit has none [default: a new one that only this user can open]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = "Network options")]
     pub(crate) local_socket: Option<String>,
     /// A user, by number, that may connect there besides this one, and read the memory for blocks;
     /// repeat it for more than one
-    #[arg(long, value_name = "UID")]
+    #[arg(long, value_name = "UID", help_heading = "Network options")]
     pub(crate) local_uid: Vec<u32>,
     /// How notices are handled: the same for all servers of a cluster
-    #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyName::Sanderling)]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "POLICY",
+        default_value_t = PolicyName::Sanderling,
+        help_heading = "Cluster options"
+    )]
     pub(crate) policy: PolicyName,
     /// The source of notices: aws, gcp, azure, file:PATH; may be repeated [default: SIGTERM and
     /// POST /v1/notice only]
-    #[arg(long, value_name = "SOURCE")]
+    #[arg(long, value_name = "SOURCE", help_heading = "Notice options")]
     pub(crate) notice_source: Vec<NoticeSourceArg>,
     /// The address of the cloud's metadata service [default: the cloud's own address]
-    #[arg(long, value_name = "URL", requires = "notice_source")]
+    #[arg(long, value_name = "URL", requires = "notice_source", help_heading = "Notice options")]
     pub(crate) notice_url: Option<String>,
     /// Time between two requests to a source [default: 5s aws, 1s gcp and azure, 200ms file]
-    #[arg(long, value_name = "DURATION", requires = "notice_source")]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        requires = "notice_source",
+        help_heading = "Notice options"
+    )]
     pub(crate) notice_poll: Option<Span>,
     /// Longest time of one request to a source
-    #[arg(long, value_name = "DURATION", default_value = "1s")]
+    #[arg(long, value_name = "DURATION", default_value = "1s", help_heading = "Notice options")]
     pub(crate) notice_call_within: Span,
     /// Time left after a notice that has no deadline of its own
-    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    #[arg(long, value_name = "DURATION", default_value = "30s", help_heading = "Notice options")]
     pub(crate) notice_deadline: Span,
     /// When Azure is informed that the machine may be taken before its time
-    #[arg(long, value_enum, value_name = "WHEN", default_value_t = AzureAcknowledge::Drained)]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        default_value_t = AzureAcknowledge::Drained,
+        help_heading = "Notice options"
+    )]
     pub(crate) azure_acknowledge: AzureAcknowledge,
     /// The shortest notice that the cloud gives; the manager copies in advance what cannot leave in
     /// it [default: 30s]
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", help_heading = "Notice options")]
     pub(crate) notice_min: Option<Span>,
     /// Bytes per second that the network card may send, for the same calculation [default: as
     /// measured]
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", help_heading = "Notice options")]
     pub(crate) egress: Option<Rate>,
     /// Bytes per second of the scrub, which compares blocks with their checksums, or `none`
-    #[arg(long, value_name = "RATE", default_value = "32MiB")]
+    #[arg(long, value_name = "RATE", default_value = "32MiB", help_heading = "Storage options")]
     pub(crate) scrub_rate: ScrubRate,
     /// Time between two block reports, which find garbage and files that were removed
-    #[arg(long, value_name = "DURATION", default_value = "3m")]
+    #[arg(long, value_name = "DURATION", default_value = "3m", help_heading = "Cluster options")]
     pub(crate) report_every: Span,
     /// How long tokens are accepted after the namenode last reported which were revoked
-    #[arg(long, value_name = "DURATION", default_value = "10m")]
+    #[arg(long, value_name = "DURATION", default_value = "10m", help_heading = "Cluster options")]
     pub(crate) revocations_age_max: Span,
     /// On SIGTERM, move the data away for at most this long, then exit
-    #[arg(long, value_name = "DURATION", default_value = "25s")]
+    #[arg(long, value_name = "DURATION", default_value = "25s", help_heading = "Notice options")]
     pub(crate) sigterm_deadline: Span,
     /// Which callers it admits.
     #[command(flatten)]
     pub(crate) guard: Guard,
+    /// The file with further flags.
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
     /// The process.
     #[command(flatten)]
     pub(crate) process: ProcessArgs,
@@ -182,11 +237,15 @@ pub(crate) enum AzureAcknowledge {
 ///
 /// # Errors
 /// It cannot start, the namenode refuses it for good, or its data did not leave in time (5).
-pub(crate) fn run(global: &Global, args: Datanode) -> Result<(), Failure> {
+pub(crate) fn run(global: &Global, mut args: Datanode) -> Result<(), Failure> {
+    if let Some(DatanodeCommand::Drain(args)) = args.command.take() {
+        return session::run(global, |session| drain::run(session, args));
+    }
     keep_private();
     let options = options(global, &args)?;
     let expiries = options.security.expiries();
-    server::run(global, &args.process.clone(), expiries, serve(options, args))
+    let limit = global.timeout.map(|span| span.0);
+    server::run(global, &args.process.clone(), expiries, serve(options, args, limit))
 }
 
 fn options(global: &Global, args: &Datanode) -> Result<DatanodeOptions, Failure> {
@@ -197,11 +256,16 @@ fn options(global: &Global, args: &Datanode) -> Result<DatanodeOptions, Failure>
         }
         _ => None,
     };
-    let http_listen = somewhere(&args.http).as_deref().map(address).transpose()?;
+    let http = args.http.as_deref().unwrap_or(HTTP_DEFAULT);
+    let http_listen = somewhere(http).as_deref().map(address).transpose()?;
+    let security = security::guard(global, &args.guard)?;
+    let console = args.console.url(&global.namenode, security.tls.is_some())?;
     let mut options = DatanodeOptions {
         namenode: global.namenode.clone(),
         listen: address(&args.listen)?,
         http_listen,
+        http_may_move: args.http.is_none(),
+        console,
         advertise: args.advertise.clone(),
         name: args.name.clone(),
         host: args.host.clone().unwrap_or_default(),
@@ -216,10 +280,14 @@ fn options(global: &Global, args: &Datanode) -> Result<DatanodeOptions, Failure>
         posted_notice: args.notice_deadline.0,
         notice_min: args.notice_min.map(|span| span.0),
         egress_bytes_per_second: args.egress.or(args.egress_limit).map(|rate| rate.0),
-        security: security::guard(global, &args.guard)?,
+        security,
         revocations_age_max: args.revocations_age_max.0,
         scrub_bytes_per_second: args.scrub_rate.0,
         report_every: args.report_every.0,
+        // `--timeout` ends the start before.
+        start_time_max: global.timeout.map_or(DatanodeOptions::default().start_time_max, |span| {
+            span.0.saturating_add(Duration::from_secs(5))
+        }),
         ..DatanodeOptions::default()
     };
     bound_memory(&mut options, args.memory_max)?;
@@ -280,11 +348,7 @@ fn object(args: &Datanode) -> Result<Option<ObjectOptions>, Failure> {
         let directory = std::path::Path::new(directory);
         std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
     }
-    let is_setting = |(name, _): &(String, String)| name.starts_with("AWS_");
-    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-        Some((name.into_string().ok()?, value.into_string().ok()?))
-    };
-    let settings = std::env::vars_os().filter_map(text).filter(is_setting).collect();
+    let settings = object_settings();
     Ok(Some(ObjectOptions { url: url.clone(), bytes: size.0, settings, ..Default::default() }))
 }
 
@@ -295,7 +359,11 @@ fn address(text: &str) -> Result<SocketAddr, Failure> {
     })
 }
 
-async fn serve(options: DatanodeOptions, args: Datanode) -> Result<(), Failure> {
+async fn serve(
+    options: DatanodeOptions,
+    args: Datanode,
+    limit: Option<Duration>,
+) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
     if let Some(disk) = &options.disk {
         close_to_others(&disk.directory, &["sanderling-datanode"])?;
@@ -303,8 +371,8 @@ async fn serve(options: DatanodeOptions, args: Datanode) -> Result<(), Failure> 
     let namenode = options.namenode.clone();
     // A datanode waits for its namenode until it gets a signal.
     let server = tokio::select! {
-        started = DatanodeServer::start(options) => started
-            .map_err(|error| not_started("datanode", error, "sanderling doctor"))?,
+        started = within(limit, "datanode", DatanodeServer::start(options)) => started?
+            .map_err(|error| not_started("datanode", &error, next(&error)))?,
         _ = signals.next() => return Err(Failure::new(
             Exit::Interrupted,
             "Interrupted",
@@ -318,7 +386,7 @@ async fn serve(options: DatanodeOptions, args: Datanode) -> Result<(), Failure> 
     let result = tokio::select! {
         stop = signals.next() => match stop {
             Stop::Interrupt => Ok(()),
-            Stop::Term => drain(&server, &mut signals, &args).await,
+            Stop::Term => leave(&server, &mut signals, &args).await,
         },
         failure = server.failed() => Err(Failure::new(Exit::Failure, "DatanodeFailed", failure)
             .next("sanderling node ls --all, then start it again")),
@@ -327,8 +395,21 @@ async fn serve(options: DatanodeOptions, args: Datanode) -> Result<(), Failure> 
     result
 }
 
+/// Returns the next command after a failed start.
+fn next(error: &DatanodeStartError) -> &'static str {
+    match error {
+        DatanodeStartError::Listen(_) => "the same with --listen 127.0.0.1:0 --http 127.0.0.1:0",
+        DatanodeStartError::NoAdvertisedHost { .. } => "the same with --advertise $(hostname)",
+        DatanodeStartError::TooLittleMemory { .. } => "the same with --dram 1GiB",
+        DatanodeStartError::TooMuchMemory { .. } | DatanodeStartError::Memory { .. } => {
+            "the same with --dram 256MiB, or sanderling doctor"
+        }
+        _ => "sanderling doctor",
+    }
+}
+
 /// Moves the data away; a second signal ends it at once.
-async fn drain(
+async fn leave(
     server: &DatanodeServer,
     signals: &mut Signals,
     args: &Datanode,
@@ -348,7 +429,8 @@ async fn drain(
             format!("the namenode did not confirm within {deadline} that the node is empty")
         }
         DrainEnd::DeadlinePassed { home_blocks: Some(blocks) } => {
-            format!("{blocks} blocks were still here after {deadline}")
+            let blocks = units::count(blocks, "block was", "blocks were");
+            format!("{blocks} still here after {deadline}")
         }
         DrainEnd::DeadlinePassed { home_blocks: None } => {
             format!("the namenode did not take the notice within {deadline}")

@@ -1,13 +1,16 @@
 //! `sanderling gateway s3`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use sanderling_client::ClientConfig;
 use sanderling_gateway::{AccessKeys, GatewayOptions, GatewayServer, GatewayStartError};
 use sanderling_protocol::Path;
 
-use super::process::{Signals, keep_private, not_started, somewhere};
+use super::console::ConsoleArgs;
+use super::process::{Signals, keep_private, not_started, somewhere, within};
+use crate::config::ConfigArgs;
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
 use crate::ready::Ready;
@@ -43,6 +46,9 @@ pub(crate) struct S3 {
     /// The address to serve health and metrics at, or `none`
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7671")]
     pub(crate) http: String,
+    /// The console.
+    #[command(flatten)]
+    pub(crate) console: ConsoleArgs,
     /// Access keys and what they may do, read again when the file changes [default: a publicly
     /// known pair, on loopback alone]
     #[arg(long, value_name = "FILE", env = "SANDERLING_S3_KEYS", hide_env_values = true)]
@@ -68,6 +74,9 @@ pub(crate) struct S3 {
     /// Listen beyond loopback although traffic is not encrypted
     #[arg(long)]
     pub(crate) allow_unauthenticated: bool,
+    /// The file with further flags.
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
     /// The process.
     #[command(flatten)]
     pub(crate) process: ProcessArgs,
@@ -82,7 +91,12 @@ pub(crate) fn run(global: &Global, command: Gateway) -> Result<(), Failure> {
     let Gateway::S3(args) = command;
     let options = options(global, &args)?;
     let expiries = options.expiries();
-    server::run(global, &args.process.clone(), expiries, serve(options, *args))
+    server::run(
+        global,
+        &args.process.clone(),
+        expiries,
+        serve(options, *args, global.timeout.map(|span| span.0)),
+    )
 }
 
 fn options(global: &Global, args: &S3) -> Result<GatewayOptions, Failure> {
@@ -94,11 +108,13 @@ fn options(global: &Global, args: &S3) -> Result<GatewayOptions, Failure> {
     }
     let credentials = credentials::shown(global)?;
     let tls = args.tls.read()?;
+    let console = args.console.url(&global.namenode, credentials.tls.is_some())?;
     Ok(GatewayOptions {
         client: ClientConfig { credentials, ..ClientConfig::default() },
         namenode: global.namenode.clone(),
         listen: args.listen.clone(),
         http_listen: somewhere(&args.http),
+        console,
         root: args.root.clone(),
         keys,
         tls,
@@ -110,10 +126,10 @@ fn options(global: &Global, args: &S3) -> Result<GatewayOptions, Failure> {
     })
 }
 
-async fn serve(options: GatewayOptions, args: S3) -> Result<(), Failure> {
+async fn serve(options: GatewayOptions, args: S3, limit: Option<Duration>) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
-    let server = GatewayServer::start(options)
-        .await
+    let server = within(limit, "S3 gateway", GatewayServer::start(options))
+        .await?
         .map_err(|error| not_started("S3 gateway", &error, next(&error)))?;
     let http = server.http_address().map(|address| address.to_string());
     let ready = Ready::here(server.address().to_string(), http, Some(server.cluster()));

@@ -1,12 +1,16 @@
 //! `sanderling manager`.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
 use clap::Args;
 use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_protocol::message::Role;
-use sanderling_transport::{Credentials, Expiries, Security, listen};
+use sanderling_transport::{Credentials, Expiries, Security, listen, listen_there_or_free};
 
 use super::background::BackgroundArgs;
+use super::console::ConsoleArgs;
 use super::process::{Signals, keep_private, not_started, somewhere};
+use crate::config::ConfigArgs;
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::policy::PolicyName;
@@ -15,12 +19,19 @@ use crate::security::ServerCredentials;
 use crate::server::ProcessArgs;
 use crate::{security, server};
 
+/// Where a manager serves HTTP unless a flag names another address.
+const HTTP_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7621);
+
 /// `sanderling manager`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ManagerArgs {
-    /// The address to serve health and metrics at, on loopback, or `none`
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
-    pub(crate) http: String,
+    /// The address to serve health and metrics at, on loopback, or `none` [default: 127.0.0.1:7621,
+    /// or a free port while another process has that one]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) http: Option<String>,
+    /// The console.
+    #[command(flatten)]
+    pub(crate) console: ConsoleArgs,
     /// The manager's name, for the events [default: manager-PID]
     #[arg(long)]
     pub(crate) name: Option<String>,
@@ -33,6 +44,9 @@ pub(crate) struct ManagerArgs {
     /// What it has.
     #[command(flatten)]
     pub(crate) held: ServerCredentials,
+    /// The file with further flags.
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
     /// The process.
     #[command(flatten)]
     pub(crate) process: ProcessArgs,
@@ -58,15 +72,21 @@ async fn serve(
     args: ManagerArgs,
 ) -> Result<(), Failure> {
     // That endpoint needs no token, so it listens on loopback alone.
-    let pages = match somewhere(&args.http) {
-        Some(address) => {
-            let listener = listen(&address, &Security::default()).await;
+    let security = Security::default();
+    let pages = match args.http.as_deref().map(somewhere) {
+        None => Some(listen_there_or_free(HTTP_DEFAULT, &security).await),
+        Some(None) => None,
+        Some(Some(address)) => Some(listen(&address, &security).await),
+    };
+    let pages = match pages {
+        Some(listener) => {
             let next = "the same with another --http, on loopback";
             Some(listener.map_err(|error| not_started("manager", &error, next))?)
         }
         None => None,
     };
     let http = pages.as_ref().and_then(|listener| listener.local_addr().ok());
+    let console = args.console.url(&namenode, credentials.tls.is_some())?;
     let mut signals = Signals::listen()?;
     let name = args.name.unwrap_or_else(|| format!("manager-{}", std::process::id()));
     let mechanism = args.policy.into();
@@ -79,7 +99,7 @@ async fn serve(
         ..ManagerOptions::default()
     });
     if let Some(listener) = pages {
-        server.serve_pages(listener, expiries);
+        server.serve_pages(listener, expiries, console);
     }
     let http = http.map(|address| address.to_string());
     Ready::here(String::new(), http, None).write(args.process.ready_file.as_deref())?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use sanderling_core::Mechanism;
 use sanderling_core::preemption::{Model, Spec};
 use sanderling_core::reserve::Departures;
@@ -16,9 +16,11 @@ use sanderling_protocol::message::Role;
 use sanderling_transport::Security;
 
 use super::background::BackgroundArgs;
+use super::backup::{self, Backup, Restore};
 use super::process::{
-    Signals, close_to_others, keep_private, machine_bytes, not_started, somewhere,
+    Signals, close_to_others, keep_private, machine_bytes, not_started, somewhere, within,
 };
+use crate::config::ConfigArgs;
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
 use crate::policy::PolicyName;
@@ -26,7 +28,7 @@ use crate::ready::Ready;
 use crate::security::Guard;
 use crate::server::ProcessArgs;
 use crate::units::{Size, Span, UnitError};
-use crate::{security, server, units};
+use crate::{security, server, session, units};
 
 /// When a change of the catalog is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -37,9 +39,22 @@ pub(crate) enum SyncMode {
     Always,
 }
 
+/// What is done with the catalog of a namenode.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum NamenodeCommand {
+    /// Write a backup of a running namenode's catalog
+    Backup(Backup),
+    /// Make a namenode's directory from a backup
+    Restore(Restore),
+}
+
 /// `sanderling namenode`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct NamenodeArgs {
+    /// What to do with its catalog; without it, this serves.
+    #[command(subcommand)]
+    pub(crate) command: Option<NamenodeCommand>,
     /// The address to serve at; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7600")]
     pub(crate) listen: String,
@@ -47,8 +62,14 @@ pub(crate) struct NamenodeArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7601")]
     pub(crate) http: String,
     /// The catalog's directory: journal and snapshots
-    #[arg(long = "dir", value_name = "D", env = "SANDERLING_NAMENODE_DIR", hide_env_values = true)]
-    pub(crate) directory: PathBuf,
+    #[arg(
+        long = "dir",
+        value_name = "D",
+        env = "SANDERLING_NAMENODE_DIR",
+        hide_env_values = true,
+        required = true
+    )]
+    pub(crate) directory: Option<PathBuf>,
     /// When a change is acknowledged
     #[arg(long, value_enum, value_name = "MODE", default_value_t = SyncMode::Os)]
     pub(crate) sync: SyncMode,
@@ -85,6 +106,9 @@ pub(crate) struct NamenodeArgs {
     /// What the manager inside does without a notice.
     #[command(flatten)]
     pub(crate) background: BackgroundArgs,
+    /// The file with further flags.
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
     /// The process.
     #[command(flatten)]
     pub(crate) process: ProcessArgs,
@@ -105,6 +129,9 @@ impl FromStr for MemoryMax {
     }
 }
 
+/// How the names of a catalog's files begin.
+const OURS: [&str; 2] = ["journal-", "snapshot-"];
+
 /// How long after a change its sync begins, if the disk may be that late.
 const SYNC_EVERY: Duration = Duration::from_millis(200);
 
@@ -119,15 +146,34 @@ const UNSYNCED_MIN: Duration = Duration::from_millis(20);
 /// # Errors
 /// It cannot start, or its journal has failed.
 pub(crate) fn run(global: &Global, args: NamenodeArgs) -> Result<(), Failure> {
+    match args.command {
+        Some(NamenodeCommand::Backup(args)) => {
+            return session::run(global, |session| backup::run(session, args));
+        }
+        Some(NamenodeCommand::Restore(args)) => {
+            keep_private();
+            return session::run(global, |session| backup::restore(session, args));
+        }
+        None => {}
+    }
     keep_private();
     let security = security::guard(global, &args.guard)?;
     let expiries = security.expiries();
-    server::run(global, &args.process.clone(), expiries, serve(args, security))
+    server::run(
+        global,
+        &args.process.clone(),
+        expiries,
+        serve(args, security, global.timeout.map(|span| span.0)),
+    )
 }
 
-async fn serve(args: NamenodeArgs, security: Security) -> Result<(), Failure> {
+async fn serve(
+    args: NamenodeArgs,
+    security: Security,
+    limit: Option<Duration>,
+) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
-    close_to_others(&args.directory, &["journal-", "snapshot-"])?;
+    args.directory.as_deref().map_or(Ok(()), |it| close_to_others(it, &OURS))?;
     if args.unsynced_max.0 < UNSYNCED_MIN {
         let cause = format!("--unsynced-max is less than {} ms", UNSYNCED_MIN.as_millis());
         return Err(Failure::new(Exit::Usage, "BadOption", cause)
@@ -138,7 +184,7 @@ async fn serve(args: NamenodeArgs, security: Security) -> Result<(), Failure> {
     let mut options = NamenodeOptions {
         listen: args.listen,
         http_listen: somewhere(&args.http),
-        directory: args.directory,
+        directory: args.directory.unwrap_or_default(),
         sync: match args.sync {
             SyncMode::Os => Sync::Os,
             SyncMode::Always => Sync::Always,
@@ -155,8 +201,8 @@ async fn serve(args: NamenodeArgs, security: Security) -> Result<(), Failure> {
     options.core.departures = args.departures.map_or(Departures::Default, Departures::Fixed);
     mechanism.configure(&mut options.core);
     bound_memory(&mut options, args.memory_max)?;
-    let server = NamenodeServer::start(options)
-        .await
+    let server = within(limit, "namenode", NamenodeServer::start(options))
+        .await?
         .map_err(|error| not_started("namenode", &error, &next(&error)))?;
     let address = server.address().to_string();
     let manager = (!args.no_manager).then(|| {
@@ -233,9 +279,12 @@ fn model(spec: &Spec) -> Result<Model, Failure> {
 fn next(error: &NamenodeStartError) -> Cow<'static, str> {
     Cow::Borrowed(match error {
         NamenodeStartError::Listen(_) => {
-            "the same with another --listen and --http, or sanderling doctor"
+            "the same with --listen 127.0.0.1:0 --http 127.0.0.1:0, or sanderling doctor"
         }
-        NamenodeStartError::DirectoryLocked { .. } => "the same with another --dir",
+        NamenodeStartError::Unrestored { .. } => {
+            "sanderling namenode restore --from PLACE --dir DIR, as before"
+        }
+        NamenodeStartError::DirectoryLocked { .. } => "the same with --dir DIR",
         NamenodeStartError::DamagedJournal { name, .. } => {
             return Cow::Owned(format!(
                 "restore the directory from a copy; or start without what would be lost, which \

@@ -2,12 +2,14 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::Mode;
 use rustix::process::{geteuid, umask};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::{Exit, Failure};
+use crate::units;
 
 /// What ends a server from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +92,24 @@ pub(super) fn not_started(role: &str, error: impl std::fmt::Display, next: &str)
         .next(next)
 }
 
+/// Waits until a server serves, for as long as `--timeout` allows.
+///
+/// # Errors
+/// Deadline (124): it does not serve in time.
+pub(super) async fn within<F: Future>(
+    limit: Option<Duration>,
+    role: &str,
+    start: F,
+) -> Result<F::Output, Failure> {
+    let Some(limit) = limit else { return Ok(start.await) };
+    tokio::time::timeout(limit, start).await.map_err(|_| {
+        let cause = format!("the {role} does not serve within {}", units::duration(limit));
+        Failure::new(Exit::Deadline, "Deadline", cause)
+            .tried("its start, which --timeout bounds, not what it does then")
+            .next("sanderling doctor, or the same with a longer --timeout")
+    })
+}
+
 /// Returns the memory of the machine, or of the control group if that has less.
 pub(super) fn machine_bytes() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
@@ -100,6 +120,22 @@ pub(super) fn machine_bytes() -> Option<u64> {
     let first = number("/sys/fs/cgroup/memory/memory.limit_in_bytes");
     let group = second.or(first).unwrap_or(u64::MAX);
     Some((kibibytes * 1024).min(group))
+}
+
+/// Returns the settings of an object store that the environment has.
+pub(super) fn object_settings() -> Vec<(String, String)> {
+    let is_setting = |(name, _): &(String, String)| name.starts_with("AWS_");
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    std::env::vars_os().filter_map(text).filter(is_setting).collect()
+}
+
+/// Returns whether only this machine can listen at an address.
+pub(super) fn is_loopback(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 /// Reads `none` as nowhere.

@@ -9,6 +9,19 @@ pub(crate) async fn post(address: &str, target: &str, body: &str) -> String {
     call(address, &format!("POST {target} HTTP/1.1\r\n{headers}"), body).await
 }
 
+/// The same with another method and a token.
+pub(crate) async fn send(
+    address: &str,
+    (method, target): (&str, &str),
+    token: Option<&str>,
+    body: &str,
+) -> String {
+    let token = token.map(|token| format!("authorization: Bearer {token}\r\n"));
+    let token = token.unwrap_or_default();
+    let headers = format!("content-length: {}\r\n{token}", body.len());
+    call(address, &format!("{method} {target} HTTP/1.1\r\n{headers}"), body).await
+}
+
 /// Gets a page that is JSON.
 pub(crate) async fn get(address: &str, target: &str) -> serde_json::Value {
     let answer = call(address, &format!("GET {target} HTTP/1.0\r\n"), "").await;

@@ -8,6 +8,8 @@ pub(crate) mod guarded;
 pub(crate) mod http;
 pub(crate) mod model;
 mod process;
+pub(crate) mod pty;
+pub(crate) mod stubs;
 
 use std::path::{Path as LocalPath, PathBuf};
 use std::time::{Duration, Instant};

@@ -31,6 +31,8 @@ pub(crate) fn sanderling() -> Command {
     for name in names.filter(|name| name.to_string_lossy().starts_with("SANDERLING_")) {
         command.env_remove(name);
     }
+    // There are no contexts of the user.
+    command.env("SANDERLING_CONFIG_HOME", "/nonexistent");
     command.env("NO_COLOR", "1");
     command
 }

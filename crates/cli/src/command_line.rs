@@ -1,0 +1,213 @@
+//! Reads the command line: groups the commands in the help, and turns what cannot be understood
+//! into a failure with the command to type instead.
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
+
+use crate::args::Cli;
+use crate::failure::Failure;
+use crate::refused::shell_word;
+
+/// The groups of commands in `sanderling --help`. A command without a group is for operators.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Begin", &["tour"]),
+    ("Data", &["fs", "job"]),
+    ("Operate", &["local", "namenode", "datanode", "manager", "gateway", "node"]),
+    ("Measure", &["demo", "bench", "sim", "lab", "mock-metadata"]),
+];
+
+/// Returns what the words mean, and where each value comes from. `help WORDS` and `version` stand
+/// for the flags.
+///
+/// # Errors
+/// clap's: help to print, or what is wrong.
+pub(crate) fn read(args: &[OsString]) -> Result<(Cli, ArgMatches), clap::Error> {
+    let mut command = Cli::command();
+    let is_help = |word: &OsString| ["help", "--help", "-h"].iter().any(|it| word == it);
+    if args.len() <= 1 || args.iter().any(is_help) {
+        command = with_groups(command);
+    }
+    let matches = command.try_get_matches_from_mut(spelled(args))?;
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    Ok((cli, matches))
+}
+
+/// Gives the program a help text with its commands in groups, which clap does not have.
+fn with_groups(command: Command) -> Command {
+    let copy = command.clone().help_template(template(&command));
+    // The template lists the commands itself; what is left are the options under their headings.
+    let text = copy.mut_subcommands(|it| it.hide(true)).render_help();
+    command.override_help(text)
+}
+
+/// Writes `help` and `version` as the flags of clap.
+fn spelled(args: &[OsString]) -> Vec<OsString> {
+    let mut words = args.to_vec();
+    match args.get(1).and_then(|word| word.to_str()) {
+        Some("help") => {
+            words.remove(1);
+            words.push("--help".into());
+        }
+        Some("version") => words[1] = "--version".into(),
+        _ => {}
+    }
+    words
+}
+
+fn template(command: &Command) -> String {
+    let group_of = |name: &str| {
+        let found = GROUPS.iter().find(|(_, names)| names.contains(&name));
+        found.map_or("Operate", |(group, _)| *group)
+    };
+    let shown: Vec<&Command> = command.get_subcommands().filter(|it| !it.is_hide_set()).collect();
+    let width = shown.iter().map(|it| it.get_name().len()).max().unwrap_or(0);
+    let mut text = "{about}\n\n{usage-heading} {usage}\n".to_owned();
+    for (group, _) in GROUPS {
+        text.push_str(&format!("\n{group}:\n"));
+        for it in shown.iter().filter(|it| group_of(it.get_name()) == group) {
+            let about = it.get_about().map(ToString::to_string).unwrap_or_default();
+            text.push_str(&format!("  {:width$}  {about}\n", it.get_name()));
+        }
+    }
+    text + "\n{all-args}{after-help}"
+}
+
+/// Returns the failure of a command line that cannot be understood.
+pub(crate) fn failure(error: &clap::Error, args: &[OsString]) -> Failure {
+    let text = error.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let cause = text.split("\n\n").next().unwrap_or_default();
+    let cause = cause.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    let is_of_a_server = cause.starts_with("--timeout ends");
+    let without = is_of_a_server.then(|| "the same without --timeout DURATION".to_owned());
+    let corrected = without.or_else(|| corrected(error, args));
+    if let Some(line) = corrected.as_deref().filter(|line| line.starts_with("sanderling ")) {
+        // A command that is still wrong is no help: what is wrong with it is the better cause.
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let further = read(&words).err().filter(clap::Error::use_stderr);
+        let is_missing = |error: &clap::Error| error.kind() == ErrorKind::MissingRequiredArgument;
+        if let Some(further) = further.filter(is_missing) {
+            return failure(&further, args);
+        }
+    }
+    Failure::usage(cause).next(corrected.unwrap_or_else(|| help(args)))
+}
+
+/// Returns the command with what is wrong in it put right, where that is clear.
+fn corrected(error: &clap::Error, args: &[OsString]) -> Option<String> {
+    let (wrong, right) = match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            (ContextKind::InvalidSubcommand, first(error, ContextKind::SuggestedSubcommand))
+        }
+        ErrorKind::UnknownArgument => {
+            (ContextKind::InvalidArg, first(error, ContextKind::SuggestedArg))
+        }
+        ErrorKind::InvalidValue => {
+            (ContextKind::InvalidValue, first(error, ContextKind::SuggestedValue))
+        }
+        ErrorKind::ValueValidation => {
+            let wrong = first(error, ContextKind::InvalidValue)?;
+            let is_relative = error.to_string().contains("a path starts with /");
+            (ContextKind::InvalidValue, is_relative.then(|| format!("/{wrong}")))
+        }
+        ErrorKind::MissingRequiredArgument => {
+            let missing = first(error, ContextKind::InvalidArg)?;
+            let is_deadline = missing.starts_with("--deadline") && text_of(args).contains("notice");
+            return is_deadline.then(|| "the same with --deadline 30s".to_owned());
+        }
+        _ => return None,
+    };
+    let (wrong, right) = (first(error, wrong)?, right?);
+    let flag = |text: &str| text.split([' ', '=']).next().unwrap_or_default().to_owned();
+    let (wrong, right) = match error.kind() {
+        ErrorKind::UnknownArgument => (flag(&wrong), flag(&right)),
+        _ => (wrong, right),
+    };
+    let words = args.iter().skip(1).map(|word| {
+        let word = word.to_string_lossy();
+        match word.split_once('=') {
+            Some((name, value)) if name == wrong => shell_word(&format!("{right}={value}")),
+            _ if *word == wrong => shell_word(&right),
+            _ => shell_word(&word),
+        }
+    });
+    Some(format!("sanderling {}", words.collect::<Vec<_>>().join(" ")))
+}
+
+fn text_of(args: &[OsString]) -> String {
+    args.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+fn first(error: &clap::Error, kind: ContextKind) -> Option<String> {
+    match error.get(kind)? {
+        ContextValue::String(text) => Some(text.clone()),
+        ContextValue::Strings(texts) => texts.first().cloned(),
+        ContextValue::StyledStr(text) => Some(text.to_string()),
+        _ => None,
+    }
+}
+
+/// Returns the command that shows the help of the command that was meant.
+pub(crate) fn help(args: &[OsString]) -> String {
+    let root = Cli::command();
+    let (mut command, mut path) = (&root, String::new());
+    for word in args.iter().skip(1) {
+        if let Some(found) = command.find_subcommand(word) {
+            path.push_str(&format!("{} ", found.get_name()));
+            command = found;
+        }
+    }
+    format!("sanderling {path}--help")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    fn next(line: &str) -> Option<String> {
+        let args = words(line);
+        let error = read(&args).expect_err("it is wrong");
+        failure(&error, &args).next
+    }
+
+    #[test]
+    fn mistakes_of_typing_are_put_right() {
+        for (line, right) in [
+            ("sanderling fs tre /", "sanderling fs tree /"),
+            ("sanderling fs cat a", "sanderling fs cat /a"),
+            ("sanderling fs ls --recursiv /", "sanderling fs ls --recursive /"),
+            ("sanderling node notice n0", "the same with --deadline 30s"),
+            ("sanderling fs frobnicate /", "sanderling fs --help"),
+            ("sanderling fs put a /b --ttl 5x", "sanderling fs put --help"),
+        ] {
+            assert_eq!(next(line).as_deref(), Some(right), "{line}");
+        }
+    }
+
+    #[test]
+    fn help_and_version_are_commands_too() {
+        for (line, kind) in [
+            ("sanderling help", ErrorKind::DisplayHelp),
+            ("sanderling help fs ls", ErrorKind::DisplayHelp),
+            ("sanderling version", ErrorKind::DisplayVersion),
+        ] {
+            assert_eq!(read(&words(line)).err().map(|error| error.kind()), Some(kind), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_command_is_in_one_group_of_the_help() {
+        let help = template(&Cli::command());
+        for command in Cli::command().get_subcommands().filter(|it| !it.is_hide_set()) {
+            let line = format!("\n  {} ", command.get_name());
+            assert_eq!(help.matches(&line).count(), 1, "{}", command.get_name());
+        }
+        assert!(help.lines().all(|line| line.len() <= 80), "{help}");
+    }
+}

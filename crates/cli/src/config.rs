@@ -1,0 +1,236 @@
+//! Configuration files of the servers: a key is a flag's name, and a flag or a variable of the
+//! environment comes before the file.
+
+mod command;
+mod keys;
+#[cfg(test)]
+mod reference;
+mod values;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use clap::error::{ContextKind, ContextValue};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
+use sanderling_context::is_ours;
+use sanderling_context::strict::{Entry, FILE_BYTES_MAX, FileError, TomlFile, nearest};
+
+pub(crate) use self::command::{ConfigCommand, run};
+pub(crate) use self::keys::{ConfigKey, SERVERS, ServerTable, command, is_common};
+use crate::failure::{Exit, Failure};
+use crate::refused::shell_word;
+
+/// The keys of the cluster: a context that is given comes before those of the file.
+const CLUSTER_KEYS: [&str; 4] = ["namenode", "token-file", "tls-ca", "tls-name"];
+
+/// The file of a server.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Process options")]
+pub(crate) struct ConfigArgs {
+    /// Read flags that are given neither here nor in the environment from this file, in TOML; see
+    /// sanderling config --help
+    #[arg(long, value_name = "FILE", env = "SANDERLING_CONFIG", hide_env_values = true)]
+    config: Option<PathBuf>,
+}
+
+/// A flag that the file gives.
+#[derive(Debug, Clone)]
+pub(crate) struct FileValue {
+    pub(crate) key: String,
+    /// The flag's id in the matches.
+    pub(crate) id: String,
+    pub(crate) line: usize,
+    /// The words that stand for it on a command line.
+    pub(crate) words: Vec<OsString>,
+}
+
+/// A command line with what its configuration file adds.
+#[derive(Debug, Default)]
+pub(crate) struct ServerCommandLine {
+    pub(crate) words: Vec<OsString>,
+    pub(crate) path: PathBuf,
+    pub(crate) values: Vec<FileValue>,
+}
+
+impl ServerCommandLine {
+    /// Adds the flags that the file gives, if the command has one, and the flags that are given
+    /// neither in the words nor in the environment.
+    ///
+    /// # Errors
+    /// Usage (2): the file cannot be read, or a line is wrong.
+    pub(crate) fn of(words: Vec<OsString>) -> Result<Self, Failure> {
+        let plain = |words| Ok(Self { words, ..Self::default() });
+        // What is wrong with the words is reported when they are complete.
+        let Ok(matches) = command().ignore_errors(true).try_get_matches_from(&words) else {
+            return plain(words);
+        };
+        // What is done to a server, such as a backup, has no flags in its file.
+        let server = ServerTable::of(&matches).filter(|(_, it)| it.subcommand_name().is_none());
+        let Some((server, given)) = server else { return plain(words) };
+        let Some(path) = given.get_one::<PathBuf>("config").cloned() else { return plain(words) };
+        let file = read(&path)?;
+        let has_context = is_given(given, "context");
+        let mut line = Self { words, path, values: Vec::new() };
+        for value in values_of(&file, server).map_err(|error| wrong(&error))? {
+            let is_replaced = has_context && CLUSTER_KEYS.contains(&value.key.as_str());
+            if !is_replaced && !is_given(given, &value.id) {
+                line.words.extend(value.words.iter().cloned());
+                line.values.push(value);
+            }
+        }
+        Ok(line)
+    }
+
+    /// Returns the failure of a command line whose error is in the file.
+    pub(crate) fn failure(&self, error: &clap::Error) -> Option<Failure> {
+        let found = file_error(error, &self.path, &self.values)?;
+        Some(wrong(&found))
+    }
+
+    /// Returns the line of the file that gives a key.
+    pub(crate) fn line_of(&self, key: &str) -> Option<usize> {
+        self.values.iter().find(|value| value.key == key).map(|value| value.line)
+    }
+}
+
+fn is_given(matches: &ArgMatches, id: &str) -> bool {
+    // A server without a flag has no such id.
+    let source = matches.try_contains_id(id).ok().and_then(|_| matches.value_source(id));
+    source.is_some_and(|source| source != ValueSource::DefaultValue)
+}
+
+/// Describes a wrong line.
+pub(crate) fn wrong(error: &FileError) -> Failure {
+    let next = format!("sanderling config check {}", shell_word(&error.path.to_string_lossy()));
+    Failure::new(Exit::Usage, "BadConfig", error).next(next)
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// It cannot be read, users other than root and the caller can write it, or its syntax is wrong.
+pub(crate) fn read(path: &Path) -> Result<TomlFile, Failure> {
+    let failed = |error: std::io::Error| Failure::file(path, &error);
+    let file = File::open(path).map_err(failed)?;
+    let found = file.metadata().map_err(failed)?;
+    let word = shell_word(&path.to_string_lossy());
+    if found.permissions().mode() & 0o022 != 0 {
+        let cause = format!("other users can write {}, which has a server's flags", path.display());
+        let next = format!("chmod go-w {word}");
+        return Err(Failure::new(Exit::Failure, "BadConfig", cause).next(next));
+    }
+    if !is_ours(&found) {
+        let owner = found.uid();
+        let cause = format!(
+            "{}, which has a server's flags, belongs to user {owner}, not to root or you",
+            path.display()
+        );
+        let next = format!("sudo chown root {word}");
+        return Err(Failure::new(Exit::Failure, "BadConfig", cause).next(next));
+    }
+    if found.len() > FILE_BYTES_MAX {
+        return Err(failed(std::io::Error::other("it is longer than 1 MiB")));
+    }
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+    TomlFile::parse(path, text).map_err(|error| wrong(&error))
+}
+
+/// Returns what a file gives a server: the keys of its table, and those at the top that it has.
+///
+/// # Errors
+/// An unknown key or a value of a wrong type, of any server.
+pub(crate) fn values_of(
+    file: &TomlFile,
+    server: &ServerTable,
+) -> Result<Vec<FileValue>, FileError> {
+    let mut found: Vec<FileValue> = Vec::new();
+    let (tables, top): (Vec<_>, Vec<_>) =
+        file.top().into_iter().partition(|entry| server_of(*entry).is_some());
+    for (table, other) in tables.iter().filter_map(|entry| Some((*entry, server_of(*entry)?))) {
+        for entry in file.table(table)? {
+            let key = other.keys().iter().find(|key| key.name == entry.key).ok_or_else(|| {
+                let known = other.keys().iter().map(|key| key.name.as_str());
+                file.unknown(entry, &format!(" of [{}]", table.key), known)
+            })?;
+            let value = values::value(file, entry, key)?;
+            if other.name == server.name {
+                found.push(value);
+            }
+        }
+    }
+    for entry in top {
+        let value = values::value(file, entry, common(file, entry)?)?;
+        let is_replaced = found.iter().any(|value| value.key == entry.key);
+        if !is_replaced && server.keys().iter().any(|key| key.name == entry.key) {
+            found.push(value);
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the server whose table an entry is. `namenode` is a key, too.
+fn server_of(entry: Entry<'_>) -> Option<&'static ServerTable> {
+    let is_table = |server: &&ServerTable| server.name != "namenode" || entry.item.is_table_like();
+    SERVERS.iter().find(|server| server.name == entry.key).filter(is_table)
+}
+
+/// Returns a key that may stand at the top.
+fn common(file: &TomlFile, entry: Entry<'_>) -> Result<&'static ConfigKey, FileError> {
+    let keys = SERVERS.iter().flat_map(|server| server.keys().iter().map(move |key| (server, key)));
+    let all: Vec<(&ServerTable, &ConfigKey)> = keys.collect();
+    let with_name: Vec<_> = all.iter().filter(|(_, key)| key.name == entry.key).collect();
+    match with_name[..] {
+        [] => {
+            let names = all.iter().map(|(_, key)| key.name.as_str());
+            Err(file.unknown(entry, "", names.chain(SERVERS.iter().map(|server| server.name))))
+        }
+        [(_, key), ..] if is_common(&key.name) => Ok(*key),
+        _ => {
+            let tables: Vec<String> =
+                with_name.iter().map(|(server, _)| format!("[{}]", server.name)).collect();
+            let what = format!("{} belongs into {}", entry.key, tables.join(" or "));
+            Err(file.error(entry.line, what))
+        }
+    }
+}
+
+/// Returns where in the file an error of the command line is.
+pub(crate) fn file_error(
+    error: &clap::Error,
+    path: &Path,
+    values: &[FileValue],
+) -> Option<FileError> {
+    let text = |kind| match error.get(kind)? {
+        ContextValue::String(text) => Some(text.clone()),
+        ContextValue::Strings(texts) => texts.first().cloned(),
+        _ => None,
+    };
+    let argument = text(ContextKind::InvalidArg)?;
+    let flag = argument.trim_start_matches('-').split([' ', '=']).next()?;
+    let from = values.iter().find(|value| value.key == flag);
+    // A flag that is missing belongs to one that the file has.
+    let from = from.or_else(|| {
+        let near = nearest(flag, values.iter().map(|value| value.key.as_str()))?;
+        values.iter().find(|value| value.key == near)
+    })?;
+    let what = match (text(ContextKind::InvalidValue), std::error::Error::source(error)) {
+        (Some(value), Some(cause)) => format!("{flag} = {value:?}: {cause}"),
+        (Some(value), None) => match error.get(ContextKind::ValidValue) {
+            Some(ContextValue::Strings(known)) => {
+                format!("{flag} = {value:?} is none of {}", known.join(", "))
+            }
+            _ => format!("{flag} = {value:?} is no valid value"),
+        },
+        (None, _) => {
+            let whole = error.to_string();
+            let lines = whole.lines().map(str::trim).take_while(|line| !line.is_empty());
+            lines.collect::<Vec<_>>().join(" ").replace("error: ", "")
+        }
+    };
+    Some(FileError { path: path.to_owned(), line: from.line, what })
+}

@@ -1,0 +1,219 @@
+//! `sanderling config`: what a server would run with, and whether a file is correct.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, FromArgMatches, Subcommand, ValueEnum};
+use sanderling_context::strict::FileError;
+use serde_json::json;
+
+use super::keys::{ConfigKey, KeyKind, SERVERS, ServerTable, command};
+use super::{CLUSTER_KEYS, ServerCommandLine, file_error, read, values_of};
+use crate::failure::{Exit, Failure};
+use crate::global::Global;
+use crate::output::{Align, Output, Table};
+
+/// Commands on configuration files.
+#[derive(Debug, Subcommand)]
+#[command(after_help = "\
+A key is a flag's name. Keys of all servers stand at the top, those of one in
+its table:
+
+  namenode = \"10.0.0.1:7600\"
+  [datanode]
+  dram = \"8GiB\"
+  memory-max = \"10GiB\"
+
+A flag comes before the environment, the environment before the file, the file
+before the default. Relative paths are relative to the file.
+docs/CONFIGURATION.md has all keys.")]
+pub(crate) enum ConfigCommand {
+    /// Show each value that a server would run with, and where it comes from
+    Show(ConfigShow),
+    /// Check a file: its keys, their types and their values
+    Check(ConfigCheck),
+}
+
+/// A server that a file configures.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum ServerName {
+    /// sanderling namenode
+    Namenode,
+    /// sanderling datanode
+    Datanode,
+    /// sanderling manager
+    Manager,
+    /// sanderling gateway s3
+    Gateway,
+}
+
+impl ServerName {
+    const fn server(self) -> &'static ServerTable {
+        &SERVERS[self as usize]
+    }
+}
+
+/// `config show`.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigShow {
+    /// The server
+    pub(crate) server: ServerName,
+    /// Its flags, as --config FILE
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
+    pub(crate) flags: Vec<OsString>,
+}
+
+/// `config check`.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigCheck {
+    /// The file
+    pub(crate) file: PathBuf,
+}
+
+/// Runs a command on configuration files; `words` are those of the whole command line.
+///
+/// # Errors
+/// Usage (2) for a wrong file.
+pub(crate) fn run(
+    global: &Global,
+    words: &[OsString],
+    command: ConfigCommand,
+) -> Result<(), Failure> {
+    let output = Output { is_json: global.json, is_quiet: global.quiet };
+    match command {
+        ConfigCommand::Show(args) => show(words, args.server.server(), output),
+        ConfigCommand::Check(args) => check(&args.file, output),
+    }
+}
+
+/// A key with its value and where it comes from.
+struct ValueRow {
+    key: &'static str,
+    value: Option<String>,
+    origin: String,
+}
+
+fn show(words: &[OsString], server: &ServerTable, output: Output) -> Result<(), Failure> {
+    // As the server itself reads them: what follows its name.
+    let after = words.iter().skip_while(|word| *word != "show").skip(1);
+    let flags = after.skip_while(|word| *word != server.name).skip(1);
+    let start = std::iter::once("sanderling").chain(server.words.iter().copied());
+    let words = start.map(OsString::from).chain(flags.cloned()).collect();
+    let line = ServerCommandLine::of(words)?;
+    let matches = parsed(&line)?;
+    let (_, given) = ServerTable::of(&matches).expect("it is the server's own command");
+    let mut rows: Vec<ValueRow> = server.keys().iter().map(|key| row(key, given, &line)).collect();
+    if server.name != "namenode" {
+        resolve(&matches, &mut rows, server.name == "gateway")?;
+    }
+    let values =
+        rows.iter().map(|row| json!({ "key": row.key, "value": row.value, "origin": row.origin }));
+    // Behind the server's name, the flag is one of its words.
+    let output = Output { is_json: output.is_json || given.get_flag("json"), ..output };
+    let document = json!({ "server": server.name, "values": values.collect::<Vec<_>>() });
+    output.result(&document, |writer| {
+        let columns = ["key", "value", "origin"].map(|name| (name, Align::Left));
+        let mut table = Table::new(&columns);
+        for row in rows {
+            let value = row.value.unwrap_or_else(|| "-".to_owned());
+            table.row([row.key.to_owned(), value, row.origin]);
+        }
+        table.write(writer)
+    })
+}
+
+/// Parses the words of a server, from which required flags may still be missing.
+fn parsed(line: &ServerCommandLine) -> Result<ArgMatches, Failure> {
+    let lenient = || command().ignore_errors(true).try_get_matches_from(&line.words);
+    let matches = match command().try_get_matches_from(&line.words) {
+        Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => lenient(),
+        matches => matches,
+    };
+    matches.map_err(|error| line.failure(&error).unwrap_or_else(|| usage(&error)))
+}
+
+fn usage(error: &clap::Error) -> Failure {
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default().replace("error: ", "");
+    Failure::usage(first).next("sanderling config show --help")
+}
+
+fn row(key: &'static ConfigKey, given: &ArgMatches, line: &ServerCommandLine) -> ValueRow {
+    let id = key.id.as_str();
+    let value = match key.kind {
+        KeyKind::Switch => Some(given.get_flag(id).to_string()),
+        KeyKind::Count => Some(given.get_count(id).to_string()),
+        KeyKind::Value | KeyKind::List => given.get_raw(id).map(|values| {
+            let texts = values.map(|value| value.to_string_lossy().into_owned());
+            texts.collect::<Vec<_>>().join(", ")
+        }),
+    };
+    let origin = match (line.line_of(&key.name), given.value_source(id)) {
+        (Some(at), _) => format!("{}:{at}", line.path.display()),
+        (None, Some(ValueSource::CommandLine)) => format!("--{}", key.name),
+        (None, Some(ValueSource::EnvVariable)) => key.variable.clone().unwrap_or_default(),
+        (None, _) => "default".to_owned(),
+    };
+    ValueRow { key: &key.name, value: value.filter(|text| !text.is_empty()), origin }
+}
+
+/// Replaces defaults by what a context has.
+fn resolve(matches: &ArgMatches, rows: &mut [ValueRow], has_current: bool) -> Result<(), Failure> {
+    let Ok(mut global) = Global::from_arg_matches(matches) else { return Ok(()) };
+    global.resolve(matches, has_current)?;
+    let Some(_) = global.origin.context() else { return Ok(()) };
+    let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+    let values = [
+        Some(global.namenode.clone()),
+        path(&global.shown.token_file),
+        path(&global.shown.tls_ca),
+        Some(global.shown.tls_name.clone()),
+    ];
+    for (key, value) in CLUSTER_KEYS.iter().zip(values) {
+        let row = rows.iter_mut().find(|row| row.key == *key && row.value != value);
+        if let Some(row) = row {
+            (row.value, row.origin) = (value, global.origin.to_string());
+        }
+    }
+    Ok(())
+}
+
+fn check(path: &Path, output: Output) -> Result<(), Failure> {
+    let file = read(path)?;
+    let mut problems: Vec<FileError> = Vec::new();
+    let mut lines = BTreeSet::new();
+    for server in &SERVERS {
+        let found = match values_of(&file, server) {
+            Err(error) => Err(error),
+            Ok(values) => {
+                lines.extend(values.iter().map(|value| value.line));
+                let start = std::iter::once("sanderling").chain(server.words.iter().copied());
+                let own = values.iter().flat_map(|value| value.words.iter().cloned());
+                // A flag that the file leaves out may be given when the server starts.
+                let has = |key: &ConfigKey| values.iter().any(|value| value.key == key.name);
+                let missing = server.keys().iter().filter(|key| key.is_required && !has(key));
+                let others = missing.map(|key| OsString::from(format!("--{}=.", key.name)));
+                let words: Vec<OsString> =
+                    start.map(OsString::from).chain(own).chain(others).collect();
+                let error = command().try_get_matches_from(words).err();
+                error.and_then(|error| file_error(&error, path, &values)).map_or(Ok(()), Err)
+            }
+        };
+        problems.extend(found.err().filter(|error| !problems.contains(error)));
+    }
+    let shown = problems.iter().map(|it| json!({ "line": it.line, "what": it.what }));
+    let document = json!({ "file": path, "problems": shown.collect::<Vec<_>>() });
+    output.result(&document, |writer| {
+        problems.iter().try_for_each(|problem| writeln!(writer, "{problem}"))
+    })?;
+    if problems.is_empty() {
+        output.note(format_args!("{}: {} values, no errors", path.display(), lines.len()));
+        return Ok(());
+    }
+    let cause = format!("{} has errors", path.display());
+    let next = "sanderling config --help, or docs/CONFIGURATION.md with all keys";
+    Err(Failure::new(Exit::Usage, "BadConfig", cause).next(next))
+}

@@ -1,0 +1,93 @@
+//! Checks that docs/CONFIGURATION.md has every key. `UPDATE=1 cargo test -p sanderling-cli --lib
+//! reference` writes its tables anew.
+
+use std::fmt::Write;
+
+use clap::Arg;
+use sanderling_tidy::tree;
+
+use super::keys::{ConfigKey, KeyKind, NOT_IN_FILES, SERVERS, ServerTable, command, is_common};
+
+const PAGE: &str = "docs/CONFIGURATION.md";
+const START: &str = "<!-- the tables of keys are made by a test -->\n";
+
+fn flag<'a>(all: &'a clap::Command, server: &ServerTable, key: &ConfigKey) -> &'a Arg {
+    let found = server.words.iter().fold(all, |command, word| {
+        command.find_subcommand(word).expect("each server is a command")
+    });
+    let mut flags = found.get_arguments();
+    flags.find(|flag| flag.get_id().as_str() == key.id).expect("it is a flag")
+}
+
+fn row(flag: &Arg, key: &ConfigKey) -> String {
+    let kind = match key.kind {
+        KeyKind::Switch => "true or false",
+        KeyKind::Count => "number",
+        KeyKind::List => "list",
+        KeyKind::Value => "text",
+    };
+    let defaults = flag.get_default_values().iter().map(|value| value.to_string_lossy());
+    let default = defaults.filter(|text| !text.is_empty()).map(|text| format!("`{text}`"));
+    let default = default.collect::<Vec<_>>().join(", ");
+    let default = if key.kind == KeyKind::Switch { "`false`" } else { &default };
+    let help = flag.get_help().map(ToString::to_string).unwrap_or_default().replace('|', "\\|");
+    let variable = key.variable.as_ref().map_or_else(String::new, |name| format!("`{name}`"));
+    let default = if key.kind == KeyKind::Count { "`0`" } else { default };
+    format!("| `{}` | {kind} | {default} | {variable} | {help} |\n", key.name)
+}
+
+fn tables() -> String {
+    let mut all = command();
+    all.build();
+    let head =
+        "| key | value | default | variable | what it is |\n| --- | --- | --- | --- | --- |\n";
+    let mut text = format!("### Keys at the top\n\n{head}");
+    let mut common: Vec<&str> = Vec::new();
+    for server in &SERVERS {
+        for key in server.keys().iter().filter(|key| is_common(&key.name)) {
+            if !common.contains(&key.name.as_str()) {
+                common.push(&key.name);
+                text.push_str(&row(flag(&all, server, key), key));
+            }
+        }
+    }
+    for server in &SERVERS {
+        write!(text, "\n### `[{}]`\n\n{head}", server.name).expect("a text takes all");
+        for key in server.keys().iter().filter(|key| !common.contains(&key.name.as_str())) {
+            text.push_str(&row(flag(&all, server, key), key));
+        }
+        let also = server.keys().iter().filter(|key| common.contains(&key.name.as_str()));
+        let also: Vec<String> = also.map(|key| format!("`{}`", key.name)).collect();
+        write!(text, "\nAlso keys of the top: {}.\n", also.join(", ")).expect("a text takes all");
+    }
+    text
+}
+
+#[test]
+fn page_has_every_key_of_the_command_line() {
+    let path = tree::root().join(PAGE);
+    let page = std::fs::read_to_string(&path).expect("the page is there");
+    let (before, found) = page.split_once(START).expect("the page has the mark");
+    let wanted = format!("\n{}", tables());
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, format!("{before}{START}{wanted}")).expect("written");
+    } else {
+        assert_eq!(found, wanted, "run this test with UPDATE=1");
+    }
+}
+
+#[test]
+fn each_flag_is_a_key_or_excluded_by_name() {
+    let mut all = command();
+    all.build();
+    for server in &SERVERS {
+        let command = server.words.iter().fold(&all, |command, word| {
+            command.find_subcommand(word).expect("each server is a command")
+        });
+        for flag in command.get_arguments().filter(|flag| !flag.is_hide_set()) {
+            let name = flag.get_long().expect("servers have no positional arguments");
+            let is_key = server.keys().iter().any(|key| key.name == name);
+            assert!(is_key != NOT_IN_FILES.contains(&name), "{}: {name}", server.name);
+        }
+    }
+}

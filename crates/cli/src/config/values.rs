@@ -1,0 +1,93 @@
+//! Values of a file as words of a command line.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use sanderling_context::strict::{Entry, FileError, Item, TomlFile, Value, kind};
+
+use super::FileValue;
+use super::keys::{ConfigKey, KeyKind};
+
+/// Values that begin with one of these name a file behind it.
+const FILE_PREFIXES: [&str; 3] = ["file:", "lifetimes:", "trace:"];
+
+/// Returns the words that stand for an entry.
+///
+/// # Errors
+/// The value is of a wrong type.
+pub(super) fn value(
+    file: &TomlFile,
+    entry: Entry<'_>,
+    key: &ConfigKey,
+) -> Result<FileValue, FileError> {
+    let mistyped = |wanted: &str| {
+        let what = format!("{} must be {wanted}, not {}", entry.key, kind(entry.item));
+        file.error(entry.line, what)
+    };
+    let directory = file.path().parent().unwrap_or(Path::new("."));
+    let flag = format!("--{}", key.name);
+    let word = |text: String| {
+        let text = absolute(directory, key, text);
+        let mut word = OsString::from(format!("{flag}="));
+        word.push(text);
+        word
+    };
+    let words = match key.kind {
+        KeyKind::Switch => match entry.item.as_bool() {
+            Some(true) => vec![flag.into()],
+            Some(false) => Vec::new(),
+            None => return Err(mistyped("true or false")),
+        },
+        KeyKind::Count => match entry.item.as_integer() {
+            Some(count @ 0..=9) => (0..count).map(|_| flag.clone().into()).collect(),
+            _ => return Err(mistyped("a number from 0 to 9")),
+        },
+        KeyKind::Value => {
+            let text = entry.item.as_value().and_then(scalar);
+            vec![word(text.ok_or_else(|| mistyped("a text or a number"))?)]
+        }
+        KeyKind::List => {
+            let texts = list(entry.item);
+            let texts = texts.ok_or_else(|| mistyped("a list of texts or numbers"))?;
+            texts.into_iter().map(word).collect()
+        }
+    };
+    Ok(FileValue { key: key.name.clone(), id: key.id.clone(), line: entry.line, words })
+}
+
+fn list(item: &Item) -> Option<Vec<String>> {
+    match item.as_array() {
+        Some(array) => array.iter().map(scalar).collect(),
+        None => item.as_value().and_then(scalar).map(|text| vec![text]),
+    }
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.value().clone()),
+        Value::Integer(number) => Some(number.value().to_string()),
+        Value::Float(number) => Some(number.value().to_string()),
+        _ => None,
+    }
+}
+
+/// Makes a path that is relative to the file absolute.
+fn absolute(directory: &Path, key: &ConfigKey, text: String) -> OsString {
+    let from = |path: &str| {
+        let path = directory.join(path);
+        std::path::absolute(&path).unwrap_or(path).into_os_string()
+    };
+    if key.is_path || key.name == "local-socket" && text != "none" {
+        return from(&text);
+    }
+    let is_model = ["notice-source", "preemption-model"].contains(&key.name.as_str());
+    let prefix = FILE_PREFIXES.iter().find(|prefix| is_model && text.starts_with(**prefix));
+    match prefix {
+        Some(prefix) => {
+            let mut whole = OsString::from(prefix);
+            whole.push(from(&text[prefix.len()..]));
+            whole
+        }
+        None => text.into(),
+    }
+}

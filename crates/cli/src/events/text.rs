@@ -1,0 +1,163 @@
+//! What an event is for people, in one line.
+
+use sanderling_protocol::event::EventKind;
+use sanderling_protocol::{Millis, NodeId};
+
+use super::names::NodeNames;
+use crate::units;
+
+/// Describes an event. What others chose, as names and reasons, is in it as they chose it.
+pub(crate) fn text(kind: &EventKind, names: &NodeNames) -> String {
+    let bytes = |value: &u64| units::bytes(*value);
+    let title = |node: &NodeId| names.title(*node);
+    match kind {
+        EventKind::NodeRegistered { node, name, address } => {
+            format!("node {node} ({name}) joined at {address}")
+        }
+        EventKind::NodeNoticed { node, name, deadline_in, reason, bytes: held } => format!(
+            "node {node} ({name}) got a notice: {} to move within {}, because of {reason}",
+            bytes(held),
+            units::millis(*deadline_in)
+        ),
+        EventKind::NodeDecommissioning { node, name, reason, bytes: held } => format!(
+            "node {node} ({name}) is decommissioned: {} to move, because of {reason}",
+            bytes(held)
+        ),
+        EventKind::NodeFenced { node } => format!("{} takes no more writes", title(node)),
+        EventKind::NodeCancelled { node } => format!("{} takes blocks again", title(node)),
+        EventKind::BlocksMoved { .. }
+        | EventKind::BlocksPromoted { .. }
+        | EventKind::BlocksCopied { .. }
+        | EventKind::BlocksRebalanced { .. } => of_moves(kind, names),
+        EventKind::DrainForecast { node, forecast } => {
+            format!("{} forecast: {}", title(node), crate::node::forecast(forecast))
+        }
+        EventKind::NodeAtRisk { node, name, reason } => {
+            format!("node {node} ({name}) is likely to get its notice soon: {reason}")
+        }
+        EventKind::NodeDrained { node, moved_blocks, moved_bytes, elapsed } => format!(
+            "{} is empty: {moved_blocks} blocks, {} moved in {}",
+            title(node),
+            bytes(moved_bytes),
+            units::millis(*elapsed)
+        ),
+        EventKind::NodeGone { node, name, why } => format!("node {node} ({name}) is gone: {why}"),
+        EventKind::BlocksLost { node, blocks, bytes: lost, objects, jobs } => {
+            let of = match &jobs[..] {
+                [] => String::new(),
+                [job] => format!(" of job {job}"),
+                jobs => format!(" of {} jobs", jobs.len()),
+            };
+            let (lost, title) = (bytes(lost), title(node));
+            format!("LOST {blocks} blocks, {lost} of {objects} objects{of} with {title}")
+        }
+        EventKind::JobRegistered { job, path } => format!("job {job} began at {path}"),
+        EventKind::JobEnded { job, path, is_expired, freed_bytes } => format!(
+            "job {job} at {path} {}: {} freed",
+            if *is_expired { "was not renewed" } else { "ended" },
+            bytes(freed_bytes)
+        ),
+        EventKind::ManagerChanged { name } => format!("manager {name} acts from now on"),
+        EventKind::NamenodeStarted { .. }
+        | EventKind::NamenodeAbsent { .. }
+        | EventKind::LogEndLost { .. }
+        | EventKind::BlocksOrphaned { .. }
+        | EventKind::ReserveShort { .. }
+        | EventKind::ReserveRestored { .. }
+        | EventKind::JournalCut { .. }
+        | EventKind::SnapshotSkipped { .. }
+        | EventKind::BlocksDamaged { .. } => of_the_log(kind, names),
+    }
+}
+
+/// Describes blocks that have another home or another copy.
+fn of_moves(kind: &EventKind, names: &NodeNames) -> String {
+    let bytes = |value: &u64| units::bytes(*value);
+    let title = |node: &NodeId| names.title(*node);
+    match kind {
+        EventKind::BlocksMoved { from, to, blocks, bytes: moved } => {
+            let (moved, from, to) = (bytes(moved), title(from), title(to));
+            format!("{blocks} blocks, {moved} moved from {from} to {to}")
+        }
+        EventKind::BlocksPromoted { from, blocks, bytes: saved } => format!(
+            "{blocks} blocks, {} of {} were copied before: no byte had to move",
+            bytes(saved),
+            title(from)
+        ),
+        EventKind::BlocksCopied { from, to, blocks, bytes: copied } => {
+            let (copied, from, to) = (bytes(copied), title(from), title(to));
+            format!("{blocks} blocks, {copied} of {from} copied to {to}")
+        }
+        EventKind::BlocksRebalanced { from, to, blocks, bytes: moved } => format!(
+            "{blocks} blocks, {} moved from {} to {} for balance",
+            bytes(moved),
+            title(from),
+            title(to)
+        ),
+        // The caller describes all others.
+        other => format!("{other:?}"),
+    }
+}
+
+/// Describes what happened to the namenode, its log and its room, and to bytes at rest.
+fn of_the_log(kind: &EventKind, names: &NodeNames) -> String {
+    let bytes = |value: &u64| units::bytes(*value);
+    match kind {
+        EventKind::NamenodeStarted { commands, cut_bytes } => {
+            let cut = if *cut_bytes == 0 {
+                String::new()
+            } else {
+                format!(", {} of a torn journal tail cut", bytes(cut_bytes))
+            };
+            format!("namenode started with {commands} commands{cut}")
+        }
+        EventKind::NamenodeAbsent { millis } => format!(
+            "no namenode served for {}: leases, lifetimes and notices have waited",
+            units::millis(Millis(*millis))
+        ),
+        EventKind::LogEndLost { name, address, commands } => {
+            let missing = match commands {
+                Some(commands) => format!("at least {commands} changes are missing"),
+                None => "an unknown number of changes is missing".to_owned(),
+            };
+            format!("LOST end of the namenode's log: {missing}, found by node {name} ({address})")
+        }
+        EventKind::BlocksOrphaned { node, blocks, bytes: lost } => format!(
+            "LOST {blocks} blocks, {} on {}: the log that named them has lost its end",
+            bytes(lost),
+            names.title(*node)
+        ),
+        EventKind::ReserveShort { departures, missing_bytes } => {
+            let missing = bytes(missing_bytes);
+            let whose = match departures {
+                0 => "the departures under way".to_owned(),
+                1 => "one more departure".to_owned(),
+                departures => format!("{departures} more departures"),
+            };
+            format!("RESERVE SHORT: room for {missing} is missing for {whose}")
+        }
+        EventKind::ReserveRestored { departures, room_bytes } => {
+            let room = bytes(room_bytes);
+            let whose = match departures {
+                0 => "those under way".to_owned(),
+                1 => "one more node".to_owned(),
+                departures => format!("{departures} more nodes"),
+            };
+            format!("reserve restored: {whose} may leave, {room} may be written")
+        }
+        EventKind::JournalCut { records, bytes: cut, is_accepted, why } => {
+            let cause = if *is_accepted { "accepted damage" } else { "crash of the machine" };
+            let cut = bytes(cut);
+            format!("LOST {records} records of changes, {cut} of journal, {cause}: {why}")
+        }
+        EventKind::SnapshotSkipped { commands, why } => format!(
+            "the snapshot after {commands} commands is damaged, an older one took its place: {why}"
+        ),
+        EventKind::BlocksDamaged { node, blocks, saved } => format!(
+            "{} found {blocks} blocks damaged or missing: of {saved} there is another copy",
+            names.title(*node)
+        ),
+        // The caller describes all others.
+        other => format!("{other:?}"),
+    }
+}

@@ -1,0 +1,34 @@
+//! What the cluster on this machine has to do with a failure.
+
+use std::path::{Path, PathBuf};
+
+use super::place::{ClusterDirectory, directory};
+use super::record::Record;
+use crate::refused::shell_word;
+
+/// Returns the next command when the namenode at an address does not answer, if the cluster on this
+/// machine is the reason: it is another one, or a process of it is down.
+pub(crate) fn advice(namenode: &str) -> Option<String> {
+    let record = record_here()?;
+    if record.namenode != namenode {
+        let runs = record.running().any(|server| server.role == "namenode");
+        return runs.then(|| format!("the same with --namenode {}", record.namenode));
+    }
+    record.down().next().map(|server| format!("sanderling local restart {}", server.name))
+}
+
+/// Returns the next command when the namenode at an address requires keys, if it is that of the
+/// cluster on this machine, which has them.
+pub(crate) fn keys(namenode: &str) -> Option<String> {
+    let record = record_here().filter(|record| record.namenode == namenode)?;
+    let keys = record.keys?;
+    let shown = |path: &Path| shell_word(&path.to_string_lossy());
+    let (ca, token) = (shown(&keys.tls_ca), shown(&keys.token_file));
+    Some(format!("the same with --tls-ca {ca} --token-file {token}"))
+}
+
+fn record_here() -> Option<Record> {
+    let named = std::env::var_os("SANDERLING_LOCAL_DIR").map(PathBuf::from);
+    let directory = directory(&ClusterDirectory { directory: named }).ok()?;
+    Record::read(&directory).ok()?
+}

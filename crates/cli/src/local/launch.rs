@@ -1,0 +1,131 @@
+//! Starts one server of the cluster in the background, and waits until it serves.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use super::keys::KeyFiles;
+use super::record::{DatanodeShape, Record, ServerRecord};
+use crate::failure::{Exit, Failure};
+use crate::process::{LOOK_EVERY, RecordedProcess, spawn};
+use crate::ready::Ready;
+use crate::refused::shell_word;
+
+/// How long the servers may take to serve.
+pub(super) const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// Lines of a failed server's log that are shown.
+const LOG_LINES: usize = 8;
+
+/// A server that was spawned and does not serve yet.
+pub(super) struct Starting {
+    child: Child,
+    ready_file: PathBuf,
+    pub(super) server: ServerRecord,
+}
+
+fn words(list: &[&str]) -> Vec<OsString> {
+    list.iter().map(OsString::from).collect()
+}
+
+/// Returns the words that start a namenode at these addresses.
+pub(super) fn namenode_words(directory: &Path, listen: &str, http: &str) -> Vec<OsString> {
+    let mut list = words(&["namenode", "--listen", listen, "--http", http, "--dir"]);
+    list.push(directory.join("namenode").into());
+    list
+}
+
+/// Returns the words that start a datanode.
+pub(super) fn datanode_words(record: &Record, shape: &DatanodeShape, name: &str) -> Vec<OsString> {
+    let (directory, namenode) = (&record.directory, &record.namenode);
+    let dram = shape.dram_bytes.to_string();
+    let mut list = words(&["datanode", "--namenode", namenode, "--name", name, "--dram", &dram]);
+    if let Some(console) = record.console() {
+        list.extend(["--console".into(), console.into()]);
+    }
+    // Their metrics; the namenode's list of nodes contains the port.
+    list.extend(words(&["--http", "127.0.0.1:0"]));
+    if let Some(disk) = shape.disk_bytes {
+        list.extend(words(&["--disk", &disk.to_string(), "--disk-dir"]));
+        list.push(directory.join("disk").join(name).into());
+    }
+    if let Some(limit) = shape.egress_limit {
+        list.extend(words(&["--egress-limit", &limit.to_string()]));
+    }
+    if let Some(key) = &shape.encrypt {
+        list.extend(["--encrypt".into(), key.into()]);
+    }
+    list
+}
+
+/// Spawns one server and puts it on record, in place of one of its name, before anything else can
+/// fail.
+pub(super) fn launch(
+    record: &mut Record,
+    role: &str,
+    name: &str,
+    shape: Option<DatanodeShape>,
+    mut words: Vec<OsString>,
+) -> Result<Starting, Failure> {
+    let ready_file = record.directory.join("ready").join(name);
+    let log = record.directory.join("logs").join(format!("{name}.log"));
+    words.extend(record.keys.iter().flat_map(KeyFiles::words));
+    words.extend(["--detach".into(), "--ready-file".into(), ready_file.clone().into()]);
+    // A ready file of an earlier process would be taken for this one's.
+    let _ = std::fs::remove_file(&ready_file);
+    let child = spawn(&words, &log)?;
+    let pid = child.id();
+    let process = RecordedProcess::of(pid).unwrap_or(RecordedProcess { pid, start_time: 0 });
+    let (role, name) = (role.to_owned(), name.to_owned());
+    let server = ServerRecord { role, name, process, address: String::new(), log, shape };
+    match record.processes.iter_mut().find(|known| known.name == server.name) {
+        Some(known) => *known = server.clone(),
+        None => record.processes.push(server.clone()),
+    }
+    record.write()?;
+    Ok(Starting { child, ready_file, server })
+}
+
+impl Starting {
+    /// Waits until the server serves.
+    pub(super) fn serves(mut self, limit: Instant) -> Result<Ready, Failure> {
+        let name = &self.server.name;
+        loop {
+            if let Some(ready) = Ready::read(&self.ready_file) {
+                return Ok(ready);
+            }
+            let ended = self.child.try_wait();
+            if let Ok(Some(status)) = ended {
+                let cause = format!("{name} ended at its start ({status}): {}", self.last_words());
+                return Err(self.failed(Exit::Failure, "NotStarted", &cause));
+            }
+            if Instant::now() >= limit {
+                let cause = format!("{name} does not serve in time: {}", self.last_words());
+                return Err(self.failed(Exit::Deadline, "Deadline", &cause));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn failed(&self, exit: Exit, kind: &str, cause: &str) -> Failure {
+        let next = if cause.contains("in use") && self.server.role == "namenode" {
+            "sanderling local start --port 0, or sanderling local stop".to_owned()
+        } else {
+            format!("cat {}", shell_word(&self.server.log.to_string_lossy()))
+        };
+        Failure::new(exit, kind, cause).tried("started the server and waited for it").next(next)
+    }
+
+    /// The end of its log, which has the reason.
+    fn last_words(&self) -> String {
+        let log = std::fs::read(&self.server.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = text.lines().collect();
+        let shown = &lines[lines.len().saturating_sub(LOG_LINES)..];
+        match shown.iter().find_map(|line| line.strip_prefix("error: ")) {
+            Some(error) => error.to_owned(),
+            None => shown.join("\n  "),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Where the cluster on this machine lives.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::failure::Failure;
+
+/// Where the cluster lives.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ClusterDirectory {
+    /// The cluster's directory: catalog, logs and process list [default: sanderling/local in
+    /// $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long = "dir", value_name = "D", env = "SANDERLING_LOCAL_DIR", hide_env_values = true)]
+    pub(crate) directory: Option<PathBuf>,
+}
+
+/// Returns the cluster's directory.
+///
+/// # Errors
+/// Usage (2) when there is no home directory to default to.
+pub(crate) fn directory(place: &ClusterDirectory) -> Result<PathBuf, Failure> {
+    if let Some(directory) = &place.directory {
+        return std::path::absolute(directory).map_err(|error| Failure::file(directory, &error));
+    }
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let state = variable("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".local").join("state")));
+    state.map(|state| state.join("sanderling").join("local")).ok_or_else(|| {
+        Failure::usage("there is neither HOME nor XDG_STATE_HOME").next("the same with --dir D")
+    })
+}

@@ -1,0 +1,90 @@
+//! `local restart`.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use rustix::process::Signal;
+
+use super::launch::{READY_WITHIN, datanode_words, launch, namenode_words};
+use super::lock::Lock;
+use super::place::{ClusterDirectory, directory};
+use super::record::Record;
+use crate::failure::{Exit, Failure};
+use crate::global::Global;
+use crate::node;
+use crate::output::Output;
+use crate::session::{Session, block_on};
+
+/// `local restart`.
+#[derive(Debug, Args)]
+#[command(after_help = "A datanode that runs is emptied first: its blocks move to the others. \
+Without room for them the command stops with exit code 2. A namenode keeps its catalog.")]
+pub(crate) struct LocalRestart {
+    /// Where the cluster lives.
+    #[command(flatten)]
+    pub(crate) place: ClusterDirectory,
+    /// The process, as `local status` names it
+    pub(crate) name: String,
+    /// Confirm losing the bytes that the other datanodes have no room for
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// How long a server may take to end by itself: a datanode moves its blocks away meanwhile, for 25
+/// seconds at most.
+const END_WITHIN: Duration = Duration::from_secs(30);
+
+pub(super) fn run(global: &Global, output: Output, args: &LocalRestart) -> Result<(), Failure> {
+    let directory = directory(&args.place)?;
+    Record::existing(&directory)?;
+    let _lock = Lock::take(&directory)?;
+    let mut record = Record::existing(&directory)?;
+    let server = record.server(&args.name)?.clone();
+    if server.process.is_running() {
+        if server.role == "datanode" && !args.yes {
+            confirmed(output, &record, &args.name)?;
+        }
+        server.process.signal(Signal::TERM);
+        if !server.process.wait(END_WITHIN) {
+            server.process.signal(Signal::KILL);
+            let _ = server.process.wait(Duration::from_secs(2));
+            output.note(format_args!("{} did not end by itself and was killed", args.name));
+        }
+    }
+    let words = match server.shape.as_ref().or(record.shape().as_ref()) {
+        _ if server.role == "namenode" => {
+            let http = record.http_address.as_deref().unwrap_or("none");
+            namenode_words(&directory, &record.namenode, http)
+        }
+        Some(shape) => datanode_words(&record, shape, &args.name),
+        None => {
+            let cause = "an older release started this cluster: how is not on record";
+            return Err(Failure::new(Exit::Failure, "LocalFile", cause)
+                .next("sanderling local stop, or sanderling local status"));
+        }
+    };
+    let shape = server.shape.clone();
+    let limit = Instant::now() + global.timeout.map_or(READY_WITHIN, |span| span.0);
+    let starting = launch(&mut record, &server.role, &args.name, shape, words)?;
+    let ready = starting.serves(limit)?;
+    record.server_mut(&args.name)?.address = ready.address;
+    record.write()?;
+    output.note(format_args!("{} serves again", args.name));
+    output.result(record.server(&args.name)?, |writer| writeln!(writer, "{}", args.name))
+}
+
+/// Stops before bytes are lost that have no room elsewhere. Without an answer of the namenode
+/// nothing can be moved, which is the same.
+fn confirmed(output: Output, record: &Record, name: &str) -> Result<(), Failure> {
+    let mut objection = None;
+    block_on(async {
+        let credentials = record.credentials()?;
+        let session = Session::new(record.namenode.clone(), credentials, output);
+        objection = node::objection(&session, name).await?;
+        Ok(())
+    })?;
+    let Some(objection) = objection else { return Ok(()) };
+    Err(Failure::new(Exit::Usage, "NotConfirmed", objection)
+        .tried("planned to move its blocks to the other datanodes: nothing was changed")
+        .next("sanderling local add, or the same with --yes"))
+}

@@ -1,0 +1,204 @@
+//! `sanderling namenode backup` and `restore`: the catalog of a running namenode to a file or a
+//! bucket, and from there into a directory.
+
+mod place;
+mod restore;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use sanderling_core::access::{Claims, Lineage, Rights, TokenRole};
+use sanderling_namenode::{BackupDescription, check_backup};
+use sanderling_protocol::{Path, Token};
+use sanderling_transport::{PageCall, PageCallError, unix_seconds};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+
+use self::place::{Place, Received};
+pub(crate) use self::restore::{Restore, run as restore};
+use super::process::is_loopback;
+use crate::credentials;
+use crate::failure::{Exit, Failure};
+use crate::ready::Ready;
+use crate::security::ServerCredentials;
+use crate::session::Session;
+use crate::units;
+
+/// `sanderling namenode backup`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Backup {
+    /// Where to write it: a file, which is replaced when the backup is whole, or `s3://BUCKET/KEY`,
+    /// for which `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID` and their kin are read from the
+    /// environment
+    #[arg(long, value_name = "PLACE")]
+    to: Place,
+    /// Where the namenode serves HTTP [default: the port after that of --namenode]
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<String>,
+    /// The namenode's ready file, which has that address
+    #[arg(long, value_name = "FILE", conflicts_with = "http")]
+    ready_file: Option<PathBuf>,
+    /// What makes a token, where no token is given.
+    #[command(flatten)]
+    held: ServerCredentials,
+}
+
+/// How long the namenode may take to write the backup before it sends it, and to send on.
+const ANSWER_WITHIN: Duration = Duration::from_secs(600);
+
+/// How long the token lasts that is made for the one call.
+const TOKEN_SECONDS: u64 = 15;
+
+/// The kind of failure of a backup that is damaged.
+const BAD_BACKUP: &str = "BadBackup";
+
+/// Pieces that wait to be written or checked.
+const PIECES_MAX: usize = 4;
+
+/// Takes a backup, and checks it before it gets its name.
+///
+/// # Errors
+/// Unavailable (4): no namenode answers there, or another backup is being taken.
+pub(crate) async fn run(session: Session, args: Backup) -> Result<(), Failure> {
+    let (pieces, received) = mpsc::channel(PIECES_MAX);
+    let (address, token) = (address(&session, &args)?, token(&session, &args)?);
+    let tls = session.credentials.tls.as_ref();
+    if token.is_some() && tls.is_none() && !is_loopback(&address) {
+        let cause = format!("a token would go to {address} without encryption");
+        return Err(Failure::new(Exit::Failure, "Credentials", cause)
+            .next("the same with --tls-ca PEM, or on the namenode's machine"));
+    }
+    let call = PageCall {
+        address: &address,
+        tls,
+        token,
+        method: "GET",
+        target: "/v1/backup",
+        body: String::new(),
+        within: ANSWER_WITHIN,
+    };
+    let (answer, kept) = tokio::select! {
+        done = async { tokio::join!(call.download(pieces), keep(&args.to, received)) } => done,
+        () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
+    };
+    match (answer, kept) {
+        // A backup that was cut off is damaged because of that.
+        (Err(error), Err(failure)) if failure.kind == BAD_BACKUP => Err(unanswered(&error)),
+        (_, Err(failure)) => Err(failure),
+        (Err(error), Ok(_)) => Err(unanswered(&error)),
+        (Ok((200, _)), Ok(Some((place, description, bytes)))) => {
+            place.publish().await?;
+            print(&session, &args, &description, bytes)
+        }
+        (Ok((status, body)), Ok(_)) => Err(refused(status, &body)),
+    }
+}
+
+/// A backup that is whole and has no name yet.
+type Kept = (place::Writing, BackupDescription, u64);
+
+/// Writes what is received, and checks it on the way. `None`: there was no answer to keep, or it
+/// broke off, which the call reports.
+async fn keep(to: &Place, mut received: mpsc::Receiver<Bytes>) -> Result<Option<Kept>, Failure> {
+    let Some(first) = received.recv().await else { return Ok(None) };
+    let mut writing = to.begin().await?;
+    let (checked, source) = mpsc::channel(PIECES_MAX);
+    let check = spawn_blocking(move || check_backup(Received::new(source), &mut std::io::sink()));
+    let (mut next, mut bytes) = (Some(first), 0);
+    while let Some(piece) = next {
+        bytes += piece.len() as u64;
+        writing.write(piece.clone()).await?;
+        // The check ends early only to report damage, below.
+        let _ = checked.send(Ok(piece)).await;
+        next = received.recv().await;
+    }
+    drop(checked);
+    let description = check.await.map_err(|error| Failure::new(Exit::Failure, "Backup", error))?;
+    match description {
+        Ok(description) => Ok(Some((writing, description, bytes))),
+        Err(error) => {
+            writing.give_up().await;
+            Err(Failure::new(Exit::Unavailable, BAD_BACKUP, error).next("the same again"))
+        }
+    }
+}
+
+fn address(session: &Session, args: &Backup) -> Result<String, Failure> {
+    if let Some(file) = &args.ready_file {
+        return Ready::read(file).and_then(|ready| ready.http_address).ok_or_else(|| {
+            let cause = format!("{} names no namenode that serves HTTP", file.display());
+            Failure::new(Exit::NotFound, "NotFound", cause).next("the same with --http ADDRESS")
+        });
+    }
+    if let Some(address) = &args.http {
+        return Ok(address.clone());
+    }
+    let parts = session.namenode.rsplit_once(':');
+    let next = |port: &str| port.parse::<u16>().ok()?.checked_add(1);
+    let found = parts.and_then(|(host, port)| Some(format!("{host}:{}", next(port)?)));
+    found.ok_or_else(|| {
+        let cause = format!("{} has no port", session.namenode);
+        Failure::usage(cause).next("the same with --http ADDRESS")
+    })
+}
+
+/// Returns the token to show: the given one, else one that is made with the cluster's secret.
+fn token(session: &Session, args: &Backup) -> Result<Option<Token>, Failure> {
+    if let Some(source) = &session.credentials.token {
+        let token = source.token(None);
+        return token.map(Some).map_err(|error| Failure::new(Exit::Failure, "BadToken", error));
+    }
+    let secret = args.held.secret_file.as_deref().map(credentials::secret).transpose()?;
+    Ok(secret.map(|secret| {
+        secret.sign(&Claims {
+            subject: "backup".to_owned(),
+            role: TokenRole::Client,
+            subtree: Path::root(),
+            rights: Rights::ADMIN,
+            expires_at: unix_seconds() + TOKEN_SECONDS,
+            lineage: Lineage::default(),
+        })
+    }))
+}
+
+fn unanswered(error: &PageCallError) -> Failure {
+    Failure::new(Exit::Unavailable, "Unavailable", error)
+        .next("the same with --http ADDRESS, or --ready-file FILE of the namenode")
+}
+
+fn refused(status: u16, body: &[u8]) -> Failure {
+    let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+    let text = |key: &str| answer["error"][key].as_str().unwrap_or_default().to_owned();
+    let (exit, next) = match status {
+        401 | 403 => (Exit::Failure, "the same with --token-file FILE, or --secret-file FILE"),
+        500 => (Exit::Failure, "df on the namenode's directory"),
+        503 => (Exit::Unavailable, "the same again, later"),
+        _ => (Exit::Failure, "the same with --http ADDRESS of the namenode"),
+    };
+    match text("message") {
+        message if message.is_empty() || status == 200 => {
+            let cause = format!("the answer has status {status}: no namenode serves there");
+            Failure::new(exit, "BadReply", cause).next(next)
+        }
+        message => Failure::new(exit, &text("name"), message).next(next),
+    }
+}
+
+fn print(
+    session: &Session,
+    args: &Backup,
+    description: &BackupDescription,
+    bytes: u64,
+) -> Result<(), Failure> {
+    let document = serde_json::json!({
+        "to": args.to.to_string(), "bytes": bytes, "backup": description,
+    });
+    session.output.result(&document, |writer| {
+        let BackupDescription { cluster, commands, .. } = description;
+        let bytes = units::bytes(bytes);
+        writeln!(writer, "{}: {bytes}, cluster {cluster} after {commands} changes", args.to)
+    })
+}

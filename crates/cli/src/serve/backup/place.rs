@@ -1,0 +1,207 @@
+//! Where a backup is: a file, or an object in a bucket of S3.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
+use sanderling_datanode::ObjectOptions;
+use tokio::sync::mpsc;
+
+use crate::failure::{Exit, Failure};
+use crate::serve::process::object_settings;
+
+/// Longest time for one operation on a bucket.
+const OPERATION_WITHIN: Duration = Duration::from_secs(60);
+
+/// Parts of an upload on the way at once: 5 MiB each.
+const PARTS_MAX: usize = 4;
+
+/// A file, or an object in a bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    File(PathBuf),
+    /// `s3://BUCKET/KEY`.
+    Bucket(String),
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let Some(place) = text.strip_prefix("s3://") else {
+            return match text.contains("://") || text.is_empty() {
+                true => Err("a backup is in a file or at s3://BUCKET/KEY".to_owned()),
+                false => Ok(Self::File(text.into())),
+            };
+        };
+        match place.split_once('/') {
+            Some((bucket, key)) if !bucket.is_empty() && !key.is_empty() && !key.ends_with('/') => {
+                Ok(Self::Bucket(text.to_owned()))
+            }
+            _ => Err("a backup in a bucket has a name: s3://BUCKET/KEY".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(formatter),
+            Self::Bucket(url) => url.fmt(formatter),
+        }
+    }
+}
+
+type OpenBucket = (Arc<dyn ObjectStore>, object_store::path::Path);
+
+fn open(url: &str) -> Result<OpenBucket, Failure> {
+    let settings = object_settings();
+    let options = ObjectOptions {
+        url: url.to_owned(),
+        settings,
+        time_max: OPERATION_WITHIN,
+        ..ObjectOptions::default()
+    };
+    options.open().map_err(|error| unusable(url, &error))
+}
+
+fn unusable(url: &str, error: &dyn fmt::Display) -> Failure {
+    Failure::new(Exit::Unavailable, "ObjectStore", format!("{url} cannot be used: {error}"))
+        .next("the same with AWS_ENDPOINT_URL, AWS_REGION and the keys in the environment")
+}
+
+/// A backup that is being written. It has no name before it is published.
+pub(super) enum Writing {
+    File { file: tokio::fs::File, partial: PathBuf, target: PathBuf },
+    Bucket { upload: Box<WriteMultipart>, url: String },
+}
+
+impl Place {
+    /// Begins to write.
+    pub(super) async fn begin(&self) -> Result<Writing, Failure> {
+        match self {
+            Self::File(target) => {
+                let mut partial = target.clone().into_os_string();
+                partial.push(".partial");
+                let partial = PathBuf::from(partial);
+                // What a killed backup has left may belong to others, or be a link.
+                let _ = std::fs::remove_file(&partial);
+                let mut options = std::fs::File::options();
+                let file = options.create_new(true).write(true).mode(0o600).open(&partial);
+                let file = file.map_err(|error| Failure::file(&partial, &error))?;
+                let file = tokio::fs::File::from_std(file);
+                Ok(Writing::File { file, partial, target: target.clone() })
+            }
+            Self::Bucket(url) => {
+                let (store, path) = open(url)?;
+                let upload = store.put_multipart(&path).await;
+                let upload = upload.map_err(|error| unusable(url, &error))?;
+                let upload = Box::new(WriteMultipart::new(upload));
+                Ok(Writing::Bucket { upload, url: url.clone() })
+            }
+        }
+    }
+
+    /// Opens what is there, to read it on a thread of its own.
+    pub(super) async fn read(&self) -> Result<Box<dyn Read + Send>, Failure> {
+        match self {
+            Self::File(path) => {
+                let file =
+                    std::fs::File::open(path).map_err(|error| Failure::file(path, &error))?;
+                Ok(Box::new(io::BufReader::new(file)))
+            }
+            Self::Bucket(url) => {
+                let (store, path) = open(url)?;
+                let found = store.get(&path).await.map_err(|error| unusable(url, &error))?;
+                let (pieces, source) = mpsc::channel(PARTS_MAX);
+                let mut stream = found.into_stream();
+                tokio::spawn(async move {
+                    while let Some(piece) = stream.next().await {
+                        if pieces.send(piece.map_err(io::Error::other)).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+                Ok(Box::new(Received::new(source)))
+            }
+        }
+    }
+}
+
+impl Writing {
+    pub(super) async fn write(&mut self, piece: Bytes) -> Result<(), Failure> {
+        use tokio::io::AsyncWriteExt;
+        match self {
+            Self::File { file, partial, .. } => {
+                file.write_all(&piece).await.map_err(|error| Failure::file(partial, &error))
+            }
+            Self::Bucket { upload, url } => {
+                let room = upload.wait_for_capacity(PARTS_MAX).await;
+                room.map_err(|error| unusable(url, &error))?;
+                upload.put(piece);
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives it its name, once all of it is stored for good.
+    pub(super) async fn publish(self) -> Result<(), Failure> {
+        match self {
+            Self::File { mut file, partial, target } => {
+                use tokio::io::AsyncWriteExt;
+                let failed = |error: io::Error| Failure::file(&partial, &error);
+                file.flush().await.map_err(failed)?;
+                file.sync_all().await.map_err(failed)?;
+                std::fs::rename(&partial, &target).map_err(failed)?;
+                let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+                let parent = parent.unwrap_or(Path::new("."));
+                let synced = std::fs::File::open(parent).and_then(|file| file.sync_all());
+                synced.map_err(|error| Failure::file(parent, &error))
+            }
+            Self::Bucket { upload, url } => {
+                upload.finish().await.map(drop).map_err(|error| unusable(&url, &error))
+            }
+        }
+    }
+
+    /// Removes what was written.
+    pub(super) async fn give_up(self) {
+        match self {
+            Self::File { partial, .. } => drop(std::fs::remove_file(partial)),
+            Self::Bucket { upload, .. } => drop(upload.abort().await),
+        }
+    }
+}
+
+/// What a channel brings, as a source for a thread that may block.
+pub(super) struct Received {
+    pieces: mpsc::Receiver<io::Result<Bytes>>,
+    piece: Bytes,
+}
+
+impl Received {
+    pub(super) const fn new(pieces: mpsc::Receiver<io::Result<Bytes>>) -> Self {
+        Self { pieces, piece: Bytes::new() }
+    }
+}
+
+impl Read for Received {
+    fn read(&mut self, mut buffer: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            match self.pieces.blocking_recv() {
+                None => return Ok(0),
+                Some(piece) => self.piece = piece?,
+            }
+        }
+        let count = buffer.len().min(self.piece.len());
+        buffer.write_all(&self.piece.split_to(count))?;
+        Ok(count)
+    }
+}

@@ -1,0 +1,85 @@
+//! `sanderling namenode restore`: a new directory from a backup.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use sanderling_namenode::{
+    BackupDescription, BackupError, NamenodeStartError, RestoreError, RestoreOptions,
+};
+use sanderling_protocol::ClusterId;
+use tokio::task::spawn_blocking;
+
+use super::place::Place;
+use crate::failure::{Exit, Failure};
+use crate::session::Session;
+
+/// `sanderling namenode restore`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Restore {
+    /// Where the backup is: a file, or `s3://BUCKET/KEY` with the environment of `namenode backup`
+    #[arg(long, value_name = "PLACE")]
+    from: Place,
+    /// The directory to make, for the next start of the namenode
+    #[arg(long = "dir", value_name = "D", env = "SANDERLING_NAMENODE_DIR", hide_env_values = true)]
+    directory: PathBuf,
+    /// Refuse a backup of any other cluster; 16 hexadecimal digits, as `doctor` prints them
+    #[arg(long, value_name = "ID", value_parser = cluster_id)]
+    cluster: Option<ClusterId>,
+    /// Set aside the catalog that the directory holds, in a directory `replaced-N` inside
+    #[arg(long)]
+    replace: bool,
+}
+
+fn cluster_id(text: &str) -> Result<ClusterId, String> {
+    let is_hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let id = is_hex.then(|| u64::from_str_radix(text, 16).ok()).flatten();
+    id.map(ClusterId).ok_or_else(|| "a cluster's id has 16 hexadecimal digits".to_owned())
+}
+
+/// Restores a backup into a directory that no namenode uses.
+///
+/// # Errors
+/// The backup or the directory is refused; what was there is as it was.
+pub(crate) async fn run(session: Session, args: Restore) -> Result<(), Failure> {
+    let source = args.from.read().await?;
+    let options = RestoreOptions {
+        directory: args.directory.clone(),
+        cluster: args.cluster,
+        is_replacing: args.replace,
+    };
+    let restored = spawn_blocking(move || sanderling_namenode::restore(source, &options)).await;
+    let restored = restored.map_err(|error| Failure::new(Exit::Failure, "Restore", error))?;
+    let backup = restored.map_err(|error| failed(&error, &args))?;
+    let document = serde_json::json!({ "directory": args.directory, "backup": backup });
+    session.output.result(&document, |writer| {
+        let BackupDescription { cluster, commands, .. } = &backup;
+        let directory = args.directory.display();
+        writeln!(writer, "{directory}: cluster {cluster} after {commands} changes")?;
+        writeln!(writer, "next: sanderling namenode --dir {directory}")
+    })
+}
+
+fn failed(error: &RestoreError, args: &Restore) -> Failure {
+    let (kind, next) = match error {
+        RestoreError::Backup(BackupError::OtherFormat { .. }) => {
+            ("OtherFormat", "the version of sanderling that wrote it")
+        }
+        RestoreError::Backup(BackupError::Io { .. }) => ("BadBackup", "the same again"),
+        RestoreError::Backup(_) => ("BadBackup", "the same with another backup"),
+        RestoreError::Directory(error)
+            if matches!(**error, NamenodeStartError::DirectoryLocked { .. }) =>
+        {
+            ("InUse", "stop that namenode first, or the same with --dir of a new directory")
+        }
+        RestoreError::Directory(_) => ("NotRestored", "the same with another --dir"),
+        RestoreError::NotEmpty { .. } => {
+            ("NotEmpty", "the same with --dir of a new directory, or with --replace")
+        }
+        RestoreError::Foreign { .. } => ("NotEmpty", "the same with --dir of a new directory"),
+        RestoreError::OtherCluster { .. } => {
+            ("WrongCluster", "a backup of that cluster, or --dir of a new directory")
+        }
+    };
+    let from = &args.from;
+    Failure::new(Exit::Failure, kind, format!("{from} was not restored: {error}")).next(next)
+}

@@ -1,0 +1,164 @@
+//! `sanderling datanode drain`: gives the datanode of this machine its notice, as a preStop hook
+//! does.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use sanderling_core::access::{Claims, Lineage, Rights, TokenRole};
+use sanderling_protocol::{Path, Token};
+use sanderling_transport::{PageCall, PageCallError, unix_seconds};
+use serde_json::{Value, json};
+
+use super::datanode::HTTP_DEFAULT;
+use super::process::is_loopback;
+use crate::credentials;
+use crate::failure::{Exit, Failure};
+use crate::ready::Ready;
+use crate::security::ServerCredentials;
+use crate::session::Session;
+use crate::units::{self, Span};
+
+/// `sanderling datanode drain`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LocalDrain {
+    /// Where the datanode serves HTTP
+    #[arg(long, value_name = "ADDRESS", default_value = HTTP_DEFAULT)]
+    http: String,
+    /// The datanode's ready file, which has that address
+    #[arg(long, value_name = "FILE", conflicts_with = "http")]
+    ready_file: Option<PathBuf>,
+    /// Time until the machine is taken
+    #[arg(long, value_name = "DURATION", default_value = "25s")]
+    deadline: Span,
+    /// Reason, for the events
+    #[arg(long, value_name = "TEXT", default_value = "drain")]
+    reason: String,
+    /// Wait until the node is empty, or until the deadline; exit code 5 when blocks are left
+    #[arg(long)]
+    wait: bool,
+    /// What makes a token, where no token is given.
+    #[command(flatten)]
+    held: ServerCredentials,
+}
+
+/// How long the datanode may take to answer, beside the time that is waited for.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long the token lasts that is made for the one call.
+const TOKEN_SECONDS: u64 = 15;
+
+/// Gives the notice, and waits if that is requested.
+///
+/// # Errors
+/// Unavailable (4): no datanode answers there. Partial (5): blocks were left at the deadline.
+pub(crate) async fn run(session: Session, args: LocalDrain) -> Result<(), Failure> {
+    let address = address(&args)?;
+    let millis = u64::try_from(args.deadline.0.as_millis()).unwrap_or(u64::MAX);
+    let body = json!({ "deadline_millis": millis, "reason": args.reason }).to_string();
+    let (tls, token) = (session.credentials.tls.as_ref(), token(&session, &args)?);
+    if token.is_some() && tls.is_none() && !is_loopback(&address) {
+        let cause = format!("a token would go to {address} without encryption");
+        return Err(Failure::new(Exit::Failure, "Credentials", cause)
+            .next("the same with --tls-ca PEM, or on the datanode's machine"));
+    }
+    let call = PageCall {
+        address: &address,
+        tls,
+        token,
+        method: "POST",
+        target: if args.wait { "/v1/notice?wait=true" } else { "/v1/notice" },
+        body,
+        within: if args.wait { args.deadline.0 + ANSWER_WITHIN } else { ANSWER_WITHIN },
+    };
+    let (status, body) = tokio::select! {
+        answer = call.send() => answer.map_err(|error| unanswered(&error))?,
+        () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
+    };
+    let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+    if status != 200 {
+        return Err(refused(status, &answer));
+    }
+    let is_drained = answer["policy"] == "drained";
+    if !answer["id"].is_u64() || args.wait && !is_drained {
+        return Err(refused(status, &Value::Null));
+    }
+    print(&session, &args, &answer)
+}
+
+fn address(args: &LocalDrain) -> Result<String, Failure> {
+    let Some(file) = &args.ready_file else { return Ok(args.http.clone()) };
+    Ready::read(file).and_then(|ready| ready.http_address).ok_or_else(|| {
+        let cause = format!("{} names no datanode that serves HTTP", file.display());
+        Failure::new(Exit::NotFound, "NotFound", cause)
+            .next("sanderling datanode --ready-file FILE")
+    })
+}
+
+/// Returns the token to show: the given one, else one that is made with the cluster's secret.
+fn token(session: &Session, args: &LocalDrain) -> Result<Option<Token>, Failure> {
+    if let Some(source) = &session.credentials.token {
+        let token = source.token(None);
+        return token.map(Some).map_err(|error| Failure::new(Exit::Failure, "BadToken", error));
+    }
+    let secret = args.held.secret_file.as_deref().map(credentials::secret).transpose()?;
+    Ok(secret.map(|secret| {
+        secret.sign(&Claims {
+            subject: "drain".to_owned(),
+            // What the notice needs, and no more: whoever listens at the address receives it.
+            role: TokenRole::Client,
+            subtree: Path::root(),
+            rights: Rights::ADMIN,
+            expires_at: unix_seconds() + TOKEN_SECONDS,
+            lineage: Lineage::default(),
+        })
+    }))
+}
+
+fn unanswered(error: &PageCallError) -> Failure {
+    let next = "sanderling datanode drain --http ADDRESS, or --ready-file FILE of the datanode";
+    Failure::new(Exit::Unavailable, "Unavailable", error).next(next)
+}
+
+fn refused(status: u16, answer: &Value) -> Failure {
+    let text = |key: &str| answer["error"][key].as_str().unwrap_or_default().to_owned();
+    let (name, message) = (text("name"), text("message"));
+    let (exit, next) = match status {
+        401 | 403 => (Exit::Failure, "the same with --token-file or --secret-file"),
+        503 => (Exit::Unavailable, "sanderling doctor"),
+        504 => (Exit::Partial, "sanderling fsck lists what is lost once the machine is gone"),
+        _ => (Exit::Failure, "sanderling node ls --all"),
+    };
+    let cause = match message.is_empty() {
+        true => format!("the answer has status {status}: no datanode serves there"),
+        false => message,
+    };
+    let name = if name.is_empty() { "BadReply" } else { &name };
+    Failure::new(exit, name, cause).next(next)
+}
+
+fn print(session: &Session, args: &LocalDrain, node: &Value) -> Result<(), Failure> {
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let name = node["name"].as_str().unwrap_or_default();
+    let title = format!("node {} ({name})", number(&node["id"]));
+    let drain = &node["drain"];
+    session.output.result(node, |writer| {
+        if args.wait {
+            let moved = number(&drain["moved_blocks"]) + number(&drain["promoted_blocks"]);
+            let bytes = number(&drain["moved_bytes"]) + number(&drain["promoted_bytes"]);
+            let bytes = units::bytes(bytes);
+            return writeln!(writer, "{title} is empty: {moved} blocks, {bytes} have left");
+        }
+        let blocks = number(&node["blocks"]);
+        let bytes = units::bytes(number(&node["exposure_bytes"]));
+        let deadline = units::duration(args.deadline.0);
+        writeln!(writer, "{title}: {blocks} blocks, {bytes} leave within {deadline}")
+    })?;
+    let lost = number(&drain["lost_blocks"]);
+    if !args.wait || lost == 0 {
+        return Ok(());
+    }
+    let bytes = units::bytes(number(&drain["lost_bytes"]));
+    let cause = format!("{bytes} in {lost} blocks were lost with {title}");
+    Err(Failure::new(Exit::Partial, "DataUnavailable", cause).next("sanderling fsck"))
+}

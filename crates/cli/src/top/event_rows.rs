@@ -1,0 +1,44 @@
+//! The latest events as lines.
+
+use std::collections::VecDeque;
+
+use sanderling_protocol::Instant;
+use sanderling_protocol::event::Event;
+
+use crate::events::kind::{Severity, kind_name, severity};
+use crate::events::names::NodeNames;
+use crate::events::text;
+use crate::printable::printable;
+
+/// The most events that are kept.
+pub(super) const EVENT_ROWS_MAX: usize = 1000;
+
+/// One event, ready to be shown.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub(super) struct EventRow {
+    pub(super) sequence: u64,
+    pub(super) at: Instant,
+    pub(super) kind: &'static str,
+    pub(super) severity: Severity,
+    /// What it is for people, printable.
+    pub(super) text: String,
+}
+
+impl EventRow {
+    pub(super) fn new(event: &Event, names: &NodeNames) -> Self {
+        Self {
+            sequence: event.sequence,
+            at: event.at,
+            kind: kind_name(&event.kind),
+            severity: severity(&event.kind),
+            text: printable(&text::text(&event.kind, names)).into_owned(),
+        }
+    }
+}
+
+/// Adds events to those that are kept and drops the oldest beyond the limit.
+pub(super) fn keep(kept: &mut VecDeque<EventRow>, more: Vec<EventRow>) {
+    kept.extend(more);
+    let excess = kept.len().saturating_sub(EVENT_ROWS_MAX);
+    kept.drain(..excess);
+}
