@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the wheel with maturin and installs it into .venv; does nothing when nothing has changed.
-# The wheel lands in target/wheels. PROFILE=dev builds without optimization, PROFILE=release larger.
+# The wheel lands in target/wheels. PROFILE=dev builds without optimization; PROFILE=wheel as
+# `make dist` does: smaller, and for minutes longer. The default shares its crates with the program.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,7 +17,7 @@ mapfile -t crates < <(
         --format '{p}' | sed -n 's|^[^(]* (\(/[^)]*\)).*$|\1|p' | LC_ALL=C sort -u
 )
 
-profile=${PROFILE:-wheel}
+profile=${PROFILE:-release}
 target=${CARGO_TARGET_DIR:-target}
 stamp=.venv/.sanderling-wheel
 wanted=$(
@@ -41,9 +42,9 @@ fi
 
 # maturin looks up which symbols of glibc the module needs, and tags the wheel with the oldest
 # manylinux that has all of them: that of the machine it is built on, or earlier.
-echo "building the Python wheel (profile $profile)" >&2
+echo "building the Python wheel (profile $profile); from nothing this takes minutes" >&2
 rm -f "$target"/wheels/sanderling-*.whl
-.venv/bin/maturin build --quiet --profile "$profile" --compression-level 9 \
+python3 scripts/compiling.py .venv/bin/maturin build --profile "$profile" --compression-level 9 \
     --manifest-path bindings/python/Cargo.toml \
     "${features[@]}" --interpreter .venv/bin/python --out "$target/wheels"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall \

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # Makes .venv, if it is not there, and installs one of the pinned sets: build, demo or test. The
-# sets s3, s3fs, docs, interop and spark35, spark41, spark43 have their own: .venv-s3 and so on.
+# sets s3, s3fs, docs, dist, interop and spark35, spark41, spark43 have their own: .venv-s3, ...
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 kind=${1:-build}
 requirements=bindings/python/requirements-$kind.txt
 if [ ! -f "$requirements" ]; then
-    echo "usage: scripts/venv.sh build|demo|test|s3|s3fs|docs|interop|spark35|spark41|spark43" >&2
+    echo "usage: scripts/venv.sh build|demo|test" \
+        "|s3|s3fs|docs|dist|interop|spark35|spark41|spark43" >&2
     exit 2
 fi
 venv=.venv
-case $kind in s3 | s3fs | docs | interop | spark*) venv=.venv-$kind ;; esac
+case $kind in s3 | s3fs | docs | dist | interop | spark*) venv=.venv-$kind ;; esac
 
 find_python() {
     for python in ${PYTHON:-} python3 python3.13 python3.12 python3.11; do

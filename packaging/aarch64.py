@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Builds the packages for aarch64 into dist-arm/: all of them, or those that are named.
+
+docs/PACKAGES.md describes each package.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+os.environ.setdefault("DIST", str(Path(__file__).resolve().parent.parent / "dist-arm"))
+
+import archives  # noqa: E402
+import program  # noqa: E402
+from aarch64_tools import TRIPLE, MissingError, compiler, emulator  # noqa: E402
+from tree import DIST, GLIBC, ROOT, environment, run, version  # noqa: E402
+
+MACHINE = "linux-aarch64"
+# The compiler may be another one than that of target/dist, so nothing is shared with it.
+BUILD = ROOT / "target" / "aarch64-build"
+
+
+def cross_environment() -> dict[str, str]:
+    """Returns the environment of builds for aarch64."""
+    env = environment() | {"CARGO_TARGET_DIR": str(BUILD)}
+    # As for x86-64: cargo would build C anew after every commit.
+    del env["SOURCE_DATE_EPOCH"]
+    if wrapper := compiler():
+        env["RUSTC"] = str(wrapper)
+    return env
+
+
+def build(*arguments: str) -> Path:
+    """Compiles a package of the workspace against the old glibc; returns where its output is."""
+    run(["cargo", "zigbuild", "--locked", "--release", "--target", f"{TRIPLE}.{GLIBC}",
+         *arguments], env=cross_environment())
+    return BUILD / TRIPLE / "release"
+
+
+def need(tool: str, packages: str) -> None:
+    """Ends the build where a tool is missing, before anything is compiled."""
+    if not shutil.which(tool):
+        raise MissingError(f"{tool} is missing: apt install {packages}")
+
+
+def stripped(built: Path) -> Path:
+    """Copies a program without its symbols; returns where."""
+    out = BUILD / "stripped" / built.name
+    program.place(built, out, 0o755)
+    run(["aarch64-linux-gnu-strip", "--strip-all", str(out)])
+    return out
+
+
+def make_tarball() -> None:
+    """Makes the archive of the program; the emulated program writes its manual pages."""
+    words = tuple(emulator())
+    built = build("--package", "sanderling-cli", "--no-default-features")
+    program.make(MACHINE, stripped(built / "sanderling"), words)
+
+
+KINDS = {"tarball": make_tarball}
+
+
+def main() -> int:
+    """Builds what is named; returns the exit code."""
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("kinds", nargs="*", help=f"only these of: {', '.join(KINDS)}")
+    options = arguments.parse_args()
+    unknown = [kind for kind in options.kinds if kind not in KINDS]
+    if unknown:
+        arguments.error(f"no package is called {unknown[0]}: {', '.join(KINDS)}")
+    DIST.mkdir(parents=True, exist_ok=True)
+    try:
+        need("aarch64-linux-gnu-strip", "binutils-aarch64-linux-gnu")
+        for kind in options.kinds or KINDS:
+            print(f"{kind} of sanderling {version()} for {MACHINE} ...", flush=True)
+            KINDS[kind]()
+    except MissingError as error:
+        print(f"no packages for {MACHINE}: {error}", file=sys.stderr)
+        return 1
+    print(f"{archives.write_sums(DIST)} files and SHA256SUMS in {DIST}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,56 @@
+"""The jars, with sources, documentation and POMs, in a Maven repository of files."""
+
+import hashlib
+import re
+import shutil
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import program
+import sbom
+from tree import DIST, ROOT, TARGET, TRIPLE, WORK, build_crate, epoch, run, version
+
+HASHES = ("md5", "sha1", "sha256", "sha512")
+
+
+def make() -> None:
+    """Builds the native half against the old glibc; deploys the modules into dist/maven."""
+    if not shutil.which("mvn"):
+        raise SystemExit("Maven and a JDK are missing: apt install maven default-jdk-headless")
+    build_crate("--package", "sanderling-jni")
+    built = program.stripped(TARGET / TRIPLE / "release/libsanderling_jni.so")
+    native = WORK / "jvm-native"
+    program.place(built, native / "native/linux-x86_64/libsanderling_jni.so", 0o755)
+    run([sys.executable, "scripts/licences.py", "write", "sanderling-jni",
+         str(native / "META-INF/THIRD-PARTY.txt")])
+    program.place(ROOT / "LICENSE", native / "META-INF/LICENSE", 0o644)
+    repository = DIST / "maven"
+    shutil.rmtree(repository, ignore_errors=True)
+    # Maven builds in the source tree: a copy keeps the jars of the tests as they are.
+    tree = WORK / "jvm"
+    shutil.rmtree(tree, ignore_errors=True)
+    shutil.copytree(ROOT / "jvm", tree, ignore=shutil.ignore_patterns("target"))
+    moment = datetime.fromtimestamp(epoch(), UTC)
+    run(["mvn", "--quiet", "--batch-mode", "-f", str(tree / "pom.xml"), "-Pdist", "-DskipTests",
+         f"-Dsanderling.native={native}",
+         # No jar of this build is left in the repository of the user.
+         "-Dmaven.install.skip=true",
+         f"-Dproject.build.outputTimestamp={moment:%Y-%m-%dT%H:%M:%SZ}",
+         f"-DaltDeploymentRepository=dist::file://{repository}", "deploy"])
+    for path in sorted(repository.rglob("maven-metadata.xml")):
+        text = re.sub(r"<lastUpdated>\d+<", f"<lastUpdated>{moment:%Y%m%d%H%M%S}<",
+                      path.read_text())
+        path.write_text(text)
+    for path in sorted(repository.rglob("*")):
+        if path.is_file() and path.suffix[1:] not in HASHES:
+            write_hashes(path)
+    sbom.write(DIST / f"sanderling-{version()}-jvm.cdx.json", "sanderling-jvm", "sanderling-jni",
+               "library")
+
+
+def write_hashes(path: Path) -> None:
+    """Writes the checksums of a file beside it, as Maven looks for them."""
+    for name in HASHES:
+        digest = hashlib.new(name, path.read_bytes()).hexdigest()
+        path.with_name(f"{path.name}.{name}").write_text(digest)
