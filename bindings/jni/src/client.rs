@@ -1,5 +1,6 @@
 //! The client: connecting, whole objects, many objects.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,6 +8,7 @@ use jni::Env;
 use jni::objects::{JByteArray, JByteBuffer, JClass, JIntArray, JLongArray, JObject, JObjectArray};
 use parking_lot::Mutex;
 use sanderling_client::{Client, ClientConfig, PutOptions, Reader, Writer};
+use sanderling_native::Explicit;
 use sanderling_protocol::Path;
 use sanderling_protocol::message::ObjectStat;
 use sanderling_protocol::refusal::ByteRange;
@@ -25,6 +27,25 @@ native! {
     fn initialize(env; failure: JClass<'local>) -> String {
         remember(env.new_global_ref(&failure)?);
         Ok(env!("CARGO_PKG_VERSION").to_owned())
+    }
+
+    /// Returns the cluster of a client: address, context, token, its file, authorities, name.
+    fn resolve(env; explicit: Explicit) -> Encoder {
+        let found = sanderling_native::resolve(explicit).map_err(NativeError::Address)?;
+        let path = |path: Option<PathBuf>| path.map(|path| path.to_string_lossy().into_owned());
+        let texts = [
+            Some(found.address),
+            found.origin.context().map(str::to_owned),
+            found.token,
+            path(found.token_file),
+            path(found.tls_ca),
+            found.tls_name,
+        ];
+        let mut encoder = Encoder::default();
+        for text in texts {
+            encoder.text(&text.unwrap_or_default());
+        }
+        Ok(encoder)
     }
 
     fn connect(env; options: (String, ClientConfig)) -> i64 {

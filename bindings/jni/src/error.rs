@@ -25,6 +25,8 @@ pub(crate) enum NativeError {
     Closed(&'static str),
     /// The credentials cannot be read.
     Credentials(String),
+    /// The address or the context is wrong.
+    Address(String),
     /// The encoded values are not in the order that both sides use.
     Malformed,
     /// Java threw something, or has no memory left.
@@ -63,6 +65,7 @@ impl NativeError {
                 ErrorFields::new("Closed", text, Recovery::Fix)
             }
             Self::Credentials(why) => ErrorFields::new("Credentials", why, Recovery::Fix),
+            Self::Address(why) => ErrorFields::new("BadAddress", why, Recovery::Fix),
             Self::Malformed => {
                 let text = "the jar and its native library disagree: use those of one build";
                 ErrorFields::new("NativeLibrary", text, Recovery::Report)

@@ -4,7 +4,7 @@ use std::path::Path as FilePath;
 use std::time::Duration;
 
 use sanderling_client::{ClientConfig, PutOptions};
-use sanderling_native::{affinity, condition, credentials};
+use sanderling_native::{Explicit, affinity, condition, credentials};
 use sanderling_protocol::Millis;
 use sanderling_protocol::message::{CreateMode, JobHints, JobLimits, RegisterJob};
 
@@ -21,6 +21,20 @@ impl Decode for ClientConfig {
         let credentials = credentials.map_err(NativeError::Credentials)?;
         let same_host = decoder.flag()?;
         Ok(Self { call_deadline, credentials, same_host, ..Self::default() })
+    }
+}
+
+impl Decode for Explicit {
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, NativeError> {
+        let mut text = || decoder.some_text().map(|text| text.map(str::to_owned));
+        Ok(Self {
+            address: text()?,
+            context: text()?,
+            token: text()?,
+            token_file: text()?.map(Into::into),
+            tls_ca: text()?.map(Into::into),
+            tls_name: text()?,
+        })
     }
 }
 

@@ -10,6 +10,7 @@ mod borrowed_bytes;
 mod buffer;
 mod caller;
 mod client;
+mod cluster;
 mod completions;
 mod credentials;
 mod error;
@@ -49,6 +50,9 @@ mod _sanderling {
 
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_export]
+    use crate::cluster::{resolve, split_url};
 
     /// Runs the command line and returns its exit code.
     #[pyfunction]

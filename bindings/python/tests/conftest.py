@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -18,6 +19,12 @@ DRAM_BYTES = 64 << 20
 DEADLINE_SECONDS = 60.0
 
 _directories = count()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_contexts(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """There are no contexts of the user."""
+    os.environ["SANDERLING_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
 
 
 @pytest.fixture(scope="session")

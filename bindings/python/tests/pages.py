@@ -93,6 +93,7 @@ class Runner:
         return os.environ | {
             "PATH": f"{tools}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}",
             "SANDERLING_NAMENODE": f"127.0.0.1:{self.port}",
+            "SANDERLING_CONFIG_HOME": str(self.directory / ".config"),
             "SANDERLING_LOCAL_DIR": str(self.directory / ".local"),
             "NO_COLOR": "1",
         }
@@ -100,7 +101,8 @@ class Runner:
     def run(self) -> int:
         """Runs the page and returns how many blocks were run."""
         found = list(blocks(self.page.read_text()))
-        starts = any("sanderling local start" in block.text for block in found)
+        starts = any(word in block.text for block in found
+                     for word in ("sanderling local start", "sanderling tour"))
         if starts:
             try:
                 return self._run_all(found)
@@ -137,6 +139,9 @@ class Runner:
         text = text.replace(
             "sanderling local start",
             f"sanderling local start --port {self.port} --http-port {self.port + 1} --dram 64MiB",
+        )
+        text = text.replace(
+            "sanderling tour", f"sanderling tour --port {self.port} --data 24MiB --rate 8MiB"
         )
         return text.replace(":7600", f":{self.port}").replace(":7601", f":{self.port + 1}")
 

@@ -75,7 +75,7 @@ def test_filesystem_is_found_by_its_protocol(cluster, directory, url, monkeypatc
         assert file.read() == b"abc"
     monkeypatch.setenv("SANDERLING_NAMENODE", cluster.address)
     filesystem = fsspec.filesystem("sanderling")
-    assert filesystem.cat(f"sanderling:/{directory}/o") == b"abc"
+    assert filesystem.cat(f"sanderling://{directory}/o") == b"abc"
     assert filesystem.cat(directory[1:] + "/o") == b"abc"
 
 

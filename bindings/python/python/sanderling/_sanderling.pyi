@@ -1,6 +1,7 @@
 import builtins
 from collections.abc import Iterator, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any, overload
 
 from typing_extensions import Buffer as Readable
@@ -28,6 +29,15 @@ ObjectFacts = tuple[
 ]
 
 def main(arguments: list[str]) -> int: ...
+def resolve(
+    address: str | None,
+    context: str | None,
+    token: str | None,
+    token_file: str | PathLike[str] | None,
+    tls_ca: str | PathLike[str] | None,
+    tls_name: str | None,
+) -> tuple[str, str | None, str | None, Path | None, Path | None, str | None]: ...
+def split_url(text: str) -> tuple[str | None, str] | None: ...
 
 class Buffer:
     """Read-only bytes of an object, or of anything with a buffer, that are not copied.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from sanderling import _sanderling, arguments
 from sanderling.arguments import Progress, PutOptions, text, whole
-from sanderling.credentials import shown
+from sanderling.credentials import resolve
 from sanderling.errors import Closed, NotFound
 from sanderling.facts import Stat
 from sanderling.files import (
@@ -30,10 +30,7 @@ from sanderling.files import (
 if TYPE_CHECKING:
     from sanderling.store import Store
 
-__all__ = ["ADDRESS_VARIABLE", "Observer", "address_of", "connect"]
-
-ADDRESS_VARIABLE = "SANDERLING_NAMENODE"
-"""The environment variable that holds the namenode's address."""
+__all__ = ["Observer", "connect"]
 
 Observer = Callable[[str, int, float, float, BaseException | None], None]
 """Is called after every call for data with its kind (`read`, `write`, `create`, `seal`, `lookup`,
@@ -44,36 +41,32 @@ Observer = Callable[[str, int, float, float, BaseException | None], None]
 def connect(
     address: str | None = None,
     *,
+    context: str | None = None,
     timeout: float | None = None,
     token: str | None = None,
     token_file: str | os.PathLike[str] | None = None,
     tls_ca: str | os.PathLike[str] | None = None,
+    tls_name: str | None = None,
     observer: Observer | None = None,
 ) -> Store:
-    """Connects to a namenode, `host:port`; without one, to the one in SANDERLING_NAMENODE.
+    """Connects to a namenode: `host:port`, `host`, or the cluster of a `context`.
+
+    Without both, to the one in SANDERLING_NAMENODE, that of the context in SANDERLING_CONTEXT or
+    of the current context (`sanderling context use`), or 127.0.0.1:7600.
 
     `timeout` bounds every call, in seconds, retries included. A cluster with access control needs
     a token, as text or in a file that is read again for every connection; `tls_ca` is the file of
-    the authority that its certificates come from. The defaults of the three are the variables
-    SANDERLING_TOKEN, SANDERLING_TOKEN_FILE and SANDERLING_TLS_CA. All threads may use one store.
+    the authority that its certificates come from, `tls_name` the name that they are made for. The
+    defaults of the four are the variables SANDERLING_TOKEN, SANDERLING_TOKEN_FILE,
+    SANDERLING_TLS_CA and SANDERLING_TLS_NAME, then what the context has. All threads may use one
+    store.
     """
     from sanderling.store import Store
 
-    address = address_of(address)
+    place = resolve(address, context, token, token_file, tls_ca, tls_name)
     limit = arguments.some_millis("timeout", timeout)
-    native = _sanderling.Client(address, limit, shown(token, token_file, tls_ca))
-    return Store(native, address, observer)
-
-
-def address_of(address: str | None) -> str:
-    """Returns the namenode's address, from the environment unless it is given.
-
-    Raises `ValueError` when there is none.
-    """
-    address = address or os.environ.get(ADDRESS_VARIABLE)
-    if not address:
-        raise ValueError(f"no namenode given: pass its address or set {ADDRESS_VARIABLE}")
-    return address
+    native = _sanderling.Client(place.address, limit, place.shown())
+    return Store(native, place.address, observer)
 
 
 class Connection:

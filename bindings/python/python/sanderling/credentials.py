@@ -1,43 +1,53 @@
-"""The credentials of a client: a token, and how certificates are checked."""
+"""The cluster of a client: its address, and the credentials that belong to it."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
 from sanderling import _sanderling
 
-TOKEN_VARIABLE = "SANDERLING_TOKEN"
-"""The environment variable that holds a token."""
-
-TOKEN_FILE_VARIABLE = "SANDERLING_TOKEN_FILE"
-"""The environment variable with the file that has one; it is read for every connection."""
-
-TLS_CA_VARIABLE = "SANDERLING_TLS_CA"
-"""The environment variable with the file of the authorities that certificates come from."""
-
-TLS_NAME_VARIABLE = "SANDERLING_TLS_NAME"
-"""The environment variable with the name that certificates are made for."""
-
-Path = str | os.PathLike[str]
+PathText = str | os.PathLike[str]
 
 
-def shown(
-    token: str | None, token_file: Path | None, tls_ca: Path | None
-) -> _sanderling.Credentials | None:
-    """Returns what is shown, from the environment where it is not given; None for nothing.
+@dataclass(frozen=True)
+class Place:
+    """A cluster's address and credentials, and the context that they are from, if it is one."""
 
-    Raises `ValueError` when a file cannot be read or is none.
+    address: str
+    context: str | None
+    token: str | None
+    token_file: PathText | None
+    tls_ca: PathText | None
+    tls_name: str | None
+
+    def shown(self) -> _sanderling.Credentials | None:
+        """Returns what is shown; None for nothing.
+
+        Raises `ValueError` when a file cannot be read or is none.
+        """
+        if self.token is None and self.token_file is None and self.tls_ca is None:
+            return None
+        return _sanderling.Credentials(
+            self.token, self.token_file, self.tls_ca, self.tls_name
+        )
+
+
+def resolve(
+    address: str | None = None,
+    context: str | None = None,
+    token: str | None = None,
+    token_file: PathText | None = None,
+    tls_ca: PathText | None = None,
+    tls_name: str | None = None,
+) -> Place:
+    """Returns the cluster: what is given, the environment, the current context, the default.
+
+    Raises `ValueError` for a wrong address, a context that does not exist, or a file of contexts
+    that cannot be used; its text ends with the next step.
     """
     if token is not None and token_file is not None:
         raise ValueError("token and token_file cannot both be given: pass one")
-    if token is None and token_file is None:
-        token_file = _variable(TOKEN_FILE_VARIABLE)
-        token = None if token_file else _variable(TOKEN_VARIABLE)
-    tls_ca = _variable(TLS_CA_VARIABLE) if tls_ca is None else tls_ca
-    if token is None and token_file is None and tls_ca is None:
-        return None
-    return _sanderling.Credentials(token, token_file, tls_ca, _variable(TLS_NAME_VARIABLE))
-
-
-def _variable(name: str) -> str | None:
-    return os.environ.get(name) or None
+    return Place(
+        *_sanderling.resolve(address, context, token, token_file, tls_ca, tls_name)
+    )

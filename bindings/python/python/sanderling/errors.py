@@ -140,6 +140,7 @@ _CLASSES: dict[str, type[SanderlingError]] = {
     "IsADirectory": IsADirectory,
     "NotEmpty": NotEmpty,
     "BadPath": BadRequest,
+    "BadAddress": BadRequest,
     "BadRequest": BadRequest,
     "WrongKind": BadRequest,
     "IntoItself": BadRequest,

@@ -17,8 +17,13 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.flight as flight
+from sanderling.extras import missing
+
+try:
+    import pyarrow as pa
+    import pyarrow.flight as flight
+except ModuleNotFoundError as error:
+    raise missing(__name__, "arrow", error) from None
 
 from sanderling.arrow import open_table, put_table
 from sanderling.arrow.description import NAME
@@ -206,7 +211,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m sanderling.flight", description="Serves the store's tables by Arrow Flight."
     )
-    parser.add_argument("--namenode", help="HOST:PORT; else SANDERLING_NAMENODE")
+    parser.add_argument("--namenode", help="HOST:PORT [default: as of every command]")
     parser.add_argument("--listen", default="127.0.0.1:7605", help="HOST:PORT (%(default)s)")
     parser.add_argument("--token-file", type=Path, help="callers show what this file holds")
     parser.add_argument("--tls-cert", type=Path, help="certificate, PEM")

@@ -1,9 +1,9 @@
 """The fsspec filesystem `sanderling://`, for pandas, pyarrow, DuckDB, Dask and the rest.
 
-The namenode's address comes from `storage_options={"address": "host:port"}`, from the URL,
-`sanderling://host:port/path`, or from SANDERLING_NAMENODE. In a URL, the first part is an address
-when it has a port; otherwise it belongs to the path: `sanderling://data/a` and
-`sanderling:///data/a` are the same.
+`sanderling://host/path` and `sanderling://host:port/path` are on that namenode, whose port is 7600
+without one; `sanderling:///path` is on the cluster of `storage_options`, `address` or `context`,
+or else on that of `sanderling.connect()`: SANDERLING_NAMENODE, the current context or
+127.0.0.1:7600.
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ import contextlib
 import io
 import json
 import os
-import re
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from hashlib import sha256
 from typing import Any, NoReturn
 
-from fsspec.callbacks import DEFAULT_CALLBACK
-from fsspec.compression import compr
-from fsspec.core import get_compression
-from fsspec.spec import AbstractFileSystem
-from fsspec.utils import isfilelike
+from sanderling.extras import missing
+
+try:
+    from fsspec.callbacks import DEFAULT_CALLBACK
+    from fsspec.compression import compr
+    from fsspec.core import get_compression
+    from fsspec.spec import AbstractFileSystem
+    from fsspec.utils import isfilelike
+except ModuleNotFoundError as error:
+    raise missing(__name__, "fsspec", error) from None
 
 from sanderling import _sanderling
 from sanderling.errors import Exists, IsADirectory, NotADirectory
@@ -32,9 +36,8 @@ from sanderling.files import READ_BUFFER_BYTES, ObjectWriter, as_text
 from sanderling.fs_coroutines import Coroutines
 from sanderling.fs_transaction import StoreTransaction
 from sanderling.connection import connect
+from sanderling.credentials import resolve
 from sanderling.store import Store
-
-_URL = re.compile(r"^sanderling:/{0,2}(?P<address>[^/]+:\d+)?(?P<path>.*)$", re.DOTALL)
 
 _COPY_BYTES = 8 << 20
 """Bytes in memory while one object is copied."""
@@ -61,8 +64,8 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
     Listings are not cached unless `use_listings_cache=True`; then they are believed for
     `listings_expiry_time` seconds, or until this instance writes there. Calls that
     write take the store's `ttl` (seconds), `storage_class`, `attributes`, `affinity`, `if_absent`
-    and `if_object`. `token_file` and `tls_ca` are paths, for clusters with access control; their
-    defaults are in the environment, as for `sanderling.connect`.
+    and `if_object`. `context` names the cluster; `token_file`, `tls_ca` and `tls_name` are for
+    clusters with access control. Their defaults are those of `sanderling.connect`.
     """
 
     protocol = "sanderling"
@@ -76,6 +79,8 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
         store: Store | None = None,
         token_file: str | None = None,
         tls_ca: str | None = None,
+        tls_name: str | None = None,
+        context: str | None = None,
         use_listings_cache: bool = False,
         listings_expiry_time: float | None = LISTING_SECONDS,
         **options: Any,
@@ -88,9 +93,27 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
         # No token as text: options travel with pickles and stand in their texts.
         self._shown: dict[str, Any]
         self._shown = {"timeout": timeout, "token_file": token_file, "tls_ca": tls_ca}
+        self._shown["tls_name"] = tls_name
+        self._pinned: dict[str, Any] = {}
+        if store is None:
+            address = self._found(address, context)
         self._store = store or connect(address, **self._shown)
         self._of_loops = {}
         self._owner = os.getpid()
+
+    def _found(self, address: str | None, context: str | None) -> str:
+        """Returns the namenode's address; what a context has stays this instance's."""
+        shown = {name: self._shown[name] for name in ("token_file", "tls_ca", "tls_name")}
+        place = resolve(address, context, **shown)
+        if place.context is None:
+            return place.address
+        for name in shown:
+            value = getattr(place, name)
+            self._shown[name] = None if value is None else os.fspath(value)
+        # Another machine may have other contexts, or another current one.
+        found = {"address": place.address, **{name: self._shown[name] for name in shown}}
+        self._pinned = {name: value for name, value in found.items() if value is not None}
+        return place.address
 
     @property
     def store(self) -> Store:
@@ -105,6 +128,9 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
         options = dict(self.storage_options)
         if options.pop("store", None) is not None:
             options["address"] = self._store.address
+        if self._pinned:
+            options.pop("context", None)
+            options.update(self._pinned)
         return _made, (type(self), self.storage_args, options)
 
     # Names
@@ -114,15 +140,13 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
         if isinstance(path, list):
             return [cls._strip_protocol(each) for each in path]
         text = os.fspath(path) if isinstance(path, os.PathLike) else str(path)
-        match = _URL.match(text)
-        if match:
-            text = match["path"]
-        return "/" + text.strip("/")
+        url = _sanderling.split_url(text)
+        return "/" + (text if url is None else url[1]).strip("/")
 
     @staticmethod
     def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
-        match = _URL.match(path)
-        return {"address": match["address"]} if match and match["address"] else {}
+        url = _sanderling.split_url(path)
+        return {} if url is None or url[0] is None else {"address": url[0]}
 
     @classmethod
     def _parent(cls, path: str) -> str:

@@ -14,8 +14,8 @@ from sanderling.aio.calls import Calls
 from sanderling.aio.entered import Entered
 from sanderling.aio.files import AsyncReader, AsyncWriter
 from sanderling.arguments import Progress, PutOptions, text
-from sanderling.connection import Observer, address_of
-from sanderling.credentials import shown
+from sanderling.connection import Observer
+from sanderling.credentials import resolve
 from sanderling.errors import Closed, NotFound
 from sanderling.files import Arguments, Result
 
@@ -28,10 +28,12 @@ __all__ = ["connect"]
 def connect(
     address: str | None = None,
     *,
+    context: str | None = None,
     timeout: float | None = None,
     token: str | None = None,
     token_file: str | os.PathLike[str] | None = None,
     tls_ca: str | os.PathLike[str] | None = None,
+    tls_name: str | None = None,
     observer: Observer | None = None,
 ) -> Entered[AsyncStore]:
     """Connects to a namenode, as `sanderling.connect` does.
@@ -42,8 +44,8 @@ def connect(
     the call that it awaits: what it was writing does not appear.
     """
     limit = arguments.some_millis("timeout", timeout)
-    credentials = shown(token, token_file, tls_ca)
-    return Entered(_connect(address_of(address), limit, credentials, observer))
+    place = resolve(address, context, token, token_file, tls_ca, tls_name)
+    return Entered(_connect(place.address, limit, place.shown(), observer))
 
 
 async def _connect(

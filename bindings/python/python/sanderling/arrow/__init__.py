@@ -17,7 +17,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
+from sanderling.extras import missing
+
+try:
+    import pyarrow as pa
+except ModuleNotFoundError as error:
+    raise missing(__name__, "arrow", error) from None
 
 from sanderling.arrow.errors import TableError
 from sanderling.arrow.read import StoredTable, open_table

@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.is_json:
         print(json.dumps({**summary.as_json(), "report": str(path)}, indent=2))
     else:
-        print(table.text(summary, str(path)))
+        print(table.text(summary, path.resolve().as_uri()))
     return 1 if summary.problems else 0
 
 

@@ -66,7 +66,6 @@ def text(summary: Summary, report: str) -> str:
     shown = [
         f"  {what:<{widths[0]}}  {figure:>{widths[1]}}  {note}" for what, figure, note in lines
     ]
-    shown += ["", f"  report: {report}"]
     problems = summary.problems
     if problems:
         shown += ["", f"WRONG: {len(problems)} problems"]
@@ -75,7 +74,7 @@ def text(summary: Summary, report: str) -> str:
             shown.append(f"  and {len(problems) - _PROBLEMS_SHOWN_MAX} more")
     else:
         shown += ["", "  every result is right and nothing was lost"]
-    return "\n".join(["", *shown])
+    return "\n".join(["", *shown, "", f"  open the report: {report}"])
 
 
 def size(count: float) -> str:

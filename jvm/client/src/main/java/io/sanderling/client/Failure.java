@@ -66,6 +66,7 @@ final class Failure {
             case "NotEmpty":
                 return new NotEmptyException(this);
             case "BadPath":
+            case "BadAddress":
             case "BadRequest":
             case "WrongKind":
             case "IntoItself":

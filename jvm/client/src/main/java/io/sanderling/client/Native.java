@@ -15,6 +15,9 @@ final class Native {
     /** Sets the class that makes the native half's exceptions; returns its version. */
     static native String initialize(Class<?> failure);
 
+    /** Returns the cluster of a client, by the rule of every binding. */
+    static native byte[] resolve(byte[] facts) throws IOException;
+
     static native long connect(byte[] options) throws IOException;
 
     static native String cluster(Object owner, long client) throws IOException;

@@ -28,8 +28,20 @@ public final class SanderlingClient implements AutoCloseable {
     }
 
     /**
-     * Connects to the namenode at {@code host:port}.
+     * Connects to the cluster of {@link ClusterAddress}: the context of the options, the
+     * environment, the current context or {@code 127.0.0.1:7600}.
      *
+     * @throws IOException as {@link #connect(String, ClientOptions)}
+     */
+    public static SanderlingClient connect(ClientOptions options) throws IOException {
+        return connect("", options);
+    }
+
+    /**
+     * Connects to the namenode at {@code host:port}; without a port it is 7600, and an empty
+     * address is that of {@link ClusterAddress}.
+     *
+     * @throws BadRequestException when the address is wrong, or that of another server
      * @throws UnreachableException when no server listens there: start a namenode, or correct it
      * @throws AccessDeniedException when the token is missing or does not hold
      * @throws NativeLibraryException when the native half cannot be loaded here
@@ -37,12 +49,12 @@ public final class SanderlingClient implements AutoCloseable {
     public static SanderlingClient connect(String address, ClientOptions options)
             throws IOException {
         Objects.requireNonNull(options, "options");
-        byte[] facts = options.facts(Objects.requireNonNull(address, "address"));
-        Library.load();
-        return new SanderlingClient(address, Native.connect(facts));
+        ClusterAddress found = ClusterAddress.resolve(address, options);
+        byte[] facts = found.options().facts(found.address());
+        return new SanderlingClient(found.address(), Native.connect(facts));
     }
 
-    /** Returns the namenode's address as it was given. */
+    /** Returns the namenode's address {@code host:port}. */
     public String address() {
         return address;
     }

@@ -89,7 +89,8 @@ public final class SanderlingFileSystem extends FileSystem implements IOStatisti
     private Path workingDirectory;
 
     /**
-     * Connects to the namenode that the URI or {@code fs.sanderling.address} names.
+     * Connects to the namenode that the URI or {@code fs.sanderling.address} names, or else to that
+     * of {@link io.sanderling.client.ClusterAddress}.
      *
      * @throws IOException with one sentence when the configuration is wrong, no server answers, the
      *         token is refused or the native library cannot be loaded
@@ -122,7 +123,7 @@ public final class SanderlingFileSystem extends FileSystem implements IOStatisti
         return uri;
     }
 
-    /** Returns the namenode's usual port. A URI must name it all the same. */
+    /** Returns the namenode's usual port, that of a URI without one. */
     @Override
     protected int getDefaultPort() {
         return DEFAULT_PORT;

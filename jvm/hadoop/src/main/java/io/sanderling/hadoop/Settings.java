@@ -12,7 +12,9 @@ import java.util.concurrent.TimeUnit;
 
 import org.apache.hadoop.conf.Configuration;
 
+import io.sanderling.client.BadRequestException;
 import io.sanderling.client.ClientOptions;
+import io.sanderling.client.ClusterAddress;
 
 /**
  * Holds the values of {@code fs.sanderling.*}, read once. Unknown keys and bad values are refused:
@@ -21,8 +23,10 @@ import io.sanderling.client.ClientOptions;
 final class Settings {
     private static final String PREFIX = "fs.sanderling.";
 
-    /** The namenode, {@code host:port}, of URIs that name none. */
+    /** The namenode, {@code host:port} or {@code host}, of URIs that name none. */
     static final String ADDRESS = PREFIX + "address";
+    /** The context, as {@code sanderling context add} set it, of URIs that name no namenode. */
+    static final String CONTEXT = PREFIX + "context";
     /** The token to show; looked for in Hadoop's credential providers too. */
     static final String TOKEN = PREFIX + "token";
     /** The file with the token to show, read again for every connection. */
@@ -45,8 +49,8 @@ final class Settings {
     static final String STORAGE_CLASS = PREFIX + "storage.class";
 
     private static final SortedSet<String> OURS = Collections.unmodifiableSortedSet(
-            new TreeSet<>(Arrays.asList(ADDRESS, TOKEN, TOKEN_FILE, TLS_CA, TLS_NAME, TIMEOUT,
-                    SAME_HOST, BLOCK_SIZE, READ_AHEAD, TTL, STORAGE_CLASS)));
+            new TreeSet<>(Arrays.asList(ADDRESS, CONTEXT, TOKEN, TOKEN_FILE, TLS_CA, TLS_NAME,
+                    TIMEOUT, SAME_HOST, BLOCK_SIZE, READ_AHEAD, TTL, STORAGE_CLASS)));
 
     /** What Hadoop itself reads of every file system. */
     private static final SortedSet<String> HADOOPS = Collections.unmodifiableSortedSet(
@@ -75,7 +79,6 @@ final class Settings {
 
     private Settings(URI uri, Configuration conf) throws IOException {
         refuseUnknown(conf);
-        address = address(uri, conf);
         long timeout = millis(conf, TIMEOUT, ClientOptions.create().timeoutMillis());
         if (timeout < 1) {
             throw wrong(TIMEOUT, conf.get(TIMEOUT), "a positive duration, such as 10s");
@@ -93,9 +96,12 @@ final class Settings {
         made = token.isEmpty() ? made : made.withToken(token);
         made = tokenFile.isEmpty() ? made : made.withTokenFile(Paths.get(tokenFile));
         made = authority.isEmpty() ? made : made.withCaFile(Paths.get(authority));
-        client = tlsName.isEmpty() ? made : made.withTlsName(tlsName);
+        made = tlsName.isEmpty() ? made : made.withTlsName(tlsName);
+        ClusterAddress found = cluster(uri, conf, made);
+        address = found.address();
+        client = found.options();
         clientKey = String.join("\n", address, Long.toString(timeout), token, tokenFile,
-                authority, tlsName, Boolean.toString(sameHost));
+                authority, tlsName, Boolean.toString(sameHost), found.context());
         blockBytes = bytes(conf, BLOCK_SIZE, BLOCK_BYTES, Long.MAX_VALUE);
         readAheadBytes = (int) bytes(conf, READ_AHEAD, READ_AHEAD_BYTES, READ_AHEAD_BYTES_MAX);
         ttlMillis = millis(conf, TTL, -1);
@@ -121,42 +127,24 @@ final class Settings {
         }
     }
 
-    private static String address(URI uri, Configuration conf) throws IOException {
-        String authority = uri.getAuthority();
-        if (authority == null) {
-            String address = conf.getTrimmed(ADDRESS, "");
-            if (address.isEmpty()) {
-                throw new IOException(uri + " names no namenode: write "
-                        + SanderlingFileSystem.SCHEME + "://host:port/path, or set "
-                        + ADDRESS + " to host:port");
-            }
-            if (!isAddress(address)) {
-                throw wrong(ADDRESS, address, "host:port");
-            }
-            return address;
-        }
+    /** Returns the cluster of a URI, or of the configuration when the URI names none. */
+    private static ClusterAddress cluster(URI uri, Configuration conf, ClientOptions made)
+            throws IOException {
         if (uri.getUserInfo() != null) {
             throw new IOException(uri.getHost() + ": a user in the URI is not used; the token says"
                     + " who calls, see " + TOKEN_FILE);
         }
-        if (!isAddress(authority)) {
-            throw new IOException(uri.getScheme() + "://" + authority + " has no port: write "
-                    + SanderlingFileSystem.SCHEME + "://host:port/path, or "
-                    + SanderlingFileSystem.SCHEME + ":///path with " + ADDRESS + " set");
-        }
-        return authority;
-    }
-
-    private static boolean isAddress(String text) {
-        int colon = text.lastIndexOf(':');
-        if (colon < 1) {
-            return false;
+        String authority = uri.getAuthority();
+        String configured = conf.getTrimmed(ADDRESS, "");
+        ClientOptions options = made;
+        if (authority == null) {
+            options = made.withContext(conf.getTrimmed(CONTEXT, ""));
         }
         try {
-            int port = Integer.parseInt(text.substring(colon + 1));
-            return port > 0 && port < 1 << 16;
-        } catch (NumberFormatException e) {
-            return false;
+            return ClusterAddress.resolve(authority == null ? configured : authority, options);
+        } catch (BadRequestException e) {
+            String source = authority != null ? uri.toString() : ADDRESS + " or " + CONTEXT;
+            throw new IOException(source + ": " + e.getMessage(), e);
         }
     }
 

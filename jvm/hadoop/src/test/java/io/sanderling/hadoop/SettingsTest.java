@@ -8,6 +8,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.IOException;
 import java.net.ServerSocket;
 import java.net.URI;
+import java.nio.file.Files;
+import java.nio.file.Paths;
 
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
@@ -24,23 +26,56 @@ class SettingsTest {
     }
 
     @Test
-    void missing_address_says_what_to_set() {
-        String said = refused("sanderling:///a", new Configuration(false));
-        assertTrue(said.contains("fs.sanderling.address"), said);
+    void without_an_address_it_is_the_default() throws IOException {
+        assertEquals("127.0.0.1:7600",
+                Settings.of(URI.create("sanderling:///a"), new Configuration(false)).address);
     }
 
     @Test
-    void host_without_a_port_is_not_taken_for_one() {
-        String said = refused("sanderling://data/a", new Configuration(false));
-        assertTrue(said.contains("sanderling://data has no port"), said);
-        assertTrue(said.contains("sanderling:///path"), said);
+    void context_that_is_none_is_refused_with_the_next_step() {
+        String said = refused("sanderling:///a", configuration("fs.sanderling.context", "prdo"));
+        assertTrue(said.contains("no context \"prdo\""), said);
+        assertTrue(said.contains("sanderling context ls"), said);
+    }
+
+    @Test
+    void urls_are_those_of_the_table() throws IOException {
+        int cases = 0;
+        for (String line : Files.readAllLines(table())) {
+            String[] row = line.split("\t", -1);
+            // A path with letters that no URI has is Hadoop's to quote; one with ? has a query.
+            if (!row[0].equals("url") || row[1].matches(".*[ ?*].*")
+                    || row[1].equals("sanderling:data")) {
+                continue;
+            }
+            Configuration conf = configuration("fs.sanderling.address", "configured:1");
+            URI uri = URI.create(row[1]);
+            if (row[2].startsWith("!")) {
+                refused(row[1], conf);
+            } else {
+                String address = row[2].equals("-") ? "configured:1" : row[2];
+                assertEquals(address, Settings.of(uri, conf).address, line);
+                String path = uri.getPath().isEmpty() ? "/" : uri.getPath();
+                assertEquals(row[3], path, line);
+            }
+            cases++;
+        }
+        assertTrue(cases > 10, "cases: " + cases);
+    }
+
+    private static java.nio.file.Path table() {
+        java.nio.file.Path root = Paths.get("").toAbsolutePath();
+        while (!Files.exists(root.resolve("conformance/addresses.tsv"))) {
+            root = root.getParent();
+        }
+        return root.resolve("conformance/addresses.tsv");
     }
 
     @Test
     void address_that_is_none_is_refused() {
-        for (String wrong : new String[] {"host", "host:", ":7600", "host:x", "host:0"}) {
+        for (String wrong : new String[] {"host:", ":7600", "host:x", "host:0"}) {
             String said = refused("sanderling:///", configuration("fs.sanderling.address", wrong));
-            assertTrue(said.contains(wrong) && said.contains("host:port"), said);
+            assertTrue(said.contains(wrong) && said.contains("fs.sanderling.address"), said);
         }
     }
 

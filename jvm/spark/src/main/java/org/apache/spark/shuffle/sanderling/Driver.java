@@ -1,7 +1,6 @@
 package org.apache.spark.shuffle.sanderling;
 
 import io.sanderling.client.BadRequestException;
-import io.sanderling.client.ClientOptions;
 import io.sanderling.client.Job;
 import io.sanderling.client.JobRequest;
 import io.sanderling.client.NotFoundException;
@@ -56,12 +55,14 @@ final class Driver implements AutoCloseable {
             if (sentence != null) {
                 return new Driver(settings, null, new CannotStartException(sentence, null));
             }
-            Driver driver = new Driver(settings, connect(settings), null);
+            settings = settings.found();
+            Driver driver = new Driver(settings,
+                    SanderlingClient.connect(settings.address, settings.options), null);
             // Executors get a narrower one, and neither they nor any page is to see this one.
             conf.remove(Settings.TOKEN);
             return driver;
         } catch (IOException | IllegalArgumentException | LinkageError error) {
-            String why = settings == null
+            String why = settings == null || settings.options == null
                     ? error.getMessage()
                     : "Sanderling at " + settings.address + " cannot be used: "
                             + String.valueOf(error.getMessage())
@@ -125,7 +126,7 @@ final class Driver implements AutoCloseable {
 
     /** Returns the executors' message: it has a token for the application's subtree alone. */
     Application application() throws IOException {
-        boolean isSecured = !settings.token.isEmpty() || !settings.tokenFile.isEmpty();
+        boolean isSecured = settings.options.hasToken();
         String token = isSecured ? job.token("read", "write") : "";
         byte[] authorities =
                 settings.caFile.isEmpty() ? new byte[0] : Files.readAllBytes(file(settings.caFile));
@@ -242,25 +243,6 @@ final class Driver implements AutoCloseable {
                         .withLeaseMillis(settings.leaseMillis);
             }
         }
-    }
-
-    private static SanderlingClient connect(Settings settings) throws IOException {
-        ClientOptions options = ClientOptions.create()
-                .withTimeoutMillis(settings.timeoutMillis)
-                .withSameHost(settings.sameHost);
-        if (!settings.token.isEmpty()) {
-            options = options.withToken(settings.token);
-        }
-        if (!settings.tokenFile.isEmpty()) {
-            options = options.withTokenFile(file(settings.tokenFile));
-        }
-        if (!settings.caFile.isEmpty()) {
-            options = options.withCaFile(file(settings.caFile));
-        }
-        if (!settings.tlsName.isEmpty()) {
-            options = options.withTlsName(settings.tlsName);
-        }
-        return SanderlingClient.connect(settings.address, options);
     }
 
     private static Path file(String name) {

@@ -1,5 +1,9 @@
 package org.apache.spark.shuffle.sanderling;
 
+import io.sanderling.client.ClientOptions;
+import io.sanderling.client.ClusterAddress;
+import java.io.IOException;
+import java.nio.file.Paths;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.spark.SparkConf;
@@ -30,6 +34,8 @@ final class Settings {
     final String tlsName;
     final boolean sameHost;
     final String storageClass;
+    /** How to connect; null before the cluster was found. */
+    final ClientOptions options;
 
     Settings(SparkConf conf) {
         address = conf.get(ADDRESS, "");
@@ -44,6 +50,38 @@ final class Settings {
         tlsName = conf.get(TLS_NAME, "");
         sameHost = conf.getBoolean(SAME_HOST, true);
         storageClass = conf.get(STORAGE_CLASS, "");
+        options = null;
+    }
+
+    private Settings(Settings settings, ClusterAddress found) {
+        address = found.address();
+        options = found.options();
+        root = settings.root;
+        leaseMillis = settings.leaseMillis;
+        timeoutMillis = settings.timeoutMillis;
+        token = settings.token;
+        tokenFile = settings.tokenFile;
+        caFile = options.caFile();
+        tlsName = options.tlsName();
+        sameHost = settings.sameHost;
+        storageClass = settings.storageClass;
+    }
+
+    /**
+     * Returns the same settings with the cluster's address and credentials: those that are set, or
+     * else those of the environment, of the current context, or 127.0.0.1:7600.
+     *
+     * @throws IOException when the address or the file of contexts is wrong
+     */
+    Settings found() throws IOException {
+        ClientOptions made = ClientOptions.create()
+                .withTimeoutMillis(timeoutMillis)
+                .withSameHost(sameHost);
+        made = token.isEmpty() ? made : made.withToken(token);
+        made = tokenFile.isEmpty() ? made : made.withTokenFile(Paths.get(tokenFile));
+        made = caFile.isEmpty() ? made : made.withCaFile(Paths.get(caFile));
+        made = tlsName.isEmpty() ? made : made.withTlsName(tlsName);
+        return new Settings(this, ClusterAddress.resolve(address, made));
     }
 
     /** Returns why an application with this configuration cannot start, or null when it can. */
@@ -51,9 +89,6 @@ final class Settings {
         if (!isSupported(sparkVersion)) {
             return "Spark " + sparkVersion + " is not supported by Sanderling's shuffle manager:"
                     + " use Spark 3.5, or 4.0 to 4.3";
-        }
-        if (address.isEmpty()) {
-            return ADDRESS + " is not set: set it to host:port of Sanderling's namenode";
         }
         if (conf.getBoolean("spark.shuffle.service.enabled", false)) {
             return "spark.shuffle.service.enabled contradicts Sanderling's shuffle manager, whose"

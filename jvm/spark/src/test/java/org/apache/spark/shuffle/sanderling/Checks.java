@@ -31,7 +31,7 @@ public final class Checks {
     /** Runs the checks against the namenode of the first argument; the others are processes. */
     public static void main(String[] arguments) throws Exception {
         String address = arguments[0];
-        refuse("spark.sanderling.address", "", "spark.sanderling.address is not set");
+        refuse("spark.sanderling.address", "nn:port", "has no valid port");
         refuse("spark.sanderling.address", "127.0.0.1:1", "127.0.0.1:1 cannot be reached");
         refuse("spark.shuffle.service.enabled", "true", "set it to false");
         refuse("spark.shuffle.push.enabled", "true", "set it to false");
