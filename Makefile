@@ -40,6 +40,28 @@ product: ## Builds target/release/sanderling without the commands that measure i
 wheel: ## Builds the Python package into target/wheels and installs it into .venv.
 	@scripts/build-wheel.sh
 
+.PHONY: first-minute
+first-minute: wheel ## Measures it: pip install, a tour, and its drain in the console; within 60 s.
+	@scripts/console-test/run.sh minute
+
+.PHONY: dist
+dist: ## Builds all packages into dist/, with checksums; ARGS="tarball wheel" for some of them.
+	@scripts/venv.sh dist
+	@python3 packaging/dist.py $(ARGS)
+
+.PHONY: dist-test
+dist-test: ## Installs and uses each package of dist/ in a clean root; as root; ARGS="-k wheel".
+	@python3 packaging/dist_test.py $(ARGS)
+
+.PHONY: dist-arm
+dist-arm: ## Builds the packages for aarch64 into dist-arm/, by a compiler of Debian sid.
+	@scripts/venv.sh dist
+	@python3 packaging/aarch64.py $(ARGS)
+
+.PHONY: dist-arm-test
+dist-arm-test: ## Runs the packages of dist-arm/ under qemu; skips with the reason what it cannot.
+	@python3 packaging/aarch64_test.py $(ARGS)
+
 .PHONY: jvm
 jvm: ## Builds the jars of the Java client and of what stands on it, into jvm/*/target.
 	@PROFILE=release scripts/build-jvm.sh
@@ -153,4 +175,4 @@ synchronous: ## Makes the synchronous half of the Python package from the asynch
 .PHONY: clean
 clean: ## Removes what was built and installed.
 	cargo clean
-	rm -rf .venv .venv-* dist demo-out
+	rm -rf .venv .venv-* dist dist-arm demo-out

@@ -5,12 +5,14 @@ One process for each case, as users see it. Run as scripts/spark_results_test.py
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import unittest
 import zipfile
 from pathlib import Path
+from unittest import mock
 
 from spark_cluster import SHUFFLE_MANAGER, SOON_SECONDS, Cluster, spark_jar
 
@@ -40,7 +42,8 @@ class StartTest(unittest.TestCase):
         return said[0]
 
     def test_no_address(self) -> None:
-        self.assertIn("spark.sanderling.address is not set", self.start({}))
+        with mock.patch.dict(os.environ, {"SANDERLING_NAMENODE": "127.0.0.1:1"}):
+            self.assertIn("127.0.0.1:1 cannot be reached", self.start({}))
 
     def test_nobody_at_the_address(self) -> None:
         said = self.start({"spark.sanderling.address": "127.0.0.1:1"})

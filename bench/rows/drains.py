@@ -54,7 +54,8 @@ class Drained:
 
         Raises `Unavailable` when something was lost.
         """
-        said = self.cluster.cli("node", "notice", "n0", "--deadline", DEADLINE, "--wait")
+        said = self.cluster.cli("node", "notice", "n0", "--deadline", DEADLINE,
+                                "--yes", "--wait")
         drain = said["drain"]
         if drain["lost_bytes"] or not drain["moved_bytes"]:
             raise Unavailable(f"the drain lost or moved nothing: {json.dumps(drain)}")
@@ -155,7 +156,7 @@ def stall(world: World) -> list[Sample]:
             words += ["--duration", "2s"]
             running = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
             wait_for_data(cluster, MIB)
-            cluster.cli("node", "notice", "n0", "--deadline", "10s")
+            cluster.cli("node", "notice", "n0", "--deadline", "10s", "--yes")
             said, _ = running.communicate(timeout=60)
         value = json.loads(said)["longest_stall_millis"]
         if value > 0:

@@ -50,11 +50,12 @@ def main() -> int:
                  if one.figures[what]]
     problems += [f"{one.trace}: {one.lost_bytes} bytes lost" for one in disturbed if one.lost_bytes]
     print(_table(kept, disturbed))
-    print(f"\n  report: {page}\n")
+    print()
     for problem in problems:
         print(f"WRONG: {problem}")
     if not problems:
         print("  every result is right, no task failed and nothing was lost")
+    print(f"\n  open the report: {Path(page).resolve().as_uri()}")
     return 1 if problems else 0
 
 

@@ -66,7 +66,7 @@ class Datanodes:
     def notice(self, slot: int, seconds: float) -> None:
         name, _ = self._running[slot]
         self.fleet.cli("node", "notice", name, "--deadline", f"{round(seconds * 1000)}ms",
-                       "--reason", "spot preemption")
+                       "--reason", "spot preemption", "--yes")
 
     def kill(self, slot: int) -> None:
         _, server = self._running.pop(slot)

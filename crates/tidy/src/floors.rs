@@ -14,7 +14,9 @@ pub struct Floor {
 }
 
 const BASE: &[&str] = &["protocol", "core", "transport"];
+const BASE_AND_PAGES: &[&str] = &["protocol", "core", "transport", "dashboard"];
 const BASE_AND_CLIENT: &[&str] = &["protocol", "core", "transport", "client"];
+const CONSOLE: &[&str] = &["protocol", "core", "transport", "client", "context"];
 const ALL: &[&str] = &[
     "protocol",
     "core",
@@ -38,6 +40,7 @@ const COMMANDS: &[&str] = &[
     "client",
     "manager",
     "gateway",
+    "context",
     "console",
     "lab",
     "bench",
@@ -48,7 +51,9 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "protocol", number: 0, imports: &[] },
     Floor { name: "core", number: 1, imports: &["protocol"] },
     Floor { name: "transport", number: 2, imports: &["protocol", "core"] },
-    Floor { name: "namenode", number: 3, imports: BASE },
+    Floor { name: "context", number: 2, imports: &[] },
+    Floor { name: "dashboard", number: 0, imports: &[] },
+    Floor { name: "namenode", number: 3, imports: BASE_AND_PAGES },
     Floor { name: "datanode", number: 3, imports: BASE },
     Floor { name: "client", number: 3, imports: BASE },
     Floor { name: "manager", number: 4, imports: BASE },
@@ -56,13 +61,13 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "object-store", number: 4, imports: &["protocol", "core", "client"] },
     Floor { name: "object-store-013", number: 4, imports: &["protocol", "core", "client"] },
     Floor { name: "sim", number: 4, imports: &["protocol", "core"] },
-    Floor { name: "console", number: 5, imports: BASE_AND_CLIENT },
+    Floor { name: "console", number: 5, imports: CONSOLE },
     Floor { name: "lab", number: 6, imports: MEASURING },
     Floor { name: "bench", number: 6, imports: MEASURING },
     Floor { name: "cli", number: 7, imports: COMMANDS },
     Floor { name: "tidy", number: 0, imports: &[] },
     Floor { name: "fuzz", number: 5, imports: ALL },
-    Floor { name: "native", number: 4, imports: &["protocol", "client"] },
+    Floor { name: "native", number: 4, imports: &["protocol", "client", "context"] },
     Floor { name: "jni", number: 8, imports: &["protocol", "client", "native"] },
     Floor { name: "python", number: 8, imports: &["protocol", "client", "native", "cli"] },
 ];
