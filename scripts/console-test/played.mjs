@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 
-const FILES = join(import.meta.dirname, "../../crates/dashboard/static");
+const FILES = join(import.meta.dirname, "../../crates/console/static");
 const TYPES = { js: "text/javascript", css: "text/css", svg: "image/svg+xml", html: "text/html" };
 const MIB = 1 << 20;
 

@@ -32,7 +32,7 @@ use std::ffi::OsString;
 
 use clap::ArgMatches;
 use clap::error::ErrorKind;
-use sanderling_console::{
+use sanderling_cli_common::{
     cluster, credentials, failure, global, next, output, policy, printable, process, progress,
     ready, refused, server, session, units,
 };

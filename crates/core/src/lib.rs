@@ -9,7 +9,7 @@ pub mod background;
 pub mod block_table;
 pub mod catalog;
 pub mod client;
-pub mod dashboard;
+pub mod console;
 pub mod datanode;
 pub mod exposure;
 pub mod fair;

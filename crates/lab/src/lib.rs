@@ -19,8 +19,8 @@ mod workload;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use sanderling_console::global::Global;
-use sanderling_console::{
+use sanderling_cli_common::global::Global;
+use sanderling_cli_common::{
     child, failure, global, output, policy, process, progress, ready, refused, server, session,
     units,
 };

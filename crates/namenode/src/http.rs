@@ -29,7 +29,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::dashboard::Dashboard;
+use crate::console::Console;
 use crate::requests::Requests;
 use api::{BodyBytes, HttpApi, HttpResult, NodeName, bad, find, page};
 pub(crate) use backup::Backups;
@@ -47,10 +47,10 @@ pub(crate) async fn serve(
     stop: CancellationToken,
 ) {
     let options = HttpOptions { tls: security.tls.clone(), ..HttpOptions::default() };
-    let dashboard = Arc::new(Dashboard::new(Arc::clone(&requests.state)));
+    let console = Arc::new(Console::new(Arc::clone(&requests.state)));
     let forecasts = Arc::new(Semaphore::new(forecast::FORECASTS_MAX));
-    let published = Arc::clone(&dashboard);
-    let api = HttpApi { requests, security, dashboard, forecasts, backups, stop: stop.clone() };
+    let published = Arc::clone(&console);
+    let api = HttpApi { requests, security, console, forecasts, backups, stop: stop.clone() };
     let router = router(api);
     let served = serve_pages(listener, TowerToHyperService::new(router), options, stop.clone());
     tokio::join!(served, published.run(stop));

@@ -9,7 +9,7 @@ mod broken;
 mod caller;
 mod checks;
 mod clock;
-mod dashboard;
+mod console;
 mod directory;
 mod error;
 mod files;

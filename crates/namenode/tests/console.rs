@@ -56,7 +56,7 @@ impl Console {
 async fn files_of_the_console_are_served_with_their_policy_and_again_only_when_they_differ() {
     let place = tempfile::tempdir().unwrap();
     let fixture = start(options(place.path())).await;
-    for file in sanderling_dashboard::assets() {
+    for file in sanderling_console::assets() {
         let (head, body) = call(&fixture, &format!("GET {}", file.path)).await;
         assert!(head.starts_with("http/1.1 200"), "{head}");
         for line in [

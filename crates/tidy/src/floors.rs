@@ -14,9 +14,9 @@ pub struct Floor {
 }
 
 const BASE: &[&str] = &["protocol", "core", "transport"];
-const BASE_AND_PAGES: &[&str] = &["protocol", "core", "transport", "dashboard"];
+const BASE_AND_CONSOLE: &[&str] = &["protocol", "core", "transport", "console"];
 const BASE_AND_CLIENT: &[&str] = &["protocol", "core", "transport", "client"];
-const CONSOLE: &[&str] = &["protocol", "core", "transport", "client", "context"];
+const CLI_COMMON: &[&str] = &["protocol", "core", "transport", "client", "context"];
 const ALL: &[&str] = &[
     "protocol",
     "core",
@@ -29,7 +29,7 @@ const ALL: &[&str] = &[
     "sim",
 ];
 /// What measures the product sees of it: its clients' side, and the simulated world.
-const MEASURING: &[&str] = &["protocol", "core", "transport", "client", "sim", "console"];
+const MEASURING: &[&str] = &["protocol", "core", "transport", "client", "sim", "cli-common"];
 /// What the commands of the product stand on.
 const COMMANDS: &[&str] = &[
     "protocol",
@@ -41,7 +41,7 @@ const COMMANDS: &[&str] = &[
     "manager",
     "gateway",
     "context",
-    "console",
+    "cli-common",
     "lab",
     "bench",
 ];
@@ -52,8 +52,8 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "core", number: 1, imports: &["protocol"] },
     Floor { name: "transport", number: 2, imports: &["protocol", "core"] },
     Floor { name: "context", number: 2, imports: &[] },
-    Floor { name: "dashboard", number: 0, imports: &[] },
-    Floor { name: "namenode", number: 3, imports: BASE_AND_PAGES },
+    Floor { name: "console", number: 0, imports: &[] },
+    Floor { name: "namenode", number: 3, imports: BASE_AND_CONSOLE },
     Floor { name: "datanode", number: 3, imports: BASE },
     Floor { name: "client", number: 3, imports: BASE },
     Floor { name: "manager", number: 4, imports: BASE },
@@ -61,7 +61,7 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "object-store", number: 4, imports: &["protocol", "core", "client"] },
     Floor { name: "object-store-013", number: 4, imports: &["protocol", "core", "client"] },
     Floor { name: "sim", number: 4, imports: &["protocol", "core"] },
-    Floor { name: "console", number: 5, imports: CONSOLE },
+    Floor { name: "cli-common", number: 5, imports: CLI_COMMON },
     Floor { name: "lab", number: 6, imports: MEASURING },
     Floor { name: "bench", number: 6, imports: MEASURING },
     Floor { name: "cli", number: 7, imports: COMMANDS },

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::backup::Backups;
 use super::refusal::HttpRefusal;
-use crate::dashboard::Dashboard;
+use crate::console::Console;
 use crate::requests::Requests;
 
 /// What the handlers share.
@@ -22,7 +22,7 @@ use crate::requests::Requests;
 pub(super) struct HttpApi {
     pub(super) requests: Requests,
     pub(super) security: Arc<Security>,
-    pub(super) dashboard: Arc<Dashboard>,
+    pub(super) console: Arc<Console>,
     pub(super) forecasts: Arc<Semaphore>,
     pub(super) backups: Backups,
     pub(super) stop: CancellationToken,

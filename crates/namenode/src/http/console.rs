@@ -9,8 +9,8 @@ use axum::extract::{Extension, Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use sanderling_console::{Asset, CONTENT_SECURITY_POLICY, asset, assets, version};
 use sanderling_core::access::Claims;
-use sanderling_dashboard::{Asset, CONTENT_SECURITY_POLICY, asset, assets, version};
 use sanderling_protocol::{JobId, Reply, Request};
 use sanderling_transport::{HttpConnection, Pass};
 use serde::Deserialize;
@@ -21,7 +21,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::api::{HttpApi, HttpResult, page};
 use super::refusal::HttpRefusal;
-use crate::dashboard::Followed;
+use crate::console::Followed;
 
 /// Frames that wait for one console.
 const FRAMES_MAX: usize = 32;
@@ -139,7 +139,7 @@ async fn follow(api: HttpApi, pass: Option<Pass>, after: u64, frames: mpsc::Send
 
 /// Begins to follow: the first frame is about the server and the caller's token.
 fn begin(api: &HttpApi, after: u64, claims: Option<&Claims>) -> Followed {
-    let mut followed = api.dashboard.follow(after, claims);
+    let mut followed = api.console.follow(after, claims);
     let hello = json!({
         "schema": 1,
         "version": version(),
@@ -150,12 +150,12 @@ fn begin(api: &HttpApi, after: u64, claims: Option<&Claims>) -> Followed {
         "may_administer": claims.is_none_or(Claims::may_administrate),
         "may_end_jobs": claims.is_none_or(may_end_jobs),
     });
-    followed.first.insert(0, crate::dashboard::hello(&hello));
+    followed.first.insert(0, crate::console::hello(&hello));
     followed
 }
 
 async fn history(State(api): State<HttpApi>) -> Response {
-    page(&api.dashboard.history())
+    page(&api.console.history())
 }
 
 async fn jobs(State(api): State<HttpApi>, Extension(pass): Extension<Option<Pass>>) -> HttpResult {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sanderling_core::access::Claims;
-use sanderling_core::dashboard::{FleetChanges, FleetHistory, FleetView, NodeRow};
+use sanderling_core::console::{FleetChanges, FleetHistory, FleetView, NodeRow};
 use sanderling_core::namenode::Namenode;
 use sanderling_protocol::{Event, EventKind, Instant, NodeInfo, Reply, Request};
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ const EVENTS_MAX: usize = 1000;
 
 /// The source of what consoles follow.
 #[derive(Debug)]
-pub(crate) struct Dashboard {
+pub(crate) struct Console {
     state: Arc<NamenodeState>,
     shown: Mutex<Shown>,
     updates: broadcast::Sender<Arc<Update>>,
@@ -96,7 +96,7 @@ pub(crate) struct Followed {
     pub(crate) updates: broadcast::Receiver<Arc<Update>>,
 }
 
-impl Dashboard {
+impl Console {
     pub(crate) fn new(state: Arc<NamenodeState>) -> Self {
         let updates = broadcast::Sender::new(UPDATES_BEHIND_MAX);
         Self { state, shown: Mutex::default(), updates }

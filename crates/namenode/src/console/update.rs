@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use sanderling_core::catalog::Catalog;
-use sanderling_core::dashboard::NodeRow;
+use sanderling_core::console::NodeRow;
 use sanderling_core::namenode::Namenode;
 use sanderling_protocol::message::{JobInfo, Room};
 use sanderling_protocol::{Event, Instant, JobId, Millis, NodeId, Path, Policy, Reply, Request};

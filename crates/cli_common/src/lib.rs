@@ -1,0 +1,24 @@
+//! What the commands of `sanderling` share: the options that all understand, the way to the
+//! cluster, what is printed, how a command fails, and processes that it starts.
+//!
+//! It has no command of its own. Those of the product are in `cli`; `lab` and `bench` measure it.
+
+pub mod child;
+pub mod cluster;
+pub mod credentials;
+pub mod failure;
+pub mod global;
+pub mod log_filter;
+pub mod logs;
+pub mod next;
+pub mod otlp;
+pub mod output;
+pub mod policy;
+pub mod printable;
+pub mod process;
+pub mod progress;
+pub mod ready;
+pub mod refused;
+pub mod server;
+pub mod session;
+pub mod units;
