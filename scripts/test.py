@@ -637,7 +637,7 @@ def step_bench(_options: argparse.Namespace) -> Counts:
 
 
 def step_simulation(options: argparse.Namespace) -> Counts:
-    """Runs known seeds, drawn ones, then every broken variant, in which a checker must fail."""
+    """Runs known seeds, drawn ones, then every injected bug, which a checker must find."""
     if not build_program():
         return Counts(failed=1)
     counts = run_seeds(options, "simulation", FIRST_SEED, options.sim_seeds)
@@ -652,15 +652,15 @@ def step_simulation(options: argparse.Namespace) -> Counts:
         found = run_seeds(options, "simulation-drawn", first, drawn)
         counts.passed += found.passed
         counts.failed += found.failed
-    listed = run("variants", [str(PROGRAM), "--json", "sim", "--broken", "list"])
+    listed = run("variants", [str(PROGRAM), "--json", "sim", "--bug", "list"])
     names = [variant["name"] for variant in find(listed.log, "variants", [])]
     if not names:
         counts.failed += 1
     for name in names:
-        command = [str(PROGRAM), "-q", "sim", "--seeds", "4000", "--broken", name]
-        broken = run(f"broken-{name}", command, seconds=900, passes=(1,))
-        counts.passed += broken.is_fine
-        counts.failed += not broken.is_fine
+        command = [str(PROGRAM), "-q", "sim", "--seeds", "4000", "--bug", name]
+        found = run(f"bug-{name}", command, seconds=900, passes=(1,))
+        counts.passed += found.is_fine
+        counts.failed += not found.is_fine
     return counts
 
 

@@ -2,10 +2,10 @@
 
 mod add;
 mod advice;
+mod directory;
 mod keys;
 mod launch;
 mod lock;
-mod place;
 mod record;
 mod restart;
 mod start;
@@ -20,7 +20,7 @@ use crate::global::Global;
 use crate::output::Output;
 use add::LocalAdd;
 pub(crate) use advice::{advice, keys};
-pub(crate) use place::{ClusterDirectory, directory};
+pub(crate) use directory::{ClusterDirectory, directory};
 use restart::LocalRestart;
 use start::LocalStart;
 pub(crate) use tour::{Tour, run as tour};

@@ -147,9 +147,9 @@ fn sim_gives_the_same_run_for_the_same_seed_and_lists_its_broken_variants() {
     assert!(first.code == 0 && first_run["violation"].is_null(), "{first}");
     let ran = run(sanderling()
         .args(["sim", "--seed", "1", "--seeds", "50"])
-        .args(["--broken", "fence-off"]));
+        .args(["--bug", "fence-off"]));
     assert_eq!(ran.code, 1, "a broken variant is found: {ran}");
-    let ran = run(sanderling().args(["sim", "--broken", "list"]));
+    let ran = run(sanderling().args(["sim", "--bug", "list"]));
     assert_eq!(ran.code, 0, "{ran}");
     assert!(ran.stdout.contains("fence-off"), "{ran}");
 }

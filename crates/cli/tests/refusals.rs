@@ -33,7 +33,7 @@ fn wrong_command_lines_end_with_2() {
         &["fs", "put", "x", "/x", "--ttl", "soon"],
         &["fs", "rm", "-r", "/"],
         &["bench", "nothing"],
-        &["sim", "--broken", "nothing"],
+        &["sim", "--bug", "nothing"],
         &["datanode", "--dram", "many"],
         &["--no-such-flag"],
     ] {

@@ -5,7 +5,7 @@
 
 mod jwt;
 mod lineage;
-mod need;
+mod required_rights;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +18,7 @@ use sanderling_protocol::{JobId, ObjectId, Path, Refusal, Reply, Request, TokenI
 pub use jwt::{Parts, join, parts, signed_text};
 pub(crate) use lineage::is_of_servers;
 pub use lineage::{Lineage, Revoked};
-use need::{Need, Right, need};
+use required_rights::{Need, Right, need};
 
 /// Longest name of a token's owner.
 pub const SUBJECT_BYTES_MAX: usize = 256;

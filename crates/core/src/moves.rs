@@ -8,14 +8,14 @@
 //! Nothing is held that must survive: reservations live in the catalog.
 
 mod batch;
-mod blame;
 mod interface;
+mod refusal_cause;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub(crate) use batch::{Batch, Choice, Mark, Move, Step};
-pub(crate) use blame::Blame;
 pub use interface::{CallId, Input, Output};
+pub(crate) use refusal_cause::Blame;
 use sanderling_protocol::order::Pushed;
 use sanderling_protocol::{Instant, Millis, NodeId, NodeInfo, Refusal};
 

@@ -16,8 +16,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex, split};
 
 use crate::answer::finish;
 use crate::keys::AccessKeys;
-use crate::mend::Mending;
 use crate::metrics::GatewayMetrics;
+use crate::rewrite::Mending;
 use crate::server::s3_config;
 use crate::slow_client::{Rest, SlowClientLimit};
 use crate::target::{AnyName, Domains};

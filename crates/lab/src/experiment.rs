@@ -1,6 +1,6 @@
 //! One run: a fleet, a workload, a trace, and what came of it.
 
-mod aftermath;
+mod end_state;
 mod exposure;
 pub(crate) mod targets;
 
@@ -21,7 +21,7 @@ use super::workload::meter::{Meter, Sampler};
 use super::workload::{self, DataSet, PIECE_BYTES};
 use crate::failure::Failure;
 
-use aftermath::Aftermath;
+use end_state::Aftermath;
 
 /// How often the bandwidth is sampled.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
@@ -183,7 +183,7 @@ impl Measured {
         let (read_bytes, written_bytes) = meter.bytes();
         let records = fleet.records(began);
         let capacity = |gone: &dyn Fn(&NodeRecord) -> Option<f64>| {
-            aftermath::capacity(&records, nodes, seconds, gone)
+            end_state::capacity(&records, nodes, seconds, gone)
         };
         RunRecord {
             kind: which.kind,

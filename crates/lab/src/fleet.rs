@@ -1,7 +1,7 @@
 //! The fleet: one namenode, datanodes in their places, and the hand that takes them away.
 
 pub(crate) mod network;
-mod player;
+mod trace_player;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -18,7 +18,7 @@ use crate::refused;
 use crate::child::ChildServer;
 use network::Network;
 
-pub(crate) use player::play;
+pub(crate) use trace_player::play;
 
 /// How a fleet is started.
 #[derive(Debug, Clone)]

@@ -2,7 +2,6 @@
 //! measured. Beside it, what stands in for the world: [`sim`], the simulated one, and [`mock`], the
 //! clouds' metadata services.
 
-mod drawn;
 mod experiment;
 mod figures;
 mod fleet;
@@ -10,6 +9,7 @@ mod measure;
 pub mod mock;
 mod page;
 mod plan;
+mod print_trace;
 mod record;
 mod report;
 pub mod sim;
@@ -27,10 +27,10 @@ use sanderling_cli_common::{
 
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
-use drawn::Trace;
 use figures::{Figure, defaults, figure2, figure6, figure7};
 use page::run::Computed;
 use plan::Options;
+use print_trace::Trace;
 use record::{ExperimentKind, LabRecord};
 
 /// `sanderling lab`.
@@ -99,7 +99,7 @@ pub fn run(global: &Global, command: Lab) -> Result<(), Failure> {
             let figure = figure7::compute(&arguments);
             show(output, &figure, arguments.written.directory.as_deref())
         }
-        Lab::Trace(arguments) => drawn::print(output, &arguments),
+        Lab::Trace(arguments) => print_trace::print(output, &arguments),
         Lab::Page(arguments) => {
             let lab = read(&arguments.directory.join("lab.json"))?;
             let path = write_page(&lab, &arguments.directory, arguments.lifetimes.as_deref())?;

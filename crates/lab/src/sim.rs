@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use clap::Args;
-use sanderling_sim::{Broken, Options, RunOutcome, Statistics, run_many};
+use sanderling_sim::{InjectedBug, Options, RunOutcome, Statistics, run_many};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure};
@@ -25,14 +25,14 @@ pub struct Sim {
     pub(crate) seeds: u64,
     /// Break the machines on purpose to see a checker fail; `list` prints the ways
     #[arg(long, value_name = "NAME")]
-    pub(crate) broken: Option<String>,
+    pub(crate) bug: Option<String>,
 }
 
 #[derive(Serialize)]
 struct Summary {
     seed: u64,
     seeds: u64,
-    broken: Option<&'static str>,
+    bug: Option<&'static str>,
     seconds: f64,
     seeds_per_minute: f64,
     virtual_millis: u64,
@@ -61,22 +61,21 @@ struct ViolationRecord {
 /// Failure (1) with the seed that shows a violation; usage (2) for an unknown variant.
 pub fn run(global: &Global, args: Sim) -> Result<(), Failure> {
     let output = Output { is_json: global.json, is_quiet: global.quiet };
-    if args.broken.as_deref() == Some("list") {
+    if args.bug.as_deref() == Some("list") {
         return list(output);
     }
-    let broken = args.broken.as_deref().map(str::parse::<Broken>).transpose();
-    let broken =
-        broken.map_err(|error| Failure::usage(error).next("sanderling sim --broken list"))?;
-    let options = Options { broken, ..Options::default() };
+    let bug = args.bug.as_deref().map(str::parse::<InjectedBug>).transpose();
+    let bug = bug.map_err(|error| Failure::usage(error).next("sanderling sim --bug list"))?;
+    let options = Options { bug, ..Options::default() };
     let limit = global.timeout.map(|span| Instant::now() + span.0);
     let summary = all(output, &args, &options, limit);
     output.result(&summary, |writer| write(writer, &summary))?;
     match &summary.violation {
         Some(seen) => {
             let cause = format!("seed {} breaks {}: {}", seen.seed, seen.checker, seen.message);
-            let broken = broken.map_or_else(String::new, |it| format!(" --broken {it}"));
+            let bug = bug.map_or_else(String::new, |it| format!(" --bug {it}"));
             Err(Failure::new(Exit::Failure, "Violation", cause)
-                .next(format_args!("sanderling sim --seed {}{broken}", seen.seed)))
+                .next(format_args!("sanderling sim --seed {}{bug}", seen.seed)))
         }
         None if summary.seeds < args.seeds => {
             let cause = format!("{} of {} seeds in time", summary.seeds, args.seeds);
@@ -112,7 +111,7 @@ fn all(output: Output, args: &Sim, options: &Options, limit: Option<Instant>) ->
     Summary {
         seed: args.seed,
         seeds,
-        broken: options.broken.map(Broken::name),
+        bug: options.bug.map(InjectedBug::name),
         seconds,
         seeds_per_minute,
         virtual_millis: total.virtual_millis,
@@ -160,7 +159,7 @@ fn list(output: Output) -> Result<(), Failure> {
         checker: &'static str,
         about: &'static str,
     }
-    let variants: Vec<Variant> = Broken::ALL
+    let variants: Vec<Variant> = InjectedBug::ALL
         .iter()
         .map(|it| Variant { name: it.name(), checker: it.checker(), about: it.describe() })
         .collect();

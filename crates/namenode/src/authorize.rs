@@ -8,7 +8,7 @@ use sanderling_core::namenode::Answers;
 use sanderling_protocol::{JobId, ObjectId, Path, Refusal, Reply, Request, TokenId};
 use sanderling_transport::{Secret, unix_seconds};
 
-use crate::sparing::Sparing;
+use crate::log_limit::Sparing;
 use crate::state::NamenodeState;
 
 /// Lines about frames with requests that are not allowed.

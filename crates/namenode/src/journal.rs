@@ -31,9 +31,9 @@ pub(crate) use lag::{Lag, Limits};
 pub(crate) use read::{Segment, SegmentStart, cluster_of_segment, read_segment};
 use record::Layout;
 
-use crate::broken::{self, Broken};
 use crate::directory::{Directory, FileKind, PublishError};
 use crate::files::{Stored, Window};
+use crate::injected_bug::{self, InjectedBug};
 use crate::options::{NamenodeOptions, Sync};
 
 /// Why commands were not written.
@@ -193,9 +193,9 @@ impl Journal {
             return Err(self.take_back(&error));
         }
         if self.settings.sync == Sync::Always
-            && !broken::is(Broken::NoSync)
+            && !injected_bug::is(InjectedBug::NoSync)
             && let Err(error) = self.file.sync()
-            && !broken::is(Broken::SyncIgnored)
+            && !injected_bug::is(InjectedBug::SyncIgnored)
         {
             // After a failed sync the kernel may have dropped pages, of earlier records too. These
             // commands are refused, so they had better not be found at the next start.
@@ -217,7 +217,9 @@ impl Journal {
         }
         let Some(lag) = &self.lag else { return Ok(self.length) };
         match lag.admit() {
-            Err(AppendError::Failed(_)) if broken::is(Broken::SyncIgnored) => Ok(self.length),
+            Err(AppendError::Failed(_)) if injected_bug::is(InjectedBug::SyncIgnored) => {
+                Ok(self.length)
+            }
             Err(AppendError::Failed(why)) => Err(self.fail(why)),
             admitted => admitted,
         }
@@ -279,7 +281,7 @@ impl Journal {
             // It was synced with each write.
             None => None,
         };
-        match failed.filter(|_| !broken::is(Broken::SyncIgnored)) {
+        match failed.filter(|_| !injected_bug::is(InjectedBug::SyncIgnored)) {
             Some(why) => Err(self.fail(why)),
             None => self.failure.clone().map_or(Ok(()), |why| Err(AppendError::Failed(why))),
         }

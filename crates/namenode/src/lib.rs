@@ -5,7 +5,6 @@
 
 mod authorize;
 mod backup;
-mod broken;
 mod caller;
 mod checks;
 mod clock;
@@ -14,7 +13,9 @@ mod directory;
 mod error;
 mod files;
 mod http;
+mod injected_bug;
 mod journal;
+mod log_limit;
 mod long_reads;
 mod metrics;
 mod options;
@@ -26,7 +27,6 @@ mod requests;
 mod server;
 mod service;
 mod snapshot;
-mod sparing;
 mod state;
 mod work;
 mod writer;

@@ -10,9 +10,9 @@ use sanderling_core::namenode::Namenode;
 use sanderling_protocol::ClusterId;
 use tracing::{info, warn};
 
-use crate::broken::{self, Broken};
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
+use crate::injected_bug::{self, InjectedBug};
 use crate::journal::{Journal, Segment, Settings, settle};
 use crate::options::{NamenodeOptions, Sync};
 use damage::Damage;
@@ -119,7 +119,7 @@ fn begin_after(
 ) -> std::io::Result<Journal> {
     let (cluster, index) = (namenode.catalog().cluster(), namenode.catalog().index());
     let record = Command { at: namenode.catalog().now(), action: damage.record() };
-    let commands: &[Command] = match broken::is(Broken::LossUnsaid) {
+    let commands: &[Command] = match injected_bug::is(InjectedBug::LossUnsaid) {
         true => &[],
         false => std::slice::from_ref(&record),
     };

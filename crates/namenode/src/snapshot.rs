@@ -9,10 +9,10 @@ use std::path::Path;
 use sanderling_core::catalog::Catalog;
 use sanderling_protocol::checksum::{Running, crc32c};
 
-use crate::broken::{self, Broken};
 use crate::directory::{Directory, FileKind, PublishError};
 use crate::error::NamenodeStartError;
 use crate::files::Window;
+use crate::injected_bug::{self, InjectedBug};
 
 const MAGIC: [u8; 8] = *b"SNDLSNAP";
 const VERSION: u32 = Catalog::FORMAT;
@@ -95,7 +95,7 @@ pub(crate) fn take(
     }
     let is_good = |older: &u64| *older < index && verify(directory, *older).is_ok();
     let older = kept.iter().rev().copied().find(is_good);
-    let older = if broken::is(Broken::PrunedEarly) { Some(index) } else { older };
+    let older = if injected_bug::is(InjectedBug::PrunedEarly) { Some(index) } else { older };
     // The journal since the beginning takes the place of an older one.
     let Some(older) = older else { return Ok(vec![index]) };
     directory.prune(older, &[index]).map_err(|error| match error {
@@ -179,7 +179,7 @@ fn check(path: &Path, window: &mut Window) -> Result<(u32, usize), NamenodeStart
         found.update(piece);
         at += count as u64;
     }
-    if found.value() != checksum && !broken::is(Broken::NoChecksum) {
+    if found.value() != checksum && !injected_bug::is(InjectedBug::NoChecksum) {
         return Err(corrupt(path, "its checksum is another"));
     }
     let length = usize::try_from(length);

@@ -1,4 +1,4 @@
-//! Runs a range of seeds: `seeds FIRST COUNT [BROKEN]`.
+//! Runs a range of seeds: `seeds FIRST COUNT [BUG]`.
 #![allow(clippy::print_stdout, missing_docs, reason = "a program whose result is text")]
 
 use sanderling_sim::{Options, Statistics, run, run_many};
@@ -7,8 +7,8 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let first: u64 = arguments[0].parse().expect("a seed");
     let count: u64 = arguments[1].parse().expect("a number");
-    let broken = arguments.get(2).map(|name| name.parse().expect("a variant"));
-    let options = Options { broken, minimise: count == 1, ..Options::default() };
+    let bug = arguments.get(2).map(|name| name.parse().expect("a variant"));
+    let options = Options { bug, minimise: count == 1, ..Options::default() };
     let start = std::time::Instant::now();
     let mut all = Statistics::default();
     let mut found = 0;

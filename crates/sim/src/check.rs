@@ -112,7 +112,7 @@ impl Checks {
 
     /// With nothing but notices in good time, no call fails.
     pub(crate) fn failed_call(&self, runtime: &mut Runtime, what: &str, refusal: Option<&Refusal>) {
-        if !self.is_kind || runtime.broken().is_some() {
+        if !self.is_kind || runtime.bug().is_some() {
             return;
         }
         let is_own_fault = |refusal: &Refusal| {
@@ -310,8 +310,8 @@ impl Checking<'_> {
                 self.expect(first::check_full(catalog, asked.inner(), *bytes));
             }
         }
-        let broken = self.runtime.broken();
-        if let Some(found) = self.checks.made.check_repeated(broken, asked, answer) {
+        let bug = self.runtime.bug();
+        if let Some(found) = self.checks.made.check_repeated(bug, asked, answer) {
             self.expect(found);
         }
     }

@@ -1,6 +1,7 @@
 //! The simulated datanode: the shell around the block table that the real one has, over symbolic
 //! bytes.
 
+mod bit_rot;
 mod cloud;
 mod damage;
 mod member;
@@ -8,7 +9,6 @@ mod notices;
 mod pace;
 mod push;
 mod report;
-mod rot;
 mod serve;
 
 use std::collections::BTreeMap;
@@ -25,9 +25,9 @@ use sanderling_protocol::{
     BlockId, Epoch, Instant, LogPosition, Millis, NodeId, Nonce, Refusal, Term, Tier,
 };
 
+use self::bit_rot::Rot;
 use self::cloud::CloudSource;
-use self::rot::Rot;
-use crate::Broken;
+use crate::InjectedBug;
 use crate::content::Content;
 use crate::plan::RunPlan;
 use crate::random::Random;
@@ -124,8 +124,8 @@ const fn index(tier: Tier) -> usize {
 }
 
 impl Datanode {
-    /// `broken`: one of the injected bugs, of which a fence that is not kept is part of its state.
-    pub(crate) fn new(plan: &RunPlan, broken: Option<Broken>, slot: u8) -> Self {
+    /// `bug`: one of the injected bugs, of which a fence that is not kept is part of its state.
+    pub(crate) fn new(plan: &RunPlan, bug: Option<InjectedBug>, slot: u8) -> Self {
         Self {
             slot,
             reported_in: None,
@@ -151,7 +151,7 @@ impl Datanode {
             throttle_at: None,
             slow_until: 0,
             slow_micros: 0,
-            is_fence_off: broken == Some(Broken::FenceOff),
+            is_fence_off: bug == Some(InjectedBug::FenceOff),
             rot: Rot::default(),
             reports: 0,
             random: Random::new(plan.seed, 100 + u64::from(slot)),

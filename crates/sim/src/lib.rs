@@ -5,7 +5,6 @@
 //! `docs/SIMULATION.md`.
 
 mod admin;
-mod broken;
 mod caller;
 mod calls;
 mod check;
@@ -14,10 +13,10 @@ mod clients;
 mod content;
 mod context;
 mod datanode;
-mod eager;
 mod event;
 pub mod fleet;
 mod frames;
+mod injected_bug;
 mod log;
 mod manager;
 mod namenode;
@@ -26,6 +25,7 @@ mod options;
 mod plan;
 mod processes;
 mod random;
+mod random_manager;
 mod reader;
 mod run;
 mod runtime;
@@ -34,6 +34,6 @@ mod wire;
 mod world;
 mod writer;
 
-pub use broken::{Broken, UnknownBroken};
+pub use injected_bug::{InjectedBug, UnknownBroken};
 pub use options::{Options, RunOutcome, Statistics, Violation};
 pub use run::{run, run_many};

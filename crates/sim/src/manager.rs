@@ -11,12 +11,12 @@ use sanderling_protocol::{
     Epoch, Instant, Millis, Nonce, Order, OrderReply, Refusal, Reply, Request,
 };
 
-use crate::Broken;
+use crate::InjectedBug;
 use crate::check::first::InFlightPushes;
 use crate::context::Context;
-use crate::eager::Eager;
 use crate::event::{ManagerCall, Purpose, Timer};
 use crate::plan::{LEADER_LEASE, RunPlan};
+use crate::random_manager::Eager;
 use crate::runtime::Runtime;
 use crate::wire::{DataAnswer, DataRequest, Host, RequestBody, Response, data, meta};
 
@@ -50,11 +50,11 @@ const EVENT_TICKS: u64 = 8;
 const CALL_MILLIS: u64 = 1000;
 
 impl Manager {
-    pub(crate) fn new(plan: &RunPlan, broken: Option<Broken>, number: u8) -> Self {
+    pub(crate) fn new(plan: &RunPlan, bug: Option<InjectedBug>, number: u8) -> Self {
         let mut background = plan.background.config();
-        background.exposure.is_on &= broken != Some(Broken::NeverCopied);
-        background.rebalance.is_on &= broken != Some(Broken::NeverRebalanced);
-        background.pace.yields_to_drains = broken != Some(Broken::BalanceIntoDrain);
+        background.exposure.is_on &= bug != Some(InjectedBug::NeverCopied);
+        background.rebalance.is_on &= bug != Some(InjectedBug::NeverRebalanced);
+        background.pace.yields_to_drains = bug != Some(InjectedBug::BalanceIntoDrain);
         Self {
             number,
             holder: Nonce(0),
@@ -77,7 +77,7 @@ impl Manager {
 
     /// Returns a manager in its first state.
     fn fresh(&self, runtime: &Runtime) -> Self {
-        Self::new(runtime.plan(), runtime.broken(), self.number)
+        Self::new(runtime.plan(), runtime.bug(), self.number)
     }
 
     pub(crate) fn start(&mut self, context: &mut Context<'_>) {
@@ -245,7 +245,7 @@ impl Manager {
     fn leads(&mut self, context: &mut Context<'_>) -> bool {
         // A clock that does not jump, as the one of the server.
         let now = context.runtime.monotonic();
-        let is_outlived = context.runtime.is_broken(Broken::LeaseOutlived);
+        let is_outlived = context.runtime.has_bug(InjectedBug::LeaseOutlived);
         let asked_at = if is_outlived { Instant(0) } else { now };
         let term = self.leadership.term(asked_at);
         let before = std::mem::replace(&mut self.term, term);

@@ -23,7 +23,7 @@ use sanderling_protocol::{
 
 use self::disk::{Disk, Snapshot};
 use self::mistake::Mistakes;
-use crate::Broken;
+use crate::InjectedBug;
 use crate::plan::RunPlan;
 use crate::random::Random;
 use crate::wire::Host;
@@ -63,7 +63,7 @@ pub(crate) struct NamenodeHost {
     dies_after_journal: Option<u64>,
     random: Random,
     /// The injected bug of this run.
-    broken: Option<Broken>,
+    bug: Option<InjectedBug>,
 }
 
 /// Something for the next turn.
@@ -89,7 +89,7 @@ struct NodeOrders {
 const CLUSTER: ClusterId = ClusterId(7);
 
 impl NamenodeHost {
-    pub(crate) fn new(plan: &RunPlan, broken: Option<Broken>) -> Self {
+    pub(crate) fn new(plan: &RunPlan, bug: Option<InjectedBug>) -> Self {
         let config = NamenodeConfig {
             lease: Millis(plan.lease_millis),
             placement_seed: plan.seed,
@@ -124,12 +124,12 @@ impl NamenodeHost {
             mistakes: Mistakes::default(),
             dies_after_journal: None,
             random: Random::new(plan.seed, 6),
-            broken,
+            bug,
         }
     }
 
-    fn is_broken(&self, broken: Broken) -> bool {
-        self.broken == Some(broken)
+    fn has_bug(&self, bug: InjectedBug) -> bool {
+        self.bug == Some(bug)
     }
 
     pub(crate) fn catalog(&self) -> &Catalog {

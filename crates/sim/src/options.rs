@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use crate::Broken;
+use crate::InjectedBug;
 
 /// How a run is made. The same seed with the same options is the same run.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// A deliberate mistake, to show that a checker sees it.
-    pub broken: Option<Broken>,
+    pub bug: Option<InjectedBug>,
     /// Objects that the clients write, and as many reads and changes of names.
     pub steps: u32,
     /// Whether a violation is run again with fewer faults, until no more can be left out.
@@ -21,7 +21,7 @@ impl Default for Options {
     fn default() -> Self {
         // Enough for several drains and restarts within one run, little enough for thousands of
         // runs in a minute.
-        Self { broken: None, steps: 24, minimise: true, keep_events: false }
+        Self { bug: None, steps: 24, minimise: true, keep_events: false }
     }
 }
 

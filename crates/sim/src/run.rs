@@ -5,25 +5,25 @@ use std::sync::mpsc;
 
 use crate::plan::RunPlan;
 use crate::world::World;
-use crate::{Broken, Options, RunOutcome, Violation};
+use crate::{InjectedBug, Options, RunOutcome, Violation};
 
 /// Runs one seed.
 #[must_use]
 pub fn run(seed: u64, options: &Options) -> RunOutcome {
     let plan = RunPlan::new(seed, options.steps);
-    let mut outcome = run_plan(&plan, options.broken, options.keep_events);
+    let mut outcome = run_plan(&plan, options.bug, options.keep_events);
     if let Some(found) = &outcome.violation
         && options.minimise
     {
-        let found = minimise(plan, options.broken, found.checker);
+        let found = minimise(plan, options.bug, found.checker);
         outcome.violation = found.or(outcome.violation);
     }
     outcome
 }
 
 /// Runs one plan.
-fn run_plan(plan: &RunPlan, broken: Option<Broken>, keep_events: bool) -> RunOutcome {
-    let (violation, statistics, log) = World::new(plan.clone(), broken, keep_events).run();
+fn run_plan(plan: &RunPlan, bug: Option<InjectedBug>, keep_events: bool) -> RunOutcome {
+    let (violation, statistics, log) = World::new(plan.clone(), bug, keep_events).run();
     let digest = log.digest();
     let events = log.into_lines();
     let violation =
@@ -33,9 +33,9 @@ fn run_plan(plan: &RunPlan, broken: Option<Broken>, keep_events: bool) -> RunOut
 
 /// Leaves out faults, one by one and then kinds of them, for as long as the same checker still sees
 /// something; returns the last violation with its event log.
-fn minimise(plan: RunPlan, broken: Option<Broken>, checker: &'static str) -> Option<Violation> {
+fn minimise(plan: RunPlan, bug: Option<InjectedBug>, checker: &'static str) -> Option<Violation> {
     let shows = |plan: &RunPlan| {
-        let outcome = run_plan(plan, broken, false);
+        let outcome = run_plan(plan, bug, false);
         outcome.violation.is_some_and(|found| found.checker == checker)
     };
     let mut best = plan;
@@ -50,7 +50,7 @@ fn minimise(plan: RunPlan, broken: Option<Broken>, checker: &'static str) -> Opt
             }
         }
     }
-    run_plan(&best, broken, true).violation
+    run_plan(&best, bug, true).violation
 }
 
 /// Runs many seeds on that many threads and passes each outcome to `progress`, until that

@@ -12,7 +12,7 @@ use crate::plan::RunPlan;
 use crate::processes::Processes;
 use crate::random::Random;
 use crate::wire::{Host, Message, MessageBody, RequestBody, Response};
-use crate::{Broken, Statistics};
+use crate::{InjectedBug, Statistics};
 
 /// What a checker found: its name and what it saw.
 pub(crate) type CheckResult = Result<(), (&'static str, String)>;
@@ -21,7 +21,7 @@ pub(crate) type CheckResult = Result<(), (&'static str, String)>;
 #[derive(Debug)]
 pub(crate) struct Runtime {
     plan: RunPlan,
-    broken: Option<Broken>,
+    bug: Option<InjectedBug>,
     events: EventQueue,
     processes: Processes,
     network: Network,
@@ -35,7 +35,7 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    pub(crate) fn new(plan: RunPlan, broken: Option<Broken>, keep_events: bool) -> Self {
+    pub(crate) fn new(plan: RunPlan, bug: Option<InjectedBug>, keep_events: bool) -> Self {
         Self {
             events: EventQueue::default(),
             processes: Processes::draw(Random::new(plan.seed, 5)),
@@ -48,7 +48,7 @@ impl Runtime {
             statistics: Statistics::default(),
             violation: None,
             plan,
-            broken,
+            bug,
         }
     }
 
@@ -56,12 +56,12 @@ impl Runtime {
         &self.plan
     }
 
-    pub(crate) const fn broken(&self) -> Option<Broken> {
-        self.broken
+    pub(crate) const fn bug(&self) -> Option<InjectedBug> {
+        self.bug
     }
 
-    pub(crate) fn is_broken(&self, broken: Broken) -> bool {
-        self.broken == Some(broken)
+    pub(crate) fn has_bug(&self, bug: InjectedBug) -> bool {
+        self.bug == Some(bug)
     }
 
     /// Returns the stream of draws that the managers share.

@@ -15,7 +15,7 @@ use crate::namenode::serve::NamenodeContext;
 use crate::plan::RunPlan;
 use crate::runtime::Runtime;
 use crate::wire::{Host, Message, MessageBody, RequestBody, Response};
-use crate::{Broken, Statistics};
+use crate::{InjectedBug, Statistics};
 
 /// Everything of one run.
 pub(crate) struct World {
@@ -36,19 +36,17 @@ pub(crate) struct World {
 const EVENTS_MAX: u64 = 400_000;
 
 impl World {
-    pub(crate) fn new(plan: RunPlan, broken: Option<Broken>, keep_events: bool) -> Self {
+    pub(crate) fn new(plan: RunPlan, bug: Option<InjectedBug>, keep_events: bool) -> Self {
         let mut world = Self {
-            namenode: NamenodeHost::new(&plan, broken),
-            datanodes: (0..plan.datanodes).map(|slot| Datanode::new(&plan, broken, slot)).collect(),
-            managers: (0..plan.managers)
-                .map(|number| Manager::new(&plan, broken, number))
-                .collect(),
+            namenode: NamenodeHost::new(&plan, bug),
+            datanodes: (0..plan.datanodes).map(|slot| Datanode::new(&plan, bug, slot)).collect(),
+            managers: (0..plan.managers).map(|number| Manager::new(&plan, bug, number)).collect(),
             clients: ClientShells::new(&plan),
             checks: Checks::new(&plan),
             is_over: false,
             unsettled: None,
             bytes_to_copy: None,
-            runtime: Runtime::new(plan, broken, keep_events),
+            runtime: Runtime::new(plan, bug, keep_events),
         };
         world.begin();
         world

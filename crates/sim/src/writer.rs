@@ -12,7 +12,7 @@ use sanderling_protocol::{
     LeaseId, Millis, Nonce, ObjectId, Path, Refusal, Reply, Request, StorageClass,
 };
 
-use crate::Broken;
+use crate::InjectedBug;
 use crate::admin::{draw_attributes, draw_condition};
 use crate::client::{Sequences, is_final};
 use crate::content::{Content, SessionRange};
@@ -419,7 +419,7 @@ impl Writer {
         is_again: bool,
         answer: Option<Response>,
     ) {
-        let believes_moved = context.runtime.is_broken(Broken::WriteAfterMoved);
+        let believes_moved = context.runtime.has_bug(InjectedBug::WriteAfterMoved);
         let (host, now) = (self.host(), context.runtime.clock(self.host()));
         let Some(job) = self.task(job_number) else { return };
         let write = piece.placed.number;

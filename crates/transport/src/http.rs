@@ -3,7 +3,7 @@
 
 mod client;
 mod connection;
-mod places;
+mod connection_slots;
 mod received;
 
 use std::error::Error;

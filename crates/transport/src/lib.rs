@@ -10,7 +10,10 @@ mod busy_poll;
 mod calls;
 pub mod clock;
 mod connection;
+mod connection_slots;
+mod cross_site;
 mod error;
+mod file_watch;
 mod front;
 mod gather;
 mod http;
@@ -24,7 +27,6 @@ mod outgoing;
 mod pace;
 #[doc(hidden)]
 pub mod parsers;
-mod places;
 mod pool;
 pub mod process;
 mod reader;
@@ -34,19 +36,19 @@ mod secret;
 mod security;
 mod server;
 mod session;
-mod sites;
 mod status;
 mod strangers;
 mod stream;
 mod tls;
 pub mod trace;
-mod watched;
 
 pub use body_sink::BodySink;
 pub use buffers::Buffers;
 pub use calls::Timeouts;
 pub use connection::{Connection, ConnectionOptions};
+pub use cross_site::{SiteRefusal, refused_site};
 pub use error::CallError;
+pub use file_watch::{Looked, Watched};
 pub use front::front_page;
 pub use http::{
     HttpConnection, HttpOptions, PageCall, PageCallError, RequestBody, serve_http, serve_pages,
@@ -62,7 +64,6 @@ pub use secret::{
 pub use security::{Admitted, Credentials, Security};
 pub use server::{Handled, MEMORY_MAX, Response, ServeOptions, Service, serve};
 pub use session::attend;
-pub use sites::{SiteRefusal, refused_site};
 pub use status::{
     Document, OPEN_METRICS, SCHEMA, StatusPages, serve_status, write_counter, write_gauge,
     write_process_metrics,
@@ -72,4 +73,3 @@ pub use tls::{
     ClientTls, Expiries, PeerCertificates, ServerTls, TLS_NAME, TlsError, TlsStream, Validity,
     ValidityState, read_validities, worst,
 };
-pub use watched::{Looked, Watched};

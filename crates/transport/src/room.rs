@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
-use crate::places::{AGAIN_AFTER, Place, Places};
+use crate::connection_slots::{AGAIN_AFTER, Place, Places};
 use crate::strangers::{KEPT_MIN, Stranger, Strangers};
 
 /// The places of one server.

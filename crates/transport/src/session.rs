@@ -18,9 +18,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::busy_poll::BusyPoll;
+use crate::connection_slots::{Place, Places};
 use crate::gather::{Gather, length, memory_beside};
 use crate::memory::{Memory, Reserved};
-use crate::places::{Place, Places};
 use crate::reader::{Arrived, COPIED_BYTES_MAX, FrameReader, ReadError};
 use crate::server::{Handled, Response, ServeOptions, Service};
 use crate::stream::{ReadHalf, Stream, WriteHalf};

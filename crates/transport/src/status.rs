@@ -10,10 +10,10 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::cross_site::refused_site;
 use crate::front::front_page;
 use crate::http::{HttpOptions, serve_http};
 use crate::process;
-use crate::sites::refused_site;
 use crate::trace::{Tracer, tracer};
 
 /// Version of the JSON documents of pages and commands. Existing keys stay and keep their meaning.

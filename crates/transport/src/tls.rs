@@ -20,9 +20,9 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use crate::file_watch::{Looked, Watched};
 use crate::secret::{SecretError, read_private, unix_seconds};
 use crate::stream::Stream;
-use crate::watched::{Looked, Watched};
 pub use expiry::Expiries;
 pub use peer_certificates::PeerCertificates;
 pub use stream::TlsStream;

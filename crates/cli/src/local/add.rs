@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use clap::Args;
 
+use super::directory::{ClusterDirectory, directory};
 use super::launch::{READY_WITHIN, datanode_words, launch};
 use super::lock::Lock;
-use super::place::{ClusterDirectory, directory};
 use super::record::{DatanodeShape, Record};
 use crate::failure::{Exit, Failure};
 use crate::global::Global;

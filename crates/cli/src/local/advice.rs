@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::place::{ClusterDirectory, directory};
+use super::directory::{ClusterDirectory, directory};
 use super::record::Record;
 use crate::refused::shell_word;
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rustix::process::Signal;
 
+use super::directory::{ClusterDirectory, directory};
 use super::launch::{READY_WITHIN, datanode_words, launch, namenode_words};
 use super::lock::Lock;
-use super::place::{ClusterDirectory, directory};
 use super::record::Record;
 use crate::failure::{Exit, Failure};
 use crate::global::Global;

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use super::directory::{ClusterDirectory, directory};
 use super::keys::KeyFiles;
 use super::launch::{READY_WITHIN, datanode_words, launch, namenode_words};
 use super::lock::Lock;
-use super::place::{ClusterDirectory, directory};
 use super::record::{DatanodeShape, Record};
 use super::stop::end;
 use crate::failure::{Exit, Failure};

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::place::{ClusterDirectory, directory};
+use super::directory::{ClusterDirectory, directory};
 use super::record::{Record, ServerRecord};
 use crate::failure::{Exit, Failure};
 use crate::output::{Align, Output, Table};

@@ -6,8 +6,8 @@ use rustix::process::Signal;
 use sanderling_protocol::message::Usage;
 use sanderling_protocol::{Path, Reply, Request};
 
+use super::directory::{ClusterDirectory, directory};
 use super::lock::Lock;
-use super::place::{ClusterDirectory, directory};
 use super::record::Record;
 use crate::failure::{Exit, Failure};
 use crate::global::Global;

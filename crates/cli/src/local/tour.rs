@@ -12,9 +12,9 @@ use rustix::process::Signal;
 use serde::Serialize;
 use tokio::io::AsyncReadExt;
 
+use super::directory::ClusterDirectory;
 use super::launch::{READY_WITHIN, datanode_words, launch};
 use super::lock::Lock;
-use super::place::ClusterDirectory;
 use super::record::{DatanodeShape, Record};
 use super::start::{LocalStart, started};
 use super::stop::end;

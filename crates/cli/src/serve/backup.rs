@@ -1,7 +1,7 @@
 //! `sanderling namenode backup` and `restore`: the catalog of a running namenode to a file or a
 //! bucket, and from there into a directory.
 
-mod place;
+mod location;
 mod restore;
 
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use self::place::{Place, Received};
+use self::location::{Place, Received};
 pub(crate) use self::restore::{Restore, run as restore};
 use super::process::is_loopback;
 use crate::credentials;
@@ -98,7 +98,7 @@ pub(crate) async fn run(session: Session, args: Backup) -> Result<(), Failure> {
 }
 
 /// A backup that is whole and has no name yet.
-type Kept = (place::Writing, BackupDescription, u64);
+type Kept = (location::Writing, BackupDescription, u64);
 
 /// Writes what is received, and checks it on the way. `None`: there was no answer to keep, or it
 /// broke off, which the call reports.

@@ -4,7 +4,7 @@ use sanderling_protocol::message::{MoveCandidate, MoveCommit, MoveProposal, Move
 use sanderling_protocol::order::PushMove;
 use sanderling_protocol::{BlockId, Epoch, Instant, NodeId, Tier};
 
-use super::blame::Blame;
+use super::refusal_cause::Blame;
 
 /// One move of a batch.
 #[derive(Debug, Clone)]

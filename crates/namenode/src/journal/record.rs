@@ -185,7 +185,9 @@ fn look_tied(window: &mut Window, offset: u64, number: u64, salt: u64) -> io::Re
         let is_torn = has_lost_sector(window, offset, offset + TIED_HEADER as u64)?;
         return Ok(bad("a record has another header".to_owned(), is_torn, None));
     };
-    if tie.number != low(number) && !crate::broken::is(crate::broken::Broken::NoNumber) {
+    if tie.number != low(number)
+        && !crate::injected_bug::is(crate::injected_bug::InjectedBug::NoNumber)
+    {
         let why = format!("a record has the number {}, not {}", tie.number, low(number));
         return Ok(bad(why, false, None));
     }
@@ -228,7 +230,9 @@ fn check_payload(
     end: u64,
 ) -> io::Result<Look> {
     let payload = window.bytes(offset + header as u64, length)?;
-    if crc32c(payload) != checksum && !crate::broken::is(crate::broken::Broken::NoChecksum) {
+    if crc32c(payload) != checksum
+        && !crate::injected_bug::is(crate::injected_bug::InjectedBug::NoChecksum)
+    {
         let is_torn = has_lost_sector(window, offset, end)?;
         return Ok(bad("a record has another checksum".to_owned(), is_torn, Some(end)));
     }

@@ -7,8 +7,8 @@ use sanderling_core::catalog::Command;
 use sanderling_protocol::Instant;
 
 use super::record::{Bad, Layout, Look, low, tie};
-use crate::broken::{self, Broken};
 use crate::files::Window;
+use crate::injected_bug::{self, InjectedBug};
 
 /// More bytes than one client can choose in one record without others in between: a longer run of
 /// whole plain records does not come from a value.
@@ -50,7 +50,7 @@ pub(super) fn behind(
         Layout::Plain => plain(window, place, bad)?,
         Layout::Tied { salt } => tied(window, place, bad, salt)?,
     };
-    let is_damage = found.is_damage && !broken::is(Broken::AllIsTorn);
+    let is_damage = found.is_damage && !injected_bug::is(InjectedBug::AllIsTorn);
     Ok(Behind { is_damage, ..found })
 }
 

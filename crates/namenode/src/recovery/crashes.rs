@@ -10,8 +10,8 @@ use sanderling_protocol::message::Create;
 use sanderling_protocol::{Instant, Nonce};
 
 use super::*;
-use crate::broken::set;
 use crate::files::disk::{Disk, Faults, Image, piece};
+use crate::injected_bug::set;
 use crate::journal::{AppendError, SegmentStart, read_segment};
 use crate::snapshot::{TakeError, take};
 
@@ -473,16 +473,16 @@ fn no_change_is_lost_in_silence() {
 
 #[test]
 fn each_mistake_is_found() {
-    use crate::broken::Broken;
+    use crate::injected_bug::InjectedBug;
     for mistake in [
-        Broken::NoChecksum,
-        Broken::NoNumber,
-        Broken::NoSync,
-        Broken::SyncIgnored,
-        Broken::AllIsTorn,
-        Broken::PrunedEarly,
-        Broken::GapIgnored,
-        Broken::LossUnsaid,
+        InjectedBug::NoChecksum,
+        InjectedBug::NoNumber,
+        InjectedBug::NoSync,
+        InjectedBug::SyncIgnored,
+        InjectedBug::AllIsTorn,
+        InjectedBug::PrunedEarly,
+        InjectedBug::GapIgnored,
+        InjectedBug::LossUnsaid,
     ] {
         set(Some(mistake));
         let found = all_runs(0..80);

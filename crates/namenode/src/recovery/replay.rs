@@ -8,9 +8,9 @@ use sanderling_protocol::Instant;
 use tracing::warn;
 
 use super::damage::Damage;
-use crate::broken::{self, Broken};
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
+use crate::injected_bug::{self, InjectedBug};
 use crate::journal::{Segment, SegmentStart, read_segment};
 use crate::options::NamenodeOptions;
 use crate::snapshot;
@@ -120,7 +120,7 @@ impl Replayed {
             if after.is_some_and(|after| after <= self.reached()) {
                 continue;
             }
-            if first > self.reached() && !broken::is(Broken::GapIgnored) {
+            if first > self.reached() && !injected_bug::is(InjectedBug::GapIgnored) {
                 let path = directory.file(FileKind::Journal, first);
                 let why = format!("the commands from {} to {first} are missing", self.reached());
                 return Err(NamenodeStartError::CorruptJournal { path, why });

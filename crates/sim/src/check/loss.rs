@@ -51,7 +51,7 @@ pub(super) fn check(
             return Err(("loss-report", text));
         }
     }
-    if is_kind && view.runtime.broken().is_none() && report.bytes > 0 {
+    if is_kind && view.runtime.bug().is_none() && report.bytes > 0 {
         let bytes = report.bytes;
         let text = format!("{bytes} bytes were lost with nothing but notices in good time");
         return Err(("notices-lose-nothing", text));

@@ -7,7 +7,7 @@ use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::{Refusal, Reply, Request};
 
 use super::view::View;
-use crate::Broken;
+use crate::InjectedBug;
 use crate::client::{is_final, key_of};
 use crate::runtime::CheckResult;
 
@@ -69,7 +69,7 @@ impl Made {
             let text = format!("change {sequence} of client {client} was made again: {answer:?}");
             return Some(Err(("once", text)));
         }
-        Some(self.check_answered(view.runtime.broken(), key, answer))
+        Some(self.check_answered(view.runtime.bug(), key, answer))
     }
 
     /// Returns whether a change was answered before.
@@ -92,21 +92,21 @@ impl Made {
     /// Looks at an answer that was given without the log, if it is one to a change.
     pub(super) fn check_repeated(
         &self,
-        broken: Option<Broken>,
+        bug: Option<InjectedBug>,
         request: &Request,
         answer: &Result<Reply, Refusal>,
     ) -> Option<CheckResult> {
-        Some(self.check_answered(broken, key_of(request)?, answer))
+        Some(self.check_answered(bug, key_of(request)?, answer))
     }
 
     fn check_answered(
         &self,
-        broken: Option<Broken>,
+        bug: Option<InjectedBug>,
         key: (u64, u64),
         answer: &Result<Reply, Refusal>,
     ) -> CheckResult {
         // Other mistakes change answers on their way.
-        if broken.is_some_and(|broken| broken != Broken::ChangedTwice) {
+        if bug.is_some_and(|bug| bug != InjectedBug::ChangedTwice) {
             return Ok(());
         }
         match self.first.get(&key) {

@@ -7,7 +7,7 @@ use sanderling_protocol::{BlockId, Reply, Request};
 
 use super::Datanode;
 use super::member::outcome;
-use crate::Broken;
+use crate::InjectedBug;
 use crate::context::Context;
 use crate::event::{DatanodeCall, Timer};
 use crate::wire::Response;
@@ -54,7 +54,7 @@ impl Datanode {
 
     /// Sends what the namenode has not taken, unless it waits to send it again.
     pub(super) fn report_damage(&mut self, context: &mut Context<'_>) {
-        if context.runtime.is_broken(Broken::DamageUndeclared) {
+        if context.runtime.has_bug(InjectedBug::DamageUndeclared) {
             return;
         }
         let Some(node) = self.node.filter(|_| !self.rot.is_delayed) else { return };

@@ -9,7 +9,7 @@ use sanderling_protocol::{Millis, NodeId, Nonce, Reply, Request, Tier};
 
 use super::report::PAGE_BLOCKS;
 use super::{Datanode, index};
-use crate::Broken;
+use crate::InjectedBug;
 use crate::context::Context;
 use crate::event::{DatanodeCall, Timer};
 use crate::wire::{Host, Response, address};
@@ -29,9 +29,9 @@ pub(super) fn outcome(answer: Option<Response>) -> Result<Reply, CallFailure> {
 impl Datanode {
     /// Does what the member does next.
     pub(super) fn step(&mut self, context: &mut Context<'_>) {
-        let is_broken = self.is_disconnected(context);
+        let has_bug = self.is_disconnected(context);
         let now = context.runtime.monotonic();
-        match self.member.next(now, is_broken) {
+        match self.member.next(now, has_bug) {
             MemberStep::Register(joining) => self.register(context, joining),
             MemberStep::Beat { node, nonce, asked } => self.beat(context, node, nonce, asked),
             MemberStep::Report(_) => {
@@ -39,7 +39,7 @@ impl Datanode {
                 self.report_next(context);
             }
             MemberStep::Repeat => {
-                let is_forgotten = context.runtime.is_broken(Broken::NoticeForgotten);
+                let is_forgotten = context.runtime.has_bug(InjectedBug::NoticeForgotten);
                 if is_forgotten || !self.send_notice(context, true) {
                     self.repeated(context);
                 }
@@ -68,7 +68,7 @@ impl Datanode {
         let egress = plan.background.declares_egress.then_some(plan.link_bytes_per_second);
         let life = context.runtime.life(Host::Namenode);
         self.connected = Some(life);
-        let larger = if context.runtime.is_broken(Broken::CapacityIgnored) { 1000 } else { 1 };
+        let larger = if context.runtime.has_bug(InjectedBug::CapacityIgnored) { 1000 } else { 1 };
         let tiers = [Tier::Dram, Tier::Disk]
             .into_iter()
             .map(|tier| TierCapacity { tier, bytes: self.capacity[index(tier)] * larger })

@@ -8,7 +8,7 @@ use sanderling_protocol::{Instant, Millis, NodeId, Reply};
 use super::Datanode;
 use super::cloud::SOURCE;
 use super::member::outcome;
-use crate::Broken;
+use crate::InjectedBug;
 use crate::context::Context;
 use crate::event::{DatanodeCall, Timer};
 use crate::wire::Response;
@@ -115,7 +115,7 @@ impl Datanode {
         if let Some(report) = report {
             self.notice_answered(context, (asked_at, report), answer.clone());
         }
-        let is_forgotten = context.runtime.is_broken(Broken::NoticeForgotten);
+        let is_forgotten = context.runtime.has_bug(InjectedBug::NoticeForgotten);
         let outcome = outcome(answer)
             .map(|_| ())
             .or_else(|failure| if is_forgotten { Ok(()) } else { Err(failure) });

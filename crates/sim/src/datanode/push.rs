@@ -5,7 +5,7 @@ use sanderling_protocol::order::{PushMove, Pushed};
 use sanderling_protocol::{BlockId, OrderReply, Refusal};
 
 use super::{Datanode, PushJob};
-use crate::Broken;
+use crate::InjectedBug;
 use crate::context::Context;
 use crate::event::{DatanodeCall, Purpose, Timer};
 use crate::wire::{DataAnswer, DataRequest, Host, RequestBody, Response};
@@ -66,7 +66,7 @@ impl Datanode {
     pub(super) fn send_pushes(&mut self, context: &mut Context<'_>, job: u64) {
         let Some(push) = self.pushes.get_mut(&job) else { return };
         let mut waiting = std::mem::take(&mut push.waiting);
-        if context.runtime.is_broken(Broken::PushesMixed) {
+        if context.runtime.has_bug(InjectedBug::PushesMixed) {
             let mut mixed = waiting.iter_mut().flatten();
             if let (Some(first), Some(second)) = (mixed.next(), mixed.next()) {
                 std::mem::swap(&mut first.1, &mut second.1);

@@ -5,7 +5,7 @@ use sanderling_protocol::{Reply, Request};
 
 use super::Datanode;
 use super::member::outcome;
-use crate::Broken;
+use crate::InjectedBug;
 use crate::context::Context;
 use crate::event::DatanodeCall;
 use crate::wire::Response;
@@ -50,7 +50,7 @@ impl Datanode {
         let Ok(Reply::Drop { blocks }) = outcome(answer) else {
             return self.report_ended(context, false);
         };
-        let is_forgotten = context.runtime.is_broken(Broken::DropForgotten);
+        let is_forgotten = context.runtime.has_bug(InjectedBug::DropForgotten);
         let Some(report) = &mut self.report else { return };
         for unwanted in report.unwanted(blocks) {
             // What came since the report was made is not what the namenode has judged.

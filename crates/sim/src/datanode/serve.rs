@@ -10,7 +10,7 @@ use sanderling_protocol::{
 
 use super::cloud::CloudSource;
 use super::{CALM_RATE, Datanode, DelayedResponse, StoreWork, member};
-use crate::Broken;
+use crate::InjectedBug;
 use crate::check;
 use crate::content::Content;
 use crate::context::Context;
@@ -114,7 +114,7 @@ impl Datanode {
     ) {
         let here = self.node;
         if here != Some(node)
-            && (!context.runtime.is_broken(Broken::StaleIncarnation) || here.is_none())
+            && (!context.runtime.has_bug(InjectedBug::StaleIncarnation) || here.is_none())
         {
             let here = here.unwrap_or_default();
             let refusal = Refusal::WrongNode { here, asked: node };
@@ -149,9 +149,9 @@ impl Datanode {
         offset: u32,
         bytes: u32,
     ) -> Result<DataAnswer, Refusal> {
-        let is_served = context.runtime.is_broken(Broken::DamageServed);
+        let is_served = context.runtime.has_bug(InjectedBug::DamageServed);
         let is_rotten = if is_served { self.rot.has(block) } else { self.meet(block) };
-        let epoch = if context.runtime.is_broken(Broken::ReadIgnoresEpoch) {
+        let epoch = if context.runtime.has_bug(InjectedBug::ReadIgnoresEpoch) {
             Epoch(u32::MAX)
         } else {
             epoch
@@ -233,7 +233,7 @@ impl Datanode {
     }
 
     fn finish(&mut self, context: &mut Context<'_>, number: u64) {
-        let is_any = context.runtime.is_broken(Broken::CapacityIgnored);
+        let is_any = context.runtime.has_bug(InjectedBug::CapacityIgnored);
         let Some(work) = self.works.remove(&number) else { return };
         let held = work.held();
         let (from, call, answer) = match work {
@@ -317,7 +317,7 @@ impl Datanode {
                 OrderReply::Fenced(lengths)
             }
             Order::Drop { blocks } => {
-                if !context.runtime.is_broken(Broken::DropForgotten) {
+                if !context.runtime.has_bug(InjectedBug::DropForgotten) {
                     for (block, last) in blocks {
                         self.drop_block(block, last);
                     }

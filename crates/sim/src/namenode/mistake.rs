@@ -1,4 +1,4 @@
-//! The deliberate mistakes around the namenode: see [`Broken`].
+//! The deliberate mistakes around the namenode: see [`InjectedBug`].
 //!
 //! `core` is never changed. A mistake rewrites what goes into the machine or what comes out of it,
 //! or the journal between two processes.
@@ -19,7 +19,7 @@ use sanderling_protocol::{
 };
 
 use super::NamenodeHost;
-use crate::Broken;
+use crate::InjectedBug;
 use crate::wire::Host;
 
 /// How long an answer is given again by a namenode that keeps answers.
@@ -52,7 +52,7 @@ impl NamenodeHost {
     }
 
     fn mistake_plain_request(&mut self, mut request: Request, now: u64) -> Request {
-        if self.is_broken(Broken::SecondWriter)
+        if self.has_bug(InjectedBug::SecondWriter)
             && let Request::Append { path, writer } = &mut request
         {
             *writer = self.mistakes.writers.get(path).copied().unwrap_or(*writer);
@@ -60,12 +60,12 @@ impl NamenodeHost {
         if let Request::Join(join) = &mut request {
             self.mistake_join(join);
         }
-        if self.is_broken(Broken::CommitWithoutCompare)
+        if self.has_bug(InjectedBug::CommitWithoutCompare)
             && let Request::Commit { moves, .. } = &mut request
         {
             self.mistake_commit(moves, now);
         }
-        if self.is_broken(Broken::StaleCopy)
+        if self.has_bug(InjectedBug::StaleCopy)
             && let Request::Commit { moves, .. } = &mut request
         {
             self.mistake_stale_copy(moves);
@@ -115,7 +115,7 @@ impl NamenodeHost {
     pub(super) fn mistake_prepared(&self, prepared: Prepared) -> Prepared {
         match prepared {
             Prepared::Log(Command { action: Action::MakeRoom { .. }, .. })
-                if self.is_broken(Broken::RoomKept) =>
+                if self.has_bug(InjectedBug::RoomKept) =>
             {
                 let (bytes, class) = (u64::from(BLOCK_BYTES_MAX), "dram".to_owned());
                 Prepared::Answer(Err(Refusal::Full { bytes, class }))
@@ -125,13 +125,13 @@ impl NamenodeHost {
     }
 
     pub(super) fn mistake_command(&mut self, mut command: Command) -> Command {
-        if self.is_broken(Broken::ChangedTwice)
+        if self.has_bug(InjectedBug::ChangedTwice)
             && let Action::Once(once) = &mut command.action
         {
             // As if no answer was ever found under its sequence.
             once.sequence += (self.commands() + 1) << 32;
         }
-        if self.is_broken(Broken::LengthsToldAlone)
+        if self.has_bug(InjectedBug::LengthsToldAlone)
             && let Action::AddBlocks { ended, placed, .. } = command.action.inner_mut()
             && !ended.is_empty()
         {
@@ -141,7 +141,7 @@ impl NamenodeHost {
             let tiers = moves.iter().map(|one| ((one.block, one.to), one.tier));
             self.mistakes.tiers.extend(tiers);
         }
-        if self.is_broken(Broken::PlaceOnDraining)
+        if self.has_bug(InjectedBug::PlaceOnDraining)
             && let Action::Create { placed, .. }
             | Action::Append { placed, .. }
             | Action::AddBlocks { placed, .. } = command.action.inner_mut()
@@ -184,9 +184,11 @@ impl NamenodeHost {
     /// Returns the command that is taken for this one.
     fn mistake_other(&self, command: &Command) -> Option<Command> {
         let mut other = command.clone();
-        match (self.broken?, other.action.inner_mut()) {
-            (Broken::ConditionIgnored, Action::Create { request, .. }) => request.condition = None,
-            (Broken::PartsSwapped, Action::Concat(request)) => request.parts.reverse(),
+        match (self.bug?, other.action.inner_mut()) {
+            (InjectedBug::ConditionIgnored, Action::Create { request, .. }) => {
+                request.condition = None
+            }
+            (InjectedBug::PartsSwapped, Action::Concat(request)) => request.parts.reverse(),
             _ => return None,
         }
         Some(other)
@@ -194,9 +196,9 @@ impl NamenodeHost {
 
     /// Applies a command, with the mistakes that lie around it.
     pub(super) fn mistake_around(&mut self, command: &Command) -> Applied {
-        let is_draining = self.is_broken(Broken::PlaceOnDraining);
+        let is_draining = self.has_bug(InjectedBug::PlaceOnDraining);
         let after = if is_draining { self.mistake_undrain(command) } else { Vec::new() };
-        let applied = if self.broken.is_some_and(Broken::is_about_copies) {
+        let applied = if self.bug.is_some_and(InjectedBug::is_about_copies) {
             self.mistake_copies(command)
         } else {
             let other = self.mistake_other(command);
@@ -209,7 +211,7 @@ impl NamenodeHost {
     }
 
     pub(super) fn mistake_due(&mut self, mut due: Vec<Command>) -> Vec<Command> {
-        if self.is_broken(Broken::DeadlineIgnored) {
+        if self.has_bug(InjectedBug::DeadlineIgnored) {
             due.retain(|command| command.action != Action::Tick);
         }
         due
@@ -222,7 +224,7 @@ impl NamenodeHost {
     ) -> Result<Reply, Refusal> {
         match (request.inner(), answer) {
             (Request::Report, Ok(Reply::Report(mut report)))
-                if self.is_broken(Broken::LossNotReported) =>
+                if self.has_bug(InjectedBug::LossNotReported) =>
             {
                 report.losses.pop();
                 Ok(Reply::Report(report))
@@ -243,7 +245,7 @@ impl NamenodeHost {
         answer: Result<Reply, Refusal>,
         now: u64,
     ) -> Result<Reply, Refusal> {
-        if !self.is_broken(Broken::StaleRead) || !matches!(from, Host::Caller(_)) {
+        if !self.has_bug(InjectedBug::StaleRead) || !matches!(from, Host::Caller(_)) {
             return answer;
         }
         let answers = &mut self.mistakes.answered;
@@ -263,7 +265,7 @@ impl NamenodeHost {
         if let (Action::Manage { holder, .. }, Ok(_)) = (&command.action, &applied.result) {
             self.mistakes.holder = Some(*holder);
         }
-        if self.is_broken(Broken::SecondWriter)
+        if self.has_bug(InjectedBug::SecondWriter)
             && let Ok(Reply::Grant(_)) = &applied.result
             && let Action::Append { path, writer, .. }
             | Action::Create { request: Create { path, writer, .. }, .. } =
@@ -271,13 +273,13 @@ impl NamenodeHost {
         {
             self.mistakes.writers.insert(path.clone(), *writer);
         }
-        if self.is_broken(Broken::CopyDropForgotten) {
+        if self.has_bug(InjectedBug::CopyDropForgotten) {
             self.mistake_drops(&mut applied);
         }
-        if self.is_broken(Broken::KeyValueVanishes) {
+        if self.has_bug(InjectedBug::KeyValueVanishes) {
             self.mistake_key_value(command, &applied);
         }
-        if self.is_broken(Broken::LateCommit) {
+        if self.has_bug(InjectedBug::LateCommit) {
             self.mistake_late_commit(command, &applied, now);
         }
         applied
@@ -286,7 +288,7 @@ impl NamenodeHost {
     /// Takes the orders to fence blocks out, and returns what is taken for their replies.
     pub(super) fn mistake_fences(&self, applied: &mut Applied) -> Vec<(DatanodeOrder, OrderReply)> {
         let mut replies = Vec::new();
-        if !self.is_broken(Broken::LeaseNotFenced) {
+        if !self.has_bug(InjectedBug::LeaseNotFenced) {
             return replies;
         }
         let orders = std::mem::take(&mut applied.orders);
@@ -352,7 +354,7 @@ impl NamenodeHost {
 
     /// A broken namenode counts the time in which it was stopped.
     pub(super) fn mistake_absence(&self, command: Command) -> Option<Command> {
-        let is_counted = self.is_broken(Broken::AbsenceCounted);
+        let is_counted = self.has_bug(InjectedBug::AbsenceCounted);
         (!is_counted).then_some(command)
     }
 
@@ -360,7 +362,7 @@ impl NamenodeHost {
     pub(super) fn mistake_begun(&self, mut begun: Vec<Command>) -> Vec<Command> {
         for command in &mut begun {
             if let Action::BeginTerm { skip, .. } = &mut command.action
-                && self.is_broken(Broken::NumbersReused)
+                && self.has_bug(InjectedBug::NumbersReused)
             {
                 *skip = 0;
             }
@@ -370,15 +372,15 @@ impl NamenodeHost {
 
     /// A broken namenode takes its machine's clock as it is.
     pub(super) fn mistake_clock(&self, wall: Instant) -> Option<Instant> {
-        self.is_broken(Broken::ClockStepTaken).then_some(wall)
+        self.has_bug(InjectedBug::ClockStepTaken).then_some(wall)
     }
 
     /// What a broken namenode reads of the request of a datanode that joins.
     fn mistake_join(&self, join: &mut Join) {
-        if self.is_broken(Broken::LostEndIgnored) {
+        if self.has_bug(InjectedBug::LostEndIgnored) {
             join.seen = None;
         }
-        if self.is_broken(Broken::TermIgnored)
+        if self.has_bug(InjectedBug::TermIgnored)
             && let Some(seen) = &mut join.seen
             && let Some(here) = self.catalog().position()
         {
@@ -393,7 +395,7 @@ impl NamenodeHost {
         now: u64,
     ) -> Option<Result<Reply, Refusal>> {
         let Request::Beat(Heartbeat { node, .. }) = request else { return None };
-        if !self.is_broken(Broken::LiveNodeIgnored) {
+        if !self.has_bug(InjectedBug::LiveNodeIgnored) {
             return None;
         }
         let (now, catalog) = (self.clock(now), self.catalog());
@@ -407,15 +409,15 @@ impl NamenodeHost {
 
     /// A broken namenode takes a probe that was answered for one that was not.
     pub(super) fn mistake_probe(&self, outcome: Probe) -> Probe {
-        if self.is_broken(Broken::LiveNodeIgnored) { Probe::Timeout } else { outcome }
+        if self.has_bug(InjectedBug::LiveNodeIgnored) { Probe::Timeout } else { outcome }
     }
 
     /// What a broken namenode forgets between two processes.
     pub(super) fn mistake_forget(&mut self) {
-        if self.is_broken(Broken::JournalEntryDropped) {
+        if self.has_bug(InjectedBug::JournalEntryDropped) {
             self.forget_last();
         }
-        if self.is_broken(Broken::EpochReused) {
+        if self.has_bug(InjectedBug::EpochReused) {
             self.forget_reservations();
         }
     }

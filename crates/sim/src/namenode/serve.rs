@@ -8,7 +8,7 @@ use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::{Instant, NodeId, Order, Policy, Reply, Request, Term};
 
 use super::{NamenodeHost, NamenodeWork};
-use crate::Broken;
+use crate::InjectedBug;
 use crate::check::{Checking, Checks};
 use crate::client::key;
 use crate::datanode::Datanode;
@@ -45,7 +45,7 @@ impl NamenodeHost {
         self.frozen = 0..0;
         self.looked_until = context.runtime.now();
         self.served_micros.1 = context.runtime.now();
-        if context.runtime.is_broken(Broken::OldFormatMisread) {
+        if context.runtime.has_bug(InjectedBug::OldFormatMisread) {
             self.format = Catalog::FORMAT_MIN;
         }
         if context.runtime.life(Host::Namenode) == 1 {
@@ -71,7 +71,7 @@ impl NamenodeHost {
             let open = |number| Action::OpenClient { key: key(number) };
             begun.extend(numbers.map(|number| Command { at: now, action: open(number) }));
         }
-        if context.runtime.is_broken(Broken::ReserveIgnored) {
+        if context.runtime.has_bug(InjectedBug::ReserveIgnored) {
             begun.retain(|command| !matches!(command.action, Action::Departures { .. }));
         }
         let begun = self.mistake_begun(begun);
@@ -115,7 +115,7 @@ impl NamenodeHost {
                 context.checking(self).applied(&command, &applied, served);
             }
         }
-        if context.runtime.is_broken(Broken::EpochReused) {
+        if context.runtime.has_bug(InjectedBug::EpochReused) {
             return;
         }
         let is_same = encode_body(self.catalog()) == encode_body(machine.catalog());

@@ -150,7 +150,7 @@ impl World {
         // One place is left for the machine that joins in the end.
         let places = if capacity.is_some() { DATANODES_MAX } else { DATANODES_MAX - 1 };
         if slot < places {
-            let mut fresh = Datanode::new(self.runtime.plan(), self.runtime.broken(), slot);
+            let mut fresh = Datanode::new(self.runtime.plan(), self.runtime.bug(), slot);
             if let Some(capacity) = capacity {
                 fresh = fresh.with_capacity(capacity);
             }

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
-use super::places::ConnectionTable;
+use super::connection_slots::ConnectionTable;
 
 /// When a follower without a place tries again.
 const AGAIN_AFTER: Millis = Millis(1000);

@@ -9,7 +9,7 @@ use sanderling_namenode::{
 use sanderling_protocol::ClusterId;
 use tokio::task::spawn_blocking;
 
-use super::place::Place;
+use super::location::Place;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
 

@@ -8,7 +8,7 @@ use sanderling_protocol::{
     BlockId, Epoch, Instant, NodeId, NodeInfo, Order, Policy, Refusal, Reply, Request, Tier,
 };
 
-use crate::Broken;
+use crate::InjectedBug;
 use crate::namenode::NamenodeHost;
 
 /// What these mistakes must remember.
@@ -45,15 +45,15 @@ impl NamenodeHost {
 
     /// Does what comes unseen before a command.
     pub(super) fn mistake_before(&mut self, command: &Command) {
-        match (self.broken, command.action.inner()) {
-            (Some(Broken::LaterNoticeWins), Action::Notice { node, deadline, .. }) => {
+        match (self.bug, command.action.inner()) {
+            (Some(InjectedBug::LaterNoticeWins), Action::Notice { node, deadline, .. }) => {
                 let (before, _) = self.catalog().node_deadline(*node);
                 if before.is_some_and(|before| before < *deadline) {
                     self.mistake_do(command.at, Action::Cancel { node: *node });
                 }
             }
             (
-                Some(Broken::CopyUnused),
+                Some(InjectedBug::CopyUnused),
                 Action::NodeDead { node, .. } | Action::Notice { node, .. },
             ) => {
                 let catalog = self.catalog();
@@ -63,7 +63,7 @@ impl NamenodeHost {
                     self.mistake_do(command.at, Action::DropCopies { holder, blocks });
                 }
             }
-            (Some(Broken::ReserveOnDraining), Action::Reserve { moves, .. }) => {
+            (Some(InjectedBug::ReserveOnDraining), Action::Reserve { moves, .. }) => {
                 for node in self.draining(moves) {
                     self.mistake_do(command.at, Action::Cancel { node });
                 }
@@ -87,8 +87,8 @@ impl NamenodeHost {
 
     /// Applies a command with what is wrong around it.
     pub(super) fn mistake_copies(&mut self, command: &Command) -> Applied {
-        let draining = match (self.broken, command.action.inner()) {
-            (Some(Broken::ReserveOnDraining), Action::Reserve { moves, .. }) => {
+        let draining = match (self.bug, command.action.inner()) {
+            (Some(InjectedBug::ReserveOnDraining), Action::Reserve { moves, .. }) => {
                 self.draining(moves)
             }
             _ => BTreeSet::new(),
@@ -101,7 +101,7 @@ impl NamenodeHost {
             self.mistake_do(command.at, Action::Decommission { node, reason });
         }
         self.remember_copies(&before);
-        if self.is_broken(Broken::ReservationKept) && command.action == Action::Tick {
+        if self.has_bug(InjectedBug::ReservationKept) && command.action == Action::Tick {
             self.reserve_again(command.at, &before);
         }
         applied
@@ -154,17 +154,19 @@ impl NamenodeHost {
 
     pub(super) fn mistake_copy_answer(&self, request: &Request, reply: &mut Reply) {
         let mistakes = &self.mistakes.copies;
-        match (self.broken, request, reply) {
-            (Some(Broken::PromotionKeepsEpoch), _, Reply::Layout(layout)) => {
+        match (self.bug, request, reply) {
+            (Some(InjectedBug::PromotionKeepsEpoch), _, Reply::Layout(layout)) => {
                 self.mistake_epochs(layout);
             }
-            (Some(Broken::GoneCopyCounts), _, Reply::Nodes(nodes)) => self.mistake_exposure(nodes),
+            (Some(InjectedBug::GoneCopyCounts), _, Reply::Nodes(nodes)) => {
+                self.mistake_exposure(nodes)
+            }
             (
-                Some(Broken::CopyDropForgotten),
+                Some(InjectedBug::CopyDropForgotten),
                 Request::BlockReport { node, .. },
                 Reply::Drop { blocks },
             ) => blocks.retain(|block| !mistakes.made.contains(&(*block, *node))),
-            (Some(Broken::OpenBlockRebalanced), Request::Reserve { moves, .. }, reply) => {
+            (Some(InjectedBug::OpenBlockRebalanced), Request::Reserve { moves, .. }, reply) => {
                 self.mistake_open_blocks(moves, reply);
             }
             _ => {}

@@ -3,7 +3,7 @@
 /// A mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code, reason = "only tests make mistakes"))]
-pub(crate) enum Broken {
+pub(crate) enum InjectedBug {
     /// Payloads are believed without their checksum.
     NoChecksum,
     /// Records are believed without the number that ties them to their place.
@@ -25,23 +25,23 @@ pub(crate) enum Broken {
 /// Returns whether a mistake is made: never, outside tests.
 #[cfg(not(test))]
 #[inline]
-pub(crate) const fn is(_: Broken) -> bool {
+pub(crate) const fn is(_: InjectedBug) -> bool {
     false
 }
 
 #[cfg(test)]
 thread_local! {
-    static BROKEN: std::cell::Cell<Option<Broken>> = const { std::cell::Cell::new(None) };
+    static INJECTED: std::cell::Cell<Option<InjectedBug>> = const { std::cell::Cell::new(None) };
 }
 
 /// Makes a mistake on this thread from now on.
 #[cfg(test)]
-pub(crate) fn set(broken: Option<Broken>) {
-    BROKEN.set(broken);
+pub(crate) fn set(bug: Option<InjectedBug>) {
+    INJECTED.set(bug);
 }
 
 /// Returns whether a mistake is made on this thread.
 #[cfg(test)]
-pub(crate) fn is(broken: Broken) -> bool {
-    BROKEN.get() == Some(broken)
+pub(crate) fn is(bug: InjectedBug) -> bool {
+    INJECTED.get() == Some(bug)
 }

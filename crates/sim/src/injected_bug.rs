@@ -11,9 +11,9 @@ macro_rules! variants {
         /// A deliberate mistake.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         #[allow(missing_docs, reason = "described by `describe`")]
-        pub enum Broken { $( $name, )* }
+        pub enum InjectedBug { $( $name, )* }
 
-        impl Broken {
+        impl InjectedBug {
             /// Every variant.
             pub const ALL: &'static [Self] = &[ $( Self::$name, )* ];
 
@@ -135,7 +135,7 @@ variants! {
         "a grant that has no new block acknowledges lengths of ended blocks";
 }
 
-impl Broken {
+impl InjectedBug {
     /// Returns whether the mistake is made around copies and what is moved without a notice.
     pub(crate) const fn is_about_copies(self) -> bool {
         matches!(
@@ -153,10 +153,10 @@ impl Broken {
 
 /// No variant has this name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("no broken variant is called {0:?}: see `--broken list`")]
+#[error("no injected bug is called {0:?}: see `--bug list`")]
 pub struct UnknownBroken(String);
 
-impl FromStr for Broken {
+impl FromStr for InjectedBug {
     type Err = UnknownBroken;
 
     fn from_str(text: &str) -> Result<Self, UnknownBroken> {
@@ -165,7 +165,7 @@ impl FromStr for Broken {
     }
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for InjectedBug {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(self.name())
     }
@@ -177,9 +177,9 @@ mod tests {
 
     #[test]
     fn every_variant_has_its_own_name_and_is_found_by_it() {
-        for variant in Broken::ALL {
+        for variant in InjectedBug::ALL {
             assert_eq!(variant.name().parse(), Ok(*variant));
         }
-        assert!("list".parse::<Broken>().is_err());
+        assert!("list".parse::<InjectedBug>().is_err());
     }
 }
