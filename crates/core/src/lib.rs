@@ -5,6 +5,7 @@
 //! decisions. `clippy.toml` of this crate keeps it so.
 
 pub mod access;
+pub mod archive;
 pub mod background;
 pub mod block_table;
 pub mod catalog;

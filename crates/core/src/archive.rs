@@ -1,0 +1,376 @@
+//! The archive: a copy of the namenode's snapshots and journal that outlives its machine, at most a
+//! moment behind.
+//!
+//! A store of objects can replace an object as a whole and cannot append to one. So the journal goes
+//! there in pieces, and a [`Manifest`] says which pieces and snapshots make the newest state that
+//! can be read back. It is replaced only after all that it names is stored; only then goes what it
+//! no longer names. Whenever the namenode dies, the manifest of that moment describes a whole
+//! catalog. [`Archive`] decides what is stored next; it does no input or output.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use sanderling_protocol::ClusterId;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Most bytes of one piece of the journal: it is in memory while it is stored.
+pub const PIECE_BYTES_MAX: u64 = 8 << 20;
+
+/// Shorter pieces at the end of a segment that are left as they are. A recovery reads each piece
+/// with a request of its own, so more of them are stored again as one.
+pub const SHORT_PIECES_MAX: usize = 64;
+
+/// A run of bytes of a journal segment, stored as one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Piece {
+    /// Where it begins in the segment.
+    pub from: u64,
+    /// Where it ends.
+    pub to: u64,
+}
+
+/// An object of an archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ArchiveObject {
+    /// A snapshot, by the number of commands before it.
+    Snapshot(u64),
+    /// A piece of the segment whose first command has that number.
+    Piece(u64, Piece),
+}
+
+impl fmt::Display for ArchiveObject {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Snapshot(index) => write!(formatter, "snapshot-{index:020}.bin"),
+            Self::Piece(first, Piece { from, to }) => {
+                write!(formatter, "journal-{first:020}-{from:012}-{to:012}.part")
+            }
+        }
+    }
+}
+
+/// A segment of the journal in an archive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchivedSegment {
+    /// The number of its first command.
+    pub first: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Its pieces, ascending, without gaps.
+    pub pieces: Vec<Piece>,
+}
+
+/// What an archive holds: a catalog's snapshots and the journal since the oldest of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Commands in it since the cluster began, if the namenode has counted them there.
+    pub commands: Option<u64>,
+    /// When it was written, in milliseconds since 1970 by the namenode's clock.
+    pub at_unix_millis: u64,
+    /// The namenode has stopped, and nothing came after.
+    pub is_closed: bool,
+    /// Snapshots by the number of commands before them, ascending.
+    pub snapshots: Vec<u64>,
+    /// The journal, ascending.
+    pub segments: Vec<ArchivedSegment>,
+}
+
+/// What is wrong with a manifest.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ManifestError {
+    /// A segment's pieces do not make it whole.
+    #[error("bytes {from} to {to} of the journal segment {first} are in no object")]
+    Gap {
+        /// The segment.
+        first: u64,
+        /// Where the gap begins.
+        from: u64,
+        /// Where it ends.
+        to: u64,
+    },
+    /// Its parts are not in order, or it names none.
+    #[error("it names no catalog: {why}")]
+    Senseless {
+        /// Why.
+        why: &'static str,
+    },
+}
+
+impl Manifest {
+    /// Checks that what it names makes a catalog, if the objects are what they were.
+    ///
+    /// # Errors
+    /// [`ManifestError`]: use another generation of the archive.
+    pub fn check(&self) -> Result<(), ManifestError> {
+        let senseless = |why| Err(ManifestError::Senseless { why });
+        if !self.snapshots.is_sorted_by(|one, next| one < next) {
+            return senseless("its snapshots are not in order");
+        }
+        if !self.segments.is_sorted_by(|one, next| one.first < next.first) {
+            return senseless("its segments are not in order");
+        }
+        let Some(begin) = self.segments.first() else { return senseless("it has no journal") };
+        if begin.first != 0 && self.snapshots.first().is_none_or(|index| *index < begin.first) {
+            return senseless("there is no snapshot before its journal");
+        }
+        for ArchivedSegment { first, bytes, pieces } in &self.segments {
+            let mut covered = 0;
+            for piece in pieces {
+                if piece.from != covered || piece.to <= piece.from {
+                    return Err(ManifestError::Gap {
+                        first: *first,
+                        from: covered,
+                        to: piece.from,
+                    });
+                }
+                covered = piece.to;
+            }
+            if covered != *bytes {
+                return Err(ManifestError::Gap { first: *first, from: covered, to: *bytes });
+            }
+        }
+        Ok(())
+    }
+
+    fn names(&self, object: ArchiveObject) -> bool {
+        match object {
+            ArchiveObject::Snapshot(index) => self.snapshots.contains(&index),
+            ArchiveObject::Piece(first, piece) => {
+                let mut segments = self.segments.iter();
+                segments.any(|it| it.first == first && it.pieces.contains(&piece))
+            }
+        }
+    }
+}
+
+/// The end of the journal: what was written as a whole, and is never written otherwise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct JournalEnd {
+    /// The first command of the open segment.
+    pub first: u64,
+    /// Bytes of its whole records.
+    pub bytes: u64,
+    /// Commands up to there.
+    pub commands: u64,
+}
+
+/// What the namenode's directory holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DirectoryFiles {
+    /// Snapshots, ascending.
+    pub snapshots: Vec<u64>,
+    /// The bytes of each segment before the open one.
+    pub segments: BTreeMap<u64, u64>,
+    /// The open segment, up to where it may be copied.
+    pub end: JournalEnd,
+}
+
+/// A segment as far as it is stored.
+#[derive(Debug, Default)]
+struct StoredSegment {
+    pieces: Vec<Piece>,
+    /// Bytes of it that there are to store.
+    bytes: u64,
+    /// Nothing will be added to it.
+    is_final: bool,
+    /// It is no longer in the directory.
+    is_gone: bool,
+}
+
+impl StoredSegment {
+    fn stored(&self) -> u64 {
+        self.pieces.last().map_or(0, |piece| piece.to)
+    }
+
+    /// Returns where the run of short pieces at its end begins, if it is too long.
+    fn short_run(&self) -> Option<u64> {
+        let short = self.pieces.iter().rev();
+        let short = short.take_while(|piece| piece.to - piece.from < PIECE_BYTES_MAX);
+        let count = short.count();
+        let begin = self.pieces.len() - count;
+        (count > SHORT_PIECES_MAX).then(|| self.pieces[begin].from)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.is_final && self.stored() == self.bytes
+    }
+}
+
+/// How far a manifest reaches: a segment and the bytes of it. Later is greater.
+type Reach = (u64, u64);
+
+/// Decides what is copied from a namenode's directory to its archive.
+#[derive(Debug)]
+pub struct Archive {
+    cluster: ClusterId,
+    segments: BTreeMap<u64, StoredSegment>,
+    snapshots: BTreeSet<u64>,
+    /// Snapshots in the directory.
+    there: Vec<u64>,
+    end: JournalEnd,
+    /// Objects that no later manifest names.
+    surplus: Vec<ArchiveObject>,
+}
+
+impl Archive {
+    /// Begins with an empty archive.
+    #[must_use]
+    pub fn new(cluster: ClusterId) -> Self {
+        Self {
+            cluster,
+            segments: BTreeMap::new(),
+            snapshots: BTreeSet::new(),
+            there: Vec::new(),
+            end: JournalEnd::default(),
+            surplus: Vec::new(),
+        }
+    }
+
+    /// Takes what the directory holds now.
+    pub fn look(&mut self, files: &DirectoryFiles) {
+        for (first, bytes) in &files.segments {
+            if *first < files.end.first {
+                let segment = self.segments.entry(*first).or_default();
+                (segment.bytes, segment.is_final) = (*bytes, true);
+            }
+        }
+        self.segments.entry(files.end.first).or_default().bytes = files.end.bytes;
+        for (first, segment) in &mut self.segments {
+            segment.is_gone = *first < files.end.first && !files.segments.contains_key(first);
+        }
+        (self.there, self.end) = (files.snapshots.clone(), files.end);
+    }
+
+    /// Returns the piece of the journal to store next: what is missing, and then what makes one
+    /// piece of many short ones.
+    #[must_use]
+    pub fn next_piece(&self) -> Option<(u64, Piece)> {
+        let there = || self.segments.iter().filter(|(_, segment)| !segment.is_gone);
+        let missing = there().find_map(|(first, segment)| {
+            let from = segment.stored();
+            let to = segment.bytes.min(from + PIECE_BYTES_MAX);
+            (from < to).then_some((*first, Piece { from, to }))
+        });
+        missing.or_else(|| {
+            there().find_map(|(first, segment)| {
+                let from = segment.short_run()?;
+                let to = segment.stored().min(from + PIECE_BYTES_MAX);
+                // It must end where a piece ends.
+                let ends = segment.pieces.iter().map(|piece| piece.to).filter(|end| *end <= to);
+                Some((*first, Piece { from, to: ends.max()? }))
+            })
+        })
+    }
+
+    /// Returns the snapshot to store next, the newest first: a recovery reads that one.
+    #[must_use]
+    pub fn next_snapshot(&self) -> Option<u64> {
+        self.there.iter().rev().copied().find(|index| !self.snapshots.contains(index))
+    }
+
+    /// Notes that an object is stored.
+    pub fn stored(&mut self, object: ArchiveObject) {
+        match object {
+            ArchiveObject::Snapshot(index) => {
+                self.snapshots.insert(index);
+            }
+            ArchiveObject::Piece(first, piece) => {
+                let segment = self.segments.entry(first).or_default();
+                let is_within = |it: &Piece| it.from >= piece.from && it.to <= piece.to;
+                let within = segment.pieces.extract_if(.., |it| is_within(it) && *it != piece);
+                self.surplus.extend(within.map(|it| ArchiveObject::Piece(first, it)));
+                if let Err(place) = segment.pieces.binary_search(&piece) {
+                    segment.pieces.insert(place, piece);
+                }
+                debug_assert!(
+                    segment.pieces.windows(2).all(|pair| pair[0].to == pair[1].from),
+                    "pieces follow each other"
+                );
+            }
+        }
+    }
+
+    /// Returns how far the journal is stored without a gap from the segment that a snapshot, or the
+    /// beginning, goes on with.
+    fn reach(&self, snapshot: Option<u64>) -> Option<Reach> {
+        let begin = self.begin(snapshot)?;
+        let mut reach = None;
+        for (first, segment) in self.segments.range(begin..) {
+            if segment.stored() == 0 {
+                break;
+            }
+            reach = Some((*first, segment.stored()));
+            if !segment.is_whole() {
+                break;
+            }
+        }
+        reach
+    }
+
+    /// Returns the first segment that is needed after a snapshot.
+    fn begin(&self, snapshot: Option<u64>) -> Option<u64> {
+        let index = snapshot.unwrap_or(0);
+        let before = self.segments.range(..=index).next_back()?;
+        (snapshot.is_some() || *before.0 == 0).then_some(*before.0)
+    }
+
+    /// Returns whether all that the directory had at the last look is stored.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        let end = (self.end.first, self.end.bytes);
+        self.best().is_some_and(|(_, reach)| reach == end)
+    }
+
+    /// Returns the oldest snapshot from which the journal reaches furthest.
+    fn best(&self) -> Option<(Option<u64>, Reach)> {
+        let begins = self.snapshots.iter().copied().map(Some).chain([None]);
+        let reached = begins.filter_map(|begin| Some((begin, self.reach(begin)?)));
+        let furthest = reached.clone().map(|(_, reach)| reach).max()?;
+        // `None` is the beginning of the journal, and older than any snapshot.
+        reached.filter(|(_, reach)| *reach == furthest).min_by_key(|(begin, _)| *begin)
+    }
+
+    /// Describes the newest state that can be read back; `None` while there is none.
+    #[must_use]
+    pub fn manifest(&self, at_unix_millis: u64, is_closed: bool) -> Option<Manifest> {
+        let (snapshot, reach) = self.best()?;
+        let begin = self.begin(snapshot)?;
+        let segments = self.segments.range(begin..=reach.0).map(|(first, segment)| {
+            let (first, bytes, pieces) = (*first, segment.stored(), segment.pieces.clone());
+            ArchivedSegment { first, bytes, pieces }
+        });
+        let is_complete = reach == (self.end.first, self.end.bytes);
+        let manifest = Manifest {
+            cluster: self.cluster,
+            commands: is_complete.then_some(self.end.commands),
+            at_unix_millis,
+            is_closed: is_closed && is_complete,
+            snapshots: self.snapshots.range(snapshot.unwrap_or(0)..).copied().collect(),
+            segments: segments.collect(),
+        };
+        debug_assert_eq!(manifest.check(), Ok(()), "what is described can be read back");
+        Some(manifest)
+    }
+
+    /// Takes the objects that may be removed once this manifest is stored.
+    pub fn take_surplus(&mut self, stored: &Manifest) -> Vec<ArchiveObject> {
+        let begin = stored.segments.first().map_or(0, |segment| segment.first);
+        let gone: Vec<u64> = self.segments.range(..begin).map(|(first, _)| *first).collect();
+        for first in gone {
+            let pieces = self.segments.remove(&first).unwrap_or_default().pieces;
+            self.surplus.extend(pieces.into_iter().map(|it| ArchiveObject::Piece(first, it)));
+        }
+        let oldest = self.there.first().copied().unwrap_or(u64::MAX);
+        let older = self
+            .snapshots
+            .extract_if(.., |index| *index < oldest && !stored.snapshots.contains(index));
+        self.surplus.extend(older.map(ArchiveObject::Snapshot));
+        self.surplus.extract_if(.., |object| !stored.names(*object)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;
