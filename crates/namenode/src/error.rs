@@ -7,6 +7,7 @@ use sanderling_core::catalog::Catalog;
 use sanderling_transport::ListenError;
 use thiserror::Error;
 
+use crate::archive::ArchiveError;
 use crate::journal::header::{PLAIN_VERSION, VERSION};
 
 /// Why a namenode does not start.
@@ -115,6 +116,9 @@ pub enum NamenodeStartError {
         /// What happened.
         why: String,
     },
+    /// The archive cannot be written.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
@@ -128,6 +132,12 @@ pub enum NamenodeFailure {
     Journal {
         /// What happened.
         why: String,
+    },
+    /// Another namenode has recovered from the archive, and goes on in place of this one.
+    #[error("another namenode has taken over from the archive {archive}")]
+    Superseded {
+        /// The archive.
+        archive: String,
     },
     /// A part of the server ended by itself.
     #[error("the {part} ended by itself")]

@@ -23,6 +23,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use sanderling_core::archive::JournalEnd;
 use sanderling_core::catalog::Command;
 use sanderling_protocol::ClusterId;
 use thiserror::Error;
@@ -31,6 +32,7 @@ pub(crate) use lag::{Lag, Limits};
 pub(crate) use read::{Segment, SegmentStart, cluster_of_segment, read_segment};
 use record::Layout;
 
+use crate::archive::SharedEnd;
 use crate::directory::{Directory, FileKind, PublishError};
 use crate::files::{Stored, Window};
 use crate::injected_bug::{self, InjectedBug};
@@ -80,6 +82,8 @@ pub(crate) struct Journal {
     settings: Settings,
     layout: Layout,
     cluster: ClusterId,
+    /// Number of the segment's first command.
+    first: u64,
     /// Number of the next command.
     index: u64,
     /// Bytes of whole records and the header.
@@ -93,6 +97,8 @@ pub(crate) struct Journal {
     /// Set when the file's end is unknown.
     failure: Option<String>,
     buffer: Vec<u8>,
+    /// Where the end is shown, if anything follows it.
+    end: Option<SharedEnd>,
 }
 
 impl Journal {
@@ -107,6 +113,7 @@ impl Journal {
     ) -> Result<Self, PublishError> {
         let (file, layout, path, length) = publish(directory, settings, cluster, index, commands)?;
         let mut journal = Self::at(directory, settings, cluster, file, path, layout);
+        journal.first = index;
         (journal.index, journal.length) = (index + commands.len() as u64, length);
         journal.follow();
         Ok(journal)
@@ -127,6 +134,7 @@ impl Journal {
             settings,
             layout,
             cluster,
+            first: 0,
             index: 0,
             length: 0,
             older_bytes: 0,
@@ -134,6 +142,7 @@ impl Journal {
             lag: None,
             failure: None,
             buffer: Vec::new(),
+            end: None,
         }
     }
 
@@ -162,6 +171,7 @@ impl Journal {
         }
         let (path, layout) = (segment.path.clone(), segment.layout);
         let mut journal = Self::at(directory, settings, segment.cluster, file, path, layout);
+        journal.first = segment.first;
         (journal.index, journal.length) = (segment.next, segment.length);
         journal.follow();
         Ok(journal)
@@ -207,6 +217,7 @@ impl Journal {
         if let Some(lag) = &self.lag {
             lag.wrote(self.length);
         }
+        self.show_end();
         Ok(())
     }
 
@@ -261,10 +272,12 @@ impl Journal {
                 }
             };
         self.older_bytes += self.length;
+        self.first = index;
         (self.file, self.layout, self.path, self.length) = (file, layout, path, length);
         if let Some(lag) = &self.lag {
             lag.next(Arc::clone(&self.file), length);
         }
+        self.show_end();
         Ok(())
     }
 
@@ -284,6 +297,20 @@ impl Journal {
         match failed.filter(|_| !injected_bug::is(InjectedBug::SyncIgnored)) {
             Some(why) => Err(self.fail(why)),
             None => self.failure.clone().map_or(Ok(()), |why| Err(AppendError::Failed(why))),
+        }
+    }
+
+    /// Shows from now on up to where the journal may be copied.
+    pub(crate) fn share_end(&mut self) -> SharedEnd {
+        let end = Arc::clone(self.end.get_or_insert_default());
+        self.show_end();
+        end
+    }
+
+    fn show_end(&self) {
+        if let Some(end) = &self.end {
+            let Self { first, length: bytes, index: commands, .. } = *self;
+            *end.lock() = JournalEnd { first, bytes, commands };
         }
     }
 

@@ -3,6 +3,7 @@
 //! The decisions are those of [`sanderling_core::namenode`]. This crate writes them to a journal
 //! before they count, serves them over TCP and HTTP, and sends orders to datanodes.
 
+mod archive;
 mod authorize;
 mod backup;
 mod caller;
@@ -31,6 +32,10 @@ mod state;
 mod work;
 mod writer;
 
+pub use archive::{
+    ArchiveError, ArchiveOptions, RecoverError, RecoverOptions, RecoveredArchive,
+    recover_from_archive,
+};
 pub use backup::{
     BackupDescription, BackupError, RestoreError, RestoreOptions, check as check_backup, restore,
 };

@@ -15,6 +15,8 @@ use sanderling_protocol::message::Forecast;
 use sanderling_protocol::{Instant, Policy, Refusal, Reply, Request};
 use sanderling_transport::{write_counter, write_gauge, write_process_metrics};
 
+use crate::archive::ArchiveStatus;
+
 /// How the names of the metrics begin.
 const SERVER: &str = "sanderling_namenode";
 
@@ -71,6 +73,8 @@ pub(crate) struct NamenodeMetrics {
     journal_bytes: Gauge<i64>,
     unsynced_bytes: Gauge<i64>,
     unsynced_seconds: Gauge<f64, AtomicU64>,
+    /// How the archive stands, if there is one.
+    pub(crate) archive: Mutex<Option<ArchiveStatus>>,
 }
 
 /// From a cached lookup to a slow disk's sync.
@@ -98,6 +102,7 @@ impl Default for NamenodeMetrics {
             journal_bytes: Gauge::default(),
             unsynced_bytes: Gauge::default(),
             unsynced_seconds: Gauge::default(),
+            archive: Mutex::default(),
         };
         metrics.register();
         metrics
@@ -191,6 +196,9 @@ impl NamenodeMetrics {
         drop(scrape);
         write_drains(&mut text, &drains);
         write_catalog(&mut text, namenode);
+        if let Some(status) = *self.archive.lock() {
+            write_archive(&mut text, &status);
+        }
         write_process_metrics(&mut text, SERVER, ends);
         text
     }
@@ -258,6 +266,14 @@ fn write_drains(text: &mut String, drains: &Drains) {
     gauge(text, "drain_late_bytes", help, drains.expected.late_bytes);
     let help = "Bytes on draining nodes for which no node has room, by the forecasts";
     gauge(text, "drain_unplaced_bytes", help, drains.expected.unplaced_bytes);
+}
+
+fn write_archive(text: &mut String, status: &ArchiveStatus) {
+    let help = "1 while the archive takes what is stored there";
+    gauge(text, "archive_up", help, u64::from(!status.is_failing));
+    let help = "Age of the newest state that the archive has whole";
+    let lag = status.complete_at.elapsed().as_secs_f64();
+    write_gauge(text, &format!("{SERVER}_archive_lag_seconds"), help, lag);
 }
 
 fn write_catalog(text: &mut String, namenode: &Namenode) {

@@ -7,6 +7,8 @@ use sanderling_core::Mechanism;
 use sanderling_core::namenode::NamenodeConfig;
 use sanderling_transport::{MEMORY_MAX, Security};
 
+use crate::archive::ArchiveOptions;
+
 /// When a change counts as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sync {
@@ -40,6 +42,8 @@ pub struct NamenodeOptions {
     /// The damage of the journal whose loss the operator accepts, as the refusal of the start names
     /// it: a segment's file name, a colon, and the offset.
     pub accepted_loss: Option<String>,
+    /// Where snapshots and journal are copied; `None` for nowhere.
+    pub archive: Option<ArchiveOptions>,
     /// Times of leases, heartbeats and verdicts.
     pub core: NamenodeConfig,
     /// How notices are met. [`Mechanism::configure`] sets the times in `core` that belong to it.
@@ -75,6 +79,7 @@ impl Default for NamenodeOptions {
             // What the slowest disks take in about that time.
             unsynced_bytes_max: 64 << 20,
             accepted_loss: None,
+            archive: None,
             core: NamenodeConfig::default(),
             mechanism: Mechanism::default(),
             security: Security::default(),

@@ -94,6 +94,25 @@ fn recover_with(
     Ok(Recovered { namenode, journal, commands, cut_bytes, found, snapshots })
 }
 
+/// Reads a directory as a start does, without going on with it. Returns the cluster and how many
+/// commands there are.
+///
+/// # Errors
+/// [`NamenodeStartError`]: a start on the directory would fail, or lose something.
+pub(crate) fn check(directory: &Arc<Directory>) -> Result<(ClusterId, u64), NamenodeStartError> {
+    let options = NamenodeOptions::default();
+    let replayed = replay_all(directory, &options)?;
+    if let Some(damage) = &replayed.damage {
+        damage.accept(&options)?;
+    }
+    let catalog = replayed.namenode.as_ref().map(Namenode::catalog);
+    let found = catalog.map(|catalog| (catalog.cluster(), catalog.index()));
+    found.ok_or_else(|| NamenodeStartError::CorruptJournal {
+        path: directory.path().to_owned(),
+        why: "it has no command".to_owned(),
+    })
+}
+
 /// Returns what a crash of the machine took of a journal that was not synced with each change, if
 /// some of what was written later is there: changes are missing that were acknowledged.
 fn unsynced(end: &Segment, options: &NamenodeOptions) -> Option<Damage> {

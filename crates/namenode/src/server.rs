@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
+use crate::archive::Archiver;
 use crate::caller::RequestOrigin;
 use crate::clock::Clock;
 use crate::directory::Directory;
@@ -52,6 +53,8 @@ pub struct NamenodeServer {
     long_reads: Arc<LongReads>,
     shutdown: CancellationToken,
     parts: Mutex<Option<Parts>>,
+    /// Why the archive may lack the last changes.
+    unarchived: Mutex<Option<String>>,
 }
 
 /// What is joined when the server stops.
@@ -59,7 +62,10 @@ pub struct NamenodeServer {
 struct Parts {
     tasks: JoinSet<&'static str>,
     writer: JoinHandle<()>,
+    archiver: Option<SharedArchiver>,
 }
+
+type SharedArchiver = Arc<tokio::sync::Mutex<Archiver>>;
 
 impl NamenodeServer {
     /// Reads the directory, listens, and serves.
@@ -81,7 +87,16 @@ impl NamenodeServer {
         let (directory, recovered) = tokio::task::spawn_blocking(read)
             .await
             .map_err(|failure| NamenodeStartError::Reading { why: failure.to_string() })??;
+        let mut recovered = recovered;
+        let archiver = match &options.archive {
+            // Before anything is served: a change that is acknowledged must reach the archive.
+            Some(archive) => Some(Archiver::claim(archive, &directory, &mut recovered).await?),
+            None => None,
+        };
         let server = launch(&options, directory, recovered, listener, http_listener)?;
+        if let Some(archiver) = archiver {
+            server.archive(archiver);
+        }
         let cluster = format!("{:016x}", server.state.cluster.0);
         info!(address = %server.address, http = ?server.http_address, cluster, "namenode serves");
         Ok(server)
@@ -136,7 +151,33 @@ impl NamenodeServer {
         if !matches!(joined.await, Ok(Ok(()))) {
             error!("the writer's thread panicked");
         }
+        if let Some(archiver) = parts.archiver
+            && let Err(why) = archiver.lock().await.close().await
+        {
+            error!(why, "the archive may lack the last changes");
+            *self.unarchived.lock() = Some(why);
+        }
         info!("namenode stopped");
+    }
+
+    /// Returns why the archive may lack the last changes of a server that has stopped.
+    #[must_use]
+    pub fn unarchived(&self) -> Option<String> {
+        self.unarchived.lock().clone()
+    }
+
+    /// Begins to write the archive.
+    fn archive(&self, mut archiver: Archiver) {
+        archiver.serve(&self.state);
+        let archiver = Arc::new(tokio::sync::Mutex::new(archiver));
+        let (running, stop) = (Arc::clone(&archiver), self.shutdown.clone());
+        if let Some(parts) = self.parts.lock().as_mut() {
+            parts.archiver = Some(archiver);
+            parts.tasks.spawn(async move {
+                running.lock().await.run(&stop).await;
+                "archive"
+            });
+        }
     }
 }
 
@@ -217,8 +258,18 @@ fn launch(
         orders.run(effect_queue).await;
         "orders"
     });
-    let parts = Mutex::new(Some(Parts { tasks, writer }));
-    Ok(NamenodeServer { address, http_address, state, work, long_reads, shutdown, parts })
+    let parts = Mutex::new(Some(Parts { tasks, writer, archiver: None }));
+    let unarchived = Mutex::default();
+    Ok(NamenodeServer {
+        address,
+        http_address,
+        state,
+        work,
+        long_reads,
+        shutdown,
+        parts,
+        unarchived,
+    })
 }
 
 fn bounds(options: &NamenodeOptions) -> ServeOptions {

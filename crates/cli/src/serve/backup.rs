@@ -1,6 +1,7 @@
-//! `sanderling namenode backup` and `restore`: the catalog of a running namenode to a file or a
-//! bucket, and from there into a directory.
+//! `sanderling namenode backup`, `restore` and `recover`: the catalog of a running namenode to a file
+//! or a bucket, and from there, or from its archive, into a directory.
 
+mod archive;
 mod location;
 mod restore;
 
@@ -17,6 +18,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
+pub(crate) use self::archive::{ArchivePlace, Recover, archive_kind, run as recover};
 use self::location::{Place, Received};
 pub(crate) use self::restore::{Restore, run as restore};
 use super::process::is_loopback;

@@ -10,13 +10,15 @@ use sanderling_core::Mechanism;
 use sanderling_core::preemption::{Model, Spec};
 use sanderling_core::reserve::Departures;
 use sanderling_manager::{ManagerOptions, ManagerServer};
-use sanderling_namenode::{NamenodeOptions, NamenodeServer, NamenodeStartError, Sync};
+use sanderling_namenode::{
+    NamenodeFailure, NamenodeOptions, NamenodeServer, NamenodeStartError, Sync,
+};
 use sanderling_protocol::Nonce;
 use sanderling_protocol::message::Role;
 use sanderling_transport::Security;
 
 use super::background::BackgroundArgs;
-use super::backup::{self, Backup, Restore};
+use super::backup::{self, ArchivePlace, Backup, Recover, Restore};
 use super::process::{
     Signals, close_to_others, keep_private, machine_bytes, not_started, somewhere, within,
 };
@@ -46,6 +48,8 @@ pub(crate) enum NamenodeCommand {
     Backup(Backup),
     /// Make a namenode's directory from a backup
     Restore(Restore),
+    /// Make a namenode's directory from the archive of one that is gone
+    Recover(Recover),
 }
 
 /// `sanderling namenode`.
@@ -81,6 +85,11 @@ pub(crate) struct NamenodeArgs {
     /// failed start names the damage
     #[arg(long, value_name = "FILE:OFFSET")]
     pub(crate) accept_journal_loss: Option<String>,
+    /// Copy the catalog to this place too, at most a second behind, so that `namenode recover`
+    /// continues it on another machine: a directory, or `s3://BUCKET/PREFIX` with
+    /// `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID` and their kin in the environment
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) archive: Option<ArchivePlace>,
     /// Upper bound of the process's memory, or `none`; at the bound the namenode refuses requests
     /// that would make the catalog larger [default: three quarters of the machine's or the control
     /// group's]
@@ -154,6 +163,10 @@ pub(crate) fn run(global: &Global, args: NamenodeArgs) -> Result<(), Failure> {
             keep_private();
             return session::run(global, |session| backup::restore(session, args));
         }
+        Some(NamenodeCommand::Recover(args)) => {
+            keep_private();
+            return session::run(global, |session| backup::recover(session, args));
+        }
         None => {}
     }
     keep_private();
@@ -192,6 +205,7 @@ async fn serve(
         sync_every: SYNC_EVERY.min(args.unsynced_max.0 / 4),
         unsynced_age_max: args.unsynced_max.0,
         accepted_loss: args.accept_journal_loss,
+        archive: args.archive.as_ref().map(|place| place.open(true)).transpose()?,
         mechanism,
         security,
         ..NamenodeOptions::default()
@@ -223,8 +237,7 @@ async fn serve(
     let result = tokio::select! {
         _ = signals.next() => Ok(()),
         failure = server.failed() => {
-            Err(Failure::new(Exit::Failure, "NamenodeFailed", &failure)
-                .next("df on the namenode's directory, then start it again on the same directory"))
+            Err(Failure::new(Exit::Failure, "NamenodeFailed", &failure).next(ended(&failure)))
         }
     };
     if let Some(manager) = manager {
@@ -232,6 +245,11 @@ async fn serve(
     }
     server.stop().await;
     result?;
+    if let Some(why) = server.unarchived() {
+        let cause = format!("the archive may lack the last changes: {why}");
+        return Err(Failure::new(Exit::Failure, "Unarchived", cause)
+            .next("start it again on the same directory, with the same --archive"));
+    }
     server.journal_failure().map_or(Ok(()), |failure| {
         Err(Failure::new(Exit::Failure, "NamenodeFailed", &failure)
             .next("look at the disk, then start it again on the same directory"))
@@ -276,11 +294,24 @@ fn model(spec: &Spec) -> Result<Model, Failure> {
     })
 }
 
+/// Returns the next step after a failure of a running server.
+const fn ended(failure: &NamenodeFailure) -> &'static str {
+    match failure {
+        NamenodeFailure::Superseded { .. } => {
+            "nothing here: the other namenode serves; its directory may be removed"
+        }
+        NamenodeFailure::Journal { .. } | NamenodeFailure::Ended { .. } => {
+            "df on the namenode's directory, then start it again on the same directory"
+        }
+    }
+}
+
 fn next(error: &NamenodeStartError) -> Cow<'static, str> {
     Cow::Borrowed(match error {
         NamenodeStartError::Listen(_) => {
             "the same with --listen 127.0.0.1:0 --http 127.0.0.1:0, or sanderling doctor"
         }
+        NamenodeStartError::Archive(error) => backup::archive_kind(error).1,
         NamenodeStartError::Unrestored { .. } => {
             "sanderling namenode restore --from PLACE --dir DIR, as before"
         }

@@ -91,14 +91,15 @@ pub fn restore(
     writer.get_ref().sync_all().map_err(files("sync", &temporary))?;
     is_of(&description, options, &directory)?;
     decoded(&directory, &temporary, &description)?;
-    exchange(&directory, &temporary, description.commands)
-        .map_err(files("restore into", directory.path()))?;
+    let target = directory.file(FileKind::Snapshot, description.commands);
+    exchange(&directory, &[(temporary, target)], || Ok(()))
+        .map_err(files("restore into", directory.path()))??;
     Ok(description)
 }
 
 /// Returns the names in a directory that a restore would set aside. One that has others and no
 /// namenode's lock is not touched.
-fn held(path: &Path) -> Result<Vec<String>, RestoreError> {
+pub(crate) fn held(path: &Path) -> Result<Vec<String>, RestoreError> {
     let Ok(entries) = fs::read_dir(path) else { return Ok(Vec::new()) };
     let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
     let mut names: Vec<String> = entries.flatten().map(name).collect();
@@ -157,8 +158,13 @@ fn decoded(
     Ok(())
 }
 
-/// Sets aside what was there, and puts the snapshot in its place.
-fn exchange(directory: &Directory, temporary: &Path, commands: u64) -> std::io::Result<()> {
+/// Sets aside what was there, gives files their places, and checks what they make. No namenode
+/// starts on the directory before the check has succeeded.
+pub(crate) fn exchange<T>(
+    directory: &Directory,
+    files: &[(PathBuf, PathBuf)],
+    check: impl FnOnce() -> Result<T, NamenodeStartError>,
+) -> std::io::Result<Result<T, NamenodeStartError>> {
     directory.set_unrestored(true)?;
     directory.sync()?;
     let aside = (1..).map(|at| directory.path().join(format!("replaced-{at}")));
@@ -174,8 +180,14 @@ fn exchange(directory: &Directory, temporary: &Path, commands: u64) -> std::io::
     if aside.exists() {
         directory.files().sync_directory(&aside)?;
     }
-    fs::rename(temporary, directory.file(FileKind::Snapshot, commands))?;
+    for (temporary, target) in files {
+        fs::rename(temporary, target)?;
+    }
     directory.sync()?;
-    directory.set_unrestored(false)?;
-    directory.sync()
+    let checked = check();
+    if checked.is_ok() {
+        directory.set_unrestored(false)?;
+        directory.sync()?;
+    }
+    Ok(checked)
 }

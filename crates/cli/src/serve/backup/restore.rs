@@ -30,7 +30,7 @@ pub(crate) struct Restore {
     replace: bool,
 }
 
-fn cluster_id(text: &str) -> Result<ClusterId, String> {
+pub(super) fn cluster_id(text: &str) -> Result<ClusterId, String> {
     let is_hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let id = is_hex.then(|| u64::from_str_radix(text, 16).ok()).flatten();
     id.map(ClusterId).ok_or_else(|| "a cluster's id has 16 hexadecimal digits".to_owned())
@@ -60,7 +60,14 @@ pub(crate) async fn run(session: Session, args: Restore) -> Result<(), Failure> 
 }
 
 fn failed(error: &RestoreError, args: &Restore) -> Failure {
-    let (kind, next) = match error {
+    let (kind, next) = kind(error);
+    let from = &args.from;
+    Failure::new(Exit::Failure, kind, format!("{from} was not restored: {error}")).next(next)
+}
+
+/// Returns the kind of failure, and the next step.
+pub(super) fn kind(error: &RestoreError) -> (&'static str, &'static str) {
+    match error {
         RestoreError::Backup(BackupError::OtherFormat { .. }) => {
             ("OtherFormat", "the version of sanderling that wrote it")
         }
@@ -79,7 +86,5 @@ fn failed(error: &RestoreError, args: &Restore) -> Failure {
         RestoreError::OtherCluster { .. } => {
             ("WrongCluster", "a backup of that cluster, or --dir of a new directory")
         }
-    };
-    let from = &args.from;
-    Failure::new(Exit::Failure, kind, format!("{from} was not restored: {error}")).next(next)
+    }
 }

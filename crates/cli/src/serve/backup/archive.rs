@@ -1,0 +1,186 @@
+//! `sanderling namenode recover`: a new directory from the archive of a namenode that is gone.
+
+use std::fmt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use sanderling_datanode::ObjectOptions;
+use sanderling_namenode::{
+    ArchiveError, ArchiveOptions, RecoverError, RecoverOptions, RecoveredArchive, RestoreError,
+    recover_from_archive,
+};
+use sanderling_protocol::ClusterId;
+
+use super::restore::{cluster_id, kind};
+use crate::failure::{Exit, Failure};
+use crate::serve::process::object_settings;
+use crate::session::Session;
+use crate::units;
+
+/// Longest time for one operation on the store.
+const OPERATION_WITHIN: Duration = Duration::from_secs(5);
+
+/// Where an archive is: a directory, or a place in a bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ArchivePlace {
+    Directory(PathBuf),
+    /// `s3://BUCKET` or `s3://BUCKET/PREFIX`.
+    Bucket(String),
+}
+
+impl FromStr for ArchivePlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.strip_prefix("s3://") {
+            Some(place) if place.is_empty() || place.starts_with('/') => {
+                Err("an archive in a bucket is at s3://BUCKET or s3://BUCKET/PREFIX".to_owned())
+            }
+            Some(_) => Ok(Self::Bucket(text.to_owned())),
+            None if text.is_empty() || text.contains("://") => {
+                Err("an archive is in a directory or at s3://BUCKET/PREFIX".to_owned())
+            }
+            None => Ok(Self::Directory(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for ArchivePlace {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(path) => path.display().fmt(formatter),
+            Self::Bucket(url) => url.fmt(formatter),
+        }
+    }
+}
+
+impl ArchivePlace {
+    /// Opens the store; makes the directory if `is_made`.
+    pub(crate) fn open(&self, is_made: bool) -> Result<ArchiveOptions, Failure> {
+        let url = match self {
+            Self::Directory(path) => {
+                let mut builder = std::fs::DirBuilder::new();
+                builder.recursive(true).mode(0o700);
+                let made = if is_made { builder.create(path) } else { Ok(()) };
+                let absolute = made.and_then(|()| path.canonicalize());
+                let absolute = absolute.map_err(|error| Failure::file(path, &error))?;
+                format!("file://{}", absolute.display())
+            }
+            Self::Bucket(url) => url.clone(),
+        };
+        let settings = object_settings();
+        let time_max = OPERATION_WITHIN;
+        let options = ObjectOptions { url, settings, time_max, ..ObjectOptions::default() };
+        let opened = options.open();
+        let (store, prefix) = opened.map_err(|error| {
+            Failure::new(Exit::Unavailable, "Archive", format!("{self} cannot be used: {error}"))
+                .next("the same with AWS_ENDPOINT_URL, AWS_REGION and the keys in the environment")
+        })?;
+        Ok(ArchiveOptions { store, prefix, url: self.to_string() })
+    }
+}
+
+/// `sanderling namenode recover`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Recover {
+    /// The archive that `namenode --archive` has written: a directory, or `s3://BUCKET/PREFIX` with
+    /// `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID` and their kin in the environment
+    #[arg(long, value_name = "PLACE")]
+    archive: ArchivePlace,
+    /// The directory to make, for the next start of the namenode
+    #[arg(long = "dir", value_name = "D", env = "SANDERLING_NAMENODE_DIR", hide_env_values = true)]
+    directory: PathBuf,
+    /// Recover that cluster and no other; 16 hexadecimal digits, as `doctor` prints them
+    #[arg(long, value_name = "ID", value_parser = cluster_id)]
+    cluster: Option<ClusterId>,
+    /// Recover what that start of a namenode has written [default: the newest]
+    #[arg(long, value_name = "N")]
+    generation: Option<u64>,
+    /// Set aside the catalog that the directory holds, in a directory `replaced-N` inside
+    #[arg(long)]
+    replace: bool,
+}
+
+/// Makes a namenode's directory from an archive.
+///
+/// # Errors
+/// The archive or the directory is refused; what was there is as it was.
+pub(crate) async fn run(session: Session, args: Recover) -> Result<(), Failure> {
+    let archive = args.archive.open(false)?;
+    let options = RecoverOptions {
+        directory: args.directory.clone(),
+        cluster: args.cluster,
+        generation: args.generation,
+        is_replacing: args.replace,
+    };
+    let recovered = tokio::select! {
+        recovered = recover_from_archive(&archive, &options) => recovered,
+        () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
+    };
+    let recovered = recovered.map_err(|error| failed(&error, &args))?;
+    print(&session, &args, &recovered)
+}
+
+fn print(session: &Session, args: &Recover, found: &RecoveredArchive) -> Result<(), Failure> {
+    let RecoveredArchive { cluster, generation, commands, is_closed, at_unix_millis } = *found;
+    let cluster = format!("{:016x}", cluster.0);
+    let document = serde_json::json!({
+        "directory": args.directory, "archive": args.archive.to_string(), "cluster": cluster,
+        "generation": generation, "commands": commands, "is_closed": is_closed,
+        "at_unix_millis": at_unix_millis,
+    });
+    session.output.result(&document, |writer| {
+        let directory = args.directory.display();
+        writeln!(writer, "{directory}: cluster {cluster} after {commands} changes")?;
+        match is_closed {
+            true => writeln!(writer, "its namenode had stopped: no change is missing")?,
+            false => {
+                let since = UNIX_EPOCH + Duration::from_millis(at_unix_millis);
+                let ago = SystemTime::now().duration_since(since).unwrap_or_default();
+                let ago = units::duration(ago);
+                writeln!(
+                    writer,
+                    "its namenode was not stopped: changes of its last second, written after the \
+                     archive {ago} ago, may be missing"
+                )?;
+            }
+        }
+        writeln!(writer, "next: sanderling namenode --dir {directory} --archive {}", args.archive)
+    })
+}
+
+fn failed(error: &RecoverError, args: &Recover) -> Failure {
+    let (kind, next) = match error {
+        RecoverError::Directory(RestoreError::Directory(_)) => {
+            ("NotRecovered", "the same with another --dir, or with --generation of an older one")
+        }
+        RecoverError::Directory(error) => kind(error),
+        RecoverError::Archive(error) => archive_kind(error),
+    };
+    let archive = &args.archive;
+    Failure::new(Exit::Failure, kind, format!("{archive} was not recovered: {error}")).next(next)
+}
+
+/// Returns the kind of failure, and the next step.
+pub(crate) fn archive_kind(error: &ArchiveError) -> (&'static str, &'static str) {
+    match error {
+        ArchiveError::Store { .. } => ("Archive", "the same again, when the store answers"),
+        ArchiveError::Directory(_) => ("Archive", "the same with another --dir"),
+        ArchiveError::OtherCluster { .. } => {
+            ("WrongCluster", "the same with --archive of a place of its own")
+        }
+        ArchiveError::Ahead { .. } => (
+            "ArchiveAhead",
+            "sanderling namenode recover --archive PLACE --dir DIR --replace, then this again",
+        ),
+        ArchiveError::Empty { .. } => ("NotFound", "the same with the right --archive"),
+        ArchiveError::NoGeneration { .. } => ("NotFound", "the same with one of those"),
+        ArchiveError::SeveralClusters { .. } => ("BadOption", "the same with --cluster ID"),
+        ArchiveError::Damaged { .. } => {
+            ("BadArchive", "the same with --generation of an older one")
+        }
+    }
+}

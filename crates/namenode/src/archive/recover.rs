@@ -1,0 +1,203 @@
+//! From an archive to a directory that a namenode starts on.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use object_store::ObjectStoreExt;
+use sanderling_core::archive::{ArchiveObject, Manifest};
+use sanderling_protocol::ClusterId;
+use thiserror::Error;
+
+use super::store::{self, Generation};
+use super::{ArchiveError, ArchiveOptions};
+use crate::backup::{RestoreError, exchange, held};
+use crate::directory::{Directory, FileKind};
+use crate::error::NamenodeStartError;
+use crate::recovery;
+
+/// What is recovered, and where to.
+#[derive(Debug, Clone)]
+pub struct RecoverOptions {
+    /// The namenode's directory, made if it does not exist.
+    pub directory: PathBuf,
+    /// The cluster, where the archive may hold several.
+    pub cluster: Option<ClusterId>,
+    /// The generation; the newest with a catalog if none is given.
+    pub generation: Option<u64>,
+    /// Set aside what a namenode left in the directory.
+    pub is_replacing: bool,
+}
+
+/// What was recovered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecoveredArchive {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The generation that it was read from.
+    pub generation: u64,
+    /// Changes since the cluster began.
+    pub commands: u64,
+    /// The namenode that wrote it had stopped: nothing is missing. Otherwise, what it acknowledged
+    /// after [`Self::at_unix_millis`] is.
+    pub is_closed: bool,
+    /// When the archive was written last, in milliseconds since 1970 by that namenode's clock.
+    pub at_unix_millis: u64,
+}
+
+/// Why nothing was recovered.
+#[derive(Debug, Error)]
+pub enum RecoverError {
+    /// The archive cannot be used.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    /// The directory cannot be used.
+    #[error(transparent)]
+    Directory(#[from] RestoreError),
+}
+
+impl From<NamenodeStartError> for RecoverError {
+    fn from(error: NamenodeStartError) -> Self {
+        Self::Directory(error.into())
+    }
+}
+
+/// Makes a directory from the newest state in an archive. The next namenode on it continues from
+/// there as from an older copy of its directory: it skips the numbers that were given out since.
+///
+/// # Errors
+/// [`RecoverError`]. What the directory held is as it was, unless the archive turns out to be
+/// damaged at the very end; then no namenode starts on it until a recovery or a restore succeeds.
+pub async fn recover_from_archive(
+    archive: &ArchiveOptions,
+    options: &RecoverOptions,
+) -> Result<RecoveredArchive, RecoverError> {
+    let (generation, manifest) = choose(archive, options).await?;
+    let held = held(&options.directory)?;
+    let directory = Arc::new(Directory::open(&options.directory)?);
+    if let Some(name) = held.into_iter().next().filter(|_| !options.is_replacing) {
+        let directory = options.directory.clone();
+        return Err(RestoreError::NotEmpty { directory, name }.into());
+    }
+    let files = download(archive, &generation, &manifest, &directory).await?;
+    let checked = exchange(&directory, &files, || recovery::check(&directory));
+    let (cluster, commands) = checked.map_err(|cause| NamenodeStartError::Files {
+        what: "recover into",
+        path: directory.path().to_owned(),
+        cause,
+    })??;
+    if cluster != generation.cluster || manifest.commands.is_some_and(|it| it != commands) {
+        let why = format!("it makes {commands} changes of cluster {:016x}", cluster.0);
+        let (url, object) = (archive.url.clone(), store::MANIFEST.to_owned());
+        directory.set_unrestored(true).map_err(ArchiveError::from)?;
+        return Err(ArchiveError::Damaged { url, object, why }.into());
+    }
+    let Manifest { is_closed, at_unix_millis, .. } = manifest;
+    let generation = generation.number;
+    Ok(RecoveredArchive { cluster, generation, commands, is_closed, at_unix_millis })
+}
+
+/// Returns the generation that is wanted, with its manifest.
+async fn choose(
+    archive: &ArchiveOptions,
+    options: &RecoverOptions,
+) -> Result<(Generation, Manifest), ArchiveError> {
+    let url = || archive.url.clone();
+    let mut there = store::generations(archive).await?;
+    there.retain(|it| options.cluster.is_none_or(|cluster| it.cluster == cluster));
+    let Some(newest) = there.last().copied() else {
+        return Err(ArchiveError::Empty { url: url() });
+    };
+    if there.iter().any(|it| it.cluster != newest.cluster) {
+        let mut ids: Vec<String> =
+            there.iter().map(|it| format!("{:016x}", it.cluster.0)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        return Err(ArchiveError::SeveralClusters { url: url(), there: ids.join(", ") });
+    }
+    let wanted =
+        there.iter().rev().filter(|it| options.generation.is_none_or(|no| no == it.number));
+    for generation in wanted {
+        // One that began and stored nothing yet is none.
+        if let Some(manifest) = store::manifest(archive, generation).await? {
+            return Ok((*generation, manifest));
+        }
+    }
+    match options.generation {
+        Some(generation) => {
+            let numbers: Vec<String> = there.iter().map(|it| it.number.to_string()).collect();
+            Err(ArchiveError::NoGeneration { url: url(), generation, there: numbers.join(", ") })
+        }
+        None => Err(ArchiveError::Empty { url: url() }),
+    }
+}
+
+/// A file, and the one that it will be.
+type Downloaded = (PathBuf, PathBuf);
+
+/// Writes the files beside their places.
+async fn download(
+    archive: &ArchiveOptions,
+    generation: &Generation,
+    manifest: &Manifest,
+    directory: &Directory,
+) -> Result<Vec<Downloaded>, RecoverError> {
+    let mut files = Vec::new();
+    for index in &manifest.snapshots {
+        let target = directory.file(FileKind::Snapshot, *index);
+        let objects = [(ArchiveObject::Snapshot(*index), None)];
+        files.push(assemble(archive, generation, &objects, target).await?);
+    }
+    for segment in &manifest.segments {
+        let target = directory.file(FileKind::Journal, segment.first);
+        let object = |piece| ArchiveObject::Piece(segment.first, piece);
+        let pieces = segment.pieces.iter();
+        let objects: Vec<_> =
+            pieces.map(|piece| (object(*piece), Some(piece.to - piece.from))).collect();
+        files.push(assemble(archive, generation, &objects, target).await?);
+    }
+    Ok(files)
+}
+
+/// Writes objects one after the other into a file beside its place, durably.
+async fn assemble(
+    archive: &ArchiveOptions,
+    generation: &Generation,
+    objects: &[(ArchiveObject, Option<u64>)],
+    target: PathBuf,
+) -> Result<Downloaded, RecoverError> {
+    let mut name = target.clone().into_os_string();
+    name.push(".tmp");
+    let temporary = PathBuf::from(name);
+    let failed = |what, path: &Path| {
+        let path = path.to_owned();
+        move |cause| NamenodeStartError::Files { what, path, cause }
+    };
+    let mut file = File::create(&temporary).map_err(failed("create", &temporary))?;
+    for (object, length) in objects {
+        let path = store::path(archive, generation, &object.to_string());
+        let damaged = |why: String| ArchiveError::Damaged {
+            url: archive.url.clone(),
+            object: path.to_string(),
+            why,
+        };
+        let broken = |cause| match cause {
+            object_store::Error::NotFound { .. } => damaged("it is not there".to_owned()),
+            cause => ArchiveError::Store { url: archive.url.clone(), cause },
+        };
+        let mut bytes = archive.store.get(&path).await.map_err(broken)?.into_stream();
+        let mut count = 0;
+        while let Some(part) = bytes.next().await {
+            let part = part.map_err(broken)?;
+            count += part.len() as u64;
+            file.write_all(&part).map_err(failed("write", &temporary))?;
+        }
+        if length.is_some_and(|length| length != count) {
+            return Err(damaged(format!("it has {count} bytes")).into());
+        }
+    }
+    file.sync_all().map_err(failed("sync", &temporary))?;
+    Ok((temporary, target))
+}

@@ -1,0 +1,195 @@
+//! The names in an archive: generations, their objects and their manifests.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use futures_util::StreamExt;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use sanderling_core::archive::Manifest;
+use sanderling_protocol::ClusterId;
+use sanderling_protocol::checksum::crc32c;
+
+use super::{ArchiveError, ArchiveOptions};
+
+/// The object that a namenode makes when it begins a generation.
+const BEGAN: &str = "began";
+
+/// The object that describes the others.
+pub(super) const MANIFEST: &str = "manifest";
+
+/// Generations that begin at the same time, at most: more is no coincidence.
+const CLAIMS_MAX: u64 = 16;
+
+/// What one start of a namenode has stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Generation {
+    pub(super) number: u64,
+    pub(super) cluster: ClusterId,
+}
+
+impl Generation {
+    fn name(self) -> String {
+        format!("generation-{:010}-{:016x}", self.number, self.cluster.0)
+    }
+
+    fn of(name: &str) -> Option<Self> {
+        let (number, cluster) = name.strip_prefix("generation-")?.split_once('-')?;
+        let cluster = ClusterId(u64::from_str_radix(cluster, 16).ok()?);
+        Some(Self { number: number.parse().ok()?, cluster })
+    }
+}
+
+pub(super) fn unix_millis() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn failed(options: &ArchiveOptions) -> impl Fn(object_store::Error) -> ArchiveError {
+    let url = options.url.clone();
+    move |cause| ArchiveError::Store { url: url.clone(), cause }
+}
+
+/// Returns the path of an object.
+pub(super) fn path(options: &ArchiveOptions, generation: &Generation, name: &str) -> Path {
+    options.prefix.clone().join(generation.name()).join(name)
+}
+
+/// Returns the generations that are there, ascending.
+pub(super) async fn generations(options: &ArchiveOptions) -> Result<Vec<Generation>, ArchiveError> {
+    let prefix = Some(&options.prefix).filter(|prefix| !prefix.as_ref().is_empty());
+    let listed = options.store.list_with_delimiter(prefix).await.map_err(failed(options))?;
+    let names = listed.common_prefixes.iter().filter_map(|path| path.filename());
+    let mut generations: Vec<Generation> = names.filter_map(Generation::of).collect();
+    generations.sort_unstable();
+    Ok(generations)
+}
+
+/// Begins the generation after all that are there. A namenode whose directory is behind the archive
+/// gets none: it would go on without changes that were acknowledged.
+pub(super) async fn claim(
+    options: &ArchiveOptions,
+    cluster: ClusterId,
+    commands: u64,
+) -> Result<Generation, ArchiveError> {
+    let there = generations(options).await?;
+    if let Some(other) = there.iter().find(|it| it.cluster != cluster) {
+        let url = options.url.clone();
+        return Err(ArchiveError::OtherCluster { url, found: other.cluster, wanted: cluster });
+    }
+    for generation in there.iter().rev() {
+        if let Some(manifest) = manifest(options, generation).await? {
+            let last = manifest.segments.last().map_or(0, |segment| segment.first);
+            let archived = manifest.commands.unwrap_or(last);
+            if archived > commands {
+                let url = options.url.clone();
+                return Err(ArchiveError::Ahead { url, archived, found: commands });
+            }
+            break;
+        }
+    }
+    let first = there.last().map_or(1, |newest| newest.number + 1);
+    for number in first..first + CLAIMS_MAX {
+        let generation = Generation { number, cluster };
+        let began = path(options, &generation, BEGAN);
+        let mode = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        match options.store.put_opts(&began, Vec::new().into(), mode).await {
+            Ok(_) => return Ok(generation),
+            Err(object_store::Error::AlreadyExists { .. }) => {}
+            Err(error) => return Err(failed(options)(error)),
+        }
+    }
+    Err(ArchiveError::Damaged {
+        url: options.url.clone(),
+        object: Generation { number: first, cluster }.name(),
+        why: format!("{CLAIMS_MAX} namenodes began a generation at the same time"),
+    })
+}
+
+/// Returns whether a later generation has begun.
+pub(super) async fn is_superseded(
+    options: &ArchiveOptions,
+    generation: &Generation,
+) -> Result<bool, ArchiveError> {
+    let next = Generation { number: generation.number + 1, ..*generation };
+    match options.store.head(&path(options, &next, BEGAN)).await {
+        Ok(_) => Ok(true),
+        Err(object_store::Error::NotFound { .. }) => Ok(false),
+        Err(error) => Err(failed(options)(error)),
+    }
+}
+
+/// Stores a manifest: a line with its checksum, and JSON.
+pub(super) async fn put_manifest(
+    options: &ArchiveOptions,
+    generation: &Generation,
+    manifest: &Manifest,
+) -> Result<(), ArchiveError> {
+    let json = serde_json::to_vec(manifest).map_err(std::io::Error::other)?;
+    let mut bytes = format!("{:08x}\n", crc32c(&json)).into_bytes();
+    bytes.extend(json);
+    let put = options.store.put(&path(options, generation, MANIFEST), bytes.into()).await;
+    put.map(drop).map_err(failed(options))
+}
+
+/// Reads a generation's manifest; `None` where it has none.
+pub(super) async fn manifest(
+    options: &ArchiveOptions,
+    generation: &Generation,
+) -> Result<Option<Manifest>, ArchiveError> {
+    let path = path(options, generation, MANIFEST);
+    let damaged = |why: String| ArchiveError::Damaged {
+        url: options.url.clone(),
+        object: path.to_string(),
+        why,
+    };
+    let found = match options.store.get(&path).await {
+        Ok(found) => found,
+        Err(object_store::Error::NotFound { .. }) => return Ok(None),
+        Err(error) => return Err(failed(options)(error)),
+    };
+    let bytes = found.bytes().await.map_err(failed(options))?;
+    let (sum, json) = bytes.split_at_checked(9).ok_or_else(|| damaged("it is cut off".into()))?;
+    if sum != format!("{:08x}\n", crc32c(json)).as_bytes() {
+        return Err(damaged("its checksum is another".to_owned()));
+    }
+    let manifest: Manifest =
+        serde_json::from_slice(json).map_err(|error| damaged(error.to_string()))?;
+    manifest.check().map_err(|error| damaged(error.to_string()))?;
+    if manifest.cluster != generation.cluster {
+        return Err(damaged(format!("it is of cluster {:016x}", manifest.cluster.0)));
+    }
+    Ok(Some(manifest))
+}
+
+/// Removes the generations before the last one before this: two remain.
+pub(super) async fn remove_older(
+    options: &ArchiveOptions,
+    generation: &Generation,
+) -> Result<(), ArchiveError> {
+    for older in generations(options).await? {
+        if older.number + 1 >= generation.number {
+            continue;
+        }
+        let prefix = options.prefix.clone().join(older.name());
+        let mut objects = options.store.list(Some(&prefix));
+        while let Some(object) = objects.next().await {
+            let object = object.map_err(failed(options))?;
+            options.store.delete(&object.location).await.map_err(failed(options))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_of_a_generation_is_read_back() {
+        let generation = Generation { number: 12, cluster: ClusterId(0xab) };
+        assert_eq!(Generation::of(&generation.name()), Some(generation));
+        for text in ["", "generation-1", "generation-x-1", "generation-1-g", "other-1-1"] {
+            assert_eq!(Generation::of(text), None, "{text}");
+        }
+    }
+}
