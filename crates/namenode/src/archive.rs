@@ -261,7 +261,7 @@ impl Archiver {
                 info!(archive = self.options.url, "the archive is closed: it has every change");
                 Ok(())
             }
-            Ok(Ok(())) => Err("the newest snapshot is not stored yet".to_owned()),
+            Ok(Ok(())) => Err("there is no whole copy of the catalog there yet".to_owned()),
             Ok(Err(Ended::Failed(error))) => Err(error.to_string()),
             Ok(Err(Ended::Superseded)) => Ok(()),
             Err(_) => Err(format!("it did not take them within {} s", CLOSE_WITHIN.as_secs())),
@@ -354,7 +354,8 @@ impl Archiver {
 
     /// Stores a manifest if there is more to describe than before, then removes what it leaves out.
     async fn describe(&mut self, is_last: bool) -> Result<(), ArchiveError> {
-        let is_whole = self.state.as_ref().is_none_or(|state| state.failure.borrow().is_none());
+        let failure = self.state.as_ref().and_then(|state| state.failure.borrow().clone());
+        let is_whole = !matches!(failure, Some(NamenodeFailure::Journal { .. }));
         let Some(manifest) = self.archive.manifest(unix_millis(), is_last && is_whole) else {
             return Ok(());
         };

@@ -168,9 +168,8 @@ async fn assemble(
     objects: &[(ArchiveObject, Option<u64>)],
     target: PathBuf,
 ) -> Result<Downloaded, RecoverError> {
-    let mut name = target.clone().into_os_string();
-    name.push(".tmp");
-    let temporary = PathBuf::from(name);
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = target.with_file_name(format!("recovered-{name}.tmp"));
     let failed = |what, path: &Path| {
         let path = path.to_owned();
         move |cause| NamenodeStartError::Files { what, path, cause }
