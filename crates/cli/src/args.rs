@@ -91,7 +91,7 @@ impl Command {
 
     pub(crate) const fn cluster_use(&self) -> ClusterUse {
         match self {
-            Self::Namenode(NamenodeArgs { command: Some(NamenodeCommand::Backup(_)), .. }) => {
+            Self::Namenode(args) if matches!(args.command, Some(NamenodeCommand::Backup(_))) => {
                 ClusterUse::Current
             }
             Self::Demo(_)
@@ -122,7 +122,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Local(Local),
     /// Serve the catalog, with the manager inside
-    Namenode(NamenodeArgs),
+    Namenode(Box<NamenodeArgs>),
     /// Serve blocks
     Datanode(Box<Datanode>),
     /// Run the manager on its own

@@ -127,7 +127,7 @@ fn run(
         Command::Tour(args) => local::tour(global, args),
         Command::Demo(args) => demo::run(args.arguments),
         Command::Local(command) => local::run(global, command),
-        Command::Namenode(args) => serve::namenode(global, args),
+        Command::Namenode(args) => serve::namenode(global, *args),
         Command::Datanode(args) => serve::datanode(global, *args),
         Command::Manager(args) => serve::manager(global, args),
         Command::Gateway(command) => serve::gateway(global, command),

@@ -19,6 +19,7 @@ const COMMANDS: &[&[&str]] = &[
     &["namenode"],
     &["namenode", "backup"],
     &["namenode", "restore"],
+    &["namenode", "recover"],
     &["datanode"],
     &["datanode", "drain"],
     &["manager"],

@@ -1,11 +1,12 @@
 //! The archive: a copy of the namenode's snapshots and journal that outlives its machine, at most a
 //! moment behind.
 //!
-//! A store of objects can replace an object as a whole and cannot append to one. So the journal goes
-//! there in pieces, and a [`Manifest`] says which pieces and snapshots make the newest state that
-//! can be read back. It is replaced only after all that it names is stored; only then goes what it
-//! no longer names. Whenever the namenode dies, the manifest of that moment describes a whole
-//! catalog. [`Archive`] decides what is stored next; it does no input or output.
+//! A store of objects can replace an object as a whole and cannot append to one. So the journal
+//! goes there in pieces, and a [`Manifest`] names the pieces and snapshots that make the newest
+//! state that can be read back. It is replaced only after all that it names is stored, and what it
+//! no longer names is removed only after that. Whenever the namenode dies, the manifest of that
+//! moment describes a whole catalog. [`Archive`] decides what is stored next; it does no input or
+//! output.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -4,6 +4,7 @@
 //! Each start is a generation of its own, under `generation-NUMBER-CLUSTER/`. A namenode that finds
 //! a later generation than its own has been replaced, and ends.
 
+pub(crate) mod place;
 mod recover;
 mod store;
 
@@ -13,13 +14,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
-use parking_lot::Mutex;
-use sanderling_core::archive::{
-    Archive, ArchiveObject, DirectoryFiles, JournalEnd, Manifest, Piece,
-};
-use sanderling_protocol::ClusterId;
-use thiserror::Error;
+use object_store::{ObjectStoreExt, WriteMultipart};
+use sanderling_core::archive::{Archive, ArchiveObject, DirectoryFiles, Manifest, Piece};
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
@@ -28,17 +24,21 @@ use tracing::{info, warn};
 
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeFailure;
+use crate::journal::SharedEnd;
+use crate::metrics::ArchiveStatus;
 use crate::recovery::Recovered;
 use crate::state::NamenodeState;
 use store::{Generation, unix_millis};
 
+pub use place::{ArchiveError, ArchiveOptions};
 pub use recover::{RecoverError, RecoverOptions, RecoveredArchive, recover_from_archive};
 
 /// Time between two looks at what there is to store: half of the second that the archive may be
 /// behind.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How long the last changes may take to be stored when the namenode stops: a notice may leave 15 s.
+/// How long the last changes may take to be stored when the namenode stops: a notice may leave
+/// 15 s.
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Bytes of a part of a snapshot's upload.
@@ -46,103 +46,6 @@ const PART_BYTES: usize = 8 << 20;
 
 /// Parts of it on their way at once.
 const PARTS_MAX: usize = 2;
-
-/// Where a namenode's archive is.
-#[derive(Debug, Clone)]
-pub struct ArchiveOptions {
-    /// The store. Its operations end by themselves within some seconds.
-    pub store: Arc<dyn ObjectStore>,
-    /// The prefix of all names in it.
-    pub prefix: Path,
-    /// How it is called in messages.
-    pub url: String,
-}
-
-/// Why an archive cannot be used.
-#[derive(Debug, Error)]
-pub enum ArchiveError {
-    /// The store does not do what it should. The same again later may succeed.
-    #[error("the archive {url} cannot be used: {cause}")]
-    Store {
-        /// The archive.
-        url: String,
-        /// The error of the store.
-        #[source]
-        cause: object_store::Error,
-    },
-    /// What is to be stored cannot be read.
-    #[error("the namenode's directory cannot be read: {0}")]
-    Directory(#[from] io::Error),
-    /// It is the archive of another cluster. Give each cluster a place of its own.
-    #[error(
-        "the archive {url} is of cluster {found:016x}, not of {wanted:016x}",
-        found = .found.0, wanted = .wanted.0
-    )]
-    OtherCluster {
-        /// The archive.
-        url: String,
-        /// The cluster that it is of.
-        found: ClusterId,
-        /// The cluster that was meant.
-        wanted: ClusterId,
-    },
-    /// The archive has changes that the directory lacks: recover from it.
-    #[error("the archive {url} has {archived} changes, and the directory has only {found}")]
-    Ahead {
-        /// The archive.
-        url: String,
-        /// Changes in the archive.
-        archived: u64,
-        /// Changes in the directory.
-        found: u64,
-    },
-    /// There is nothing in it to recover from.
-    #[error("the archive {url} holds no catalog")]
-    Empty {
-        /// The archive.
-        url: String,
-    },
-    /// It has no such generation, or none that is whole.
-    #[error("the archive {url} has no generation {generation} with a catalog; it has {there}")]
-    NoGeneration {
-        /// The archive.
-        url: String,
-        /// The generation that was wanted.
-        generation: u64,
-        /// Those that are there.
-        there: String,
-    },
-    /// It holds several clusters: name one.
-    #[error("the archive {url} holds several clusters: {there}")]
-    SeveralClusters {
-        /// The archive.
-        url: String,
-        /// Their ids.
-        there: String,
-    },
-    /// An object is not what was stored. An older generation may be whole.
-    #[error("{object} of the archive {url} is damaged: {why}")]
-    Damaged {
-        /// The archive.
-        url: String,
-        /// The object.
-        object: String,
-        /// What is wrong with it.
-        why: String,
-    },
-}
-
-/// Up to when everything is in the archive.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ArchiveStatus {
-    /// Every change before is in the archive.
-    pub(crate) complete_at: Instant,
-    /// The last attempt to store something failed.
-    pub(crate) is_failing: bool,
-}
-
-/// The end of the journal, as the writer shows it.
-pub(crate) type SharedEnd = Arc<Mutex<JournalEnd>>;
 
 /// What ends an archiver's work.
 enum Ended {
@@ -160,7 +63,7 @@ impl From<ArchiveError> for Ended {
 
 /// An upload of a snapshot under way.
 #[derive(Debug)]
-struct Upload {
+struct SnapshotUpload {
     index: u64,
     task: AbortOnDropHandle<Result<(), ArchiveError>>,
 }
@@ -174,7 +77,7 @@ pub(crate) struct Archiver {
     state: Option<Arc<NamenodeState>>,
     generation: Generation,
     archive: Archive,
-    upload: Option<Upload>,
+    upload: Option<SnapshotUpload>,
     stored: Option<Manifest>,
     is_older_removed: bool,
     is_superseded: bool,
@@ -347,7 +250,7 @@ impl Archiver {
             let to = store::path(&self.options, &self.generation, &name);
             let from = self.directory.file(FileKind::Snapshot, index);
             let task = tokio::spawn(upload(self.options.clone(), from, to));
-            self.upload = Some(Upload { index, task: AbortOnDropHandle::new(task) });
+            self.upload = Some(SnapshotUpload { index, task: AbortOnDropHandle::new(task) });
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use sanderling_core::catalog::Catalog;
 use sanderling_transport::ListenError;
 use thiserror::Error;
 
-use crate::archive::ArchiveError;
+use crate::archive::place::ArchiveError;
 use crate::journal::header::{PLAIN_VERSION, VERSION};
 
 /// Why a namenode does not start.

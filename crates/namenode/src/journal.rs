@@ -23,6 +23,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use sanderling_core::archive::JournalEnd;
 use sanderling_core::catalog::Command;
 use sanderling_protocol::ClusterId;
@@ -32,11 +33,13 @@ pub(crate) use lag::{Lag, Limits};
 pub(crate) use read::{Segment, SegmentStart, cluster_of_segment, read_segment};
 use record::Layout;
 
-use crate::archive::SharedEnd;
 use crate::directory::{Directory, FileKind, PublishError};
 use crate::files::{Stored, Window};
 use crate::injected_bug::{self, InjectedBug};
 use crate::options::{NamenodeOptions, Sync};
+
+/// The end of the journal, for those that follow it.
+pub(crate) type SharedEnd = Arc<Mutex<JournalEnd>>;
 
 /// Why commands were not written.
 #[derive(Debug, Error)]

@@ -15,8 +15,6 @@ use sanderling_protocol::message::Forecast;
 use sanderling_protocol::{Instant, Policy, Refusal, Reply, Request};
 use sanderling_transport::{write_counter, write_gauge, write_process_metrics};
 
-use crate::archive::ArchiveStatus;
-
 /// How the names of the metrics begin.
 const SERVER: &str = "sanderling_namenode";
 
@@ -51,6 +49,15 @@ struct TierState {
 }
 
 type Labelled<L> = Family<L, Gauge<i64>>;
+
+/// Up to when everything is in the archive.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ArchiveStatus {
+    /// Every change before is in the archive.
+    pub(crate) complete_at: std::time::Instant,
+    /// The last attempt to store something failed.
+    pub(crate) is_failing: bool,
+}
 
 /// Counters that the server keeps, and gauges that are set for each scrape.
 #[derive(Debug)]

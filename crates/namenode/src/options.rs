@@ -7,7 +7,7 @@ use sanderling_core::Mechanism;
 use sanderling_core::namenode::NamenodeConfig;
 use sanderling_transport::{MEMORY_MAX, Security};
 
-use crate::archive::ArchiveOptions;
+use crate::archive::place::ArchiveOptions;
 
 /// When a change counts as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -53,8 +53,6 @@ pub struct NamenodeServer {
     long_reads: Arc<LongReads>,
     shutdown: CancellationToken,
     parts: Mutex<Option<Parts>>,
-    /// Why the archive may lack the last changes.
-    unarchived: Mutex<Option<String>>,
 }
 
 /// What is joined when the server stops.
@@ -155,7 +153,7 @@ impl NamenodeServer {
             && let Err(why) = archiver.lock().await.close().await
         {
             error!(why, "the archive may lack the last changes");
-            *self.unarchived.lock() = Some(why);
+            *self.state.unarchived.lock() = Some(why);
         }
         info!("namenode stopped");
     }
@@ -163,7 +161,7 @@ impl NamenodeServer {
     /// Returns why the archive may lack the last changes of a server that has stopped.
     #[must_use]
     pub fn unarchived(&self) -> Option<String> {
-        self.unarchived.lock().clone()
+        self.state.unarchived.lock().clone()
     }
 
     /// Begins to write the archive.
@@ -259,17 +257,7 @@ fn launch(
         "orders"
     });
     let parts = Mutex::new(Some(Parts { tasks, writer, archiver: None }));
-    let unarchived = Mutex::default();
-    Ok(NamenodeServer {
-        address,
-        http_address,
-        state,
-        work,
-        long_reads,
-        shutdown,
-        parts,
-        unarchived,
-    })
+    Ok(NamenodeServer { address, http_address, state, work, long_reads, shutdown, parts })
 }
 
 fn bounds(options: &NamenodeOptions) -> ServeOptions {

@@ -30,6 +30,8 @@ pub(crate) struct NamenodeState {
     pub(crate) refusal: Mutex<Option<String>>,
     /// Which tokens were taken back: set before that change is answered.
     pub(crate) revocations: Arc<Revocations>,
+    /// Why the archive may lack the last changes of a server that has stopped.
+    pub(crate) unarchived: Mutex<Option<String>>,
     /// Why the server cannot go on.
     pub(crate) failure: watch::Sender<Option<NamenodeFailure>>,
 }
@@ -49,6 +51,7 @@ impl NamenodeState {
             event_last: watch::Sender::new(event_last),
             refusal: Mutex::new(None),
             revocations,
+            unarchived: Mutex::new(None),
             failure: watch::Sender::new(None),
         }
     }

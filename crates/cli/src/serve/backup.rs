@@ -1,5 +1,5 @@
-//! `sanderling namenode backup`, `restore` and `recover`: the catalog of a running namenode to a file
-//! or a bucket, and from there, or from its archive, into a directory.
+//! `sanderling namenode backup`, `restore` and `recover`: the catalog of a running namenode to a
+//! file or a bucket, and from there, or from its archive, into a directory.
 
 mod archive;
 mod location;

@@ -194,27 +194,7 @@ async fn serve(
     }
     let mechanism = Mechanism::from(args.policy);
     let credentials = security.credentials(Role::Manager);
-    let mut options = NamenodeOptions {
-        listen: args.listen,
-        http_listen: somewhere(&args.http),
-        directory: args.directory.unwrap_or_default(),
-        sync: match args.sync {
-            SyncMode::Os => Sync::Os,
-            SyncMode::Always => Sync::Always,
-        },
-        sync_every: SYNC_EVERY.min(args.unsynced_max.0 / 4),
-        unsynced_age_max: args.unsynced_max.0,
-        accepted_loss: args.accept_journal_loss,
-        archive: args.archive.as_ref().map(|place| place.open(true)).transpose()?,
-        mechanism,
-        security,
-        ..NamenodeOptions::default()
-    };
-    options.core.preemption = args.preemption_model.as_ref().map(model).transpose()?;
-    options.core.ramp_up = args.background.ramp_up();
-    options.core.departures = args.departures.map_or(Departures::Default, Departures::Fixed);
-    mechanism.configure(&mut options.core);
-    bound_memory(&mut options, args.memory_max)?;
+    let options = options(&args, security)?;
     let server = within(limit, "namenode", NamenodeServer::start(options))
         .await?
         .map_err(|error| not_started("namenode", &error, &next(&error)))?;
@@ -254,6 +234,33 @@ async fn serve(
         Err(Failure::new(Exit::Failure, "NamenodeFailed", &failure)
             .next("look at the disk, then start it again on the same directory"))
     })
+}
+
+/// Returns what the server is started with.
+fn options(args: &NamenodeArgs, security: Security) -> Result<NamenodeOptions, Failure> {
+    let mechanism = Mechanism::from(args.policy);
+    let mut options = NamenodeOptions {
+        listen: args.listen.clone(),
+        http_listen: somewhere(&args.http),
+        directory: args.directory.clone().unwrap_or_default(),
+        sync: match args.sync {
+            SyncMode::Os => Sync::Os,
+            SyncMode::Always => Sync::Always,
+        },
+        sync_every: SYNC_EVERY.min(args.unsynced_max.0 / 4),
+        unsynced_age_max: args.unsynced_max.0,
+        accepted_loss: args.accept_journal_loss.clone(),
+        archive: args.archive.as_ref().map(|place| place.open(true)).transpose()?,
+        mechanism,
+        security,
+        ..NamenodeOptions::default()
+    };
+    options.core.preemption = args.preemption_model.as_ref().map(model).transpose()?;
+    options.core.ramp_up = args.background.ramp_up();
+    options.core.departures = args.departures.map_or(Departures::Default, Departures::Fixed);
+    mechanism.configure(&mut options.core);
+    bound_memory(&mut options, args.memory_max)?;
+    Ok(options)
 }
 
 /// Shares the memory that the server may take out: a quarter, and 512 MiB at most, to requests and

@@ -35,8 +35,10 @@ pub(crate) fn read(file: &str) -> String {
 
 /// Scrapes servers of each kind, after something of everything that is counted has happened.
 pub(crate) fn exported() -> Registry {
-    let mut cluster =
-        Cluster::start(Shape { namenode: vec!["--no-manager".to_owned()], ..Shape::default() });
+    let archive = tempfile::tempdir().expect("a directory for the archive");
+    let archived = archive.path().to_string_lossy().into_owned();
+    let namenode = ["--no-manager".to_owned(), "--archive".to_owned(), archived].to_vec();
+    let mut cluster = Cluster::start(Shape { namenode, ..Shape::default() });
     let file = cluster.path("notice");
     let source = format!("file:{}", file.display());
     cluster.add("source", &["--notice-source", &source]);

@@ -11,8 +11,8 @@ use sanderling_core::archive::{ArchiveObject, Manifest};
 use sanderling_protocol::ClusterId;
 use thiserror::Error;
 
+use super::place::{ArchiveError, ArchiveOptions};
 use super::store::{self, Generation};
-use super::{ArchiveError, ArchiveOptions};
 use crate::backup::{RestoreError, exchange, held};
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
@@ -186,15 +186,19 @@ async fn assemble(
             object_store::Error::NotFound { .. } => damaged("it is not there".to_owned()),
             cause => ArchiveError::Store { url: archive.url.clone(), cause },
         };
-        let mut bytes = archive.store.get(&path).await.map_err(broken)?.into_stream();
-        let mut count = 0;
+        let found = archive.store.get(&path).await.map_err(broken)?;
+        let size = found.meta.size;
+        if length.is_some_and(|length| length != size) {
+            return Err(damaged(format!("it has {size} bytes")).into());
+        }
+        let (mut bytes, mut count) = (found.into_stream(), 0);
         while let Some(part) = bytes.next().await {
             let part = part.map_err(broken)?;
             count += part.len() as u64;
             file.write_all(&part).map_err(failed("write", &temporary))?;
         }
-        if length.is_some_and(|length| length != count) {
-            return Err(damaged(format!("it has {count} bytes")).into());
+        if count != size {
+            return Err(damaged(format!("{count} of its {size} bytes came")).into());
         }
     }
     file.sync_all().map_err(failed("sync", &temporary))?;

@@ -9,13 +9,17 @@ use sanderling_core::archive::Manifest;
 use sanderling_protocol::ClusterId;
 use sanderling_protocol::checksum::crc32c;
 
-use super::{ArchiveError, ArchiveOptions};
+use super::place::{ArchiveError, ArchiveOptions};
 
 /// The object that a namenode makes when it begins a generation.
 const BEGAN: &str = "began";
 
 /// The object that describes the others.
 pub(super) const MANIFEST: &str = "manifest";
+
+/// Longest manifest: a hundred bytes for each piece of the journal, of which there are thousands
+/// at most.
+const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
 /// Generations that begin at the same time, at most: more is no coincidence.
 const CLAIMS_MAX: u64 = 16;
@@ -147,6 +151,9 @@ pub(super) async fn manifest(
         Err(object_store::Error::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(failed(options)(error)),
     };
+    if found.meta.size > MANIFEST_BYTES_MAX {
+        return Err(damaged(format!("it has {} bytes", found.meta.size)));
+    }
     let bytes = found.bytes().await.map_err(failed(options))?;
     let (sum, json) = bytes.split_at_checked(9).ok_or_else(|| damaged("it is cut off".into()))?;
     if sum != format!("{:08x}\n", crc32c(json)).as_bytes() {

@@ -1,0 +1,94 @@
+//! Where an archive is, and why it cannot be used.
+
+use std::io;
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use object_store::path::Path;
+use sanderling_protocol::ClusterId;
+use thiserror::Error;
+
+/// Where a namenode's archive is.
+#[derive(Debug, Clone)]
+pub struct ArchiveOptions {
+    /// The store. Its operations end by themselves within some seconds.
+    pub store: Arc<dyn ObjectStore>,
+    /// The prefix of all names in it.
+    pub prefix: Path,
+    /// How it is called in messages.
+    pub url: String,
+}
+
+/// Why an archive cannot be used.
+#[derive(Debug, Error)]
+pub enum ArchiveError {
+    /// The store does not do what it should. The same again later may succeed.
+    #[error("the archive {url} cannot be used: {cause}")]
+    Store {
+        /// The archive.
+        url: String,
+        /// The error of the store.
+        #[source]
+        cause: object_store::Error,
+    },
+    /// What is to be stored cannot be read.
+    #[error("the namenode's directory cannot be read: {0}")]
+    Directory(#[from] io::Error),
+    /// It is the archive of another cluster. Give each cluster a place of its own.
+    #[error(
+        "the archive {url} is of cluster {found:016x}, not of {wanted:016x}",
+        found = .found.0, wanted = .wanted.0
+    )]
+    OtherCluster {
+        /// The archive.
+        url: String,
+        /// The cluster that it is of.
+        found: ClusterId,
+        /// The cluster that was meant.
+        wanted: ClusterId,
+    },
+    /// The archive has changes that the directory lacks: recover from it.
+    #[error("the archive {url} has {archived} changes, and the directory has only {found}")]
+    Ahead {
+        /// The archive.
+        url: String,
+        /// Changes in the archive.
+        archived: u64,
+        /// Changes in the directory.
+        found: u64,
+    },
+    /// There is nothing in it to recover from.
+    #[error("the archive {url} holds no catalog")]
+    Empty {
+        /// The archive.
+        url: String,
+    },
+    /// It has no such generation, or none that is whole.
+    #[error("the archive {url} has no generation {generation} with a catalog; it has {there}")]
+    NoGeneration {
+        /// The archive.
+        url: String,
+        /// The generation that was wanted.
+        generation: u64,
+        /// Those that are there.
+        there: String,
+    },
+    /// It holds several clusters: name one.
+    #[error("the archive {url} holds several clusters: {there}")]
+    SeveralClusters {
+        /// The archive.
+        url: String,
+        /// Their ids.
+        there: String,
+    },
+    /// An object is not what was stored. An older generation may be whole.
+    #[error("{object} of the archive {url} is damaged: {why}")]
+    Damaged {
+        /// The archive.
+        url: String,
+        /// The object.
+        object: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
