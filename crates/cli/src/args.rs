@@ -108,6 +108,29 @@ impl Command {
             _ => ClusterUse::Current,
         }
     }
+
+    /// Returns whether the process begins traces, or continues those of its callers.
+    pub(crate) const fn records_spans(&self) -> bool {
+        match self {
+            Self::Namenode(args) => args.command.is_none(),
+            Self::Datanode(args) => args.command.is_none(),
+            Self::Manager(_)
+            | Self::Gateway(_)
+            | Self::Fs(_)
+            | Self::Node(_)
+            | Self::Job(_)
+            | Self::Fsck(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Returns whether it starts servers, which inherit the environment.
+    pub(crate) const fn starts_servers(&self) -> bool {
+        matches!(
+            self,
+            Self::Tour(_) | Self::Local(Local::Start(_) | Local::Add(_) | Local::Restart(_))
+        )
+    }
 }
 
 /// The commands.

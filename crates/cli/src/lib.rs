@@ -32,13 +32,14 @@ use std::ffi::OsString;
 
 use clap::ArgMatches;
 use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 use sanderling_cli_common::{
     cluster, credentials, failure, global, next, output, policy, printable, process, progress,
     ready, refused, server, session, units,
 };
 use sanderling_transport::trace::{begin, spanned};
 
-use crate::args::{ClusterUse, Command};
+use crate::args::{Cli, ClusterUse, Command};
 use crate::config::ServerCommandLine;
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
@@ -79,9 +80,26 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         ClusterUse::Current => cli.global.resolve(&matches, true),
     };
     cli.global.service = cli.command.service();
+    let found = found.and_then(|()| collector_is_used(&cli, &matches, &args));
     let result = found.and_then(|()| run(&cli.global, &matches, &args, cli.command));
     let result = result.map_err(|failure| advised(failure, &cli.global.namenode));
     ended(result, output, &args)
+}
+
+/// Refuses a collector for a command that would send it nothing. One in the environment is for those
+/// that record spans, and for the servers that others start.
+fn collector_is_used(cli: &Cli, matches: &ArgMatches, args: &[OsString]) -> Result<(), Failure> {
+    let is_given = matches.value_source("otlp") == Some(ValueSource::CommandLine);
+    let Some(collector) = cli.global.otlp.as_ref().filter(|_| is_given) else { return Ok(()) };
+    if cli.command.records_spans() {
+        return Ok(());
+    }
+    let mut next = next::completed("the same without --otlp URL", args);
+    if cli.command.starts_servers() {
+        let collector = refused::shell_word(&collector.to_string());
+        next = format!("SANDERLING_OTLP={collector} {next}");
+    }
+    Err(Failure::usage("--otlp has no effect: this command records no spans").next(next))
 }
 
 /// Adds what the cluster on this machine has to do with a failure.
@@ -134,11 +152,17 @@ fn run(
         Command::Fs(command) => {
             session::run(global, |session| spanned(begin("fs"), fs::run(session, command)))
         }
-        Command::Node(command) => session::run(global, |session| node::run(session, command)),
-        Command::Job(command) => session::run(global, |session| job::run(session, command)),
+        Command::Node(command) => {
+            session::run(global, |session| spanned(begin("node"), node::run(session, command)))
+        }
+        Command::Job(command) => {
+            session::run(global, |session| spanned(begin("job"), job::run(session, command)))
+        }
         Command::Top(args) => session::run(global, |session| top::run(session, args)),
         Command::Events(args) => session::run(global, |session| events::run(session, args)),
-        Command::Fsck(args) => session::run(global, |session| fsck::run(session, args)),
+        Command::Fsck(args) => {
+            session::run(global, |session| spanned(begin("fsck"), fsck::run(session, args)))
+        }
         Command::Token(command) => token::run(global, command),
         Command::Tls(command) => tls::run(global, command),
         Command::Config(command) => config::run(global, words, command),

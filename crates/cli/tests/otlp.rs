@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
 use cluster::guarded::kept;
-use cluster::{Cluster, SOON, Server, Shape, http, until};
+use cluster::{Cluster, SOON, Server, Shape, http, run, sanderling, until};
 use sanderling_protocol::frame::{HEADER_BYTES, encode_body};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::trace::ACCEPTS_TRACES;
@@ -181,6 +181,67 @@ fn is_whole(all: &[Received], verb: &str, meta: &str, data: &str) -> bool {
         };
         has(meta, "sanderling-namenode") && has(data, "sanderling-datanode")
     })
+}
+
+#[test]
+fn command_that_calls_the_namenode_begins_a_trace() {
+    let (url, received) = collector(Manner::Takes);
+    let cluster = Cluster::of(0);
+    for words in [&["node", "ls"][..], &["job", "ls"], &["fsck"]] {
+        let ran = cluster.cli(&[words, &["--otlp", &url]].concat());
+        assert_eq!(ran.code, 0, "{ran}");
+        let mut all = Vec::new();
+        until("the command and its calls", SOON, || {
+            all.extend(received.try_iter());
+            let root = find(&all, "sanderling-cli", words[0], None)?;
+            all.iter().find(|it| it.kind == 3 && it.parent.as_ref() == Some(&root.span)).map(drop)
+        });
+    }
+}
+
+#[test]
+fn command_that_records_no_spans_refuses_a_collector() {
+    let url = "http://127.0.0.1:4318";
+    let refused = |line: &str| {
+        let ran = run(sanderling().args(line.split(' ')).args(["--otlp", url]));
+        assert_eq!(ran.code, 2, "{line}: {ran}");
+        assert!(ran.stderr.contains("records no spans"), "{line}: {ran}");
+        let next = ran.stderr.lines().find_map(|line| line.trim().strip_prefix("next:"));
+        next.unwrap_or_else(|| panic!("{line}: {ran}")).trim().to_owned()
+    };
+    for line in [
+        "context ls",
+        "top",
+        "events",
+        "doctor",
+        "token mint --subtree /a",
+        "token revoked",
+        "datanode drain",
+        "namenode backup --to /dev/null/copy",
+        "local status --dir /dev/null/local",
+        "sim --seeds 1",
+    ] {
+        assert_eq!(refused(line), format!("sanderling {line}"));
+    }
+    // Their servers inherit the environment.
+    for line in ["local start --dir /dev/null/local", "local add --dir /dev/null/local", "tour"] {
+        assert_eq!(refused(line), format!("SANDERLING_OTLP={url}/v1/traces sanderling {line}"));
+    }
+}
+
+#[test]
+fn collector_of_the_environment_is_for_the_commands_that_record_spans() {
+    let (url, _received) = collector(Manner::Takes);
+    let cluster = Cluster::of(0);
+    let command = |words: &[&str]| {
+        let mut command = sanderling();
+        command.args(words).env("SANDERLING_NAMENODE", &cluster.namenode.address);
+        run(command.env("SANDERLING_OTLP", &url))
+    };
+    for words in [&["events"][..], &["token", "revoked"], &["context", "ls"]] {
+        let ran = command(words);
+        assert_eq!(ran.code, 0, "{ran}");
+    }
 }
 
 /// Returns a counter of a server.
