@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use sanderling_datanode::{EncryptionKey, KeyError};
 use sanderling_protocol::message::Role;
-use sanderling_transport::{Credentials, SecretError, Security, ServerTls};
+use sanderling_transport::{Credentials, Secret, SecretError, Security, ServerTls};
 
 use crate::credentials::{peers, secret, tls_failed};
 use crate::failure::{Exit, Failure};
@@ -24,6 +24,28 @@ pub(crate) struct ServerCredentials {
     #[arg(long, value_name = "FILE", env = "SANDERLING_SECRET_FILE", hide_env_values = true)]
     pub(crate) secret_file: Option<PathBuf>,
 }
+
+/// What a process has that only calls servers.
+#[derive(Debug, Clone, Args)]
+#[command(mut_arg("secret_file", |arg| arg.help(MAKES_THE_TOKEN)))]
+pub(crate) struct CallerCredentials {
+    /// The secret.
+    #[command(flatten)]
+    held: ServerCredentials,
+}
+
+impl CallerCredentials {
+    /// Reads the cluster's secret, if there is a file with it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or others can read it.
+    pub(crate) fn secret(&self) -> Result<Option<Secret>, Failure> {
+        self.held.secret_file.as_deref().map(secret).transpose()
+    }
+}
+
+const MAKES_THE_TOKEN: &str = "A file with the cluster's secret, which only its owner may be able \
+    to read: makes the token to show";
 
 /// The certificate of an endpoint with TLS, and its key.
 #[derive(Debug, Clone, Args)]
@@ -95,10 +117,10 @@ pub(crate) fn guard(global: &Global, guard: &Guard) -> Result<Security, Failure>
 /// As [`held`].
 pub(crate) fn caller(
     global: &Global,
-    held: &ServerCredentials,
+    has: &CallerCredentials,
     role: Role,
 ) -> Result<Credentials, Failure> {
-    self::held(global, held).map(|security| security.credentials(role))
+    held(global, &has.held).map(|security| security.credentials(role))
 }
 
 /// Returns what a server has.

@@ -42,21 +42,23 @@ fn tables() -> String {
     let head =
         "| key | value | default | variable | what it is |\n| --- | --- | --- | --- | --- |\n";
     let mut text = format!("### Keys at the top\n\n{head}");
-    let mut common: Vec<&str> = Vec::new();
+    let mut common: Vec<(&str, String)> = Vec::new();
     for server in &SERVERS {
         for key in server.keys().iter().filter(|key| is_common(&key.name)) {
-            if !common.contains(&key.name.as_str()) {
-                common.push(&key.name);
-                text.push_str(&row(flag(&all, server, key), key));
+            if common.iter().all(|(name, _)| *name != key.name) {
+                let row = row(flag(&all, server, key), key);
+                text.push_str(&row);
+                common.push((&key.name, row));
             }
         }
     }
     for server in &SERVERS {
         write!(text, "\n### `[{}]`\n\n{head}", server.name).expect("a text takes all");
-        for key in server.keys().iter().filter(|key| !common.contains(&key.name.as_str())) {
-            text.push_str(&row(flag(&all, server, key), key));
-        }
-        let also = server.keys().iter().filter(|key| common.contains(&key.name.as_str()));
+        let rows = server.keys().iter().map(|key| row(flag(&all, server, key), key));
+        // A key of the top that is another thing for this server has a row here, too.
+        rows.filter(|row| common.iter().all(|(_, it)| it != row)).for_each(|row| text += &row);
+        let is_common = |key: &&ConfigKey| common.iter().any(|(name, _)| *name == key.name);
+        let also = server.keys().iter().filter(is_common);
         let also: Vec<String> = also.map(|key| format!("`{}`", key.name)).collect();
         write!(text, "\nAlso keys of the top: {}.\n", also.join(", ")).expect("a text takes all");
     }

@@ -22,10 +22,9 @@ pub(crate) use self::archive::{ArchivePlace, Recover, archive_kind, run as recov
 use self::location::{Place, Received};
 pub(crate) use self::restore::{Restore, run as restore};
 use super::process::is_loopback;
-use crate::credentials;
 use crate::failure::{Exit, Failure};
 use crate::ready::Ready;
-use crate::security::ServerCredentials;
+use crate::security::CallerCredentials;
 use crate::session::Session;
 use crate::units;
 
@@ -45,7 +44,7 @@ pub(crate) struct Backup {
     ready_file: Option<PathBuf>,
     /// What makes a token, where no token is given.
     #[command(flatten)]
-    held: ServerCredentials,
+    held: CallerCredentials,
 }
 
 /// How long the namenode may take to write the backup before it sends it, and to send on.
@@ -153,7 +152,7 @@ fn token(session: &Session, args: &Backup) -> Result<Option<Token>, Failure> {
         let token = source.token(None);
         return token.map(Some).map_err(|error| Failure::new(Exit::Failure, "BadToken", error));
     }
-    let secret = args.held.secret_file.as_deref().map(credentials::secret).transpose()?;
+    let secret = args.held.secret()?;
     Ok(secret.map(|secret| {
         secret.sign(&Claims {
             subject: "backup".to_owned(),

@@ -12,10 +12,9 @@ use serde_json::{Value, json};
 
 use super::datanode::HTTP_DEFAULT;
 use super::process::is_loopback;
-use crate::credentials;
 use crate::failure::{Exit, Failure};
 use crate::ready::Ready;
-use crate::security::ServerCredentials;
+use crate::security::CallerCredentials;
 use crate::session::Session;
 use crate::units::{self, Span};
 
@@ -39,7 +38,7 @@ pub(crate) struct LocalDrain {
     wait: bool,
     /// What makes a token, where no token is given.
     #[command(flatten)]
-    held: ServerCredentials,
+    held: CallerCredentials,
 }
 
 /// How long the datanode may take to answer, beside the time that is waited for.
@@ -101,7 +100,7 @@ fn token(session: &Session, args: &LocalDrain) -> Result<Option<Token>, Failure>
         let token = source.token(None);
         return token.map(Some).map_err(|error| Failure::new(Exit::Failure, "BadToken", error));
     }
-    let secret = args.held.secret_file.as_deref().map(credentials::secret).transpose()?;
+    let secret = args.held.secret()?;
     Ok(secret.map(|secret| {
         secret.sign(&Claims {
             subject: "drain".to_owned(),

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::global::Global;
 use crate::policy::PolicyName;
 use crate::ready::Ready;
-use crate::security::ServerCredentials;
+use crate::security::CallerCredentials;
 use crate::server::ProcessArgs;
 use crate::{security, server};
 
@@ -43,7 +43,7 @@ pub(crate) struct ManagerArgs {
     pub(crate) background: BackgroundArgs,
     /// What it has.
     #[command(flatten)]
-    pub(crate) held: ServerCredentials,
+    pub(crate) held: CallerCredentials,
     /// The file with further flags.
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
