@@ -80,9 +80,7 @@ pub(crate) fn failure(error: &clap::Error, args: &[OsString]) -> Failure {
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let cause = text.split("\n\n").next().unwrap_or_default();
     let cause = cause.lines().map(str::trim).collect::<Vec<_>>().join(" ");
-    let is_of_a_server = cause.starts_with("--timeout ends");
-    let without = is_of_a_server.then(|| "the same without --timeout DURATION".to_owned());
-    let corrected = without.or_else(|| corrected(error, args));
+    let corrected = corrected(error, args);
     if let Some(line) = corrected.as_deref().filter(|line| line.starts_with("sanderling ")) {
         // A command that is still wrong is no help: what is wrong with it is the better cause.
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();

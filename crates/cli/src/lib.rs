@@ -80,26 +80,43 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         ClusterUse::Current => cli.global.resolve(&matches, true),
     };
     cli.global.service = cli.command.service();
-    let found = found.and_then(|()| collector_is_used(&cli, &matches, &args));
+    let found = found.and_then(|()| each_flag_has_an_effect(&cli, &matches, &args));
     let result = found.and_then(|()| run(&cli.global, &matches, &args, cli.command));
     let result = result.map_err(|failure| advised(failure, &cli.global.namenode));
     ended(result, output, &args)
 }
 
-/// Refuses a collector for a command that would send it nothing. One in the environment is for those
-/// that record spans, and for the servers that others start.
-fn collector_is_used(cli: &Cli, matches: &ArgMatches, args: &[OsString]) -> Result<(), Failure> {
-    let is_given = matches.value_source("otlp") == Some(ValueSource::CommandLine);
-    let Some(collector) = cli.global.otlp.as_ref().filter(|_| is_given) else { return Ok(()) };
-    if cli.command.records_spans() {
+/// Refuses options of all commands that have no effect on this one. In the environment they are for
+/// the commands on which they have one, and for the servers that others start.
+fn each_flag_has_an_effect(
+    cli: &Cli,
+    matches: &ArgMatches,
+    args: &[OsString],
+) -> Result<(), Failure> {
+    let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    let useless = |flag: &str, why: &str| {
+        let name = flag.split(' ').next().unwrap_or_default();
+        let failure = Failure::usage(format_args!("{name} has no effect: {why}"));
+        Err(failure.next(format_args!("the same without {flag}")))
+    };
+    if is_given("context") && cli.command.cluster_use() == ClusterUse::Nothing {
+        return useless("--context NAME", "this command connects to no cluster by its name");
+    }
+    if is_given("timeout") && matches!(cli.command, Command::Manager(_)) {
+        return useless("--timeout DURATION", "a manager serves at once, without a namenode");
+    }
+    let collector = cli.global.otlp.as_ref().filter(|_| is_given("otlp"));
+    let Some(collector) = collector.filter(|_| !cli.command.records_spans()) else {
         return Ok(());
-    }
-    let mut next = next::completed("the same without --otlp URL", args);
-    if cli.command.starts_servers() {
+    };
+    useless("--otlp URL", "this command records no spans").map_err(|failure| {
+        if !cli.command.starts_servers() {
+            return failure;
+        }
+        let command = next::completed(failure.next.as_deref().unwrap_or_default(), args);
         let collector = refused::shell_word(&collector.to_string());
-        next = format!("SANDERLING_OTLP={collector} {next}");
-    }
-    Err(Failure::usage("--otlp has no effect: this command records no spans").next(next))
+        failure.instead(format_args!("SANDERLING_OTLP={collector} {command}"))
+    })
 }
 
 /// Adds what the cluster on this machine has to do with a failure.

@@ -132,6 +132,27 @@ fn wrong_contexts_are_refused_with_the_next_step() {
 }
 
 #[test]
+fn option_without_an_effect_is_refused_with_the_command_without_it() {
+    let home = Home::new();
+    home.add("prod", "10.0.0.1", &[]);
+    for (option, line) in [
+        ("--context prod", "context ls"),
+        ("--context prod", "local status --dir /dev/null/local"),
+        ("--context prod", "token secret --out /dev/null/secret"),
+        ("--context prod", "namenode --dir /dev/null/catalog"),
+        ("--timeout 3s", "manager"),
+    ] {
+        let words: Vec<&str> = option.split(' ').chain(line.split(' ')).collect();
+        let ran = home.run(&words);
+        assert_eq!(ran.code, 2, "{option} {line}: {ran}");
+        assert!(ran.stderr.contains(&format!("{} has no effect", words[0])), "{line}: {ran}");
+        assert!(ran.stderr.contains(&format!("next:  sanderling {line}\n")), "{line}: {ran}");
+    }
+    let ran = run(home.command(&["context", "ls"]).env("SANDERLING_CONTEXT", "prod"));
+    assert_eq!(ran.code, 0, "a variable is for other commands: {ran}");
+}
+
+#[test]
 fn context_has_the_paths_of_credentials_and_they_are_used() {
     let home = Home::new();
     let directory = home.0.path();

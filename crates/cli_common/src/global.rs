@@ -23,7 +23,7 @@ pub struct Global {
     )]
     pub namenode: String,
     /// The cluster of this name, as `sanderling context add` set it [default: the current context,
-    /// if there is one]
+    /// if there is one; of a datanode and a manager none]
     #[arg(
         long,
         global = true,
@@ -38,7 +38,8 @@ pub struct Global {
     /// Print results as JSON with stable keys
     #[arg(long, global = true)]
     pub json: bool,
-    /// End the whole command after this long, with exit code 124
+    /// End the whole command after this long, with exit code 124; a server only if it does not
+    /// serve by then
     #[arg(
         long,
         global = true,

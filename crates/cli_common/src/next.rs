@@ -94,7 +94,8 @@ fn carried(words: &[String], rest: &str) -> String {
         let directory = if is_local { directory } else { String::new() };
         return format!("sanderling {rest} {directory}").trim_end().to_owned();
     }
-    if WITHOUT_CLUSTER.contains(&command) || rest.ends_with("--help") {
+    let is_local = WITHOUT_CLUSTER.contains(&command) || rest.starts_with("token secret");
+    if is_local || rest.ends_with("--help") {
         return format!("sanderling {rest}");
     }
     // A command that makes a token shows none.
@@ -165,6 +166,9 @@ mod tests {
         let both = next("sanderling fs ls /, or sanderling local start", line);
         let first = "sanderling --namenode h:1 --token-file t fs ls /";
         assert_eq!(both, format!("{first}, or sanderling local start"));
+        let line = "sanderling --context prod manager --secret-file none";
+        let next_of = "sanderling token secret --out FILE";
+        assert_eq!(next(next_of, line), next_of, "it connects to no cluster");
         let line = "sanderling local stop --dir d";
         assert_eq!(next("sanderling local start", line), "sanderling local start --dir d");
         assert_eq!(next("chmod 600 f", line), "chmod 600 f");
