@@ -63,6 +63,26 @@ fn targets_are_the_namenode_and_the_datanodes_that_serve_http() {
 }
 
 #[test]
+fn targets_name_no_foreign_host() {
+    let cluster = Cluster::of(0);
+    let address = cluster.namenode.http_address.clone();
+    let answer_to = |host: &str| {
+        let request =
+            format!("GET /v1/targets HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        let mut stream = std::net::TcpStream::connect(&address).expect("the endpoint is open");
+        std::io::Write::write_all(&mut stream, request.as_bytes()).expect("sent");
+        std::io::read_to_string(stream).expect("answered")
+    };
+    for host in ["evil.example", "evil.example:9090", "127.0.0.1.evil.example", "a b", "a/b"] {
+        let answer = answer_to(host);
+        let is_refused = ["HTTP/1.1 403", "HTTP/1.1 400"].iter().any(|it| answer.starts_with(it));
+        assert!(is_refused && !answer.contains(&format!("[\"{host}")), "{host}: {answer}");
+    }
+    let answer = answer_to(&address);
+    assert!(answer.contains(&format!("\"targets\":[\"{address}\"]")), "{answer}");
+}
+
+#[test]
 fn targets_need_a_token_and_name_https_where_servers_have_them() {
     let guarded = Guarded::encrypted(2, &[]);
     let address = guarded.cluster.namenode.http_address.clone();
