@@ -291,10 +291,10 @@ fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
 }
 
-fn post_notice(body: &str) -> String {
+fn post_notice(query: &str, body: &str) -> String {
     let length = body.len();
     format!(
-        "POST /v1/notice HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+        "POST /v1/notice{query} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
          content-type: application/x-www-form-urlencoded\r\ncontent-length: {length}\r\n\r\n{body}"
     )
 }
@@ -327,16 +327,43 @@ async fn http_endpoint_tells_health_and_metrics_and_takes_notices() {
         "{\"deadline_seconds\":0}",
         "{\"deadline_seconds\":1,\"reson\":\"\"}",
     ] {
-        let answer = http(&server, &post_notice(body)).await;
+        let answer = http(&server, &post_notice("", body)).await;
         assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
     }
     assert!(served.namenode.state.lock().notices.is_empty());
     let body = "{\"deadline_seconds\":30,\"reason\":\"spot\"}";
-    let answer = http(&server, &post_notice(body)).await;
+    let answer = http(&server, &post_notice("", body)).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let notices = served.namenode.state.lock().notices.clone();
     let [(noticed, left, reason)] = &notices[..] else { panic!("{notices:?}") };
     assert_eq!((noticed, reason.as_str()), (&server.node().to_string(), "spot"));
     assert!((1..=30_000).contains(left), "{left} ms");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn wait_for_a_drain_is_not_ended_by_the_end_of_a_cancelled_one() {
+    let served = Served::start().await;
+    let server = served.datanode().await;
+    let (node, namenode) = (server.node(), &served.namenode);
+    namenode.set_policy(node, Policy::Drained);
+    until_answer("the end of the earlier drain", async || {
+        http(&server, &get("/healthz")).await.contains("\"policy\":\"drained\"")
+    })
+    .await;
+    // The namenode has cancelled that drain; the node's heartbeats have not returned it yet.
+    namenode.state.lock().beat_policy = Some(Policy::Drained);
+    namenode.set_policy(node, Policy::Active);
+    let body = "{\"deadline_seconds\":60,\"reason\":\"spot\"}";
+    let request = post_notice("?wait=true", body);
+    let mut waits = Box::pin(http(&server, &request));
+    tokio::select! {
+        answer = &mut waits => panic!("it waits no more: {answer}"),
+        () = until("two confirmations", || namenode.state.lock().listed >= 2) => {}
+    }
+    namenode.set_policy(node, Policy::Drained);
+    let answer = waits.await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("\"policy\":\"drained\""), "{answer}");
     server.stop().await;
 }

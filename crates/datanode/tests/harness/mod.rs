@@ -49,6 +49,10 @@ pub struct State {
     pub nodes: BTreeMap<Nonce, NodeId>,
     pub registers: Vec<Register>,
     pub policies: BTreeMap<NodeId, Policy>,
+    /// What heartbeats are answered with instead, as if the answers had been made before.
+    pub beat_policy: Option<Policy>,
+    /// How often the list of nodes was requested.
+    pub listed: u64,
     pub homes: BTreeMap<NodeId, u64>,
     pub heartbeats: BTreeMap<NodeId, (u64, Load)>,
     pub reported: Vec<HeldBlock>,
@@ -123,7 +127,11 @@ impl Namenode {
                 let id = NodeId(node.0.parse().unwrap());
                 state.policies.insert(id, Policy::Draining);
                 state.notices.push((node.0, deadline_millis, reason));
-                Ok(Reply::Node(Box::new(info(id))))
+                Ok(Reply::Node(Box::new(info(id, Policy::Draining))))
+            }
+            Request::Nodes { .. } => {
+                state.listed += 1;
+                Ok(Reply::Nodes(state.policies.iter().map(|(id, it)| info(*id, *it)).collect()))
             }
             other => Err(Refusal::BadRequest { why: format!("{other:?}") }),
         }
@@ -173,6 +181,7 @@ impl State {
         if policy == Policy::Gone {
             return Err(Refusal::NodeGone { node });
         }
+        let policy = self.beat_policy.unwrap_or(policy);
         let home_blocks = self.homes.get(&node).copied().unwrap_or_default();
         Ok(Reply::Heartbeat(HeartbeatReply { policy, deadline_in: None, home_blocks }))
     }
@@ -346,14 +355,14 @@ pub fn bytes(length: usize, seed: u8) -> Vec<u8> {
     (0..length).map(|index| (index.wrapping_mul(31) >> 3) as u8 ^ seed).collect()
 }
 
-fn info(id: NodeId) -> NodeInfo {
+fn info(id: NodeId, policy: Policy) -> NodeInfo {
     NodeInfo {
         id,
         name: id.to_string(),
         address: String::new(),
         http_address: String::new(),
         host: String::new(),
-        policy: Policy::Draining,
+        policy,
         availability: Availability::Up,
         tiers: Vec::new(),
         blocks: 0,
