@@ -4,10 +4,9 @@ mod cluster;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use cluster::guarded::Guarded;
-use cluster::{SOON, allow_open_files, block_on, bytes_of, path};
+use cluster::{SOON, allow_open_files, block_on, bytes_of, path, until};
 use sanderling_client::PutOptions;
 use sanderling_protocol::frame::{HEADER_BYTES, decode_body, encode_body};
 use sanderling_protocol::message::{Hello, Role};
@@ -18,9 +17,6 @@ const PLACES: usize = 4_096;
 
 /// More than those.
 const GREEDY: usize = PLACES + 100;
-
-/// Longer than a connection must be idle to make room for another one of its tenant.
-const IDLE: Duration = Duration::from_millis(1_500);
 
 /// Opens a connection with a token.
 fn greet(address: &str, token: &Token) -> Result<TcpStream, Refusal> {
@@ -39,14 +35,11 @@ fn greet(address: &str, token: &Token) -> Result<TcpStream, Refusal> {
     if header.status == 0 { Ok(stream) } else { Err(decode_body(&body).expect("a refusal")) }
 }
 
-/// Returns how many connections their server has open. None of them has bytes to read.
-fn open(all: &mut [TcpStream]) -> usize {
-    let is_open = |stream: &mut TcpStream| {
-        stream.set_nonblocking(true).expect("a socket");
-        let read = stream.read(&mut [0]);
-        read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
-    };
-    all.iter_mut().map(is_open).filter(|is_open| *is_open).count()
+/// Returns whether the server has the connection open, which has no bytes to read.
+fn is_open(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("a socket");
+    let read = stream.read(&mut [0]);
+    read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
 #[test]
@@ -72,16 +65,17 @@ fn tenant_with_connections_without_end_leaves_places_to_others() {
             client.put(&file, data.clone(), &options).await.expect("there is a place");
             assert!(client.get(&file).await.expect("there is a place") == data);
         });
-        let left = open(&mut kept);
+        kept.retain_mut(is_open);
+        let left = kept.len();
         assert!(left < PLACES, "the other client has a place");
         assert!(left > PLACES / 2, "{left} are open: a tenant alone may have what is free");
         for refusal in &refused {
             let Refusal::RetryAfter { why, .. } = refusal else { panic!("{refusal}") };
             assert!(why.contains("close some"), "{why}");
         }
-        // It goes on itself: what it does not use makes room.
-        std::thread::sleep(IDLE);
-        let next = greet(address, &greedy).expect("an idle connection goes");
-        kept.push(next);
+        // It goes on itself: once it has the free places, too, what it does not use makes room.
+        for _ in left..PLACES + 10 {
+            kept.push(until("an idle connection goes", SOON, || greet(address, &greedy).ok()));
+        }
     }
 }
