@@ -43,6 +43,7 @@ pub enum ClientError {
         /// The call.
         what: String,
         /// How the last attempt failed.
+        #[source]
         cause: CallError,
     },
     /// The writer was closed, aborted, or failed before.
@@ -129,5 +130,35 @@ impl From<Refusal> for ClientError {
     /// A path that the client rejects itself is refused in the same words.
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as StdError;
+    use std::io;
+
+    use super::*;
+
+    /// Returns the sources of an error.
+    fn sources(error: &ClientError) -> Vec<&(dyn StdError + 'static)> {
+        let mut all = Vec::new();
+        let mut next = error.source();
+        while let Some(source) = next {
+            all.push(source);
+            next = source.source();
+        }
+        all
+    }
+
+    #[test]
+    fn error_of_the_system_is_a_source_of_the_call_that_it_ended() {
+        let cause = CallError::unreachable("h:1", io::ErrorKind::ConnectionRefused.into());
+        let error = ClientError::from_call("stat /a", cause.clone());
+        let all = sources(&error);
+        assert_eq!(all.first().and_then(|it| it.downcast_ref()), Some(&cause));
+        let system = all.last().and_then(|last| last.downcast_ref::<io::Error>());
+        assert_eq!(system.map(io::Error::kind), Some(io::ErrorKind::ConnectionRefused));
+        assert_eq!(error.to_string(), "stat /a: h:1 cannot be reached: connection refused");
     }
 }

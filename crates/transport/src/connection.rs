@@ -134,7 +134,7 @@ impl Connection {
         let dialled = timeout_at(deadline, TcpStream::connect(address)).await;
         let stream = dialled
             .map_err(|_| timed_out(address, began.elapsed()))?
-            .map_err(|error| unreachable(address, &error))?;
+            .map_err(|error| CallError::unreachable(address, error))?;
         let Some(tls) = &options.credentials.tls else {
             return Self::greet_signed(address, stream, hello, deadline, options).await;
         };
@@ -381,10 +381,6 @@ async fn end_late(wire: Arc<Wire>) {
 
 fn closed(address: &str, why: &str) -> CallError {
     CallError::Closed { address: address.to_owned(), why: why.to_owned() }
-}
-
-fn unreachable(address: &str, error: &std::io::Error) -> CallError {
-    CallError::unreachable(address, error)
 }
 
 fn timed_out(address: &str, waited: Duration) -> CallError {

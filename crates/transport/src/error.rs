@@ -1,7 +1,9 @@
 //! Why a call brought no answer.
 
-use std::io;
+use std::error::Error as StdError;
+use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{Millis, Refusal, amount};
@@ -14,14 +16,13 @@ pub enum CallError {
     #[error("{0}")]
     Refused(Refusal),
     /// No connection could be made.
-    #[error("{address} cannot be reached: {text}")]
+    #[error("{address} cannot be reached: {cause}")]
     Unreachable {
         /// The peer.
         address: String,
         /// The operating system's error.
-        cause: io::ErrorKind,
-        /// Its words.
-        text: String,
+        #[source]
+        cause: SystemError,
     },
     /// A server listens there, but no namenode.
     #[error("{address} is not a namenode's address: {why}")]
@@ -74,14 +75,8 @@ pub enum CallError {
 impl CallError {
     /// Returns the error of a connection that could not be made.
     #[must_use]
-    pub fn unreachable(address: &str, error: &io::Error) -> Self {
-        // The number of the error adds nothing to its words, which the rest of a sentence precedes.
-        let whole = error.to_string();
-        let words = whole.split(" (os error").next().unwrap_or_default();
-        let mut letters = words.chars();
-        let first = letters.next().map(|first| first.to_ascii_lowercase());
-        let text = first.into_iter().chain(letters).collect();
-        Self::Unreachable { address: address.to_owned(), cause: error.kind(), text }
+    pub fn unreachable(address: &str, error: io::Error) -> Self {
+        Self::Unreachable { address: address.to_owned(), cause: SystemError(Arc::new(error)) }
     }
 
     /// Returns what the caller does next.
@@ -101,8 +96,9 @@ impl CallError {
     /// Returns whether the peer's machine reported that no process listens there: its process has
     /// ended.
     #[must_use]
-    pub const fn is_connection_refused(&self) -> bool {
-        matches!(self, Self::Unreachable { cause: io::ErrorKind::ConnectionRefused, .. })
+    pub fn is_connection_refused(&self) -> bool {
+        let is_refused = |cause: &SystemError| cause.0.kind() == io::ErrorKind::ConnectionRefused;
+        matches!(self, Self::Unreachable { cause, .. } if is_refused(cause))
     }
 }
 
@@ -111,3 +107,33 @@ impl From<Refusal> for CallError {
         Self::Refused(refusal)
     }
 }
+
+/// An error of the operating system, in the words of a sentence. Its source is the [`io::Error`],
+/// which the waiters on a connection share.
+#[derive(Debug, Clone)]
+pub struct SystemError(Arc<io::Error>);
+
+impl fmt::Display for SystemError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The number of the error adds nothing to its words, which the rest of a sentence precedes.
+        let whole = self.0.to_string();
+        let words = whole.split(" (os error").next().unwrap_or_default();
+        let mut letters = words.chars();
+        let first = letters.next().map(|first| first.to_ascii_lowercase());
+        first.into_iter().chain(letters).try_for_each(|letter| write!(formatter, "{letter}"))
+    }
+}
+
+impl StdError for SystemError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.0)
+    }
+}
+
+impl PartialEq for SystemError {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.kind() == other.0.kind() && self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for SystemError {}

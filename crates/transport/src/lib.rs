@@ -47,7 +47,7 @@ pub use buffers::Buffers;
 pub use calls::Timeouts;
 pub use connection::{Connection, ConnectionOptions};
 pub use cross_site::{SiteRefusal, refused_site};
-pub use error::CallError;
+pub use error::{CallError, SystemError};
 pub use file_watch::{Looked, Watched};
 pub use front::front_page;
 pub use http::{

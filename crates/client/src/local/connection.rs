@@ -84,7 +84,7 @@ impl LocalConnection {
     ) -> Result<(Self, Option<SharedMemory>), CallError> {
         let name = socket.display().to_string();
         let connected =
-            PacketSocket::connect(socket).map_err(|error| CallError::unreachable(&name, &error))?;
+            PacketSocket::connect(socket).map_err(|error| CallError::unreachable(&name, error))?;
         let mut connection = Self {
             line: LeaseSocket::new(connected, returning),
             name,
