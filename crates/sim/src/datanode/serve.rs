@@ -299,6 +299,7 @@ impl Datanode {
             // No simulated node has the object tier.
             Order::Adopt { .. } => OrderReply::Done,
             Order::FenceBlocks { blocks } => {
+                self.member.registration_mut().fences_blocks(context.runtime.monotonic());
                 let before = self.is_fence_off.then(|| self.table.clone());
                 let mut lengths = Vec::new();
                 for (block, epoch) in blocks {
