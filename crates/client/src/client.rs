@@ -247,7 +247,7 @@ impl Client {
                 // What refused the last attempt is no outcome of an earlier one.
                 NextAttempt::TooLate if change.is_in_doubt() => {
                     let last = attempts.reason(error);
-                    return Err(self.timed_out(attempts, &last));
+                    return Err(self.timed_out(attempts, last));
                 }
                 NextAttempt::TooLate => (RetryDecision::TooLate, false),
             };
@@ -328,16 +328,16 @@ impl Client {
                     count(&self.shared.counters.failed, 1);
                     Err(ClientError::Refused(refusal))
                 }
-                error => Err(self.timed_out(attempts, &error)),
+                error => Err(self.timed_out(attempts, error)),
             },
         }
     }
 
     /// Returns the error of a call whose deadline came before its outcome.
-    fn timed_out(&self, attempts: &Attempts, last: &CallError) -> ClientError {
+    fn timed_out(&self, attempts: &Attempts, last: CallError) -> ClientError {
         count(&self.shared.counters.failed, 1);
         let (what, waited) = (attempts.what.to_string(), attempts.began.elapsed());
-        ClientError::TimedOut { what, waited, last: last.to_string() }
+        ClientError::TimedOut { what, waited, last }
     }
 
     pub(crate) fn succeeded(&self, attempts: &mut Attempts) {

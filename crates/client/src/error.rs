@@ -35,7 +35,8 @@ pub enum ClientError {
         /// How long was waited.
         waited: Duration,
         /// Why the last attempt failed.
-        last: String,
+        #[source]
+        last: CallError,
     },
     /// No attempt brought an answer.
     #[error("{what}: {cause}")]
@@ -160,5 +161,8 @@ mod tests {
         let system = all.last().and_then(|last| last.downcast_ref::<io::Error>());
         assert_eq!(system.map(io::Error::kind), Some(io::ErrorKind::ConnectionRefused));
         assert_eq!(error.to_string(), "stat /a: h:1 cannot be reached: connection refused");
+        let what = "stat /a".to_owned();
+        let late = ClientError::TimedOut { what, waited: Duration::from_secs(1), last: cause };
+        assert!(sources(&late).last().is_some_and(|last| last.is::<io::Error>()));
     }
 }

@@ -29,6 +29,7 @@ pub enum ContextError {
         /// The file.
         path: PathBuf,
         /// The system's error.
+        #[source]
         cause: io::Error,
     },
     /// Other users can read the file of contexts, or write it.

@@ -53,6 +53,7 @@ pub enum DiskError {
         /// The directory.
         directory: PathBuf,
         /// The error of the system.
+        #[source]
         cause: io::Error,
     },
     /// It holds files that no datanode wrote.

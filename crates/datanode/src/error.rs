@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use sanderling_protocol::{Refusal, amount};
-use sanderling_transport::ListenError;
+use sanderling_transport::{CallError, ListenError};
 use thiserror::Error;
 
 pub use crate::disk::DiskError;
@@ -65,12 +65,14 @@ pub enum DatanodeStartError {
         /// Bytes configured.
         bytes: u64,
         /// The error of the system.
+        #[source]
         cause: io::Error,
     },
     /// The system gives the process no thread.
     #[error("cannot start a thread: {cause}; raise the limit of tasks (ulimit -u, pids.max)")]
     Thread {
         /// The error of the system.
+        #[source]
         cause: io::Error,
     },
     /// The socket for clients on the same machine cannot be made where it was wanted.
@@ -79,6 +81,7 @@ pub enum DatanodeStartError {
         /// Its path.
         socket: PathBuf,
         /// The error of the system.
+        #[source]
         cause: io::Error,
     },
     /// The disk tier cannot be used.
@@ -88,14 +91,15 @@ pub enum DatanodeStartError {
     #[error(transparent)]
     Object(#[from] ObjectTierError),
     /// The namenode could not be reached in time.
-    #[error("the namenode at {namenode} cannot be reached for {seconds} s: {why}")]
+    #[error("the namenode at {namenode} cannot be reached for {seconds} s: {cause}")]
     Unreachable {
         /// Its address.
         namenode: String,
         /// How long it was tried.
         seconds: u64,
         /// The last error.
-        why: String,
+        #[source]
+        cause: CallError,
     },
     /// The namenode refused to let the node join.
     #[error("the namenode at {namenode} refuses this node: {refusal}")]

@@ -86,11 +86,10 @@ impl Joiner {
         let namenode = self.namenode.clone();
         self.join().await.map_err(|error| match error {
             CallError::Refused(refusal) => DatanodeStartError::Refused { namenode, refusal },
-            error => DatanodeStartError::Unreachable {
-                namenode,
-                seconds: self.start_time_max.as_secs(),
-                why: error.to_string(),
-            },
+            cause => {
+                let seconds = self.start_time_max.as_secs();
+                DatanodeStartError::Unreachable { namenode, seconds, cause }
+            }
         })
     }
 

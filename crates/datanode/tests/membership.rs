@@ -4,6 +4,8 @@
 mod harness;
 
 use std::collections::BTreeSet;
+use std::error::Error;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -241,6 +243,9 @@ async fn start_waits_for_the_namenode_but_not_for_ever() {
     let timeouts = DatanodeOptions { start_time_max: Duration::ZERO, ..options.clone() };
     let refused = DatanodeServer::start(timeouts).await.unwrap_err();
     assert!(matches!(refused, DatanodeStartError::Unreachable { .. }), "{refused}");
+    let system = refused.source().and_then(Error::source).and_then(Error::source);
+    let system = system.and_then(|error| error.downcast_ref::<std::io::Error>());
+    assert_eq!(system.map(|it| it.kind()), Some(ErrorKind::ConnectionRefused), "{refused}");
     let starting = tokio::spawn(DatanodeServer::start(options));
     let served = Served::start_at(&address, Arc::clone(&namenode)).await;
     let server = starting.await.unwrap().unwrap();

@@ -36,6 +36,7 @@ pub enum KeysError {
         /// The file.
         file: String,
         /// Why.
+        #[source]
         cause: std::io::Error,
     },
     /// Others could read the secrets.

@@ -88,6 +88,7 @@ pub enum BackupError {
         /// What was tried.
         what: &'static str,
         /// Why it failed.
+        #[source]
         cause: io::Error,
     },
 }

@@ -34,10 +34,10 @@ pub(crate) struct Directory {
 pub(crate) enum PublishError {
     /// It is not there.
     #[error("{0}")]
-    NotThere(io::Error),
+    NotThere(#[source] io::Error),
     /// A sync has failed: what the disk has is unknown.
     #[error("sync: {0}")]
-    Unsynced(io::Error),
+    Unsynced(#[source] io::Error),
 }
 
 impl From<PublishError> for io::Error {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use sanderling_core::catalog::Catalog;
 use sanderling_transport::ListenError;
 use thiserror::Error;
+use tokio::task::JoinError;
 
 use crate::archive::place::ArchiveError;
 use crate::journal::header::{PLAIN_VERSION, VERSION};
@@ -36,6 +37,7 @@ pub enum NamenodeStartError {
         /// On what.
         path: PathBuf,
         /// Why it failed.
+        #[source]
         cause: io::Error,
     },
     /// A snapshot is not what was written, and no older one and the journal since then take its
@@ -111,17 +113,14 @@ pub enum NamenodeStartError {
         why: String,
     },
     /// The directory could not be read to its end.
-    #[error("reading the directory failed: {why}")]
-    Reading {
-        /// What happened.
-        why: String,
-    },
+    #[error("reading the directory failed: {0}")]
+    Reading(#[source] JoinError),
     /// The archive cannot be written.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
-    Thread(io::Error),
+    Thread(#[source] io::Error),
 }
 
 /// Why a running namenode cannot go on.

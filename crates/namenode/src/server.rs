@@ -82,10 +82,8 @@ impl NamenodeServer {
             let directory = Arc::new(Directory::open(&reading.directory)?);
             recover(&directory, &reading).map(|recovered| (directory, recovered))
         };
-        let (directory, recovered) = tokio::task::spawn_blocking(read)
-            .await
-            .map_err(|failure| NamenodeStartError::Reading { why: failure.to_string() })??;
-        let mut recovered = recovered;
+        let (directory, mut recovered) =
+            tokio::task::spawn_blocking(read).await.map_err(NamenodeStartError::Reading)??;
         let archiver = match &options.archive {
             // Before anything is served: a change that is acknowledged must reach the archive.
             Some(archive) => Some(Archiver::claim(archive, &directory, &mut recovered).await?),

@@ -39,6 +39,7 @@ pub enum ListenError {
         /// The requested address.
         address: String,
         /// Why.
+        #[source]
         cause: io::Error,
     },
 }

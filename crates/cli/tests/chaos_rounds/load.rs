@@ -9,6 +9,7 @@ use bytes::Bytes;
 use sanderling_client::{Client, ClientError, PutOptions};
 use sanderling_protocol::Refusal;
 use sanderling_protocol::refusal::ByteRange;
+use sanderling_transport::CallError;
 use tokio::sync::RwLock;
 use tokio::task::JoinSet;
 
@@ -432,7 +433,8 @@ pub(crate) async fn timed<T>(
     let result = match tokio::time::timeout(limit * 2, call).await {
         Ok(result) => result,
         Err(_) => {
-            let (what, waited, last) = (kind.to_owned(), began.elapsed(), "cut off".to_owned());
+            let (what, waited) = (kind.to_owned(), began.elapsed());
+            let last = CallError::TimedOut { address: "the cluster".to_owned(), waited };
             Err(ClientError::TimedOut { what, waited, last })
         }
     };
