@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::list::everything;
 use super::lookup::{PIECE_BYTES, existing, joined, target};
 use super::pattern::{self, Destination, Paths};
-use super::transfer::run_all;
+use super::transfer::{AfterFailure, run_all};
 use crate::failure::{Exit, Failure};
 use crate::refused;
 use crate::session::Session;
@@ -60,7 +60,7 @@ pub(super) async fn run(session: &Session, args: Cp) -> Result<(), Failure> {
     }
     let total = jobs.iter().map(|job| job.bytes).sum();
     let verbs = ("copying", "copied");
-    run_all(session, &client, verbs, jobs, Some(total), copy).await
+    run_all(session, &client, verbs, AfterFailure::Stop, jobs, Some(total), copy).await
 }
 
 /// Lists what a source consists of, and makes the directories that its copies go into.

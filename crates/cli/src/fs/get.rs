@@ -8,17 +8,15 @@ use clap::Args;
 use sanderling_client::Client;
 use sanderling_protocol::message::{ObjectKind, ObjectStat};
 use sanderling_protocol::{Path, Refusal};
-use sanderling_transport::trace::{carried, child, spanned};
+use sanderling_transport::trace::{child, spanned};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
 use super::list::{each_page, everything};
-use super::lookup::{FILES_AT_ONCE_MAX, existing};
+use super::lookup::existing;
 use super::pattern::{self, Paths};
-use super::transfer::{Transferred, panicked};
+use super::transfer::{AfterFailure, run_all};
 use crate::failure::{Exit, Failure};
-use crate::progress::Progress;
 use crate::refused;
 use crate::session::Session;
 
@@ -155,46 +153,8 @@ async fn fetch_all(
     jobs: Vec<Download>,
     total: u64,
 ) -> Result<(), Failure> {
-    let mut progress = Progress::start(session.output, "fetching", Some(total));
-    let mut done = Transferred::default();
-    let (sent, mut counts) = mpsc::channel::<u64>(64);
-    let mut running: JoinSet<Result<(), Failure>> = JoinSet::new();
-    let mut waiting = jobs.into_iter();
-    let mut result: Result<(), Failure> = Ok(());
-    loop {
-        let goes_on = |failure: &Failure| failure.exit == Exit::Partial;
-        while result.as_ref().err().is_none_or(goes_on) && running.len() < FILES_AT_ONCE_MAX {
-            let Some(job) = waiting.next() else { break };
-            let fetching = fetch(session.clone(), client.clone(), job, sent.clone());
-            running.spawn(carried(fetching));
-        }
-        tokio::select! {
-            ended = running.join_next() => match ended {
-                None => break,
-                Some(ended) => {
-                    let ended = ended.map_err(|error| panicked(&error)).flatten();
-                    done.objects += u64::from(ended.is_ok());
-                    if let (Err(_), Err(further)) = (&result, &ended) {
-                        session.output.note(&further.cause);
-                    }
-                    result = result.and(ended);
-                }
-            },
-            Some(bytes) = counts.recv() => {
-                done.bytes += bytes;
-                progress.add(bytes);
-            }
-        }
-    }
-    while let Ok(bytes) = counts.try_recv() {
-        done.bytes += bytes;
-    }
-    progress.finish();
-    done.seconds = progress.elapsed().as_secs_f64();
-    if done.objects > 0 || result.is_ok() {
-        done.print(session, "fetched")?;
-    }
-    result
+    let (verbs, after) = (("fetching", "fetched"), AfterFailure::GoOnIfLost);
+    run_all(session, client, verbs, after, jobs, Some(total), fetch).await
 }
 
 /// Fetches one object into a file beside its destination, which it becomes when it is whole.

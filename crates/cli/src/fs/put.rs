@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use super::attributes::attribute;
 use super::lookup::{PIECE_BYTES, joined, stat_of, target};
 use super::pattern::Destination;
-use super::transfer::run_all;
+use super::transfer::{AfterFailure, run_all};
 use crate::failure::{Exit, Failure};
 use crate::refused;
 use crate::session::Session;
@@ -76,7 +76,8 @@ pub(super) async fn run(session: &Session, args: Put) -> Result<(), Failure> {
         jobs.extend(planned(session, &client, &args, source).await?);
     }
     let total = jobs.iter().map(|job| job.bytes).sum::<Option<u64>>();
-    run_all(session, &client, ("storing", "stored"), jobs, total, store_traced).await
+    let (verbs, after) = (("storing", "stored"), AfterFailure::Stop);
+    run_all(session, &client, verbs, after, jobs, total, store_traced).await
 }
 
 /// Lists what a source consists of, and makes the directories that its files go into.

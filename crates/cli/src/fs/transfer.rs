@@ -40,7 +40,23 @@ impl Transferred {
     }
 }
 
-/// Runs transfers, a few at once, until one fails; prints what was done.
+/// What follows a transfer that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterFailure {
+    /// No further transfer begins. What was done is not printed.
+    Stop,
+    /// The others go on if it failed because bytes are lost. Each failure is named, and what was
+    /// done is printed.
+    GoOnIfLost,
+}
+
+impl AfterFailure {
+    fn goes_on(self, failure: &Failure) -> bool {
+        self == Self::GoOnIfLost && failure.exit == Exit::Partial
+    }
+}
+
+/// Runs transfers, a few at once, and prints what was done.
 ///
 /// # Errors
 /// The first failure.
@@ -48,6 +64,7 @@ pub(super) async fn run_all<J, F>(
     session: &Session,
     client: &Client,
     (doing, done_verb): (&str, &str),
+    after: AfterFailure,
     jobs: Vec<J>,
     total: Option<u64>,
     run: impl Fn(Session, Client, J, mpsc::Sender<u64>) -> F,
@@ -60,9 +77,10 @@ where
     let (sent, mut counts) = mpsc::channel::<u64>(64);
     let mut running: JoinSet<Result<(), Failure>> = JoinSet::new();
     let mut waiting = jobs.into_iter();
-    let mut result = Ok(());
+    let mut result: Result<(), Failure> = Ok(());
     loop {
-        while result.is_ok() && running.len() < FILES_AT_ONCE_MAX {
+        let goes_on = |failure: &Failure| after.goes_on(failure);
+        while result.as_ref().err().is_none_or(goes_on) && running.len() < FILES_AT_ONCE_MAX {
             let Some(job) = waiting.next() else { break };
             running.spawn(carried(run(session.clone(), client.clone(), job, sent.clone())));
         }
@@ -72,6 +90,11 @@ where
                 Some(ended) => {
                     let ended = ended.map_err(|error| panicked(&error)).flatten();
                     done.objects += u64::from(ended.is_ok());
+                    if let (AfterFailure::GoOnIfLost, Err(_), Err(further)) =
+                        (after, &result, &ended)
+                    {
+                        session.output.note(&further.cause);
+                    }
                     result = result.and(ended);
                 }
             },
@@ -85,11 +108,13 @@ where
         done.bytes += bytes;
     }
     progress.finish();
-    result?;
     done.seconds = progress.elapsed().as_secs_f64();
-    done.print(session, done_verb)
+    if result.is_ok() || after == AfterFailure::GoOnIfLost && done.objects > 0 {
+        done.print(session, done_verb)?;
+    }
+    result
 }
 
-pub(super) fn panicked(error: &tokio::task::JoinError) -> Failure {
+fn panicked(error: &tokio::task::JoinError) -> Failure {
     Failure::new(Exit::Failure, "Bug", format_args!("a transfer ended badly: {error}"))
 }
