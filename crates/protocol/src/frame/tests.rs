@@ -93,3 +93,19 @@ fn list_of_encoded_messages_has_the_bytes_of_the_list() {
         assert_eq!(encode_list(items.iter().map(Vec::as_slice)), encode_body(&list));
     }
 }
+
+#[test]
+fn small_body_of_large_lists_takes_only_the_memory_of_a_message() {
+    // One byte on the wire, more than a hundred in memory.
+    type Element = Option<[u64; 16]>;
+    let body_of = |count: usize| encode_body(&vec![None::<[u64; 16]>; count]);
+    let element_bytes = size_of::<Element>();
+    let fits = (16 << 20) / element_bytes;
+    let decoded = decode_body::<Vec<Element>>(&body_of(fits)).map(|list| list.len());
+    assert_eq!(decoded, Ok(fits));
+    // Four bytes for each byte of the body, and one element that has no room.
+    let body = body_of((16 << 20) / (element_bytes - 4) + 1);
+    let bytes_max = (16 << 20) + 4 * body.len();
+    let why = format!("the message takes more than {bytes_max} bytes of memory");
+    assert_eq!(decode_body::<Vec<Element>>(&body), Err(Refusal::BadFrame { why }));
+}
