@@ -227,6 +227,19 @@ fn background_sends_no_more_than_its_share() {
 }
 
 #[test]
+fn fast_source_sends_many_blocks_at_once() {
+    let mut world = exposed(90);
+    world.config(|config| config.page_blocks_max = 100);
+    for info in &mut world.nodes {
+        info.egress_bytes_per_second = 1 << 30;
+    }
+    world.run(Millis(100));
+    let first = world.sent[0].at;
+    let batch = world.sent.iter().filter(|sent| sent.at == first).count();
+    assert_eq!(batch, 60, "a tenth of a second's bytes, not a block of the greatest length");
+}
+
+#[test]
 fn busy_source_trickles_but_one_above_its_budget_keeps_a_share() {
     let busy = |count: u64, budget: u64| {
         let mut world = exposed(count);

@@ -133,3 +133,23 @@ impl History {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newest_starts_are_remembered_up_to_the_bound() {
+        let numbers = super::super::ids::Ids::new().numbers(1);
+        let mut history = History::default();
+        for start in 1..=STARTS_KEPT_MAX as u64 {
+            history.begin_term(Term(start), start, numbers, numbers);
+        }
+        assert!(history.end_of(u64::MAX, Term(1)).is_some());
+        let next = STARTS_KEPT_MAX as u64 + 1;
+        history.begin_term(Term(next), next, numbers, numbers);
+        assert_eq!(history.end_of(u64::MAX, Term(1)), None);
+        assert!(history.end_of(u64::MAX, Term(2)).is_some());
+        assert_eq!(history.starts.len(), STARTS_KEPT_MAX);
+    }
+}

@@ -121,6 +121,23 @@ fn noticed_node_is_fenced_and_gets_no_more_blocks() {
 }
 
 #[test]
+fn fence_of_a_draining_node_is_an_event_once() {
+    let mut rig = Rig::with_nodes(2);
+    let (_, home, _) = rig.block("/file", 10);
+    let fenced = |rig: &Rig| {
+        let kinds = rig.last_events(1000);
+        kinds.iter().filter(|kind| matches!(kind, EventKind::NodeFenced { .. })).count()
+    };
+    let _ = rig.ask(Request::Fenced { node: home });
+    assert_eq!(fenced(&rig), 0, "it has no notice");
+    rig.notice(home, 30_000).unwrap();
+    for _ in 0..2 {
+        let _ = rig.ask(Request::Fenced { node: home });
+        assert_eq!(fenced(&rig), 1);
+    }
+}
+
+#[test]
 fn heartbeat_is_answered_with_the_time_and_the_blocks_that_are_left() {
     let mut rig = Rig::with_nodes(2);
     rig.manage();

@@ -9,7 +9,7 @@ use sanderling_protocol::{
 };
 
 use super::copies::rig;
-use super::{Rig, length, path};
+use super::{Prepared, Rig, length, path};
 
 impl Rig {
     fn process(&self, node: NodeId) -> Nonce {
@@ -65,6 +65,30 @@ fn damaged_home_without_a_copy_is_lost_exactly_and_once() {
     assert!(events.iter().any(|event| is_told(&event.kind)));
     let is_loss = |kind: &EventKind| matches!(kind, EventKind::BlocksLost { bytes: 1000, .. });
     assert!(events.iter().any(|event| is_loss(&event.kind)));
+}
+
+#[test]
+fn damage_reported_twice_before_either_counts_is_one_event() {
+    let mut rig = Rig::with_nodes(1);
+    let block = rig.put("/file", 1000).blocks[0];
+    let node = block.home.unwrap();
+    let nonce = rig.process(node);
+    let (block, epoch, damage) = (block.block, block.epoch, Damage::Checksum);
+    let blocks = vec![DamagedBlock { block, epoch, damage }];
+    let mut prepare = || {
+        let request = Request::ReportDamage { node, nonce, blocks: blocks.clone() };
+        match rig.namenode.prepare(rig.now, request) {
+            Prepared::Log(command) => command,
+            other => panic!("{other:?}"),
+        }
+    };
+    let commands = [prepare(), prepare()];
+    for command in commands {
+        assert_eq!(rig.log_and_apply(command), Ok(Reply::Done));
+    }
+    let events = rig.namenode.events_after(0, 1000);
+    let is_damage = |kind: &EventKind| matches!(kind, EventKind::BlocksDamaged { .. });
+    assert_eq!(events.iter().filter(|event| is_damage(&event.kind)).count(), 1);
 }
 
 #[test]
