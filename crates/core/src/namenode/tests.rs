@@ -14,6 +14,7 @@ mod lookups;
 mod names;
 mod once;
 mod reaping;
+mod refused;
 mod room_waits;
 mod slices;
 mod writing;
