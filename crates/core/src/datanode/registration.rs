@@ -294,6 +294,19 @@ mod tests {
     }
 
     #[test]
+    fn fenced_node_that_drains_withholds_writes_under_the_baseline_alone() {
+        for (mechanism, is_withheld) in [(Mechanism::Sanderling, false), (Mechanism::Baseline, true)]
+        {
+            let mut registration = RegistrationState::new(mechanism);
+            let asked = registration.stamp(NOW);
+            registration.answered(NOW, asked, &answer(Policy::Draining));
+            assert!(registration.is_fenced());
+            assert_eq!(registration.withheld(NodeId(1)).is_some(), is_withheld, "{mechanism:?}");
+            assert_eq!(registration.instead_of_moved(NodeId(1)).is_some(), is_withheld);
+        }
+    }
+
+    #[test]
     fn baseline_lets_writers_wait_until_the_relocation_has_ended() {
         let mut registration = RegistrationState::new(Mechanism::Baseline);
         registration.remember(NOW, |notices| notices.show(&notice()));

@@ -94,6 +94,28 @@ fn impossible_lengths_are_refused() {
 }
 
 #[test]
+fn blocks_are_ended_for_room_only_by_their_writer_and_if_they_give_some() {
+    let mut rig = Rig::with_nodes(1);
+    let grant = rig.create("/open").unwrap();
+    let (object, lease, block) = (grant.object, grant.lease, grant.blocks[0].block);
+    let other = rig.create("/other").unwrap().lease;
+    let mut number = 0;
+    while rig.create(&format!("/{number}")).is_ok() {
+        number += 1;
+    }
+    let logged = rig.log.len();
+    let more = |rig: &mut Rig, lease, ended| {
+        let refused = rig.ask(Request::AddBlocks { object, lease, ended, count: 1, avoid: vec![] });
+        assert!(refused.is_err(), "there is no room");
+        rig.log.len() - logged
+    };
+    assert_eq!(more(&mut rig, lease, vec![]), 0);
+    assert_eq!(more(&mut rig, lease, vec![length(block, MIB)]), 0);
+    assert_eq!(more(&mut rig, other, vec![length(block, 10)]), 0);
+    assert_eq!(more(&mut rig, lease, vec![length(block, 10)]), 1);
+}
+
+#[test]
 fn second_writer_is_refused_and_a_repeated_request_is_not() {
     let mut rig = Rig::with_nodes(2);
     let request = rig.file("/file");
