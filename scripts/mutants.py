@@ -185,7 +185,7 @@ def stage_of(
         for mutant in some:
             if time.monotonic() > deadline:
                 return False
-            by = tests.detect(mutant.number)
+            by = tests.detect(mutant)
             if by:
                 results.add(mutant, stage, by)
             else:

@@ -247,10 +247,12 @@ class Tree:
             if message["reason"] == "compiler-artifact" and message["profile"]["test"] \
                     and message["executable"]:
                 directory = Path(message["manifest_path"]).parent
-                name = f"{directory.name}/{message['target']['name']}"
+                is_unit = "lib" in message["target"]["kind"]
+                name = f"{directory.name} {'unit' if is_unit else message['target']['name']}"
                 found.append((name, Path(message["executable"]), directory))
         order = [package.removeprefix("sanderling-") for package in packages]
-        return sorted(found, key=lambda test: (order.index(test[2].name), test[0]))
+        return sorted(found, key=lambda test: (
+            order.index(test[2].name), not test[0].endswith(" unit"), test[0]))
 
     def cargo(self, command: str, *arguments: str) -> list[dict]:
         """Runs cargo in the tree and returns its messages."""

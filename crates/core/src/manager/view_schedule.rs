@@ -155,13 +155,13 @@ mod tests {
 
     #[test]
     fn failed_requests_are_repeated_after_a_pause_even_if_events_came() {
-        for has_event in [false, true] {
+        for (has_event, end) in [(false, NOW), (true, NOW), (true, NOW + IDLE)] {
             let (mut schedule, request) = requested();
             if has_event {
                 schedule.changed(NOW);
             }
-            schedule.failed(NOW, request);
-            assert_eq!(schedule.deadline(), Some(NOW + PAUSE_MIN));
+            schedule.failed(end, request);
+            assert_eq!(schedule.deadline(), Some(end + PAUSE_MIN));
         }
     }
 
