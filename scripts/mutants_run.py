@@ -15,8 +15,8 @@ import mutants_build as build
 
 FAILED = re.compile(r"^test (\S+)( - should panic)? \.\.\. FAILED")
 # A mutant may loop; the machine may be busy.
-SECONDS_MIN = 60
-TIMES = 8
+SECONDS_MIN = 40
+TIMES = 4
 SECONDS_UNKNOWN = 60
 # It searches thousands of seeds for bugs that are injected into the simulator, not into the code.
 LEFT_OUT = ["sim broken"]
@@ -54,8 +54,9 @@ class Tests:
             near = beside(mutant.file) if name == f"{package_of(mutant.file)} unit" else []
             flaky = self.flaky.setdefault(binary, set())
             limit = SECONDS_MIN + TIMES * self.seconds.get(name, SECONDS_UNKNOWN)
-            while failed := (near and run(binary, directory, number, limit, near, skip=flaky)) \
-                    or run(binary, directory, number, limit, skip=flaky):
+            while failed := (
+                near and run(binary, directory, number, SECONDS_MIN, near, skip=flaky)
+            ) or run(binary, directory, number, limit, skip=flaky):
                 if failed in ("timeout", "abort"):
                     return f"{name}: {failed}"
                 again = run(binary, directory, number, limit, [failed], is_exact=True)

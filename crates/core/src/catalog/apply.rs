@@ -252,3 +252,38 @@ impl Catalog {
 fn is_present(node: &NodeRecord) -> bool {
     node.policy != sanderling_protocol::Policy::Gone
 }
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::message::Register;
+    use sanderling_protocol::node::TierCapacity;
+    use sanderling_protocol::{ClusterId, Instant, Nonce, Tier};
+
+    use super::*;
+
+    #[test]
+    fn node_that_is_gone_gets_no_order() {
+        let second = Millis::from_secs(1);
+        let mut catalog = Catalog::new(ClusterId(7), second);
+        let register = Register {
+            cluster: None,
+            nonce: Nonce(1),
+            name: "a".to_owned(),
+            address: "a:1".to_owned(),
+            http_address: String::new(),
+            host: "a".to_owned(),
+            tiers: vec![TierCapacity { tier: Tier::Dram, bytes: 1 << 20 }],
+            notice_min: None,
+            egress_bytes_per_second: None,
+        };
+        let node = NodeId(1);
+        let dead = Action::NodeDead { node, why: "it is silent".to_owned() };
+        for (action, is_present) in [(Action::Register(register), true), (dead, false)] {
+            let applied = catalog.apply(&Command { at: Instant(1), action }, second);
+            assert!(applied.result.is_ok());
+            let mut orders = Orders::default();
+            orders.lists().unfence_nodes.insert(node);
+            assert_eq!(!catalog.address(orders).is_empty(), is_present);
+        }
+    }
+}
