@@ -55,7 +55,7 @@ class Tests:
             flaky = self.flaky.setdefault(binary, set())
             limit = SECONDS_MIN + TIMES * self.seconds.get(name, SECONDS_UNKNOWN)
             while failed := (
-                near and run(binary, directory, number, SECONDS_MIN, near, skip=flaky)
+                near and fails(binary, directory, number, SECONDS_MIN, near, skip=flaky)
             ) or run(binary, directory, number, limit, skip=flaky):
                 if failed in ("timeout", "abort"):
                     return f"{name}: {failed}"
@@ -66,6 +66,12 @@ class Tests:
                 print(f"{name}: {failed} fails at times: skipped", flush=True)
                 flaky.add(failed)
         return None
+
+
+def fails(*arguments: object, **options: object) -> str | None:
+    """Runs tests as `run`; returns the one that failed, and nothing if they took too long."""
+    failed = run(*arguments, **options)
+    return None if failed == "timeout" else failed
 
 
 def run(
@@ -112,7 +118,8 @@ def beside(file: str) -> list[str]:
     """Returns what the names of the tests contain that are in a file, and in those beside it."""
     parts = Path(file).with_suffix("").parts[3:]
     parts = parts[:-1] if parts[-1] == "mod" else parts
-    return ["::".join([*parts, ""]), "::".join([*parts[:-1], "tests", ""])]
+    tests = ["::".join([*parts[:-1], "tests", ""])] if len(parts) > 1 else []
+    return ["::".join([*parts, ""]), *tests]
 
 
 def bounded() -> None:

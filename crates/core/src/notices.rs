@@ -502,6 +502,22 @@ mod tests {
     }
 
     #[test]
+    fn deadline_is_another_notice_only_beyond_half_a_second() {
+        let half = EARLIER.0 * 1000;
+        let (earlier, later) = (Instant(DEADLINE.0 - half), Instant(DEADLINE.0 + half));
+        let mut notices = received();
+        assert!(!notices.show(&notice("aws", earlier, "spot")));
+        assert!(notices.show(&notice("aws", Instant(earlier.0 - 1), "spot")));
+        // A later one counts after the namenode refused the first.
+        let mut refused = Notices::default();
+        refused.show(&notice("aws", DEADLINE, "spot"));
+        let report = refused.next_report(at(1)).unwrap();
+        refused.answered(at(1), &report, NoticeReply::Refused);
+        assert!(!refused.show(&notice("aws", later, "spot")));
+        assert!(refused.show(&notice("aws", Instant(later.0 + 1), "spot")));
+    }
+
+    #[test]
     fn notice_in_flight_is_repeated_after_a_second_or_a_registration() {
         let mut notices = Notices::default();
         notices.show(&notice("webhook", DEADLINE, "spot"));

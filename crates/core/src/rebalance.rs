@@ -186,6 +186,12 @@ mod tests {
         || RebalanceConfig { excess_bytes_min: 1, ..RebalanceConfig::default() };
 
     #[test]
+    fn numbers_are_shuffled_as_published() {
+        // The first number that SplittableRandom gives with the seed 0.
+        assert_eq!(shuffle(0), 0xe220_a839_7b1d_cdaf);
+    }
+
+    #[test]
     fn fleet_without_a_byte_is_even() {
         let balance = dram(&[loaded(1, 1000, 0), loaded(2, 500, 0)]);
         assert_eq!((balance.fullest_percent, balance.excess.len()), (100, 0));

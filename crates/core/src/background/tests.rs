@@ -58,15 +58,13 @@ fn node_within_its_budget_is_not_even_read() {
     assert_eq!(world.calls, 0);
 }
 
-#[test]
-fn copies_under_way_are_not_made_of_other_blocks_too() {
-    let mut world = exposed(35);
+/// Shows the machine so many views; returns how many moves it reserves. No reservation is answered.
+fn reserve_without_answers(world: &mut World, views: u32) -> usize {
     let mut reserved = 0;
-    for _ in 0..10 {
+    for _ in 0..views {
         let (drains, nodes) = (Vec::new(), world.view());
         world.machine.handle(world.now, Input::Drains { drains, nodes });
         while let Some(output) = world.machine.poll_output() {
-            // A reservation is not answered: its copies stay under way.
             if let Output::Reserve { moves, .. } = output {
                 reserved += moves.len();
             } else {
@@ -76,6 +74,25 @@ fn copies_under_way_are_not_made_of_other_blocks_too() {
         }
         world.now = world.now + Millis(1000);
     }
+    reserved
+}
+
+#[test]
+fn room_that_is_being_reserved_is_not_planned_again_with_the_next_view() {
+    let mut world = World::new(&[90, 20, 90]);
+    world.fill(0, 90);
+    world.fill(2, 90);
+    world.nodes[0].budget_bytes = blocks(40);
+    world.config(|config| config.rebalance.is_on = false);
+    assert_eq!(reserve_without_answers(&mut world, 5), 15, "three quarters of the only room");
+    world.nodes[2].budget_bytes = blocks(40);
+    assert_eq!(reserve_without_answers(&mut world, 5), 0);
+}
+
+#[test]
+fn copies_under_way_are_not_made_of_other_blocks_too() {
+    let mut world = exposed(35);
+    let reserved = reserve_without_answers(&mut world, 10);
     // Three quarters of the budget of 40 blocks may be on the node alone.
     assert_eq!(reserved, 5);
 }

@@ -581,4 +581,18 @@ mod tests {
         let first = turn.commands().next().unwrap();
         assert_eq!(first.action, Action::Absent { absence: Millis(5000) });
     }
+
+    #[test]
+    fn round_is_late_only_after_a_pause_above_the_bound() {
+        let bound = Turns::PAUSE_MIN.0;
+        for (pause, is_late) in [(0, false), (bound, false), (bound + 1, true)] {
+            let mut namenode = namenode();
+            let began = namenode.catalog().now();
+            let mut turns = Turns::new(began);
+            let frame = TurnWork::Frame(vec![make("/a")], None);
+            let mut turn = turns.take(began, &mut namenode, [frame]);
+            turn.prepare(began + Millis(pause), &mut namenode);
+            assert_eq!(turns.is_late(&turn), is_late, "{pause} ms");
+        }
+    }
 }

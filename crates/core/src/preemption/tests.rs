@@ -140,6 +140,7 @@ fn unknown_specifications_are_refused() {
         "exponential:12h",
         "exponential:mean=12",
         "exponential:mean=-1h",
+        "exponential:mean=0h",
         "exponential:mean=infh",
         "lifetimes:",
         "lifetimes:a.csv,b.csv",
@@ -265,6 +266,11 @@ c,100,end,
     assert_eq!(lifetimes.censored_rows(), 2);
     let bad = "node,seconds,event,notice_seconds\na,0,start,\na,1,notice,\n".parse::<Trace>();
     assert!(matches!(bad, Err(ModelError::BadRow { line: 3, .. })), "{bad:?}");
+    for seconds in ["-1", "inf", "NaN", "soon"] {
+        let bad = format!("node,seconds,event,notice_seconds\na,{seconds},start,\n");
+        let bad = bad.parse::<Trace>();
+        assert!(matches!(bad, Err(ModelError::BadRow { line: 2, .. })), "{seconds}: {bad:?}");
+    }
     let bad = "node,seconds,event,notice_seconds\na,0,start,3\n".parse::<Trace>();
     assert!(matches!(bad, Err(ModelError::BadRow { line: 2, .. })), "{bad:?}");
 }
