@@ -295,7 +295,8 @@ mod tests {
 
     #[test]
     fn fenced_node_that_drains_withholds_writes_under_the_baseline_alone() {
-        for (mechanism, is_withheld) in [(Mechanism::Sanderling, false), (Mechanism::Baseline, true)]
+        for (mechanism, is_withheld) in
+            [(Mechanism::Sanderling, false), (Mechanism::Baseline, true)]
         {
             let mut registration = RegistrationState::new(mechanism);
             let asked = registration.stamp(NOW);
