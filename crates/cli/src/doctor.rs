@@ -1,18 +1,35 @@
-//! `sanderling doctor`: is this machine fit, and is the namenode there?
+//! `sanderling doctor`: is this machine fit, is the cluster well, and what is to be done next?
 
 mod certificates;
+mod check;
 mod cluster;
+mod data;
+mod figures;
+mod fleet;
+mod gather;
 mod machine;
+mod namenode;
+#[cfg(test)]
+mod tests;
+mod trust;
+mod view;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
+use self::check::{Check, CheckLevel};
+use self::view::ClusterLook;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
 use crate::units::Size;
+
+/// How long the looks at this machine may take together: a disk may hang.
+const MACHINE_WITHIN: Duration = Duration::from_secs(20);
 
 /// `sanderling doctor`.
 #[derive(Debug, Args)]
@@ -24,73 +41,15 @@ pub(crate) struct Doctor {
     /// The directory whose disk is measured [default: that of `local`]
     #[arg(long = "dir", value_name = "D")]
     pub(crate) directory: Option<PathBuf>,
+    /// Where the namenode serves HTTP [default: the port after that of --namenode]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) http: Option<String>,
     /// Memory that datanodes on this machine shall have
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     pub(crate) dram: Size,
     /// A server's certificate, to check when it ends and whether --tls-ca trusts it
     #[arg(long, value_name = "PEM", env = "SANDERLING_TLS_CERT", hide_env_values = true)]
     pub(crate) tls_cert: Option<PathBuf>,
-}
-
-/// What a check found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum CheckLevel {
-    Ok,
-    /// It works, less well than it could.
-    Warn,
-    /// It will not work.
-    Fail,
-}
-
-/// One line of the doctor's.
-#[derive(Debug, Serialize)]
-struct Check {
-    name: &'static str,
-    verdict: CheckLevel,
-    found: String,
-    /// How to mend it.
-    mend: Option<String>,
-    /// The command that mends it, if one does.
-    #[serde(skip)]
-    next: Option<String>,
-    #[serde(flatten)]
-    dates: Option<Dates>,
-}
-
-/// When a certificate ends.
-#[derive(Debug, Clone, Copy, Serialize)]
-struct Dates {
-    /// Seconds since 1970.
-    ends_unix_seconds: i64,
-    /// Whole days, negative once it has ended.
-    days_left: i64,
-}
-
-impl Check {
-    fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self {
-            name,
-            verdict: CheckLevel::Ok,
-            found: found.into(),
-            mend: None,
-            next: None,
-            dates: None,
-        }
-    }
-
-    fn warn(name: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
-        let (found, mend) = (found.into(), Some(mend.into()));
-        Self { name, verdict: CheckLevel::Warn, found, mend, next: None, dates: None }
-    }
-
-    fn fail(name: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { verdict: CheckLevel::Fail, ..Self::warn(name, found, mend) }
-    }
-
-    fn with_next(self, next: impl Into<String>) -> Self {
-        Self { next: Some(next.into()), ..self }
-    }
 }
 
 /// Checks, prints a line for each check, and fails when one of them does.
@@ -100,16 +59,17 @@ impl Check {
 pub(crate) async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
     let place = crate::local::ClusterDirectory { directory: args.directory.clone() };
     let directory = crate::local::directory(&place)?;
-    let mut checks = vec![machine::open_files(), machine::memory(args.dram.0), machine::memfd()];
-    checks.push(machine::clock());
-    checks.push(machine::disk(&directory));
-    checks.extend(cluster::ports(&session.namenode).await);
-    checks.push(cluster::namenode(&session).await);
-    checks.extend(certificates::all(&session, args.tls_cert.as_deref()).await);
-    if args.cloud {
-        checks.push(cluster::metadata_service().await);
-    }
-    checks.push(cluster::python());
+    let cluster = async {
+        let mut checks = cluster::ports(&session.namenode).await;
+        checks.extend(of_cluster(&session, args.http.as_deref()).await);
+        checks.extend(certificates::all(&session, args.tls_cert.as_deref()).await);
+        if args.cloud {
+            checks.push(cluster::metadata_service().await);
+        }
+        checks
+    };
+    let (mut checks, of_cluster) = tokio::join!(of_machine(&directory, args.dram.0), cluster);
+    checks.extend(of_cluster);
     session.output.result(&serde_json::json!({ "checks": checks }), |writer| {
         checks.iter().try_for_each(|check| write(writer, check))
     })?;
@@ -126,13 +86,61 @@ pub(crate) async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
     }
 }
 
+/// Looks at this machine, on a thread that may block.
+async fn of_machine(directory: &Path, dram: u64) -> Vec<Check> {
+    let place = directory.to_owned();
+    let looks = spawn_blocking(move || {
+        let mut checks = vec![machine::open_files(), machine::memory(dram), machine::memfd()];
+        checks.extend([machine::clock(), machine::disk(&place), cluster::python()]);
+        checks
+    });
+    match timeout(MACHINE_WITHIN, looks).await {
+        Ok(Ok(checks)) => checks,
+        Ok(Err(error)) => vec![Check::fail("machine.unseen", error.to_string(), "report a bug")],
+        Err(_) => {
+            let found = format!("a look at {} hangs", directory.display());
+            vec![Check::fail("machine.hangs", found, "another --dir; check that disk")]
+        }
+    }
+}
+
+/// Looks at the cluster: the namenode first, and the rest if that answers.
+async fn of_cluster(session: &Session, http: Option<&str>) -> Vec<Check> {
+    let namenode = cluster::namenode(session).await;
+    let http = http.map(str::to_owned).or_else(|| cluster::http_address(&session.namenode));
+    let look = gather::look(session, http.as_deref().unwrap_or_default()).await;
+    let mut checks = vec![cluster::with_datanodes(namenode, &look)];
+    if checks[0].verdict == CheckLevel::Ok || look.nodes.is_ok() {
+        checks.extend(judged(&look));
+    } else {
+        checks.extend(namenode::state(&look));
+        checks.extend(trust::token(&look));
+    }
+    checks
+}
+
+/// Judges what was seen of a cluster: what loses data first.
+fn judged(look: &ClusterLook) -> Vec<Check> {
+    let of_data = [data::losses, data::notices, fleet::nodes, data::reserve, data::exposure];
+    let others = [
+        data::fullness,
+        namenode::all,
+        fleet::versions,
+        fleet::clocks,
+        fleet::addresses,
+        trust::all,
+    ];
+    of_data.iter().chain(&others).flat_map(|judge| judge(look)).collect()
+}
+
 fn write(writer: &mut dyn Write, check: &Check) -> std::io::Result<()> {
     let word = match check.verdict {
         CheckLevel::Ok => "ok",
         CheckLevel::Warn => "warn",
         CheckLevel::Fail => "FAIL",
     };
-    writeln!(writer, "{word:<5} {:<9} {}", check.name, check.found)?;
+    let found = crate::printable::printable(&check.found);
+    writeln!(writer, "{word:<5} {:<9} {found}", check.name)?;
     match &check.mend {
         Some(mend) => writeln!(writer, "{:<15} mend: {mend}", ""),
         None => Ok(()),

@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::global::Global;
 use crate::output::Output;
 use add::LocalAdd;
-pub(crate) use advice::{advice, keys};
+pub(crate) use advice::{advice, http_of, keys};
 pub(crate) use directory::{ClusterDirectory, directory};
 use restart::LocalRestart;
 use start::LocalStart;

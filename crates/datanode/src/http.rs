@@ -16,7 +16,7 @@ use axum::{Json, Router};
 use sanderling_core::access::HttpResource;
 use sanderling_protocol::Policy;
 use sanderling_protocol::limits::TEXT_BYTES_MAX;
-use sanderling_transport::{Document, OPEN_METRICS, front_page, refused_site};
+use sanderling_transport::{Document, OPEN_METRICS, front_page, refused_site, unix_millis};
 use serde_json::{Value, json};
 
 use crate::node::Node;
@@ -100,6 +100,7 @@ async fn health(State(node): State<Arc<Node>>) -> Page {
         "cluster": node.membership.identity().cluster.map(|cluster| format!("{:016x}", cluster.0)),
         "policy": policy,
         "is_fenced": node.store.is_fenced(),
+        "unix_millis": unix_millis(),
         "namenode": namenode,
         "given_up": given_up,
     }))

@@ -24,6 +24,8 @@ pub(crate) struct MetricSources<'a> {
     pub(crate) scrub: &'a Scrub,
     pub(crate) requests: &'a Memory,
     pub(crate) contact: &'a ContactLog,
+    /// Secrets that are accepted.
+    pub(crate) secrets: usize,
     /// When the first certificate of each kind ends.
     pub(crate) certificates: Vec<(&'static str, i64)>,
 }
@@ -158,6 +160,8 @@ impl MetricSources<'_> {
         to.add("namenode_up", help, self.contact.is_namenode_up().into());
         let help = "How often the namenode gave a node of this process up although it ran";
         to.count("given_up", help, self.contact.unexpected_times());
+        let help = "Secrets that are accepted: 2 while one replaces another, 0 for none";
+        to.add("secrets", help, self.secrets as u64);
     }
 
     fn add_local(&self, to: &mut Gauges) {

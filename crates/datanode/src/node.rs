@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
-use sanderling_transport::{Memory, Pool, Revocations};
+use sanderling_transport::{Memory, Pool, Revocations, Secret};
 
 use crate::activity::Activity;
 use crate::clock::ProcessClock;
@@ -94,6 +94,7 @@ impl Node {
             scrub: &self.scrub,
             requests: &self.memory,
             contact: self.membership.contact(),
+            secrets: self.options.security.secret.as_ref().map_or(0, Secret::accepted),
             certificates: self.options.security.expiries().timestamps(),
         };
         sources.text(&self.registry)

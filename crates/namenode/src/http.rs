@@ -21,7 +21,7 @@ use hyper_util::service::TowerToHyperService;
 use sanderling_core::access::HttpResource;
 use sanderling_protocol::{NodeSelector, Reply, Request};
 use sanderling_transport::{
-    Document, HttpOptions, OPEN_METRICS, Security, refused_site, serve_pages,
+    Document, HttpOptions, OPEN_METRICS, Secret, Security, refused_site, serve_pages, unix_millis,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -135,6 +135,7 @@ async fn health(State(api): State<HttpApi>) -> Response {
     let commands = state.namenode.read().catalog().index();
     let body = json!({
         "status": word, "role": "namenode", "cluster": cluster, "commands": commands,
+        "unix_millis": unix_millis(),
         "failure": failure.or(refusal),
     });
     (status, axum::Json(Document::new(body))).into_response()
@@ -143,6 +144,8 @@ async fn health(State(api): State<HttpApi>) -> Response {
 async fn metrics(State(api): State<HttpApi>) -> Response {
     let state = &api.requests.state;
     let ends = api.security.expiries().timestamps();
+    let secrets = api.security.secret.as_ref().map_or(0, Secret::accepted);
+    state.metrics.look_around(api.backups.directory(), secrets);
     let text = state.metrics.text(&state.namenode.read(), state.now(), &ends);
     ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response()
 }

@@ -1,6 +1,8 @@
 //! The namenode's metrics.
 
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
+use std::time::SystemTime;
 
 use parking_lot::{Mutex, RwLock};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -69,6 +71,7 @@ pub(crate) struct NamenodeMetrics {
     write_seconds: Histogram,
     pub(crate) batches: Counter,
     pub(crate) snapshots: Counter,
+    pub(crate) snapshots_failed: Counter,
     pub(crate) orders: Counter,
     pub(crate) orders_dropped: Counter,
     nodes: Labelled<StateLabel>,
@@ -82,6 +85,12 @@ pub(crate) struct NamenodeMetrics {
     unsynced_seconds: Gauge<f64, AtomicU64>,
     /// How the archive stands, if there is one.
     pub(crate) archive: Mutex<Option<ArchiveStatus>>,
+    sync_always: Gauge<i64>,
+    snapshot_timestamp: Gauge<i64>,
+    backup_timestamp: Gauge<i64>,
+    directory_bytes: Gauge<i64>,
+    directory_free_bytes: Gauge<i64>,
+    secrets: Gauge<i64>,
 }
 
 /// From a cached lookup to a slow disk's sync.
@@ -99,6 +108,7 @@ impl Default for NamenodeMetrics {
             write_seconds: Histogram::new(SECONDS),
             batches: Counter::default(),
             snapshots: Counter::default(),
+            snapshots_failed: Counter::default(),
             orders: Counter::default(),
             orders_dropped: Counter::default(),
             nodes: Family::default(),
@@ -110,8 +120,15 @@ impl Default for NamenodeMetrics {
             unsynced_bytes: Gauge::default(),
             unsynced_seconds: Gauge::default(),
             archive: Mutex::default(),
+            sync_always: Gauge::default(),
+            snapshot_timestamp: Gauge::default(),
+            backup_timestamp: Gauge::default(),
+            directory_bytes: Gauge::default(),
+            directory_free_bytes: Gauge::default(),
+            secrets: Gauge::default(),
         };
         metrics.register();
+        metrics.register_server();
         metrics
     }
 }
@@ -145,6 +162,53 @@ impl NamenodeMetrics {
         all.register_with_unit("unsynced", help, Unit::Bytes, self.unsynced_bytes.clone());
         let help = "How long the oldest of them has waited for the disk";
         all.register_with_unit("unsynced", help, Unit::Seconds, self.unsynced_seconds.clone());
+    }
+
+    /// Registers what is known of the server itself: its journal, its disk, its secrets.
+    fn register_server(&self) {
+        let mut registry = self.registry.write();
+        let all = &mut registry;
+        let help = "Snapshots that could not be taken";
+        all.register("snapshots_failed", help, self.snapshots_failed.clone());
+        let help = "1 if a change counts once the disk has it (--sync always), else 0";
+        all.register("sync_always", help, self.sync_always.clone());
+        let help = "When the newest snapshot was taken, in Unix time; 0 for never";
+        let taken = self.snapshot_timestamp.clone();
+        all.register_with_unit("snapshot_timestamp", help, Unit::Seconds, taken);
+        let help = "When a backup was sent whole last, in Unix time; 0 for not since the start";
+        let taken = self.backup_timestamp.clone();
+        all.register_with_unit("backup_timestamp", help, Unit::Seconds, taken);
+        let help = "Size of the file system of the journal";
+        all.register_with_unit("directory", help, Unit::Bytes, self.directory_bytes.clone());
+        let help = "Bytes that the namenode may still write there";
+        let free = self.directory_free_bytes.clone();
+        all.register_with_unit("directory_free", help, Unit::Bytes, free);
+        let help = "Secrets that are accepted: 2 while one replaces another, 0 for none";
+        all.register("secrets", help, self.secrets.clone());
+    }
+
+    pub(crate) fn set_sync_always(&self, is_always: bool) {
+        self.sync_always.set(is_always.into());
+    }
+
+    /// Notes when the newest snapshot was taken.
+    pub(crate) fn set_snapshot_time(&self, at: SystemTime) {
+        self.snapshot_timestamp.set(unix(at));
+    }
+
+    /// Notes that a backup was sent whole.
+    pub(crate) fn backup_sent(&self) {
+        self.backup_timestamp.set(unix(SystemTime::now()));
+    }
+
+    /// Looks at the disk of the journal, and notes how many secrets are accepted.
+    pub(crate) fn look_around(&self, directory: &Path, secrets: usize) {
+        self.secrets.set(i64::try_from(secrets).unwrap_or(i64::MAX));
+        // What cannot be read stays as it was.
+        if let Ok(disk) = rustix::fs::statvfs(directory) {
+            self.directory_bytes.set(signed(disk.f_blocks.saturating_mul(disk.f_frsize)));
+            self.directory_free_bytes.set(signed(disk.f_bavail.saturating_mul(disk.f_frsize)));
+        }
     }
 
     /// Counts the requests of a frame and their answers. Most frames are of one kind: each run of
@@ -206,6 +270,8 @@ impl NamenodeMetrics {
         if let Some(status) = *self.archive.lock() {
             write_archive(&mut text, &status);
         }
+        let help = "1 while a manager has the right to act";
+        gauge(&mut text, "managers", help, namenode.catalog().has_manager(now).into());
         write_process_metrics(&mut text, SERVER, ends);
         text
     }
@@ -315,6 +381,10 @@ fn write_catalog(text: &mut String, namenode: &Namenode) {
     let help = "Records of acknowledged changes that were given up with damaged journal";
     gauge("journal_lost_records", help, lost.records);
     gauge("journal_lost_bytes", "Bytes of journal that were given up", lost.bytes);
+}
+
+fn unix(at: SystemTime) -> i64 {
+    signed(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs())
 }
 
 fn signed(number: u64) -> i64 {

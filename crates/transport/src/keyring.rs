@@ -42,6 +42,11 @@ struct File {
 type FileIdentity = (u64, u64, i64, i64);
 
 impl SigningKeys {
+    /// Returns how many there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Signs with the first key.
     pub(crate) fn sign(&self, bytes: &[u8]) -> hmac::Tag {
         let (_, first) = self.0.first().expect("a keyring has a key");

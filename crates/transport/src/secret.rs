@@ -98,6 +98,12 @@ impl Secret {
         Self(Arc::new(Keyring::of(bytes)))
     }
 
+    /// Returns how many secrets are accepted: two or more while one replaces another.
+    #[must_use]
+    pub fn accepted(&self) -> usize {
+        self.0.keys().len()
+    }
+
     /// Returns the token with these claims.
     #[must_use]
     pub fn sign(&self, claims: &Claims) -> Token {
@@ -250,7 +256,14 @@ impl TokenSource {
 /// Returns the wall clock's time in seconds since 1970: what tokens are dated with.
 #[must_use]
 pub fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    unix_millis() / 1000
+}
+
+/// Returns the milliseconds since 1970 by this machine's clock.
+#[must_use]
+pub fn unix_millis() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn unauthenticated(why: &str) -> Refusal {

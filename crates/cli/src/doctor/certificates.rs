@@ -8,7 +8,7 @@ use sanderling_transport::{
 };
 use tokio::time::timeout;
 
-use super::{Check, CheckLevel, Dates};
+use super::check::{Check, CheckLevel, Dates};
 use crate::session::Session;
 
 const NAME: &str = "cert";

@@ -4,13 +4,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use sanderling_client::diagnosed;
-use sanderling_protocol::message::{Hello, Role, Room};
+use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{Policy, Refusal};
 use sanderling_transport::CallError;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use super::Check;
+use super::check::{Check, CheckLevel};
+use super::view::{ClusterLook, Unseen, is_loopback};
 use crate::local;
 use crate::session::Session;
 use crate::units;
@@ -66,14 +67,7 @@ pub(super) async fn namenode(session: &Session) -> Check {
             error @ CallError::WrongAddress { .. } => {
                 Check::fail(name, error.to_string(), "--namenode with the namenode's address")
             }
-            error => {
-                let next = local::advice(address);
-                let mend = next.clone().map_or_else(
-                    || "sanderling local start, or --namenode with the right address".to_owned(),
-                    |next| next.trim_start_matches("the same with ").to_owned(),
-                );
-                Check::warn(name, error.to_string(), mend)
-            }
+            error => unreachable(session, error.to_string()),
         },
         Ok((_, reply)) if reply.role != Role::Namenode => {
             let found = format!("{address} is a {:?}, not a namenode", reply.role);
@@ -83,51 +77,51 @@ pub(super) async fn namenode(session: &Session) -> Check {
             let answered = units::duration(began.elapsed());
             let cluster = reply.cluster.map_or(0, |cluster| cluster.0);
             let found = format!("{address} answers in {answered}, cluster {cluster:016x}");
-            fleet(session, found).await
+            Check::ok(name, found)
         }
     }
 }
 
-async fn fleet(session: &Session, found: String) -> Check {
-    let name = "namenode";
-    let nodes = match session.client().await {
-        Ok(client) => match (client.nodes(false).await, client.room().await) {
-            (Ok(nodes), Ok(room)) => Ok((nodes, room)),
-            (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
-        },
-        Err(failure) => Err(failure.cause),
+/// Judges a namenode that does not answer: on a machine without a cluster that is no problem yet.
+fn unreachable(session: &Session, why: String) -> Check {
+    let (name, address) = ("namenode", &session.namenode);
+    let credentials = &session.credentials;
+    let is_secured = credentials.token.is_some() || credentials.tls.is_some();
+    if let Some(next) = local::advice(address) {
+        let mend = next.trim_start_matches("the same with ").to_owned();
+        return Check::warn(name, why, mend);
+    }
+    if is_secured || !is_loopback(address) {
+        let mend = "start it on its directory: docs/DAY-TWO.md#sanderlingnamenodemissing; or \
+                    --namenode with the right address";
+        return Check::fail(name, why, mend);
+    }
+    Check::warn(name, why, "sanderling local start, or --namenode with the right address")
+}
+
+/// Adds the number of datanodes to what was found of the namenode.
+pub(super) fn with_datanodes(check: Check, look: &ClusterLook) -> Check {
+    let active = match &look.nodes {
+        _ if check.verdict != CheckLevel::Ok => return check,
+        Ok(nodes) => nodes.iter().filter(|node| node.policy == Policy::Active).count() as u64,
+        Err(Unseen::Right(_)) => return check,
+        Err(unseen) => {
+            return Check::fail(check.id, format!("{}, then: {unseen}", check.found), "its log");
+        }
     };
-    match nodes {
-        Err(why) => Check::fail(name, format!("{found}, then: {why}"), "its log"),
-        Ok((nodes, room)) => {
-            let active = nodes.iter().filter(|node| node.policy == Policy::Active).count();
-            let found =
-                format!("{found}, {}", units::count(active as u64, "datanode", "datanodes"));
-            match (active, room) {
-                (0, _) => Check::warn(name, found, "sanderling datanode"),
-                (_, Some(room)) => with_room(name, found, &room),
-                (_, None) => {
-                    let found = format!("{found}; it is of an older release and keeps no room");
-                    Check::warn(name, found, "upgrade the namenode")
-                }
-            }
-        }
+    let datanodes = units::count(active, "datanode", "datanodes");
+    let found = format!("{}, {datanodes}", check.found);
+    match active {
+        0 => Check::warn(check.id, found, "sanderling datanode"),
+        _ => Check::ok(check.id, found),
     }
 }
 
-fn with_room(name: &'static str, found: String, room: &Room) -> Check {
-    if !room.fits() {
-        let (missing, count) = (units::bytes(room.missing_bytes), room.departures);
-        let found = format!("{found}; if {count} more left now, {missing} would be lost");
-        let mend = "sanderling datanode on another machine, or delete what is not needed";
-        return Check::warn(name, found, mend);
-    }
-    if room.departures == 0 && !room.is_default {
-        let found = format!("{found}; --departures 0 keeps no room: a notice may not be met");
-        return Check::warn(name, found, "sanderling namenode with --departures 1");
-    }
-    let left = units::bytes(room.room_bytes);
-    Check::ok(name, format!("{found}, room for {left}, {} can leave at once", room.departures))
+/// Returns where a namenode serves HTTP, unless it was started otherwise.
+pub(super) fn http_address(namenode: &str) -> Option<String> {
+    let (host, port) = namenode.rsplit_once(':')?;
+    let next = || Some(format!("{host}:{}", port.parse::<u16>().ok()?.checked_add(1)?));
+    local::http_of(namenode).or_else(next)
 }
 
 pub(super) async fn metadata_service() -> Check {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::process::{Resource, getrlimit};
 
-use super::Check;
+use super::check::Check;
 use crate::units;
 
 /// Connections of a node in a fleet of a thousand, with clients.

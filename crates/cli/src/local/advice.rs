@@ -27,6 +27,12 @@ pub(crate) fn keys(namenode: &str) -> Option<String> {
     Some(format!("the same with --tls-ca {ca} --token-file {token}"))
 }
 
+/// Returns where the namenode at an address serves HTTP, if it is that of the cluster on this
+/// machine.
+pub(crate) fn http_of(namenode: &str) -> Option<String> {
+    record_here().filter(|record| record.namenode == namenode)?.http_address
+}
+
 fn record_here() -> Option<Record> {
     let named = std::env::var_os("SANDERLING_LOCAL_DIR").map(PathBuf::from);
     let directory = directory(&ClusterDirectory { directory: named }).ok()?;

@@ -36,6 +36,11 @@ impl Leader {
         Ok(is_new)
     }
 
+    /// Returns whether a manager has the right to act at a service time.
+    pub(super) fn is_held(&self, served: Instant) -> bool {
+        self.0.as_ref().is_some_and(|leader| leader.until > served)
+    }
+
     /// Refuses what does not have the right to act at a service time.
     pub(super) fn check(&self, served: Instant, holder: Nonce) -> Result<(), Refusal> {
         match &self.0 {

@@ -30,6 +30,12 @@ impl Catalog {
         Ok(Reply::ManagerGrant { lease })
     }
 
+    /// Returns whether a manager has the right to act.
+    #[must_use]
+    pub fn has_manager(&self, now: Instant) -> bool {
+        self.leader.is_held(self.service.at(now))
+    }
+
     pub(crate) fn check_manager(&self, holder: Nonce, now: Instant) -> Result<(), Refusal> {
         self.leader.check(self.service.at(now), holder)
     }

@@ -52,6 +52,11 @@ impl Backups {
     pub(crate) fn new(directory: PathBuf) -> Self {
         Self { directory, turn: Arc::new(Semaphore::new(1)) }
     }
+
+    /// Returns where the journal is.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
 }
 
 /// Sends a backup of the catalog as it is now.
@@ -124,6 +129,7 @@ async fn deliver(
         file = same;
         let is_last = piece.as_ref().map_or(true, Bytes::is_empty);
         if is_last && piece.is_ok() {
+            api.requests.state.metrics.backup_sent();
             drop(turn);
             return;
         }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tracing::{info, warn};
 
@@ -99,7 +99,7 @@ impl Snapshots {
             Ok(()) => {}
             Err(AppendError::Failed(why)) => return Err(why),
             Err(error) => {
-                self.failed(&error.to_string());
+                self.failed(state, &error.to_string());
                 return Ok(());
             }
         }
@@ -107,7 +107,7 @@ impl Snapshots {
         let thread = thread::Builder::new().name("snapshot".to_owned());
         match thread.spawn(move || take(&directory, image, &kept)) {
             Ok(thread) => self.running = Some(thread),
-            Err(error) => self.failed(&error.to_string()),
+            Err(error) => self.failed(state, &error.to_string()),
         }
         Ok(())
     }
@@ -127,18 +127,20 @@ impl Snapshots {
                     warn!(%error, "the journal cannot be measured");
                 }
                 state.metrics.snapshots.inc();
+                state.metrics.set_snapshot_time(SystemTime::now());
                 info!(commands = newest, journal_bytes = journal.bytes(), "snapshot taken");
             }
-            Ok(Err(TakeError::Failed(why))) => self.failed(&why),
+            Ok(Err(TakeError::Failed(why))) => self.failed(state, &why),
             Ok(Err(TakeError::Unsynced(why))) => {
                 return Err(journal.fail(format!("sync of the directory: {why}")).to_string());
             }
-            Err(_) => self.failed("its thread panicked"),
+            Err(_) => self.failed(state, "its thread panicked"),
         }
         Ok(())
     }
 
-    fn failed(&mut self, why: &str) {
+    fn failed(&mut self, state: &NamenodeState, why: &str) {
+        state.metrics.snapshots_failed.inc();
         warn!(why, "a snapshot could not be taken: the journal keeps growing");
         self.again_at = Instant::now() + Self::PAUSE;
     }

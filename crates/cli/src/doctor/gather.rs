@@ -1,0 +1,243 @@
+//! Looks at a cluster: the namenode by its protocol and HTTP, every datanode by HTTP. Every call has
+//! a time limit, and so has the whole.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use sanderling_client::{Client, ClientError};
+use sanderling_core::access::parts;
+use sanderling_protocol::{NodeInfo, Policy, Refusal, Token};
+use sanderling_transport::{ClientTls, PageCall, PageCallError, unix_millis, unix_seconds};
+use serde_json::Value;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::figures::Figures;
+use super::view::{
+    CertificateLook, ClockOffset, ClusterLook, DatanodeLook, LossLook, ServerLook, Unseen,
+    is_loopback,
+};
+use crate::session::Session;
+
+/// How long one server may take to answer one page.
+const PAGE_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long the namenode may take to answer one request.
+const REQUEST_WITHIN: Duration = Duration::from_secs(3);
+
+/// How long the look at all datanodes may take.
+const DATANODES_WITHIN: Duration = Duration::from_secs(12);
+
+/// Datanodes that are looked at at once: a thousand silent ones are done within that time.
+const LOOKS_MAX: usize = 256;
+
+/// The latest losses whose objects are looked up.
+const LOSSES_CHECKED_MAX: usize = 32;
+
+const OBSERVE: &str = "read / or metrics";
+const ADMINISTER: &str = "administer";
+
+/// What is shown to servers.
+struct Shown<'a> {
+    tls: Option<&'a ClientTls>,
+    token: Option<Token>,
+}
+
+/// Looks at everything.
+pub(super) async fn look(session: &Session, http: &str) -> ClusterLook {
+    let token = session.credentials.token.as_ref().map(|source| source.token(None));
+    let claims = token.as_ref().map(|token| {
+        let token = token.as_ref().map_err(ToString::to_string)?;
+        let claims = parts(token).and_then(|parts| parts.claims());
+        claims.map_err(str::to_owned)
+    });
+    let shown = Shown { tls: session.credentials.tls.as_ref(), token: token.and_then(Result::ok) };
+    let (namenode, client) = tokio::join!(server(http, &shown), connected(session));
+    let unseen = |error: &Unseen| error.clone();
+    let (nodes, room, losses, revoked) = match &client {
+        Err(error) => {
+            (Err(unseen(error)), Err(unseen(error)), Err(unseen(error)), Err(unseen(error)))
+        }
+        Ok(client) => tokio::join!(
+            answered(client.nodes(true), OBSERVE),
+            answered(client.room(), OBSERVE),
+            losses(client),
+            async { answered(client.revocations(), ADMINISTER).await.map(|list| list.len()) },
+        ),
+    };
+    let (datanodes, unlooked) = match &nodes {
+        Ok(nodes) => all_datanodes(nodes, &shown).await,
+        Err(_) => (Vec::new(), Vec::new()),
+    };
+    ClusterLook {
+        address: session.namenode.clone(),
+        namenode,
+        nodes,
+        room,
+        losses,
+        revoked,
+        datanodes,
+        unlooked,
+        token: claims,
+        now: unix_seconds(),
+    }
+}
+
+async fn connected(session: &Session) -> Result<Client, Unseen> {
+    match timeout(REQUEST_WITHIN, session.client()).await {
+        Ok(Ok(client)) => Ok(client),
+        Ok(Err(failure)) => Err(Unseen::Failed { why: failure.cause, is_silent: false }),
+        Err(_) => Err(late("the namenode")),
+    }
+}
+
+fn late(what: &str) -> Unseen {
+    Unseen::Failed { why: format!("{what} did not answer in time"), is_silent: true }
+}
+
+async fn answered<T>(
+    call: impl Future<Output = Result<T, ClientError>>,
+    right: &'static str,
+) -> Result<T, Unseen> {
+    match timeout(REQUEST_WITHIN, call).await {
+        Ok(Ok(reply)) => Ok(reply),
+        Ok(Err(ClientError::Refused(Refusal::Forbidden { .. }))) => Err(Unseen::Right(right)),
+        Ok(Err(error)) => Err(Unseen::Failed { why: error.to_string(), is_silent: false }),
+        Err(_) => Err(late("the namenode")),
+    }
+}
+
+/// Reads the loss report, and looks whether the objects of the latest losses are still there.
+async fn losses(client: &Client) -> Result<LossLook, Unseen> {
+    let mut look =
+        LossLook { report: answered(client.report(), OBSERVE).await?, ..LossLook::default() };
+    let mut seen = BTreeSet::new();
+    let latest = look.report.losses.iter().rev().filter(|loss| !loss.ranges.is_empty());
+    let latest: Vec<_> = latest
+        .filter(|loss| seen.insert(loss.object))
+        .take(LOSSES_CHECKED_MAX)
+        .map(|loss| (loss.object, loss.path.clone()))
+        .collect();
+    let stats = futures_util::future::join_all(latest.iter().map(|(_, path)| async {
+        answered(client.stat(path), "read").await
+    }));
+    for (stat, (object, path)) in stats.await.into_iter().zip(&latest) {
+        match stat {
+            Ok(stat) if stat.object == *object && stat.lost_bytes > 0 => look.present.push(path.to_string()),
+            Err(unseen @ Unseen::Right(_)) => {
+                look.unseen = Some(unseen);
+                continue;
+            }
+            _ => {}
+        }
+        look.checked += 1;
+    }
+    Ok(look)
+}
+
+async fn all_datanodes(
+    nodes: &[NodeInfo],
+    shown: &Shown<'_>,
+) -> (Vec<DatanodeLook>, Vec<String>) {
+    let present: Vec<_> = nodes.iter().filter(|node| node.policy != Policy::Gone).collect();
+    let until = Instant::now() + DATANODES_WITHIN;
+    let looks = futures_util::stream::iter(present.iter().map(|node| datanode(node, shown)));
+    let mut looks = std::pin::pin!(looks.buffer_unordered(LOOKS_MAX));
+    let mut seen = Vec::new();
+    while let Ok(Some(look)) = timeout_at(until, looks.next()).await {
+        seen.push(look);
+    }
+    seen.sort_by(|one, other| one.name.cmp(&other.name));
+    let known: BTreeSet<&str> = seen.iter().map(|look| look.name.as_str()).collect();
+    let unlooked = present.iter().map(|node| node.name.clone());
+    let unlooked = unlooked.filter(|name| !known.contains(name.as_str())).collect();
+    (seen, unlooked)
+}
+
+async fn datanode(node: &NodeInfo, shown: &Shown<'_>) -> DatanodeLook {
+    let http = node.http_address.as_str();
+    // A server for its own machine cannot be reached from another one.
+    let is_reachable = !http.is_empty() && (!is_loopback(http) || is_loopback(&node.address));
+    let page = async {
+        match is_reachable {
+            true => Some(server(http, shown).await),
+            false => None,
+        }
+    };
+    let certificates = async {
+        let tls = shown.tls?;
+        Some(match timeout(PAGE_WITHIN, tls.shown_by(&node.address)).await {
+            Ok(Ok(seen)) => Ok(CertificateLook::from(seen)),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("no handshake in time".to_owned()),
+        })
+    };
+    let (server, certificates) = tokio::join!(page, certificates);
+    DatanodeLook { name: node.name.clone(), server, certificates }
+}
+
+/// Reads the pages of one server.
+async fn server(address: &str, shown: &Shown<'_>) -> ServerLook {
+    let began = (unix_millis(), std::time::Instant::now());
+    let health = page(address, shown, "/healthz", None).await;
+    let took = i64::try_from(began.1.elapsed().as_millis()).unwrap_or(i64::MAX);
+    // A namenode whose journal has failed answers 503, with its state.
+    let health = health.and_then(|(_, body)| {
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        match body["status"].is_string() {
+            true => Ok(body),
+            false => Err(Unseen::Failed {
+                why: format!("{address} serves another page"),
+                is_silent: false,
+            }),
+        }
+    });
+    let clock = health.as_ref().ok().and_then(|body| {
+        let shown = i64::try_from(body["unix_millis"].as_u64()?).ok()?;
+        let middle = i64::try_from(began.0).ok()?.saturating_add(took / 2);
+        Some(ClockOffset { millis: shown.saturating_sub(middle), error_millis: took / 2 + 1 })
+    });
+    let figures = match &health {
+        Err(unseen) => Err(unseen.clone()),
+        Ok(_) if shown.token.is_some() && shown.tls.is_none() && !is_loopback(address) => {
+            let why = format!("the token would go to {address} without encryption: give --tls-ca");
+            Err(Unseen::Failed { why, is_silent: false })
+        }
+        Ok(_) => figures(address, shown).await,
+    };
+    ServerLook { health, figures, clock }
+}
+
+async fn figures(address: &str, shown: &Shown<'_>) -> Result<Figures, Unseen> {
+    let (status, body) = page(address, shown, "/metrics", shown.token.clone()).await?;
+    match status {
+        200 => Ok(Figures::read(&String::from_utf8_lossy(&body))),
+        403 => Err(Unseen::Right(OBSERVE)),
+        401 => Err(Unseen::Failed {
+            why: "not authenticated: give --token-file".to_owned(),
+            is_silent: false,
+        }),
+        status => Err(Unseen::Failed {
+            why: format!("{address} answers /metrics with status {status}"),
+            is_silent: false,
+        }),
+    }
+}
+
+async fn page(
+    address: &str,
+    shown: &Shown<'_>,
+    target: &str,
+    token: Option<Token>,
+) -> Result<(u16, Vec<u8>), Unseen> {
+    let (tls, within) = (shown.tls, PAGE_WITHIN);
+    let call =
+        PageCall { address, tls, token, method: "GET", target, body: String::new(), within };
+    match timeout(PAGE_WITHIN, call.send()).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error @ PageCallError::Unreachable { .. })) => {
+            Err(Unseen::Failed { why: error.to_string(), is_silent: false })
+        }
+        Ok(Err(PageCallError::TimedOut { .. })) | Err(_) => Err(late(address)),
+    }
+}

@@ -1,0 +1,1 @@
+//! Judgements about clusters that no test could start.
