@@ -1,1 +1,193 @@
 //! Judgements about clusters that no test could start.
+
+use sanderling_protocol::message::Room;
+use sanderling_protocol::node::{Availability, Load};
+use sanderling_protocol::{Millis, NodeId, NodeInfo, Policy};
+use serde_json::json;
+
+use super::check::{Check, CheckLevel};
+use super::figures::Figures;
+use super::judged;
+use super::view::{ClockOffset, ClusterLook, DatanodeLook, LossLook, ServerLook, Unseen};
+
+fn node(number: u32) -> NodeInfo {
+    NodeInfo {
+        id: NodeId(number),
+        name: format!("n{number:04}"),
+        address: format!("10.0.0.{number}:7610"),
+        http_address: format!("10.0.0.{number}:7611"),
+        host: format!("h{number}"),
+        policy: Policy::Active,
+        availability: Availability::Up,
+        tiers: Vec::new(),
+        blocks: 0,
+        home_bytes: 0,
+        exposure_bytes: 0,
+        budget_bytes: 1 << 30,
+        copy_bytes: 0,
+        notice_min: Millis(30_000),
+        egress_bytes_per_second: 1 << 30,
+        is_at_risk: false,
+        expected_life: None,
+        deadline_in: None,
+        reason: String::new(),
+        drain: None,
+        load: Load::default(),
+        heartbeat_age: Millis(100),
+        age: Millis(1_000_000),
+    }
+}
+
+fn server(role: &str, version: &str) -> ServerLook {
+    let page = format!("sanderling_build_info{{role=\"{role}\",version=\"{version}\"}} 1\n");
+    ServerLook {
+        health: Ok(json!({"status": "ok"})),
+        figures: Ok(Figures::read(&page)),
+        clock: Some(ClockOffset { millis: 3, error_millis: 2 }),
+    }
+}
+
+fn fleet(count: u32) -> ClusterLook {
+    let own = env!("CARGO_PKG_VERSION");
+    let nodes: Vec<NodeInfo> = (0..count).map(node).collect();
+    let looked = |node: &NodeInfo| DatanodeLook {
+        name: node.name.clone(),
+        server: Some(server("datanode", own)),
+        certificates: None,
+    };
+    ClusterLook {
+        address: "10.0.1.1:7600".to_owned(),
+        namenode: server("namenode", own),
+        datanodes: nodes.iter().map(looked).collect(),
+        nodes: Ok(nodes),
+        room: Ok(Some(Room::default())),
+        losses: Ok(LossLook::default()),
+        revoked: Ok(0),
+        unlooked: Vec::new(),
+        token: None,
+        now: 1_800_000_000,
+    }
+}
+
+#[track_caller]
+fn found(look: &ClusterLook, id: &str) -> Check {
+    let checks = judged(look);
+    let all: Vec<_> = checks.iter().map(|check| check.id).collect();
+    let found = checks.iter().find(|check| check.id == id);
+    found.unwrap_or_else(|| panic!("no {id} in {all:?}")).clone()
+}
+
+#[test]
+fn thousand_nodes_stay_readable() {
+    let mut look = fleet(1000);
+    let silent = Unseen::Failed { why: "late".to_owned(), is_silent: true };
+    for at in 0..37 {
+        look.nodes.as_mut().expect("seen")[at].availability = Availability::Suspect;
+        let server = look.datanodes[at].server.as_mut().expect("seen");
+        server.health = Err(silent.clone());
+    }
+    let check = found(&look, "nodes.silent");
+    assert_eq!(check.nodes.len(), 37);
+    assert!(check.found.starts_with("37 nodes are silent: n0000 ("), "{}", check.found);
+    assert!(check.found.ends_with("and 34 more"), "{}", check.found);
+    assert_eq!(found(&look, "nodes.unanswered").nodes.len(), 37);
+    assert!(judged(&look).iter().all(|check| check.found.len() < 300));
+    look.unlooked = (0..600).map(|at| format!("n{at}")).collect();
+    assert!(found(&look, "nodes.unlooked").found.ends_with("n2 and 597 more"));
+}
+
+#[test]
+fn versions_may_differ_by_one_release() {
+    let look = fleet(2);
+    assert_eq!(found(&look, "versions").verdict, CheckLevel::Ok);
+    assert_eq!(found(&look, "versions").mend, None);
+    for (version, id, level) in
+        [("0.2.0", "versions", CheckLevel::Ok), ("0.3.1", "versions.skew", CheckLevel::Fail)]
+    {
+        let mut look = fleet(2);
+        look.datanodes[1].server = Some(server("datanode", version));
+        let check = found(&look, id);
+        assert_eq!(check.verdict, level, "{version}");
+        assert!(check.found.contains(&format!("{version}: n0001")), "{}", check.found);
+        assert!(check.mend.is_some_and(|mend| mend.contains("UPGRADING")));
+    }
+}
+
+#[test]
+fn clocks_are_compared_within_what_the_look_took() {
+    let mut look = fleet(3);
+    let set = |look: &mut ClusterLook, millis, error_millis| {
+        look.datanodes[2].server.as_mut().expect("seen").clock =
+            Some(ClockOffset { millis, error_millis });
+    };
+    set(&mut look, -2_900, 1_000);
+    assert_eq!(found(&look, "clocks").verdict, CheckLevel::Ok);
+    set(&mut look, -5_000, 1_000);
+    let check = found(&look, "clocks.skew");
+    assert_eq!((check.verdict, check.nodes.len()), (CheckLevel::Warn, 1));
+    assert!(check.found.contains("n0002 (") && check.found.contains("behind"), "{}", check.found);
+}
+
+#[test]
+fn address_of_no_machine_is_a_problem() {
+    let mut look = fleet(2);
+    assert_eq!(found(&look, "addresses").verdict, CheckLevel::Ok);
+    for address in ["0.0.0.0:7610", "127.0.0.1:7610", "[::]:7610", "localhost:7610"] {
+        look.nodes.as_mut().expect("seen")[1].address = address.to_owned();
+        let check = found(&look, "addresses");
+        assert_eq!((check.verdict, check.nodes.len()), (CheckLevel::Fail, 1), "{address}");
+    }
+}
+
+#[test]
+fn journal_disk_and_memory_are_judged_by_the_namenodes_figures() {
+    let judged_of = |lines: &str, id: &str| {
+        let mut look = fleet(1);
+        look.namenode.figures = Ok(Figures::read(lines));
+        found(&look, id).verdict
+    };
+    let figure = |name: &str, value: u64| format!("sanderling_namenode_{name} {value}\n");
+    for (lines, id, level) in [
+        (figure("unsynced_seconds", 3), "journal.late", CheckLevel::Warn),
+        (figure("journal_lost_records", 3), "journal.lost", CheckLevel::Warn),
+        (figure("snapshots_failed_total", 1), "journal.snapshots", CheckLevel::Warn),
+        (figure("managers", 0), "manager.none", CheckLevel::Fail),
+        (
+            figure("directory_free_bytes", 1 << 20) + &figure("directory_bytes", 1 << 40),
+            "journal.disk",
+            CheckLevel::Fail,
+        ),
+        (
+            figure("catalog_bytes", 95) + &figure("catalog_max_bytes", 100),
+            "catalog.nearly-full",
+            CheckLevel::Warn,
+        ),
+        (
+            figure("backup_timestamp_seconds", 1_700_000_000),
+            "backup.old",
+            CheckLevel::Warn,
+        ),
+        ("process_start_time_seconds 1700000000\n".to_owned(), "backup.none", CheckLevel::Warn),
+    ] {
+        assert_eq!(judged_of(&lines, id), level, "{lines}");
+    }
+    let mut look = fleet(1);
+    look.namenode.health = Ok(json!({"status": "failed", "failure": "sync: EIO"}));
+    assert!(found(&look, "journal.failed").found.contains("EIO"));
+    look.namenode.health = Ok(json!({"status": "read_only", "failure": "full"}));
+    assert_eq!(found(&look, "journal.read-only").verdict, CheckLevel::Fail);
+}
+
+#[test]
+fn fenced_and_cut_off_nodes_and_full_indexes_are_found() {
+    let mut look = fleet(2);
+    let server = look.datanodes[1].server.as_mut().expect("seen");
+    let silent = json!({"silent_millis": 4000});
+    server.health =
+        Ok(json!({"status": "no_namenode", "is_fenced": true, "namenode": silent}));
+    let page = "sanderling_datanode_index_bytes 95\nsanderling_datanode_index_max_bytes 100\n";
+    server.figures = Ok(Figures::read(page));
+    for id in ["nodes.fenced", "nodes.cut", "index.nearly-full"] {
+        assert_eq!(found(&look, id).nodes, ["n0001"], "{id}");
+    }
+}
