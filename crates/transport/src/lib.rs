@@ -59,7 +59,8 @@ pub use memory::{Memory, Reserved};
 pub use pool::{EncodedRequest, Pool, PoolOptions};
 pub use revoked::Revocations;
 pub use secret::{
-    Pass, SECRET_BYTES_MIN, Secret, SecretError, TokenSource, read_private, unix_millis, unix_seconds,
+    Pass, SECRET_BYTES_MIN, Secret, SecretError, TokenSource, read_private, unix_millis,
+    unix_seconds,
 };
 pub use security::{Admitted, Credentials, Security};
 pub use server::{Handled, MEMORY_MAX, Response, ServeOptions, Service, serve};

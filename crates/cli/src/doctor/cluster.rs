@@ -35,7 +35,10 @@ pub(super) async fn ports(namenode: &str) -> Vec<Check> {
         checks.push(match TcpListener::bind(&address).await {
             Ok(_) => Check::ok("port", format!("{port} is free")),
             Err(_) if TcpStream::connect(&address).await.is_ok() => {
-                Check::ok("port", format!("{port} is in use: a process listens there"))
+                let found = format!("{port} is in use: a process listens there");
+                checks.push(Check::ok("port", found));
+                // A cluster runs: what it listens on is looked at below.
+                return checks;
             }
             Err(error) => Check::warn(
                 "port",

@@ -125,7 +125,8 @@ pub(super) fn exposure(look: &ClusterLook) -> Vec<Check> {
     let mut above: Vec<&&NodeInfo> = active.iter().filter(|node| over(node) > 0).collect();
     above.sort_by_key(|node| std::cmp::Reverse(over(node)));
     let detail = |node: &&&NodeInfo| {
-        let (exposure, budget) = (units::bytes(node.exposure_bytes), units::bytes(node.budget_bytes));
+        let (exposure, budget) =
+            (units::bytes(node.exposure_bytes), units::bytes(node.budget_bytes));
         (name(node), format!("{exposure} alone, {budget} within its notice"))
     };
     let check = of_nodes(
@@ -210,9 +211,8 @@ pub(super) fn fullness(look: &ClusterLook) -> Vec<Check> {
     let found = shown.collect::<Vec<_>>().join(", ");
     let mend = "start datanodes, or delete what is not needed: docs/DAY-TWO.md#capacity";
     let is_refusing = look.room.iter().flatten().any(|room| room.room_bytes == 0);
-    let is_full = |(_, all, used): &(String, u64, u64)| {
-        used.saturating_mul(100) / all >= FULL_PERCENT
-    };
+    let is_full =
+        |(_, all, used): &(String, u64, u64)| used.saturating_mul(100) / all >= FULL_PERCENT;
     vec![match is_refusing {
         true => {
             let found = format!("{found}; writes are refused: what is free is kept for departures");

@@ -27,7 +27,14 @@ pub(super) fn nodes(look: &ClusterLook) -> Vec<Check> {
         Ok(all) => all,
         Err(unseen) => return vec![not_seen("nodes.unseen", "the nodes", unseen)],
     };
-    let found = [suspect(look), unanswered(look), cut_off(look), fenced(look), gone(all), given_up(look)];
+    let found = [
+        suspect(look),
+        unanswered(look),
+        cut_off(look),
+        fenced(look),
+        gone(look, all),
+        given_up(look),
+    ];
     let mut checks: Vec<Check> = found.into_iter().flatten().collect();
     if !look.unlooked.is_empty() {
         let count = units::count(look.unlooked.len() as u64, "node was", "nodes were");
@@ -88,7 +95,9 @@ fn unanswered(look: &ClusterLook) -> Option<Check> {
             let mend = "the process and the load of its machine: \
                         docs/DAY-TWO.md#sanderlingserverdown";
             match is_hung {
-                true => Check::fail("nodes.unanswered", found, mend).with_next("sanderling node ls"),
+                true => {
+                    Check::fail("nodes.unanswered", found, mend).with_next("sanderling node ls")
+                }
                 false => Check::warn("nodes.unanswered", found, mend),
             }
         },
@@ -137,14 +146,13 @@ fn fenced(look: &ClusterLook) -> Option<Check> {
 }
 
 /// Finds nodes that died lately without a notice.
-fn gone(all: &[NodeInfo]) -> Option<Check> {
-    let died = all.iter().filter(|node| {
-        let is_recent = node.heartbeat_age <= GONE_WITHIN;
-        node.policy == Policy::Gone && node.drain.is_none() && is_recent
-    });
+fn gone(look: &ClusterLook, all: &[NodeInfo]) -> Option<Check> {
+    let died = all.iter().filter(|node| node.policy == Policy::Gone && node.drain.is_none());
     let detail = |node: &NodeInfo| {
-        let ago = units::millis(node.heartbeat_age);
-        (node.name.clone(), format!("{ago} ago: {}", node.reason))
+        let age = look.now.saturating_sub(*look.died.get(&node.id)?);
+        let ago = units::duration(Duration::from_secs(age));
+        let detail = format!("{ago} ago: {}", node.reason);
+        (age * 1000 <= GONE_WITHIN.0).then(|| (node.name.clone(), detail))
     };
     of_nodes(
         |found| {
@@ -153,7 +161,7 @@ fn gone(all: &[NodeInfo]) -> Option<Check> {
             Check::warn("nodes.gone", found, mend)
         },
         ("node died within the hour", "nodes died within the hour"),
-        died.map(detail).collect(),
+        died.filter_map(detail).collect(),
     )
 }
 
@@ -183,11 +191,10 @@ pub(super) fn addresses(look: &ClusterLook) -> Vec<Check> {
     let present: Vec<&NodeInfo> = look.present().collect();
     let hosts: BTreeSet<&str> = present.iter().map(|node| node.host.as_str()).collect();
     let is_spread = hosts.len() > 1;
-    let wrong = present.iter().filter(|node| {
-        is_unspecified(&node.address) || (is_spread && is_loopback(&node.address))
-    });
-    let details: Vec<_> =
-        wrong.map(|node| (node.name.clone(), node.address.clone())).collect();
+    let wrong = present
+        .iter()
+        .filter(|node| is_unspecified(&node.address) || (is_spread && is_loopback(&node.address)));
+    let details: Vec<_> = wrong.map(|node| (node.name.clone(), node.address.clone())).collect();
     let is_unusable = present.iter().any(|node| is_unspecified(&node.address));
     let mend = "start it with --advertise ADDRESS, which other machines reach";
     let machines = units::count(hosts.len() as u64, "machine", "machines");

@@ -1,13 +1,13 @@
 //! Looks at a cluster: the namenode by its protocol and HTTP, every datanode by HTTP. Every call has
 //! a time limit, and so has the whole.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use sanderling_client::{Client, ClientError};
 use sanderling_core::access::parts;
-use sanderling_protocol::{NodeInfo, Policy, Refusal, Token};
+use sanderling_protocol::{EventKind, Millis, NodeId, NodeInfo, Policy, Refusal, Token};
 use sanderling_transport::{ClientTls, PageCall, PageCallError, unix_millis, unix_seconds};
 use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -33,6 +33,9 @@ const LOOKS_MAX: usize = 256;
 
 /// The latest losses whose objects are looked up.
 const LOSSES_CHECKED_MAX: usize = 32;
+
+/// The latest events that are searched for nodes that died.
+const EVENTS_MAX: u32 = 1000;
 
 const OBSERVE: &str = "read / or metrics";
 const ADMINISTER: &str = "administer";
@@ -65,6 +68,10 @@ pub(super) async fn look(session: &Session, http: &str) -> ClusterLook {
             async { answered(client.revocations(), ADMINISTER).await.map(|list| list.len()) },
         ),
     };
+    let died = match &client {
+        Ok(client) => died(client, &namenode).await,
+        Err(_) => BTreeMap::new(),
+    };
     let (datanodes, unlooked) = match &nodes {
         Ok(nodes) => all_datanodes(nodes, &shown).await,
         Err(_) => (Vec::new(), Vec::new()),
@@ -78,9 +85,23 @@ pub(super) async fn look(session: &Session, http: &str) -> ClusterLook {
         revoked,
         datanodes,
         unlooked,
+        died,
         token: claims,
         now: unix_seconds(),
     }
+}
+
+/// Returns when nodes died, in seconds since 1970, as far as the latest events have it.
+async fn died(client: &Client, namenode: &ServerLook) -> BTreeMap<NodeId, u64> {
+    let figures = namenode.figures.as_ref().ok();
+    let last = figures.and_then(|figures| figures.count("sanderling_namenode_events"));
+    let after = last.unwrap_or_default().saturating_sub(EVENTS_MAX.into());
+    let events = answered(client.events(after, EVENTS_MAX, Millis(0)), OBSERVE).await;
+    let gone = events.into_iter().flatten().filter_map(|event| match event.kind {
+        EventKind::NodeGone { node, .. } => Some((node, event.at.0 / 1_000_000)),
+        _ => None,
+    });
+    gone.collect()
 }
 
 async fn connected(session: &Session) -> Result<Client, Unseen> {
@@ -118,12 +139,14 @@ async fn losses(client: &Client) -> Result<LossLook, Unseen> {
         .take(LOSSES_CHECKED_MAX)
         .map(|loss| (loss.object, loss.path.clone()))
         .collect();
-    let stats = futures_util::future::join_all(latest.iter().map(|(_, path)| async {
-        answered(client.stat(path), "read").await
-    }));
+    let stats = futures_util::future::join_all(
+        latest.iter().map(|(_, path)| async { answered(client.stat(path), "read").await }),
+    );
     for (stat, (object, path)) in stats.await.into_iter().zip(&latest) {
         match stat {
-            Ok(stat) if stat.object == *object && stat.lost_bytes > 0 => look.present.push(path.to_string()),
+            Ok(stat) if stat.object == *object && stat.lost_bytes > 0 => {
+                look.present.push(path.to_string())
+            }
             Err(unseen @ Unseen::Right(_)) => {
                 look.unseen = Some(unseen);
                 continue;
@@ -135,10 +158,7 @@ async fn losses(client: &Client) -> Result<LossLook, Unseen> {
     Ok(look)
 }
 
-async fn all_datanodes(
-    nodes: &[NodeInfo],
-    shown: &Shown<'_>,
-) -> (Vec<DatanodeLook>, Vec<String>) {
+async fn all_datanodes(nodes: &[NodeInfo], shown: &Shown<'_>) -> (Vec<DatanodeLook>, Vec<String>) {
     let present: Vec<_> = nodes.iter().filter(|node| node.policy != Policy::Gone).collect();
     let until = Instant::now() + DATANODES_WITHIN;
     let looks = futures_util::stream::iter(present.iter().map(|node| datanode(node, shown)));
@@ -231,8 +251,7 @@ async fn page(
     token: Option<Token>,
 ) -> Result<(u16, Vec<u8>), Unseen> {
     let (tls, within) = (shown.tls, PAGE_WITHIN);
-    let call =
-        PageCall { address, tls, token, method: "GET", target, body: String::new(), within };
+    let call = PageCall { address, tls, token, method: "GET", target, body: String::new(), within };
     match timeout(PAGE_WITHIN, call.send()).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error @ PageCallError::Unreachable { .. })) => {

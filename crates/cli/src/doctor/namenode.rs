@@ -23,7 +23,8 @@ const FREE_BYTES_WANTED: u64 = 1 << 30;
 /// Age of a backup from which on it is old, in seconds.
 const BACKUP_OLD_SECONDS: u64 = 7 * 24 * 3600;
 
-const DISK: &str = "free space, or move the namenode: docs/DAY-TWO.md#replace-the-namenodes-machine";
+const DISK: &str =
+    "free space, or move the namenode: docs/DAY-TWO.md#replace-the-namenodes-machine";
 
 /// Returns what is wrong with the namenode, or that nothing is.
 pub(super) fn all(look: &ClusterLook) -> Vec<Check> {

@@ -1,5 +1,7 @@
 //! Judgements about clusters that no test could start.
 
+use std::collections::BTreeMap;
+
 use sanderling_protocol::message::Room;
 use sanderling_protocol::node::{Availability, Load};
 use sanderling_protocol::{Millis, NodeId, NodeInfo, Policy};
@@ -64,6 +66,7 @@ fn fleet(count: u32) -> ClusterLook {
         losses: Ok(LossLook::default()),
         revoked: Ok(0),
         unlooked: Vec::new(),
+        died: BTreeMap::new(),
         token: None,
         now: 1_800_000_000,
     }
@@ -162,11 +165,7 @@ fn journal_disk_and_memory_are_judged_by_the_namenodes_figures() {
             "catalog.nearly-full",
             CheckLevel::Warn,
         ),
-        (
-            figure("backup_timestamp_seconds", 1_700_000_000),
-            "backup.old",
-            CheckLevel::Warn,
-        ),
+        (figure("backup_timestamp_seconds", 1_700_000_000), "backup.old", CheckLevel::Warn),
         ("process_start_time_seconds 1700000000\n".to_owned(), "backup.none", CheckLevel::Warn),
     ] {
         assert_eq!(judged_of(&lines, id), level, "{lines}");
@@ -183,11 +182,22 @@ fn fenced_and_cut_off_nodes_and_full_indexes_are_found() {
     let mut look = fleet(2);
     let server = look.datanodes[1].server.as_mut().expect("seen");
     let silent = json!({"silent_millis": 4000});
-    server.health =
-        Ok(json!({"status": "no_namenode", "is_fenced": true, "namenode": silent}));
+    server.health = Ok(json!({"status": "no_namenode", "is_fenced": true, "namenode": silent}));
     let page = "sanderling_datanode_index_bytes 95\nsanderling_datanode_index_max_bytes 100\n";
     server.figures = Ok(Figures::read(page));
     for id in ["nodes.fenced", "nodes.cut", "index.nearly-full"] {
         assert_eq!(found(&look, id).nodes, ["n0001"], "{id}");
     }
+}
+
+#[test]
+fn node_that_died_is_reported_for_an_hour() {
+    let mut look = fleet(2);
+    let died = &mut look.nodes.as_mut().expect("seen")[1];
+    (died.policy, died.reason) = (Policy::Gone, "its process has ended".to_owned());
+    let id = died.id;
+    look.died.insert(id, look.now - 60);
+    assert!(found(&look, "nodes.gone").found.contains("n0001 ("));
+    look.died.insert(id, look.now - 7200);
+    assert!(judged(&look).iter().all(|check| check.id != "nodes.gone"));
 }

@@ -32,7 +32,8 @@ pub(super) fn token(look: &ClusterLook) -> Option<Check> {
     };
     let rights: Vec<&str> = claims.rights.words().collect();
     let subject = &claims.subject;
-    let whose = format!("{subject:?} ({}: {}) below {}", claims.role, rights.join(", "), claims.subtree);
+    let whose =
+        format!("{subject:?} ({}: {}) below {}", claims.role, rights.join(", "), claims.subtree);
     let span = |seconds: u64| units::duration(Duration::from_secs(seconds));
     Some(match claims.expires_at.checked_sub(look.now) {
         None | Some(0) => {

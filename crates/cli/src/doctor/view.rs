@@ -1,9 +1,11 @@
 //! What the doctor has seen of a cluster, before it is judged.
 
+use std::collections::BTreeMap;
+
 use sanderling_core::access::Claims;
 use sanderling_protocol::event::LossReport;
 use sanderling_protocol::message::Room;
-use sanderling_protocol::{NodeInfo, Policy};
+use sanderling_protocol::{NodeId, NodeInfo, Policy};
 use sanderling_transport::{PeerCertificates, Validity};
 use serde_json::Value;
 
@@ -105,6 +107,8 @@ pub(super) struct ClusterLook {
     pub(super) datanodes: Vec<DatanodeLook>,
     /// Datanodes that were not looked at because time was over.
     pub(super) unlooked: Vec<String>,
+    /// When nodes died, in seconds since 1970, as far as the latest events have it.
+    pub(super) died: BTreeMap<NodeId, u64>,
     /// The token that was shown: its claims, or why it cannot be read.
     pub(super) token: Option<Result<Claims, String>>,
     /// This machine's clock, in seconds since 1970.
