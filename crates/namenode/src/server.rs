@@ -210,10 +210,7 @@ fn launch(
     let work = Arc::new(work);
     let long_reads = LongReads::start(&state).map_err(NamenodeStartError::Thread)?;
     let (effects, effect_queue) = mpsc::channel::<Effect>(EFFECTS_MAX);
-    state.metrics.set_sync_always(options.sync == Sync::Always);
-    let newest = snapshots.last().map(|index| directory.file(FileKind::Snapshot, *index));
-    let taken = newest.and_then(|file| std::fs::metadata(file).ok()?.modified().ok());
-    taken.inspect(|at| state.metrics.set_snapshot_time(*at));
+    note_start(&state, options, &directory, &snapshots);
     let snapshots = Snapshots::start(directory, options, &journal, snapshots);
     let snapshots = snapshots.map_err(NamenodeStartError::Thread)?;
     let mut writer = CatalogWriter::new(Arc::clone(&state), journal, snapshots, effects);
@@ -260,6 +257,21 @@ fn launch(
     });
     let parts = Mutex::new(Some(Parts { tasks, writer, archiver: None }));
     Ok(NamenodeServer { address, http_address, state, work, long_reads, shutdown, parts })
+}
+
+/// Notes for the metrics how the journal is synced and when the newest snapshot was taken.
+fn note_start(
+    state: &NamenodeState,
+    options: &NamenodeOptions,
+    directory: &Directory,
+    snapshots: &[u64],
+) {
+    state.metrics.set_sync_always(options.sync == Sync::Always);
+    let newest = snapshots.last().map(|index| directory.file(FileKind::Snapshot, *index));
+    let taken = newest.and_then(|file| std::fs::metadata(file).ok()?.modified().ok());
+    if let Some(at) = taken {
+        state.metrics.set_snapshot_time(at);
+    }
 }
 
 fn bounds(options: &NamenodeOptions) -> ServeOptions {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 /// The values of a page in the text format of OpenMetrics, by name with labels.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Figures(BTreeMap<String, f64>);
+pub(super) struct MetricPage(BTreeMap<String, f64>);
 
-impl Figures {
+impl MetricPage {
     pub(super) fn read(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let value = |line: &str| {
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn values_and_labels_are_read() {
         let page = "# HELP x y\nx_bytes 12\nbuild_info{role=\"a\",version=\"0.1.0\"} 1\n# EOF\n";
-        let figures = Figures::read(page);
+        let figures = MetricPage::read(page);
         assert_eq!(figures.count("x_bytes"), Some(12));
         assert_eq!(figures.get("y"), None);
         assert_eq!(figures.label("build_info", "version"), Some("0.1.0"));

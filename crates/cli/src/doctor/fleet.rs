@@ -156,7 +156,7 @@ fn gone(look: &ClusterLook, all: &[NodeInfo]) -> Option<Check> {
     };
     of_nodes(
         |found| {
-            let mend = "start it again, or another one; sanderling fsck lists what is lost: \
+            let mend = "start it again, or another one; sanderling fsck lists losses: \
                         docs/DAY-TWO.md#sanderlingserverdown";
             Check::warn("nodes.gone", found, mend)
         },

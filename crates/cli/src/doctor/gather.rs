@@ -1,5 +1,5 @@
-//! Looks at a cluster: the namenode by its protocol and HTTP, every datanode by HTTP. Every call has
-//! a time limit, and so has the whole.
+//! Looks at a cluster: the namenode by its protocol and HTTP, every datanode by HTTP. Every call
+//! has a time limit, and so has the whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use sanderling_transport::{ClientTls, PageCall, PageCallError, unix_millis, unix
 use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::figures::Figures;
+use super::figures::MetricPage;
 use super::view::{
     CertificateLook, ClockOffset, ClusterLook, DatanodeLook, LossLook, ServerLook, Unseen,
     is_loopback,
@@ -228,10 +228,10 @@ async fn server(address: &str, shown: &Shown<'_>) -> ServerLook {
     ServerLook { health, figures, clock }
 }
 
-async fn figures(address: &str, shown: &Shown<'_>) -> Result<Figures, Unseen> {
+async fn figures(address: &str, shown: &Shown<'_>) -> Result<MetricPage, Unseen> {
     let (status, body) = page(address, shown, "/metrics", shown.token.clone()).await?;
     match status {
-        200 => Ok(Figures::read(&String::from_utf8_lossy(&body))),
+        200 => Ok(MetricPage::read(&String::from_utf8_lossy(&body))),
         403 => Err(Unseen::Right(OBSERVE)),
         401 => Err(Unseen::Failed {
             why: "not authenticated: give --token-file".to_owned(),

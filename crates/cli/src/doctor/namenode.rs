@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::check::{Check, of_nodes};
-use super::figures::Figures;
+use super::figures::MetricPage;
 use super::fleet::not_seen;
 use super::view::{ClusterLook, Unseen};
 use crate::units;
@@ -50,7 +50,7 @@ pub(super) fn all(look: &ClusterLook) -> Vec<Check> {
     checks
 }
 
-fn figure(figures: &Figures, name: &str) -> Option<u64> {
+fn figure(figures: &MetricPage, name: &str) -> Option<u64> {
     figures.count(&format!("sanderling_namenode_{name}"))
 }
 
@@ -73,7 +73,7 @@ pub(super) fn state(look: &ClusterLook) -> Vec<Check> {
     }
 }
 
-fn manager(figures: &Figures) -> Option<Check> {
+fn manager(figures: &MetricPage) -> Option<Check> {
     let id = "manager";
     Some(match figure(figures, "managers")? {
         0 => {
@@ -86,7 +86,7 @@ fn manager(figures: &Figures) -> Option<Check> {
     })
 }
 
-fn journal(figures: &Figures, now: u64) -> Vec<Check> {
+fn journal(figures: &MetricPage, now: u64) -> Vec<Check> {
     let mut checks = Vec::new();
     let waits = figures.get("sanderling_namenode_unsynced_seconds").unwrap_or_default();
     let unsynced = figure(figures, "unsynced_bytes").unwrap_or_default();
@@ -134,7 +134,7 @@ fn seconds(span: u64) -> String {
     units::duration(Duration::from_secs(span))
 }
 
-fn disk(figures: &Figures) -> Option<Check> {
+fn disk(figures: &MetricPage) -> Option<Check> {
     let free = figure(figures, "directory_free_bytes")?;
     let whole = figure(figures, "directory_bytes").filter(|bytes| *bytes > 0)?;
     let found = format!("{} of {} free for the journal", units::bytes(free), units::bytes(whole));
@@ -145,7 +145,7 @@ fn disk(figures: &Figures) -> Option<Check> {
     })
 }
 
-fn catalog(figures: &Figures) -> Option<Check> {
+fn catalog(figures: &MetricPage) -> Option<Check> {
     let (used, max) = (figure(figures, "catalog_bytes")?, figure(figures, "catalog_max_bytes")?);
     let found = format!("the catalog has {} of {}", units::bytes(used), units::bytes(max));
     let mend = "delete objects, or a larger --memory-max: \
@@ -177,7 +177,7 @@ fn indexes(look: &ClusterLook) -> Option<Check> {
     )
 }
 
-fn backup(figures: &Figures, now: u64) -> Check {
+fn backup(figures: &MetricPage, now: u64) -> Check {
     let id = "backup";
     let mend = "sanderling namenode backup --to PLACE: docs/DAY-TWO.md#backup";
     let started = figures.count("process_start_time_seconds").unwrap_or(now);

@@ -8,7 +8,7 @@ use sanderling_protocol::{Millis, NodeId, NodeInfo, Policy};
 use serde_json::json;
 
 use super::check::{Check, CheckLevel};
-use super::figures::Figures;
+use super::figures::MetricPage;
 use super::judged;
 use super::view::{ClockOffset, ClusterLook, DatanodeLook, LossLook, ServerLook, Unseen};
 
@@ -44,7 +44,7 @@ fn server(role: &str, version: &str) -> ServerLook {
     let page = format!("sanderling_build_info{{role=\"{role}\",version=\"{version}\"}} 1\n");
     ServerLook {
         health: Ok(json!({"status": "ok"})),
-        figures: Ok(Figures::read(&page)),
+        figures: Ok(MetricPage::read(&page)),
         clock: Some(ClockOffset { millis: 3, error_millis: 2 }),
     }
 }
@@ -146,7 +146,7 @@ fn address_of_no_machine_is_a_problem() {
 fn journal_disk_and_memory_are_judged_by_the_namenodes_figures() {
     let judged_of = |lines: &str, id: &str| {
         let mut look = fleet(1);
-        look.namenode.figures = Ok(Figures::read(lines));
+        look.namenode.figures = Ok(MetricPage::read(lines));
         found(&look, id).verdict
     };
     let figure = |name: &str, value: u64| format!("sanderling_namenode_{name} {value}\n");
@@ -184,7 +184,7 @@ fn fenced_and_cut_off_nodes_and_full_indexes_are_found() {
     let silent = json!({"silent_millis": 4000});
     server.health = Ok(json!({"status": "no_namenode", "is_fenced": true, "namenode": silent}));
     let page = "sanderling_datanode_index_bytes 95\nsanderling_datanode_index_max_bytes 100\n";
-    server.figures = Ok(Figures::read(page));
+    server.figures = Ok(MetricPage::read(page));
     for id in ["nodes.fenced", "nodes.cut", "index.nearly-full"] {
         assert_eq!(found(&look, id).nodes, ["n0001"], "{id}");
     }

@@ -9,7 +9,7 @@ use sanderling_protocol::{NodeId, NodeInfo, Policy};
 use sanderling_transport::{PeerCertificates, Validity};
 use serde_json::Value;
 
-use super::figures::Figures;
+use super::figures::MetricPage;
 
 /// Why something was not seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl std::fmt::Display for Unseen {
 #[derive(Debug, Clone)]
 pub(super) struct ServerLook {
     pub(super) health: Result<Value, Unseen>,
-    pub(super) figures: Result<Figures, Unseen>,
+    pub(super) figures: Result<MetricPage, Unseen>,
     /// How far its clock is ahead of this machine's, and how exactly that is known.
     pub(super) clock: Option<ClockOffset>,
 }
