@@ -18,6 +18,7 @@ import tomllib
 import unittest
 import xml.etree.ElementTree as xml
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = ROOT / "packaging"
@@ -28,6 +29,7 @@ import archives  # noqa: E402
 import crates  # noqa: E402
 import debian  # noqa: E402
 import dist  # noqa: E402
+import image  # noqa: E402
 import sbom  # noqa: E402
 import tree  # noqa: E402
 
@@ -321,6 +323,12 @@ class ToolTest(unittest.TestCase):
                 self.assertIn(name, ran.stderr)
             self.assertNotIn("umoci", ran.stderr)
             self.assertFalse(Path(place, "dist").exists())
+
+    def test_missing_roots_of_trust_are_refused_before_anything_is_built(self):
+        with mock.patch.object(image, "CERTIFICATES", Path("/none")):
+            (line,) = [line for line in dist.missing(["tarball", "image"]) if "/none" in line]
+            self.assertIn("install ca-certificates", line)
+            self.assertFalse([line for line in dist.missing(["tarball"]) if "/none" in line])
 
     def test_page_names_every_tool(self):
         page = (ROOT / "docs/PACKAGES.md").read_text()

@@ -15,8 +15,6 @@ SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
 
 def make() -> None:
     """Makes the package with dpkg-deb."""
-    if not shutil.which("dpkg-deb"):
-        raise SystemExit("dpkg-deb is not installed: apt install dpkg-dev")
     root = WORK / "debian"
     shutil.rmtree(root, ignore_errors=True)
     program.lay_out(root / "usr")

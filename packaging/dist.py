@@ -86,9 +86,12 @@ def main() -> int:
 
 def missing(kinds: list[str]) -> list[str]:
     """Returns a line for each tool that these packages need and that is not installed."""
-    return [f"{tool} is missing, for {', '.join(sorted(users & set(kinds)))}: install {package}"
-            for tool, (package, users) in TOOLS.items()
-            if users & set(kinds) and not shutil.which(tool)]
+    lacks = [f"{tool} is missing, for {', '.join(sorted(users & set(kinds)))}: install {package}"
+             for tool, (package, users) in TOOLS.items()
+             if users & set(kinds) and not shutil.which(tool)]
+    if "image" in kinds and not image.CERTIFICATES.is_dir():
+        lacks.append(f"{image.CERTIFICATES} is missing, for image: install ca-certificates")
+    return lacks
 
 
 def processor_seconds() -> float:

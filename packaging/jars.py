@@ -16,8 +16,6 @@ HASHES = ("md5", "sha1", "sha256", "sha512")
 
 def make() -> None:
     """Builds the native half against the old glibc; deploys the modules into dist/maven."""
-    if not shutil.which("mvn"):
-        raise SystemExit("Maven and a JDK are missing: apt install maven default-jdk-headless")
     build_crate("--package", "sanderling-jni")
     built = program.stripped(TARGET / TRIPLE / "release/libsanderling_jni.so")
     native = WORK / "jvm-native"
