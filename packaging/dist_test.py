@@ -567,6 +567,9 @@ USE_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <artifactId>application</artifactId>
   <version>1</version>
   <properties>
+    <!-- The compiler plugin of Maven 3.8 and older reads these two, later ones the release. -->
+    <maven.compiler.source>8</maven.compiler.source>
+    <maven.compiler.target>8</maven.compiler.target>
     <maven.compiler.release>8</maven.compiler.release>
     <project.build.sourceEncoding>UTF-8</project.build.sourceEncoding>
   </properties>
