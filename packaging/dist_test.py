@@ -16,6 +16,7 @@ import tempfile
 import time
 import unittest
 import urllib.request
+import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -420,6 +421,10 @@ class JarTest(Case):
                 self.assertTrue(path.stat().st_size, path)
                 sums = path.with_name(f"{path.name}.sha1").read_text()
                 self.assertEqual(hashlib.sha1(path.read_bytes()).hexdigest(), sums)
+            sources = base / f"sanderling-{name}/{VERSION}/sanderling-{name}-{VERSION}-sources.jar"
+            with zipfile.ZipFile(sources) as archive:
+                libraries = [entry for entry in archive.namelist() if entry.endswith(".so")]
+            self.assertEqual([], libraries, "the native library is no source")
         source = self.place / "src/main/java/Use.java"
         source.parent.mkdir(parents=True)
         source.write_text(USE_JAVA)
