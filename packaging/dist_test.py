@@ -239,6 +239,9 @@ class WheelTest(Case):
         env = clean() | {"PATH": path, "HOME": str(self.place),
                          "XDG_RUNTIME_DIR": str(self.place),
                          "SANDERLING_LOCAL_DIR": str(self.place / "local")}
+        # Of many blocks: a small file can leave the node that is drained without one.
+        file = self.place / "file"
+        file.write_bytes(DATA * 4)
         started = time.monotonic()
         run("sh", "-euc", f"pip install --quiet --no-index {wheel}", env=env)
         installed = time.monotonic()
@@ -246,7 +249,7 @@ class WheelTest(Case):
                       ).stdout.strip()
         try:
             env |= {"SANDERLING_NAMENODE": address}
-            run("sh", "-euc", f"sanderling fs put {sys.executable} /first", env=env)
+            run("sh", "-euc", f"sanderling fs put {file} /first", env=env)
             ran = run("sh", "-euc", "sanderling node notice datanode-0 --deadline 30s --wait",
                       env=env)
             self.assertIn("lost 0 B", ran.stdout)
