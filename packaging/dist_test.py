@@ -477,7 +477,8 @@ class CrateTest(Case):
         for name in crates.CRATES:
             run("tar", "-xzf", package(f"crates/{name}-{VERSION}.crate"), "-C", self.place)
             folder = self.place / f"{name}-{VERSION}"
-            self.assertTrue((folder / "LICENSE").read_text().strip(), name)
+            self.assertEqual((tree.ROOT / "LICENSE").read_text(),
+                             (folder / "LICENSE").read_text(), name)
             self.assertTrue((folder / "README.md").exists(), name)
             lines.append(f'{name} = {{ path = "{folder}" }}')
         application = self.place / "application"
