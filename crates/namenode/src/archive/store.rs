@@ -11,6 +11,9 @@ use sanderling_protocol::checksum::crc32c;
 
 use super::place::{ArchiveError, ArchiveOptions};
 
+/// Digits of a generation's number: a start each second for three centuries.
+const NUMBER_DIGITS: usize = 10;
+
 /// The object that a namenode makes when it begins a generation.
 const BEGAN: &str = "began";
 
@@ -33,11 +36,13 @@ pub(super) struct Generation {
 
 impl Generation {
     fn name(self) -> String {
-        format!("generation-{:010}-{:016x}", self.number, self.cluster.0)
+        format!("generation-{:0NUMBER_DIGITS$}-{:016x}", self.number, self.cluster.0)
     }
 
     fn of(name: &str) -> Option<Self> {
         let (number, cluster) = name.strip_prefix("generation-")?.split_once('-')?;
+        // A longer number is none of ours, and the one after it might not exist.
+        (number.len() == NUMBER_DIGITS).then_some(())?;
         let cluster = ClusterId(u64::from_str_radix(cluster, 16).ok()?);
         Some(Self { number: number.parse().ok()?, cluster })
     }
@@ -195,7 +200,14 @@ mod tests {
     fn name_of_a_generation_is_read_back() {
         let generation = Generation { number: 12, cluster: ClusterId(0xab) };
         assert_eq!(Generation::of(&generation.name()), Some(generation));
-        for text in ["", "generation-1", "generation-x-1", "generation-1-g", "other-1-1"] {
+        for text in [
+            "",
+            "generation-1",
+            "generation-000000000x-1",
+            "generation-0000000001-g",
+            "generation-18446744073709551615-1",
+            "other-0000000001-1",
+        ] {
             assert_eq!(Generation::of(text), None, "{text}");
         }
     }
