@@ -180,6 +180,12 @@ fn paused_namenode_ends_when_another_one_has_taken_over() {
     assert_eq!(recovered.code, 0, "{recovered}");
     let listen = ["namenode", "--listen", "127.0.0.1:0", "--http", "none", "--dir", &directory];
     let words = [&listen[..], &["--archive", &archive]].concat();
+    // Each start is a generation, and removes those before the last one.
+    for _ in 0..3 {
+        let mut other = spawn_with(&cluster.path(""), "other", &words, &[]).serves();
+        other.terminate();
+        assert!(other.wait(SOON).success(), "{}", other.log());
+    }
     let other = spawn_with(&cluster.path(""), "other", &words, &[]).serves();
     cluster.namenode.resume();
     let status = cluster.namenode.wait(SOON);
@@ -187,6 +193,50 @@ fn paused_namenode_ends_when_another_one_has_taken_over() {
     let log = cluster.namenode.log();
     assert!(log.contains("another namenode has taken over"), "{log}");
     drop(other);
+}
+
+#[test]
+fn recovery_tells_that_a_later_namenode_has_stored_nothing() {
+    let (mut cluster, archive) = archived(1);
+    let place = place(&archive);
+    cluster.namenode.terminate();
+    assert!(cluster.namenode.wait(SOON).success(), "{}", cluster.namenode.log());
+    // As a start on the same directory leaves it that is killed at once.
+    let first = fs::read_dir(&place).expect("listed").flatten().next().expect("a generation");
+    let later = text(first.file_name().into()).replace("0000000001", "0000000002");
+    fs::create_dir(archive.path().join("a").join(&later)).expect("made");
+    fs::write(archive.path().join("a").join(later).join("began"), b"").expect("written");
+    let recovered = recover(&cluster, &place, &[]);
+    assert_eq!(recovered.code, 0, "{recovered}");
+    assert!(recovered.stdout.contains("has begun generation 2 since"), "{recovered}");
+    assert!(!recovered.stdout.contains("no change is missing"), "{recovered}");
+}
+
+#[test]
+fn archive_that_somebody_empties_is_stored_again() {
+    let (mut cluster, archive) = archived(1);
+    let place = place(&archive);
+    let manifest = || {
+        let generations = fs::read_dir(&place).into_iter().flatten().flatten();
+        let names = generations.flat_map(|it| fs::read_dir(it.path()).into_iter().flatten());
+        let mut names = names.flatten().map(|entry| text(entry.file_name().into()));
+        names.any(|name| name.starts_with("manifest-")).then_some(())
+    };
+    block_on(async { store(&cluster.client().await, 0).await });
+    until("a manifest", SOON, manifest);
+    fs::remove_dir_all(&place).expect("removed");
+    fs::create_dir(&place).expect("made");
+    until("a manifest again", SOON, manifest);
+    block_on(async { store(&cluster.client().await, 1).await });
+    // Then only a piece of the journal, a moment before the end.
+    fs::remove_file(object(&place, "journal-")).expect("removed");
+    cluster.namenode.terminate();
+    assert!(cluster.namenode.wait(SOON).success(), "{}", cluster.namenode.log());
+    assert!(cluster.namenode.log().contains("everything is stored again"));
+    let recovered = recover(&cluster, &place, &[]);
+    assert!(recovered.stdout.contains("no change is missing"), "{recovered}");
+    cluster.start_namenode(&["--archive", &place]);
+    block_on(async { assert_stored(&cluster.client().await, 0..2).await });
 }
 
 #[test]

@@ -136,6 +136,14 @@ impl Manifest {
         Ok(())
     }
 
+    /// Returns all objects that it names.
+    pub fn objects(&self) -> impl Iterator<Item = ArchiveObject> {
+        let pieces = self.segments.iter().flat_map(|segment| {
+            segment.pieces.iter().map(|piece| ArchiveObject::Piece(segment.first, *piece))
+        });
+        self.snapshots.iter().copied().map(ArchiveObject::Snapshot).chain(pieces)
+    }
+
     fn names(&self, object: ArchiveObject) -> bool {
         match object {
             ArchiveObject::Snapshot(index) => self.snapshots.contains(&index),
@@ -228,6 +236,12 @@ impl Archive {
             end: JournalEnd::default(),
             surplus: Vec::new(),
         }
+    }
+
+    /// Returns the cluster.
+    #[must_use]
+    pub const fn cluster(&self) -> ClusterId {
+        self.cluster
     }
 
     /// Takes what the directory holds now.

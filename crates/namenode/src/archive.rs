@@ -28,7 +28,7 @@ use crate::journal::SharedEnd;
 use crate::metrics::ArchiveStatus;
 use crate::recovery::Recovered;
 use crate::state::NamenodeState;
-use store::{Generation, unix_millis};
+use store::{Generation, Standing, unix_millis};
 
 pub use place::{ArchiveError, ArchiveOptions};
 pub use recover::{RecoverError, RecoverOptions, RecoveredArchive, recover_from_archive};
@@ -36,6 +36,9 @@ pub use recover::{RecoverError, RecoverOptions, RecoveredArchive, recover_from_a
 /// Time between two looks at what there is to store: half of the second that the archive may be
 /// behind.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Time between two comparisons of what the archive must have with what is there.
+const COMPARE_EVERY: Duration = Duration::from_secs(60);
 
 /// How long the last changes may take to be stored when the namenode stops: a notice may leave
 /// 15 s.
@@ -79,6 +82,9 @@ pub(crate) struct Archiver {
     archive: Archive,
     upload: Option<SnapshotUpload>,
     stored: Option<Manifest>,
+    /// Manifests that were begun to be stored.
+    manifests: u64,
+    compared_at: Instant,
     is_older_removed: bool,
     is_superseded: bool,
 }
@@ -105,6 +111,8 @@ impl Archiver {
             archive: Archive::new(cluster),
             upload: None,
             stored: None,
+            manifests: 0,
+            compared_at: Instant::now(),
             is_older_removed: false,
             is_superseded: false,
         })
@@ -187,8 +195,13 @@ impl Archiver {
     /// Stores what is missing and describes it; removes what is no longer needed.
     async fn pass(&mut self, is_last: bool) -> Result<(), Ended> {
         let looked_at = Instant::now();
-        if store::is_superseded(&self.options, &self.generation).await? {
-            return Err(Ended::Superseded);
+        match store::standing(&self.options, &self.generation).await? {
+            Standing::Newest => {}
+            Standing::Superseded => return Err(Ended::Superseded),
+            Standing::Emptied => self.store_again("everything"),
+        }
+        if is_last || self.compared_at.elapsed() >= COMPARE_EVERY {
+            self.compare().await?;
         }
         let (directory, end) = (Arc::clone(&self.directory), Arc::clone(&self.end));
         let files = spawn_blocking(move || files(&directory, &end)).await;
@@ -205,6 +218,27 @@ impl Archiver {
             self.note(|status| status.complete_at = looked_at);
         }
         Ok(uploaded?)
+    }
+
+    /// Compares what the archive must have with what is there: a cleaner of the store may have
+    /// removed some.
+    async fn compare(&mut self) -> Result<(), ArchiveError> {
+        let Some(stored) = &self.stored else { return Ok(()) };
+        if let Some(name) = store::missing(&self.options, &self.generation, stored).await? {
+            self.store_again(&name);
+        }
+        self.compared_at = Instant::now();
+        Ok(())
+    }
+
+    /// Begins anew with an empty archive.
+    fn store_again(&mut self, missing: &str) {
+        warn!(
+            archive = self.options.url,
+            missing, "objects of the archive are gone: everything is stored again"
+        );
+        self.archive = Archive::new(self.archive.cluster());
+        (self.upload, self.stored) = (None, None);
     }
 
     /// Stores a piece; returns whether it was still there.
@@ -266,7 +300,9 @@ impl Archiver {
             *stored != Manifest { at_unix_millis: stored.at_unix_millis, ..manifest.clone() }
         });
         if is_new {
-            store::put_manifest(&self.options, &self.generation, &manifest).await?;
+            self.manifests += 1;
+            let number = self.manifests;
+            store::put_manifest(&self.options, &self.generation, number, &manifest).await?;
             self.stored = Some(manifest.clone());
         }
         if is_last {

@@ -320,7 +320,7 @@ fn next(error: &NamenodeStartError) -> Cow<'static, str> {
         }
         NamenodeStartError::Archive(error) => backup::archive_kind(error).1,
         NamenodeStartError::Unrestored { .. } => {
-            "sanderling namenode restore --from PLACE --dir DIR, as before"
+            "sanderling namenode restore or recover, with the same flags as before"
         }
         NamenodeStartError::DirectoryLocked { .. } => "the same with --dir DIR",
         NamenodeStartError::DamagedJournal { name, .. } => {

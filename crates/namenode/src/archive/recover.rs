@@ -40,9 +40,11 @@ pub struct RecoveredArchive {
     pub generation: u64,
     /// Changes since the cluster began.
     pub commands: u64,
-    /// The namenode that wrote it had stopped: nothing is missing. Otherwise, what it acknowledged
-    /// after [`Self::at_unix_millis`] is.
+    /// The namenode that wrote it had stopped, and no later one began: nothing is missing.
+    /// Otherwise, what was acknowledged after [`Self::at_unix_millis`] is.
     pub is_closed: bool,
+    /// A later generation that has begun, and is not what was recovered.
+    pub later: Option<u64>,
     /// When the archive was written last, in milliseconds since 1970 by that namenode's clock.
     pub at_unix_millis: u64,
 }
@@ -74,7 +76,7 @@ pub async fn recover_from_archive(
     archive: &ArchiveOptions,
     options: &RecoverOptions,
 ) -> Result<RecoveredArchive, RecoverError> {
-    let (generation, manifest) = choose(archive, options).await?;
+    let (generation, manifest, later) = choose(archive, options).await?;
     let held = held(&options.directory)?;
     let directory = Arc::new(Directory::open(&options.directory)?);
     if let Some(name) = held.into_iter().next().filter(|_| !options.is_replacing) {
@@ -90,20 +92,20 @@ pub async fn recover_from_archive(
     })??;
     if cluster != generation.cluster || manifest.commands.is_some_and(|it| it != commands) {
         let why = format!("it makes {commands} changes of cluster {:016x}", cluster.0);
-        let (url, object) = (archive.url.clone(), store::MANIFEST.to_owned());
+        let (url, object) = (archive.url.clone(), "the manifest".to_owned());
         directory.set_unrestored(true).map_err(ArchiveError::from)?;
         return Err(ArchiveError::Damaged { url, object, why }.into());
     }
     let Manifest { is_closed, at_unix_millis, .. } = manifest;
-    let generation = generation.number;
-    Ok(RecoveredArchive { cluster, generation, commands, is_closed, at_unix_millis })
+    let (generation, is_closed) = (generation.number, is_closed && later.is_none());
+    Ok(RecoveredArchive { cluster, generation, commands, is_closed, later, at_unix_millis })
 }
 
-/// Returns the generation that is wanted, with its manifest.
+/// Returns the generation that is wanted with its manifest, and the newest one after it.
 async fn choose(
     archive: &ArchiveOptions,
     options: &RecoverOptions,
-) -> Result<(Generation, Manifest), ArchiveError> {
+) -> Result<(Generation, Manifest, Option<u64>), ArchiveError> {
     let url = || archive.url.clone();
     let mut there = store::generations(archive).await?;
     there.retain(|it| options.cluster.is_none_or(|cluster| it.cluster == cluster));
@@ -122,7 +124,8 @@ async fn choose(
     for generation in wanted {
         // One that began and stored nothing yet is none.
         if let Some(manifest) = store::manifest(archive, generation).await? {
-            return Ok((*generation, manifest));
+            let later = (newest.number > generation.number).then_some(newest.number);
+            return Ok((*generation, manifest, later));
         }
     }
     match options.generation {

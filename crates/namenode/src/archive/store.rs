@@ -1,5 +1,6 @@
 //! The names in an archive: generations, their objects and their manifests.
 
+use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
@@ -14,11 +15,14 @@ use super::place::{ArchiveError, ArchiveOptions};
 /// Digits of a generation's number: a start each second for three centuries.
 const NUMBER_DIGITS: usize = 10;
 
+/// The last number with so many.
+const NUMBER_MAX: u64 = 9_999_999_999;
+
 /// The object that a namenode makes when it begins a generation.
 const BEGAN: &str = "began";
 
-/// The object that describes the others.
-pub(super) const MANIFEST: &str = "manifest";
+/// How the names of the objects begin that describe the others; the last is the newest.
+pub(super) const MANIFEST: &str = "manifest-";
 
 /// Longest manifest: a hundred bytes for each piece of the journal, of which there are thousands
 /// at most.
@@ -97,65 +101,141 @@ pub(super) async fn claim(
         }
     }
     let first = there.last().map_or(1, |newest| newest.number + 1);
-    for number in first..first + CLAIMS_MAX {
+    for number in (first..first + CLAIMS_MAX).filter(|number| *number <= NUMBER_MAX) {
         let generation = Generation { number, cluster };
-        let began = path(options, &generation, BEGAN);
-        let mode = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-        match options.store.put_opts(&began, Vec::new().into(), mode).await {
-            Ok(_) => return Ok(generation),
-            Err(object_store::Error::AlreadyExists { .. }) => {}
-            Err(error) => return Err(failed(options)(error)),
+        if begin(options, &generation).await? {
+            return Ok(generation);
         }
     }
     Err(ArchiveError::Damaged {
         url: options.url.clone(),
         object: Generation { number: first, cluster }.name(),
-        why: format!("{CLAIMS_MAX} namenodes began a generation at the same time"),
+        why: "no number is left, or many namenodes began at the same time".to_owned(),
     })
 }
 
-/// Returns whether a later generation has begun.
-pub(super) async fn is_superseded(
+/// What a generation's namenode finds of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is the newest.
+    Newest,
+    /// A later one has begun.
+    Superseded,
+    /// All of the archive is gone. The generation has begun once more, with nothing in it.
+    Emptied,
+}
+
+/// Returns how a generation stands.
+///
+/// Its own mark is looked at, too: two generations later it is removed, with the mark of the one in
+/// between.
+pub(super) async fn standing(
     options: &ArchiveOptions,
     generation: &Generation,
-) -> Result<bool, ArchiveError> {
+) -> Result<Standing, ArchiveError> {
     let next = Generation { number: generation.number + 1, ..*generation };
-    match options.store.head(&path(options, &next, BEGAN)).await {
+    if began(options, &next).await? {
+        return Ok(Standing::Superseded);
+    }
+    if began(options, generation).await? {
+        return Ok(Standing::Newest);
+    }
+    let there = generations(options).await?;
+    if there.iter().any(|it| it.number > generation.number) {
+        return Ok(Standing::Superseded);
+    }
+    if there.iter().any(|it| it != generation) {
+        let object = path(options, generation, BEGAN).to_string();
+        let why = "it is gone, and there is another generation".to_owned();
+        return Err(ArchiveError::Damaged { url: options.url.clone(), object, why });
+    }
+    match begin(options, generation).await? {
+        true => Ok(Standing::Emptied),
+        false => Ok(Standing::Newest),
+    }
+}
+
+async fn began(options: &ArchiveOptions, generation: &Generation) -> Result<bool, ArchiveError> {
+    match options.store.head(&path(options, generation, BEGAN)).await {
         Ok(_) => Ok(true),
         Err(object_store::Error::NotFound { .. }) => Ok(false),
         Err(error) => Err(failed(options)(error)),
     }
 }
 
-/// Stores a manifest: a line with its checksum, and JSON.
+/// Begins a generation; returns whether it had not begun.
+async fn begin(options: &ArchiveOptions, generation: &Generation) -> Result<bool, ArchiveError> {
+    let began = path(options, generation, BEGAN);
+    let mode = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+    match options.store.put_opts(&began, Vec::new().into(), mode).await {
+        Ok(_) => Ok(true),
+        Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
+        Err(error) => Err(failed(options)(error)),
+    }
+}
+
+/// Stores a manifest: a line with its checksum, and JSON. Each has a number of its own: a request
+/// for an earlier one that the store executes late replaces nothing.
 pub(super) async fn put_manifest(
     options: &ArchiveOptions,
     generation: &Generation,
+    number: u64,
     manifest: &Manifest,
 ) -> Result<(), ArchiveError> {
     let json = serde_json::to_vec(manifest).map_err(std::io::Error::other)?;
     let mut bytes = format!("{:08x}\n", crc32c(&json)).into_bytes();
     bytes.extend(json);
-    let put = options.store.put(&path(options, generation, MANIFEST), bytes.into()).await;
-    put.map(drop).map_err(failed(options))
+    let name = |number: u64| path(options, generation, &format!("{MANIFEST}{number:012}"));
+    options.store.put(&name(number), bytes.into()).await.map_err(failed(options))?;
+    if let Some(before) = number.checked_sub(1) {
+        // One that stays is not the last.
+        let _ = options.store.delete(&name(before)).await;
+    }
+    Ok(())
 }
 
-/// Reads a generation's manifest; `None` where it has none.
+/// Returns the names of a generation's objects.
+async fn names(
+    options: &ArchiveOptions,
+    generation: &Generation,
+) -> Result<BTreeSet<String>, ArchiveError> {
+    let prefix = options.prefix.clone().join(generation.name());
+    let mut objects = options.store.list(Some(&prefix));
+    let mut names = BTreeSet::new();
+    while let Some(object) = objects.next().await {
+        let object = object.map_err(failed(options))?;
+        names.extend(object.location.filename().map(str::to_owned));
+    }
+    Ok(names)
+}
+
+/// Returns the first object that a manifest names and that is gone.
+pub(super) async fn missing(
+    options: &ArchiveOptions,
+    generation: &Generation,
+    manifest: &Manifest,
+) -> Result<Option<String>, ArchiveError> {
+    let there = names(options, generation).await?;
+    let mut needed = manifest.objects().map(|object| object.to_string());
+    Ok(needed.find(|name| !there.contains(name)))
+}
+
+/// Reads a generation's newest manifest; `None` where it has none.
 pub(super) async fn manifest(
     options: &ArchiveOptions,
     generation: &Generation,
 ) -> Result<Option<Manifest>, ArchiveError> {
-    let path = path(options, generation, MANIFEST);
+    let names = names(options, generation).await?;
+    let Some(name) = names.iter().rev().find(|name| name.starts_with(MANIFEST)) else {
+        return Ok(None);
+    };
+    let path = path(options, generation, name);
     let damaged = |why: String| ArchiveError::Damaged {
         url: options.url.clone(),
         object: path.to_string(),
         why,
     };
-    let found = match options.store.get(&path).await {
-        Ok(found) => found,
-        Err(object_store::Error::NotFound { .. }) => return Ok(None),
-        Err(error) => return Err(failed(options)(error)),
-    };
+    let found = options.store.get(&path).await.map_err(failed(options))?;
     if found.meta.size > MANIFEST_BYTES_MAX {
         return Err(damaged(format!("it has {} bytes", found.meta.size)));
     }
@@ -173,20 +253,22 @@ pub(super) async fn manifest(
     Ok(Some(manifest))
 }
 
-/// Removes the generations before the last one before this: two remain.
+/// Removes the older generations but the newest of them that has a catalog.
 pub(super) async fn remove_older(
     options: &ArchiveOptions,
     generation: &Generation,
 ) -> Result<(), ArchiveError> {
-    for older in generations(options).await? {
-        if older.number + 1 >= generation.number {
+    let there = generations(options).await?;
+    let mut is_kept = false;
+    for older in there.iter().rev().filter(|it| it.number < generation.number) {
+        let names = names(options, older).await?;
+        if !is_kept && names.iter().any(|name| name.starts_with(MANIFEST)) {
+            is_kept = true;
             continue;
         }
-        let prefix = options.prefix.clone().join(older.name());
-        let mut objects = options.store.list(Some(&prefix));
-        while let Some(object) = objects.next().await {
-            let object = object.map_err(failed(options))?;
-            options.store.delete(&object.location).await.map_err(failed(options))?;
+        for name in names {
+            let path = path(options, older, &name);
+            options.store.delete(&path).await.map_err(failed(options))?;
         }
     }
     Ok(())

@@ -125,19 +125,25 @@ pub(crate) async fn run(session: Session, args: Recover) -> Result<(), Failure> 
 }
 
 fn print(session: &Session, args: &Recover, found: &RecoveredArchive) -> Result<(), Failure> {
-    let RecoveredArchive { cluster, generation, commands, is_closed, at_unix_millis } = *found;
+    let RecoveredArchive { cluster, generation, commands, is_closed, later, at_unix_millis } =
+        *found;
     let cluster = format!("{:016x}", cluster.0);
     let document = serde_json::json!({
         "directory": args.directory, "archive": args.archive.to_string(), "cluster": cluster,
-        "generation": generation, "commands": commands, "is_closed": is_closed,
+        "generation": generation, "commands": commands, "is_closed": is_closed, "later": later,
         "at_unix_millis": at_unix_millis,
     });
     session.output.result(&document, |writer| {
         let directory = args.directory.display();
         writeln!(writer, "{directory}: cluster {cluster} after {commands} changes")?;
-        match is_closed {
-            true => writeln!(writer, "its namenode had stopped: no change is missing")?,
-            false => {
+        match (is_closed, later) {
+            (true, _) => writeln!(writer, "its namenode had stopped: no change is missing")?,
+            (false, Some(later)) => writeln!(
+                writer,
+                "this is generation {generation}, and a namenode has begun generation {later} \
+                 since: what that one acknowledged is missing"
+            )?,
+            (false, None) => {
                 let since = UNIX_EPOCH + Duration::from_millis(at_unix_millis);
                 let ago = SystemTime::now().duration_since(since).unwrap_or_default();
                 let ago = units::duration(ago);
