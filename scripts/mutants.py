@@ -198,8 +198,9 @@ def report(sample: list[build.Mutant], outcomes: dict[str, dict]) -> None:
     """Prints a table by file and the survivors."""
     files: dict[str, Counter] = {}
     for mutant in sample:
-        found = outcomes.get(mutant.name, {}).get("outcome", "not run")
-        kind = "not run" if found == "survived first" else found
+        kind = outcomes.get(mutant.name, {}).get("outcome", "not run")
+        # The second stage has not run for it.
+        kind = "survived" if kind == "survived first" else kind
         files.setdefault(mutant.file, Counter())[kind] += 1
     print(f"\n| file | {' | '.join(OUTCOMES)} |\n| --- |{' --- |' * len(OUTCOMES)}")
     for file, counts in sorted(files.items()):
@@ -209,8 +210,9 @@ def report(sample: list[build.Mutant], outcomes: dict[str, dict]) -> None:
     detected = total["first"] + total["second"]
     print(f"\n{detected} of {detected + total['survived']} detected")
     for mutant in sample:
-        if outcomes.get(mutant.name, {}).get("outcome") == "survived":
-            print(f"survived: {mutant.name}")
+        found = outcomes.get(mutant.name, {}).get("outcome", "")
+        if found.startswith("survived"):
+            print(f"{found}: {mutant.name}")
 
 
 if __name__ == "__main__":
