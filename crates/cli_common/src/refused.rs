@@ -102,6 +102,7 @@ pub const fn exit(refusal: &Refusal) -> Exit {
         | Refusal::JournalFull { .. }
         | Refusal::RetryAfter { .. }
         | Refusal::SecondWriter { .. }
+        | Refusal::NotLeader { .. }
         | Refusal::NotManager { .. } => Exit::Unavailable,
         Refusal::DataUnavailable { .. } => Exit::Partial,
         _ => Exit::Failure,

@@ -21,6 +21,7 @@ mod route;
 mod tests;
 mod turn;
 
+use sanderling_protocol::message::Members;
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{
     ClusterId, Event, Instant, Millis, NodeId, Order, OrderReply, Policy, Refusal, Reply, Term,
@@ -120,6 +121,8 @@ pub struct Namenode {
     /// Changes that this process has refused and not logged.
     refused: RefusalCache,
     room_waits: RoomWaits,
+    /// The group, as its shell learned it last. It is in no log: each member has its own view.
+    members: Members,
 }
 
 /// How long after an absence a request may be one that has waited for its end: longer than any
@@ -175,7 +178,13 @@ impl Namenode {
             is_refusing: false,
             refused: RefusalCache::default(),
             room_waits: RoomWaits::default(),
+            members: Members::default(),
         }
+    }
+
+    /// Sets what [`Request::Members`](sanderling_protocol::Request::Members) is answered with.
+    pub fn set_members(&mut self, members: Members) {
+        self.members = members;
     }
 
     /// Gives every node the whole time again to show itself. Called when a replayed log ends.

@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sanderling_protocol::ClusterId;
-use sanderling_protocol::message::Role;
+use sanderling_protocol::message::{Member, MemberRole, Members, Role};
+use sanderling_protocol::{ClusterId, MemberId};
 use sanderling_transport::{Buffers, ListenError, Memory, ServeOptions, listen};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -203,8 +203,9 @@ fn launch(
     };
     let address = local(&listener)?;
     let http_address = http_listener.as_ref().map(local).transpose()?;
-    let Recovered { namenode, journal, commands, cut_bytes, found, snapshots } = recovered;
+    let Recovered { mut namenode, journal, commands, cut_bytes, found, snapshots } = recovered;
     let clock = Clock::start(namenode.catalog().now());
+    namenode.set_members(alone(address, http_address));
     let state = Arc::new(NamenodeState::new(namenode, clock));
     let work = WorkQueue::new(options.waiting_frames_max, options.waiting_bytes_max);
     let work = Arc::new(work);
@@ -257,6 +258,19 @@ fn launch(
     });
     let parts = Mutex::new(Some(Parts { tasks, writer, archiver: None }));
     Ok(NamenodeServer { address, http_address, state, work, long_reads, shutdown, parts })
+}
+
+/// Returns the members of a group of one. Where a listener takes connections at any address of its
+/// machine, others know better where they reach it.
+fn alone(address: SocketAddr, http_address: Option<SocketAddr>) -> Members {
+    let known = |address: SocketAddr| match address.ip().is_unspecified() {
+        true => String::new(),
+        false => address.to_string(),
+    };
+    let http_address = http_address.map(known).unwrap_or_default();
+    let (id, role) = (MemberId(1), MemberRole::Leader);
+    let member = Member { id, address: known(address), http_address, role };
+    Members { term: 0, here: id, members: vec![member] }
 }
 
 /// Notes for the metrics how the journal is synced and when the newest snapshot was taken.

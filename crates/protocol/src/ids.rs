@@ -64,6 +64,12 @@ id!(
 );
 
 id!(
+    /// One namenode of a group. A namenode that joins again on an empty directory gets another id.
+    MemberId,
+    u64
+);
+
+id!(
     /// One start of a namenode on its log, drawn at random. It names the part of the log that this
     /// start has written.
     Term,

@@ -24,7 +24,7 @@ pub mod version;
 pub use event::{Event, EventKind};
 pub use frame::{Frame, FrameError, Header, Op};
 pub use ids::{
-    BlockId, ClusterId, Epoch, JobId, LeaseId, LogPosition, NodeId, Nonce, ObjectId, Term,
+    BlockId, ClusterId, Epoch, JobId, LeaseId, LogPosition, MemberId, NodeId, Nonce, ObjectId, Term,
 };
 pub use message::{Reply, Request};
 pub use node::{NodeInfo, NodeSelector, Policy};

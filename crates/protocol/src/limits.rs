@@ -85,6 +85,10 @@ pub const TEXT_BYTES_MAX: usize = 1024;
 /// most one.
 pub const ALLOCATION_UNIT_BYTES: u32 = 4096;
 
+/// Most namenodes of one group, and most addresses of namenodes in one list: seven that vote, the
+/// spares that may replace each of them at once, and two that leave meanwhile.
+pub const MEMBERS_MAX: usize = 16;
+
 /// Most revocations of tokens that are kept. Every datanode gets the whole list when it changes,
 /// and each takes at most 300 bytes of it.
 pub const REVOCATIONS_MAX: usize = 1024;

@@ -6,6 +6,7 @@ mod job;
 mod kind;
 mod lookups;
 mod manage;
+mod members;
 mod namespace;
 mod once;
 
@@ -22,6 +23,7 @@ pub use manage::{
     DrainWork, Forecast, FsckReport, MoveCandidate, MoveCommit, MoveProposal, MovePurpose, Room,
     Usage,
 };
+pub use members::{Member, MemberRole, Members};
 pub use namespace::{
     Affinity, BlockLength, BlockLocation, Create, CreateKind, CreateMode, Entry, Grant,
     GrantedBlock, Layout, NodeAddress, ObjectKind, ObjectStat,
@@ -432,6 +434,9 @@ pub enum Request {
         /// The job.
         job: JobId,
     },
+    /// The namenodes of the group, in the view of the one that answers. Every member answers, the
+    /// leader or not. Reply: `Members`.
+    Members,
 }
 
 /// One reply of the namenode.
@@ -470,4 +475,5 @@ pub enum Reply {
     Expected { blocks: Vec<HeldBlock>, is_more: bool },
     Revocations { version: u64, list: Option<Vec<Revocation>> },
     JobAccount(JobAccount),
+    Members(Members),
 }

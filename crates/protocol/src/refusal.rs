@@ -252,6 +252,13 @@ refusals! {
          requested; delete some of them, or register a job with a higher limit"
     )]
     JobLimitPassed { job: JobId, what: String, limit: u64, used: u64, asked: u64 } = 46,
+
+    /// Another namenode of the group leads, or none does at the moment. Nothing was changed.
+    #[error(
+        "this namenode does not lead its group: {}",
+        leader.as_ref().map_or("no leader is known yet", String::as_str)
+    )]
+    NotLeader { leader: Option<String> } = 128,
 }
 
 /// Describes what exceeds its limit; spans of time in the words of people.
@@ -301,7 +308,8 @@ impl Refusal {
             | Self::TierFailed { .. }
             | Self::ChecksumMismatch { .. }
             | Self::BlockDamaged { .. }
-            | Self::MoveVoid { .. } => Recovery::Refresh,
+            | Self::MoveVoid { .. }
+            | Self::NotLeader { .. } => Recovery::Refresh,
             Self::DataUnavailable { .. } => Recovery::Recompute,
             Self::Full { .. }
             | Self::ReserveKept { .. }
@@ -386,6 +394,20 @@ mod tests {
         let variant = Refusal::TABLE.iter().position(|row| *row == (90, "BlockDamaged")).unwrap();
         assert_eq!(bytes, [variant as u8, 7]);
         assert_eq!(refusal.recovery(), Recovery::Refresh);
+    }
+
+    #[test]
+    fn refusal_of_members_that_do_not_lead_has_golden_bytes() {
+        let row = (128, "NotLeader");
+        let variant = Refusal::TABLE.iter().position(|known| *known == row).unwrap() as u8;
+        let known = Refusal::NotLeader { leader: Some("b:2".to_owned()) };
+        let bytes = postcard::to_stdvec(&known).unwrap();
+        assert_eq!(bytes, [variant, 1, 3, b'b', b':', b'2']);
+        assert_eq!(known.recovery(), Recovery::Refresh);
+        assert_eq!(known.to_string(), "this namenode does not lead its group: b:2");
+        let unknown = Refusal::NotLeader { leader: None };
+        assert_eq!(postcard::to_stdvec(&unknown).unwrap(), [variant, 0]);
+        assert!(unknown.to_string().ends_with("no leader is known yet"));
     }
 
     #[test]

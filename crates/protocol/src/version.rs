@@ -7,13 +7,16 @@
 //! these flags supports version 3, the last one before the flags.
 
 use crate::message::Joined;
-use crate::{Event, EventKind, Order, OrderReply, Refusal, Reply, Request};
+use crate::{Event, EventKind, Millis, Order, OrderReply, Refusal, Reply, Request};
 
 /// The newest version of the messages that is spoken here.
 pub const MESSAGES: u8 = 4;
 
 /// The oldest. The release before this one speaks it, so that a fleet can be upgraded node by node.
 pub const MESSAGES_MIN: u8 = 3;
+
+/// Pause of a caller that does not know other members of a group: an election takes as long.
+const LEADER_PAUSE: Millis = Millis(200);
 
 /// The version of a peer whose greeting has no flags.
 const UNSAID: u8 = 3;
@@ -61,7 +64,8 @@ pub fn request_for(version: u8, request: Request) -> Result<Request, Refusal> {
         | Request::RevokeTokens { .. }
         | Request::Revocations { .. }
         | Request::RegisterLimitedJob(_)
-        | Request::JobAccount { .. } => {
+        | Request::JobAccount { .. }
+        | Request::Members => {
             return Err(Refusal::UnknownVersion { ours: MESSAGES, theirs: version });
         }
         request => request,
@@ -127,6 +131,10 @@ pub fn refusal_for(version: u8, refusal: Refusal) -> Refusal {
         Refusal::BlockDamaged { block } => Refusal::UnknownBlock { block },
         Refusal::JobLimitPassed { job, limit: quota, used, asked, .. } => {
             Refusal::QuotaPassed { job, quota, used, asked }
+        }
+        // It has one address, and that member may lead by then.
+        refusal @ Refusal::NotLeader { .. } => {
+            Refusal::RetryAfter { after: LEADER_PAUSE, why: refusal.to_string() }
         }
         refusal => refusal,
     }
@@ -212,6 +220,9 @@ mod tests {
         assert_eq!(order_reply_for(3, pushed(&damaged)), pushed(&unknown));
         assert_eq!(order_reply_for(4, pushed(&damaged)), pushed(&damaged));
         let newest = Refusal::TABLE.last().map(|(_, name)| *name);
-        assert_eq!(newest, Some("JobLimitPassed"), "say here what version 3 gets for a new one");
+        let elsewhere = Refusal::NotLeader { leader: Some("b:2".to_owned()) };
+        assert_eq!(refusal_for(4, elsewhere.clone()), elsewhere);
+        assert_eq!(refusal_for(3, elsewhere).name(), "RetryAfter");
+        assert_eq!(newest, Some("NotLeader"), "say here what version 3 gets for a new one");
     }
 }

@@ -5,7 +5,7 @@ mod sampler;
 
 use sampler::{compare, lines};
 use sanderling_protocol::message::{
-    Affinity, Condition, CreateKind, CreateMode, MovePurpose, ObjectKind, Role,
+    Affinity, Condition, CreateKind, CreateMode, MemberRole, MovePurpose, ObjectKind, Role,
 };
 use sanderling_protocol::{
     EventKind, Order, OrderReply, Policy, Refusal, Reply, Request, Tier, WhenFull,
@@ -23,6 +23,7 @@ fn every_message_has_the_bytes_that_it_always_had() {
         lines::<OrderReply>("OrderReply"),
         lines::<EventKind>("EventKind"),
         lines::<Role>("Role"),
+        lines::<MemberRole>("MemberRole"),
         lines::<ObjectKind>("ObjectKind"),
         lines::<CreateKind>("CreateKind"),
         lines::<CreateMode>("CreateMode"),

@@ -78,6 +78,8 @@ pub(super) fn need(request: &Request) -> Need<'_> {
         // As if it came alone: an answer is repeated to any client that may make the change.
         Request::Once(once) => need(once.change.request()),
         Request::OpenClient { .. } => Need::Change,
+        // Where the namenodes are: a caller that reached one needs the others when that one dies.
+        Request::Members => Need::Nothing,
         // Only a hint to have a look; checked against the caller's own claims.
         Request::Suspect { .. } | Request::MintToken(_) => Need::Nothing,
         Request::Nodes { .. }

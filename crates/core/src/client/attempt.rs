@@ -35,6 +35,8 @@ impl<'a> AttemptFailure<'a> {
     pub const fn recovery(&self) -> Recovery {
         match self.refusal {
             Some(Refusal::ObjectGone { .. }) => Recovery::Fix,
+            // The next attempt goes to another member, after the pause of the retry policy.
+            Some(Refusal::NotLeader { .. }) => Recovery::RetryAfter(Millis(0)),
             _ => self.recovery,
         }
     }
@@ -91,6 +93,7 @@ const fn is_of_the_log(refusal: &Refusal) -> bool {
         refusal,
         Refusal::RetryAfter { .. }
             | Refusal::NotManager { .. }
+            | Refusal::NotLeader { .. }
             | Refusal::SecondWriter { .. }
             | Refusal::JournalFull { .. }
             | Refusal::Unauthenticated { .. }
@@ -235,6 +238,20 @@ mod tests {
         let decided = Refusal::Exists { path: "/a".parse().unwrap() };
         let settled = change.failed(&mut retry, NOW, &AttemptFailure::refused(&decided));
         assert_eq!(settled, NextAttempt::GiveUp);
+    }
+
+    #[test]
+    fn change_that_met_no_leader_is_sent_again_and_is_in_doubt_only_if_it_was_before() {
+        let elsewhere = Refusal::NotLeader { leader: None };
+        let (mut retry, mut change) = (retry(), ChangeAttempts::default());
+        assert!(is_again(
+            change.failed(&mut retry, NOW, &AttemptFailure::refused(&elsewhere)),
+            false
+        ));
+        assert!(!change.is_in_doubt());
+        assert!(is_again(change.failed(&mut retry, NOW, &AttemptFailure::NO_ANSWER), false));
+        let next = change.failed(&mut retry, NOW, &AttemptFailure::refused(&elsewhere));
+        assert!(is_again(next, false), "under the same sequence: {next:?}");
     }
 
     #[test]

@@ -91,6 +91,7 @@ impl Namenode {
             Request::Within { subtree, blocks } => catalog.within(subtree, blocks),
             Request::Revocations { known } => Ok(catalog.revocations().since(*known)),
             Request::JobAccount { job } => catalog.job_account(*job).map(Reply::JobAccount),
+            Request::Members => Ok(Reply::Members(self.members.clone())),
             Request::Room => Ok(Reply::Room(catalog.room())),
             other => {
                 let why = format!("{other:?} changes something");

@@ -67,6 +67,7 @@ impl Request {
             Self::Revocations { .. } => "revocations",
             Self::RegisterLimitedJob(_) => "register_limited_job",
             Self::JobAccount { .. } => "job_account",
+            Self::Members => "members",
         }
     }
 

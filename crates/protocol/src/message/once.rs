@@ -196,8 +196,7 @@ impl Request {
             | Self::Beat(_)
             | Self::Suspect { .. }
             | Self::Fenced { .. }
-            // The acting manager's. Epochs are compared; what was given back cannot be given
-            // back again, and a manager that loses a reservation by it makes another.
+            // The acting manager's. Epochs are compared; a reservation that is lost is made again.
             | Self::Reserve { .. }
             | Self::Commit { .. }
             | Self::Abandon { .. }
@@ -226,6 +225,7 @@ impl Request {
             | Self::ExpectedBlocks { .. }
             | Self::Revocations { .. }
             | Self::JobAccount { .. }
+            | Self::Members
             | Self::Within { .. } => Repetition::Reads,
         }
     }

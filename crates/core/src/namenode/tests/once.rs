@@ -209,6 +209,7 @@ const fn is_sampled(request: &Request) -> bool {
         | Request::ExpectedBlocks { .. }
         | Request::Revocations { .. }
         | Request::JobAccount { .. }
+        | Request::Members
         | Request::Within { .. } => false,
     }
 }
