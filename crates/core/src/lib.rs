@@ -27,6 +27,7 @@ pub mod preemption;
 pub mod read;
 pub mod rebalance;
 pub mod relocation;
+pub mod replica;
 pub mod reserve;
 pub mod retry;
 

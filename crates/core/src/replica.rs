@@ -1,0 +1,35 @@
+//! One member of a group of namenodes: which of them leads, which rounds of the log are agreed, and
+//! when a member may answer reads.
+//!
+//! [`Replica`] is a machine without input and output around one implementation of Raft, whose types
+//! are private to this module. A log entry is one round of the namenode's writer: bytes that
+//! mean nothing to the machine. Its shell writes what [`Output::Persist`] contains, sends what
+//! [`Output::Send`] contains and applies [`Output::Apply`], in that order, and passes back what
+//! arrived and what is on the disk. `docs/mechanisms/replication.md` has the failures.
+
+mod clock;
+mod entry;
+mod group;
+mod guard;
+mod identity;
+mod lease;
+mod log;
+mod machine;
+mod message;
+mod notices;
+mod options;
+mod output;
+mod raft_types;
+#[cfg(test)]
+mod tests;
+
+pub use clock::GroupClock;
+pub use entry::{LogEntry, LogPlace, Payload, Vote};
+pub use group::{Group, GroupChange, GroupChangeError, GroupMember, GroupRole, MemberAddress};
+pub use guard::MessageRefusal;
+pub use identity::{BootRecord, StartAs, SyncMode, start_as};
+pub use machine::{ProposeError, Replica};
+pub use message::{Body, Envelope, MESSAGE_BYTES_MAX, MessageError};
+pub use notices::{GroupPlan, GroupStep, MemberView, plan};
+pub use options::{ReplicaOptions, Restored};
+pub use output::{Durability, MemberProgress, Output, Persist, ReadPermission, ReplicaRole};

@@ -1,0 +1,527 @@
+//! The machine of one member.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use raft::eraftpb::{ConfChangeV2, Entry, Message, MessageType};
+use raft::{Config, RawNode, SnapshotStatus, StateRole};
+use sanderling_protocol::{Instant, MemberId};
+use thiserror::Error;
+
+use super::clock::GroupClock;
+use super::entry::{LogPlace, Payload, Vote};
+use super::group::{Group, GroupChange, GroupChangeError};
+use super::guard::{self, MessageRefusal};
+use super::lease::{Promise, Rounds};
+use super::log::Log;
+use super::message::{APPEND_BYTES_MAX, Body, Envelope, ROUND_BYTES_MAX};
+use super::options::{ReplicaOptions, Restored};
+use super::output::{MemberProgress, Output, ReadPermission, ReplicaRole};
+use super::raft_types;
+
+mod process;
+
+/// Messages of entries that a leader sends to one member before it has an answer.
+const APPENDS_MAX: usize = 64;
+
+/// Bytes of agreed entries in one [`Output::Apply`], if one entry is not longer: a start with a
+/// long log applies it in pieces.
+const APPLY_BYTES_MAX: u64 = 4 << 20;
+
+/// One member of a group.
+pub struct Replica {
+    options: ReplicaOptions,
+    node: RawNode<Log>,
+    group: Group,
+    clock: GroupClock,
+    rounds: Rounds,
+    promise: Promise,
+    incarnations: BTreeMap<MemberId, u64>,
+    outputs: VecDeque<Output>,
+    /// What was put out to be written and is not reported as written.
+    unwritten: VecDeque<Unwritten>,
+    /// The last write whose vote must be on the disk before anything is sent.
+    vote_number: u64,
+    written_vote: Vote,
+    next_tick: Instant,
+    reported: (ReplicaRole, u64, Option<MemberId>),
+    /// The first entry of this leader's term.
+    own_first: u64,
+    applied: u64,
+    /// The last transfer that made this member a candidate.
+    transfer: u64,
+    last_at: Instant,
+    is_removed: bool,
+}
+
+/// What waits for a write.
+struct Unwritten {
+    number: u64,
+    messages: Vec<Envelope>,
+    restore: Option<(LogPlace, Group)>,
+}
+
+/// Why a leader does not take a round, a change or a transfer.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ProposeError {
+    /// Send it to the leader.
+    #[error("this member does not lead")]
+    NotLeader {
+        /// The member that leads, as far as it is known.
+        leader: Option<MemberId>,
+    },
+    /// The leader has not applied what earlier leaders agreed. Try again at once.
+    #[error("the new leader has not applied the log yet")]
+    NotServing,
+    /// Keep it: either another member leads in a moment, or this one goes on.
+    #[error("the leadership is being transferred")]
+    Transferring,
+    /// Too many rounds wait for a majority. Try again later.
+    #[error("too many rounds wait for a majority")]
+    Full,
+    /// A round is at most 32 MiB.
+    #[error("a round of {bytes} bytes is too long")]
+    TooLong {
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// The member to transfer to is no voter, or does not answer.
+    #[error("member {0} cannot lead: it is no voter or does not answer")]
+    CannotLead(MemberId),
+    /// Why the change of the members is refused.
+    #[error(transparent)]
+    Change(#[from] GroupChangeError),
+}
+
+impl Replica {
+    /// Returns the machine of a member that starts now. `floor` is the time of the last entry or
+    /// command that its directory has, `wall` what the machine's clock shows. `now` is of a clock
+    /// that goes on while the machine is suspended.
+    ///
+    /// # Panics
+    /// When `restored` has gaps: check the directory before.
+    #[must_use]
+    pub fn new(
+        options: ReplicaOptions,
+        restored: Restored,
+        now: Instant,
+        (floor, wall): (Instant, Instant),
+    ) -> Self {
+        let Restored { vote, start, group, entries, applied } = restored;
+        let state = (raft_types::hard_state(&vote), raft_types::conf_state(&group));
+        let mut log = Log::new(start, state.0, state.1);
+        let entries: Vec<Entry> = entries.into_iter().map(raft_types::entry).collect();
+        log.append(&entries);
+        let applied = applied.max(start.index);
+        let node = RawNode::new(&config(&options), log, &logger());
+        let node = node.expect("the options and the directory are consistent");
+        let (reported, promise) = (
+            (ReplicaRole::Follower, node.raft.term, None),
+            Promise::at_start(now, options.promise()),
+        );
+        let mut replica = Self {
+            next_tick: now + options.tick,
+            options,
+            node,
+            group,
+            clock: GroupClock::new(now, floor, wall),
+            rounds: Rounds::default(),
+            promise,
+            incarnations: BTreeMap::new(),
+            outputs: VecDeque::new(),
+            unwritten: VecDeque::new(),
+            vote_number: 0,
+            written_vote: vote,
+            reported,
+            own_first: u64::MAX,
+            applied,
+            transfer: 0,
+            last_at: floor,
+            is_removed: false,
+        };
+        for entry in &entries {
+            replica.take_time(now, entry);
+        }
+        // A leader that is alone need not wait for one that might be there.
+        if replica.group.is_quorum(|id| id == replica.options.id) && !replica.group.is_changing() {
+            replica.process(now);
+            let _ = replica.node.campaign();
+        }
+        replica.process(now);
+        replica
+    }
+
+    /// Takes a message of another member.
+    ///
+    /// # Errors
+    /// [`MessageRefusal`]: nothing has changed. The shell counts and logs it.
+    pub fn receive(&mut self, now: Instant, envelope: Envelope) -> Result<(), MessageRefusal> {
+        self.check(&envelope)?;
+        let Envelope { from, incarnation, term, round, transfers_ended, time, body, .. } = envelope;
+        self.incarnations.insert(from, incarnation);
+        let is_of_leader = body.is_of_leader();
+        if is_of_leader && term >= self.node.raft.term {
+            let length = self.options.promise();
+            self.promise.renew(now, length, (term, round, transfers_ended));
+        }
+        match &body {
+            Body::Removed { next } => {
+                if *next > self.options.id {
+                    self.leave();
+                }
+                return Ok(());
+            }
+            Body::VoteRequest { transfer, .. } if !self.promise.allows(now, term, *transfer) => {
+                return Ok(());
+            }
+            Body::VoteAnswer { is_granted: true, .. } => self.take_leaders_time(now, time),
+            Body::Appended { .. } | Body::AppendRejected { .. } | Body::HeartbeatAnswer { .. }
+                if term == self.node.raft.term =>
+            {
+                self.rounds.acknowledge(from, round);
+            }
+            Body::Lead { transfer } => {
+                // What is not written yet must not be what makes it the leader.
+                if !self.unwritten.is_empty() {
+                    return Ok(());
+                }
+                self.transfer = *transfer;
+            }
+            Body::Snapshot { place, group } => {
+                self.node.mut_store().set_snapshot(*place, group.clone());
+            }
+            _ => {}
+        }
+        if is_of_leader && term >= self.node.raft.term {
+            self.take_leaders_time(now, time);
+        }
+        if let Some(mut message) = raft_types::message(body) {
+            (message.from, message.to, message.term) = (from.0, self.options.id.0, term);
+            let _ = self.node.step(message);
+        }
+        self.process(now);
+        Ok(())
+    }
+
+    fn check(&mut self, envelope: &Envelope) -> Result<(), MessageRefusal> {
+        if self.is_removed {
+            return Err(MessageRefusal::Removed);
+        }
+        let from = envelope.from;
+        match guard::check_sender(envelope, &self.options, &self.group) {
+            Err(refusal @ MessageRefusal::RemovedMember { .. }) => {
+                let next = self.group.next();
+                let answer = self.envelope(from, self.node.raft.term, Body::Removed { next });
+                self.outputs.push_back(Output::Send(answer));
+                return Err(refusal);
+            }
+            other => other?,
+        }
+        if self.incarnations.get(&from).is_some_and(|newest| envelope.incarnation < *newest) {
+            return Err(MessageRefusal::OldIncarnation { from });
+        }
+        guard::check_body(envelope, &self.node, &self.group)
+    }
+
+    /// Takes the report that [`super::Persist`] with that number, and all before it, is written.
+    pub fn persisted(&mut self, now: Instant, number: u64) {
+        while self.unwritten.front().is_some_and(|first| first.number <= number) {
+            let Some(first) = self.unwritten.pop_front() else { break };
+            if let Some((place, group)) = first.restore {
+                self.applied = place.index;
+                self.outputs.push_back(Output::Restore(place, group));
+            }
+            self.outputs.extend(first.messages.into_iter().map(Output::Send));
+        }
+        self.node.on_persist_ready(number);
+        self.process(now);
+    }
+
+    /// Takes the report that the shell has applied the entries up to `index`.
+    pub fn applied(&mut self, now: Instant, index: u64) {
+        self.applied = self.applied.max(index);
+        self.confirm();
+        self.drive(now);
+        self.process(now);
+    }
+
+    /// Returns when [`Replica::handle_deadline`] is to be called, if nothing happens before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        (!self.is_removed).then_some(self.next_tick)
+    }
+
+    /// Does what is due.
+    pub fn handle_deadline(&mut self, now: Instant) {
+        if self.is_removed || now < self.next_tick {
+            return;
+        }
+        // Ticks that a pause has swallowed are not made up for: what arrived meanwhile comes
+        // first, and a promise never ends early.
+        self.next_tick = now + self.options.tick;
+        // A member that cannot write does not stand for election.
+        if self.role() == ReplicaRole::Leader || self.unwritten.is_empty() {
+            self.node.tick();
+        }
+        self.drive(now);
+        self.process(now);
+    }
+
+    /// Returns the next thing to do.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Proposes a round that was made at the group's time `at` ([`Replica::time`]). It is agreed
+    /// when [`Output::Apply`] has an entry of this place; an entry of another term with the same
+    /// number means that it was overruled.
+    ///
+    /// # Errors
+    /// [`ProposeError`] names what to do; nothing was proposed.
+    pub fn propose(
+        &mut self,
+        now: Instant,
+        at: Instant,
+        commands: Bytes,
+    ) -> Result<LogPlace, ProposeError> {
+        if commands.len() > ROUND_BYTES_MAX {
+            return Err(ProposeError::TooLong { bytes: commands.len() });
+        }
+        if !self.is_serving() {
+            let leader = self.leader();
+            let is_leader = self.role() == ReplicaRole::Leader;
+            let not_leader = ProposeError::NotLeader { leader };
+            return Err(if is_leader { ProposeError::NotServing } else { not_leader });
+        }
+        let at = at.max(self.last_at);
+        let mut entry = Entry::default();
+        raft_types::set_payload(&mut entry, Payload::Round { at, commands });
+        self.step_proposal(entry)?;
+        self.last_at = at;
+        let index = self.node.raft.raft_log.last_index();
+        let place = LogPlace { term: self.node.raft.term, index };
+        self.process(now);
+        Ok(place)
+    }
+
+    fn step_proposal(&mut self, entry: Entry) -> Result<(), ProposeError> {
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgPropose);
+        message.from = self.options.id.0;
+        message.set_entries(vec![entry].into());
+        if self.rounds.is_transferring() {
+            return Err(ProposeError::Transferring);
+        }
+        self.node.raft.step(message).map_err(|_| ProposeError::Full)
+    }
+
+    /// Proposes a change of the members. It is done when [`Output::GroupChanged`] has it and
+    /// [`Group::is_changing`] is false.
+    ///
+    /// # Errors
+    /// [`ProposeError`] names what to do; nothing was proposed.
+    pub fn change_group(&mut self, now: Instant, change: &GroupChange) -> Result<(), ProposeError> {
+        if !self.is_serving() {
+            return Err(ProposeError::NotLeader { leader: self.leader() });
+        }
+        if self.node.raft.has_pending_conf() {
+            return Err(GroupChangeError::UnderWay.into());
+        }
+        self.group.check(change, self.options.id)?;
+        self.propose_change(raft_types::encode(change), raft_types::conf_change(change))?;
+        self.process(now);
+        Ok(())
+    }
+
+    fn propose_change(
+        &mut self,
+        context: Vec<u8>,
+        change: ConfChangeV2,
+    ) -> Result<(), ProposeError> {
+        if self.rounds.is_transferring() {
+            return Err(ProposeError::Transferring);
+        }
+        self.node.propose_conf_change(context, change).map_err(|_| ProposeError::Full)
+    }
+
+    /// Transfers the leadership. It takes a few round trips, or fails after the shortest time of an
+    /// election; [`Output::RoleChanged`] reports a new leader. No round is taken meanwhile, and no
+    /// read is answered without a majority.
+    ///
+    /// # Errors
+    /// [`ProposeError`] names what to do.
+    pub fn transfer(&mut self, now: Instant, to: MemberId) -> Result<(), ProposeError> {
+        if self.role() != ReplicaRole::Leader {
+            return Err(ProposeError::NotLeader { leader: self.leader() });
+        }
+        let is_active = self.node.raft.prs().get(to.0).is_some_and(|it| it.recent_active);
+        if !self.group.voters().any(|id| id == to) || to == self.options.id || !is_active {
+            return Err(ProposeError::CannotLead(to));
+        }
+        if self.rounds.is_transferring() {
+            return Err(ProposeError::Transferring);
+        }
+        // Given up first: what follows forces votes of members that owe this leader a promise.
+        self.rounds.begin_transfer();
+        self.node.transfer_leader(to.0);
+        self.process(now);
+        Ok(())
+    }
+
+    /// Returns whether reads may be answered from what is applied, at this moment.
+    #[must_use]
+    pub fn may_read(&self, now: Instant) -> ReadPermission {
+        if self.role() != ReplicaRole::Leader {
+            return ReadPermission::NotLeader { leader: self.leader() };
+        }
+        if self.is_serving() && self.lease_until().is_some_and(|until| now < until) {
+            return ReadPermission::Yes;
+        }
+        ReadPermission::AskQuorum
+    }
+
+    /// Returns until when [`Replica::may_read`] answers yes if nothing else happens; `None`
+    /// without a lease. Nothing that this machine was given may lie between.
+    #[must_use]
+    pub fn lease_until(&self) -> Option<Instant> {
+        if !self.is_serving() {
+            return None;
+        }
+        self.rounds.lease(&self.group, self.options.id, self.options.lease())
+    }
+
+    /// Starts to confirm with a majority that this member leads. [`Output::ReadsConfirmed`] with
+    /// the number that is returned, or a higher one, allows all reads that arrived before this
+    /// call. `None` when this member does not lead, or too much waits already.
+    pub fn confirm_reads(&mut self, now: Instant) -> Option<u64> {
+        if self.role() != ReplicaRole::Leader || !self.rounds.may_await_reads() {
+            return None;
+        }
+        let round = self.rounds.next(now, true);
+        let index = self.node.raft.raft_log.committed.max(self.own_first);
+        self.rounds.await_reads(round, index);
+        self.node.ping();
+        self.confirm();
+        self.process(now);
+        Some(round)
+    }
+
+    /// Takes the outcome of sending a snapshot.
+    pub fn snapshot_sent(&mut self, now: Instant, to: MemberId, is_ok: bool) {
+        let status = if is_ok { SnapshotStatus::Finish } else { SnapshotStatus::Failure };
+        self.node.report_snapshot(to.0, status);
+        self.process(now);
+    }
+
+    /// Takes a snapshot that the shell has made or has at its start: of everything up to the
+    /// entry `index`, with the members as of that entry. Returns its place, or `None` if the log
+    /// no longer reaches back to it: take a newer one.
+    pub fn snapshot_taken(&mut self, index: u64, group: Group) -> Option<LogPlace> {
+        let place = self.node.store().place(index)?;
+        self.node.mut_store().set_snapshot(place, group);
+        Some(place)
+    }
+
+    /// Forgets the log up to `index`, which is applied: members that lag more get a snapshot.
+    pub fn compact(&mut self, index: u64) {
+        let index = index.min(self.applied);
+        self.node.mut_store().forget(index);
+    }
+
+    /// Takes the report that a connection to a member has ended: what was sent may be lost.
+    pub fn disconnected(&mut self, now: Instant, from: MemberId) {
+        self.node.report_unreachable(from.0);
+        self.process(now);
+    }
+
+    /// Returns the group's time. Only a leader's is to be logged.
+    #[must_use]
+    pub fn time(&self, now: Instant) -> Instant {
+        self.clock.time(now).max(self.last_at)
+    }
+
+    /// Returns the members as of the last agreed change.
+    #[must_use]
+    pub const fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Returns what this member is.
+    #[must_use]
+    pub fn role(&self) -> ReplicaRole {
+        match self.node.raft.state {
+            StateRole::Leader => ReplicaRole::Leader,
+            StateRole::Follower => ReplicaRole::Follower,
+            StateRole::Candidate | StateRole::PreCandidate => ReplicaRole::Candidate,
+        }
+    }
+
+    /// Returns the leader, as far as it is known.
+    #[must_use]
+    pub fn leader(&self) -> Option<MemberId> {
+        let leader = self.node.raft.leader_id;
+        (leader != 0).then_some(MemberId(leader))
+    }
+
+    /// Returns the term.
+    #[must_use]
+    pub fn term(&self) -> u64 {
+        self.node.raft.term
+    }
+
+    /// Returns the last entry of the log and the last one that is agreed.
+    #[must_use]
+    pub fn ends(&self) -> (u64, u64) {
+        (self.node.raft.raft_log.last_index(), self.node.raft.raft_log.committed)
+    }
+
+    /// Returns whether this member leads and has applied an entry of its own term, and so all that
+    /// earlier leaders agreed.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        self.role() == ReplicaRole::Leader && self.applied >= self.own_first
+    }
+
+    /// Returns whether this member was removed from the group.
+    #[must_use]
+    pub const fn is_removed(&self) -> bool {
+        self.is_removed
+    }
+
+    /// Returns how far the members are, as this leader sees it; empty for others.
+    #[must_use]
+    pub fn progress(&self) -> Vec<MemberProgress> {
+        if self.role() != ReplicaRole::Leader {
+            return Vec::new();
+        }
+        let of = |(id, member): (MemberId, &super::GroupMember)| {
+            let progress = self.node.raft.prs().get(id.0);
+            MemberProgress {
+                id,
+                role: member.role,
+                matched: progress.map_or(0, |it| it.matched),
+                is_active: id == self.options.id || progress.is_some_and(|it| it.recent_active),
+            }
+        };
+        self.group.members().map(of).collect()
+    }
+}
+
+fn config(options: &ReplicaOptions) -> Config {
+    Config {
+        id: options.id.0,
+        election_tick: options.election_ticks,
+        heartbeat_tick: options.heartbeat_ticks,
+        max_size_per_msg: APPEND_BYTES_MAX,
+        max_inflight_msgs: APPENDS_MAX,
+        check_quorum: true,
+        pre_vote: true,
+        max_uncommitted_size: options.uncommitted_bytes_max.max(APPEND_BYTES_MAX),
+        max_committed_size_per_ready: APPLY_BYTES_MAX,
+        ..Config::default()
+    }
+}
+
+fn logger() -> slog::Logger {
+    slog::Logger::root(slog::Discard, slog::o!())
+}

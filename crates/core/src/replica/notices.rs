@@ -1,0 +1,202 @@
+//! What a leader does about members whose machines will be taken.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use sanderling_protocol::{Instant, MemberId, Millis};
+
+use super::group::{GroupChange, GroupRole};
+
+/// What a leader has of one member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberView {
+    /// The member.
+    pub id: MemberId,
+    /// What it counts for.
+    pub role: GroupRole,
+    /// It has answered lately. One that is stopped or gone is treated as if its deadline were over.
+    pub is_active: bool,
+    /// It has all that was agreed a moment ago.
+    pub is_caught_up: bool,
+    /// When its machine will be taken.
+    pub deadline: Option<Instant>,
+    /// How long its machine goes on, by the preemption model.
+    pub expected_life: Option<Millis>,
+}
+
+/// What a leader does next. Each step is looked for again until there is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GroupStep {
+    /// Transfer the leadership: this leader's machine will be taken.
+    Transfer(MemberId),
+    /// Change the members.
+    Change(GroupChange),
+}
+
+/// The state of a group, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupPlan {
+    /// The next step.
+    pub step: Option<GroupStep>,
+    /// Spares to start.
+    pub spares_missing: usize,
+    /// With the members that stay there would be no majority of the voters: the operator must start
+    /// namenodes before the deadlines, and the last voter closes the archive.
+    pub is_at_risk: bool,
+}
+
+impl MemberView {
+    const fn stays(&self) -> bool {
+        self.deadline.is_none() && self.is_active
+    }
+
+    fn can_serve(&self) -> bool {
+        self.stays() && self.is_caught_up
+    }
+}
+
+/// Returns what the leader does next. `voters` and `spares` are the numbers that the operator set.
+#[must_use]
+pub fn plan(leader: MemberId, members: &[MemberView], voters: usize, spares: usize) -> GroupPlan {
+    let of = |role| members.iter().filter(move |it| it.role == role);
+    let best = |candidates: Vec<&MemberView>| {
+        let mut candidates = candidates;
+        candidates.sort_by_key(|it| (Reverse(it.expected_life), it.id));
+        candidates.into_iter().map(|it| it.id).collect::<Vec<MemberId>>()
+    };
+    let ready = best(of(GroupRole::Spare).filter(|it| it.can_serve()).collect());
+    let successors =
+        best(of(GroupRole::Voter).filter(|it| it.can_serve() && it.id != leader).collect());
+    let is_leader_noticed = of(GroupRole::Voter).any(|it| it.id == leader && !it.stays());
+    let step = match successors.first() {
+        Some(to) if is_leader_noticed => Some(GroupStep::Transfer(*to)),
+        _ => change(leader, members, voters, &ready).map(GroupStep::Change),
+    };
+    let staying = members.iter().filter(|it| it.stays()).count();
+    let majority = of(GroupRole::Voter).count() / 2 + 1;
+    let spares_staying = of(GroupRole::Spare).filter(|it| it.stays()).count();
+    let voters_leaving = of(GroupRole::Voter).filter(|it| !it.stays()).count();
+    GroupPlan {
+        step,
+        spares_missing: (spares + voters_leaving).saturating_sub(spares_staying),
+        is_at_risk: staying < majority,
+    }
+}
+
+/// Returns the change of the members that is needed most, as one step.
+fn change(
+    leader: MemberId,
+    members: &[MemberView],
+    voters: usize,
+    ready: &[MemberId],
+) -> Option<GroupChange> {
+    let is_voter = |it: &&MemberView| it.role == GroupRole::Voter;
+    let count = members.iter().filter(is_voter).count();
+    let mut leaving: Vec<&MemberView> =
+        members.iter().filter(is_voter).filter(|it| !it.stays() && it.id != leader).collect();
+    // A machine that is gone first, then by deadline.
+    leaving.sort_by_key(|it| (it.is_active, it.deadline, it.id));
+    let swapped = leaving.len().min(ready.len());
+    let more = voters.saturating_sub(count).min(ready.len() - swapped);
+    let promote: BTreeSet<MemberId> = ready[..swapped + more].iter().copied().collect();
+    let remove: BTreeSet<MemberId> = leaving[..swapped].iter().map(|it| it.id).collect();
+    let surplus = members.iter().find(|it| it.role == GroupRole::Spare && !it.stays());
+    let remove = match surplus {
+        Some(spare) if promote.is_empty() => [spare.id].into(),
+        _ => remove,
+    };
+    let change = GroupChange { add: None, promote, remove };
+    (change.steps() > 0).then_some(change)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEADLINE: Instant = Instant(30_000_000);
+
+    fn member(id: u64, role: GroupRole) -> MemberView {
+        MemberView {
+            id: MemberId(id),
+            role,
+            is_active: true,
+            is_caught_up: true,
+            deadline: None,
+            expected_life: None,
+        }
+    }
+
+    fn three_and_spares(spares: u64) -> Vec<MemberView> {
+        let voters = (1..=3).map(|id| member(id, GroupRole::Voter));
+        voters.chain((4..4 + spares).map(|id| member(id, GroupRole::Spare))).collect()
+    }
+
+    fn swap(promote: &[u64], remove: &[u64]) -> Option<GroupStep> {
+        let ids = |of: &[u64]| of.iter().map(|id| MemberId(*id)).collect();
+        let (promote, remove) = (ids(promote), ids(remove));
+        Some(GroupStep::Change(GroupChange { add: None, promote, remove }))
+    }
+
+    #[test]
+    fn noticed_leader_gives_the_lead_to_the_longest_lived_voter_that_is_caught_up() {
+        let mut members = three_and_spares(1);
+        members[0].deadline = Some(DEADLINE);
+        members[1].expected_life = Some(Millis(10));
+        members[2].expected_life = Some(Millis(20));
+        let next = plan(MemberId(1), &members, 3, 1);
+        assert_eq!(next.step, Some(GroupStep::Transfer(MemberId(3))));
+        members[2].is_caught_up = false;
+        let next = plan(MemberId(1), &members, 3, 1);
+        assert_eq!(next.step, Some(GroupStep::Transfer(MemberId(2))));
+        // The next leader swaps it.
+        assert_eq!(plan(MemberId(2), &members, 3, 1).step, swap(&[4], &[1]));
+    }
+
+    #[test]
+    fn several_noticed_voters_are_swapped_in_one_step_as_far_as_spares_suffice() {
+        let mut members = three_and_spares(2);
+        (members[1].deadline, members[2].deadline) = (Some(DEADLINE), Some(DEADLINE));
+        let next = plan(MemberId(1), &members, 3, 1);
+        assert_eq!(next.step, swap(&[4, 5], &[2, 3]));
+        assert!(!next.is_at_risk);
+        members[4].is_caught_up = false;
+        members[2].deadline = Some(Instant(1));
+        assert_eq!(plan(MemberId(1), &members, 3, 1).step, swap(&[4], &[3]));
+    }
+
+    #[test]
+    fn group_is_at_risk_when_those_that_stay_are_no_majority() {
+        let mut members = three_and_spares(0);
+        members[1].deadline = Some(DEADLINE);
+        let next = plan(MemberId(1), &members, 3, 1);
+        assert_eq!((next.step, next.spares_missing, next.is_at_risk), (None, 2, false));
+        members[2].deadline = Some(DEADLINE);
+        assert!(plan(MemberId(1), &members, 3, 1).is_at_risk);
+        members.extend([member(4, GroupRole::Spare)]);
+        assert!(!plan(MemberId(1), &members, 3, 1).is_at_risk);
+    }
+
+    #[test]
+    fn all_noticed_keeps_the_leader_and_swaps_what_it_can() {
+        let mut members = three_and_spares(1);
+        members[..3].iter_mut().for_each(|it| it.deadline = Some(DEADLINE));
+        let next = plan(MemberId(1), &members, 3, 1);
+        assert_eq!((next.step, next.is_at_risk), (swap(&[4], &[2]), true));
+    }
+
+    #[test]
+    fn group_below_its_size_grows_and_a_spare_that_leaves_is_removed() {
+        let mut members = three_and_spares(1);
+        members.remove(1);
+        assert_eq!(plan(MemberId(1), &members, 3, 1).step, swap(&[4], &[]));
+        let mut members = three_and_spares(1);
+        members[3].deadline = Some(DEADLINE);
+        assert_eq!(plan(MemberId(1), &members, 3, 1).step, swap(&[], &[4]));
+    }
+
+    #[test]
+    fn cancelled_notice_leaves_nothing_to_do() {
+        let next = plan(MemberId(1), &three_and_spares(1), 3, 1);
+        assert_eq!(next, GroupPlan { step: None, spares_missing: 0, is_at_risk: false });
+    }
+}

@@ -1,0 +1,107 @@
+//! What a member's shell does, and what it can read.
+
+use sanderling_protocol::MemberId;
+
+use super::entry::{LogEntry, LogPlace, Vote};
+use super::group::{Group, GroupRole};
+use super::message::Envelope;
+
+/// Whether what is written must be on the disk before it is reported as persisted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// No: it can be derived again.
+    None,
+    /// As the operator has set for the log (`--sync`).
+    Log,
+    /// Yes, whatever is set: a vote that is forgotten elects two leaders.
+    Always,
+}
+
+/// What must be written as one record, whole or not at all, before [`super::Replica::persisted`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Persist {
+    /// Counts up. Reported back when it is written; a later one includes the earlier ones.
+    pub number: u64,
+    /// The vote, if it changed.
+    pub vote: Option<Vote>,
+    /// A snapshot that was received: it replaces the whole log.
+    pub snapshot: Option<(LogPlace, Group)>,
+    /// What the log has from this entry on was overruled and must not come back.
+    pub truncate_from: Option<u64>,
+    /// Entries to append after that.
+    pub entries: Vec<LogEntry>,
+    /// How far it must be written.
+    pub durability: Durability,
+}
+
+/// What a member is at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplicaRole {
+    /// It leads in this term.
+    Leader,
+    /// It is a candidate.
+    Candidate,
+    /// It follows, or waits for a leader.
+    Follower,
+}
+
+/// What the shell executes, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// Write this, in the order of the numbers.
+    Persist(Persist),
+    /// Send this to the member `to.to`. May be lost, repeated or late. An envelope with a
+    /// [`super::Body::Snapshot`] goes behind the snapshot's file, and its receiver passes it on
+    /// once the file is there; then [`super::Replica::snapshot_sent`].
+    Send(Envelope),
+    /// Replace the state by the snapshot at this place, which has been received.
+    Restore(LogPlace, Group),
+    /// Apply these. They are agreed and will never change.
+    Apply(Vec<LogEntry>),
+    /// The members, once the entry with that number is applied.
+    GroupChanged(u64, Group),
+    /// The role or the leader changed, or the term. A leader must not answer yet: see
+    /// [`super::Replica::is_serving`].
+    RoleChanged {
+        /// The role.
+        role: ReplicaRole,
+        /// The term.
+        term: u64,
+        /// The leader, if there is one.
+        leader: Option<MemberId>,
+    },
+    /// Reads that were requested with this number or an earlier one may be answered.
+    ReadsConfirmed(u64),
+    /// A member lags more than the log in memory: take a snapshot, then
+    /// [`super::Replica::snapshot_taken`].
+    TakeSnapshot,
+    /// This member was removed from the group. It takes no part any more.
+    Removed,
+}
+
+/// Whether a member may answer reads from what it has applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadPermission {
+    /// Yes, at this moment.
+    Yes,
+    /// Only after a majority has confirmed: [`super::Replica::confirm_reads`].
+    AskQuorum,
+    /// It does not lead.
+    NotLeader {
+        /// The member that leads, as far as it is known.
+        leader: Option<MemberId>,
+    },
+}
+
+/// How far a member has got, as its leader sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberProgress {
+    /// The member.
+    pub id: MemberId,
+    /// What it counts for.
+    pub role: GroupRole,
+    /// The last entry that it has confirmed.
+    pub matched: u64,
+    /// Whether the leader has received something from it since the last two election times.
+    pub is_active: bool,
+}
