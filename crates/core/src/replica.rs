@@ -3,8 +3,8 @@
 //!
 //! [`Replica`] is a machine without input and output around one implementation of Raft, whose types
 //! are private to this module. A log entry is one round of the namenode's writer: bytes that
-//! mean nothing to the machine. Its shell writes what [`Output::Persist`] contains, sends what
-//! [`Output::Send`] contains and applies [`Output::Apply`], in that order, and passes back what
+//! mean nothing to the machine. Its shell writes what [`ReplicaOutput::Persist`] contains, sends what
+//! [`ReplicaOutput::Send`] contains and applies [`ReplicaOutput::Apply`], in that order, and passes back what
 //! arrived and what is on the disk. `docs/mechanisms/replication.md` has the failures.
 
 mod clock;
@@ -32,4 +32,4 @@ pub use machine::{ProposeError, Replica};
 pub use message::{Body, Envelope, MESSAGE_BYTES_MAX, MessageError};
 pub use notices::{GroupPlan, GroupStep, MemberView, plan};
 pub use options::{ReplicaOptions, Restored};
-pub use output::{Durability, MemberProgress, Output, Persist, ReadPermission, ReplicaRole};
+pub use output::{Durability, MemberProgress, Persist, ReadPermission, ReplicaOutput, ReplicaRole};

@@ -17,8 +17,8 @@ use super::options::ReplicaOptions;
 /// Terms and numbers of entries are below: a log of a million rounds a second needs 146,000 years.
 const NUMBER_MAX: u64 = 1 << 62;
 
-/// Most terms that a member of a group is behind: elections that fail without a pause take five days
-/// for as many.
+/// Most terms that a member of a group is behind: elections that fail without a pause take five
+/// days for as many.
 const TERMS_BEHIND_MAX: u64 = 1 << 20;
 
 /// Why a message of a member was refused. It changed nothing; the shell counts and logs it.
@@ -77,7 +77,7 @@ pub enum MessageRefusal {
     Removed,
 }
 
-/// Checks whom a message is from and for.
+/// Checks the sender and the receiver of a message.
 pub(super) fn check_sender(
     envelope: &Envelope,
     options: &ReplicaOptions,
@@ -148,12 +148,10 @@ pub(super) fn check_body(
         }
         Body::VoteAnswer { committed, .. } if !is_place(*committed) => "its log is out of range",
         Body::VoteAnswer { .. } if !group.counts(from) => "it has no vote",
-        Body::Appended { last: theirs, committed } if is_leader => {
-            if *theirs > last || *committed > last {
-                "it has confirmed what was not sent"
-            } else {
-                return Ok(());
-            }
+        Body::Appended { last: theirs, committed }
+            if is_leader && (*theirs > last || *committed > last) =>
+        {
+            "it has confirmed what was not sent"
         }
         Body::AppendRejected { before, hint, .. } if is_leader => {
             let matched = raft.prs().get(from.0).map_or(0, |progress| progress.matched);

@@ -16,7 +16,7 @@ use super::lease::{Promise, Rounds};
 use super::log::Log;
 use super::message::{APPEND_BYTES_MAX, Body, Envelope, ROUND_BYTES_MAX};
 use super::options::{ReplicaOptions, Restored};
-use super::output::{MemberProgress, Output, ReadPermission, ReplicaRole};
+use super::output::{MemberProgress, ReadPermission, ReplicaOutput, ReplicaRole};
 use super::raft_types;
 
 mod process;
@@ -24,7 +24,7 @@ mod process;
 /// Messages of entries that a leader sends to one member before it has an answer.
 const APPENDS_MAX: usize = 64;
 
-/// Bytes of agreed entries in one [`Output::Apply`], if one entry is not longer: a start with a
+/// Bytes of agreed entries in one [`ReplicaOutput::Apply`], if one entry is not longer: a start with a
 /// long log applies it in pieces.
 const APPLY_BYTES_MAX: u64 = 4 << 20;
 
@@ -37,7 +37,7 @@ pub struct Replica {
     rounds: Rounds,
     promise: Promise,
     incarnations: BTreeMap<MemberId, u64>,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<ReplicaOutput>,
     /// What was put out to be written and is not reported as written.
     unwritten: VecDeque<Unwritten>,
     /// The last write whose vote must be on the disk before anything is sent.
@@ -212,7 +212,7 @@ impl Replica {
             Err(refusal @ MessageRefusal::RemovedMember { .. }) => {
                 let next = self.group.next();
                 let answer = self.envelope(from, self.node.raft.term, Body::Removed { next });
-                self.outputs.push_back(Output::Send(answer));
+                self.outputs.push_back(ReplicaOutput::Send(answer));
                 return Err(refusal);
             }
             other => other?,
@@ -229,9 +229,9 @@ impl Replica {
             let Some(first) = self.unwritten.pop_front() else { break };
             if let Some((place, group)) = first.restore {
                 self.applied = place.index;
-                self.outputs.push_back(Output::Restore(place, group));
+                self.outputs.push_back(ReplicaOutput::Restore(place, group));
             }
-            self.outputs.extend(first.messages.into_iter().map(Output::Send));
+            self.outputs.extend(first.messages.into_iter().map(ReplicaOutput::Send));
         }
         self.node.on_persist_ready(number);
         self.process(now);
@@ -268,12 +268,12 @@ impl Replica {
     }
 
     /// Returns the next thing to do.
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<ReplicaOutput> {
         self.outputs.pop_front()
     }
 
     /// Proposes a round that was made at the group's time `at` ([`Replica::time`]). It is agreed
-    /// when [`Output::Apply`] has an entry of this place; an entry of another term with the same
+    /// when [`ReplicaOutput::Apply`] has an entry of this place; an entry of another term with the same
     /// number means that it was overruled.
     ///
     /// # Errors
@@ -315,7 +315,7 @@ impl Replica {
         self.node.raft.step(message).map_err(|_| ProposeError::Full)
     }
 
-    /// Proposes a change of the members. It is done when [`Output::GroupChanged`] has it and
+    /// Proposes a change of the members. It is done when [`ReplicaOutput::GroupChanged`] has it and
     /// [`Group::is_changing`] is false.
     ///
     /// # Errors
@@ -345,7 +345,7 @@ impl Replica {
     }
 
     /// Transfers the leadership. It takes a few round trips, or fails after the shortest time of an
-    /// election; [`Output::RoleChanged`] reports a new leader. No round is taken meanwhile, and no
+    /// election; [`ReplicaOutput::RoleChanged`] reports a new leader. No round is taken meanwhile, and no
     /// read is answered without a majority.
     ///
     /// # Errors
@@ -377,7 +377,7 @@ impl Replica {
         if self.is_serving() && self.lease_until().is_some_and(|until| now < until) {
             return ReadPermission::Yes;
         }
-        ReadPermission::AskQuorum
+        ReadPermission::NeedsQuorum
     }
 
     /// Returns until when [`Replica::may_read`] answers yes if nothing else happens; `None`
@@ -390,7 +390,7 @@ impl Replica {
         self.rounds.lease(&self.group, self.options.id, self.options.lease())
     }
 
-    /// Starts to confirm with a majority that this member leads. [`Output::ReadsConfirmed`] with
+    /// Starts to confirm with a majority that this member leads. [`ReplicaOutput::ReadsConfirmed`] with
     /// the number that is returned, or a higher one, allows all reads that arrived before this
     /// call. `None` when this member does not lead, or too much waits already.
     pub fn confirm_reads(&mut self, now: Instant) -> Option<u64> {

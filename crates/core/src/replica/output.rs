@@ -47,7 +47,7 @@ pub enum ReplicaRole {
 
 /// What the shell executes, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output {
+pub enum ReplicaOutput {
     /// Write this, in the order of the numbers.
     Persist(Persist),
     /// Send this to the member `to.to`. May be lost, repeated or late. An envelope with a
@@ -85,7 +85,7 @@ pub enum ReadPermission {
     /// Yes, at this moment.
     Yes,
     /// Only after a majority has confirmed: [`super::Replica::confirm_reads`].
-    AskQuorum,
+    NeedsQuorum,
     /// It does not lead.
     NotLeader {
         /// The member that leads, as far as it is known.

@@ -20,11 +20,12 @@ pub(super) fn bytes(entry: &Entry) -> u64 {
 }
 
 pub(super) fn hard_state(vote: &Vote) -> HardState {
-    let mut state = HardState::default();
-    state.term = vote.term;
-    state.vote = vote.candidate.map_or(0, |id| id.0);
-    state.commit = vote.committed;
-    state
+    HardState {
+        term: vote.term,
+        vote: vote.candidate.map_or(0, |id| id.0),
+        commit: vote.committed,
+        ..HardState::default()
+    }
 }
 
 pub(super) fn vote(state: &HardState) -> Vote {
@@ -33,11 +34,12 @@ pub(super) fn vote(state: &HardState) -> Vote {
 }
 
 pub(super) fn conf_state(group: &Group) -> ConfState {
-    let mut state = ConfState::default();
-    state.voters = group.voters().map(|id| id.0).collect();
-    state.learners = group.spares().map(|id| id.0).collect();
-    state.voters_outgoing = group.outgoing().map(|id| id.0).collect();
-    state
+    ConfState {
+        voters: group.voters().map(|id| id.0).collect(),
+        learners: group.spares().map(|id| id.0).collect(),
+        voters_outgoing: group.outgoing().map(|id| id.0).collect(),
+        ..ConfState::default()
+    }
 }
 
 pub(super) fn snapshot(place: LogPlace, group: &Group) -> Snapshot {

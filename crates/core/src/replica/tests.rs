@@ -66,23 +66,23 @@ impl TestGroup {
         }
     }
 
-    fn execute(&mut self, id: MemberId, output: Output, sent: &mut VecDeque<Envelope>) {
+    fn execute(&mut self, id: MemberId, output: ReplicaOutput, sent: &mut VecDeque<Envelope>) {
         let now = self.now;
         let member = self.members.get_mut(&id).unwrap();
         match output {
-            Output::Persist(persist) => member.persisted(now, persist.number),
-            Output::Send(envelope) => {
+            ReplicaOutput::Persist(persist) => member.persisted(now, persist.number),
+            ReplicaOutput::Send(envelope) => {
                 if let Body::Snapshot { .. } = envelope.body {
                     member.snapshot_sent(now, envelope.to, true);
                 }
                 sent.push_back(envelope);
             }
-            Output::Apply(entries) => {
+            ReplicaOutput::Apply(entries) => {
                 let last = entries.last().unwrap().place.index;
                 self.applied.entry(id).or_default().extend(entries);
                 member.applied(now, last);
             }
-            Output::TakeSnapshot => {
+            ReplicaOutput::TakeSnapshot => {
                 let index = self.applied.get(&id).and_then(|all| all.last());
                 let index = index.map_or(1, |entry| entry.place.index);
                 let group = member.group().clone();

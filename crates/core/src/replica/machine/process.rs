@@ -8,7 +8,7 @@ use super::{Replica, Unwritten};
 use crate::placement::Draw;
 use crate::replica::entry::{LogPlace, Payload};
 use crate::replica::message::{Body, Envelope};
-use crate::replica::output::{Durability, Output, Persist, ReplicaRole};
+use crate::replica::output::{Durability, Persist, ReplicaOutput, ReplicaRole};
 use crate::replica::raft_types;
 
 impl Replica {
@@ -26,7 +26,7 @@ impl Replica {
         let applied = self.node.raft.raft_log.applied.min(self.applied);
         self.node.mut_store().shrink(bytes_max, applied);
         if self.node.store().take_snapshot_need() {
-            self.outputs.push_back(Output::TakeSnapshot);
+            self.outputs.push_back(ReplicaOutput::TakeSnapshot);
         }
         self.confirm();
     }
@@ -42,7 +42,7 @@ impl Replica {
             if persist.durability == Durability::Always {
                 self.vote_number = number;
             }
-            self.outputs.push_back(Output::Persist(persist));
+            self.outputs.push_back(ReplicaOutput::Persist(persist));
             self.unwritten.push_back(Unwritten { number, messages: Vec::new(), restore });
         }
         let envelopes = self.envelopes(now, messages);
@@ -53,7 +53,7 @@ impl Replica {
             Some(last) if must_wait && !(is_leading && is_vote_written) => {
                 last.messages.extend(envelopes);
             }
-            _ => self.outputs.extend(envelopes.into_iter().map(Output::Send)),
+            _ => self.outputs.extend(envelopes.into_iter().map(ReplicaOutput::Send)),
         }
         let agreed = ready.take_committed_entries();
         self.node.advance_append_async(ready);
@@ -117,12 +117,12 @@ impl Replica {
             let changed = self.change(&entry.payload);
             batch.push(entry);
             if changed {
-                self.outputs.push_back(Output::Apply(std::mem::take(&mut batch)));
-                self.outputs.push_back(Output::GroupChanged(index, self.group.clone()));
+                self.outputs.push_back(ReplicaOutput::Apply(std::mem::take(&mut batch)));
+                self.outputs.push_back(ReplicaOutput::GroupChanged(index, self.group.clone()));
             }
         }
         if !batch.is_empty() {
-            self.outputs.push_back(Output::Apply(batch));
+            self.outputs.push_back(ReplicaOutput::Apply(batch));
         }
         self.node.advance_apply_to(last);
         if self.group.members().next().is_some()
@@ -162,7 +162,7 @@ impl Replica {
         if !std::mem::replace(&mut self.is_removed, true) {
             let raft = &mut self.node.raft;
             raft.become_follower(raft.term, 0);
-            self.outputs.push_back(Output::Removed);
+            self.outputs.push_back(ReplicaOutput::Removed);
         }
     }
 
@@ -202,7 +202,7 @@ impl Replica {
         }
         let (group, id) = (&self.group, self.options.id);
         if let Some(round) = self.rounds.take_reads(group, id, self.applied) {
-            self.outputs.push_back(Output::ReadsConfirmed(round));
+            self.outputs.push_back(ReplicaOutput::ReadsConfirmed(round));
         }
     }
 
@@ -223,7 +223,7 @@ impl Replica {
         }
         self.reported = state;
         let (role, term, leader) = state;
-        self.outputs.push_back(Output::RoleChanged { role, term, leader });
+        self.outputs.push_back(ReplicaOutput::RoleChanged { role, term, leader });
     }
 
     /// Replaces the library's draw of the time before an election, which is not reproducible. One
