@@ -2,10 +2,10 @@
 //! when a member may answer reads.
 //!
 //! [`Replica`] is a machine without input and output around one implementation of Raft, whose types
-//! are private to this module. A log entry is one round of the namenode's writer: bytes that
-//! mean nothing to the machine. Its shell writes what [`ReplicaOutput::Persist`] contains, sends what
-//! [`ReplicaOutput::Send`] contains and applies [`ReplicaOutput::Apply`], in that order, and passes back what
-//! arrived and what is on the disk. `docs/mechanisms/replication.md` has the failures.
+//! are private to this module. A log entry is one round of the namenode's writer: bytes that mean
+//! nothing to the machine. Its shell writes what [`ReplicaOutput::Persist`] contains, sends what
+//! [`ReplicaOutput::Send`] contains and applies [`ReplicaOutput::Apply`], in that order, and passes
+//! back what arrived and what is on the disk. `docs/mechanisms/replication.md` has the failures.
 
 mod clock;
 mod entry;

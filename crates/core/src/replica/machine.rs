@@ -24,8 +24,8 @@ mod process;
 /// Messages of entries that a leader sends to one member before it has an answer.
 const APPENDS_MAX: usize = 64;
 
-/// Bytes of agreed entries in one [`ReplicaOutput::Apply`], if one entry is not longer: a start with a
-/// long log applies it in pieces.
+/// Bytes of agreed entries in one [`ReplicaOutput::Apply`], if one entry is not longer: a start
+/// with a long log applies it in pieces.
 const APPLY_BYTES_MAX: u64 = 4 << 20;
 
 /// One member of a group.
@@ -273,8 +273,8 @@ impl Replica {
     }
 
     /// Proposes a round that was made at the group's time `at` ([`Replica::time`]). It is agreed
-    /// when [`ReplicaOutput::Apply`] has an entry of this place; an entry of another term with the same
-    /// number means that it was overruled.
+    /// when [`ReplicaOutput::Apply`] has an entry of this place; an entry of another term with the
+    /// same number means that it was overruled.
     ///
     /// # Errors
     /// [`ProposeError`] names what to do; nothing was proposed.
@@ -345,8 +345,8 @@ impl Replica {
     }
 
     /// Transfers the leadership. It takes a few round trips, or fails after the shortest time of an
-    /// election; [`ReplicaOutput::RoleChanged`] reports a new leader. No round is taken meanwhile, and no
-    /// read is answered without a majority.
+    /// election; [`ReplicaOutput::RoleChanged`] reports a new leader. No round is taken meanwhile,
+    /// and no read is answered without a majority.
     ///
     /// # Errors
     /// [`ProposeError`] names what to do.
@@ -390,8 +390,8 @@ impl Replica {
         self.rounds.lease(&self.group, self.options.id, self.options.lease())
     }
 
-    /// Starts to confirm with a majority that this member leads. [`ReplicaOutput::ReadsConfirmed`] with
-    /// the number that is returned, or a higher one, allows all reads that arrived before this
+    /// Starts to confirm with a majority that this member leads. [`ReplicaOutput::ReadsConfirmed`]
+    /// with the number that is returned, or a higher one, allows all reads that arrived before this
     /// call. `None` when this member does not lead, or too much waits already.
     pub fn confirm_reads(&mut self, now: Instant) -> Option<u64> {
         if self.role() != ReplicaRole::Leader || !self.rounds.may_await_reads() {
