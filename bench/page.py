@@ -5,34 +5,14 @@ from __future__ import annotations
 import html as escape
 from typing import Any
 
-from plot import Row, dots
+from plot import Row, page, rows
 from table import number
 
-LEFT = 330
-RIGHT = 150
+LEFT = 380
+RIGHT = 170
 # The picture ends at a twentieth and at twenty times of a target; dots beyond lie on its edge.
 FACTOR_MAX = 20.0
 TICKS = [0.05, 0.1, 0.2, 0.5, 2.0, 5.0, 10.0, 20.0]
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1c2430; --soft: #667080; --grid: #d8dde4;
-  --good: #1a7f4b; --bad: #c2410c; --ground: #ffffff; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6eaf0; --soft: #98a2b3; --grid: #333b47;
-  --good: #4ade80; --bad: #fb923c; --ground: #12161c; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground);
-  max-width: 1060px; margin: 2em auto; padding: 0 1em; }
-svg { width: 100%; height: auto; font: 13px system-ui, sans-serif; }
-svg text { fill: var(--ink); } svg .soft { fill: var(--soft); }
-.grid { stroke: var(--grid); } .goal { stroke: var(--ink); stroke-width: 1.5; }
-.yes { stroke: var(--good); fill: var(--good); } .no { stroke: var(--bad); fill: var(--bad); }
-svg text[class] { stroke: none; } .spread { stroke-width: 4; stroke-opacity: .45; }
-td.yes { color: var(--good); } td.no { color: var(--bad); }
-table { border-collapse: collapse; width: 100%; font-size: 14px; }
-th, td { text-align: right; padding: .3em .6em; border-bottom: 1px solid var(--grid); }
-th:nth-child(2), td:nth-child(2) { text-align: left; }
-p, li { max-width: 75ch; } .soft { color: var(--soft); }
-"""
-
 
 def html(kept: dict[str, Any]) -> str:
     """Writes the page of a results file."""
@@ -43,21 +23,17 @@ def html(kept: dict[str, Any]) -> str:
         f"<li>Row {one['row']}, {escape.escape(one['name'])}: {escape.escape(one['why_not'])}"
         for one in missing
     )
-    title = f"{reached} of {len(kept['rows'])} rows reached"
-    return f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Sanderling beside its peers: {title}</title><style>{STYLE}</style>
-<h1>Sanderling beside its peers</h1>
-<p>{title}. Every dot is the median of the rounds, its line reaches from the smallest to the
+    verdict = f"{reached} of {len(kept['rows'])} rows reached"
+    body = f"""<p>Every dot is the median of the rounds, its line reaches from the smallest to the
 largest round. Right of the upright line the target is reached: twice as far as needed at 2.</p>
 {picture(goals)}
 {f"<h2>Not run</h2><ul>{reasons}</ul>" if missing else ""}
 <h2>Figures</h2>
 {figures(goals)}
 <h2>Where</h2>
-<p class="soft">{escape.escape(machine(kept))}</p>
-</html>
-"""
+<p class=note>{escape.escape(machine(kept))}</p>"""
+    is_good = reached == len(kept["rows"])
+    return page("Sanderling beside its peers", verdict, is_good, body)
 
 
 def machine(kept: dict[str, Any]) -> str:
@@ -81,20 +57,19 @@ def factor(goal: dict[str, Any], value: float) -> float:
 
 def picture(goals: list[dict[str, Any]]) -> str:
     """Draws every goal as a line with a dot, on a logarithmic scale of factors of its target."""
-    ticks = [(tick, f"{tick:g}", "grid") for tick in TICKS] + [(1.0, "target", "goal")]
-    ends = (1 / FACTOR_MAX, FACTOR_MAX)
-    shown = [line(goal) for goal in goals]
-    return dots("every row and its target", (LEFT, RIGHT), ends, ticks, shown, is_log=True)
+    ticks = [(tick, f"{tick:g}") for tick in TICKS] + [(1.0, "target", "goal")]
+    x = {"ends": (1 / FACTOR_MAX, FACTOR_MAX), "log": True, "at": ticks}
+    return rows("every row and its target", (LEFT, RIGHT), x, [line(goal) for goal in goals])
 
 
 def line(goal: dict[str, Any]) -> Row:
     """Returns one goal's line."""
     name = f"{goal['row']}  {goal['name']}"
     if goal["ratio"] is None:
-        return Row(name, "soft", "not run")
+        return Row(name, "grey", "not run")
     low, middle, high = (factor(goal, goal[end]) for end in ("min", "ratio", "max"))
     note = f"{number(goal['ratio'])} ({limit(goal)})"
-    return Row(name, "yes" if goal["reached"] else "no", note, (low, middle, high))
+    return Row(name, "good" if goal["reached"] else "bad", note, (low, middle, high))
 
 
 def limit(goal: dict[str, Any]) -> str:
@@ -106,15 +81,20 @@ def limit(goal: dict[str, Any]) -> str:
 def figures(goals: list[dict[str, Any]]) -> str:
     """Writes the table."""
     words = ["row", "what", "median", "min", "max", "target", "reached"]
-    head = "".join(f"<th>{word}" for word in words)
-    lines = [f"<tr>{head}"]
+    head = "".join(
+        f"<th{'' if word in ('what', 'reached') else ' class=number'}>{word}" for word in words
+    )
+    lines = []
     for goal in goals:
         values = [goal[end] for end in ("ratio", "min", "max")]
-        shown = "".join(f"<td>{'-' if value is None else number(value)}" for value in values)
+        shown = "".join(
+            f"<td class=number>{'-' if value is None else number(value)}" for value in values
+        )
         kind = "yes" if goal["reached"] else "no"
         verdict = "not run" if goal["ratio"] is None else kind
         lines.append(
-            f"<tr><td>{goal['row']}<td>{escape.escape(goal['name'])}{shown}"
-            f'<td>{limit(goal)}<td class="{kind}">{verdict}'
+            f"<tr><td class=number>{goal['row']}<td>{escape.escape(goal['name'])}{shown}"
+            f'<td class=number>{limit(goal)}<td class="{kind}">{verdict}'
         )
-    return f"<table>{''.join(lines)}</table>"
+    table = f"<table><thead><tr>{head}</thead><tbody>{''.join(lines)}</tbody></table>"
+    return f"<div class=scroll>{table}</div>"

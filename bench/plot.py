@@ -1,80 +1,89 @@
-"""Pictures as SVG text whose colours are classes of the page's style."""
+"""Pages with plots: the frame, style and script of `crates/plot`, filled with JSON."""
 
 from __future__ import annotations
 
 import html
-import math
+import json
+import tomllib
+from pathlib import Path
 from typing import Any, NamedTuple
 
-WIDTH = 1000
-# One line of a picture of rows, and the space above the first.
-LINE, TOP = 26, 38
+ROOT = Path(__file__).resolve().parent.parent
+FILES = ROOT / "crates/plot/static"
+# Height of one row of a plot of rows.
+ROW = 26
 
 
 class Row(NamedTuple):
-    """A named line of a picture: a dot at its median, on a line from its least to its greatest."""
+    """A named line of a plot: a dot at its median, on a line from its least to its greatest."""
 
     name: str
-    kind: str
+    colour: str
     note: str
     values: tuple[float, float, float] | None = None
     """Least, median and greatest. Without them the note stands alone."""
 
 
-def element(name: str, kind: str, inner: str = "", **attributes: Any) -> str:
-    """Writes an element of a class; floats get one decimal."""
-    words = "".join(
-        f' {key.replace("_", "-")}="{f"{value:.1f}" if isinstance(value, float) else value}"'
-        for key, value in attributes.items()
+def page(title: str, verdict: str, is_good: bool, body: str) -> str:
+    """Returns a page; the title and the verdict are text, the body is HTML."""
+    kind = "verdict" if is_good else "verdict bad"
+    manifest = tomllib.loads((ROOT / "Cargo.toml").read_text())
+    parts = {
+        "title": html.escape(title),
+        "verdict": f'<p class="{kind}">{html.escape(verdict)}</p>',
+        "version": manifest["workspace"]["package"]["version"],
+        "style": (FILES / "plot.css").read_text(encoding="utf-8"),
+        "script": (FILES / "plot.js").read_text(encoding="utf-8"),
+        "body": body,
+    }
+    text = (FILES / "page.html").read_text(encoding="utf-8")
+    for name, part in parts.items():
+        text = text.replace(f"<!--{name}-->", part)
+    return text
+
+
+def figure(spec: dict[str, Any]) -> str:
+    """Returns the element of a plot."""
+    # JSON has this letter in strings alone. `</script>` or `<!--` would end or hide the element.
+    safe = json.dumps(spec, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    kind = 'class=plot type="application/json"'
+    return f"<div class=picture><script {kind}>{safe}</script></div>\n"
+
+
+def bar(colour: str, x: tuple[float, float], y: tuple[float, float], title: str) -> dict[str, Any]:
+    """Returns a bar between values of both axes; its title is shown under the pointer."""
+    return {"kind": "bar", "class": colour, "x": x, "y": y, "title": title}
+
+
+def legend(entries: dict[str, str]) -> str:
+    """Returns a list of what colours mean."""
+    items = (
+        f'<li><i class="{kind}"></i>{html.escape(what)}</li>' for kind, what in entries.items()
     )
-    return f'<{name} class="{kind}"{words}>{inner}</{name}>'
+    return f"<ul class=legend>{''.join(items)}</ul>"
 
 
-def box(kind: str, x: tuple[float, float], y: float, height: float, title: str = "") -> str:
-    """Draws a box between two places of the x axis; its title is shown under the pointer."""
-    inner = f"<title>{html.escape(title)}</title>"
-    return element("rect", kind, inner, x=x[0], width=max(x[1] - x[0], 0.8), y=y, height=height)
+def places(names: list[str]) -> dict[str, Any]:
+    """Returns a y axis of named places, the first at the top, whose middle is at 0.5."""
+    at = [(place + 0.5, name) for place, name in enumerate(names)]
+    return {"ends": (max(len(names), 1), 0), "at": at, "grid": False}
 
 
-def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
-    """Writes words that begin at a place, end there, or have their middle there."""
-    return element("text", kind, html.escape(words), x=x, y=y, text_anchor=anchor)
-
-
-def svg(height: float, label: str, parts: list[str]) -> str:
-    """Returns a picture; `label` describes it to readers who do not see it."""
-    head = f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{html.escape(label)}">'
-    return "\n".join([head, *parts, "</svg>"])
-
-
-def dots(label: str, sides: tuple[float, float], ends: tuple[float, float],
-         ticks: list[tuple[float, str, str]], shown: list[Row], is_log: bool = False) -> str:
-    """Draws rows between their names and notes, on an axis with these ends.
-
-    `sides` is the space for names and notes; a tick is its value, its label and its class. What is
-    beyond an end is drawn there.
-    """
-    height, (left, right) = TOP + LINE * len(shown) + 10, sides
-    low, high = (math.log(end) for end in ends) if is_log else ends
-
-    def x(value: float) -> float:
-        kept = min(max(value, ends[0]), ends[1])
-        share = ((math.log(kept) if is_log else kept) - low) / (high - low)
-        return left + share * (WIDTH - left - right)
-
-    def line(kind: str, x: tuple[float, float], y: tuple[float, float]) -> str:
-        return element("line", kind, x1=x[0], x2=x[1], y1=y[0], y2=y[1])
-
-    parts = []
-    for at, words, kind in ticks:
-        parts.append(line(kind, (x(at), x(at)), (TOP - 12, height)))
-        parts.append(text(x(at), TOP - 20, words, "soft", "middle"))
-    for number, row in enumerate(shown):
-        y = TOP + LINE * (number + 0.5)
-        parts.append(text(left - 14, y + 4, row.name, anchor="end"))
-        parts.append(text(WIDTH - right + 14, y + 4, row.note, row.kind))
+def rows(about: str, sides: tuple[float, float], x: dict[str, Any], shown: list[Row]) -> str:
+    """Returns a plot of rows between their names and notes, which have the space `sides`."""
+    marks: list[dict[str, Any]] = []
+    for place, row in enumerate(shown):
+        middle = place + 0.5
+        end = {"at": (x["ends"][1], middle), "by": (14, 4)}
+        marks.append({"kind": "text", "class": f"strong {row.colour}", "text": row.note, **end})
         if row.values:
-            least, middle, most = (x(value) for value in row.values)
-            parts.append(line(f"spread {row.kind}", (least, most), (y, y)))
-            parts.append(element("circle", row.kind, cx=middle, cy=y, r=5))
-    return svg(height, label, parts)
+            least, median, most = row.values
+            line = {"points": [(least, middle), (most, middle)]}
+            marks.append({"kind": "curve", "class": f"spread {row.colour}", **line})
+            dot = {"points": [(median, middle)], "r": 5}
+            marks.append({"kind": "dots", "class": row.colour, **dot})
+    y = places([row.name for row in shown])
+    panel = {"height": ROW * len(shown), "y": y, "marks": marks}
+    left, right = sides
+    axis = {"grid": True, **x}
+    return figure({"about": about, "left": left, "right": right, "x": axis, "panels": [panel]})

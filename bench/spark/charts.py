@@ -1,4 +1,4 @@
-"""The page's pictures, as SVG that both modes of a page can show."""
+"""The page's plots, as `plot` describes them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from typing import Any
 
 import summary
 from modes import TITLES
-from plot import WIDTH, Row, box, dots, svg, text
+from plot import Row, bar, figure, legend, places, rows
 
 LEFT = 170
 RIGHT = 30
 # Space for what stands right of the ratios.
-NOTES = 170
-LANE = 22
+NOTES = 190
+LANE = 24
 # Brodmann et al., figure 6: dollars per hour of an n2-standard-16.
 ON_DEMAND_DOLLARS = 0.776944
 SPOT_DOLLARS = 0.188320
 PAPER_MACHINES = 5
 RATIOS = [0.5, 0.75, 1.0, 1.25, 1.5]
+COLOURS = {"native": "grey", "decommission": "amber", "sanderling": "blue"}
 
 
 def timeline(kept: dict[str, Any]) -> str:
-    """Draws each mode's round under the trace with most preemptions, machine by machine."""
+    """Returns a plot of each mode's round under the trace with most preemptions, by machine."""
     best: dict[tuple[str, str], dict[str, Any]] = {}
     for one in kept["played"]:
         key = (one["trace"].split("-")[0], one["mode"])
@@ -31,74 +32,64 @@ def timeline(kept: dict[str, Any]) -> str:
         return ""
     longest = max(one["ended"] - one["began"] for one in best.values())
     parts = [_lanes(kept, one, longest) for _, one in sorted(best.items(), reverse=True)]
-    keys = {"leaving": "noticed, its data leaves", "empty": "seen empty",
-            "gone": "killed, not yet replaced", "sanderling": "a query or job, right",
-            "wrong": "a wrong result"}
-    legend = "".join(
-        f'<svg viewBox="0 0 14 14" style="width:14px;height:14px;vertical-align:-2px">'
-        f"{box(kind, (1, 13), 1, 12)}</svg> {words} &nbsp; " for kind, words in keys.items()
-    )
-    return (f"<h2>Machines that are taken while Spark works</h2>{''.join(parts)}"
-            f"<p class=soft>{legend}</p>")
+    keys = {"amber": "noticed, its data leaves", "green": "seen empty",
+            "red": "killed, not yet replaced; a wrong result", "blue": "a query or job, right"}
+    return f"<h2>Machines that are taken while Spark works</h2>{''.join(parts)}{legend(keys)}"
 
 
 def _lanes(kept: dict[str, Any], played: dict[str, Any], longest: float) -> str:
     began, slots = played["began"], played["slots"]
-    scale = (WIDTH - LEFT - RIGHT) / longest
-    height = LANE * (slots + 1) + 26
+    until = played["ended"] - began
+    marks = []
 
-    def x(start: float, end: float) -> tuple[float, float]:
-        until = played["ended"] - began
-        start, end = (LEFT + min(max(at - began, 0), until) * scale for at in (start, end))
-        return start, end
+    def add(colour: str, start: float, end: float, place: int, title: str) -> None:
+        start, end = (min(max(at - began, 0), until) for at in (start, end))
+        marks.append(bar(colour, (start, end), (place + 0.15, place + 0.85), title))
 
-    what = played["trace"].split("-")[0]
-    lines = []
     for slot in range(slots):
-        y = LANE * slot + 4
-        lines.append(text(LEFT - 10, y + 12, f"{what[:-1]} {slot + 1}", anchor="end"))
-        lines.append(box("alive", x(began, played["ended"]), y, 15))
+        add("held pale", began, played["ended"], slot, "")
         for one in (each for each in played["taken"] if each["slot"] == slot):
             killed = one["killed"] or played["ended"]
-            gone = x(killed, one["replaced"] or played["ended"])
-            lines.append(box("leaving", x(one["noticed"], killed), y, 15, "noticed"))
+            replaced = one["replaced"] or played["ended"]
+            add("amber", one["noticed"], killed, slot, "noticed")
             if one["empty"]:
-                lines.append(box("empty", x(one["empty"], killed), y, 15, "seen empty"))
-            lines.append(box("ground", gone, y, 15))
-            lines.append(box("gone", gone, y, 15, "killed, not yet replaced"))
-    lines.append(text(LEFT - 10, LANE * slots + 16, "work", anchor="end"))
+                add("green", one["empty"], killed, slot, "seen empty")
+            add("card", killed, replaced, slot, "")
+            add("red open", killed, replaced, slot, "killed, not yet replaced")
     for one in kept["runs"]:
         if all(one[key] == played[key] for key in ("mode", "trace", "round")):
+            end = one["began"] + one["seconds"] - longest / 2000
             title = f"{one['work']}: {one['seconds']:.2f} s"
-            kind = "wrong" if one["problem"] else "sanderling"
-            ends = x(one["began"], one["began"] + one["seconds"] - 0.4 / scale)
-            lines.append(box(kind, ends, LANE * slots + 4, 15, title))
-    seconds = played["ended"] - began
+            add("red" if one["problem"] else "blue", one["began"], end, slots, title)
+    what = played["trace"].split("-")[0][:-1]
+    names = [*(f"{what} {slot + 1}" for slot in range(slots)), "work"]
     title = (f"{TITLES[played['mode']]}, {played['trace']}: {len(played['taken'])} taken in "
-             f"{seconds:.0f} s")
-    lines.append(text(LEFT, height - 4, title, "soft key"))
-    return svg(height, title, lines)
+             f"{until:.0f} s")
+    panel = {"height": LANE * (slots + 1), "y": places(names), "title": title, "marks": marks}
+    x = {"ends": (0, longest), "count": 10, "unit": {"after": " s"}, "grid": True}
+    return figure({"about": title, "left": LEFT, "right": RIGHT, "x": x, "panels": [panel]})
 
 
 def ratios(found: list[summary.Ratio]) -> str:
-    """Draws a line for each piece of work: its ratio, with the rounds' spread."""
+    """Returns a plot with a line for each piece of work: its ratio, with the rounds' spread."""
     if not found:
-        return "<p class=soft>not run</p>"
+        return "<p class=note>not run</p>"
     ticks = [(tick, f"{tick:g}", "goal" if tick == 1 else "grid") for tick in RATIOS]
-    ticks.append((summary.QUERY_MAX, "", "limit"))
+    ticks.append((summary.QUERY_MAX, "", "cut"))
     shown = []
     for one in found:
         most = summary.TOTAL_MAX if one.name == "total" else summary.QUERY_MAX
         note = f"{one.median:.3f}  ({one.seconds:.2f} s)"
         values = (one.low, one.median, one.high)
-        shown.append(Row(one.name, "yes" if one.median <= most else "no", note, values))
-    drawn = dots("time over native's", (LEFT, NOTES), (RATIOS[0], RATIOS[-1]), ticks, shown)
-    return (f"{drawn}<p class=soft>Dot: median of the rounds; line: smallest to largest. Dashed: "
+        shown.append(Row(one.name, "good" if one.median <= most else "bad", note, values))
+    x = {"ends": (RATIOS[0], RATIOS[-1]), "at": ticks}
+    drawn = rows("time over native's", (LEFT, NOTES), x, shown)
+    return (f"{drawn}<p class=note>Dot: median of the rounds; line: smallest to largest. Dashed: "
             f"{summary.QUERY_MAX:g}, which no query shall pass.</p>")
 
 
 def runtimes(kept: dict[str, Any], what: str) -> str:
-    """Draws a round's time, undisturbed and under both traces, for each mode."""
+    """Returns a plot of a round's time, undisturbed and under both traces, for each mode."""
     found = [one for one in summary.disturbed(kept) if one.trace.startswith(what)]
     if not found:
         return ""
@@ -113,7 +104,7 @@ def runtimes(kept: dict[str, Any], what: str) -> str:
 
 
 def costs(kept: dict[str, Any]) -> str:
-    """Draws what the paper's five machines cost on demand, and on spot with each slowdown."""
+    """Returns a plot of what the paper's machines cost on demand, and on spot, by slowdown."""
     hours = 2.0
     demand = PAPER_MACHINES * ON_DEMAND_DOLLARS * hours
     spot = ((PAPER_MACHINES - 1) * SPOT_DOLLARS + ON_DEMAND_DOLLARS) * hours
@@ -126,11 +117,11 @@ def costs(kept: dict[str, Any]) -> str:
     return _bars("dollars", shown)
 
 
-def _bar(name: str, kind: str, value: float, unit: str, change: float | None = None) -> Row:
+def _bar(name: str, mode: str, value: float, unit: str, change: float | None = None) -> Row:
     note = f"{value:.2f} {unit}" + ("" if change is None else f", {change:+.1%}")
-    return Row(name, kind, note, (0, value, value))
+    return Row(name, COLOURS[mode], note, (0, value, value))
 
 
 def _bars(label: str, shown: list[Row]) -> str:
     most = max(row.values[1] for row in shown if row.values)
-    return dots(label, (LEFT, NOTES), (0, most), [(0, "0", "goal")], shown)
+    return rows(label, (LEFT, NOTES), {"ends": (0, most), "name": label, "count": 8}, shown)

@@ -10,20 +10,9 @@ from typing import Any
 import charts
 import summary
 from modes import DECOMMISSION, NATIVE, SANDERLING, TITLES
-from page import STYLE
+from plot import page
 
-MORE_STYLE = """
-.native { fill: #8a93a3; stroke: #8a93a3; } .decommission { fill: #c98a2b; stroke: #c98a2b; }
-.sanderling { fill: #2f7fd1; stroke: #2f7fd1; } rect.sanderling { stroke: none; }
-.alive { fill: var(--grid); } .leaving { fill: #d9a21b; } .gone { fill: none; stroke: var(--bad);
-  stroke-dasharray: 3 3; } .empty { fill: var(--good); } .wrong { fill: var(--bad); }
-.ground { fill: var(--ground); } .limit { stroke: var(--bad);
-  stroke-dasharray: 5 4; } svg text.key { font-size: 12px; } h2 { margin-top: 2em; }
-.wide { font-size: 13px; } .wide td, .wide th { padding: 4px 6px; }
-.verdict { font-size: 17px; } td:first-child, th:first-child { text-align: left; }
-"""
-
-EXPLAINED = """<p class=soft>Capacity lost: the part of the workers' time in which they had no
+EXPLAINED = """<p class=note>Capacity lost: the part of the workers' time in which they had no
 executor that took tasks. Beyond: the slowdown that it does not explain. Cold JVMs: the part of the
 workers' time that tasks took longer in executors that had come for others than the same tasks take
 undisturbed. Waited: the part of the tasks' time in which they wrote map outputs or waited for those
@@ -105,17 +94,11 @@ def _page(kept: dict[str, Any]) -> str:
         f"<h2>Figures</h2>{_rows(_table(kept))}",
         f"<h2>Targets</h2>{_targets(kept)}",
         _problems(kept, wrong),
-        f"<h2>Where</h2><p class=soft>{html.escape(_where(kept))}</p>",
+        f"<h2>Where</h2><p class=note>{html.escape(_where(kept))}</p>",
     ]
     body = "\n".join(part for part in parts if part)
-    return f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Spark's shuffle on Sanderling</title><style>{STYLE}{MORE_STYLE}</style>
-<h1>Spark's shuffle on Sanderling</h1>
-<p class=verdict>{html.escape(verdict)}.</p>
-{body}
-</html>
-"""
+    is_good = not wrong and not kept["problems"]
+    return page("Spark's shuffle on Sanderling", f"{verdict}.", is_good, body)
 
 
 def _ratios(kept: dict[str, Any], mode: str) -> str:
@@ -156,9 +139,15 @@ def _counted(figures: dict[str, Any], rounds: int) -> list[str]:
 
 
 def _rows(rows: list[list[str]]) -> str:
-    head = "".join(f"<th>{html.escape(cell)}" for cell in rows[0])
-    lines = ["<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in row) for row in rows[1:]]
-    return f"<table class=wide><tr>{head}{''.join(lines)}</table>{EXPLAINED}"
+    def cells(row: list[str], name: str) -> str:
+        kinds = ("", "", *[" class=number"] * (len(row) - 2))
+        return "".join(f"<{name}{kind}>{html.escape(cell)}"
+                       for kind, cell in zip(kinds, row, strict=True))
+
+    lines = "".join(f"<tr>{cells(row, 'td')}" for row in rows[1:])
+    head = f"<thead><tr>{cells(rows[0], 'th')}</thead>"
+    table = f"<table class=wide>{head}<tbody>{lines}</tbody></table>"
+    return f"<div class=scroll>{table}</div>{EXPLAINED}"
 
 
 def _targets(kept: dict[str, Any]) -> str:
@@ -167,7 +156,8 @@ def _targets(kept: dict[str, Any]) -> str:
         f'<td class="{"yes" if reached else "no"}">{"reached" if reached else "missed"}'
         for what, figure, reached in summary.verdicts(kept)
     ]
-    return f"<table><tr><th>target<th>found<th>{''.join(lines)}</table>"
+    head = "<thead><tr><th>target<th>found<th></thead>"
+    return f"<table>{head}<tbody>{''.join(lines)}</tbody></table>"
 
 
 def _problems(kept: dict[str, Any], wrong: list[dict[str, Any]]) -> str:
@@ -175,7 +165,8 @@ def _problems(kept: dict[str, Any], wrong: list[dict[str, Any]]) -> str:
             for one in wrong] + kept["problems"]
     if not said:
         return ""
-    return f"<h2>Problems</h2><ul>{''.join(f'<li>{html.escape(one)}' for one in said)}</ul>"
+    items = "".join(f"<li>{html.escape(one)}" for one in said)
+    return f"<h2>Problems</h2><ul class=problems>{items}</ul>"
 
 
 def _where(kept: dict[str, Any]) -> str:

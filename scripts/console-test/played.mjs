@@ -5,6 +5,7 @@ import { createServer } from "node:http";
 import { join } from "node:path";
 
 const FILES = join(import.meta.dirname, "../../crates/console/static");
+const PLOT = join(import.meta.dirname, "../../crates/plot/static");
 const TYPES = { js: "text/javascript", css: "text/css", svg: "image/svg+xml", html: "text/html" };
 const MIB = 1 << 20;
 
@@ -88,7 +89,7 @@ export async function serve({ nodes, events = 0, everySecond = 0 }) {
     }
     const name = path === "/" ? "index.html" : path.replace("/console/", "");
     response.setHeader("content-type", TYPES[name.split(".").at(-1)] ?? "text/plain");
-    return response.end(readFileSync(join(FILES, name)));
+    return response.end(readFileSync(join(name === "plot.js" ? PLOT : FILES, name)));
   });
   await new Promise((done) => server.listen(0, "127.0.0.1", done));
   return {

@@ -31,4 +31,4 @@ fi
 if [ "${1:-}" = minute ]; then
     exec node minute.mjs
 fi
-exec node --test --test-reporter=tap console.test.mjs
+exec node --test --test-reporter=tap console.test.mjs plot.test.mjs

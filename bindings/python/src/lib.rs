@@ -59,4 +59,17 @@ mod _sanderling {
     fn main(py: Python<'_>, arguments: Vec<OsString>) -> i32 {
         py.detach(|| sanderling_cli::main(arguments))
     }
+
+    /// Returns a page with plots: its title and verdict are text, its body is HTML.
+    #[pyfunction]
+    fn page(title: &str, verdict: String, is_good: bool, body: &str) -> String {
+        let verdict = sanderling_plot::Headline { text: verdict, is_good };
+        sanderling_plot::page(title, Some(&verdict), body)
+    }
+
+    /// Returns the element of a plot that is described by this JSON.
+    #[pyfunction]
+    fn figure(json: &str) -> String {
+        sanderling_plot::figure(json)
+    }
 }

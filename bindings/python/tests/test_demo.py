@@ -145,10 +145,14 @@ def test_small_run_is_right(tmp_path, tmp_path_factory):
     assert result["writer_objects"] > 0 and result["writer_objects_wrong"] == 0
     page = (tmp_path / "report.html").read_text()
     assert not re.search(r"<!--\w+-->", page)
-    links = set(re.findall(r"(?:src|href)\s*=|url\(|@import|https?://[^\"' ]+", page))
+    links = set(re.findall(r" (?:src|href)\s*=|url\(|@import|https?://[^\"' ]+", page))
     assert links <= {"http://www.w3.org/2000/svg"}
-    picture = json.loads(re.search(r"const DATA = (\{.*?\});\n", page)[1])
-    assert sum(1 for lane in picture["lanes"] for each in lane if each["noticed"]) == 6
+    plots = re.findall(r'<script class=plot type="application/json">(.*?)</script>', page)
+    timeline, around = (json.loads(plot) for plot in plots)
+    marks = [mark for panel in timeline["panels"] for mark in panel["marks"]]
+    for shape in ("down", "cross"):
+        assert sum(len(mark["points"]) for mark in marks if mark.get("shape") == shape) >= 6, shape
+    assert all(panel["marks"] for panel in around["panels"])
 
 
 def test_run_that_loses_data_fails(tmp_path, tmp_path_factory):

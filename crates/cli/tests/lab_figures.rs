@@ -17,7 +17,10 @@ fn figures_are_printed_and_written_as_page_csv_and_json() {
             std::fs::read_to_string(file).expect("the file was written")
         };
         let page = read("html");
-        assert!(page.contains("<svg") && page.trim_end().ends_with("</html>"), "{figure}");
+        assert!(
+            page.contains("<script class=plot") && page.trim_end().ends_with("</html>"),
+            "{figure}"
+        );
         assert!(!page.contains("https://"), "{figure} loads something");
         assert!(read("csv").lines().count() > 3);
         let json: serde_json::Value = serde_json::from_str(&read("json")).expect("it is JSON");

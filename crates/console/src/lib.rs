@@ -37,6 +37,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         file("/console/stream.js", SCRIPT, include_str!("../static/stream.js")),
         file("/console/text.js", SCRIPT, include_str!("../static/text.js")),
         file("/console/fleet.js", SCRIPT, include_str!("../static/fleet.js")),
+        file("/console/plot.js", SCRIPT, sanderling_plot::SCRIPT),
         file("/console/charts.js", SCRIPT, include_str!("../static/charts.js")),
         file("/console/acts.js", SCRIPT, include_str!("../static/acts.js")),
         file("/console/lists.js", SCRIPT, include_str!("../static/lists.js")),

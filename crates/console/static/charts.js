@@ -1,5 +1,6 @@
 // The last hour as four charts. The server has the samples; new ones come with the stream.
 
+import { area, line, roundUp, svg } from "./plot.js";
 import { bytes, count, el, rate, setText, time } from "./text.js";
 
 const HOUR = 3600;
@@ -7,7 +8,6 @@ const HOUR = 3600;
 const SPAN = 600;
 const WIDTH = 360;
 const HEIGHT = 96;
-const SVG = "http://www.w3.org/2000/svg";
 
 const SPECS = [
   {
@@ -28,23 +28,10 @@ const SPECS = [
   },
 ];
 
-function svg(name, attributes = {}, ...children) {
-  const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-}
-
 /** The next round number, so that the axis has a mark that reads well. */
 function ceiling(value, isBytes) {
-  if (value <= 0) return 1;
-  if (!isBytes) {
-    const power = 10 ** Math.floor(Math.log10(value));
-    return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value);
-  }
-  let top = 1;
-  while (top < value) top *= 2;
-  return top;
+  if (value <= 1) return 1;
+  return isBytes ? 2 ** Math.ceil(Math.log2(value)) : roundUp(value);
 }
 
 export class Charts {
@@ -100,16 +87,16 @@ export class Charts {
       return { item, value };
     });
     const paths = spec.series.map((_, at) => svg("path", { class: `line line-${at}` }));
-    const area = svg("path", { class: "area" });
+    const shade = svg("path", { class: "area" });
     const cursor = svg("line", { class: "cursor", y1: 0, y2: HEIGHT, x1: -9, x2: -9 });
     const grid = [0.5, 1].map((part) => svg("line", {
       class: "grid", x1: 0, x2: WIDTH, y1: HEIGHT * (1 - part) + 0.5, y2: HEIGHT * (1 - part) + 0.5,
     }));
     const picture = svg("svg", {
       viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img",
-    }, ...grid, area, ...paths, cursor);
+    }, ...grid, shade, ...paths, cursor);
     const chart = {
-      spec, legend, paths, area, cursor, picture, hover: null,
+      spec, legend, paths, shade, cursor, picture, hover: null,
       start: el("span"),
       top: el("span", { className: "axis" }), when: el("span", { className: "axis when" }),
       table: el("tbody"),
@@ -153,12 +140,12 @@ export class Charts {
     const values = (sample) => columns.map((column) => sample[column] ?? 0);
     const most = Math.max(...this.#samples.map((sample) => Math.max(...values(sample))), 0);
     const top = ceiling(most, spec.format !== count);
-    const x = (sample) => (WIDTH * (1 - (last - sample[0]) / shownSeconds)).toFixed(1);
-    const y = (value) => (HEIGHT * (1 - value / top)).toFixed(1);
+    const x = (sample) => WIDTH * (1 - (last - sample[0]) / shownSeconds);
+    const y = (value) => HEIGHT * (1 - value / top);
     columns.forEach((column, at) => {
-      const path = this.#path((sample) => `${x(sample)} ${y(sample[column] ?? 0)}`);
-      chart.paths[at].setAttribute("d", path.line);
-      if (at === 0) chart.area.setAttribute("d", path.area(x, HEIGHT));
+      const points = this.#points((sample) => [x(sample), y(sample[column] ?? 0)]);
+      chart.paths[at].setAttribute("d", line(points));
+      if (at === 0) chart.shade.setAttribute("d", area(points, HEIGHT));
     });
     setText(chart.top, most > 0 ? spec.format(top) : "");
     const shown = this.#at(chart, last);
@@ -178,21 +165,12 @@ export class Charts {
     if (chart.details.open) this.#rows(chart, values);
   }
 
-  /** A line with a gap where samples are missing. */
-  #path(point) {
-    const runs = [];
-    let before = -Infinity;
-    for (const sample of this.#samples) {
-      if (sample[0] - before > 3 * this.#step) runs.push([]);
-      runs.at(-1).push(sample);
-      before = sample[0];
-    }
-    const line = (run) => `M${run.map(point).join("L")}`;
-    return {
-      line: runs.map(line).join(""),
-      area: (x, floor) => runs
-        .map((run) => `${line(run)}L${x(run.at(-1))} ${floor}L${x(run[0])} ${floor}Z`).join(""),
-    };
+  /** The points of a curve, with a gap where samples are missing. */
+  #points(point) {
+    const times = this.#samples.map((sample) => sample[0]);
+    const isLate = (at) => at > 0 && times[at] - times[at - 1] > 3 * this.#step;
+    return this.#samples.flatMap((sample, at) =>
+      isLate(at) ? [null, point(sample)] : [point(sample)]);
   }
 
   #at(chart, last) {

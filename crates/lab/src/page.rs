@@ -15,18 +15,15 @@ mod timeline;
 
 use std::path::Path;
 
+use sanderling_plot::{Headline, escaped};
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::figures::Figure;
 use crate::record::PolicyName;
-use plot::escaped;
 
 /// The policies in the order in which they are shown.
 const POLICIES: [PolicyName; 2] = [PolicyName::Sanderling, PolicyName::Seed];
-
-const STYLE: &str = include_str!("page/page.css");
-const FRAME: &str = include_str!("page/page.html");
 
 /// One part of a page: HTML under a heading.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,31 +34,13 @@ pub(crate) struct Section {
     pub(crate) body: String,
 }
 
-/// What leads a page: what was found, and whether it is good.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Headline {
-    /// One or two sentences.
-    pub(crate) text: String,
-    /// Whether everything was reached.
-    pub(crate) is_good: bool,
-}
-
-/// Returns a page. It loads nothing and runs nothing.
+/// Returns a page of these sections.
 pub(crate) fn page(title: &str, verdict: Option<&Headline>, sections: &[Section]) -> String {
-    let verdict = verdict.map_or_else(String::new, |it| {
-        let class = if it.is_good { "verdict" } else { "verdict bad" };
-        format!("<p class=\"{class}\">{}</p>", escaped(&it.text))
-    });
-    let sections: String = sections
-        .iter()
-        .map(|it| format!("<section>\n<h2>{}</h2>\n{}</section>\n", escaped(&it.title), it.body))
-        .collect();
-    FRAME
-        .replace("<!--title-->", &escaped(title))
-        .replace("<!--style-->", STYLE)
-        .replace("<!--version-->", env!("CARGO_PKG_VERSION"))
-        .replace("<!--verdict-->", &verdict)
-        .replace("<!--sections-->", &sections)
+    let section = |it: &Section| {
+        format!("<section>\n<h2>{}</h2>\n{}</section>\n", escaped(&it.title), it.body)
+    };
+    let body: String = sections.iter().map(section).collect();
+    sanderling_plot::page(title, verdict, &body)
 }
 
 /// Writes a figure's page, CSV and JSON into a directory, making it if need be.
@@ -93,8 +72,8 @@ fn write(directory: &Path, name: &str, text: &str) -> Result<(), Failure> {
 /// Returns a policy's colour.
 const fn colour_of(policy: PolicyName) -> &'static str {
     match policy {
-        PolicyName::Sanderling => "sanderling",
-        PolicyName::Seed => "seed",
+        PolicyName::Sanderling => "blue",
+        PolicyName::Seed => "amber",
     }
 }
 
@@ -139,16 +118,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_needs_nothing_from_elsewhere() {
+    fn texts_of_a_page_are_not_markup() {
         let body = table(&["what", "#how much"], [vec!["a < b".to_owned(), "1".to_owned()]]);
-        let section = Section { title: "One & two".to_owned(), body };
-        let verdict = Headline { text: "all is well".to_owned(), is_good: true };
-        let page = page("Lab", Some(&verdict), &[section]);
-        assert!(!page.contains("<!--"), "a part is missing");
-        assert!(
-            !page.contains("http://") && !page.contains("https://") && !page.contains("<script")
-        );
-        assert!(page.contains("One &amp; two") && page.contains("a &lt; b"));
-        assert!(page.contains("prefers-color-scheme: dark"));
+        let page = page("Lab", None, &[Section { title: "One & two".to_owned(), body }]);
+        assert!(page.contains("<h2>One &amp; two</h2>") && page.contains("a &lt; b"));
+        assert!(page.contains("<th class=number>how much</th>"));
     }
 }

@@ -29,7 +29,8 @@ const ALL: &[&str] = &[
     "sim",
 ];
 /// What measures the product sees of it: its clients' side, and the simulated world.
-const MEASURING: &[&str] = &["protocol", "core", "transport", "client", "sim", "cli-common"];
+const MEASURING: &[&str] =
+    &["protocol", "core", "transport", "client", "sim", "cli-common", "plot"];
 /// What the commands of the product stand on.
 const COMMANDS: &[&str] = &[
     "protocol",
@@ -52,7 +53,8 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "core", number: 1, imports: &["protocol"] },
     Floor { name: "transport", number: 2, imports: &["protocol", "core"] },
     Floor { name: "context", number: 2, imports: &[] },
-    Floor { name: "console", number: 0, imports: &[] },
+    Floor { name: "plot", number: 0, imports: &[] },
+    Floor { name: "console", number: 1, imports: &["plot"] },
     Floor { name: "namenode", number: 3, imports: BASE_AND_CONSOLE },
     Floor { name: "datanode", number: 3, imports: BASE },
     Floor { name: "client", number: 3, imports: BASE },
@@ -69,7 +71,7 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "fuzz", number: 5, imports: ALL },
     Floor { name: "native", number: 4, imports: &["protocol", "client", "context"] },
     Floor { name: "jni", number: 8, imports: &["protocol", "client", "native"] },
-    Floor { name: "python", number: 8, imports: &["protocol", "client", "native", "cli"] },
+    Floor { name: "python", number: 8, imports: &["protocol", "client", "native", "cli", "plot"] },
 ];
 
 /// Checks every `Cargo.toml` of the workspace's members.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::plot::{Axis, Plot, legend};
+use super::plot::{Axis, NumberFormat, Plot, legend};
 use super::{POLICIES, Section, colour_of, paragraph, rerun, table};
 use crate::record::{ExperimentKind, LabRecord, PolicyName, RunRecord, Spread};
 
@@ -27,7 +27,7 @@ pub(super) fn section(lab: &LabRecord) -> Option<Section> {
          from the notice until the machine is empty. While the data moves, its transfer shares \
          the link with the readers; afterwards one link is left.",
     );
-    body += &legend([("sanderling", "sanderling"), ("seed", "seed"), ("lost", "notice, SIGKILL")]);
+    body += &legend([("blue", "sanderling"), ("amber", "seed"), ("red", "notice, SIGKILL")]);
     body += &plot(&all);
     let columns = [
         "policy",
@@ -51,15 +51,14 @@ fn plot(all: &[(PolicyName, Vec<&RunRecord>)]) -> String {
     for (at, rate) in points {
         (from, to, most) = (from.min(at), to.max(at), most.max(rate));
     }
-    let seconds = |at: f64| format!("{at:.0} s");
-    let x = Axis::linear("time since the notice", (from, to), 14, seconds);
-    let y = Axis::linear("read by clients, MiB/s", (0.0, most * 1.08), 5, |at| format!("{at:.0}"));
-    let mut plot = Plot::new(360.0, x, y);
+    let x = Axis::linear("time since the notice", (from, to), 14, NumberFormat::SECONDS);
+    let y = Axis::linear("read by clients, MiB/s", (0.0, most * 1.08), 5, NumberFormat::NONE);
+    let mut plot = Plot::new(284.0, x, y);
     for (policy, runs) in all {
         if let Some(empty) = Spread::of(runs.iter().filter_map(|run| empty_after(run))) {
             let class = match policy {
-                PolicyName::Sanderling => "noticed-next",
-                PolicyName::Seed => "noticed",
+                PolicyName::Sanderling => "shade-blue",
+                PolicyName::Seed => "shade",
             };
             plot.shade((0.0, empty.median), class);
         }
@@ -76,7 +75,7 @@ fn plot(all: &[(PolicyName, Vec<&RunRecord>)]) -> String {
     if let Some(killed) = Spread::of(runs().filter_map(killed_after)) {
         plot.upright(killed.median, "cut", "SIGKILL");
     }
-    plot.svg("bandwidth of readers around a notice, under both policies")
+    plot.figure("bandwidth of readers around a notice, under both policies")
 }
 
 /// Returns when the run's notice was given.

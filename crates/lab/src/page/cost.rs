@@ -1,25 +1,23 @@
 //! Figure 6 on the page.
 
-use super::plot::{Axis, Plot, legend};
-use super::{Section, paragraph, rerun, table};
+use super::plot::{Axis, NumberFormat, Plot, legend};
+use super::{Section, colour_of, paragraph, rerun, table};
 use crate::figures::figure6::{Deployment, Figure6};
-use crate::record::PolicyName;
 
 /// Space for the names of the deployments.
 const NAMES: f64 = 210.0;
 
-/// Height of one bar with its gap, and of what is around all bars.
+/// Height of one bar with its gap.
 const ROW: f64 = 34.0;
-const AROUND: f64 = 76.0;
 
 /// Returns the part of the page about costs.
 pub(crate) fn section(figure: &Figure6) -> Section {
     let rows = &figure.deployments;
     let most = rows.iter().map(|one| one.dollars).fold(0.0, f64::max) * 1.18;
-    let x = Axis::linear("cost of the work", (0.0, most), 8, |at| format!("${at:.2}"));
+    let x = Axis::linear("cost of the work", (0.0, most), 8, NumberFormat::DOLLARS);
     // The first is at the top.
     let y = Axis::places(rows.iter().rev().map(|one| one.name.clone()));
-    let mut plot = Plot::beside(NAMES, AROUND + ROW * rows.len() as f64, x, y);
+    let mut plot = Plot::beside(NAMES, ROW * rows.len() as f64, x, y);
     for (at, one) in rows.iter().rev().enumerate() {
         let at = at as f64;
         let text = format!("${:.2}, {:.1} % saved", one.dollars, one.saved * 100.0);
@@ -38,12 +36,12 @@ pub(crate) fn section(figure: &Figure6) -> Section {
         figure.work_hours,
     ));
     body += &legend([
-        ("fifth", "on demand; spot without preemptions"),
-        ("third", "slowdowns that Brodmann et al. measured"),
-        ("seed", "their mechanism, measured here"),
-        ("sanderling", "sanderling, measured here"),
+        ("grey", "on demand; spot without preemptions"),
+        ("green", "slowdowns that Brodmann et al. measured"),
+        ("amber", "their mechanism, measured here"),
+        ("blue", "sanderling, measured here"),
     ]);
-    body += &plot.svg("cost of a fleet on demand and on spot machines");
+    body += &plot.figure("cost of a fleet on demand and on spot machines");
     body += &table(
         &["deployment", "#spot machines", "#slowdown", "#least to most", "#cost", "#saved"],
         rows.iter().map(row),
@@ -54,10 +52,9 @@ pub(crate) fn section(figure: &Figure6) -> Section {
 
 fn colour(one: &Deployment) -> &'static str {
     match one.policy {
-        Some(PolicyName::Sanderling) => "sanderling",
-        Some(PolicyName::Seed) => "seed",
-        None if one.slowdown > 0.0 => "third",
-        None => "fifth",
+        Some(policy) => colour_of(policy),
+        None if one.slowdown > 0.0 => "green",
+        None => "grey",
     }
 }
 

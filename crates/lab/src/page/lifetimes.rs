@@ -1,23 +1,26 @@
 //! Figure 2 on the page.
 
-use super::plot::{Axis, Plot, legend};
+use super::plot::{Axis, NumberFormat, Plot, legend};
 use super::{Section, paragraph, rerun, table};
 use crate::figures::figure2::{Curve, Figure2};
 
 /// Colours of the groups, in turn.
-const COLOURS: [&str; 5] = ["sanderling", "seed", "third", "fourth", "fifth"];
+const COLOURS: [&str; 5] = ["blue", "amber", "green", "red", "grey"];
 
 /// Returns the part of the page about lifetimes.
 pub(crate) fn section(figure: &Figure2) -> Section {
-    let hours = |at: f64| format!("{at:.0} h");
-    let x = Axis::stepped("age of the machine", (0.0, figure.hours), 6.0, hours);
-    let percent = |at: f64| format!("{:.0} %", at * 100.0);
-    let y = Axis::linear("machines that were preempted until then", (0.0, 1.0), 5, percent);
-    let mut plot = Plot::new(380.0, x, y);
+    let x = Axis::stepped("age of the machine", (0.0, figure.hours), 6.0, NumberFormat::HOURS);
+    let y = Axis::linear(
+        "machines that were preempted until then",
+        (0.0, 1.0),
+        5,
+        NumberFormat::PERCENT,
+    );
+    let mut plot = Plot::new(304.0, x, y);
     for curve in &figure.curves {
         plot.curve(curve.points.iter().copied(), &class(curve));
     }
-    let svg = plot.svg("cumulative distributions of the lifetimes of spot machines");
+    let picture = plot.figure("cumulative distributions of the lifetimes of spot machines");
     let names = figure.curves.iter().filter(|curve| !curve.is_data);
     let colours = names.map(|curve| (colour(curve), curve.name.as_str()));
     let has_data = figure.curves.iter().any(|curve| curve.is_data);
@@ -28,7 +31,7 @@ pub(crate) fn section(figure: &Figure2) -> Section {
          Experiments draw the moments of their notices from such a model.",
     );
     body += &legend(colours);
-    body += &svg;
+    body += &picture;
     body += &table(
         &["distribution", "#lifetimes", "#mean", "#ends in 2 h", "#distance to its data"],
         figure.curves.iter().map(row),
@@ -52,7 +55,7 @@ fn colour(curve: &Curve) -> &'static str {
 }
 
 fn class(curve: &Curve) -> String {
-    let data = if curve.is_data { " data dashed" } else { "" };
+    let data = if curve.is_data { " dashed" } else { "" };
     format!("{}{data}", colour(curve))
 }
 

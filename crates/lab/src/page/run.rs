@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use sanderling_plot::Headline;
+
 use super::{
-    Headline, POLICIES, Section, bandwidth, exposure, json, page, paragraph, rerun, runtimes,
-    targets, timeline, write, write_rows,
+    POLICIES, Section, bandwidth, exposure, json, page, paragraph, rerun, runtimes, targets,
+    timeline, write, write_rows,
 };
 use crate::failure::Failure;
 use crate::figures::Figure;

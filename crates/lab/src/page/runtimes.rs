@@ -1,6 +1,6 @@
 //! Figures 3 and 4 on the page: how long the work takes with and without preemptions.
 
-use super::plot::{Axis, Plot, legend};
+use super::plot::{Axis, NumberFormat, Plot, legend};
 use super::{POLICIES, Section, colour_of, paragraph, rerun, table};
 use crate::record::{ExperimentKind, LabRecord, PolicyName, RunRecord, Spread};
 use crate::units::bytes;
@@ -23,9 +23,9 @@ pub(super) fn section(lab: &LabRecord) -> Option<Section> {
          become the limit.",
     );
     body += &legend([
-        ("sanderling", "sanderling, preempted"),
-        ("seed", "seed, preempted"),
-        ("fifth pale", "the same policy undisturbed"),
+        ("blue", "sanderling, preempted"),
+        ("amber", "seed, preempted"),
+        ("grey pale", "the same policy undisturbed"),
     ]);
     body += &plot(lab, &places);
     body +=
@@ -52,15 +52,15 @@ fn seconds<'a>(runs: impl Iterator<Item = &'a RunRecord>) -> Option<Spread> {
 fn plot(lab: &LabRecord, places: &[(ExperimentKind, &str, PolicyName)]) -> String {
     let longest = lab.runs.iter().filter(|run| KINDS.iter().any(|(kind, _)| *kind == run.kind));
     let longest = longest.map(|run| run.seconds).fold(1.0, f64::max);
-    let y = Axis::linear("run time", (0.0, longest * 1.15), 5, |at| format!("{at:.0} s"));
+    let y = Axis::linear("run time", (0.0, longest * 1.15), 5, NumberFormat::SECONDS);
     let names = places.iter().map(|(_, name, policy)| format!("{name}, {policy}"));
-    let mut plot = Plot::new(340.0, Axis::places(names), y);
+    let mut plot = Plot::new(284.0, Axis::places(names), y);
     for (at, (kind, name, policy)) in places.iter().enumerate() {
         let at = at as f64;
         let undisturbed = seconds(lab.runs_of(*kind, *policy, false));
         if let Some(it) = undisturbed {
             let title = format!("{name}, {policy}, undisturbed: {:.2} s", it.median);
-            plot.bar((at + 0.2, at + 0.48), (0.0, it.median), "fifth pale", &title);
+            plot.bar((at + 0.2, at + 0.48), (0.0, it.median), "grey pale", &title);
             plot.whisker(at + 0.34, (it.min, it.max));
         }
         let Some(it) = seconds(lab.runs_of(*kind, *policy, true)) else { continue };
@@ -73,7 +73,7 @@ fn plot(lab: &LabRecord, places: &[(ExperimentKind, &str, PolicyName)]) -> Strin
             plot.label((at + 0.66, it.max), (0.0, -8.0), "middle", &text);
         }
     }
-    plot.svg("run times with and without preemptions under both policies")
+    plot.figure("run times with and without preemptions under both policies")
 }
 
 const COLUMNS: [&str; 12] = [

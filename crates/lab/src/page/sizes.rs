@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::plot::{Axis, Plot, legend};
+use super::plot::{Axis, NumberFormat, Plot, legend};
 use super::{Section, paragraph, rerun, table};
 use crate::figures::figure7::{Family, Figure7, SizeRow};
 use crate::units::{bytes, duration};
@@ -11,7 +11,7 @@ use crate::units::{bytes, duration};
 const SECONDS: [f64; 9] = [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0];
 
 /// Shades of the notices, the shortest first.
-const SHADES: [&str; 4] = ["sanderling", "sanderling pale", "third", "third pale"];
+const SHADES: [&str; 4] = ["blue", "blue pale", "green", "green pale"];
 
 /// Returns the part of the page about sizes of instances.
 pub(crate) fn section(figure: &Figure7) -> Section {
@@ -25,7 +25,7 @@ pub(crate) fn section(figure: &Figure7) -> Section {
     let notices: Vec<String> = figure.notice_seconds.iter().map(|it| seconds(*it)).collect();
     let bounded: Vec<String> =
         notices.iter().map(|notice| format!("with the bound for a notice of {notice}")).collect();
-    let mut colours = vec![("seed", "the whole memory")];
+    let mut colours = vec![("amber", "the whole memory")];
     colours.extend(bounded.iter().enumerate().map(|(at, words)| (shade(at), words.as_str())));
     body += &legend(colours);
     body += &times(figure);
@@ -76,13 +76,13 @@ fn times(figure: &Figure7) -> String {
     let low = least.fold(1.0, f64::min).max(0.5) * 0.8;
     let numbers = SECONDS.map(|it| (it, seconds(it)));
     let y = Axis::log("time until the memory has left", (low, longest * 1.5), numbers);
-    let mut plot = Plot::new(400.0, Axis::places(names(figure)), y);
+    let mut plot = Plot::new(344.0, Axis::places(names(figure)), y);
     let wide = 0.8 / (figure.notice_seconds.len() + 1) as f64;
     for (at, size) in figure.sizes.iter().enumerate() {
         let from = |place: usize| at as f64 + 0.1 + wide * place as f64;
         let title =
             format!("{}: {} in {}", size.name, bytes(size.memory_bytes), seconds(size.seconds));
-        plot.bar((from(0), from(1) - 0.02), (low, size.seconds), "seed", &title);
+        plot.bar((from(0), from(1) - 0.02), (low, size.seconds), "amber", &title);
         for (place, it) in size.notices.iter().enumerate() {
             let title = format!(
                 "{}: {} in {}",
@@ -97,13 +97,13 @@ fn times(figure: &Figure7) -> String {
     for notice in &figure.notice_seconds {
         plot.level(*notice, "cut", &format!("notice of {}", seconds(*notice)));
     }
-    plot.svg("seconds that each size of instance takes to leave, with and without the bound")
+    plot.figure("seconds that each size of instance takes to leave, with and without the bound")
 }
 
 fn shares(figure: &Figure7) -> String {
-    let percent = |at: f64| format!("{:.0} %", at * 100.0);
-    let y = Axis::linear("part of a full memory that has a copy elsewhere", (0.0, 1.0), 5, percent);
-    let mut plot = Plot::new(280.0, Axis::places(names(figure)), y);
+    let name = "part of a full memory that has a copy elsewhere";
+    let y = Axis::linear(name, (0.0, 1.0), 5, NumberFormat::PERCENT);
+    let mut plot = Plot::new(224.0, Axis::places(names(figure)), y);
     for (place, notice) in figure.notice_seconds.iter().enumerate() {
         let points: Vec<(f64, f64)> = figure
             .sizes
@@ -117,7 +117,7 @@ fn shares(figure: &Figure7) -> String {
             plot.label(*last, (10.0, 4.0), "start", &seconds(*notice));
         }
     }
-    plot.svg("part of the memory that needs a copy ahead of the notice")
+    plot.figure("part of the memory that needs a copy ahead of the notice")
 }
 
 fn details(figure: &Figure7) -> String {

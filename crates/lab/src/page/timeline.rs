@@ -3,13 +3,12 @@
 use std::fmt::Write;
 
 use super::colour_of;
-use super::plot::{Axis, Plot, legend};
+use super::plot::{Axis, NumberFormat, Plot, legend};
 use crate::record::{DrainRecord, NodeRecord, PolicyName, RunRecord};
 use crate::units::bytes;
 
-/// Height of one place, and of what is around all of them.
+/// Height of one place.
 const LANE: f64 = 34.0;
-const AROUND: f64 = 76.0;
 
 /// Space for the names of the places.
 const NAMES: f64 = 76.0;
@@ -17,18 +16,15 @@ const NAMES: f64 = 76.0;
 /// Most notices in one picture: the bars of more would be too short to read.
 const NOTICES_MAX: usize = 40;
 
-/// Width of a letter in a lane, about, in units of the picture.
-const LETTER: f64 = 5.9;
-
 /// Returns what the colours of a timeline mean.
 pub(super) fn colours() -> String {
     legend([
         ("held", "a machine holds data"),
         ("held-next", "its replacement"),
-        ("window", "from its notice to SIGKILL"),
-        ("sanderling", "its data leaves (sanderling)"),
-        ("seed", "its data leaves (seed)"),
-        ("lost", "the part that was lost"),
+        ("lit", "from its notice to SIGKILL"),
+        ("blue", "its data leaves (sanderling)"),
+        ("amber", "its data leaves (seed)"),
+        ("red", "the part that was lost"),
     ])
 }
 
@@ -41,10 +37,9 @@ pub(super) fn pictures(runs: &[&RunRecord]) -> String {
 fn picture(run: &RunRecord, last: f64) -> String {
     let end = end_of(run);
     let places = run.nodes.iter().map(|node| node.slot + 1).max().unwrap_or(1);
-    let seconds = |at: f64| format!("{at:.0} s");
-    let x = Axis::linear("time since the work began", (0.0, last), 12, seconds);
+    let x = Axis::linear("time since the work began", (0.0, last), 12, NumberFormat::SECONDS);
     let y = Axis::places((0..places).rev().map(|place| format!("machine {}", place + 1)));
-    let mut plot = Plot::beside(NAMES, AROUND + LANE * f64::from(places), x, y);
+    let mut plot = Plot::beside(NAMES, LANE * f64::from(places), x, y);
     plot.title(&title(run));
     for place in 0..places {
         let row = f64::from(places - 1 - place);
@@ -58,7 +53,7 @@ fn picture(run: &RunRecord, last: f64) -> String {
     if run.seconds < end {
         plot.upright(run.seconds, "mark", "work done");
     }
-    plot.svg(&title(run))
+    plot.figure(&title(run))
 }
 
 fn title(run: &RunRecord) -> String {
@@ -102,7 +97,7 @@ fn lane(plot: &mut Plot, run: &RunRecord, node: &NodeRecord, (row, end): (f64, f
     let about = words(node, drain);
     plot.bar((from, to), (row + 0.08, row + 0.92), class, &about);
     let Some(noticed) = node.noticed.filter(|at| *at < end) else { return };
-    plot.bar((noticed, to), (row + 0.08, row + 0.92), "window", &about);
+    plot.bar((noticed, to), (row + 0.08, row + 0.92), "lit", &about);
     if let Some(drain) = drain {
         leaving(plot, run.policy, drain, (from, noticed.max(0.0), to), row, &about);
     }
@@ -126,33 +121,14 @@ fn leaving(
     let left = drain.seconds.map_or(lost_from, |seconds| (noticed + seconds).min(to));
     plot.bar((noticed, left), low, colour_of(policy), about);
     let (class, text) = if drain.lost_bytes > 0 {
-        plot.bar((lost_from, to), low, "lost", about);
+        plot.bar((lost_from, to), low, "red", about);
         ("loss", format!("{} lost", bytes(drain.lost_bytes)))
     } else {
-        ("lane", format!("{} saved", bytes(drain.moved_bytes + drain.promoted_bytes)))
+        ("small", format!("{} saved", bytes(drain.moved_bytes + drain.promoted_bytes)))
     };
-    write_label(plot, (from, noticed, to), row, class, &text);
-}
-
-/// Writes what became of a machine's data: after its notice, or before it where that is too short.
-fn write_label(
-    plot: &mut Plot,
-    (from, noticed, to): (f64, f64, f64),
-    row: f64,
-    class: &str,
-    text: &str,
-) {
-    let short = text.rsplit_once(' ').map_or(text, |(number, _)| number);
-    let wide = |text: &str| text.chars().count() as f64 * LETTER + 8.0;
-    let between = |plot: &Plot, left: f64, right: f64| plot.x_of(right) - plot.x_of(left);
-    let (before, after) = (between(plot, from, noticed), between(plot, noticed, to));
-    if wide(text) <= after {
-        plot.classed_label((noticed, row + 0.5), (4.0, 1.0), "start", class, text);
-    } else if wide(text) <= before {
-        plot.classed_label((noticed, row + 0.5), (-4.0, 4.0), "end", class, text);
-    } else if wide(short) <= after {
-        plot.classed_label((noticed, row + 0.5), (4.0, 1.0), "start", class, short);
-    }
+    // After the notice, or before it where that is too short.
+    let short = text.rsplit_once(' ').map_or(text.as_str(), |(number, _)| number);
+    plot.fitting_label((noticed, row + 0.5), (from, to), class, (&text, short));
 }
 
 /// Returns the drain of a machine.
