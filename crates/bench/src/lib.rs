@@ -71,7 +71,8 @@ pub fn types() -> impl Iterator<Item = &'static str> {
 /// Runs `sanderling bench`.
 ///
 /// # Errors
-/// Usage (2) for a flag that the type has no use for; the first operation that failed.
+/// Exit code 2 for a flag that the type of benchmark does not use: leave it out. Otherwise the
+/// failure of the first operation that failed.
 pub fn main(global: &Global, args: Benches) -> Result<(), Failure> {
     let args = match (args.tool, args.types) {
         (Some(Tool::Scale(args)), _) => {

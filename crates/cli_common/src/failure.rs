@@ -70,7 +70,7 @@ impl Failure {
         }
     }
 
-    /// Makes the failure of a wrong command line.
+    /// Returns the failure of a wrong command line, with exit code 2.
     #[must_use]
     pub fn usage(cause: impl fmt::Display) -> Self {
         Self::new(Exit::Usage, "Usage", cause)

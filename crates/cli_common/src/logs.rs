@@ -19,12 +19,12 @@ pub enum LogFormat {
     Json,
 }
 
-/// The default level, by the kind of program.
+/// The kind of program that logs, which decides the default level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogSource {
-    /// A server logs its life.
+    /// A server: it logs the steps of its life, from level INFO.
     Server,
-    /// A tool logs what is wrong.
+    /// A tool: it logs problems only, from level WARN.
     Tool,
 }
 

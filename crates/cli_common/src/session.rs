@@ -24,7 +24,7 @@ const CLEAN_UP: Duration = Duration::from_secs(2);
 /// How long the namenode may take to answer the first greeting.
 const KNOCK: Duration = Duration::from_secs(3);
 
-/// One command's way to the cluster.
+/// What a command needs to call the cluster and to print: the address, credentials and output.
 #[derive(Debug, Clone)]
 pub struct Session {
     /// The namenode's address.

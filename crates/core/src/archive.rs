@@ -238,7 +238,7 @@ impl Archive {
         }
     }
 
-    /// Returns the cluster.
+    /// Returns the id of the cluster that is archived.
     #[must_use]
     pub const fn cluster(&self) -> ClusterId {
         self.cluster

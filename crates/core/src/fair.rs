@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Bounds of a queue.
+/// How much may wait in a queue: in all, and of one tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Most pieces of all tenants.
@@ -22,7 +22,7 @@ pub struct Bounds {
     pub share: usize,
 }
 
-/// How large a piece of work is.
+/// The size of a piece of work, in memory and in work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskSize {
     /// Memory that it takes while it waits.
@@ -80,11 +80,11 @@ impl<K: Ord + Clone, T> Fair<K, T> {
         }
     }
 
-    /// Adds a piece behind the tenant's others.
+    /// Appends a piece of work to the tenant's queue.
     ///
     /// # Errors
-    /// The piece, if the queue or the tenant's share of it is full: the tenant brings it again
-    /// later.
+    /// Returns the piece if the queue, or the tenant's share of it, is full. Refuse the request; the
+    /// tenant's client sends it again later.
     pub fn push(&mut self, tenant: K, size: TaskSize, piece: T) -> Result<(), T> {
         let Bounds { pieces_max, bytes_max, share } = self.bounds;
         let (pieces, held) =

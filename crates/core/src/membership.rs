@@ -140,7 +140,7 @@ impl Membership {
         self.version += u64::from(std::mem::take(&mut member.is_suspected));
     }
 
-    /// Takes a heartbeat.
+    /// Records a heartbeat of a node, with its load.
     pub fn heartbeat(&mut self, now: Instant, node: NodeId, load: Load) {
         self.joined(now, node);
         if let Some(member) = self.members.get_mut(&node) {

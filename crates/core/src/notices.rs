@@ -41,7 +41,7 @@ const NAMENODE: &str = "namenode";
 /// shows it no more may be taken for one of an operator, and the node drains.
 const GIVEN_MAX: usize = 16;
 
-/// What one incarnation of a datanode remembers.
+/// The notices of one incarnation of a datanode, by source.
 #[derive(Debug, Clone)]
 pub struct Notices {
     shown: BTreeMap<String, SourceNotice>,
@@ -269,7 +269,7 @@ impl Notices {
             let shown = self.shown.values().filter(|shown| shown.delivery != Delivery::Over);
             self.given = shown.map(SourceNotice::deadline).collect();
         }
-        // A welcome names no deadline.
+        // The reply to a registration has no deadline.
         let is_noticed = matches!(policy, Policy::Draining | Policy::Drained);
         let Some(deadline) = deadline.filter(|_| policy != Policy::Active) else {
             let pending = self.shown.values_mut().filter(|it| it.delivery == Delivery::Pending);

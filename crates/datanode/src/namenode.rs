@@ -64,7 +64,7 @@ impl Namenode {
                 }
                 security.revocations.update(asked, version, list);
             }
-            // At a namenode of the release before no token can be revoked.
+            // A namenode of the previous release cannot revoke tokens.
             Some(Err(Refusal::UnknownVersion { .. })) => {
                 security.revocations.confirm(asked);
             }

@@ -141,8 +141,8 @@ impl Default for DatanodeOptions {
             // the slowest cloud disks read.
             scrub_bytes_per_second: Some(32 << 20),
             draining_heartbeat: Duration::from_millis(200),
-            // The machine is about to be taken although it still answers: a node that joined again
-            // at once would be given blocks to lose. Clouds are late by seconds.
+            // The cloud takes the machine some seconds after the deadline. A node that joined again
+            // before that would get new blocks and lose them.
             rejoin_after_notice: Duration::from_secs(60),
         }
     }

@@ -23,7 +23,7 @@ pub const CATALOG_BYTES_MAX: usize = 256 << 20;
 /// Longest time for one input. Real inputs take micro- to milliseconds.
 pub const TIME_MAX: Duration = Duration::from_secs(1);
 
-/// One parser.
+/// A parser to fuzz, and how much memory it may take.
 #[derive(Debug, Clone, Copy)]
 pub struct FuzzTarget {
     /// Its name: that of its program in `fuzz/targets` and of its directory in `fuzz/corpus`.
@@ -40,7 +40,7 @@ impl FuzzTarget {
     }
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget::new("frame", wire::frame),
     FuzzTarget::new("stream", wire::stream),
@@ -61,7 +61,7 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget::new("model", text::model),
 ];
 
-/// What an input cost.
+/// The memory and time that one input took.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
     /// Most bytes of memory at a time.

@@ -19,9 +19,10 @@ use thiserror::Error;
 
 use crate::{promises, signing};
 
-/// The public pair for this machine: with no other, the gateway listens on loopback alone.
+/// The access key of a gateway without a file of keys. It is public, so that gateway listens on
+/// loopback only.
 pub const LOCAL_ACCESS_KEY: &str = "sanderling";
-/// Its secret, which is none.
+/// The secret of [`LOCAL_ACCESS_KEY`]. It is public, too.
 pub const LOCAL_SECRET_KEY: &str = "sanderling";
 
 /// Longest file of keys in bytes: thousands of keys.

@@ -25,8 +25,8 @@ pub struct LogControl {
 /// Why the filter of the log was not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogControlError {
-    /// This process's log is not this program's: it runs inside another one.
-    #[error("the program around this server has the log")]
+    /// The server runs inside another program, which has set up the log itself.
+    #[error("another program in this process controls the log: set its filter there")]
     Foreign,
     /// The text is no filter.
     #[error("{0}")]

@@ -108,7 +108,7 @@ pub trait Service: Send + Sync + Sized + 'static {
 /// Default of the bytes of long requests and long answers that a server holds at once.
 pub const MEMORY_MAX: usize = 512 << 20;
 
-/// Bounds of a server.
+/// How many connections, frames and bytes a server accepts at a time.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
     /// Most connections whose caller has been admitted; a further caller is refused. A tenant

@@ -444,7 +444,8 @@ impl<S: Service> ServerSession<'_, S> {
         self.reader.begin_pace();
         let (look, keeps) = (self.look_every(), self.keeps_memory());
         tokio::select! {
-            // Others have its memory by the account, also when the body is complete at last.
+            // After an eviction the memory counts as another connection's, so give up even if the
+            // body is complete by now.
             biased;
             () = self.evicted.cancelled(), if keeps => return Err(given_up()),
             filled = self.reader.fill(&mut self.read) => filled?,

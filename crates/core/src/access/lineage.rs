@@ -24,7 +24,7 @@ impl Lineage {
     pub const PARENTS_MAX: usize = 16;
 }
 
-/// Tokens that were taken back.
+/// The set of revoked tokens, by number or subject.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Revoked(BTreeSet<TokenSelector>);
 

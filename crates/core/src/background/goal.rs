@@ -65,7 +65,7 @@ impl Background {
         let under_way = self.under_way(MovePurpose::Precopy, None);
         for node in self.fleet.ids() {
             let Some(member) = self.fleet.get_mut(node) else { continue };
-            // A silent node would not receive its orders to send.
+            // A node without heartbeats would not receive the orders to send.
             let is_up = member.info.availability == Availability::Up;
             if !member.info.policy.takes_blocks() || !is_up {
                 continue;

@@ -153,7 +153,7 @@ impl Background {
                         self.unplaced.remove(&source);
                         return self.gather_copies(source, (target, tier), place, bytes_max);
                     }
-                    // A busy tier is waited for, not left.
+                    // Wait for a busy tier instead of using another one.
                     TargetSearch::Busy(until) => {
                         return until.map_or(NextTask::Nothing, NextTask::Wait);
                     }

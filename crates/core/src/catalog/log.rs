@@ -61,7 +61,7 @@ impl LoggedOnce {
     }
 }
 
-/// One change.
+/// One change of the catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "each action is the request of the same name with its choices made")]
 pub enum Action {
@@ -296,7 +296,7 @@ impl Action {
         }
     }
 
-    /// The same, to be changed.
+    /// As [`Self::inner`], as a mutable reference.
     #[must_use]
     pub fn inner_mut(&mut self) -> &mut Self {
         match self {

@@ -225,7 +225,7 @@ impl Catalog {
                 None => self.reaping.subtrees.push_back(Subtree { root, freed_bytes, job: None }),
             }
         }
-        // Of a single object it is known what it had.
+        // `whole` is the exact number for a single object.
         whole.unwrap_or(freed)
     }
 

@@ -237,7 +237,7 @@ impl Catalog {
         data.is_sealed = true;
         self.memory.count(bytes, before);
         self.sum_bytes(id, bytes.cast_signed() - before.cast_signed(), 0);
-        // Its condition was looked at in this same step.
+        // No condition: this same step has checked it above.
         self.bind_sealed(id, None, Some(path), orders)
     }
 

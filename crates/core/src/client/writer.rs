@@ -40,7 +40,7 @@ const KEPT_PER_WRITE: usize = 8;
 /// Shortest pause before a write is repeated at the same node, whatever that node demands.
 const PAUSE_MIN: Millis = Millis(1);
 
-/// One write: a piece, or a part of one, and its place.
+/// One write: a piece of the application's bytes or a part of it, and where it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
     /// The write's number. A piece that is written again gets a new one.
@@ -239,7 +239,7 @@ impl<P: Clone> WriteMachine<P> {
         self.state = WriterState::Failed;
     }
 
-    /// Notes that the namenode was sent the end of the object: it was sealed or aborted.
+    /// Records that the namenode got the request that ends the object, by a seal or an abort.
     pub const fn ended(&mut self) {
         self.state = WriterState::Ended;
     }
@@ -358,7 +358,7 @@ impl<P: Clone> WriteMachine<P> {
         self.reporting = None;
         let before = self.spare.len();
         for block in blocks {
-            // The object's order is that of the ids. What comes a second time is used once.
+            // Blocks of an object are in the order of their ids. Use a block that is granted twice once.
             if Some(block.block) > self.last_granted && block.bytes_max > 0 {
                 self.last_granted = Some(block.block);
                 self.spare.push_back(*block);

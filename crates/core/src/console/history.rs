@@ -39,7 +39,7 @@ impl FleetHistory {
     /// The time between two samples. Shorter ones would mostly show when heartbeats arrive.
     pub const STEP: Millis = Millis(5_000);
 
-    /// Samples of an hour.
+    /// Most samples that are kept: those of an hour, one every 5 s.
     pub const SAMPLES_MAX: usize = 720;
 
     /// What a sample has: the time in seconds since 1970, numbers of nodes, bytes, bytes per

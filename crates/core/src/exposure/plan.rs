@@ -97,13 +97,15 @@ impl ExposureConfig {
         percent(self.budget_bytes(node), share)
     }
 
-    /// Returns the bytes whose copies may go: so many that none of them is made again.
+    /// Returns how many bytes of copies may be dropped without the need to make them again at once.
+    /// `is_copying`: whether the node required copies at the previous look.
     #[must_use]
     pub fn spare_bytes(&self, node: &NodeInfo, is_copying: bool) -> u64 {
         self.copies_from_bytes(node, is_copying).saturating_sub(node.exposure_bytes)
     }
 
-    /// Returns what a node's exposure requires. `is_copying`: it required copies before.
+    /// Returns whether a node needs more copies, may drop some, or neither. `is_copying`: whether it
+    /// required copies at the previous look; copying ends at a lower exposure than it begins.
     #[must_use]
     pub fn need(&self, node: &NodeInfo, is_copying: bool) -> Need {
         let budget = self.budget_bytes(node);

@@ -9,7 +9,7 @@ use super::Namenode;
 /// wake-ups.
 const MADE_AT_ONCE_MAX: usize = 256;
 
-/// What answers a frame.
+/// The part of the namenode that answers a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Route {
     /// The first event after a sequence, or the end of the wait. Only a request that is alone in

@@ -66,7 +66,8 @@ impl Planner {
     /// Any instant: a plan contains spans only.
     const NOW: Instant = Instant(0);
 
-    /// Returns the planner of a drain of `source` with so much time, as if it began now.
+    /// Returns the planner of a drain of `source` that begins now and has the time `left`; `None`
+    /// for one without a deadline.
     #[must_use]
     pub fn new(source: NodeId, nodes: &[NodeInfo], left: Option<Millis>) -> Self {
         let others: Vec<NodeInfo> = nodes

@@ -17,10 +17,11 @@ pub enum NoticeSource {
     File(PathBuf),
 }
 
-/// When Azure gets the acknowledgement that the machine may be taken before its time.
+/// When the datanode acknowledges a notice of Azure, which lets Azure take the machine before the
+/// notice has ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Acknowledge {
-    /// When nothing has its home here any more.
+    /// When no block has its home on this node any more.
     #[default]
     Drained,
     /// As soon as the namenode has the notice: the time left is given away.

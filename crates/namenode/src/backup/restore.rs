@@ -28,7 +28,7 @@ pub struct RestoreOptions {
     pub is_replacing: bool,
 }
 
-/// Why nothing was restored.
+/// Why a backup was not restored.
 #[derive(Debug, Error)]
 pub enum RestoreError {
     /// The backup cannot be used.

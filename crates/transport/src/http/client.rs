@@ -27,7 +27,7 @@ trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
 
-/// A call of a page.
+/// A request to an HTTP endpoint.
 #[derive(Debug)]
 pub struct PageCall<'a> {
     /// The server: `host:port`.

@@ -52,7 +52,8 @@ impl SharedMemory {
     pub fn read_only(file: OwnedFd, bytes: u64) -> io::Result<Self> {
         let (file, bytes) = checked(file, bytes)?;
         let map = MmapOptions::new().len(bytes).map_raw_read_only(&file)?;
-        // A child would go on to look at what this process, which has the leases, gives back.
+        // Not inherited: a child process has no leases, and would still see blocks that this
+        // process has released.
         // SAFETY: the range is the whole mapping; it changes no byte of it here.
         unsafe {
             rustix::mm::madvise(map.as_mut_ptr().cast(), bytes, Advice::LinuxDontFork)?;
@@ -70,7 +71,7 @@ impl SharedMemory {
         Ok(Self { map, is_writable: true })
     }
 
-    /// Returns its size.
+    /// Returns the size of the memory in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.map.len()

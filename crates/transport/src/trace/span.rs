@@ -21,7 +21,7 @@ pub enum SpanKind {
     Client,
 }
 
-/// A value of a span.
+/// The value of an attribute of a span.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SpanValue {
     /// A text of bounded length.
@@ -102,21 +102,21 @@ impl Span {
         }
     }
 
-    /// Notes a number.
+    /// Adds an attribute that is a number.
     pub fn number(&mut self, key: &'static str, value: u64) {
         if let Some(span) = &mut self.span {
             span.attributes.push((key, SpanValue::Number(value)));
         }
     }
 
-    /// Notes a text; what is longer than 256 bytes is cut.
+    /// Adds an attribute that is a text, cut at 256 bytes.
     pub fn text(&mut self, key: &'static str, value: &impl Display) {
         if let Some(span) = &mut self.span {
             span.attributes.push((key, SpanValue::Text(bounded(value.to_string()))));
         }
     }
 
-    /// Notes why it failed.
+    /// Marks the span as failed, with the error as the reason.
     pub fn fail(&mut self, error: &impl Display) {
         if let Some(span) = &mut self.span {
             span.error = Some(bounded(error.to_string()));
