@@ -19,7 +19,8 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FUNCTION = re.compile(r"^( *)(?:pub(?:\([^)]*\))? )?(?:default |const |async |unsafe |extern \"C\" )*fn \w")
+WORDS = r'(?:pub(?:\([^)]*\))? )?(?:default |const |async |unsafe |extern "C" )*'
+FUNCTION = re.compile(rf"^( *){WORDS}fn \w")
 ONE_LINE = re.compile(r"[;}]$")
 # Not product code: what checks, simulates or fuzzes it.
 SIDE = {"crates/tidy", "crates/fuzz", "crates/sim"}

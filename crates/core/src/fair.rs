@@ -83,8 +83,8 @@ impl<K: Ord + Clone, T> Fair<K, T> {
     /// Appends a piece of work to the tenant's queue.
     ///
     /// # Errors
-    /// Returns the piece if the queue, or the tenant's share of it, is full. Refuse the request; the
-    /// tenant's client sends it again later.
+    /// Returns the piece if the queue, or the tenant's share of it, is full. Refuse the request;
+    /// the tenant's client sends it again later.
     pub fn push(&mut self, tenant: K, size: TaskSize, piece: T) -> Result<(), T> {
         let Bounds { pieces_max, bytes_max, share } = self.bounds;
         let (pieces, held) =

@@ -353,7 +353,7 @@ impl BlockStore {
         bytes: &[u8],
     ) -> Result<u32, Refusal> {
         let offset = u32::try_from(request.offset).map_err(|_| self.not_at_end(request))?;
-        // If they differ, the block's own bytes may be damaged: their checksums tell which.
+        // If they differ, the block's own bytes may be damaged: their checksums show it.
         let same = held.has(offset, bytes);
         let same =
             same.and_then(|same| if same { Ok(true) } else { held.inspect(true).map(|()| false) });

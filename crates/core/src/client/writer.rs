@@ -358,7 +358,8 @@ impl<P: Clone> WriteMachine<P> {
         self.reporting = None;
         let before = self.spare.len();
         for block in blocks {
-            // Blocks of an object are in the order of their ids. Use a block that is granted twice once.
+            // Blocks of an object are in the order of their ids. One that is granted twice is used
+            // once.
             if Some(block.block) > self.last_granted && block.bytes_max > 0 {
                 self.last_granted = Some(block.block);
                 self.spare.push_back(*block);

@@ -104,8 +104,8 @@ impl ExposureConfig {
         self.copies_from_bytes(node, is_copying).saturating_sub(node.exposure_bytes)
     }
 
-    /// Returns whether a node needs more copies, may drop some, or neither. `is_copying`: whether it
-    /// required copies at the previous look; copying ends at a lower exposure than it begins.
+    /// Returns whether a node needs more copies, may drop some, or neither. `is_copying`: whether
+    /// it required copies at the previous look; copying ends at a lower exposure than it begins.
     #[must_use]
     pub fn need(&self, node: &NodeInfo, is_copying: bool) -> Need {
         let budget = self.budget_bytes(node);
