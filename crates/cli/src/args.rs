@@ -11,6 +11,7 @@ use crate::events::Events;
 use crate::fs::Fs;
 use crate::fsck::Fsck;
 use crate::global::Global;
+use crate::group::GroupCommand;
 use crate::job::Job;
 use crate::local::{Local, Tour};
 use crate::man::Man;
@@ -159,6 +160,9 @@ pub(crate) enum Command {
     /// List nodes, give notices, decommission
     #[command(subcommand)]
     Node(NodeCommand),
+    /// List the namenodes of a group, move the leadership, remove members
+    #[command(subcommand)]
+    Group(GroupCommand),
     /// List, make, renew and end jobs
     #[command(subcommand)]
     Job(Job),

@@ -14,7 +14,7 @@ use crate::refused::shell_word;
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Begin", &["tour"]),
     ("Data", &["fs", "job"]),
-    ("Operate", &["local", "namenode", "datanode", "manager", "gateway", "node"]),
+    ("Operate", &["local", "namenode", "datanode", "manager", "gateway", "node", "group"]),
     ("Measure", &["demo", "bench", "sim", "lab", "mock-metadata"]),
 ];
 

@@ -13,6 +13,7 @@ mod doctor;
 mod events;
 mod fs;
 mod fsck;
+mod group;
 mod job;
 mod local;
 mod man;
@@ -171,6 +172,9 @@ fn run(
         }
         Command::Node(command) => {
             session::run(global, |session| spanned(begin("node"), node::run(session, command)))
+        }
+        Command::Group(command) => {
+            session::run(global, |session| async move { group::run(&session, command).await })
         }
         Command::Job(command) => {
             session::run(global, |session| spanned(begin("job"), job::run(session, command)))

@@ -283,6 +283,22 @@ impl Namenode {
         actions.chain(self.configure(now)).chain(self.rules(now)).collect()
     }
 
+    /// Returns the commands with which a member of a group begins to lead: it has applied all that
+    /// was agreed, and for `absence` no leader served. What it gives out goes on where its
+    /// predecessor ended, because no agreed end of the log can be missing. What was on its way to
+    /// datanodes is derived again, as after a start: heartbeats, joins and block reports show it.
+    #[must_use]
+    pub fn take_over(&mut self, now: Instant, term: Term, absence: Millis) -> Vec<Command> {
+        self.resume(now);
+        (self.listened_at, self.members_at) = (Some(now), Some(now));
+        (self.away, self.is_refusing) = (Some((now, absence)), false);
+        // Refusals that were not logged are those of an earlier term of this member.
+        self.refused = RefusalCache::default();
+        let begin = Action::BeginTerm { term, absence, skip: 0 };
+        let begin = Command { at: now, action: begin };
+        [begin].into_iter().chain(self.configure(now)).chain(self.rules(now)).collect()
+    }
+
     /// Notes that a commit has ended. The time of a short one, however slow the disk, is no
     /// absence: else each record of an absence would make the next.
     pub fn committed(&mut self, began: Instant, now: Instant) {

@@ -130,5 +130,6 @@ const fn op_name(op: Op) -> &'static str {
         Op::Stage => "stage",
         Op::Fill => "fill",
         Op::Trace => "trace",
+        Op::Group => "group",
     }
 }

@@ -6,6 +6,7 @@ mod object;
 mod orders;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -36,6 +37,8 @@ pub(crate) struct BlockService {
     disk_room: DiskRoom,
     /// Where clients of the same machine find the node; `None` when they do not.
     local_endpoint: Option<LocalEndpoint>,
+    /// The term of the latest leader of a group of namenodes that has given an order.
+    leader_term: AtomicU64,
 }
 
 impl BlockService {
@@ -49,7 +52,17 @@ impl BlockService {
         local_endpoint: Option<LocalEndpoint>,
     ) -> Self {
         let disk_room = DiskRoom::default();
-        Self { store, membership, link, activity, counters, pusher, disk_room, local_endpoint }
+        Self {
+            store,
+            membership,
+            link,
+            activity,
+            counters,
+            pusher,
+            disk_room,
+            local_endpoint,
+            leader_term: AtomicU64::new(0),
+        }
     }
 
     pub(crate) const fn store(&self) -> &Arc<BlockStore> {
@@ -78,7 +91,14 @@ impl BlockService {
             Op::Store => self.store_block(header, body.into()),
             Op::Order => self.order(header, &body),
             Op::LocalEndpoint => Ok(Handled::Now(Response::message(&header, &self.local_endpoint))),
-            Op::Hello | Op::Meta | Op::Lease | Op::Return | Op::Stage | Op::Fill | Op::Trace => {
+            Op::Hello
+            | Op::Meta
+            | Op::Lease
+            | Op::Return
+            | Op::Stage
+            | Op::Fill
+            | Op::Trace
+            | Op::Group => {
                 let why = format!("a datanode does not serve {:?}", header.op);
                 Err(Refusal::BadFrame { why })
             }

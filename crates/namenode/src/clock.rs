@@ -1,5 +1,6 @@
 //! The namenode's clock: the machine's time at the start, carried on by a clock that never steps.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sanderling_core::namenode::start_time;
@@ -10,10 +11,11 @@ use tracing::warn;
 const STEP_WARNED: Millis = Millis(3600 * 1000);
 
 /// A clock that never goes back, not even behind what the journal holds.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Clock {
     started: std::time::Instant,
-    base: u64,
+    /// Microseconds at the start. A member of a group follows the leader's time with it.
+    base: AtomicU64,
 }
 
 impl Clock {
@@ -31,13 +33,22 @@ impl Clock {
                 "the machine's clock is far from the log's last command: is it right?"
             );
         }
-        Self { started: std::time::Instant::now(), base: base.0 }
+        Self { started: std::time::Instant::now(), base: AtomicU64::new(base.0) }
     }
 
     /// Returns the time now.
     pub(crate) fn now(&self) -> Instant {
-        let passed = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        Instant(self.base.saturating_add(passed))
+        Instant(self.base.load(Ordering::Relaxed).saturating_add(self.passed()))
+    }
+
+    /// Carries on from a time of the group's log, as it was when the log's entry arrived: the
+    /// machine's own time has no influence.
+    pub(crate) fn follow(&self, at: Instant) {
+        self.base.store(at.0.saturating_sub(self.passed()), Ordering::Relaxed);
+    }
+
+    fn passed(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 }
 

@@ -53,6 +53,8 @@ impl From<PublishError> for io::Error {
 pub(crate) enum FileKind {
     Journal,
     Snapshot,
+    /// The log of a replicated group.
+    Rounds,
 }
 
 impl FileKind {
@@ -60,6 +62,7 @@ impl FileKind {
         match self {
             Self::Journal => ("journal-", ".log"),
             Self::Snapshot => ("snapshot-", ".bin"),
+            Self::Rounds => ("rounds-", ".log"),
         }
     }
 }
@@ -195,6 +198,7 @@ impl Directory {
         let name = match kind {
             FileKind::Journal => format!("cut-{index:020}-0.bin"),
             FileKind::Snapshot => format!("damaged-snapshot-{index:020}.bin"),
+            FileKind::Rounds => format!("cut-rounds-{index:020}.bin"),
         };
         self.files.rename(&self.file(kind, index), &self.path.join(name))
     }

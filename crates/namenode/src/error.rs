@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use sanderling_core::catalog::Catalog;
 use sanderling_transport::ListenError;
 use thiserror::Error;
-use tokio::task::JoinError;
+use tokio::task::JoinError as TaskError;
 
 use crate::archive::place::ArchiveError;
+use crate::group::join::JoinError;
 use crate::journal::header::{PLAIN_VERSION, VERSION};
 
 /// Why a namenode does not start.
@@ -114,10 +115,32 @@ pub enum NamenodeStartError {
     },
     /// The directory could not be read to its end.
     #[error("reading the directory failed: {0}")]
-    Reading(#[source] JoinError),
+    Reading(#[source] TaskError),
     /// The archive cannot be written.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
+    /// It does not become a member of the group.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// A group's member has files that cannot be read or written.
+    #[error("the directory of a group's member: {0}")]
+    Group(String),
+    /// The directory has a catalog, and `--join` needs one without.
+    #[error("{} has a catalog already: a namenode joins a group with an empty directory",
+        .directory.display())]
+    NotEmpty {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// The machine was booted since the member wrote its log, and not all of it was synced.
+    #[error(
+        "the machine of member {member} was booted since: without --sync always it may have \
+         forgotten what it has acknowledged"
+    )]
+    Forgotten {
+        /// The member.
+        member: u64,
+    },
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
@@ -138,6 +161,9 @@ pub enum NamenodeFailure {
         /// The archive.
         archive: String,
     },
+    /// The group has removed this member: another has taken its place, or an operator removed it.
+    #[error("this namenode was removed from its group")]
+    Removed,
     /// A part of the server ended by itself.
     #[error("the {part} ended by itself")]
     Ended {

@@ -69,6 +69,7 @@ fn router(api: HttpApi) -> Router {
         .route("/v1/nodes/{node}/forecast", get(forecast::forecast))
         .route("/v1/backup", get(backup::send))
         .route("/v1/events", get(events::stream))
+        .route("/v1/group", get(group))
         .route("/v1/log", get(log::show).put(log::change))
         .route("/v1/report", get(report))
         .route("/v1/room", get(room))
@@ -133,12 +134,35 @@ async fn health(State(api): State<HttpApi>) -> Response {
     };
     let cluster = format!("{:016x}", state.cluster.0);
     let commands = state.namenode.read().catalog().index();
+    let standing = state.group.standing().word();
+    let group = state.group.status();
+    let lag = group.committed.saturating_sub(group.applied);
     let body = json!({
+        "group": { "standing": standing, "term": group.term, "lag_entries": lag },
         "status": word, "role": "namenode", "cluster": cluster, "commands": commands,
         "unix_millis": unix_millis(),
         "failure": failure.or(refusal),
     });
     (status, axum::Json(Document::new(body))).into_response()
+}
+
+/// Shows the group as this member has received it; a leader also how far each member is.
+async fn group(State(api): State<HttpApi>) -> Response {
+    let group = &api.requests.state.group;
+    let status = group.status();
+    let rows = status.rows.iter().map(|row| {
+        json!({
+            "member": row.member.0, "address": row.address, "http_address": row.http,
+            "is_voter": row.is_voter, "is_leader": row.is_leader, "behind_entries": row.behind,
+            "is_active": row.is_active,
+        })
+    });
+    let rows: Vec<serde_json::Value> = rows.collect();
+    page(&json!({
+        "standing": group.standing().word(), "member": status.member.0, "term": status.term,
+        "committed": status.committed, "applied": status.applied, "at_risk": status.at_risk,
+        "dropped_messages": status.dropped, "members": rows,
+    }))
 }
 
 async fn metrics(State(api): State<HttpApi>) -> Response {

@@ -284,6 +284,16 @@ impl Journal {
         Ok(())
     }
 
+    /// Goes on at another number, in a segment of its own: a snapshot takes the place of everything
+    /// before it. The earlier segments are the caller's to remove.
+    ///
+    /// # Errors
+    /// As [`Journal::rotate`].
+    pub(crate) fn restart(&mut self, index: u64) -> Result<(), AppendError> {
+        self.index = index;
+        self.rotate()
+    }
+
     /// Returns once the disk has what was written.
     ///
     /// # Errors

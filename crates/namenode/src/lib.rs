@@ -13,6 +13,7 @@ mod console;
 mod directory;
 mod error;
 mod files;
+mod group;
 mod http;
 mod injected_bug;
 mod journal;
@@ -40,5 +41,7 @@ pub use backup::{
     BackupDescription, BackupError, RestoreError, RestoreOptions, check as check_backup, restore,
 };
 pub use error::{NamenodeFailure, NamenodeStartError};
-pub use options::{NamenodeOptions, Sync};
+pub use group::join::{JoinError, order_group};
+pub use group::{GroupOrder, Standing};
+pub use options::{GroupOptions, NamenodeOptions, Sync};
 pub use server::NamenodeServer;

@@ -21,6 +21,26 @@ pub enum Sync {
     Always,
 }
 
+/// How a namenode is a member of a replicated group.
+#[derive(Debug, Clone)]
+pub struct GroupOptions {
+    /// A member of the group to join; `None` to be the only namenode until another one joins.
+    pub join: Option<String>,
+    /// Where other machines reach the protocol and HTTP; `None` for where it listens.
+    pub advertise: Option<String>,
+    /// The same of HTTP.
+    pub advertise_http: Option<String>,
+    /// Voters that the group should have. Those beyond are spares.
+    pub voters: usize,
+}
+
+impl Default for GroupOptions {
+    fn default() -> Self {
+        // Three survive the loss of one.
+        Self { join: None, advertise: None, advertise_http: None, voters: 3 }
+    }
+}
+
 /// What a namenode is started with.
 #[derive(Debug, Clone)]
 pub struct NamenodeOptions {
@@ -44,6 +64,8 @@ pub struct NamenodeOptions {
     pub accepted_loss: Option<String>,
     /// Where snapshots and journal are copied; `None` for nowhere.
     pub archive: Option<ArchiveOptions>,
+    /// The replicated group that it is in, or may get into.
+    pub group: GroupOptions,
     /// Times of leases, heartbeats and verdicts.
     pub core: NamenodeConfig,
     /// How notices are met. [`Mechanism::configure`] sets the times in `core` that belong to it.
@@ -80,6 +102,7 @@ impl Default for NamenodeOptions {
             unsynced_bytes_max: 64 << 20,
             accepted_loss: None,
             archive: None,
+            group: GroupOptions::default(),
             core: NamenodeConfig::default(),
             mechanism: Mechanism::default(),
             security: Security::default(),

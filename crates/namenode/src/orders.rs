@@ -162,13 +162,14 @@ impl OrderContext {
         let mut pause = RETRY.0;
         loop {
             let DatanodeOrder { node, address, .. } = &waiting.order;
-            if !self.state.is_present(*node) {
+            if !self.state.is_present(*node) || !self.state.group.standing().serves() {
                 return false;
             }
             let order = aged(&waiting);
             let deadline = Instant::now() + ORDER_WITHIN;
             self.state.metrics.orders.inc();
-            match self.pool.order(*node, address, order, deadline).await {
+            let term = self.state.group.term();
+            match self.pool.order_in(term, *node, address, order, deadline).await {
                 Ok(reply) => {
                     self.work
                         .push_own(OwnWork::Ordered { order: waiting.order, reply: Some(reply) });

@@ -38,16 +38,35 @@ pub(crate) fn recover(
     directory: &Arc<Directory>,
     options: &NamenodeOptions,
 ) -> Result<Recovered, NamenodeStartError> {
+    recover_member(directory, options, ClusterId(rand::random()))
+}
+
+/// Reads what an earlier namenode left; an empty directory is one of the cluster `cluster`.
+pub(crate) fn recover_member(
+    directory: &Arc<Directory>,
+    options: &NamenodeOptions,
+    cluster: ClusterId,
+) -> Result<Recovered, NamenodeStartError> {
     // Each start has another one: what a client finds out about names that collide is then old.
     let mut options = options.clone();
     options.core.names_key = rand::random();
-    recover_with(directory, &options, Settings::from(&options))
+    recover_as(directory, &options, Settings::from(&options), cluster)
 }
 
+#[cfg(test)]
 fn recover_with(
     directory: &Arc<Directory>,
     options: &NamenodeOptions,
     settings: Settings,
+) -> Result<Recovered, NamenodeStartError> {
+    recover_as(directory, options, settings, ClusterId(rand::random()))
+}
+
+fn recover_as(
+    directory: &Arc<Directory>,
+    options: &NamenodeOptions,
+    settings: Settings,
+    cluster: ClusterId,
 ) -> Result<Recovered, NamenodeStartError> {
     if directory.is_unrestored() {
         let directory = directory.path().to_owned();
@@ -61,7 +80,7 @@ fn recover_with(
         }
         None => replayed.end.as_ref().and_then(|end| unsynced(end, options)),
     };
-    let new = || Namenode::new(options.core.clone(), ClusterId(rand::random()));
+    let new = || Namenode::new(options.core.clone(), cluster);
     let Replayed { namenode, end, snapshots, skipped, segments, .. } = replayed;
     let mut namenode = namenode.unwrap_or_else(new);
     let commands = namenode.catalog().index();

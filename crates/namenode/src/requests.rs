@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::caller::RequestOrigin;
 use crate::checks::Checks;
+use crate::group::{Admission, GroupInput};
 use crate::long_reads::LongReads;
 use crate::metrics::CountedRequest;
 use crate::state::NamenodeState;
@@ -43,6 +44,8 @@ pub(crate) enum Submitted {
     Long(Box<FrameRead>),
     /// Changes with such reads among them: answered part by part.
     Parts { parts: Vec<Vec<Request>>, bytes: usize, claims: Option<Arc<Claims>> },
+    /// Answered once the quorum has confirmed that this namenode leads its group.
+    Unconfirmed { requests: Vec<Request>, bytes: usize, claims: Option<Arc<Claims>> },
     /// Answered by the writer.
     Later { answers: oneshot::Receiver<Answers>, kinds: Vec<CountedRequest> },
 }
@@ -85,6 +88,35 @@ impl Requests {
         claims: Option<&Arc<Claims>>,
     ) -> Submitted {
         self.state.count_frame();
+        match self.state.group.admit() {
+            Admission::Here => self.submit_here(requests, bytes, caller, claims),
+            Admission::Confirmed if are_changes(&requests) => {
+                self.change(requests, bytes, caller, claims)
+            }
+            Admission::Confirmed => {
+                Submitted::Unconfirmed { requests, bytes, claims: claims.cloned() }
+            }
+            Admission::Refused(refusal) => Submitted::Now(self.refused(&requests, &refusal)),
+        }
+    }
+
+    /// Refuses what a member of a group does not answer that does not lead.
+    fn refused(&self, requests: &[Request], refusal: &Refusal) -> Answers {
+        let answer = |request: &Request| match request {
+            Request::Members => self.state.read(request).unwrap_or_else(|| Err(stopping())),
+            _ => Err(refusal.clone()),
+        };
+        requests.iter().map(answer).collect()
+    }
+
+    /// Starts to answer what this namenode may answer now.
+    fn submit_here(
+        &self,
+        requests: Vec<Request>,
+        bytes: usize,
+        caller: &RequestOrigin,
+        claims: Option<&Arc<Claims>>,
+    ) -> Submitted {
         // Nothing is closed to an unrestricted token, whatever has become of names meanwhile. For a
         // change that waits the token may be taken back until its turn comes.
         let bound = claims.filter(|claims| !claims.is_everywhere());
@@ -153,7 +185,8 @@ impl Requests {
         }
         let Some(writer_handle) = self.writer.upgrade() else { return Err(requests) };
         let Some(mut writer) = writer_handle.try_lock() else { return Err(requests) };
-        if writer.is_due() || self.work.has_frames() {
+        // A member of a group waits for the quorum: that is nothing for a thread that serves.
+        if writer.member.is_some() || writer.is_due() || self.work.has_frames() {
             return Err(requests);
         }
         let count = requests.len();
@@ -193,6 +226,15 @@ impl Requests {
                     answers.extend(Box::pin(self.answer(asked, caller)).await);
                 }
                 return answers;
+            }
+            Submitted::Unconfirmed { requests, bytes, claims } => {
+                let (reply, confirmed) = oneshot::channel();
+                let is_asked = self.work.push_group(GroupInput::Confirm(reply)).is_ok();
+                if !is_asked || !confirmed.await.unwrap_or(false) {
+                    return self.refused(&requests, &self.state.group.refusal());
+                }
+                let asked = self.submit_here(requests, bytes, caller, claims.as_ref());
+                return Box::pin(self.answer(asked, caller)).await;
             }
             Submitted::Later { answers, kinds } => {
                 let none = |_| vec![Err(stopping()); kinds.len()];

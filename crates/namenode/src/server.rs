@@ -1,5 +1,7 @@
 //! The running namenode.
 
+mod group_start;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -10,26 +12,29 @@ use sanderling_protocol::message::{Member, MemberRole, Members, Role};
 use sanderling_protocol::{ClusterId, MemberId};
 use sanderling_transport::{Buffers, ListenError, Memory, ServeOptions, listen};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::archive::Archiver;
 use crate::caller::RequestOrigin;
 use crate::clock::Clock;
 use crate::directory::{Directory, FileKind};
 use crate::error::{NamenodeFailure, NamenodeStartError};
+use crate::group::service::GroupService;
+use crate::group::{GroupInput, GroupOrder, GroupSetup, Standing};
 use crate::http;
 use crate::long_reads::LongReads;
 use crate::options::{NamenodeOptions, Sync};
 use crate::orders::Orders;
-use crate::recovery::{Recovered, recover};
+use crate::recovery::Recovered;
 use crate::requests::Requests;
 use crate::service::MetaService;
 use crate::state::NamenodeState;
 use crate::work::WorkQueue;
 use crate::writer::{CatalogWriter, Effect, Snapshots};
+pub(crate) use group_start::MemberStart;
 
 /// Orders and probes that wait to be given to their datanode's queue.
 const EFFECTS_MAX: usize = 65_536;
@@ -39,6 +44,10 @@ const BUFFERS_KEPT: usize = 8 << 20;
 
 /// How long connections may take to end when the server stops.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long another member may take to lead when the server stops: somewhat longer than the group
+/// itself allows.
+const MOVE_WITHIN: Duration = Duration::from_secs(3);
 
 /// A namenode that serves.
 ///
@@ -77,19 +86,16 @@ impl NamenodeServer {
             Some(address) => Some(bind(address, &options).await?),
             None => None,
         };
-        let reading = options.clone();
-        let read = move || {
-            let directory = Arc::new(Directory::open(&reading.directory)?);
-            recover(&directory, &reading).map(|recovered| (directory, recovered))
-        };
-        let (directory, mut recovered) =
-            tokio::task::spawn_blocking(read).await.map_err(NamenodeStartError::Reading)??;
+        let at = group_start::address(&options, &listener, http_listener.as_ref())?;
+        let (directory, mut recovered, start) = group_start::read(&options, &at).await?;
         let archiver = match &options.archive {
             // Before anything is served: a change that is acknowledged must reach the archive.
             Some(archive) => Some(Archiver::claim(archive, &directory, &mut recovered).await?),
             None => None,
         };
-        let server = launch(&options, directory, recovered, listener, http_listener)?;
+        let setup = group_start::setup(&options, at);
+        let catalog = (directory, recovered, start, setup);
+        let server = launch(&options, catalog, listener, http_listener)?;
         if let Some(archiver) = archiver {
             server.archive(archiver);
         }
@@ -114,6 +120,26 @@ impl NamenodeServer {
     #[must_use]
     pub fn cluster(&self) -> ClusterId {
         self.state.cluster
+    }
+
+    /// Follows what it is in its group: only a namenode alone and a leader serve.
+    #[must_use]
+    pub fn standing(&self) -> watch::Receiver<Standing> {
+        self.state.group.changes()
+    }
+
+    /// Gives the leadership to another voter, if it leads a group and one answers. Clients lose no
+    /// more than the time of a few round trips then. Returns once the other leads, or it is clear
+    /// that none will.
+    pub async fn leave_leadership(&self) {
+        let (reply, moved) = oneshot::channel();
+        let order = GroupInput::Order(GroupOrder::MoveLeader(None), reply);
+        if self.state.group.standing() == Standing::Leader && self.work.push_group(order).is_ok() {
+            match tokio::time::timeout(MOVE_WITHIN, moved).await {
+                Ok(Ok(Ok(()))) => info!("another namenode leads the group"),
+                moved => warn!(?moved, "no other namenode leads the group yet"),
+            }
+        }
     }
 
     /// Waits until the server cannot go on, and returns why. It does not return while all is well.
@@ -192,8 +218,7 @@ async fn bind(address: &str, options: &NamenodeOptions) -> Result<TcpListener, N
 /// Starts the writer's thread and the tasks.
 fn launch(
     options: &NamenodeOptions,
-    directory: Arc<Directory>,
-    recovered: Recovered,
+    (directory, recovered, start, setup): (Arc<Directory>, Recovered, MemberStart, GroupSetup),
     listener: TcpListener,
     http_listener: Option<TcpListener>,
 ) -> Result<NamenodeServer, NamenodeStartError> {
@@ -214,8 +239,9 @@ fn launch(
     note_start(&state, options, &directory, &snapshots);
     let snapshots = Snapshots::start(directory, options, &journal, snapshots);
     let snapshots = snapshots.map_err(NamenodeStartError::Thread)?;
-    let mut writer = CatalogWriter::new(Arc::clone(&state), journal, snapshots, effects);
-    writer.begin(commands, cut_bytes, found);
+    let group = (Arc::clone(&work), setup);
+    let mut writer = CatalogWriter::new(Arc::clone(&state), journal, snapshots, effects, group);
+    writer.start(start, (commands, cut_bytes), found).map_err(NamenodeStartError::Group)?;
     let writer = Arc::new(Mutex::new(writer));
     let writer_handle = Arc::downgrade(&writer);
     let writer = spawn_writer(writer, &state, &work).map_err(NamenodeStartError::Thread)?;
@@ -223,13 +249,14 @@ fn launch(
     let shutdown = CancellationToken::new();
     // A sync of the disk is nothing to wait for on a thread that serves.
     let writer_handle = if options.sync == Sync::Os { writer_handle } else { Weak::new() };
-    let (queue, long) = (Arc::clone(&work), Arc::clone(&long_reads));
-    let requests = Requests::new(Arc::clone(&state), queue, long, writer_handle);
+    let queues = (Arc::clone(&work), Arc::clone(&long_reads));
+    let requests = Requests::new(Arc::clone(&state), queues.0, queues.1, writer_handle);
     let security = Arc::new(state.security(&options.security));
     let mut tasks = JoinSet::new();
     let bounds = bounds(options);
     let service = Arc::new(MetaService {
         requests: requests.clone(),
+        group: GroupService::new(Arc::clone(&work), options.directory.clone()),
         memory: bounds.buffers.memory().clone(),
         security: Arc::clone(&security),
         pass: None,

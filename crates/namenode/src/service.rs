@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use sanderling_core::access::TokenRole;
 use sanderling_core::namenode::Answers;
 use sanderling_protocol::frame::{decode_body, encode_onto};
 use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
@@ -16,6 +17,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::authorize::{Authorized, is_all_allowed};
 use crate::caller::{LONG_WAITING_PLACES, RequestOrigin, Tenant};
+use crate::group::service::GroupService;
 use crate::requests::{Requests, Submitted, check_count, stopping};
 
 /// Answers up to this length are not counted: a connection has few of them under way.
@@ -36,6 +38,7 @@ const MEMORY_PAUSE: Millis = Millis(100);
 #[derive(Debug)]
 pub(crate) struct MetaService {
     pub(crate) requests: Requests,
+    pub(crate) group: Arc<GroupService>,
     pub(crate) security: Arc<Security>,
     /// Where long answers are counted.
     pub(crate) memory: Memory,
@@ -83,6 +86,12 @@ impl Service for MetaService {
 
     fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
         let began = Instant::now();
+        if header.op == Op::Group {
+            return match self.is_of_group() {
+                Ok(()) => self.group.handle(header, &body),
+                Err(refusal) => Handled::Now(Response::refused(&header, &refusal)),
+            };
+        }
         if header.op != Op::Meta {
             return Handled::Now(Response::refused(
                 &header,
@@ -123,11 +132,24 @@ impl MetaService {
     fn shared(&self) -> Self {
         Self {
             requests: self.requests.clone(),
+            group: Arc::clone(&self.group),
             security: Arc::clone(&self.security),
             memory: self.memory.clone(),
             pass: self.pass.clone(),
             caller: self.caller.clone(),
             version: self.version,
+        }
+    }
+
+    /// Refuses callers that are neither namenodes nor operators.
+    fn is_of_group(&self) -> Result<(), Refusal> {
+        let Some(claims) = self.pass.as_ref().map(Pass::claims).transpose()? else { return Ok(()) };
+        match claims.role {
+            TokenRole::Namenode | TokenRole::Admin => Ok(()),
+            role => {
+                let why = format!("a {} takes no part in the group of namenodes", role.word());
+                Err(Refusal::Forbidden { why })
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::error::NamenodeFailure;
+use crate::group::GroupView;
 use crate::metrics::NamenodeMetrics;
 
 /// The catalog behind its lock, and the state of the server around it.
@@ -32,6 +33,8 @@ pub(crate) struct NamenodeState {
     pub(crate) revocations: Arc<Revocations>,
     /// Why the archive may lack the last changes of a server that has stopped.
     pub(crate) unarchived: Mutex<Option<String>>,
+    /// What the group of this namenode is, if it is in one.
+    pub(crate) group: GroupView,
     /// Why the server cannot go on.
     pub(crate) failure: watch::Sender<Option<NamenodeFailure>>,
 }
@@ -52,6 +55,7 @@ impl NamenodeState {
             refusal: Mutex::new(None),
             revocations,
             unarchived: Mutex::new(None),
+            group: GroupView::default(),
             failure: watch::Sender::new(None),
         }
     }

@@ -16,6 +16,7 @@ use sanderling_protocol::{NodeId, OrderReply, Request};
 use tokio::sync::oneshot;
 
 use crate::caller::Tenant;
+use crate::group::GroupInput;
 
 /// Requests of one frame, and where their answers go.
 #[derive(Debug)]
@@ -64,6 +65,8 @@ pub(crate) struct WorkQueue {
 struct QueueState {
     own: VecDeque<OwnWork>,
     frames: Fair<Tenant, WaitingFrame>,
+    /// What came for the member of a group.
+    group: VecDeque<GroupInput>,
     is_stopped: bool,
 }
 
@@ -78,6 +81,10 @@ const OWN_MAX: usize = 512;
 /// creates take about 3 ms.
 const REQUESTS_MAX: u64 = REQUESTS_PER_FRAME_MAX as u64;
 
+/// Most messages that wait for the member of a group: far more than members have on their way. What
+/// is beyond is dropped, and sent again by its sender.
+const GROUP_MAX: usize = 4096;
+
 /// A longer frame has a batch of its own: short frames do not wait for it.
 const SHORT_MAX: u64 = 64;
 
@@ -85,8 +92,8 @@ impl WorkQueue {
     /// Returns an empty queue for at most so many frames of so many bytes.
     pub(crate) fn new(frames_max: usize, bytes_max: usize) -> Self {
         let bounds = Bounds { pieces_max: frames_max, bytes_max: bytes_max as u64, share: SHARE };
-        let (own, frames) = (VecDeque::new(), Fair::new(bounds));
-        let queue = Mutex::new(QueueState { own, frames, is_stopped: false });
+        let (own, frames, group) = (VecDeque::new(), Fair::new(bounds), VecDeque::new());
+        let queue = Mutex::new(QueueState { own, frames, group, is_stopped: false });
         Self { queue, came: Condvar::new() }
     }
 
@@ -112,6 +119,41 @@ impl WorkQueue {
     pub(crate) fn push_own(&self, work: OwnWork) {
         self.queue.lock().own.push_back(work);
         self.came.notify_one();
+    }
+
+    /// Adds what came for the member of a group, or drops it.
+    pub(crate) fn push_group(&self, input: GroupInput) -> Result<(), Unqueued> {
+        let mut queue = self.queue.lock();
+        if queue.is_stopped {
+            return Err(Unqueued::Stopped);
+        }
+        if queue.group.len() >= GROUP_MAX {
+            return Err(Unqueued::Full);
+        }
+        queue.group.push_back(input);
+        self.came.notify_one();
+        Ok(())
+    }
+
+    /// Takes everything that came for the member of a group.
+    pub(crate) fn take_group(&self) -> VecDeque<GroupInput> {
+        std::mem::take(&mut self.queue.lock().group)
+    }
+
+    /// Waits until something came for the member of a group, at most for `sleep`.
+    pub(crate) fn wait_group(&self, sleep: Duration) {
+        let until = Instant::now() + sleep;
+        let mut queue = self.queue.lock();
+        while queue.group.is_empty() && !queue.is_stopped {
+            if self.came.wait_until(&mut queue, until).timed_out() {
+                return;
+            }
+        }
+    }
+
+    /// Returns whether the queue takes no further frame.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.queue.lock().is_stopped
     }
 
     /// Returns whether frames wait.
@@ -156,7 +198,7 @@ impl WorkQueue {
 
 impl QueueState {
     fn is_idle(&self) -> bool {
-        self.own.is_empty() && self.frames.is_empty() && !self.is_stopped
+        self.own.is_empty() && self.frames.is_empty() && self.group.is_empty() && !self.is_stopped
     }
 }
 

@@ -6,6 +6,7 @@
 //! write, one lock to apply (group commit).
 
 mod events;
+mod quorum;
 mod snapshots;
 
 use std::sync::Arc;
@@ -21,7 +22,9 @@ use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
 use crate::error::NamenodeFailure;
+use crate::group::{GroupSeat, GroupSetup, Standing};
 use crate::journal::{AppendError, Journal};
+use crate::server::MemberStart;
 use crate::state::NamenodeState;
 use crate::work::{OwnWork, WaitingFrame, WorkBatch, WorkQueue};
 use events::log;
@@ -55,9 +58,18 @@ pub(crate) struct CatalogWriter {
     pub(crate) snapshots: Snapshots,
     pub(crate) effects: mpsc::Sender<Effect>,
     pub(crate) turns: Turns,
+    /// This process as a member of a group; `None` while it is the only namenode.
+    pub(crate) member: Option<GroupSeat>,
+    pub(crate) group_options: GroupSetup,
+    pub(crate) work: Arc<WorkQueue>,
+    /// When the group was last looked after.
+    arranged_at: std::time::Instant,
 }
 
 impl CatalogWriter {
+    /// Time between two looks at what the group needs, and at how far its members are.
+    const ARRANGE_EVERY: Duration = Duration::from_millis(200);
+
     /// Shortest sleep: what is overdue and cannot be done does not spin.
     const SLEEP_MIN: Duration = Duration::from_millis(1);
 
@@ -75,9 +87,11 @@ impl CatalogWriter {
         journal: Journal,
         snapshots: Snapshots,
         effects: mpsc::Sender<Effect>,
+        (work, group_options): (Arc<WorkQueue>, GroupSetup),
     ) -> Self {
-        let turns = Turns::new(state.now());
-        Self { state, journal, snapshots, effects, turns }
+        let (turns, member) = (Turns::new(state.now()), None);
+        let arranged_at = std::time::Instant::now();
+        Self { state, journal, snapshots, effects, turns, member, group_options, work, arranged_at }
     }
 
     /// The writer's thread: works until it is stopped and nothing waits.
@@ -87,13 +101,22 @@ impl CatalogWriter {
             let sleep = writer.lock().sleep();
             work.wait(sleep);
             let mut writer = writer.lock();
-            writer.grant_grace();
+            writer.attend();
+            writer.take_over();
+            let serves = writer.state.group.standing().serves();
+            if serves {
+                writer.grant_grace();
+            }
             let batch = work.take();
             is_running = !batch.is_last;
-            writer.turn(batch);
+            match serves {
+                true => writer.turn(batch),
+                false => writer.refuse_batch(batch),
+            }
             writer.maintain();
         }
         let writer = &mut *writer.lock();
+        writer.close_group();
         if let Err(why) = writer.snapshots.finish(&mut writer.journal) {
             error!(%why, "the journal could not be synced at the end");
             writer.state.fail(NamenodeFailure::Journal { why });
@@ -126,9 +149,15 @@ impl CatalogWriter {
     }
 
     fn sleep(&self) -> Duration {
+        if let Some(member) = &self.member
+            && !self.state.group.standing().serves()
+        {
+            return member.sleep().max(Self::SLEEP_MIN);
+        }
         let now = self.state.now();
         let due = self.turns.due(&*self.state.namenode.read());
         let sleep = due.map_or(Self::SLEEP_MAX, |due| Duration::from(now.until(due)));
+        let sleep = self.member.as_ref().map_or(sleep, |member| sleep.min(member.sleep()));
         sleep.clamp(Self::SLEEP_MIN, Self::SLEEP_MAX)
     }
 
@@ -169,14 +198,25 @@ impl CatalogWriter {
         }
     }
 
-    /// Writes a round, then applies it. Commands that were not written change nothing.
+    /// Writes a round, then applies it. Commands that were not written change nothing. In a group
+    /// the quorum has the round before it is written here.
     fn commit(&mut self, turn: &mut Turn) {
         if self.turns.is_late(turn) {
             self.turns.grace_after(turn, &mut *self.state.namenode.write());
         }
         let is_start = self.turns.lead(turn);
         let began = self.state.now();
-        let mut written = self.journal.append(turn.commands());
+        let mut written = match self.member {
+            None => self.journal.append(turn.commands()),
+            Some(_) => {
+                if let Err(why) = self.agree(turn) {
+                    self.state.namenode.write().refused();
+                    self.turns.refuse(turn, self.state.now(), &why);
+                    return;
+                }
+                self.store_agreed(turn.commands().collect()).map_err(AppendError::Failed)
+            }
+        };
         if is_start {
             // A crash of the machine must not take the record of this start: the next process
             // would give out the same numbers.
@@ -246,11 +286,56 @@ impl CatalogWriter {
         }
     }
 
+    /// Answers what waits for a namenode that does not lead its group.
+    fn refuse_batch(&self, batch: WorkBatch) {
+        for WaitingFrame { requests, reply, .. } in batch.frames {
+            let refusal = self.state.group.refusal();
+            let _ = reply.send(vec![Err(refusal); requests.len()]);
+        }
+    }
+
+    /// Ends as a member in order: the disk has everything.
+    fn close_group(&mut self) {
+        if self.member.is_none() {
+            return;
+        }
+        self.state.group.set_standing(Standing::Follower);
+        self.state.group.set_lease(0);
+        let Some(mut member) = self.member.take() else { return };
+        if self.journal.sync().is_ok()
+            && let Err(error) = member.close()
+        {
+            warn!(%error, "the log of the group could not be synced at the end");
+        }
+    }
+
     fn maintain(&mut self) {
+        if self.member.is_some() && self.arranged_at.elapsed() >= Self::ARRANGE_EVERY {
+            self.arranged_at = std::time::Instant::now();
+            self.arrange();
+            self.show_group();
+            if let Some(Err(error)) = self.member.as_mut().map(GroupSeat::compact) {
+                self.state.fail(NamenodeFailure::Journal { why: error.to_string() });
+            }
+        }
         self.state.metrics.set_journal_bytes(self.journal.bytes());
         if let Err(why) = self.snapshots.keep(&self.state, &mut self.journal) {
             self.state.fail(NamenodeFailure::Journal { why });
         }
+    }
+
+    /// Begins as what the namenode starts as.
+    pub(crate) fn start(
+        &mut self,
+        start: MemberStart,
+        (commands, cut_bytes): (u64, u64),
+        found: Vec<Action>,
+    ) -> Result<(), String> {
+        match start {
+            MemberStart::Alone => self.begin(commands, cut_bytes, found),
+            start => self.begin_as_member(start)?,
+        }
+        Ok(())
     }
 
     /// Writes and applies the records of where this process began and what it found.

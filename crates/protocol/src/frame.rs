@@ -75,6 +75,8 @@ pub enum Op {
     /// Announces the trace of the next request: see [`crate::trace`]. Only for a server that
     /// accepts it. Has no reply.
     Trace = 13,
+    /// Between namenodes of one group: body and reply are theirs alone.
+    Group = 14,
 }
 
 impl Op {
@@ -95,6 +97,7 @@ impl Op {
             11 => Self::Stage,
             12 => Self::Fill,
             13 => Self::Trace,
+            14 => Self::Group,
             _ => return None,
         })
     }
@@ -126,7 +129,8 @@ pub struct Header {
     pub epoch: Epoch,
     /// Requested bytes, or the block's length, by operation.
     pub length: u32,
-    /// Offset within the block in bytes.
+    /// Offset within the block in bytes. `Order`: the term of the leader of a group of namenodes, 0
+    /// of others.
     pub offset: u64,
     /// CRC32C of the body of `Write`, `Store` and the reply of `Read`.
     pub checksum: u32,

@@ -392,10 +392,26 @@ impl Pool {
         order: Order,
         deadline: Instant,
     ) -> Result<OrderReply, CallError> {
+        self.order_in(0, node, address, order, deadline).await
+    }
+
+    /// Gives an order to a datanode as the leader of a group of namenodes in a term: one that has
+    /// received an order of a later leader refuses it. Term 0 is that of a namenode alone.
+    ///
+    /// # Errors
+    /// As [`Pool::order`].
+    pub async fn order_in(
+        &self,
+        term: u64,
+        node: NodeId,
+        address: &str,
+        order: Order,
+        deadline: Instant,
+    ) -> Result<OrderReply, CallError> {
         let connection = self.connected(address, Some(node), deadline.into()).await?;
         version::order_for(connection.version(), &order)?;
         let body = vec![Bytes::from(encode_body(&order))];
-        let header = Header::new(Op::Order, 0);
+        let header = Header { offset: term, ..Header::new(Op::Order, 0) };
         let frame = self.call_on(connection, Some(node), header, body, deadline.into()).await?;
         match decode_body(&frame.body).map_err(|refusal| bad_reply(address, &refusal))? {
             OrderReply::Refused(refusal) => Err(CallError::Refused(refusal)),

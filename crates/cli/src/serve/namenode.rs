@@ -11,7 +11,8 @@ use sanderling_core::preemption::{Model, Spec};
 use sanderling_core::reserve::Departures;
 use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_namenode::{
-    NamenodeFailure, NamenodeOptions, NamenodeServer, NamenodeStartError, Sync,
+    GroupOptions, JoinError, NamenodeFailure, NamenodeOptions, NamenodeServer, NamenodeStartError,
+    Sync,
 };
 use sanderling_protocol::Nonce;
 use sanderling_protocol::message::Role;
@@ -74,6 +75,18 @@ pub(crate) struct NamenodeArgs {
         required = true
     )]
     pub(crate) directory: Option<PathBuf>,
+    /// Join the group of namenodes of which this address is a member, with an empty directory;
+    /// without effect once the directory is that of a member
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) join: Option<String>,
+    /// The host or `host:port` where the other namenodes, clients and datanodes reach this one
+    /// [default: the address to serve at]
+    #[arg(long, value_name = "HOST")]
+    pub(crate) advertise: Option<String>,
+    /// Namenodes of a group that vote: spares become voters while there are fewer
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u8).range(1..=7))]
+    pub(crate) voters: u8,
     /// When a change is acknowledged
     #[arg(long, value_enum, value_name = "MODE", default_value_t = SyncMode::Os)]
     pub(crate) sync: SyncMode,
@@ -199,30 +212,25 @@ async fn serve(
         .await?
         .map_err(|error| not_started("namenode", &error, &next(&error)))?;
     let address = server.address().to_string();
-    let manager = (!args.no_manager).then(|| {
+    let start_manager = || {
         let name = format!("namenode-{}", std::process::id());
         ManagerServer::start(ManagerOptions {
             namenode: address.clone(),
             name,
-            credentials,
+            credentials: credentials.clone(),
             mechanism,
             background: (&args.background).into(),
-            // The directory's lock sees to it that there is only one of them.
+            // The directory's lock sees to it that there is only one of them, and of a group only
+            // the leader has one.
             holder: Some(Nonce(server.cluster().0)),
             ..ManagerOptions::default()
         })
-    });
-    let http = server.http_address().map(|address| address.to_string());
-    Ready::here(address, http, Some(server.cluster())).write(args.process.ready_file.as_deref())?;
-    let result = tokio::select! {
-        _ = signals.next() => Ok(()),
-        failure = server.failed() => {
-            Err(Failure::new(Exit::Failure, "NamenodeFailed", &failure).next(ended(&failure)))
-        }
     };
-    if let Some(manager) = manager {
-        manager.stop().await;
-    }
+    let http = server.http_address().map(|address| address.to_string());
+    Ready::here(address.clone(), http, Some(server.cluster()))
+        .write(args.process.ready_file.as_deref())?;
+    let start_manager = (!args.no_manager).then_some(start_manager);
+    let result = until_end(&server, &mut signals, start_manager).await;
     server.stop().await;
     result?;
     if let Some(why) = server.unarchived() {
@@ -234,6 +242,40 @@ async fn serve(
         Err(Failure::new(Exit::Failure, "NamenodeFailed", &failure)
             .next("look at the disk, then start it again on the same directory"))
     })
+}
+
+/// Runs the manager while this namenode serves, until a signal or a failure ends it.
+async fn until_end(
+    server: &NamenodeServer,
+    signals: &mut Signals,
+    start_manager: Option<impl Fn() -> ManagerServer>,
+) -> Result<(), Failure> {
+    let mut manager = None;
+    let mut standing = server.standing();
+    let result = loop {
+        let serves = standing.borrow_and_update().serves();
+        if serves && manager.is_none() {
+            manager = start_manager.as_ref().map(|start| start());
+        }
+        if let Some(old) = manager.take_if(|_| !serves) {
+            old.stop().await;
+        }
+        tokio::select! {
+            _ = signals.next() => {
+                server.leave_leadership().await;
+                break Ok(());
+            }
+            failure = server.failed() => {
+                break Err(Failure::new(Exit::Failure, "NamenodeFailed", &failure)
+                    .next(ended(&failure)));
+            }
+            Ok(()) = standing.changed() => {}
+        }
+    };
+    if let Some(manager) = manager {
+        manager.stop().await;
+    }
+    result
 }
 
 /// Returns what the server is started with.
@@ -251,6 +293,12 @@ fn options(args: &NamenodeArgs, security: Security) -> Result<NamenodeOptions, F
         unsynced_age_max: args.unsynced_max.0,
         accepted_loss: args.accept_journal_loss.clone(),
         archive: args.archive.as_ref().map(|place| place.open(true)).transpose()?,
+        group: GroupOptions {
+            join: args.join.clone(),
+            advertise: args.advertise.clone(),
+            advertise_http: None,
+            voters: args.voters.into(),
+        },
         mechanism,
         security,
         ..NamenodeOptions::default()
@@ -307,6 +355,9 @@ const fn ended(failure: &NamenodeFailure) -> &'static str {
         NamenodeFailure::Superseded { .. } => {
             "nothing here: the other namenode serves; its directory may be removed"
         }
+        NamenodeFailure::Removed => {
+            "nothing here; or the same with --join ADDRESS and an empty --dir to come back"
+        }
         NamenodeFailure::Journal { .. } | NamenodeFailure::Ended { .. } => {
             "df on the namenode's directory, then start it again on the same directory"
         }
@@ -321,6 +372,22 @@ fn next(error: &NamenodeStartError) -> Cow<'static, str> {
         NamenodeStartError::Archive(error) => backup::archive_kind(error).1,
         NamenodeStartError::Unrestored { .. } => {
             "sanderling namenode restore or recover, with the same flags as before"
+        }
+        NamenodeStartError::Join(JoinError::Itself { .. }) => {
+            "the same with the address of another namenode, or without --join for the first"
+        }
+        NamenodeStartError::Join(JoinError::NotFound { .. }) => {
+            "sanderling group ls --namenode ADDRESS, then the same with the address of a member"
+        }
+        NamenodeStartError::Join(JoinError::Refused { .. }) => {
+            "the version of sanderling that the group runs"
+        }
+        NamenodeStartError::NotEmpty { .. } => "the same with --dir DIR, or without --join",
+        NamenodeStartError::Forgotten { member } => {
+            return Cow::Owned(format!(
+                "sanderling group remove {member}, move the directory away, then the same with \
+                 --join ADDRESS"
+            ));
         }
         NamenodeStartError::DirectoryLocked { .. } => "the same with --dir DIR",
         NamenodeStartError::DamagedJournal { name, .. } => {

@@ -56,6 +56,13 @@ pub enum Unwritten {
     /// ends, and the next may find the round there: callers are refused with
     /// [`Refusal::RetryAfter`], and the next process answers the repeat.
     Unknown(String),
+    /// This member of a group does not lead any more, and it is not known whether its successor has
+    /// the round. Callers are refused with [`Refusal::NotLeader`], and the successor answers the
+    /// repeat.
+    NotLeader {
+        /// The address of the successor, if it is known.
+        leader: Option<String>,
+    },
 }
 
 /// The decisions that a turn needs. [`Namenode`] makes them; the simulator wraps it to put its
@@ -367,6 +374,7 @@ impl Unwritten {
                 Refusal::RetryAfter { after: Self::BEHIND_PAUSE, why }
             }
             Self::Refused(why) => Refusal::JournalFull { why },
+            Self::NotLeader { leader } => Refusal::NotLeader { leader },
         }
     }
 }

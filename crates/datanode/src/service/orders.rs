@@ -1,6 +1,7 @@
 //! Orders of the namenode and the manager.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::limits::VERIFIED_PER_ORDER_MAX;
@@ -12,8 +13,20 @@ use super::BlockService;
 use crate::tiers::BlockBytes;
 
 impl BlockService {
+    /// Refuses an order of a leader that was followed by another: what it ordered, it may have
+    /// decided without that one's changes. Term 0 is that of namenodes and managers alone.
+    fn check_term(&self, term: u64) -> Result<(), Refusal> {
+        let newest = self.leader_term.fetch_max(term, Ordering::AcqRel);
+        if term != 0 && term < newest {
+            tracing::warn!(term, newest, "an order of an earlier leader is refused");
+            return Err(Refusal::NotLeader { leader: None });
+        }
+        Ok(())
+    }
+
     pub(super) fn order(self: &Arc<Self>, header: Header, body: &[u8]) -> Result<Handled, Refusal> {
         let order = decode_body::<Order>(body)?;
+        self.check_term(header.offset)?;
         let done = |reply: &OrderReply| Handled::Now(answer(&header, reply));
         Ok(match order {
             Order::FenceNode { deadline_in } => {

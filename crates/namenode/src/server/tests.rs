@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::files::disk::{Disk, Faults};
+use crate::recovery::recover;
 
 const WITHIN: Duration = Duration::from_secs(60);
 
@@ -26,7 +27,10 @@ impl Served {
         let directory = Directory::of(Path::new("/catalog"), Arc::new(disk.clone())).unwrap();
         let directory = Arc::new(directory);
         let recovered = recover(&directory, &options).unwrap();
-        let server = launch(&options, directory, recovered, listener, None).unwrap();
+        let at = group_start::address(&options, &listener, None).unwrap();
+        let setup = group_start::setup(&options, at);
+        let catalog = (directory, recovered, MemberStart::Alone, setup);
+        let server = launch(&options, catalog, listener, None).unwrap();
         Self { server, disk, pool: Pool::new(PoolOptions::default()) }
     }
 

@@ -145,6 +145,22 @@ impl Snapshots {
         self.again_at = Instant::now() + Self::PAUSE;
     }
 
+    pub(crate) const fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// Keeps a snapshot that came from the group's leader, and removes everything before it.
+    pub(crate) fn adopted(&mut self, index: u64, journal: &mut Journal) -> std::io::Result<()> {
+        if let Some(running) = self.running.take() {
+            // It is of a catalog that is given up.
+            let _ = running.join();
+        }
+        self.directory.prune(index, &[index])?;
+        self.kept = vec![index];
+        self.last_bytes = self.directory.bytes(FileKind::Snapshot, index);
+        measure(&self.directory, journal, index)
+    }
+
     /// Waits for the snapshot under way and syncs what was written.
     pub(crate) fn finish(&mut self, journal: &mut Journal) -> Result<(), String> {
         if let Some(thread) = self.running.take()

@@ -57,6 +57,7 @@ fn operation(op: Op, body: &[u8]) -> (&'static str, usize) {
             return (first, requests.len());
         }
         Op::Order => "order",
+        Op::Group => "group",
         Op::Read => "read",
         Op::ReadMany => "read_many",
         Op::Write => "write",

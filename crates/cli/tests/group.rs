@@ -1,0 +1,303 @@
+//! A group of namenodes as real processes: killed, stopped and removed under load. What was
+//! acknowledged is there, whichever member leads.
+
+mod cluster;
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use cluster::guarded::text;
+use cluster::{Ran, SOON, Server, block_on, path, run, sanderling, spawn_with};
+use sanderling_client::{Client, ClientConfig, PutOptions};
+use sanderling_protocol::{Reply, Request};
+use tempfile::TempDir;
+
+/// Namenodes of one group. The first one founded it.
+struct Group {
+    members: Vec<Option<Server>>,
+    addresses: Vec<String>,
+    directory: TempDir,
+}
+
+impl Group {
+    fn start(count: usize, flags: &[&str]) -> Self {
+        let directory = TempDir::new().expect("a directory for the test");
+        let mut group = Self { members: Vec::new(), addresses: Vec::new(), directory };
+        group.add("127.0.0.1:0", None, flags);
+        for _ in 1..count {
+            let first = group.addresses[0].clone();
+            group.add("127.0.0.1:0", Some(&first), flags);
+        }
+        if count > 1 {
+            group.until_voters(count);
+        }
+        group
+    }
+
+    fn spawn(&self, place: usize, listen: &str, join: Option<&str>, flags: &[&str]) -> Server {
+        let name = format!("namenode-{place}");
+        let catalog = text(self.directory.path().join(format!("catalog-{place}")));
+        let mut words =
+            vec!["namenode", "--listen", listen, "--http", "127.0.0.1:0", "--dir", &catalog];
+        words.extend(join.iter().flat_map(|address| ["--join", *address]));
+        words.extend(flags);
+        spawn_with(self.directory.path(), &name, &words, &[]).serves()
+    }
+
+    fn add(&mut self, listen: &str, join: Option<&str>, flags: &[&str]) {
+        let server = self.spawn(self.members.len(), listen, join, flags);
+        self.addresses.push(server.address.clone());
+        self.members.push(Some(server));
+    }
+
+    fn kill(&mut self, place: usize) {
+        self.members[place].take().expect("it runs").kill();
+    }
+
+    /// Starts a member that was killed again, on its directory and port.
+    fn restart(&mut self, place: usize) {
+        let address = self.addresses[place].clone();
+        self.members[place] = Some(self.spawn(place, &address, None, &[]));
+    }
+
+    fn running(&self) -> impl Iterator<Item = usize> {
+        (0..self.members.len()).filter(|place| self.members[*place].is_some())
+    }
+
+    fn cli(&self, place: usize, words: &[&str]) -> Ran {
+        let words = [words, &["--namenode", &self.addresses[place]]].concat();
+        run(sanderling().args(words))
+    }
+
+    /// Returns the roles by address, as one member knows them.
+    fn roles(&self, place: usize) -> Vec<(String, String)> {
+        let ran = self.cli(place, &["group", "ls", "--json"]);
+        let Ok(value) = serde_json::from_str::<serde_json::Value>(&ran.stdout) else {
+            return Vec::new();
+        };
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let rows = value["members"].as_array().cloned().unwrap_or_default();
+        rows.iter().map(|row| (text(&row["address"]), text(&row["role"]))).collect()
+    }
+
+    fn until_voters(&self, count: usize) {
+        let what = format!("{count} members vote");
+        cluster::until(&what, SOON, || {
+            let roles = self.roles(self.running().next().expect("one runs"));
+            let votes = roles.iter().filter(|(_, role)| role != "Learner").count();
+            (votes == count && roles.iter().any(|(_, role)| role == "Leader")).then_some(())
+        });
+    }
+
+    /// Waits until a running member answers reads, and returns which.
+    fn leader(&self) -> usize {
+        let limit = Instant::now() + SOON;
+        loop {
+            for place in self.running() {
+                if self.answers(place) {
+                    return place;
+                }
+            }
+            assert!(Instant::now() < limit, "no member leads");
+        }
+    }
+
+    fn answers(&self, place: usize) -> bool {
+        let config = ClientConfig { call_deadline: Duration::from_millis(500), ..config() };
+        let address = self.addresses[place].clone();
+        let read = async move {
+            let client = Client::connect(&address, config).await.ok()?;
+            let stat = Request::Stat { path: path("/") };
+            matches!(client.request(stat).await, Ok(Reply::Stat(_))).then_some(())
+        };
+        block_on(read).is_some()
+    }
+}
+
+fn config() -> ClientConfig {
+    ClientConfig { call_deadline: Duration::from_secs(30), ..ClientConfig::default() }
+}
+
+async fn client(address: &str) -> Client {
+    Client::connect(address, config()).await.expect("it leads")
+}
+
+fn value(number: u64) -> Bytes {
+    Bytes::from(format!("value {number}"))
+}
+
+async fn put(client: &Client, number: u64) {
+    let to = path(&format!("/{number}"));
+    client.put(&to, value(number), &PutOptions::default()).await.expect("stored");
+}
+
+async fn assert_there(client: &Client, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let read = client.get(&path(&format!("/{number}"))).await.expect("readable");
+        assert_eq!(read, value(number));
+    }
+}
+
+#[test]
+fn killed_leader_is_followed_and_everything_acknowledged_is_there() {
+    let mut group = Group::start(3, &[]);
+    let mut stored = 0;
+    for _ in 0..3 {
+        let leader = group.leader();
+        block_on(async {
+            let client = client(&group.addresses[leader]).await;
+            assert_there(&client, 0..stored).await;
+            for number in stored..stored + 50 {
+                put(&client, number).await;
+            }
+        });
+        stored += 50;
+        group.kill(leader);
+        let next = group.leader();
+        block_on(async {
+            let client = client(&group.addresses[next]).await;
+            assert_there(&client, 0..stored).await;
+            put(&client, stored).await;
+        });
+        stored += 1;
+        group.restart(leader);
+        group.until_voters(3);
+    }
+}
+
+#[test]
+fn stopped_leader_is_followed_and_answers_no_read_when_it_continues() {
+    let group = Group::start(3, &[]);
+    let leader = group.leader();
+    let old = group.members[leader].as_ref().expect("it runs");
+    block_on(async { put(&client(&group.addresses[leader]).await, 0).await });
+    old.pause();
+    let others: Vec<usize> = group.running().filter(|place| *place != leader).collect();
+    let next = cluster::until("another member leads", SOON, || {
+        others.iter().copied().find(|place| group.answers(*place))
+    });
+    block_on(async {
+        let client = client(&group.addresses[next]).await;
+        assert_there(&client, 0..1).await;
+        put(&client, 1).await;
+    });
+    old.resume();
+    // From its first answer on it has what the other acknowledged, or refuses.
+    let address = group.addresses[leader].clone();
+    let config = ClientConfig { call_deadline: Duration::from_millis(300), ..config() };
+    for _ in 0..20 {
+        block_on(async {
+            let Ok(client) = Client::connect(&address, config.clone()).await else { return };
+            if let Ok(reply) = client.request(Request::Stat { path: path("/1") }).await {
+                assert!(matches!(reply, Reply::Stat(_)), "{reply:?}");
+            }
+        });
+    }
+    group.until_voters(3);
+}
+
+#[test]
+fn terminated_leader_gives_the_leadership_away_and_ends() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    block_on(async { put(&client(&group.addresses[leader]).await, 0).await });
+    let mut old = group.members[leader].take().expect("it runs");
+    old.terminate();
+    let status = old.wait(SOON);
+    assert!(status.success(), "{status}");
+    assert!(old.log().contains("another namenode leads the group"), "{}", old.log());
+    let next = group.leader();
+    block_on(async { assert_there(&client(&group.addresses[next]).await, 0..1).await });
+    group.restart(leader);
+    group.until_voters(3);
+}
+
+#[test]
+fn two_of_three_killed_answer_nothing_until_one_is_back() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    block_on(async { put(&client(&group.addresses[leader]).await, 0).await });
+    let others: Vec<usize> = group.running().filter(|place| *place != leader).collect();
+    for place in &others {
+        group.kill(*place);
+    }
+    cluster::until("the last one refuses reads", SOON, || (!group.answers(leader)).then_some(()));
+    group.restart(others[0]);
+    let next = group.leader();
+    block_on(async {
+        let client = client(&group.addresses[next]).await;
+        assert_there(&client, 0..1).await;
+        put(&client, 1).await;
+    });
+}
+
+#[test]
+fn leadership_is_moved_and_a_member_is_removed_by_hand() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    let moved = group.cli(leader, &["group", "move-leader"]);
+    assert_eq!(moved.code, 0, "{moved}");
+    let next = group.leader();
+    assert_ne!(next, leader);
+    // Members have the numbers in which they joined.
+    let number = (leader + 1).to_string();
+    let removed = group.cli(next, &["group", "remove", &number]);
+    assert_eq!(removed.code, 0, "{removed}");
+    let mut old = group.members[leader].take().expect("it runs");
+    assert!(!old.wait(SOON).success(), "a removed member serves no more");
+    assert!(old.log().contains("removed from its group"), "{}", old.log());
+    let own = (next + 1).to_string();
+    let refused = group.cli(next, &["group", "remove", &own]);
+    assert_ne!(refused.code, 0, "{refused}");
+    assert!(refused.stderr.contains("cannot remove itself"), "{refused}");
+}
+
+#[test]
+fn member_that_lost_its_directory_joins_again_and_gets_everything() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    block_on(async {
+        let client = client(&group.addresses[leader]).await;
+        for number in 0..20 {
+            put(&client, number).await;
+        }
+    });
+    let lost = group.running().find(|place| *place != leader).expect("another runs");
+    group.kill(lost);
+    let catalog = group.directory.path().join(format!("catalog-{lost}"));
+    std::fs::remove_dir_all(catalog).expect("removed");
+    let (own, join) = (group.addresses[lost].clone(), group.addresses[leader].clone());
+    group.members[lost] = Some(group.spawn(lost, &own, Some(&join), &[]));
+    group.until_voters(3);
+    group.kill(leader);
+    let next = group.leader();
+    block_on(async { assert_there(&client(&group.addresses[next]).await, 0..20).await });
+}
+
+#[test]
+fn namenode_joins_neither_itself_nor_with_a_catalog_of_its_own() {
+    let group = Group::start(1, &[]);
+    let join = |directory: &str, listen: &str, address: &str| {
+        let catalog = text(group.directory.path().join(directory));
+        let words = ["namenode", "--listen", listen, "--http", "none", "--dir", &catalog];
+        run(sanderling().args(words).args(["--exit-with-parent", "--join", address]))
+    };
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let own = port.local_addr().expect("bound").to_string();
+    drop(port);
+    let refused = join("itself", &own, &own);
+    assert_ne!(refused.code, 0, "{refused}");
+    assert!(refused.stderr.contains("is the address of this namenode itself"), "{refused}");
+    let other = Group::start(1, &[]);
+    block_on(async { put(&client(&other.addresses[0]).await, 0).await });
+    let mut other = other;
+    other.kill(0);
+    let catalog = text(other.directory.path().join("catalog-0"));
+    let refused = join(&catalog, "127.0.0.1:0", &group.addresses[0]);
+    assert_ne!(refused.code, 0, "{refused}");
+    assert!(refused.stderr.contains("has a catalog already"), "{refused}");
+    // An orderly answer about the group that is none.
+    let alone = group.cli(0, &["group", "move-leader"]);
+    assert_ne!(alone.code, 0, "{alone}");
+    assert!(alone.stderr.contains("this namenode is alone"), "{alone}");
+}

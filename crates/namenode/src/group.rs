@@ -1,0 +1,83 @@
+//! A replicated group of namenodes: the shell of [`Replica`](sanderling_core::replica::Replica).
+//!
+//! The writer's thread has the [`GroupSeat`]. A round of the writer becomes an entry of the group's
+//! log; once the quorum has it, each member writes its commands to its own journal and applies
+//! them. So journal, snapshots, archive and backups have only what was agreed, and a namenode alone
+//! has nothing of this. `docs/mechanisms/replication.md` has the failures.
+
+mod changes;
+pub(crate) mod hard_state;
+pub(crate) mod incoming;
+pub(crate) mod join;
+mod links;
+pub(crate) mod log;
+pub(crate) mod member;
+mod outgoing;
+pub(crate) mod round;
+pub(crate) mod service;
+mod view;
+pub(crate) mod wire;
+
+use std::path::PathBuf;
+
+use rustix::time::{ClockId, clock_gettime};
+use sanderling_core::catalog::Catalog;
+use sanderling_core::replica::{Envelope, MemberAddress};
+use sanderling_protocol::{ClusterId, Instant, MemberId, Refusal};
+use sanderling_transport::Credentials;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use links::{Dialer, Links};
+pub(crate) use member::GroupSeat;
+pub use view::Standing;
+pub(crate) use view::{Admission, GroupStatus, GroupView, MemberRow};
+pub use wire::GroupOrder;
+
+use crate::options::Sync;
+
+/// What came for the member of a group. The writer's thread takes it.
+#[derive(Debug)]
+pub(crate) enum GroupInput {
+    /// A message of another member, and where that is.
+    Message(Envelope, String),
+    /// A namenode that joins.
+    Join(MemberAddress, oneshot::Sender<Result<MemberId, Refusal>>),
+    /// A snapshot has arrived whole: the message that it belongs to, the catalog, and the file.
+    Snapshot(Envelope, Box<Catalog>, PathBuf),
+    /// A snapshot was sent to a member, or not.
+    Sent(MemberId, bool),
+    /// Reads wait until the quorum has confirmed that this member leads.
+    Confirm(oneshot::Sender<bool>),
+    /// An operator's order.
+    Order(GroupOrder, oneshot::Sender<Result<(), Refusal>>),
+}
+
+/// What a namenode brings into a group.
+#[derive(Debug, Clone)]
+pub(crate) struct GroupSetup {
+    /// Where the others reach it.
+    pub(crate) at: MemberAddress,
+    /// The voters that the group should have.
+    pub(crate) voters: usize,
+    pub(crate) sync: Sync,
+    pub(crate) credentials: Credentials,
+    pub(crate) runtime: Handle,
+}
+
+impl GroupSetup {
+    /// Returns the connections to the members of a cluster's group.
+    pub(crate) fn links(&self, cluster: ClusterId) -> Links {
+        let credentials = self.credentials.clone();
+        let own = self.at.address.clone();
+        Links::new(Dialer { cluster, credentials }, self.runtime.clone(), own)
+    }
+}
+
+/// Returns the time since the machine was booted, suspensions included, in microseconds: the clock
+/// of elections and leases.
+pub(crate) fn boot_time() -> Instant {
+    let time = clock_gettime(ClockId::Boottime);
+    let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+    Instant(seconds.saturating_mul(1_000_000).saturating_add(nanos / 1000))
+}

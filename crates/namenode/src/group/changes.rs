@@ -1,0 +1,207 @@
+//! Changes of the group that are under way, and reads that wait for the quorum: where their
+//! answers go.
+
+use std::collections::VecDeque;
+
+use sanderling_core::replica::{
+    Group, GroupChange, GroupChangeError, GroupRole, MemberAddress, ProposeError, Replica,
+    ReplicaRole,
+};
+use sanderling_protocol::{Instant, MemberId, Millis, Nonce, Refusal};
+use tokio::sync::oneshot;
+
+use super::wire::GroupOrder;
+
+/// Changes and joins that wait at once. More are refused.
+const PENDING_MAX: usize = 64;
+
+/// How long another member may take to lead: a transfer ends by itself after the shortest time of
+/// an election.
+const MOVE_WITHIN: Millis = Millis(2000);
+
+type Done<T> = oneshot::Sender<Result<T, Refusal>>;
+
+/// What waits for an answer.
+#[derive(Debug, Default)]
+pub(crate) struct PendingChanges {
+    confirmations: VecDeque<(u64, oneshot::Sender<bool>)>,
+    joins: Vec<(Nonce, Done<MemberId>)>,
+    removals: Vec<(MemberId, Done<()>)>,
+    /// Until when each may take, the member that is to lead, and where the answer goes.
+    moves: Vec<(Instant, Option<MemberId>, Done<()>)>,
+}
+
+pub(crate) fn refusal(error: &ProposeError, group: &Group) -> Refusal {
+    let again = |why: String| Refusal::RetryAfter { after: Millis(200), why };
+    match error {
+        ProposeError::NotLeader { leader } => {
+            let leader = leader.and_then(|id| group.member(id));
+            Refusal::NotLeader { leader: leader.map(|it| it.at.address.clone()) }
+        }
+        ProposeError::NotServing
+        | ProposeError::Transferring
+        | ProposeError::Full
+        | ProposeError::Change(GroupChangeError::UnderWay) => again(error.to_string()),
+        _ => Refusal::BadRequest { why: error.to_string() },
+    }
+}
+
+impl PendingChanges {
+    /// Keeps a read that waits for a confirmation by the quorum.
+    pub(super) fn confirm(&mut self, number: u64, reply: oneshot::Sender<bool>) {
+        self.confirmations.push_back((number, reply));
+    }
+
+    /// Answers the reads up to a number.
+    pub(super) fn confirmed(&mut self, number: u64) {
+        while self.confirmations.front().is_some_and(|(waiting, _)| *waiting <= number) {
+            let Some((_, reply)) = self.confirmations.pop_front() else { return };
+            let _ = reply.send(true);
+        }
+    }
+
+    /// Lets a namenode join, or answers that it has.
+    pub(super) fn join(
+        &mut self,
+        replica: &mut Replica,
+        now: Instant,
+        at: MemberAddress,
+        reply: Done<MemberId>,
+    ) {
+        let nonce = at.nonce;
+        let group = replica.group();
+        if let Some(id) = group.joined(nonce).filter(|_| replica.is_serving()) {
+            let _ = reply.send(Ok(id));
+            return;
+        }
+        // A member that lost its directory comes back at its address.
+        let old = group.members().find(|(_, member)| member.at.address == at.address);
+        let old = old.map(|(id, _)| id);
+        let Some(mut change) = group.add(at) else { return };
+        change.remove.extend(old);
+        self.propose(replica, now, &change, reply, |pending, reply| {
+            pending.joins.push((nonce, reply));
+        });
+    }
+
+    /// Begins what an operator has ordered.
+    pub(super) fn order(
+        &mut self,
+        replica: &mut Replica,
+        now: Instant,
+        order: &GroupOrder,
+        reply: Done<()>,
+    ) {
+        match order {
+            GroupOrder::Remove(id) => {
+                let change = GroupChange { remove: [*id].into(), ..GroupChange::default() };
+                self.propose(replica, now, &change, reply, |pending, reply| {
+                    pending.removals.push((*id, reply));
+                });
+            }
+            GroupOrder::MoveLeader(to) => match Self::transfer(replica, now, *to) {
+                Ok(()) => self.moves.push((now + MOVE_WITHIN, *to, reply)),
+                Err(refusal) => drop(reply.send(Err(refusal))),
+            },
+        }
+    }
+
+    /// Begins anew what did not succeed: a message may have been lost on its way.
+    pub(super) fn retry(&self, replica: &mut Replica, now: Instant) {
+        if let Some((_, to, _)) = self.moves.first() {
+            // It is refused while the transfer before is under way.
+            let _ = Self::transfer(replica, now, *to);
+        }
+    }
+
+    /// Begins to give the leadership to a voter, or to the one that has most of the log.
+    fn transfer(replica: &mut Replica, now: Instant, to: Option<MemberId>) -> Result<(), Refusal> {
+        let to = to.or_else(|| successor(replica));
+        let Some(to) = to else {
+            let why = match replica.role() {
+                ReplicaRole::Leader => "no other voter answers".to_owned(),
+                _ => {
+                    let error = ProposeError::NotLeader { leader: replica.leader() };
+                    return Err(refusal(&error, replica.group()));
+                }
+            };
+            return Err(Refusal::BadRequest { why });
+        };
+        replica.transfer(now, to).map_err(|error| refusal(&error, replica.group()))
+    }
+
+    fn propose<T>(
+        &mut self,
+        replica: &mut Replica,
+        now: Instant,
+        change: &GroupChange,
+        reply: Done<T>,
+        keep: impl FnOnce(&mut Self, Done<T>),
+    ) {
+        let waiting = self.joins.len() + self.removals.len();
+        if waiting >= PENDING_MAX {
+            let why = "too many changes of the group wait".to_owned();
+            let _ = reply.send(Err(Refusal::RetryAfter { after: Millis(500), why }));
+            return;
+        }
+        match replica.change_group(now, change) {
+            Ok(()) => keep(self, reply),
+            Err(error) => drop(reply.send(Err(refusal(&error, replica.group())))),
+        }
+    }
+
+    /// Answers what is done, or cannot be done any more.
+    pub(super) fn look(&mut self, replica: &Replica, now: Instant) {
+        let group = replica.group();
+        if replica.role() != ReplicaRole::Leader {
+            let error = ProposeError::NotLeader { leader: replica.leader() };
+            let refused = refusal(&error, group);
+            for (_, reply) in self.confirmations.drain(..) {
+                let _ = reply.send(false);
+            }
+            for (_, reply) in self.joins.drain(..) {
+                let _ = reply.send(Err(refused.clone()));
+            }
+            for (_, reply) in self.removals.drain(..) {
+                let _ = reply.send(Err(refused.clone()));
+            }
+            for (_, _, reply) in self.moves.drain(..) {
+                let _ = reply.send(Ok(()));
+            }
+            return;
+        }
+        if group.is_changing() {
+            return;
+        }
+        for (nonce, reply) in std::mem::take(&mut self.joins) {
+            match group.joined(nonce) {
+                Some(id) => drop(reply.send(Ok(id))),
+                None if reply.is_closed() => {}
+                None => self.joins.push((nonce, reply)),
+            }
+        }
+        for (id, reply) in std::mem::take(&mut self.removals) {
+            match group.member(id) {
+                None => drop(reply.send(Ok(()))),
+                Some(_) if reply.is_closed() => {}
+                Some(_) => self.removals.push((id, reply)),
+            }
+        }
+        for (until, to, reply) in std::mem::take(&mut self.moves) {
+            if now < until {
+                self.moves.push((until, to, reply));
+                continue;
+            }
+            let why = "the other member did not begin to lead in time".to_owned();
+            let _ = reply.send(Err(Refusal::RetryAfter { after: Millis(500), why }));
+        }
+    }
+}
+
+/// Returns the voter beside the leader that answers and has most of the log.
+pub(crate) fn successor(replica: &Replica) -> Option<MemberId> {
+    let leader = replica.leader()?;
+    let rows = replica.progress().into_iter();
+    let voters = rows.filter(|it| it.role == GroupRole::Voter && it.is_active && it.id != leader);
+    voters.max_by_key(|it| it.matched).map(|it| it.id)
+}

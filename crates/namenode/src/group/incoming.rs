@@ -1,0 +1,103 @@
+//! A snapshot that the leader sends to this member, part by part.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use sanderling_core::catalog::Catalog;
+use sanderling_protocol::Refusal;
+use sanderling_protocol::checksum::Running;
+
+use super::wire::SnapshotPart;
+use crate::files::Window;
+use crate::snapshot;
+
+/// The longest snapshot that is taken: more than a catalog of the largest memory has.
+const BYTES_MAX: u64 = 1 << 40;
+
+/// The name of the file while it arrives: a start removes it.
+const NAME: &str = "group-snapshot.tmp";
+
+/// A snapshot under way.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    sending: u64,
+    file: File,
+    path: PathBuf,
+    checksum: Running,
+    arrived: u64,
+}
+
+/// A snapshot that is whole.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) catalog: Catalog,
+    pub(crate) path: PathBuf,
+    /// The replica's message that it belongs to.
+    pub(crate) message: Bytes,
+}
+
+fn refused(why: impl Into<String>) -> Refusal {
+    Refusal::BadRequest { why: why.into() }
+}
+
+impl Incoming {
+    /// Takes a part; returns the snapshot with the last one. A part that does not follow the one
+    /// before ends the sending: the leader begins again.
+    ///
+    /// # Errors
+    /// Why the snapshot cannot be used.
+    pub(crate) fn take(
+        kept: &mut Option<Self>,
+        directory: &Path,
+        part: SnapshotPart,
+    ) -> Result<Option<Arrived>, Refusal> {
+        part.format.check()?;
+        if part.total > BYTES_MAX {
+            let (what, value, limit) = ("snapshot".to_owned(), part.total, BYTES_MAX);
+            return Err(Refusal::TooLarge { what, value, limit });
+        }
+        if part.offset == 0 {
+            *kept = Some(Self::begin(directory, part.sending)?);
+        }
+        let incoming = kept.as_mut().filter(|it| {
+            it.sending == part.sending
+                && it.arrived == part.offset
+                && part.offset + part.bytes.len() as u64 <= part.total
+        });
+        let Some(incoming) = incoming else {
+            *kept = None;
+            return Err(refused("a part of a snapshot does not follow the one before"));
+        };
+        let written = incoming.file.write_all_at(&part.bytes, part.offset);
+        written.map_err(|error| refused(format!("the snapshot cannot be written: {error}")))?;
+        incoming.checksum.update(&part.bytes);
+        incoming.arrived += part.bytes.len() as u64;
+        if incoming.arrived < part.total {
+            return Ok(None);
+        }
+        let incoming = kept.take().expect("it was there");
+        if incoming.checksum.value() != part.checksum {
+            return Err(refused("a snapshot was damaged on its way"));
+        }
+        incoming.read(part.message).map(Some)
+    }
+
+    fn begin(directory: &Path, sending: u64) -> Result<Self, Refusal> {
+        let path = directory.join(NAME);
+        let opened = File::options().create(true).truncate(true).read(true).write(true).open(&path);
+        let file = opened.map_err(|error| refused(format!("{}: {error}", path.display())))?;
+        Ok(Self { sending, file, path, checksum: Running::default(), arrived: 0 })
+    }
+
+    fn read(self, message: Bytes) -> Result<Arrived, Refusal> {
+        let Self { file, path, .. } = self;
+        let cannot = |error: std::io::Error| refused(format!("{}: {error}", path.display()));
+        file.sync_all().map_err(cannot)?;
+        let mut window = Window::new(std::sync::Arc::new(file)).map_err(cannot)?;
+        let catalog = snapshot::read_window(&path, &mut window);
+        let catalog = catalog.map_err(|error| refused(error.to_string()))?;
+        Ok(Arrived { catalog, path, message })
+    }
+}

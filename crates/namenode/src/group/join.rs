@@ -1,0 +1,137 @@
+//! How a namenode without a catalog finds its group and becomes a member.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use sanderling_core::replica::MemberAddress;
+use sanderling_protocol::frame::{decode_body, encode_body};
+use sanderling_protocol::message::{Hello, Role};
+use sanderling_protocol::{ClusterId, MemberId, Refusal};
+use sanderling_transport::{CallError, Connection, ConnectionOptions, Credentials};
+use thiserror::Error;
+use tokio::time::{Instant, sleep};
+
+use super::links::send;
+use super::wire::{GroupFormat, GroupFrame, GroupOrder};
+
+/// How long a namenode looks for its group: the others may start at the same time.
+const JOIN_WITHIN: Duration = Duration::from_secs(30);
+
+/// Time of one call.
+const CALL_WITHIN: Duration = Duration::from_secs(12);
+
+/// Pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Why a namenode does not become a member.
+#[derive(Debug, Error)]
+pub enum JoinError {
+    /// The address is its own.
+    #[error("--join {address} is the address of this namenode itself")]
+    Itself {
+        /// The address.
+        address: String,
+    },
+    /// No namenode that leads was found in time.
+    #[error("no namenode that leads a group was found at {address}: {cause}")]
+    NotFound {
+        /// The address.
+        address: String,
+        /// Why the last attempt failed.
+        cause: CallError,
+    },
+    /// The group does not take it.
+    #[error("the group at {address} refused this namenode: {refusal}")]
+    Refused {
+        /// The address.
+        address: String,
+        /// Why.
+        refusal: Refusal,
+    },
+}
+
+/// What the group has answered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Joined {
+    pub(crate) cluster: ClusterId,
+    pub(crate) member: MemberId,
+}
+
+/// Calls the leader of the group of which `address` is a member. Returns the cluster and the
+/// answer.
+async fn call_leader(
+    address: &str,
+    credentials: &Credentials,
+    frame: &GroupFrame,
+) -> Result<(ClusterId, Bytes), CallError> {
+    let mut to = address.to_owned();
+    let mut is_second = false;
+    loop {
+        let deadline = Instant::now() + CALL_WITHIN;
+        let hello = Hello { role: Role::Namenode, cluster: None, node: None, token: None };
+        let credentials = credentials.clone();
+        let options = ConnectionOptions { credentials, ..ConnectionOptions::default() };
+        let connected = Connection::connect_with(&to, hello, deadline, &options).await;
+        let (connection, reply) = connected?;
+        let Some(cluster) = reply.cluster.filter(|_| reply.role == Role::Namenode) else {
+            let why = "it is no namenode".to_owned();
+            return Err(CallError::BadReply { address: to, why });
+        };
+        let body = Bytes::from(encode_body(frame));
+        match send(&connection, body, deadline).await {
+            Err(CallError::Refused(Refusal::NotLeader { leader: Some(leader) })) if !is_second => {
+                (to, is_second) = (leader, true);
+            }
+            answered => return answered.map(|body| (cluster, body)),
+        }
+    }
+}
+
+/// Joins the group of which `address` is a member.
+///
+/// # Errors
+/// [`JoinError`] names what to correct.
+pub(crate) async fn join(
+    address: &str,
+    credentials: &Credentials,
+    at: &MemberAddress,
+) -> Result<Joined, JoinError> {
+    if at.address == address {
+        return Err(JoinError::Itself { address: address.to_owned() });
+    }
+    let limit = Instant::now() + JOIN_WITHIN;
+    let frame = GroupFrame::Join { format: GroupFormat::OWN, at: at.clone() };
+    loop {
+        let cause = match call_leader(address, credentials, &frame).await {
+            Ok((cluster, body)) => match decode_body::<MemberId>(&body) {
+                Ok(member) => return Ok(Joined { cluster, member }),
+                Err(refusal) => CallError::Refused(refusal),
+            },
+            Err(CallError::Refused(refusal)) if !is_passing(&refusal) => {
+                return Err(JoinError::Refused { address: address.to_owned(), refusal });
+            }
+            Err(cause) => cause,
+        };
+        if Instant::now() >= limit {
+            return Err(JoinError::NotFound { address: address.to_owned(), cause });
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+const fn is_passing(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::NotLeader { .. } | Refusal::RetryAfter { .. })
+}
+
+/// Gives the leader of a group an operator's order.
+///
+/// # Errors
+/// [`CallError`]: its `recovery` names the next step.
+pub async fn order_group(
+    address: &str,
+    credentials: &Credentials,
+    order: &GroupOrder,
+) -> Result<(), CallError> {
+    let frame = GroupFrame::Order(order.clone());
+    call_leader(address, credentials, &frame).await.map(drop)
+}

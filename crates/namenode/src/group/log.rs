@@ -1,0 +1,446 @@
+//! The log of a replicated group on one member's disk: one entry for each round of the leader.
+//!
+//! It is apart from the journal, which has what the quorum has agreed on: an entry that a later
+//! leader overrules is cut here and never reaches the journal. A segment is a header and records:
+//!
+//! ```text
+//! header: 8 bytes magic, u32 version, u32 CRC32C of the rest, u64 cluster, u64 first index,
+//!         u64 salt
+//! record: a mark, u32 length, u64 index, u32 CRC32C of the payload,
+//!         u32 CRC32C of the salt and all of this, payload (postcard `LogEntry`)
+//! ```
+//!
+//! All numbers are little-endian.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use sanderling_core::replica::{LogEntry, LogPlace};
+use sanderling_protocol::ClusterId;
+use sanderling_protocol::checksum::crc32c;
+use thiserror::Error;
+
+use crate::directory::{Directory, FileKind};
+use crate::files::{Stored, Window};
+use crate::options::Sync;
+
+const MAGIC: [u8; 8] = *b"SNDLGLOG";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 40;
+const RECORD_HEADER_BYTES: usize = 21;
+const MARK: u8 = 0xc9;
+
+/// Longest payload of a record: a round of 2,048 commands of the usual size has a few hundred KiB;
+/// one command may be as long as the longest frame.
+const RECORD_BYTES_MAX: usize = 128 << 20;
+
+/// Bytes of a segment after which the next one begins.
+const SEGMENT_BYTES: u64 = 16 << 20;
+
+/// Why the log cannot be read or written.
+#[derive(Debug, Error)]
+pub(crate) enum LogError {
+    /// A file operation failed.
+    #[error("{path}: {cause}", path = .path.display())]
+    Io {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+    /// It is not what was written.
+    #[error("{path}: {why}", path = .path.display())]
+    Damaged { path: PathBuf, why: String },
+}
+
+/// One file of the log.
+#[derive(Debug)]
+struct RoundsSegment {
+    file: Arc<dyn Stored>,
+    path: PathBuf,
+    salt: u64,
+    first: u64,
+    /// Where the record of each entry begins.
+    offsets: Vec<u64>,
+    /// The term of the last entry.
+    last_term: u64,
+    length: u64,
+}
+
+impl RoundsSegment {
+    const fn next(&self) -> u64 {
+        self.first + self.offsets.len() as u64
+    }
+}
+
+/// The open log.
+#[derive(Debug)]
+pub(crate) struct GroupLog {
+    directory: Arc<Directory>,
+    cluster: ClusterId,
+    sync: Sync,
+    /// Ascending; the last one is written.
+    segments: Vec<RoundsSegment>,
+    buffer: Vec<u8>,
+}
+
+impl GroupLog {
+    /// Begins an empty log, in place of whatever the directory has: the first entry will have the
+    /// index `first`.
+    pub(crate) fn begin(
+        directory: &Arc<Directory>,
+        cluster: ClusterId,
+        sync: Sync,
+        first: u64,
+    ) -> Result<Self, LogError> {
+        let fail = |cause| LogError::Io { path: directory.path().to_owned(), cause };
+        for old in directory.list(FileKind::Rounds).map_err(fail)? {
+            let path = directory.file(FileKind::Rounds, old);
+            directory.files().remove(&path).map_err(fail)?;
+        }
+        let directory = Arc::clone(directory);
+        let mut log = Self { directory, cluster, sync, segments: Vec::new(), buffer: Vec::new() };
+        log.begin_segment(first)?;
+        Ok(log)
+    }
+
+    /// Opens the log that an earlier process left, and returns its entries behind `start`. A last
+    /// write that was torn is cut; damage before whole entries is an error.
+    pub(crate) fn open(
+        directory: &Arc<Directory>,
+        cluster: ClusterId,
+        sync: Sync,
+        start: LogPlace,
+    ) -> Result<(Self, Vec<LogEntry>), LogError> {
+        let fail = |cause| LogError::Io { path: directory.path().to_owned(), cause };
+        let firsts = directory.list(FileKind::Rounds).map_err(fail)?;
+        let (mut segments, mut entries) = (Vec::<RoundsSegment>::new(), Vec::new());
+        for (place, first) in firsts.iter().enumerate() {
+            let after = firsts.get(place + 1);
+            if after.is_some_and(|after| *after <= start.index + 1) {
+                continue;
+            }
+            let path = directory.file(FileKind::Rounds, *first);
+            let known = segments.last().map_or(start.index + 1, RoundsSegment::next);
+            if *first > known || (segments.last().is_some() && *first < known) {
+                return Err(LogError::Damaged {
+                    path,
+                    why: "entries before it are missing".into(),
+                });
+            }
+            segments.push(read_segment(directory, cluster, *first, after.is_none(), &mut entries)?);
+        }
+        entries.retain(|entry: &LogEntry| entry.place.index > start.index);
+        let is_stale = match (entries.first(), segments.last()) {
+            // The process ended before a snapshot that it had received replaced the log.
+            (Some(first), _) => first.place.term < start.term,
+            (None, last) => last.is_none_or(|last| last.next() <= start.index),
+        };
+        if is_stale {
+            let log = Self::begin(directory, cluster, sync, start.index + 1)?;
+            return Ok((log, Vec::new()));
+        }
+        let directory = Arc::clone(directory);
+        Ok((Self { directory, cluster, sync, segments, buffer: Vec::new() }, entries))
+    }
+
+    /// Returns the index of the next entry.
+    pub(crate) fn next(&self) -> u64 {
+        self.segments.last().map_or(0, RoundsSegment::next)
+    }
+
+    /// Returns the index of the first entry that is kept.
+    pub(crate) fn first(&self) -> u64 {
+        self.segments.first().map_or(0, |segment| segment.first)
+    }
+
+    /// Returns the bytes of all segments.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.length).sum()
+    }
+
+    /// Writes entries that follow one another, in one write. What the log has from the first one on
+    /// was overruled: it is cut.
+    ///
+    /// # Errors
+    /// [`LogError`]: what the file has is unknown, and nothing may be written after it.
+    pub(crate) fn append(&mut self, entries: &[LogEntry]) -> Result<(), LogError> {
+        let Some(first) = entries.first() else { return Ok(()) };
+        if first.place.index < self.next() {
+            self.cut(first.place.index)?;
+        }
+        assert!(first.place.index == self.next(), "the replica gives entries without a gap");
+        if self.segments.last().is_none_or(|it| it.length >= SEGMENT_BYTES) {
+            self.begin_segment(first.place.index)?;
+        }
+        let segment = self.segments.last_mut().expect("there is always one");
+        self.buffer.clear();
+        let mut offsets = Vec::with_capacity(entries.len());
+        for entry in entries {
+            offsets.push(segment.length + self.buffer.len() as u64);
+            encode(segment.salt, entry, &mut self.buffer);
+        }
+        let fail = |cause| LogError::Io { path: segment.path.clone(), cause };
+        segment.file.write_at(&self.buffer, segment.length).map_err(fail)?;
+        if self.sync == Sync::Always {
+            segment.file.sync().map_err(fail)?;
+        }
+        segment.length += self.buffer.len() as u64;
+        segment.offsets.extend(offsets);
+        segment.last_term = entries.last().map_or(0, |entry| entry.place.term);
+        Ok(())
+    }
+
+    /// Begins anew, empty, with the first entry's index: a snapshot has replaced everything.
+    pub(crate) fn restart(&mut self, first: u64) -> Result<(), LogError> {
+        *self = Self::begin(&self.directory, self.cluster, self.sync, first)?;
+        Ok(())
+    }
+
+    /// Returns once the disk has everything.
+    pub(crate) fn sync(&self) -> Result<(), LogError> {
+        let Some(segment) = self.segments.last() else { return Ok(()) };
+        segment.file.sync().map_err(|cause| LogError::Io { path: segment.path.clone(), cause })
+    }
+
+    /// Returns the term of an entry that is kept.
+    pub(crate) fn term_of(&self, index: u64) -> Option<u64> {
+        let segment = self.segments.iter().rev().find(|segment| segment.first <= index)?;
+        let place = usize::try_from(index - segment.first).ok()?;
+        let offset = *segment.offsets.get(place)?;
+        let mut window = Window::new(Arc::clone(&segment.file)).ok()?;
+        let read = entry(&mut window, offset, segment.salt, index).ok()?;
+        read.map(|(entry, _)| entry.place.term)
+    }
+
+    /// Returns the last entry of the whole segments without which the log still has so many bytes,
+    /// if it is not after `applied`.
+    pub(crate) fn place_with(&self, bytes: u64, applied: u64) -> Option<LogPlace> {
+        let (mut left, mut place) = (self.bytes(), None);
+        for segment in &self.segments {
+            left -= segment.length;
+            if left < bytes || segment.next() > applied + 1 {
+                break;
+            }
+            place = Some(LogPlace { term: segment.last_term, index: segment.next() - 1 });
+        }
+        place
+    }
+
+    /// Removes the entries from an index on.
+    fn cut(&mut self, from: u64) -> Result<(), LogError> {
+        while self.segments.len() > 1 && self.segments.last().is_some_and(|it| it.first >= from) {
+            let path = self.segments.pop().expect("more than one").path;
+            let removed = self.directory.files().remove(&path);
+            let removed = removed.and_then(|()| self.directory.sync());
+            removed.map_err(|cause| LogError::Io { path, cause })?;
+        }
+        let segment = self.segments.last_mut().expect("there is always one");
+        let kept = usize::try_from(from.saturating_sub(segment.first)).unwrap_or(usize::MAX);
+        if let Some(offset) = segment.offsets.get(kept).copied() {
+            let fail = |cause| LogError::Io { path: segment.path.clone(), cause };
+            segment.file.set_length(offset).map_err(fail)?;
+            if self.sync == Sync::Always {
+                // Else a crash could join the old tail to what is written next.
+                segment.file.sync().map_err(fail)?;
+            }
+            // The entries that replace them follow: their term is the last one.
+            segment.offsets.truncate(kept);
+            segment.length = offset;
+        }
+        Ok(())
+    }
+
+    /// Removes whole segments before an index. Returns the first index that is kept.
+    pub(crate) fn compact(&mut self, before: u64) -> Result<u64, LogError> {
+        let mut is_changed = false;
+        while self.segments.len() > 1 && self.segments[1].first <= before {
+            let segment = self.segments.remove(0);
+            let removed = self.directory.files().remove(&segment.path);
+            removed.map_err(|cause| LogError::Io { path: segment.path, cause })?;
+            is_changed = true;
+        }
+        if is_changed {
+            let path = self.directory.path().to_owned();
+            self.directory.sync().map_err(|cause| LogError::Io { path, cause })?;
+        }
+        Ok(self.first())
+    }
+
+    /// Begins the next segment. [`GroupLog::compact`] removes whole ones later.
+    fn begin_segment(&mut self, first: u64) -> Result<(), LogError> {
+        let salt = rand::random();
+        let path = self.directory.file(FileKind::Rounds, first);
+        let header = header(self.cluster, first, salt);
+        let published = self.directory.publish(&path, &[&header]);
+        let fail = |cause| LogError::Io { path: path.clone(), cause };
+        let file = published.map_err(|error| fail(error.into()))?;
+        let (offsets, length) = (Vec::new(), HEADER_BYTES as u64);
+        self.segments.push(RoundsSegment {
+            file,
+            path,
+            salt,
+            first,
+            offsets,
+            last_term: 0,
+            length,
+        });
+        Ok(())
+    }
+}
+
+fn header(cluster: ClusterId, first: u64, salt: u64) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(VERSION.to_le_bytes());
+    bytes.extend([0; 4]);
+    bytes.extend(cluster.0.to_le_bytes());
+    bytes.extend(first.to_le_bytes());
+    bytes.extend(salt.to_le_bytes());
+    let checksum = crc32c(&bytes[16..]);
+    bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+fn tied_checksum(salt: u64, head: &[u8]) -> u32 {
+    let mut bytes = [0; 25];
+    bytes[..8].copy_from_slice(&salt.to_le_bytes());
+    bytes[8..].copy_from_slice(head);
+    crc32c(&bytes)
+}
+
+fn encode(salt: u64, entry: &LogEntry, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + RECORD_HEADER_BYTES, 0);
+    let mut out_bytes = sanderling_protocol::frame::encode_onto(entry, std::mem::take(out));
+    let payload = &out_bytes[start + RECORD_HEADER_BYTES..];
+    let length = u32::try_from(payload.len()).expect("a round is far shorter");
+    let checksum = crc32c(payload);
+    let head = &mut out_bytes[start..start + RECORD_HEADER_BYTES];
+    head[0] = MARK;
+    head[1..5].copy_from_slice(&length.to_le_bytes());
+    head[5..13].copy_from_slice(&entry.place.index.to_le_bytes());
+    head[13..17].copy_from_slice(&checksum.to_le_bytes());
+    let tied = tied_checksum(salt, &head[..17]);
+    head[17..].copy_from_slice(&tied.to_le_bytes());
+    *out = out_bytes;
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// The head of a record that lies where one of this segment may lie.
+struct Head {
+    length: usize,
+    index: u64,
+    checksum: u32,
+}
+
+fn head(window: &mut Window, offset: u64, salt: u64) -> io::Result<Option<Head>> {
+    let bytes = window.bytes(offset, RECORD_HEADER_BYTES)?;
+    if bytes.len() < RECORD_HEADER_BYTES || bytes[0] != MARK {
+        return Ok(None);
+    }
+    if u32_at(bytes, 17) != tied_checksum(salt, &bytes[..17]) {
+        return Ok(None);
+    }
+    let length = u32_at(bytes, 1) as usize;
+    let head = Head { length, index: u64_at(bytes, 5), checksum: u32_at(bytes, 13) };
+    Ok((length <= RECORD_BYTES_MAX).then_some(head))
+}
+
+/// Reads the entry at an offset; `None` for what is none.
+fn entry(
+    window: &mut Window,
+    offset: u64,
+    salt: u64,
+    index: u64,
+) -> io::Result<Option<(LogEntry, u64)>> {
+    let Some(head) = head(window, offset, salt)?.filter(|head| head.index == index) else {
+        return Ok(None);
+    };
+    let payload = window.bytes(offset + RECORD_HEADER_BYTES as u64, head.length)?;
+    if payload.len() < head.length || crc32c(payload) != head.checksum {
+        return Ok(None);
+    }
+    let Ok((entry, [])) = postcard::take_from_bytes::<LogEntry>(payload) else { return Ok(None) };
+    let end = offset + (RECORD_HEADER_BYTES + head.length) as u64;
+    Ok((entry.place.index == index).then_some((entry, end)))
+}
+
+fn read_segment(
+    directory: &Directory,
+    cluster: ClusterId,
+    first: u64,
+    is_last: bool,
+    entries: &mut Vec<LogEntry>,
+) -> Result<RoundsSegment, LogError> {
+    let path = directory.file(FileKind::Rounds, first);
+    let fail = |cause| LogError::Io { path: path.clone(), cause };
+    let damaged = |why: String| LogError::Damaged { path: path.clone(), why };
+    let file = directory.files().reopen(&path).map_err(fail)?;
+    let mut window = Window::new(Arc::clone(&file)).map_err(fail)?;
+    let head_bytes = window.bytes(0, HEADER_BYTES).map_err(fail)?;
+    if head_bytes.len() < HEADER_BYTES || head_bytes[..8] != MAGIC {
+        return Err(damaged("it has another header".into()));
+    }
+    let version = u32_at(head_bytes, 8);
+    if version != VERSION {
+        return Err(damaged(format!(
+            "it is of format {version}, and this program reads {VERSION}"
+        )));
+    }
+    if u32_at(head_bytes, 12) != crc32c(&head_bytes[16..]) || u64_at(head_bytes, 24) != first {
+        return Err(damaged("its header has another checksum".into()));
+    }
+    let found = u64_at(head_bytes, 16);
+    if found != cluster.0 {
+        return Err(damaged(format!("it belongs to cluster {found:016x}")));
+    }
+    let salt = u64_at(head_bytes, 32);
+    let (offsets, length) = (Vec::new(), HEADER_BYTES as u64);
+    let mut segment =
+        RoundsSegment { file, path: path.clone(), salt, first, offsets, last_term: 0, length };
+    while segment.length < window.length() {
+        match entry(&mut window, segment.length, salt, segment.next()).map_err(fail)? {
+            Some((entry, end)) => {
+                segment.offsets.push(segment.length);
+                (segment.length, segment.last_term) = (end, entry.place.term);
+                entries.push(entry);
+            }
+            None => break,
+        }
+    }
+    if segment.length < window.length() {
+        if !is_last || has_record(&mut window, segment.length + 1, &segment).map_err(fail)? {
+            let offset = segment.length;
+            return Err(damaged(format!("it is damaged at byte {offset}, before whole entries")));
+        }
+        segment.file.set_length(segment.length).map_err(fail)?;
+        segment.file.sync().map_err(fail)?;
+    }
+    Ok(segment)
+}
+
+/// Returns whether a whole record of an entry after the segment's last lies behind an offset: then
+/// what is before it is damaged, and not torn.
+fn has_record(window: &mut Window, from: u64, segment: &RoundsSegment) -> io::Result<bool> {
+    let mut offset = from;
+    while offset + RECORD_HEADER_BYTES as u64 <= window.length() {
+        let found = head(window, offset, segment.salt)?;
+        if let Some(head) = found.filter(|head| head.index > segment.next())
+            && entry(window, offset, segment.salt, head.index)?.is_some()
+        {
+            return Ok(true);
+        }
+        offset += 1;
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,499 @@
+//! The member that this process is: it gives the replica what arrives, and executes what it puts
+//! out.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use sanderling_core::catalog::Catalog;
+use sanderling_core::replica::{
+    BootRecord, Durability, Envelope, Group, LogEntry, LogPlace, MemberAddress, Payload, Persist,
+    ProposeError, Replica, ReplicaOptions, ReplicaOutput, ReplicaRole, Restored, SyncMode, Vote,
+};
+use sanderling_protocol::{ClusterId, Instant, MemberId, Millis};
+use tracing::{debug, info};
+
+use super::changes::PendingChanges;
+use super::hard_state::{self, HardState};
+use super::links::Links;
+use super::log::{GroupLog, LogError};
+use super::outgoing::{self, Sending};
+use super::{GroupInput, boot_time};
+use crate::directory::{Directory, FileKind};
+use crate::options::Sync;
+use crate::work::WorkQueue;
+
+/// Bytes of the log on disk from which on its oldest part is removed: twice what is kept in memory
+/// for members that lag.
+const LOG_BYTES_MAX: u64 = 128 << 20;
+
+/// Bytes of it that stay.
+const LOG_BYTES_KEPT: u64 = 64 << 20;
+
+/// What the writer does after the replica was given something.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Apply these entries: they are agreed.
+    Apply(Vec<LogEntry>),
+    /// Replace the catalog by the one that arrived.
+    Restore(Box<Catalog>),
+    /// Send an image of the catalog to a member, with this message.
+    Send(Envelope),
+    /// The group's members, the role or the term have changed.
+    Changed,
+    /// The member was removed from the group.
+    Removed,
+}
+
+/// The entries of the round that this leader has proposed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Flight {
+    term: u64,
+    first: u64,
+    last: u64,
+    agreed: u64,
+}
+
+/// What became of the round that is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FlightState {
+    /// The quorum does not have it yet.
+    UnderWay,
+    /// The quorum has it.
+    Agreed,
+    /// This member does not lead any more: its successor may have the round, or not.
+    Lost,
+}
+
+/// What a member is made with.
+pub(crate) struct MemberParts {
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) cluster: ClusterId,
+    pub(crate) sync: Sync,
+    pub(crate) links: Links,
+    pub(crate) work: Arc<WorkQueue>,
+    /// The time of the catalog's last command, and what the machine's clock shows.
+    pub(crate) times: (Instant, Instant),
+}
+
+/// The member of a group.
+pub(crate) struct GroupSeat {
+    pub(crate) replica: Replica,
+    changes: PendingChanges,
+    log: GroupLog,
+    hard: HardState,
+    directory: Arc<Directory>,
+    links: Links,
+    work: Arc<WorkQueue>,
+    flight: Option<Flight>,
+    applied: LogPlace,
+    /// The members as of entries that the log keeps, ascending.
+    groups: VecDeque<(u64, Group)>,
+    /// The last sender, while the members are not known.
+    sender: Option<(MemberId, String)>,
+    /// A snapshot that arrived: its catalog and its file.
+    arrived: Option<(Box<Catalog>, PathBuf)>,
+    /// The term in which this member has begun to serve as the leader, 0 in none.
+    pub(crate) served_term: u64,
+    /// When the group last had a leader, as far as this member has received.
+    led_at: Instant,
+}
+
+impl std::fmt::Debug for GroupSeat {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("GroupSeat").field("id", &self.hard.member).finish_non_exhaustive()
+    }
+}
+
+const fn mode(sync: Sync) -> SyncMode {
+    match sync {
+        Sync::Always => SyncMode::Always,
+        Sync::Os => SyncMode::Os,
+    }
+}
+
+impl GroupSeat {
+    /// Founds a group of this namenode alone, whose catalog counts as the first entry.
+    pub(crate) fn found(parts: MemberParts, at: MemberAddress) -> Result<Self, LogError> {
+        let group = Group::of_one(at);
+        let mut restored = Restored::first(group);
+        // A cluster that continues from an archive founds its group anew: its terms are later than
+        // those that datanodes have received.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        restored.vote.term = since.as_secs().max(1);
+        let member = MemberId(1);
+        Self::create(parts, member, restored)
+    }
+
+    /// Begins as a member that the group has just taken: everything comes from the leader.
+    pub(crate) fn joined(parts: MemberParts, member: MemberId) -> Result<Self, LogError> {
+        Self::create(parts, member, Restored::default())
+    }
+
+    fn create(parts: MemberParts, member: MemberId, restored: Restored) -> Result<Self, LogError> {
+        let first = restored.start.index + 1;
+        let log = GroupLog::begin(&parts.directory, parts.cluster, parts.sync, first)?;
+        let boot =
+            BootRecord { boot: hard_state::boot(), sync: mode(parts.sync), is_closed: false };
+        let (vote, start, group) = (restored.vote, restored.start, restored.group.clone());
+        let (cluster, incarnation) = (parts.cluster, 1);
+        let hard = HardState { cluster, member, incarnation, boot, vote, start, group };
+        hard.write(&parts.directory)?;
+        Ok(Self::start(parts, hard, log, restored))
+    }
+
+    /// Continues as the member that the directory is of.
+    pub(crate) fn reopen(parts: MemberParts, mut hard: HardState) -> Result<Self, LogError> {
+        let (directory, cluster) = (&parts.directory, parts.cluster);
+        let (log, entries) = GroupLog::open(directory, cluster, parts.sync, hard.start)?;
+        hard.incarnation += 1;
+        // What was not synced stays so until an orderly end.
+        let sync = match hard.boot.sync {
+            SyncMode::Os if !hard.boot.is_closed => SyncMode::Os,
+            _ => mode(parts.sync),
+        };
+        hard.boot = BootRecord { boot: hard_state::boot(), sync, is_closed: false };
+        hard.write(&parts.directory)?;
+        let (start, group, vote) = (hard.start, hard.group.clone(), hard.vote);
+        let last = entries.last().map_or(start.index, |entry| entry.place.index);
+        let vote = Vote { committed: vote.committed.clamp(start.index, last), ..vote };
+        let restored = Restored { vote, start, group, entries, applied: start.index };
+        Ok(Self::start(parts, hard, log, restored))
+    }
+
+    fn start(parts: MemberParts, hard: HardState, log: GroupLog, restored: Restored) -> Self {
+        let MemberParts { directory, cluster, links, work, times, .. } = parts;
+        let mut options = ReplicaOptions::new(cluster, hard.member, rand::random());
+        options.incarnation = hard.incarnation;
+        let (applied, group) = (restored.start, restored.group.clone());
+        let now = boot_time();
+        let replica = Replica::new(options, restored, now, times);
+        Self {
+            replica,
+            changes: PendingChanges::default(),
+            log,
+            hard,
+            directory,
+            links,
+            work,
+            flight: None,
+            applied,
+            groups: VecDeque::from([(applied.index, group)]),
+            sender: None,
+            arrived: None,
+            served_term: 0,
+            led_at: now,
+        }
+    }
+
+    /// Returns the member's number.
+    pub(crate) const fn id(&self) -> MemberId {
+        self.hard.member
+    }
+
+    /// Returns the members as of the last entry that was applied.
+    pub(crate) fn group(&self) -> &Group {
+        &self.groups.back().expect("there is always one").1
+    }
+
+    pub(crate) fn is_leader(&self) -> bool {
+        self.replica.role() == ReplicaRole::Leader
+    }
+
+    /// Returns whether this member leads and has applied what was agreed before, and has not begun
+    /// to serve.
+    pub(crate) fn is_to_take_over(&self) -> bool {
+        self.replica.is_serving() && self.served_term != self.replica.term()
+    }
+
+    /// Returns whether this member serves as the leader.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.replica.is_serving() && self.served_term == self.replica.term()
+    }
+
+    /// Returns the index of the last entry that was applied.
+    pub(crate) const fn applied_index(&self) -> u64 {
+        self.applied.index
+    }
+
+    /// Returns for how long no leader served, as far as this member has received.
+    pub(crate) fn silence(&self) -> Millis {
+        boot_time().since(self.led_at)
+    }
+
+    /// Returns how many messages were dropped because a member's queue was full.
+    pub(crate) const fn dropped(&self) -> u64 {
+        self.links.dropped()
+    }
+
+    /// Returns how long nothing is due.
+    pub(crate) fn sleep(&self) -> Duration {
+        let now = boot_time();
+        let due = self.replica.deadline();
+        due.map_or(Duration::from_millis(100), |due| Duration::from(now.until(due)))
+    }
+
+    /// Returns until when the leader may answer reads by itself.
+    pub(crate) fn lease_until(&self) -> Instant {
+        self.replica.lease_until().filter(|_| self.is_serving()).unwrap_or(Instant(0))
+    }
+
+    /// Gives the replica what arrived, and the time.
+    pub(crate) fn take(&mut self, inputs: VecDeque<GroupInput>) {
+        for input in inputs {
+            let now = boot_time();
+            match input {
+                GroupInput::Message(envelope, address) => {
+                    if self.replica.group().members().next().is_none() {
+                        self.sender = Some((envelope.from, address));
+                    }
+                    self.receive(now, envelope);
+                }
+                GroupInput::Snapshot(envelope, catalog, file) => {
+                    self.arrived = Some((catalog, file));
+                    self.receive(now, envelope);
+                }
+                GroupInput::Sent(member, is_sent) => {
+                    self.replica.snapshot_sent(now, member, is_sent);
+                }
+                GroupInput::Confirm(reply) => match self.replica.confirm_reads(now) {
+                    Some(number) => self.changes.confirm(number, reply),
+                    None => drop(reply.send(false)),
+                },
+                GroupInput::Join(at, reply) => {
+                    self.changes.join(&mut self.replica, now, at, reply);
+                }
+                GroupInput::Order(order, reply) => {
+                    self.changes.order(&mut self.replica, now, &order, reply);
+                }
+            }
+        }
+        let now = boot_time();
+        self.replica.handle_deadline(now);
+        self.changes.retry(&mut self.replica, now);
+        self.changes.look(&self.replica, now);
+        if self.is_leader() {
+            self.led_at = now;
+        }
+    }
+
+    fn receive(&mut self, now: Instant, envelope: Envelope) {
+        let from = envelope.from;
+        match self.replica.receive(now, envelope) {
+            Ok(()) if self.replica.leader() == Some(from) => self.led_at = now,
+            Ok(()) => {}
+            Err(refusal) => debug!(%refusal, "a message of the group is refused"),
+        }
+    }
+
+    /// Executes what the replica puts out, up to something that the writer has to do.
+    pub(crate) fn next_step(&mut self) -> Result<Option<Step>, LogError> {
+        while let Some(output) = self.replica.poll_output() {
+            match output {
+                ReplicaOutput::Persist(persist) => self.persist(persist)?,
+                ReplicaOutput::Send(envelope) => {
+                    if let Some(step) = self.send(envelope) {
+                        return Ok(Some(step));
+                    }
+                }
+                ReplicaOutput::Apply(entries) => return Ok(Some(Step::Apply(entries))),
+                ReplicaOutput::Restore(place, group) => {
+                    self.applied = place;
+                    self.groups = VecDeque::from([(place.index, group)]);
+                    self.replica.applied(boot_time(), place.index);
+                    if let Some((catalog, _)) = self.arrived.take() {
+                        return Ok(Some(Step::Restore(catalog)));
+                    }
+                }
+                ReplicaOutput::GroupChanged(index, group) => {
+                    self.links.keep(|id| group.member(id).is_some());
+                    // A snapshot for a member must be of a group that has it.
+                    self.replica.snapshot_taken(index, group.clone());
+                    self.keep_group(index, &group)?;
+                    self.groups.push_back((index, group));
+                    self.changes.look(&self.replica, boot_time());
+                    return Ok(Some(Step::Changed));
+                }
+                ReplicaOutput::RoleChanged { role, term, leader } => {
+                    info!(?role, term, leader = leader.map(|id| id.0), "the group's leader");
+                    self.changes.look(&self.replica, boot_time());
+                    return Ok(Some(Step::Changed));
+                }
+                ReplicaOutput::ReadsConfirmed(number) => self.changes.confirmed(number),
+                ReplicaOutput::TakeSnapshot => {
+                    let (index, group) = (self.applied.index, self.group().clone());
+                    self.replica.snapshot_taken(index, group);
+                }
+                ReplicaOutput::Removed => return Ok(Some(Step::Removed)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes what must be there before anything that follows from it is sent.
+    fn persist(&mut self, persist: Persist) -> Result<(), LogError> {
+        let Persist { number, vote, snapshot, truncate_from: _, entries, durability } = persist;
+        self.hard.vote = vote.unwrap_or(self.hard.vote);
+        if let Some((place, group)) = snapshot {
+            // The catalog first: one that is ahead of the log skips what it has already.
+            self.publish_arrived()?;
+            (self.hard.start, self.hard.group) = (place, group);
+            self.hard.vote.committed = self.hard.vote.committed.max(place.index);
+            self.hard.write(&self.directory)?;
+            self.log.restart(place.index + 1)?;
+        }
+        // A change of the members in the log means that the one before it was applied: a start must
+        // not take up the members before both.
+        let is_change =
+            |it: &LogEntry| matches!(it.payload, Payload::Change(_) | Payload::ChangeDone);
+        if durability == Durability::Always || entries.iter().any(is_change) {
+            self.hard.write(&self.directory)?;
+        }
+        // An overruled end is cut by the entries that replace it.
+        self.log.append(&entries)?;
+        self.replica.persisted(boot_time(), number);
+        Ok(())
+    }
+
+    /// Remembers the members before anything is decided by them: a start that took older ones for
+    /// those of now could elect a second leader. What is before that entry is read no more.
+    fn keep_group(&mut self, index: u64, group: &Group) -> Result<(), LogError> {
+        let Some(term) = self.log.term_of(index) else { return Ok(()) };
+        (self.hard.start, self.hard.group) = (LogPlace { term, index }, group.clone());
+        self.hard.vote.committed = self.hard.vote.committed.max(index);
+        self.hard.write(&self.directory)
+    }
+
+    fn publish_arrived(&self) -> Result<(), LogError> {
+        let Some((catalog, file)) = &self.arrived else {
+            let path = self.directory.path().to_owned();
+            let why = "the group's snapshot did not arrive with its message".to_owned();
+            return Err(LogError::Damaged { path, why });
+        };
+        let target = self.directory.file(FileKind::Snapshot, catalog.index());
+        let renamed = self.directory.files().rename(file, &target);
+        let renamed = renamed.and_then(|()| self.directory.sync());
+        renamed.map_err(|cause| LogError::Io { path: target, cause })
+    }
+
+    fn send(&mut self, envelope: Envelope) -> Option<Step> {
+        if matches!(envelope.body, sanderling_core::replica::Body::Snapshot { .. }) {
+            return Some(Step::Send(envelope));
+        }
+        if let Some(address) = self.address(envelope.to) {
+            self.links.send(envelope.to, &address, envelope.encode());
+        }
+        None
+    }
+
+    fn address(&self, id: MemberId) -> Option<String> {
+        let known = self.replica.group().member(id).or_else(|| self.group().member(id));
+        let known = known.map(|member| member.at.address.clone());
+        let sender = self.sender.as_ref().filter(|(from, _)| *from == id);
+        known.or_else(|| sender.map(|(_, address)| address.clone()))
+    }
+
+    /// Sends an image of the catalog to the receiver of a message, without holding up anything.
+    pub(crate) fn send_snapshot(&self, envelope: &Envelope, catalog: Catalog) {
+        let (to, work) = (envelope.to, Arc::clone(&self.work));
+        let Some(address) = self.address(to) else {
+            let _ = self.work.push_group(GroupInput::Sent(to, false));
+            return;
+        };
+        let sending = Sending { address, message: envelope.encode(), catalog };
+        let dialer = Arc::clone(self.links.dialer());
+        self.links.runtime().spawn(async move {
+            let is_sent = outgoing::deliver(dialer, sending).await;
+            let _ = work.push_group(GroupInput::Sent(to, is_sent));
+        });
+    }
+
+    /// Proposes the pieces of a round, the last of whose commands is of the time `at`.
+    pub(crate) fn propose(
+        &mut self,
+        at: Instant,
+        pieces: Vec<Vec<u8>>,
+    ) -> Result<(), ProposeError> {
+        let mut flight: Option<Flight> = None;
+        for piece in pieces {
+            match self.replica.propose(boot_time(), at, Bytes::from(piece)) {
+                Ok(LogPlace { term, index }) => {
+                    let flight =
+                        flight.get_or_insert(Flight { term, first: index, last: index, agreed: 0 });
+                    flight.last = index;
+                }
+                // What was proposed before it stays: a part of a round, as a torn write leaves.
+                Err(error) => {
+                    self.flight = None;
+                    return Err(error);
+                }
+            }
+        }
+        self.flight = flight;
+        Ok(())
+    }
+
+    /// Notes that the writer applies an entry. Returns whether it is of the round under way: the
+    /// writer applies that when all of it is agreed.
+    pub(crate) fn applies(&mut self, place: LogPlace) -> bool {
+        self.applied = place;
+        match &mut self.flight {
+            Some(flight)
+                if flight.term == place.term
+                    && (flight.first..=flight.last).contains(&place.index) =>
+            {
+                flight.agreed = place.index;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Reports to the replica what was applied.
+    pub(crate) fn has_applied(&mut self) {
+        self.replica.applied(boot_time(), self.applied.index);
+    }
+
+    /// Returns what became of the round under way.
+    pub(crate) fn flight(&self) -> FlightState {
+        match self.flight {
+            Some(flight) if flight.agreed == flight.last => FlightState::Agreed,
+            Some(flight) if self.is_leader() && flight.term == self.replica.term() => {
+                FlightState::UnderWay
+            }
+            _ => FlightState::Lost,
+        }
+    }
+
+    /// Ends the round under way.
+    pub(crate) const fn land(&mut self) {
+        self.flight = None;
+    }
+
+    /// Removes the oldest part of the log on disk when it is large.
+    pub(crate) fn compact(&mut self) -> Result<(), LogError> {
+        if self.log.bytes() <= LOG_BYTES_MAX {
+            return Ok(());
+        }
+        let Some(before) = self.log.place_with(LOG_BYTES_KEPT, self.applied.index) else {
+            return Ok(());
+        };
+        while self.groups.len() > 1 && self.groups[1].0 <= before.index {
+            self.groups.pop_front();
+        }
+        (self.hard.start, self.hard.group) = (before, self.groups[0].1.clone());
+        self.hard.vote.committed = self.hard.vote.committed.max(before.index);
+        self.hard.write(&self.directory)?;
+        self.log.compact(before.index + 1)?;
+        Ok(())
+    }
+
+    /// Notes that the process ends and the disk has everything.
+    pub(crate) fn close(&mut self) -> Result<(), LogError> {
+        self.log.sync()?;
+        self.hard.boot.is_closed = true;
+        self.hard.write(&self.directory)
+    }
+}

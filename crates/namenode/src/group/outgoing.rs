@@ -1,0 +1,90 @@
+//! Sending a snapshot to a member that is too far behind, or new.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sanderling_core::catalog::Catalog;
+use sanderling_protocol::checksum::crc32c;
+use sanderling_protocol::frame::encode_body;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::links::{Dialer, send};
+use super::wire::{GroupFormat, GroupFrame, PART_BYTES, SnapshotPart};
+use crate::snapshot;
+
+/// Time for one part: a member that takes none for so long is sent the snapshot again later.
+const PART_WITHIN: Duration = Duration::from_secs(10);
+
+/// Time for the last part: the member reads the whole snapshot before it answers.
+const LAST_PART_WITHIN: Duration = Duration::from_secs(120);
+
+/// A snapshot for one member.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    pub(crate) address: String,
+    /// The replica's message.
+    pub(crate) message: Bytes,
+    pub(crate) catalog: Catalog,
+}
+
+/// Sends a snapshot; returns whether the member has it.
+pub(crate) async fn deliver(dialer: Arc<Dialer>, sending: Sending) -> bool {
+    let Sending { address, message, catalog } = sending;
+    let began = Instant::now();
+    let encoded = tokio::task::spawn_blocking(move || {
+        let body = snapshot::encode(&catalog)?;
+        let header = snapshot::header(Catalog::FORMAT, &body);
+        Ok::<_, String>([&header[..], &body].concat())
+    });
+    let file = match encoded.await {
+        Ok(Ok(file)) => Bytes::from(file),
+        Ok(Err(why)) => {
+            warn!(why, "a snapshot for a member could not be made");
+            return false;
+        }
+        Err(_) => return false,
+    };
+    let bytes = file.len();
+    match send_parts(&dialer, &address, &message, &file).await {
+        Ok(()) => {
+            let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            info!(address, bytes, millis, "a member received a snapshot");
+            true
+        }
+        Err(error) => {
+            warn!(address, bytes, %error, "a member did not receive the snapshot");
+            false
+        }
+    }
+}
+
+async fn send_parts(
+    dialer: &Dialer,
+    address: &str,
+    message: &Bytes,
+    file: &Bytes,
+) -> Result<(), sanderling_transport::CallError> {
+    let connection = dialer.connect(address, Instant::now() + PART_WITHIN).await?;
+    let (sending, total, checksum) = (rand::random(), file.len() as u64, crc32c(file));
+    let mut offset = 0;
+    while offset < file.len() {
+        let end = (offset + PART_BYTES).min(file.len());
+        let is_last = end == file.len();
+        let part = SnapshotPart {
+            format: GroupFormat::OWN,
+            sending,
+            offset: offset as u64,
+            total,
+            checksum,
+            message: if is_last { message.clone() } else { Bytes::new() },
+            bytes: file.slice(offset..end),
+        };
+        let body = Bytes::from(encode_body(&GroupFrame::Part(part)));
+        let within = if is_last { LAST_PART_WITHIN } else { PART_WITHIN };
+        send(&connection, body, Instant::now() + within).await?;
+        offset = end;
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! The commands of a round as data of the group's log.
+
+use sanderling_core::catalog::Command;
+use serde::{Deserialize, Serialize};
+
+/// Bytes of commands after which a round goes on in another entry: well below the longest frame,
+/// which an entry must fit into with its message. A command alone is at most as long as the frame
+/// that brought it.
+const BYTES_MAX: usize = 4 << 20;
+
+/// Commands that were logged together.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Round {
+    /// Number of the first command: how many were applied when the round was made.
+    pub(crate) first: u64,
+    pub(crate) commands: Vec<Command>,
+}
+
+/// Encodes a round, in as many pieces as it needs.
+pub(crate) fn encode<'a>(
+    mut first: u64,
+    commands: impl Iterator<Item = &'a Command>,
+) -> Vec<Vec<u8>> {
+    let (mut pieces, mut body, mut count) = (Vec::new(), Vec::new(), 0u64);
+    for command in commands {
+        body = sanderling_protocol::frame::encode_onto(command, body);
+        count += 1;
+        if body.len() >= BYTES_MAX {
+            pieces.push(piece(first, count, &body));
+            (first, count) = (first + count, 0);
+            body.clear();
+        }
+    }
+    if count > 0 || pieces.is_empty() {
+        pieces.push(piece(first, count, &body));
+    }
+    pieces
+}
+
+/// A list in postcard is its length and its items.
+fn piece(first: u64, count: u64, body: &[u8]) -> Vec<u8> {
+    let head = sanderling_protocol::frame::encode_body(&(first, count));
+    [head.as_slice(), body].concat()
+}
+
+/// Decodes a piece of a round.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn decode(bytes: &[u8]) -> Result<Round, String> {
+    match postcard::take_from_bytes::<Round>(bytes) {
+        Ok((round, [])) => Ok(round),
+        Ok((_, rest)) => Err(format!("{} bytes follow a round", rest.len())),
+        Err(error) => Err(format!("it is no round: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_core::catalog::Action;
+    use sanderling_protocol::{Instant, Millis};
+
+    use super::*;
+
+    #[test]
+    fn round_is_read_back_and_goes_on_where_its_last_piece_ended() {
+        let at = |millis| Command { at: Instant(millis), action: Action::Tick };
+        let commands = vec![at(1), at(2), at(300_000)];
+        let pieces = encode(7, commands.iter());
+        assert_eq!(pieces.len(), 1);
+        assert_eq!(decode(&pieces[0]).unwrap(), Round { first: 7, commands });
+        let why = "x".repeat(BYTES_MAX / 2 + 1);
+        let node = sanderling_protocol::NodeId(1);
+        let long = || {
+            let action = Action::NodeDead { node, why: why.clone() };
+            Command { at: Instant(1) + Millis(1), action }
+        };
+        let commands: Vec<Command> = (0..5).map(|_| long()).collect();
+        let pieces = encode(7, commands.iter());
+        let rounds: Vec<Round> = pieces.iter().map(|it| decode(it).unwrap()).collect();
+        let firsts: Vec<u64> = rounds.iter().map(|round| round.first).collect();
+        assert_eq!(firsts, [7, 9, 11]);
+        let all: Vec<Command> = rounds.into_iter().flat_map(|round| round.commands).collect();
+        assert_eq!(all, commands);
+        let empty = encode(7, [].iter());
+        assert_eq!(decode(&empty[0]).unwrap(), Round { first: 7, commands: vec![] });
+        assert!(decode(&empty[0][..1]).is_err());
+    }
+}

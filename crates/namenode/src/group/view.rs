@@ -1,0 +1,175 @@
+//! What the other parts of the server see of the group: whether this member answers, and which
+//! one leads.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use sanderling_protocol::{MemberId, Refusal};
+use tokio::sync::watch;
+
+use super::boot_time;
+
+/// What a namenode is in its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Standing {
+    /// It is the only namenode: there is no group.
+    #[default]
+    Alone = 0,
+    /// Another member leads, or none.
+    Follower = 1,
+    /// It was elected and has not yet applied what was on its way.
+    Elected = 2,
+    /// It leads and answers.
+    Leader = 3,
+}
+
+impl Standing {
+    const fn of(number: u8) -> Self {
+        match number {
+            0 => Self::Alone,
+            2 => Self::Elected,
+            3 => Self::Leader,
+            _ => Self::Follower,
+        }
+    }
+
+    /// Returns whether the member answers and acts.
+    #[must_use]
+    pub const fn serves(self) -> bool {
+        matches!(self, Self::Alone | Self::Leader)
+    }
+
+    /// Returns its word on pages.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Follower => "follower",
+            Self::Elected => "elected",
+            Self::Leader => "leader",
+        }
+    }
+}
+
+/// One member of the group, as this one sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MemberRow {
+    pub(crate) member: MemberId,
+    pub(crate) address: String,
+    pub(crate) http: String,
+    pub(crate) is_voter: bool,
+    pub(crate) is_leader: bool,
+    /// Entries that it is behind the leader, if this member leads.
+    pub(crate) behind: Option<u64>,
+    /// Whether it answered the leader lately, if this member leads.
+    pub(crate) is_active: Option<bool>,
+}
+
+/// The group at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GroupStatus {
+    pub(crate) member: MemberId,
+    pub(crate) term: u64,
+    pub(crate) committed: u64,
+    pub(crate) applied: u64,
+    pub(crate) rows: Vec<MemberRow>,
+    /// Messages that were dropped because a member took none.
+    pub(crate) dropped: u64,
+    /// Why the group would not survive the loss of one more member, if so.
+    pub(crate) at_risk: Option<String>,
+}
+
+impl Default for GroupStatus {
+    fn default() -> Self {
+        let (term, committed, applied) = (0, 0, 0);
+        let (member, rows, at_risk) = (MemberId(0), Vec::new(), None);
+        Self { member, term, committed, applied, rows, dropped: 0, at_risk }
+    }
+}
+
+impl GroupStatus {
+    fn leader(&self) -> Option<&MemberRow> {
+        self.rows.iter().find(|row| row.is_leader)
+    }
+}
+
+/// How a frame is answered.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// Here and now.
+    Here,
+    /// By the writer, once the quorum has confirmed that this member leads.
+    Confirmed,
+    /// Not here.
+    Refused(Refusal),
+}
+
+/// Written by the writer's thread alone.
+#[derive(Debug, Default)]
+pub(crate) struct GroupView {
+    standing: AtomicU8,
+    /// Until when the leader may answer reads by itself, by [`boot_time`] in microseconds.
+    lease_until: AtomicU64,
+    term: AtomicU64,
+    status: Mutex<GroupStatus>,
+    changes: watch::Sender<Standing>,
+}
+
+impl GroupView {
+    pub(crate) fn standing(&self) -> Standing {
+        Standing::of(self.standing.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_standing(&self, standing: Standing) {
+        self.standing.store(standing as u8, Ordering::Release);
+        self.changes.send_if_modified(|kept| std::mem::replace(kept, standing) != standing);
+    }
+
+    /// Follows what the member is.
+    pub(crate) fn changes(&self) -> watch::Receiver<Standing> {
+        self.changes.subscribe()
+    }
+
+    /// Returns the leader's term, which orders to datanodes carry; 0 without a group.
+    pub(crate) fn term(&self) -> u64 {
+        self.term.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_term(&self, term: u64) {
+        self.term.store(term, Ordering::Release);
+    }
+
+    pub(crate) fn set_lease(&self, until: u64) {
+        self.lease_until.store(until, Ordering::Release);
+    }
+
+    pub(crate) fn set_status(&self, status: GroupStatus) {
+        *self.status.lock() = status;
+    }
+
+    pub(crate) fn status(&self) -> GroupStatus {
+        self.status.lock().clone()
+    }
+
+    /// Returns whether the leader may answer a read by itself now.
+    pub(crate) fn has_lease(&self) -> bool {
+        boot_time().0 < self.lease_until.load(Ordering::Acquire)
+    }
+
+    /// Decides how a frame is answered.
+    pub(crate) fn admit(&self) -> Admission {
+        match self.standing() {
+            Standing::Alone => Admission::Here,
+            Standing::Leader if self.has_lease() => Admission::Here,
+            Standing::Leader => Admission::Confirmed,
+            Standing::Follower | Standing::Elected => Admission::Refused(self.refusal()),
+        }
+    }
+
+    /// Returns the refusal of a member that does not lead.
+    pub(crate) fn refusal(&self) -> Refusal {
+        let status = self.status.lock();
+        let leader = status.leader().filter(|row| row.member != status.member);
+        Refusal::NotLeader { leader: leader.map(|row| row.address.clone()) }
+    }
+}

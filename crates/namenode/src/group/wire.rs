@@ -1,0 +1,84 @@
+//! What namenodes of a group send one another, in frames of [`Op::Group`](sanderling_protocol::Op).
+//!
+//! A frame has one message and is answered at once: a message of the replica has an empty answer,
+//! and the answer that matters comes in a frame of the other member.
+
+use bytes::Bytes;
+use sanderling_core::catalog::Catalog;
+use sanderling_core::replica::MemberAddress;
+use sanderling_protocol::{MemberId, Refusal};
+use serde::{Deserialize, Serialize};
+
+/// The version of these messages. Members of another version are refused.
+const VERSION: u32 = 1;
+
+/// Bytes of a snapshot that are sent in one frame.
+pub(crate) const PART_BYTES: usize = 1 << 20;
+
+/// What a member must have in common with its group: each applies what the leader has logged, and
+/// reads the leader's snapshots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GroupFormat {
+    version: u32,
+    rules: u32,
+    snapshot: u32,
+}
+
+impl GroupFormat {
+    /// That of this program.
+    pub(crate) const OWN: Self =
+        Self { version: VERSION, rules: Catalog::RULES, snapshot: Catalog::FORMAT };
+
+    /// Refuses a member whose program is another.
+    pub(crate) fn check(self) -> Result<(), Refusal> {
+        if self == Self::OWN {
+            return Ok(());
+        }
+        let Self { version, rules, snapshot } = self;
+        let own = Self::OWN;
+        let why = format!(
+            "a member of a group runs the same version of sanderling: messages {version}, rules \
+             {rules}, snapshots {snapshot} there; {}, {}, {} here",
+            own.version, own.rules, own.snapshot
+        );
+        Err(Refusal::BadRequest { why })
+    }
+}
+
+/// One message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum GroupFrame {
+    /// A message of the replica, encoded by it, and where its sender is: a member that has just
+    /// joined has no list of the others yet.
+    Message { address: String, bytes: Bytes },
+    /// A namenode without a catalog becomes a member. The answer is its number.
+    Join { format: GroupFormat, at: MemberAddress },
+    /// A part of a snapshot.
+    Part(SnapshotPart),
+    /// An operator's order to the leader.
+    Order(GroupOrder),
+}
+
+/// An operator's order to a group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GroupOrder {
+    /// Another voter leads: this one, or the one that is most up to date.
+    MoveLeader(Option<MemberId>),
+    /// A member leaves the group for good.
+    Remove(MemberId),
+}
+
+/// A part of a snapshot's file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SnapshotPart {
+    pub(crate) format: GroupFormat,
+    /// Drawn for one sending: parts of another do not belong to it.
+    pub(crate) sending: u64,
+    pub(crate) offset: u64,
+    pub(crate) total: u64,
+    /// Of the whole file.
+    pub(crate) checksum: u32,
+    /// With the last part, the replica's message that the snapshot belongs to, encoded.
+    pub(crate) message: Bytes,
+    pub(crate) bytes: Bytes,
+}

@@ -1,0 +1,410 @@
+//! The writer as a member of a group: a round counts once the quorum has it, what other leaders
+//! have agreed is applied, and a new leader takes over.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant as Moment};
+
+use parking_lot::RwLockWriteGuard;
+use sanderling_core::catalog::{Catalog, Command};
+use sanderling_core::namenode::{Namenode, Turn, Turns, Unwritten};
+use sanderling_core::replica::{Group, GroupRole, LogEntry, Payload, ProposeError};
+use sanderling_protocol::limits::EVENTS_KEPT_MAX;
+use sanderling_protocol::message::{Member, MemberRole, Members};
+use sanderling_protocol::{MemberId, Refusal, Term};
+use tracing::{error, info, warn};
+
+use super::CatalogWriter;
+use crate::directory::FileKind;
+use crate::error::NamenodeFailure;
+use crate::group::member::{FlightState, MemberParts, Step};
+use crate::group::{GroupInput, GroupSeat, GroupStatus, MemberRow, Standing};
+use crate::group::{log::LogError, round};
+use crate::journal::AppendError;
+use crate::server::MemberStart;
+
+/// Pause before the journal of a member whose disk is late is tried again.
+const BEHIND_PAUSE: Duration = Duration::from_millis(5);
+
+/// How long a round may wait for the quorum when the server stops.
+const STOP_WITHIN: Duration = Duration::from_millis(500);
+
+/// Entries that a spare may be behind and become a voter: a few rounds that are on their way.
+const BEHIND_MAX: u64 = 64;
+
+impl CatalogWriter {
+    /// Takes what came for the member of the group, and does what follows from it.
+    pub(super) fn attend(&mut self) {
+        let mut inputs = self.work.take_group();
+        if self.member.is_none() && !self.found_group(&mut inputs) {
+            return;
+        }
+        if let Some(member) = &mut self.member {
+            member.take(inputs);
+        }
+        self.follow();
+    }
+
+    /// Does everything that the replica has put out.
+    fn follow(&mut self) {
+        loop {
+            let Some(member) = &mut self.member else { return };
+            let step = match member.next_step() {
+                Ok(Some(step)) => step,
+                Ok(None) => break,
+                Err(error) => return self.fail_group(&error),
+            };
+            match step {
+                Step::Apply(entries) => {
+                    if let Err(why) = self.apply_agreed(entries) {
+                        self.state.fail(NamenodeFailure::Journal { why });
+                        return;
+                    }
+                }
+                Step::Restore(catalog) => {
+                    if let Err(error) = self.adopt(*catalog) {
+                        return self.fail_group(&error);
+                    }
+                }
+                Step::Send(envelope) => {
+                    let image = self.state.namenode.read().catalog().image();
+                    if let Some(member) = &self.member {
+                        member.send_snapshot(&envelope, image);
+                    }
+                }
+                Step::Changed => self.show_group(),
+                Step::Removed => {
+                    warn!("this namenode was removed from its group: it serves no more");
+                    self.state.fail(NamenodeFailure::Removed);
+                }
+            }
+        }
+        self.show_lease();
+    }
+
+    fn fail_group(&self, error: &LogError) {
+        error!(%error, "the log of the group has failed: this member ends");
+        self.state.group.set_lease(0);
+        self.state.fail(NamenodeFailure::Journal { why: error.to_string() });
+    }
+
+    /// Shows what the member is and until when it may answer reads.
+    fn show_lease(&self) {
+        let Some(member) = &self.member else { return };
+        let standing = match (member.is_serving(), member.is_leader()) {
+            (true, _) => Standing::Leader,
+            (false, true) => Standing::Elected,
+            (false, false) => Standing::Follower,
+        };
+        self.state.group.set_lease(member.lease_until().0);
+        if self.state.group.standing() == Standing::Alone && standing != Standing::Leader {
+            // A group that is being founded: its first entry is agreed in a moment.
+            return;
+        }
+        if standing != self.state.group.standing() {
+            self.show_group();
+            self.state.group.set_standing(standing);
+        }
+    }
+
+    /// Shows the group to the other parts of the server.
+    pub(super) fn show_group(&self) {
+        let Some(member) = &self.member else { return };
+        let replica = &member.replica;
+        let (group, term, leader) = (replica.group(), replica.term(), replica.leader());
+        let progress = replica.progress();
+        let (last, committed) = replica.ends();
+        let row = |(id, it): (MemberId, &sanderling_core::replica::GroupMember)| {
+            let seen = progress.iter().find(|seen| seen.id == id);
+            MemberRow {
+                member: id,
+                address: it.at.address.clone(),
+                http: it.at.http_address.clone(),
+                is_voter: it.role == GroupRole::Voter,
+                is_leader: leader == Some(id),
+                behind: seen.map(|seen| last.saturating_sub(seen.matched)),
+                is_active: seen.map(|seen| seen.is_active),
+            }
+        };
+        let rows: Vec<MemberRow> = group.members().map(row).collect();
+        let status = GroupStatus {
+            member: member.id(),
+            term,
+            committed,
+            applied: member.applied_index(),
+            dropped: member.dropped(),
+            at_risk: at_risk(&rows, self.group_options.voters),
+            rows,
+        };
+        self.state.namenode.write().set_members(members_of(member.id(), group, term, leader));
+        self.state.group.set_status(status);
+        if member.is_serving() {
+            self.state.group.set_term(term);
+        }
+    }
+
+    /// Applies entries that are agreed, but those of the round under way: its turn does that.
+    fn apply_agreed(&mut self, entries: Vec<LogEntry>) -> Result<(), String> {
+        for LogEntry { place, payload } in entries {
+            let Some(member) = &mut self.member else { return Ok(()) };
+            let is_own = member.applies(place);
+            if let Payload::Round { commands, .. } = payload
+                && !is_own
+            {
+                let round = round::decode(&commands)?;
+                self.apply_round(round)?;
+            }
+        }
+        if let Some(member) = &mut self.member {
+            member.has_applied();
+        }
+        Ok(())
+    }
+
+    /// Applies a round of another leader: its answers and orders are that leader's.
+    fn apply_round(&mut self, round: round::Round) -> Result<(), String> {
+        let index = self.state.namenode.read().catalog().index();
+        if round.first > index {
+            let first = round.first;
+            return Err(format!("the group's log continues at {first}, the catalog at {index}"));
+        }
+        // What was applied before a restart, or is in a snapshot, is in the journal.
+        let known = usize::try_from(index - round.first).unwrap_or(usize::MAX);
+        let Some(commands) = round.commands.get(known..).filter(|it| !it.is_empty()) else {
+            return Ok(());
+        };
+        self.store_agreed(commands.iter().collect())?;
+        let mut namenode = self.state.namenode.write();
+        for (place, command) in commands.iter().enumerate() {
+            if place % Self::APPLIED_MAX == Self::APPLIED_MAX - 1 {
+                RwLockWriteGuard::bump(&mut namenode);
+            }
+            namenode.apply(command);
+        }
+        self.state.show_revocations(namenode.catalog());
+        let sent = *self.state.event_last.borrow();
+        let events = namenode.events_after(sent, EVENTS_KEPT_MAX);
+        drop(namenode);
+        if let Some(last) = events.last() {
+            self.state.event_last.send_replace(last.sequence);
+        }
+        Ok(())
+    }
+
+    /// Writes commands that are agreed to the journal: there is no way back.
+    pub(super) fn store_agreed(&mut self, commands: Vec<&Command>) -> Result<(), String> {
+        loop {
+            match self.journal.append(commands.iter().copied()) {
+                Ok(()) => return Ok(()),
+                Err(AppendError::Behind(_)) => std::thread::sleep(BEHIND_PAUSE),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+
+    /// Replaces the catalog by a snapshot of the leader, whose file is in the directory.
+    fn adopt(&mut self, catalog: Catalog) -> Result<(), LogError> {
+        let index = catalog.index();
+        let path = self.snapshots.directory().file(FileKind::Snapshot, index);
+        let fail = |cause: std::io::Error| LogError::Io { path: path.clone(), cause };
+        let failed = |error: AppendError| fail(std::io::Error::other(error.to_string()));
+        self.journal.restart(index).map_err(failed)?;
+        self.snapshots.adopted(index, &mut self.journal).map_err(fail)?;
+        let mut namenode = self.state.namenode.write();
+        let config = namenode.config().clone();
+        *namenode = Namenode::restore(config, catalog, self.state.now());
+        self.state.show_revocations(namenode.catalog());
+        let last = namenode.catalog().event_last();
+        drop(namenode);
+        self.state.event_last.send_replace(last);
+        self.show_group();
+        info!(commands = index, "the catalog is the leader's");
+        Ok(())
+    }
+
+    /// Founds a group when another namenode joins. Returns whether there is one now.
+    fn found_group(&mut self, inputs: &mut VecDeque<GroupInput>) -> bool {
+        if !inputs.iter().any(|input| matches!(input, GroupInput::Join(..))) {
+            for input in inputs.drain(..) {
+                if let GroupInput::Order(_, reply) = input {
+                    let why = "this namenode is alone: another one joins it with --join".to_owned();
+                    let _ = reply.send(Err(Refusal::BadRequest { why }));
+                }
+            }
+            return false;
+        }
+        let parts = self.member_parts();
+        match GroupSeat::found(parts, self.group_options.at.clone()) {
+            Ok(mut member) => {
+                info!("this namenode has founded a group");
+                // It goes on to serve: nothing was on its way to another leader.
+                member.served_term = member.replica.term();
+                self.member = Some(member);
+                self.follow();
+                true
+            }
+            Err(error) => {
+                warn!(%error, "a group cannot be founded");
+                false
+            }
+        }
+    }
+
+    /// Begins as a member of a group that there is.
+    pub(crate) fn begin_as_member(&mut self, start: MemberStart) -> Result<(), String> {
+        self.state.group.set_standing(Standing::Follower);
+        let parts = self.member_parts();
+        let member = match start {
+            MemberStart::Alone => return Ok(()),
+            MemberStart::Joined(id) => GroupSeat::joined(parts, id),
+            MemberStart::Member(hard) => GroupSeat::reopen(parts, *hard),
+        };
+        self.member = Some(member.map_err(|error| error.to_string())?);
+        self.attend();
+        Ok(())
+    }
+
+    fn member_parts(&self) -> MemberParts {
+        let times = (self.state.namenode.read().catalog().now(), self.state.now());
+        MemberParts {
+            directory: std::sync::Arc::clone(self.snapshots.directory()),
+            cluster: self.state.cluster,
+            sync: self.group_options.sync,
+            links: self.group_options.links(self.state.cluster),
+            work: std::sync::Arc::clone(&self.work),
+            times,
+        }
+    }
+
+    /// Begins to serve as the leader, once everything that was agreed is applied.
+    pub(super) fn take_over(&mut self) {
+        let Some(member) = self.member.as_ref().filter(|it| it.is_to_take_over()) else { return };
+        let (term, absence) = (member.replica.term(), member.silence());
+        self.state.clock.follow(member.replica.time(crate::group::boot_time()));
+        let now = self.state.now();
+        self.turns = Turns::new(now);
+        let start = Term(rand::random());
+        let commands = self.state.namenode.write().take_over(now, start, absence);
+        let turn = self.turns.begin(commands);
+        self.work_off(turn);
+        if let Some(member) = &mut self.member
+            && member.replica.is_serving()
+            && member.replica.term() == term
+        {
+            member.served_term = term;
+            self.show_group();
+            self.show_lease();
+            let absent_millis = absence.0;
+            info!(term, absent_millis, "this namenode leads the group");
+        }
+    }
+
+    /// Proposes a round and waits until the quorum has it. Messages and time go on meanwhile.
+    pub(super) fn agree(&mut self, turn: &Turn) -> Result<(), Unwritten> {
+        let first = self.state.namenode.read().catalog().index();
+        let Some(at) = turn.commands().last().map(|command| command.at) else { return Ok(()) };
+        let pieces = round::encode(first, turn.commands());
+        loop {
+            let Some(member) = &mut self.member else { return Ok(()) };
+            match member.propose(at, pieces.clone()) {
+                Ok(()) => break,
+                Err(ProposeError::Transferring | ProposeError::Full) => self.attend_for_a_while(),
+                Err(ProposeError::TooLong { bytes }) => {
+                    let why = format!("a round of {bytes} bytes is too long for the group");
+                    return Err(Unwritten::Refused(why));
+                }
+                Err(_) => return Err(self.lost()),
+            }
+        }
+        self.follow();
+        let mut stopping: Option<Moment> = None;
+        loop {
+            let Some(member) = &mut self.member else { return Ok(()) };
+            let state = member.flight();
+            if state != FlightState::UnderWay {
+                member.land();
+            }
+            match state {
+                FlightState::Agreed => return Ok(()),
+                FlightState::Lost => return Err(self.lost()),
+                FlightState::UnderWay => {}
+            }
+            let is_stopped = self.work.is_stopped() || self.state.failure.borrow().is_some();
+            if is_stopped && stopping.get_or_insert_with(Moment::now).elapsed() > STOP_WITHIN {
+                return Err(self.lost());
+            }
+            self.attend_for_a_while();
+        }
+    }
+
+    fn attend_for_a_while(&mut self) {
+        if let Some(member) = &self.member {
+            self.work.wait_group(member.sleep());
+        }
+        self.attend();
+    }
+
+    fn lost(&self) -> Unwritten {
+        let status = self.state.group.status();
+        let leader = status.rows.iter().find(|it| it.is_leader && it.member != status.member);
+        Unwritten::NotLeader { leader: leader.map(|it| it.address.clone()) }
+    }
+
+    /// Lets spares become voters while there are fewer than wanted. The number of voters is odd:
+    /// a fourth one would make each round wait for one more and survive no more.
+    pub(super) fn arrange(&mut self) {
+        let Some(member) = self.member.as_mut().filter(|it| it.is_serving()) else { return };
+        if member.group().is_changing() || member.replica.group().is_changing() {
+            return;
+        }
+        let progress = member.replica.progress();
+        let (last, _) = member.replica.ends();
+        let voters = progress.iter().filter(|it| it.role == GroupRole::Voter).count();
+        let ready: Vec<MemberId> = progress
+            .iter()
+            .filter(|it| it.role == GroupRole::Spare && it.is_active && it.matched > 0)
+            .filter(|it| last.saturating_sub(it.matched) <= BEHIND_MAX)
+            .map(|it| it.id)
+            .collect();
+        let wanted = self.group_options.voters.min(voters + ready.len());
+        let wanted = if wanted.is_multiple_of(2) { wanted - 1 } else { wanted };
+        if wanted > voters {
+            let promote = ready.into_iter().take(wanted - voters).collect();
+            let change = sanderling_core::replica::GroupChange {
+                promote,
+                ..sanderling_core::replica::GroupChange::default()
+            };
+            let now = crate::group::boot_time();
+            if let Err(error) = member.replica.change_group(now, &change) {
+                warn!(%error, "spares cannot become voters");
+            }
+            self.follow();
+        }
+    }
+}
+
+/// Returns why the loss of one more member would stop the group, if it would.
+fn at_risk(rows: &[MemberRow], wanted: usize) -> Option<String> {
+    let voters = rows.iter().filter(|row| row.is_voter).count();
+    let silent = rows.iter().filter(|row| row.is_voter && row.is_active == Some(false)).count();
+    let active = voters - silent;
+    let is_known = rows.iter().any(|row| row.is_active.is_some());
+    if is_known && active <= voters / 2 + 1 && voters >= 2 && (silent > 0 || voters < wanted) {
+        return Some(format!("{active} of {voters} voters answer, and one more loss stops it"));
+    }
+    (voters < wanted && is_known)
+        .then(|| format!("it has {voters} voters, and {wanted} are wanted"))
+}
+
+fn members_of(here: MemberId, group: &Group, term: u64, leader: Option<MemberId>) -> Members {
+    let member = |(id, it): (MemberId, &sanderling_core::replica::GroupMember)| Member {
+        id,
+        address: it.at.address.clone(),
+        http_address: it.at.http_address.clone(),
+        role: match it.role {
+            _ if leader == Some(id) => MemberRole::Leader,
+            GroupRole::Voter | GroupRole::Leaving => MemberRole::Voter,
+            GroupRole::Spare => MemberRole::Learner,
+        },
+    };
+    Members { term, here, members: group.members().map(member).collect() }
+}
