@@ -118,8 +118,9 @@ mutants: ## Changes the code in 150 small ways and tells which no test notices; 
 	@python3 scripts/mutants.py $(ARGS)
 
 .PHONY: fuzz
-fuzz: ## Fuzzes every parser for SECONDS=60 each; ARGS="frame path --keep" for some of them.
-	@python3 scripts/fuzz.py --seconds $(or $(SECONDS),60) $(ARGS)
+fuzz: ## Fuzzes every parser for SECONDS=60 each, or EXECUTIONS=1e9 in all; ARGS="frame --keep".
+	@python3 scripts/fuzz.py --seconds $(or $(SECONDS),60) \
+		$(if $(EXECUTIONS),--executions $(EXECUTIONS)) $(ARGS)
 
 .PHONY: deny
 deny: ## Checks licences, sources and versions of dependencies by deny.toml.

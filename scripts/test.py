@@ -363,6 +363,7 @@ def step_rust(_options: argparse.Namespace) -> Counts:
     add_unittest(counts, "runner-test", [sys.executable, "scripts/runner_test.py"])
     add_unittest(counts, "compiling-test", [sys.executable, "scripts/compiling_test.py"])
     add_unittest(counts, "mutants-test", [sys.executable, "scripts/mutants_test.py"])
+    add_unittest(counts, "fuzz-plan-test", [sys.executable, "scripts/fuzz_plan_test.py"])
     result = run("rust", [sys.executable, "scripts/rust_tests.py", *MEMBERS])
     for passed, failed in re.findall(r"^test result: .*? (\d+) passed; (\d+) failed", result.log,
                                      re.MULTILINE):

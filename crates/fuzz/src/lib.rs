@@ -12,6 +12,8 @@ pub mod wire;
 
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// Most memory that a parser may hold at a time beyond the length of its input, in bytes. One frame
 /// has a fourth of it.
 pub const MEMORY_BYTES_MAX: usize = 64 << 20;
@@ -70,6 +72,28 @@ pub struct Cost {
     pub time: Duration,
 }
 
+/// Runs a target on an input, as the programs of `fuzz/` do.
+///
+/// # Panics
+/// As [`check`], and when the input takes more than [`TIME_MAX`] of the processor's time. How long
+/// it takes by the clock says nothing on a machine that is busy with other processes.
+pub fn fuzz(run: fn(&[u8]), input: &[u8], bytes_max: usize) {
+    if check(run, input, bytes_max).time <= TIME_MAX {
+        return;
+    }
+    let started = thread_time();
+    run(input);
+    let taken = thread_time().saturating_sub(started);
+    assert!(taken <= TIME_MAX, "{taken:?} for an input of {} bytes", input.len());
+}
+
+/// Returns the processor time of this thread.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
 /// Runs a target on an input.
 ///
 /// # Panics
@@ -85,4 +109,26 @@ pub fn check(run: fn(&[u8]), input: &[u8], bytes_max: usize) -> Cost {
         input.len()
     );
     Cost { bytes, time }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Computes for a bit more than is allowed.
+    fn busy(_: &[u8]) {
+        let until = thread_time() + TIME_MAX * 11 / 10;
+        while thread_time() < until {}
+    }
+
+    #[test]
+    #[should_panic(expected = "for an input of 1 bytes")]
+    fn input_that_computes_for_a_second_is_found() {
+        fuzz(busy, &[1], 0);
+    }
+
+    #[test]
+    fn input_that_waits_for_the_processor_is_fine() {
+        fuzz(|_| std::thread::sleep(TIME_MAX + TIME_MAX / 10), &[1], 0);
+    }
 }
