@@ -58,8 +58,9 @@ pub(crate) trait Owner {
     /// Takes the answer of a batch's step: `done` are those of its moves that were not refused.
     fn done(&mut self, now: Instant, done: &Batch);
 
-    /// Counts moves that failed, and corrects what is known of their target if it is to blame.
-    fn failed(&mut self, now: Instant, choice: Choice, blame: Blame, moves: usize);
+    /// Counts moves of a batch that failed, and corrects what is known of their target if it is to
+    /// blame.
+    fn failed(&mut self, now: Instant, batch: &Batch, blame: Blame, moves: usize);
 
     /// Takes a block back whose move was not made, or of which that is not known.
     fn take_back(&mut self, now: Instant, batch: &Batch, one: Move);
@@ -223,7 +224,7 @@ fn answered<T>(
             }
             Err(refusal) => {
                 one.blame = Blame::of(step, &refusal);
-                owner.failed(now, batch.choice, one.blame, 1);
+                owner.failed(now, &batch, one.blame, 1);
                 refused.push(one);
             }
         }
@@ -268,7 +269,7 @@ fn unanswered(owner: &mut impl Owner, now: Instant, mut batch: Batch) {
         Step::Push => Blame::Target,
         Step::Commit | Step::Abandon => return end(owner, now, batch),
     };
-    owner.failed(now, batch.choice, blame, batch.moves.len());
+    owner.failed(now, &batch, blame, batch.moves.len());
     let moves = std::mem::take(&mut batch.moves);
     go_on(owner, now, batch.at(Step::Abandon, moves));
 }
@@ -311,7 +312,7 @@ fn go_on(owner: &mut impl Owner, now: Instant, mut batch: Batch) {
 /// Ends a batch whose target is none any more. What is still reserved there gives way to the next
 /// reservation of the same block.
 fn give_up(owner: &mut impl Owner, now: Instant, batch: Batch) {
-    owner.failed(now, batch.choice, Blame::Unknown, batch.moves.len());
+    owner.failed(now, &batch, Blame::Unknown, batch.moves.len());
     end(owner, now, batch);
 }
 

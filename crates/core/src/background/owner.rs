@@ -4,7 +4,7 @@ use sanderling_protocol::message::MovePurpose;
 use sanderling_protocol::{Instant, NodeId};
 
 use super::Background;
-use crate::moves::{Batch, Blame, Choice, Mark, Move, Owner, Pipeline, Source, Step};
+use crate::moves::{Batch, Blame, Mark, Move, Owner, Pipeline, Source, Step};
 
 impl Owner for Background {
     fn pipeline(&mut self) -> &mut Pipeline {
@@ -40,12 +40,12 @@ impl Owner for Background {
         *bytes += done.pushed_bytes();
     }
 
-    fn failed(&mut self, now: Instant, choice: Choice, blame: Blame, moves: usize) {
+    fn failed(&mut self, now: Instant, batch: &Batch, blame: Blame, moves: usize) {
         self.counts.failed_moves += moves as u64;
         match blame {
             // The next view contains how much room is left.
-            Blame::Tier => self.fleet.fill(choice),
-            Blame::Target => self.fleet.avoid(choice.node, now + self.config.avoid),
+            Blame::Tier => self.fleet.fill(batch.choice),
+            Blame::Target => self.fleet.avoid(batch.choice.node, now + self.config.avoid),
             Blame::Block | Blame::Unknown => {}
         }
     }

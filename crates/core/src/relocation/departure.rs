@@ -117,7 +117,7 @@ fn choose(
     for _ in 0..MISSES_MAX {
         let head = &drain.queue.peek(bytes_max)?.candidate;
         if let Some((node, tier)) = head.reserved_to {
-            if targets.is_eligible(now, node) {
+            if targets.is_eligible(now, source, node) {
                 return Some(Choice { node, tier });
             }
             let queued = drain.queue.pop(bytes_max).expect("it was peeked at");

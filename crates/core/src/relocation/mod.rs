@@ -121,7 +121,7 @@ impl Relocator {
             self.drains.iter().map(|(node, drain)| (drain.deadline, *node)).collect();
         order.sort_by_key(|(deadline, node)| (deadline.unwrap_or(Instant(u64::MAX)), *node));
         let order: Vec<NodeId> = order.into_iter().map(|(_, node)| node).collect();
-        let (open, _) = self.targets.room(now);
+        let (open, _) = self.targets.room(now, &order);
         let none = InFlightMoves::none(order.len(), open, &self.config);
         let mut under_way: BTreeMap<NodeId, InFlightMoves> =
             order.iter().map(|node| (*node, none)).collect();
@@ -147,7 +147,7 @@ impl Relocator {
         order: &[NodeId],
         under_way: &BTreeMap<NodeId, InFlightMoves>,
     ) {
-        let (open, mut room) = self.targets.room(now);
+        let (open, mut room) = self.targets.room(now, order);
         for node in order {
             let drain = self.drains.get_mut(node).expect("listed just now");
             let placed = under_way.get(node).map_or(0, |under_way| under_way.placed_bytes);

@@ -4,7 +4,7 @@ use sanderling_protocol::{Instant, NodeId};
 
 use super::Relocator;
 use super::queue::Queued;
-use crate::moves::{Batch, Blame, Choice, Move, Owner, Pipeline, Source, Step};
+use crate::moves::{Batch, Blame, Move, Owner, Pipeline, Source, Step};
 
 impl Owner for Relocator {
     fn pipeline(&mut self) -> &mut Pipeline {
@@ -49,12 +49,15 @@ impl Owner for Relocator {
         }
     }
 
-    fn failed(&mut self, now: Instant, choice: Choice, blame: Blame, moves: usize) {
+    fn failed(&mut self, now: Instant, batch: &Batch, blame: Blame, moves: usize) {
         self.counts.failed_moves += moves as u64;
         match blame {
             // The next view contains how much room is left.
-            Blame::Tier => self.targets.fill(choice),
-            Blame::Target => self.targets.avoid(choice.node, now + self.config.avoid),
+            Blame::Tier => self.targets.fill(batch.choice),
+            Blame::Target => {
+                let until = now + self.config.avoid;
+                self.targets.avoid(batch.source, batch.choice.node, until);
+            }
             Blame::Block | Blame::Unknown => {}
         }
     }

@@ -85,7 +85,7 @@ impl Planner {
         targets.replace(Self::NOW, &others, &Clients::default(), &nothing, &BTreeMap::new());
         let egress = |node: &NodeInfo| node.egress_bytes_per_second;
         let sends = others.iter().find(|node| node.id == source).map_or(0, egress);
-        let open = others.iter().filter(|node| targets.is_eligible(Self::NOW, node.id));
+        let open = others.iter().filter(|node| targets.is_eligible(Self::NOW, source, node.id));
         let receive = open.map(egress).fold(0, u64::saturating_add);
         Self {
             source,

@@ -20,8 +20,9 @@ pub(super) struct Targets {
     links: BTreeMap<NodeId, u64>,
     /// The largest of them.
     fastest_link: Option<u64>,
-    /// Nodes that refused or could not be reached, and until when they are left alone.
-    avoided: BTreeMap<NodeId, Instant>,
+    /// Nodes that refused or could not be reached, and until when the node whose blocks were to go
+    /// there leaves them alone.
+    avoided: BTreeMap<NodeId, BTreeMap<NodeId, Instant>>,
 }
 
 #[derive(Debug, Clone)]
@@ -99,7 +100,10 @@ impl Targets {
         unseen: &BTreeMap<Choice, u64>,
         pushes: &BTreeMap<NodeId, usize>,
     ) {
-        self.avoided.retain(|_, until| *until > now);
+        self.avoided.retain(|_, sources| {
+            sources.retain(|_, until| *until > now);
+            !sources.is_empty()
+        });
         self.hosts = nodes.iter().map(|node| (node.id, node.host.clone())).collect();
         self.links.retain(|node, _| self.hosts.contains_key(node));
         self.fastest_link = self.links.values().copied().max();
@@ -117,19 +121,33 @@ impl Targets {
             .collect();
     }
 
-    /// Leaves a node alone until `until`: it refused, or could not be reached.
-    pub(super) fn avoid(&mut self, node: NodeId, until: Instant) {
-        self.avoided.insert(node, until);
+    /// Leaves a node alone until `until`: it refused blocks of `source`, or could not be reached
+    /// from there.
+    pub(super) fn avoid(&mut self, source: NodeId, node: NodeId, until: Instant) {
+        self.avoided.entry(node).or_default().insert(source, until);
     }
 
-    /// Returns whether a node may take blocks now.
-    pub(super) fn is_eligible(&self, now: Instant, node: NodeId) -> bool {
-        self.nodes.contains_key(&node) && self.avoided.get(&node).is_none_or(|until| *until <= now)
+    /// Returns whether a node may take blocks of `source` now.
+    ///
+    /// One source that reaches nothing accuses all of its targets. So what it reports keeps other
+    /// sources from a target only if another one has reported the same.
+    pub(super) fn is_eligible(&self, now: Instant, source: NodeId, node: NodeId) -> bool {
+        let accused = self.avoided.get(&node).into_iter().flatten();
+        let mut accusers = accused.filter(|(_, until)| **until > now).map(|(source, _)| *source);
+        let is_avoided = match (accusers.next(), accusers.next()) {
+            (None, _) => false,
+            (Some(accuser), None) => accuser == source,
+            (Some(_), Some(_)) => true,
+        };
+        self.nodes.contains_key(&node) && !is_avoided
     }
 
-    /// Returns how many nodes may take blocks now, and the room that they have in all.
-    pub(super) fn room(&self, now: Instant) -> (usize, u64) {
-        let open = || self.nodes.iter().filter(|(node, _)| self.is_eligible(now, **node));
+    /// Returns how many nodes may take blocks of one of the sources now, and the room that they
+    /// have in all.
+    pub(super) fn room(&self, now: Instant, sources: &[NodeId]) -> (usize, u64) {
+        let is_open =
+            |node: NodeId| sources.iter().any(|source| self.is_eligible(now, *source, node));
+        let open = || self.nodes.iter().filter(|(node, _)| is_open(**node));
         let room = open().flat_map(|(_, target)| {
             target.free_bytes.values().chain(target.copy_bytes.values()).copied()
         });
@@ -190,7 +208,8 @@ impl Targets {
         let (host, tier) = (self.hosts.get(&request.from), pass.tier);
         let with_room = self.nodes.iter().filter(|(node, target)| {
             let has_room = target.has_room(tier, u64::from(request.bytes), pass.takes_copies);
-            has_room && target.is_at_risk == pass.is_at_risk && self.is_eligible(now, **node)
+            let is_meant = target.is_at_risk == pass.is_at_risk;
+            has_room && is_meant && self.is_eligible(now, request.from, **node)
         });
         let mut answer = TargetSearch::NoRoom;
         let mut best = (false, 0);
@@ -371,9 +390,27 @@ mod tests {
     #[test]
     fn avoided_node_is_chosen_again_after_its_time() {
         let mut targets = targets(&[node(1, 100)]);
-        targets.avoid(NodeId(1), Instant(2_000));
+        targets.avoid(FROM, NodeId(1), Instant(2_000));
         assert_eq!(targets.choose(NOW, request(10)), TargetSearch::NoRoom);
         assert_eq!(targets.choose(Instant(2_000), request(10)), go(1, Tier::Dram));
+    }
+
+    #[test]
+    fn source_that_reaches_no_target_keeps_no_other_source_from_them() {
+        let mut targets = targets(&[node(1, 100), node(2, 50)]);
+        let (lame, fine, third) = (NodeId(8), NodeId(9), NodeId(10));
+        let of = |from| MoveRequest { from, ..request(10) };
+        let until = Instant(2_000);
+        targets.avoid(lame, NodeId(1), until);
+        targets.avoid(lame, NodeId(2), until);
+        assert_eq!(targets.choose(NOW, of(lame)), TargetSearch::NoRoom);
+        assert_eq!(targets.room(NOW, &[lame]), (0, 0));
+        assert_eq!(targets.choose(NOW, of(fine)), go(1, Tier::Dram));
+        assert_eq!(targets.room(NOW, &[lame, fine]), (2, 150));
+        // A target that two sources do not reach is down.
+        targets.avoid(fine, NodeId(1), until);
+        assert_eq!(targets.choose(NOW, of(third)), go(2, Tier::Dram));
+        assert_eq!(targets.choose(until, of(third)), go(1, Tier::Dram));
     }
 
     #[test]
@@ -413,11 +450,11 @@ mod tests {
         (nodes[0].tiers[0].used_bytes, nodes[0].tiers[0].copy_bytes) = (90, 80);
         nodes[1].tiers[0].used_bytes = 90;
         let mut targets = targets(&nodes);
-        assert_eq!(targets.room(NOW), (2, 100));
+        assert_eq!(targets.room(NOW, &[FROM]), (2, 100));
         assert_eq!(targets.choose(NOW, request(60)), go(1, Tier::Dram));
         let first = Choice { node: NodeId(1), tier: Tier::Dram };
         assert!(targets.take(first, 60) && !targets.take(first, 31) && targets.take(first, 30));
-        assert_eq!(targets.room(NOW), (2, 10));
+        assert_eq!(targets.room(NOW, &[FROM]), (2, 10));
         assert_eq!(targets.choose(NOW, request(5)), go(2, Tier::Dram));
         assert_eq!(targets.choose(NOW, request(11)), TargetSearch::NoRoom);
     }
