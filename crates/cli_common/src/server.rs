@@ -8,7 +8,7 @@ use clap::Args;
 use rustix::process::{
     Resource, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid,
 };
-use sanderling_transport::{Expiries, LogControl};
+use sanderling_transport::{Expiries, LogControl, time_slice};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::{Exit, Failure};
@@ -59,6 +59,8 @@ where
         die_with_parent()?;
     }
     let _export = otlp::start(global)?;
+    // For all threads that it starts, but those that set another one.
+    time_slice::set(time_slice::ANSWERS);
     block_on(async {
         tokio::select! {
             result = server => result,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use sanderling_core::namenode::{FrameRead, ReadLimits, ReadQueue, Waiter, Waiting};
+use sanderling_transport::time_slice;
 use tokio::sync::oneshot;
 
 use crate::caller::Tenant;
@@ -56,6 +57,7 @@ impl LongReads {
         let thread = std::thread::Builder::new().name("long-reads".to_owned());
         thread.spawn(move || {
             let _ended = ReadThreadGuard(Arc::clone(&state));
+            time_slice::set(time_slice::BULK);
             while let Some((tenant, waiting)) = reads.next() {
                 reads.slice(&state, tenant, waiting);
             }

@@ -39,6 +39,7 @@ mod session;
 mod status;
 mod strangers;
 mod stream;
+pub mod time_slice;
 mod tls;
 pub mod trace;
 

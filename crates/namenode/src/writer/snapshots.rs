@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
+use sanderling_transport::time_slice;
 use tracing::{info, warn};
 
 use crate::directory::{Directory, FileKind};
@@ -105,7 +106,11 @@ impl Snapshots {
         }
         let (directory, kept) = (Arc::clone(&self.directory), self.kept.clone());
         let thread = thread::Builder::new().name("snapshot".to_owned());
-        match thread.spawn(move || take(&directory, image, &kept)) {
+        let taking = move || {
+            time_slice::set(time_slice::BULK);
+            take(&directory, image, &kept)
+        };
+        match thread.spawn(taking) {
             Ok(thread) => self.running = Some(thread),
             Err(error) => self.failed(state, &error.to_string()),
         }
