@@ -60,6 +60,17 @@ def test_addresses_are_those_of_the_table(case, contexts):
         assert found() == wanted
 
 
+def test_one_of_several_namenodes_suffices(contexts, cluster, directory):
+    addresses = f"127.0.0.1:1,{cluster.address}"
+    with sanderling.connect(addresses) as store:
+        store.put(f"{directory}/a", b"1")
+        assert bytes(store.get(f"{directory}/a")) == b"1"
+    filesystem = SanderlingFileSystem(address=addresses)
+    assert filesystem.cat_file(f"sanderling://{addresses}{directory}/a") == b"1"
+    with pytest.raises(ValueError, match="address 2 of 2"):
+        sanderling.connect(f"{cluster.address},b:x")
+
+
 def test_current_context_is_the_default(contexts, cluster, directory):
     assert resolve().address == "127.0.0.1:7600"
     contexts("add", "here", "--namenode", cluster.address)

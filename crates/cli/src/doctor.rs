@@ -106,11 +106,14 @@ async fn of_machine(directory: &Path, dram: u64) -> Vec<Check> {
 
 /// Looks at the cluster: the namenode first, and the rest if that answers.
 async fn of_cluster(session: &Session, http: Option<&str>) -> Vec<Check> {
-    let namenode = cluster::namenode(session).await;
+    let mut members = cluster::namenodes(session).await;
+    let namenode = members.swap_remove(0);
     let http = http.map(str::to_owned).or_else(|| cluster::http_address(&session.namenode));
     let look = gather::look(session, http.as_deref().unwrap_or_default()).await;
     let mut checks = vec![cluster::with_datanodes(namenode, &look)];
-    if checks[0].verdict == CheckLevel::Ok || look.nodes.is_ok() {
+    let is_served = checks[0].verdict == CheckLevel::Ok || look.nodes.is_ok();
+    checks.extend(members);
+    if is_served {
         checks.extend(judged(&look));
     } else {
         checks.extend(namenode::state(&look));

@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use data_encoding::HEXLOWER;
 use ring::rand::{SecureRandom, SystemRandom};
+use sanderling_cli_common::cluster::first_address;
 use sanderling_core::access::{
     Claims, Lineage, Rights, SUBJECT_BYTES_MAX, TokenRole, parts, right_words,
 };
@@ -210,7 +211,7 @@ fn cluster(global: &Global, secret: &Secret) -> Result<ClusterId, Failure> {
     let runtime = runtime.map_err(|error| Failure::new(Exit::Failure, "Runtime", error))?;
     let asked = runtime.block_on(async {
         let deadline = tokio::time::Instant::now() + ASKED_WITHIN;
-        Connection::connect_with(&global.namenode, hello, deadline, &options).await
+        Connection::connect_with(first_address(&global.namenode), hello, deadline, &options).await
     });
     match asked {
         Ok((_, reply)) => reply.cluster.ok_or_else(|| {

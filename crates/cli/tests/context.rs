@@ -195,6 +195,39 @@ fn wrong_addresses_are_understood() {
 }
 
 #[test]
+fn lists_of_addresses_are_understood_and_their_mistakes_named() {
+    let (cluster, other, home) = (Cluster::of(1), Cluster::of(1), Home::new());
+    let (address, strange) = (&cluster.namenode.address, &other.namenode.address);
+    let listed = |words: &[&str]| {
+        let ran = run(sanderling().args(words).args(["fs", "ls", "/"]));
+        assert_eq!(ran.code, 0, "one that answers suffices: {ran}");
+    };
+    let list = format!("127.0.0.1:1,{address}");
+    listed(&["--namenode", &list]);
+    listed(&["--namenode", "127.0.0.1:1", "--namenode", address]);
+    let mut of_variable = sanderling();
+    let ran = run(of_variable.args(["fs", "ls", "/"]).env("SANDERLING_NAMENODE", &list));
+    assert_eq!(ran.code, 0, "{ran}");
+    home.add("group", &list, &[]);
+    let ran = home.run(&["--context", "group", "fs", "ls", "/"]);
+    assert_eq!(ran.code, 0, "{ran}");
+    let text = std::fs::read_to_string(home.file()).expect("it was written");
+    let array = format!("[\"127.0.0.1:1\", \"{address}\"]");
+    let text = text.replace(&format!("\"{list}\""), &array);
+    assert!(text.contains(&array), "{text}");
+    std::fs::write(home.file(), text).expect("written");
+    let ran = home.run(&["--context", "group", "fs", "ls", "/"]);
+    assert_eq!(ran.code, 0, "{ran}");
+
+    refused(&format!("{address},b:x"), 2, &["address 2 of 2", "\"b:x\" has no valid port"]);
+    refused(&format!("{address},,b"), 2, &["address 2 of 3", "is empty"]);
+    let many: Vec<String> = (0..17).map(|at| format!("n{at}")).collect();
+    refused(&many.join(","), 2, &["17 addresses", "at most 16"]);
+    refused(&format!("{address},{strange}"), 1, &[address, strange, "cluster"]);
+    refused("127.0.0.1:1,127.0.0.1:2", 4, &["127.0.0.1:1,127.0.0.1:2", "connection refused"]);
+}
+
+#[test]
 fn port_that_requires_tls_is_understood() {
     let directory = TempDir::new().expect("a directory");
     let local = |words: &[&str]| {

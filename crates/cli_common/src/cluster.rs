@@ -32,7 +32,7 @@ impl Global {
     pub fn explicit(&self, matches: &ArgMatches) -> Explicit {
         let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
         Explicit {
-            address: is_given("namenode").then(|| self.namenode.clone()),
+            address: is_given("namenode").then(|| self.given_namenodes.join(",")),
             context: self.context.clone().filter(|_| is_given("context")),
             token: None,
             token_file: self.shown.token_file.clone().filter(|_| is_given("token_file")),
@@ -50,6 +50,12 @@ impl Global {
         }
         failure
     }
+}
+
+/// Returns the first of the addresses of a list.
+#[must_use]
+pub fn first_address(addresses: &str) -> &str {
+    addresses.split(',').next().unwrap_or_default()
 }
 
 /// Returns the failure of a command whose cluster cannot be found.

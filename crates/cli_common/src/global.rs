@@ -12,15 +12,20 @@ use crate::units::Span;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
-    /// The namenode's address
+    /// The namenode's address, or those of a group, separated by commas
     #[arg(
-        long,
+        id = "namenode",
+        long = "namenode",
         global = true,
         value_name = "ADDRESS",
         env = "SANDERLING_NAMENODE",
         hide_env_values = true,
+        action = clap::ArgAction::Append,
         default_value = sanderling_context::DEFAULT_ADDRESS
     )]
+    pub given_namenodes: Vec<String>,
+    /// The address that [`Global::resolve`] found, or the addresses, separated by commas.
+    #[arg(skip)]
     pub namenode: String,
     /// The cluster of this name, as `sanderling context add` set it [default: the current context,
     /// if there is one; of a datanode and a manager none]

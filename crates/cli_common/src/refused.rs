@@ -61,7 +61,8 @@ pub fn call(error: &CallError) -> Failure {
         CallError::TimedOut { .. } => Exit::Deadline,
         CallError::Credentials { .. }
         | CallError::BadReply { .. }
-        | CallError::WrongAddress { .. } => Exit::Failure,
+        | CallError::WrongAddress { .. }
+        | CallError::OtherCluster { .. } => Exit::Failure,
     };
     let name = match error {
         CallError::Refused(_) => "Refused",
@@ -71,7 +72,7 @@ pub fn call(error: &CallError) -> Failure {
         CallError::TooBusy { .. } => "TooBusy",
         CallError::Credentials { .. } => "Credentials",
         CallError::BadReply { .. } => "BadReply",
-        CallError::WrongAddress { .. } => "BadAddress",
+        CallError::WrongAddress { .. } | CallError::OtherCluster { .. } => "BadAddress",
     };
     let next = if name == "BadAddress" { WITH_THE_ADDRESS } else { "sanderling doctor" };
     Failure::new(exit, name, error).next(next)

@@ -8,10 +8,13 @@ use std::time::Duration;
 use sanderling_client::{Client, ClientConfig, diagnosed};
 use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::{Reply, Request};
-use sanderling_transport::{CallError, Connection, ConnectionOptions, Credentials};
+use sanderling_transport::{
+    CallError, Connection, ConnectionOptions, Credentials, Namenodes, Pool, PoolOptions,
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster::first_address;
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
 use crate::logs::{self, LogFormat, LogSource};
@@ -49,6 +52,12 @@ impl Session {
         Self { namenode, credentials, output, ended, limit: None, is_endless }
     }
 
+    /// Returns the way to one of several namenodes.
+    #[must_use]
+    pub fn at(&self, namenode: &str) -> Self {
+        Self { namenode: namenode.to_owned(), ..self.clone() }
+    }
+
     /// Notes that the command has begun to follow something and goes on until it is stopped: from
     /// now on it succeeds when its `--timeout` passes.
     pub fn goes_on(&self) {
@@ -69,13 +78,13 @@ impl Session {
     /// # Errors
     /// As [`Session::client`].
     pub async fn client_of(&self, config: ClientConfig) -> Result<Client, Failure> {
-        let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
         let deadline = tokio::time::Instant::now() + KNOCK;
-        if let Err(error) = self.knock(hello, deadline).await {
+        if let Err(error) = self.greet(deadline).await {
             return Err(match diagnosed(&self.namenode, error, deadline).await {
                 error @ (CallError::Refused(_)
                 | CallError::Credentials { .. }
-                | CallError::WrongAddress { .. }) => refused::call(&error),
+                | CallError::WrongAddress { .. }
+                | CallError::OtherCluster { .. }) => refused::call(&error),
                 error => refused::unreachable(&self.namenode, &error),
             });
         }
@@ -88,7 +97,19 @@ impl Session {
             .map_err(|error| refused::client(&error, &self.namenode))
     }
 
-    /// Connects to the namenode once.
+    /// Greets the namenode, or each member of a group.
+    async fn greet(&self, deadline: tokio::time::Instant) -> Result<(), CallError> {
+        if !self.namenode.contains(',') {
+            let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
+            return self.knock(hello, deadline).await.map(|_| ());
+        }
+        let credentials = self.credentials.clone();
+        let connection = ConnectionOptions { credentials, ..ConnectionOptions::default() };
+        let pool = Pool::new(PoolOptions { connection, ..PoolOptions::default() });
+        Namenodes::new(&self.namenode).greet(&pool, deadline).await.map(|_| ())
+    }
+
+    /// Connects to the namenode once, to the first of a list.
     ///
     /// # Errors
     /// [`CallError`].
@@ -99,7 +120,7 @@ impl Session {
     ) -> Result<(Connection, HelloReply), CallError> {
         let credentials = self.credentials.clone();
         let options = ConnectionOptions { credentials, ..ConnectionOptions::default() };
-        Connection::connect_with(&self.namenode, hello, deadline, &options).await
+        Connection::connect_with(first_address(&self.namenode), hello, deadline, &options).await
     }
 
     /// Sends the namenode one request.

@@ -101,7 +101,7 @@ impl Client {
         }
         let opening = timeout_at(attempts.deadline, changes.opening.lock()).await;
         let Ok(_opening) = opening else {
-            let (address, waited) = (self.shared.namenode.clone(), self.call_deadline());
+            let (address, waited) = (self.shared.namenodes.text().to_owned(), self.call_deadline());
             let late = CallError::TimedOut { address, waited };
             return Err(ClientError::from_call(&attempts.what.to_string(), late));
         };
@@ -141,6 +141,7 @@ const fn may_be_done(error: &CallError) -> bool {
         | CallError::Unreachable { .. }
         | CallError::TooBusy { .. }
         | CallError::WrongAddress { .. }
+        | CallError::OtherCluster { .. }
         | CallError::Credentials { .. } => false,
     }
 }

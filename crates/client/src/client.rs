@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use sanderling_core::client::{ChangeAttempts, NextAttempt};
 use sanderling_core::retry::{Retry, RetryDecision};
-use sanderling_protocol::message::{Hello, Repetition, Role};
+use sanderling_protocol::message::{Repetition, Role};
 use sanderling_protocol::{ClusterId, NodeId, Order, OrderReply, Path, Refusal, Reply, Request};
-use sanderling_transport::{CallError, Connection, ConnectionOptions, Pool, PoolOptions};
+use sanderling_transport::{CallError, ConnectionOptions, Namenodes, Pool, PoolOptions};
 use tokio::time::Instant;
 
 use crate::changes::{Changes, failure};
 use crate::config::ClientConfig;
-use crate::diagnosis::{diagnosed, not_namenode};
+use crate::diagnosis::diagnosed;
 use crate::error::ClientError;
 use crate::leases::Leases;
 use crate::local::LocalNodes;
@@ -32,7 +32,7 @@ pub struct Client {
 
 #[derive(Debug)]
 pub(crate) struct ClientInner {
-    pub(crate) namenode: String,
+    pub(crate) namenodes: Namenodes,
     pub(crate) cluster: ClusterId,
     pub(crate) config: ClientConfig,
     pub(crate) pool: Pool,
@@ -96,10 +96,12 @@ impl fmt::Display for What {
 }
 
 impl Client {
-    /// Connects to the namenode at `host:port`.
+    /// Connects to the namenode at `host:port`, or to the group whose members have these addresses,
+    /// separated by commas. One member that answers suffices, and the client learns the others.
     ///
     /// # Errors
-    /// [`ClientError::Call`] if no namenode listens there: start one, or correct the address.
+    /// [`ClientError::Call`] if no namenode listens there, or if two of the addresses are of
+    /// different clusters: start one, or correct the addresses.
     pub async fn connect(namenode: &str, config: ClientConfig) -> Result<Self, ClientError> {
         let options = PoolOptions {
             role: Role::Client,
@@ -110,23 +112,16 @@ impl Client {
             ..PoolOptions::default()
         };
         let pool = Pool::new(options.clone());
-        let what = format!("connect to {namenode}");
-        let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
+        let namenodes = Namenodes::new(namenode);
         // A slow namenode has as long as for any call.
         let deadline = Instant::now() + config.call_deadline;
-        let connected =
-            Connection::connect_with(namenode, hello, deadline, &options.connection).await;
-        let reply = match connected {
-            Ok((_, reply)) => reply,
+        let cluster = match namenodes.greet(&pool, deadline).await {
+            Ok(cluster) => cluster,
             Err(error) => {
+                let what = format!("connect to {namenode}");
                 let error = diagnosed(namenode, error, deadline).await;
                 return Err(ClientError::from_call(&what, error));
             }
-        };
-        let cluster = match (reply.role, reply.cluster) {
-            (Role::Namenode, Some(cluster)) => cluster,
-            (Role::Namenode, None) => return Err(ClientError::BadReply { what }),
-            (role, _) => return Err(ClientError::from_call(&what, not_namenode(namenode, role))),
         };
         pool.set_cluster(Some(cluster));
         // The first one also serves every other kind of call; the others open under load.
@@ -136,11 +131,11 @@ impl Client {
             pool
         });
         let pools = std::iter::once(pool.clone()).chain(connections).collect();
-        let batcher = RequestBatcher::new(pools, namenode, config.namenode_frames_max.max(1));
+        let batcher = RequestBatcher::new(pools, &namenodes, config.namenode_frames_max.max(1));
         let leases = Leases::default();
         let local = LocalNodes::new(config.same_host);
         let shared = Arc::new(ClientInner {
-            namenode: namenode.to_owned(),
+            namenodes,
             cluster,
             config,
             pool,
@@ -169,10 +164,17 @@ impl Client {
         self.shared.cluster
     }
 
-    /// Returns the namenode's address.
+    /// Returns the namenode's address as it was given, or the addresses of a group.
     #[must_use]
     pub fn namenode(&self) -> &str {
-        &self.shared.namenode
+        self.shared.namenodes.text()
+    }
+
+    /// Returns the addresses of namenodes that are known by now: the given ones, and those that
+    /// members of the group reported.
+    #[must_use]
+    pub fn namenodes(&self) -> Vec<String> {
+        self.shared.namenodes.addresses()
     }
 
     pub(crate) const fn call_deadline(&self) -> Duration {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use sanderling_protocol::Refusal;
-use sanderling_protocol::message::Role;
 use sanderling_transport::CallError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -38,15 +37,6 @@ pub async fn diagnosed(address: &str, error: CallError, deadline: Instant) -> Ca
             .to_owned(),
         _ => return error,
     };
-    CallError::WrongAddress { address: address.to_owned(), why }
-}
-
-/// Returns the error of a peer that is another server of the cluster.
-#[must_use]
-pub fn not_namenode(address: &str, role: Role) -> CallError {
-    let role = format!("{role:?}").to_lowercase();
-    let why =
-        format!("it is that of a {role}; the namenode's is what the {role}s are started with");
     CallError::WrongAddress { address: address.to_owned(), why }
 }
 

@@ -87,7 +87,10 @@ impl ClientError {
                 "TimedOut"
             }
             Self::Call { cause: CallError::Credentials { .. }, .. } => "Credentials",
-            Self::Call { cause: CallError::WrongAddress { .. }, .. } => "BadAddress",
+            Self::Call {
+                cause: CallError::WrongAddress { .. } | CallError::OtherCluster { .. },
+                ..
+            } => "BadAddress",
             Self::Call { .. } => "Unreachable",
             Self::WriterClosed { .. } => "WriterClosed",
             Self::BadReply { .. } => "BadReply",

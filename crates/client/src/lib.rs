@@ -38,7 +38,7 @@ mod write;
 
 pub use client::Client;
 pub use config::ClientConfig;
-pub use diagnosis::{diagnosed, not_namenode};
+pub use diagnosis::diagnosed;
 pub use driver::Driver;
 pub use error::ClientError;
 pub use jobs::JobHandle;

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
+use sanderling_protocol::message::Repetition;
 use sanderling_protocol::{Refusal, Reply, Request};
-use sanderling_transport::{CallError, EncodedRequest, Pool, trace};
+use sanderling_transport::{CallError, EncodedRequest, Namenodes, Pool, Repeats, trace};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -38,11 +39,12 @@ type ReplyResult = Result<Reply, CallError>;
 #[derive(Debug)]
 struct PendingRequest {
     request: EncodedRequest,
+    repeats: Repeats,
     deadline: Instant,
     answer: oneshot::Sender<ReplyResult>,
 }
 
-/// Sends requests to one namenode.
+/// Sends requests to the namenode that leads.
 #[derive(Debug)]
 pub(crate) struct RequestBatcher {
     connections: Vec<Arc<BatchedConnection>>,
@@ -53,7 +55,7 @@ pub(crate) struct RequestBatcher {
 #[derive(Debug)]
 struct BatchedConnection {
     pool: Pool,
-    namenode: String,
+    namenodes: Namenodes,
     /// Frames that may be under way together.
     frames_max: usize,
     waiting: Mutex<BatchQueue>,
@@ -75,10 +77,10 @@ struct BatchQueue {
 
 impl RequestBatcher {
     /// Batches over these pools, each of which is one connection with so many frames in flight.
-    pub(crate) fn new(pools: Vec<Pool>, namenode: &str, frames_max: usize) -> Self {
+    pub(crate) fn new(pools: Vec<Pool>, namenodes: &Namenodes, frames_max: usize) -> Self {
         let connection = |pool| {
-            let (namenode, waiting) = (namenode.to_owned(), Mutex::default());
-            Arc::new(BatchedConnection { pool, namenode, frames_max, waiting })
+            let (namenodes, waiting) = (namenodes.clone(), Mutex::default());
+            Arc::new(BatchedConnection { pool, namenodes, frames_max, waiting })
         };
         Self { connections: pools.into_iter().map(connection).collect(), next: AtomicUsize::new(0) }
     }
@@ -86,19 +88,23 @@ impl RequestBatcher {
     /// Sends a request once.
     pub(crate) async fn send(&self, request: &Request, deadline: Instant) -> ReplyResult {
         let encoded = EncodedRequest::new(request);
+        let repeats = match request.repeat() {
+            Repetition::Reads => Repeats::Always,
+            Repetition::Once | Repetition::Alike => Repeats::Undone,
+        };
         // A frame has one trace: the request of a sampled one travels alone.
         if waits(request) || trace::current().is_some() {
-            return self.next_connection().send_alone(encoded, deadline).await;
+            return self.next_connection().send_alone(encoded, repeats, deadline).await;
         }
         let is_free =
             |connection: &&Arc<BatchedConnection>| connection.waiting.lock().queue.len() < SPILL_AT;
         let connection =
             self.connections.iter().find(is_free).unwrap_or_else(|| self.next_connection());
-        match connection.send_batched(encoded, deadline).await {
+        match connection.send_batched(encoded, repeats, deadline).await {
             // If the frame's answer was too large, the request is sent again alone. That does not
             // make a change again: its answer is repeated.
             Err(CallError::Refused(Refusal::TooLarge { .. })) if does_nothing_twice(request) => {
-                connection.send_alone(EncodedRequest::new(request), deadline).await
+                connection.send_alone(EncodedRequest::new(request), repeats, deadline).await
             }
             answer => answer,
         }
@@ -113,6 +119,7 @@ impl BatchedConnection {
     async fn send_batched(
         self: &Arc<Self>,
         request: EncodedRequest,
+        repeats: Repeats,
         deadline: Instant,
     ) -> ReplyResult {
         let queued = {
@@ -125,10 +132,10 @@ impl BatchedConnection {
                 waiting.direct.push_back(number);
                 Err((number, request))
             } else if waiting.queue.len() >= QUEUE_MAX {
-                return Err(CallError::TooBusy { address: self.namenode.clone() });
+                return Err(CallError::TooBusy { address: self.address() });
             } else {
                 let (answer, answered) = oneshot::channel();
-                waiting.queue.push_back(PendingRequest { request, deadline, answer });
+                waiting.queue.push_back(PendingRequest { request, repeats, deadline, answer });
                 waiting.frames += usize::from(may_begin);
                 Ok((answered, may_begin))
             }
@@ -146,7 +153,7 @@ impl BatchedConnection {
             }
             Err((number, request)) => {
                 let _turn = InFlightFrame { connection: Arc::clone(self), direct: Some(number) };
-                return self.send_alone(request, deadline).await;
+                return self.send_alone(request, repeats, deadline).await;
             }
         };
         let began = Instant::now();
@@ -158,11 +165,11 @@ impl BatchedConnection {
         match answer {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(CallError::Closed {
-                address: self.namenode.clone(),
+                address: self.address(),
                 why: "the client was shut down".to_owned(),
             }),
             Err(_) => {
-                let (address, waited): (_, Duration) = (self.namenode.clone(), began.elapsed());
+                let (address, waited): (_, Duration) = (self.address(), began.elapsed());
                 Err(CallError::TimedOut { address, waited })
             }
         }
@@ -175,9 +182,20 @@ impl BatchedConnection {
         }
     }
 
-    async fn send_alone(&self, request: EncodedRequest, deadline: Instant) -> ReplyResult {
-        let mut answers = self.pool.meta_encoded(&self.namenode, &[request], deadline).await?;
+    async fn send_alone(
+        &self,
+        request: EncodedRequest,
+        repeats: Repeats,
+        deadline: Instant,
+    ) -> ReplyResult {
+        let request = [request];
+        let sent = self.namenodes.meta(&self.pool, &request, repeats, deadline);
+        let mut answers = sent.await?;
         answers.pop().expect("one answer to one request").map_err(CallError::Refused)
+    }
+
+    fn address(&self) -> String {
+        self.namenodes.target().to_string()
     }
 
     /// Takes the requests of the next frame. Those whose callers have gone are left out.
@@ -204,12 +222,15 @@ impl BatchedConnection {
         let deadline = batch.iter().map(|it| it.deadline).max().unwrap_or_else(Instant::now);
         let mut waiters = Vec::with_capacity(batch.len());
         let mut requests = Vec::with_capacity(batch.len());
+        // What one of them must not meet, the frame does not meet.
+        let is_read = batch.iter().all(|it| it.repeats == Repeats::Always);
+        let repeats = if is_read { Repeats::Always } else { Repeats::Undone };
         for pending in batch {
             waiters.push(pending.answer);
             requests.push(pending.request);
         }
         // A caller may have given up meanwhile.
-        match self.pool.meta_encoded(&self.namenode, &requests, deadline).await {
+        match self.namenodes.meta(&self.pool, &requests, repeats, deadline).await {
             Ok(answers) => {
                 for (waiter, answer) in waiters.into_iter().zip(answers) {
                     let _ = waiter.send(answer.map_err(CallError::Refused));
@@ -312,6 +333,11 @@ mod tests {
 
         fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled {
             let requests = decode_body::<Vec<Request>>(&body).unwrap();
+            if requests == [Request::Members] {
+                // The client requests them by itself, besides what is counted.
+                let why = Refusal::UnknownVersion { ours: 4, theirs: 3 };
+                return Handled::Now(Response::refused(&header, &why));
+            }
             self.frames.fetch_add(1, Ordering::Relaxed);
             self.requests.fetch_add(requests.len(), Ordering::Relaxed);
             let answers: Vec<Result<Reply, Refusal>> = vec![Ok(Reply::Done); requests.len()];
@@ -327,7 +353,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let serving = serve(listener, Arc::clone(service), ServeOptions::default(), stop.clone());
-        let batcher = RequestBatcher::new(vec![Pool::new(PoolOptions::default())], &address, 1);
+        let batcher = Pool::new(PoolOptions::default());
+        let batcher = RequestBatcher::new(vec![batcher], &Namenodes::new(&address), 1);
         (Arc::new(batcher), tokio::spawn(serving))
     }
 

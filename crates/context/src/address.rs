@@ -1,4 +1,4 @@
-//! Addresses: `host`, `host:port`, and URLs of the scheme `sanderling`.
+//! Addresses: `host`, `host:port`, lists of them, and URLs of the scheme `sanderling`.
 
 use std::net::Ipv6Addr;
 
@@ -9,6 +9,10 @@ pub const DEFAULT_PORT: u16 = 7600;
 
 /// The address of a namenode where none is given.
 pub const DEFAULT_ADDRESS: &str = "127.0.0.1:7600";
+
+/// Most addresses of one list, other than repetitions: as many as a group of namenodes may have
+/// members (`MEMBERS_MAX` of the protocol).
+pub const ADDRESSES_MAX: usize = 16;
 
 /// Begins a URL of the store.
 const SCHEME: &str = "sanderling:";
@@ -57,6 +61,24 @@ pub enum AddressError {
         /// The address without the path.
         host: Option<String>,
     },
+    /// An entry of a list is wrong.
+    #[error("address {place} of {count} in {text:?}: {error}")]
+    Entry {
+        /// The list.
+        text: String,
+        /// The entry, counted from 1.
+        place: usize,
+        /// How many there are.
+        count: usize,
+        /// What is wrong with it.
+        error: Box<Self>,
+    },
+    /// The list is too long.
+    #[error("{count} addresses of namenodes are too many: give at most {ADDRESSES_MAX}")]
+    TooMany {
+        /// How many there are.
+        count: usize,
+    },
 }
 
 fn such_as(address: &Option<String>) -> String {
@@ -66,18 +88,59 @@ fn such_as(address: &Option<String>) -> String {
 /// A URL of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreUrl {
-    /// The namenode's address; `None` for that of the current context.
+    /// The namenode's address, or several separated by commas; `None` for that of the current
+    /// context.
     pub address: Option<String>,
     /// The path. It begins with a slash and is as the URL has it: nothing is decoded.
     pub path: String,
 }
 
-/// Returns the address of a namenode as `host:port`. `sanderling://host` is understood, too; the
-/// port is [`DEFAULT_PORT`] unless it is given.
+/// Returns the address of a namenode as `host:port`, or those of a group's members, separated by
+/// commas: in their order, and each once. `sanderling://host` is understood, too; the port is
+/// [`DEFAULT_PORT`] unless it is given.
 ///
 /// # Errors
 /// [`AddressError`]: correct the text.
 pub fn address(text: &str) -> Result<String, AddressError> {
+    if !text.contains(',') {
+        return one(text);
+    }
+    let rest = text.trim();
+    let start = rest.get(..SCHEME.len() + 2);
+    let is_url = start.is_some_and(|start| start.eq_ignore_ascii_case("sanderling://"));
+    // The scheme and the slash of a URL belong to the whole list.
+    let rest = match is_url {
+        true => rest[SCHEME.len() + 2..].trim_end_matches('/'),
+        false => rest,
+    };
+    list(rest, one)
+}
+
+/// Returns the addresses of a text with commas, each of which `read` understands.
+fn list(
+    text: &str,
+    read: impl Fn(&str) -> Result<String, AddressError>,
+) -> Result<String, AddressError> {
+    let entries: Vec<&str> = text.split(',').collect();
+    let count = entries.len();
+    let mut found: Vec<String> = Vec::new();
+    for (place, entry) in entries.into_iter().enumerate() {
+        let address = read(entry.trim()).map_err(|error| {
+            let (text, place, error) = (text.to_owned(), place + 1, Box::new(error));
+            AddressError::Entry { text, place, count, error }
+        })?;
+        if !found.contains(&address) {
+            found.push(address);
+        }
+        // Where it is too long by far, the rest is not read.
+        if found.len() > ADDRESSES_MAX {
+            return Err(AddressError::TooMany { count });
+        }
+    }
+    Ok(found.join(","))
+}
+
+fn one(text: &str) -> Result<String, AddressError> {
     let text = text.trim();
     let Some((scheme, rest)) = text.split_once("://") else {
         let (authority, path) = split(text);
@@ -114,6 +177,7 @@ pub fn url(text: &str) -> Result<Option<StoreUrl>, AddressError> {
     let (authority, path) = split(rest);
     let address = match authority {
         "" => None,
+        authority if authority.contains(',') => Some(list(authority, host_and_port)?),
         authority => Some(host_and_port(authority)?),
     };
     let path = if path.is_empty() { "/".to_owned() } else { path.to_owned() };

@@ -26,7 +26,7 @@ const TOP_KEYS: [&str; 2] = ["current", "contexts"];
 /// A cluster that has a name. It has the paths of credentials, never a token.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Context {
-    /// The namenode's address, `host:port`.
+    /// The namenode's address, `host:port`, or those of a group, separated by commas.
     pub namenode: String,
     /// The file with the token.
     pub token_file: Option<PathBuf>,
@@ -217,7 +217,7 @@ fn context(file: &TomlFile, entry: Entry<'_>) -> Result<Context, ContextError> {
     for field in file.inner(entry)? {
         match field.key {
             "namenode" => {
-                let read = address(file.text(field)?);
+                let read = address(&file.joined(field)?);
                 found.namenode = read.map_err(|error| file.error(field.line, error.to_string()))?;
             }
             "token-file" => found.token_file = Some(directory.join(file.text(field)?)),
@@ -312,6 +312,10 @@ mod tests {
         assert_eq!((found.current(), found.all().len()), (Some("prod"), 2), "{text}");
         assert_eq!(found.context("prod").expect("there"), &prod());
         assert_eq!(found.context("a").expect("there").namenode, "a:7600");
+        let (_directory, group) =
+            written("[contexts.a]\nnamenode = [\"a\", \"b:1\", \"a:7600\"]\n");
+        let group = Contexts::read(&group).expect("a list");
+        assert_eq!(group.context("a").expect("there").namenode, "a:7600,b:1");
         let again = Contexts::update(&path, |it| it.add("prod", prod(), false));
         assert!(matches!(again, Err(ContextError::Exists { .. })));
         assert!(Contexts::update(&path, |it| it.remove("prod")).expect("removed"));
@@ -322,6 +326,9 @@ mod tests {
     fn wrong_files_are_refused_with_the_line() {
         let cases = [
             ("[contexts.a]\nnamenode = 1\n", ":2: namenode must be a text, not a number"),
+            ("[contexts.a]\nnamenode = [1]\n", ":2: namenode must be a text or a list of texts"),
+            ("[contexts.a]\nnamenode = []\n", ":2: namenode must be a text or a list of texts"),
+            ("[contexts.a]\nnamenode = [\"a\", \"b:x\"]\n", ":2: address 2 of 2 in \"a,b:x\""),
             ("curent = \"a\"\n", ":1: unknown key \"curent\": the nearest is \"current\""),
             ("[contexts.a]\nnamenode = \"a\"\ntoken_file = \"t\"\n", "nearest is \"token-file\""),
             ("\n[contexts.a]\ntls-ca = \"x\"\n", ":2: context a has no namenode"),

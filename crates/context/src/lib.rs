@@ -13,7 +13,9 @@ mod resolve;
 mod shell;
 pub mod strict;
 
-pub use address::{AddressError, DEFAULT_ADDRESS, DEFAULT_PORT, StoreUrl, address, url};
+pub use address::{
+    ADDRESSES_MAX, AddressError, DEFAULT_ADDRESS, DEFAULT_PORT, StoreUrl, address, url,
+};
 pub use contexts::{Context, Contexts, file};
 pub use error::ContextError;
 pub use owner::is_ours;

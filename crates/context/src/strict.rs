@@ -125,6 +125,21 @@ impl TomlFile {
         })
     }
 
+    /// Returns a value that must be a text or a list of texts, which are joined with commas.
+    ///
+    /// # Errors
+    /// [`FileError`] when it is neither.
+    pub fn joined(&self, entry: Entry<'_>) -> Result<String, FileError> {
+        let Some(values) = entry.item.as_array() else {
+            return self.text(entry).map(str::to_owned);
+        };
+        let texts: Option<Vec<&str>> = values.iter().map(|value| value.as_str()).collect();
+        let texts = texts.filter(|texts| !texts.is_empty()).ok_or_else(|| {
+            self.error(entry.line, format!("{} must be a text or a list of texts", entry.key))
+        })?;
+        Ok(texts.join(","))
+    }
+
     fn entries<'a>(&'a self, table: &'a dyn TableLike) -> Vec<Entry<'a>> {
         let entry = |(key, item): (&'a str, &'a Item)| {
             let named = table.get_key_value(key).and_then(|(key, _)| key.span());

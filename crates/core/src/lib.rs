@@ -14,6 +14,7 @@ pub mod console;
 pub mod datanode;
 pub mod exposure;
 pub mod fair;
+pub mod group_view;
 pub mod location_cache;
 pub mod machine;
 pub mod manager;

@@ -101,6 +101,15 @@ pub enum DatanodeStartError {
         #[source]
         cause: CallError,
     },
+    /// The addresses of namenodes are of two clusters.
+    #[error("{namenode} are addresses of different clusters: {cause}")]
+    OtherCluster {
+        /// The addresses.
+        namenode: String,
+        /// Which is of which.
+        #[source]
+        cause: CallError,
+    },
     /// The namenode refused to let the node join.
     #[error("the namenode at {namenode} refuses this node: {refusal}")]
     Refused {

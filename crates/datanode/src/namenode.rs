@@ -3,20 +3,21 @@
 use std::time::Duration;
 
 use sanderling_core::datanode::CallFailure;
-use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{ClusterId, Refusal, Reply, Request};
-use sanderling_transport::{CallError, Connection, Pool, Security};
+use sanderling_transport::{
+    CallError, Connection, EncodedRequest, Namenodes, Pool, Repeats, Security,
+};
 use tokio::time::Instant;
 
 use crate::options::DatanodeOptions;
 
-/// The namenode: its address, and how it is called.
+/// The namenode, or the group of them, and how it is called.
 #[derive(Debug)]
 pub(crate) struct Namenode {
     pool: Pool,
     /// Connections to other datanodes, which are of the same cluster.
     peers: Pool,
-    address: String,
+    namenodes: Namenodes,
     call_time_max: Duration,
     security: Security,
 }
@@ -26,7 +27,7 @@ impl Namenode {
         Self {
             pool,
             peers,
-            address: options.namenode.clone(),
+            namenodes: Namenodes::new(&options.namenode),
             call_time_max: options.call_time_max,
             security: options.security.clone(),
         }
@@ -38,8 +39,18 @@ impl Namenode {
 
     /// Sends one request.
     pub(crate) async fn call(&self, request: Request) -> Result<Reply, CallError> {
-        let replies = self.pool.meta(&self.address, vec![request], self.deadline()).await?;
-        only(replies)
+        only(self.meta(&[request], self.deadline()).await?)
+    }
+
+    /// Sends requests to the member that leads. What a datanode sends does the same when it comes
+    /// twice, so that another member gets it if one does not answer.
+    async fn meta(
+        &self,
+        requests: &[Request],
+        deadline: Instant,
+    ) -> Result<Vec<Result<Reply, Refusal>>, CallError> {
+        let requests: Vec<EncodedRequest> = requests.iter().map(EncodedRequest::new).collect();
+        self.namenodes.meta(&self.pool, &requests, Repeats::Always, deadline).await
     }
 
     /// Sends one request, and in the same frame one for the tokens that were revoked.
@@ -54,9 +65,9 @@ impl Namenode {
         let asked = std::time::Instant::now();
         let deadline = self.deadline();
         let known = security.revocations.version();
-        let requests = vec![request, Request::Revocations { known }];
-        self.pool.learn_cluster(&self.address, deadline).await?;
-        let mut replies = self.pool.meta(&self.address, requests, deadline).await?;
+        let requests = [request, Request::Revocations { known }];
+        self.namenodes.learn_cluster(&self.pool, deadline).await?;
+        let mut replies = self.meta(&requests, deadline).await?;
         match replies.pop() {
             Some(Ok(Reply::Revocations { version, list })) => {
                 if let Some(list) = &list {
@@ -75,16 +86,15 @@ impl Namenode {
 
     /// Returns the pool's connection, to see when it breaks; `None` when there is none.
     pub(crate) async fn connection(&self) -> Option<Connection> {
-        self.pool.connection(&self.address, None, self.deadline()).await.ok()
+        self.pool.connection(&self.namenodes.target(), None, self.deadline()).await.ok()
     }
 
-    /// Returns the cluster that the namenode serves; `None` if it does not answer yet.
-    pub(crate) async fn cluster(&self) -> Option<ClusterId> {
-        let hello = Hello { role: Role::Datanode, cluster: None, node: None, token: None };
-        let options = self.pool.connection_options();
-        let connected =
-            Connection::connect_with(&self.address, hello, self.deadline(), options).await;
-        connected.ok()?.1.cluster
+    /// Returns the cluster that the namenode serves.
+    ///
+    /// # Errors
+    /// [`CallError`]: it does not answer yet, or addresses of two clusters were given.
+    pub(crate) async fn cluster(&self) -> Result<ClusterId, CallError> {
+        self.namenodes.greet(&self.pool, self.deadline()).await
     }
 
     /// Sets the cluster of all calls from now on; with `None`, of whichever answers.
@@ -96,12 +106,13 @@ impl Namenode {
     /// Returns the error of a reply that is none to the request.
     pub(crate) fn bad_reply(&self, reply: &Reply) -> CallError {
         let why = format!("{reply:?}").chars().take(100).collect();
-        CallError::BadReply { address: self.address.clone(), why }
+        CallError::BadReply { address: self.namenodes.target().to_string(), why }
     }
 
     /// Returns the error of a call that was not answered.
     pub(crate) fn unanswered(&self, why: &str) -> CallError {
-        CallError::Closed { address: self.address.clone(), why: why.to_owned() }
+        let address = self.namenodes.text().to_owned();
+        CallError::Closed { address, why: why.to_owned() }
     }
 }
 
@@ -117,6 +128,7 @@ pub(crate) fn failure(error: &CallError) -> CallFailure {
         CallError::Unreachable { .. }
         | CallError::Closed { .. }
         | CallError::WrongAddress { .. }
+        | CallError::OtherCluster { .. }
         | CallError::Credentials { .. }
         | CallError::BadReply { .. } => CallFailure::Broken,
     }

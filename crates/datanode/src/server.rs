@@ -111,7 +111,7 @@ impl DatanodeServer {
             memory,
         ));
         // Before it joins: a node that cannot read the store must not be given blocks in it.
-        let is_checked = check_key(&node.store, greeted(&node).await).await?;
+        let is_checked = check_key(&node.store, greeted(&node).await?).await?;
         node.joiner.join_first().await?;
         if !is_checked {
             check_key(&node.store, node.membership.identity().cluster).await?;
@@ -392,10 +392,23 @@ fn arena(bytes: u64) -> Result<Arena, DatanodeStartError> {
     Arena::new(bytes).map_err(|cause| DatanodeStartError::Memory { bytes, cause })
 }
 
-/// Returns the cluster of the namenode; `None` if it does not answer yet.
-async fn greeted(node: &Node) -> Option<ClusterId> {
-    node.store.tiers().objects()?;
-    node.membership.namenode().cluster().await
+/// Returns the cluster of the namenode if it is needed before the node joins; `None` if it does not
+/// answer yet.
+///
+/// # Errors
+/// [`DatanodeStartError::OtherCluster`]: the addresses are of two clusters.
+async fn greeted(node: &Node) -> Result<Option<ClusterId>, DatanodeStartError> {
+    let has_several = node.options.namenode.contains(',');
+    if node.store.tiers().objects().is_none() && !has_several {
+        return Ok(None);
+    }
+    match node.membership.namenode().cluster().await {
+        Err(cause @ CallError::OtherCluster { .. }) => {
+            let namenode = node.options.namenode.clone();
+            Err(DatanodeStartError::OtherCluster { namenode, cause })
+        }
+        cluster => Ok(cluster.ok()),
+    }
 }
 
 /// Checks whether the node can read what its cluster has in the object tier; returns whether it

@@ -9,7 +9,7 @@ use sanderling_protocol::order::PushMove;
 use sanderling_protocol::{
     BlockId, Epoch, EventKind, Millis, NodeId, Nonce, Order, OrderReply, Refusal, Reply, Request,
 };
-use sanderling_transport::{CallError, Pool};
+use sanderling_transport::{CallError, EncodedRequest, Namenodes, Pool, Repeats};
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -37,7 +37,7 @@ pub(crate) enum Completion {
 #[derive(Debug, Clone)]
 pub(crate) struct NamenodeClient {
     pub(crate) pool: Pool,
-    namenode: String,
+    namenodes: Namenodes,
     name: String,
     pub(crate) holder: Nonce,
     lease: Millis,
@@ -54,7 +54,7 @@ impl NamenodeClient {
     pub(crate) fn new(pool: Pool, options: &ManagerOptions, holder: Nonce) -> Self {
         Self {
             pool,
-            namenode: options.namenode.clone(),
+            namenodes: Namenodes::new(&options.namenode),
             name: options.name.clone(),
             holder,
             lease: Millis::from(options.lease),
@@ -160,7 +160,7 @@ impl NamenodeClient {
         within: Millis,
     ) -> Result<OrderReply, CallError> {
         let deadline = Instant::now() + Duration::from(within);
-        self.pool.learn_cluster(&self.namenode, deadline).await?;
+        self.namenodes.learn_cluster(&self.pool, deadline).await?;
         self.pool.order(source, address, Order::Push { moves }, deadline).await
     }
 
@@ -207,8 +207,11 @@ impl NamenodeClient {
         requests: Vec<Request>,
         deadline: Instant,
     ) -> Result<Vec<Result<Reply, Refusal>>, CallError> {
-        self.pool.learn_cluster(&self.namenode, deadline).await?;
-        let answered = self.pool.meta(&self.namenode, requests, deadline).await;
+        self.namenodes.learn_cluster(&self.pool, deadline).await?;
+        let requests: Vec<EncodedRequest> = requests.iter().map(EncodedRequest::new).collect();
+        // Epochs and the holder make a second arrival harmless.
+        let sent = self.namenodes.meta(&self.pool, &requests, Repeats::Always, deadline);
+        let answered = sent.await;
         if let Err(CallError::Refused(
             Refusal::WrongCluster { .. } | Refusal::Unauthenticated { .. },
         )) = &answered

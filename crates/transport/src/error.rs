@@ -32,6 +32,14 @@ pub enum CallError {
         /// What listens there, and what to do.
         why: String,
     },
+    /// A namenode listens there, but of another cluster.
+    #[error("{address} serves cluster {why}")]
+    OtherCluster {
+        /// The address.
+        address: String,
+        /// Its cluster, and the one that is called.
+        why: String,
+    },
     /// The deadline passed before the answer came.
     #[error("{address} did not answer within {}", amount::duration(*waited))]
     TimedOut {
@@ -88,7 +96,9 @@ impl CallError {
                 Recovery::Refresh
             }
             Self::TooBusy { .. } => Recovery::RetryAfter(Millis(10)),
-            Self::Credentials { .. } | Self::WrongAddress { .. } => Recovery::Fix,
+            Self::Credentials { .. } | Self::WrongAddress { .. } | Self::OtherCluster { .. } => {
+                Recovery::Fix
+            }
             Self::BadReply { .. } => Recovery::Report,
         }
     }

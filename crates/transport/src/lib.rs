@@ -23,6 +23,7 @@ mod listen;
 pub mod local;
 mod log_control;
 mod memory;
+mod namenodes;
 mod outgoing;
 mod pace;
 #[doc(hidden)]
@@ -57,6 +58,7 @@ pub use http::{
 pub use listen::{ListenError, listen, listen_there_or_free};
 pub use log_control::{LOG_FILTER_BYTES_MAX, LogControl, LogControlError};
 pub use memory::{Memory, Reserved};
+pub use namenodes::{Namenodes, Repeats, not_namenode};
 pub use pool::{EncodedRequest, Pool, PoolOptions};
 pub use revoked::Revocations;
 pub use secret::{

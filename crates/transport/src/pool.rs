@@ -168,7 +168,14 @@ impl Pool {
         let cluster = *self.shared.cluster.lock();
         let hello = Hello { role: self.shared.options.role, cluster, node, token: None };
         let options = &self.shared.options.connection;
-        let (connection, _) = Connection::connect_with(address, hello, deadline, options).await?;
+        let (connection, reply) =
+            Connection::connect_with(address, hello, deadline, options).await?;
+        // A namenode that ignores which cluster was named must not become a member of it.
+        if let (Some(asked), Some(here), None) = (cluster, reply.cluster, node)
+            && asked != here
+        {
+            return Err(Refusal::WrongCluster { here, asked }.into());
+        }
         *kept = Some(connection.clone());
         self.keep_ready(node, &connection);
         Ok(connection)
@@ -266,6 +273,12 @@ impl Pool {
             }
             answer => answer,
         }
+    }
+
+    /// Returns the role that its greetings name.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.shared.options.role
     }
 
     /// Returns the bounds of its connections, and their credentials.

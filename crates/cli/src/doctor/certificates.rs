@@ -27,7 +27,9 @@ pub(super) async fn all(session: &Session, own: Option<&Path>) -> Vec<Check> {
     let mut checks = Vec::new();
     let tls = session.credentials.tls.as_ref();
     if let Some(tls) = tls {
-        checks.push(shown(tls, &session.namenode).await);
+        for address in session.namenode.split(',') {
+            checks.push(shown(tls, address).await);
+        }
         let what = format!("the first to end of the authorities in {}", tls.file());
         checks.push(dated(what, &tls.validities(), RENEW_AUTHORITY));
     }

@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use sanderling_cli_common::cluster::first_address;
 use sanderling_client::diagnosed;
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{Policy, Refusal};
@@ -50,7 +51,16 @@ pub(super) async fn ports(namenode: &str) -> Vec<Check> {
     checks
 }
 
-pub(super) async fn namenode(session: &Session) -> Check {
+/// Checks each of the addresses of namenodes, the first one first.
+pub(super) async fn namenodes(session: &Session) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for address in session.namenode.split(',') {
+        checks.push(namenode(&session.at(address)).await);
+    }
+    checks
+}
+
+async fn namenode(session: &Session) -> Check {
     let name = "namenode";
     let address = &session.namenode;
     let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
@@ -67,7 +77,7 @@ pub(super) async fn namenode(session: &Session) -> Check {
             Check::fail(name, refusal.to_string(), mend).with_next(next)
         }
         Err(error) => match diagnosed(address, error, deadline).await {
-            error @ CallError::WrongAddress { .. } => {
+            error @ (CallError::WrongAddress { .. } | CallError::OtherCluster { .. }) => {
                 Check::fail(name, error.to_string(), "--namenode with the namenode's address")
             }
             error => unreachable(session, error.to_string()),
@@ -122,6 +132,7 @@ pub(super) fn with_datanodes(check: Check, look: &ClusterLook) -> Check {
 
 /// Returns where a namenode serves HTTP, unless it was started otherwise.
 pub(super) fn http_address(namenode: &str) -> Option<String> {
+    let namenode = first_address(namenode);
     let (host, port) = namenode.rsplit_once(':')?;
     let next = || Some(format!("{host}:{}", port.parse::<u16>().ok()?.checked_add(1)?));
     local::http_of(namenode).or_else(next)

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
+use sanderling_cli_common::cluster::first_address;
 use sanderling_core::access::{Claims, Lineage, Rights, TokenRole};
 use sanderling_namenode::{BackupDescription, check_backup};
 use sanderling_protocol::{Path, Token};
@@ -137,7 +138,7 @@ fn address(session: &Session, args: &Backup) -> Result<String, Failure> {
     if let Some(address) = &args.http {
         return Ok(address.clone());
     }
-    let parts = session.namenode.rsplit_once(':');
+    let parts = first_address(&session.namenode).rsplit_once(':');
     let next = |port: &str| port.parse::<u16>().ok()?.checked_add(1);
     let found = parts.and_then(|(host, port)| Some(format!("{host}:{}", next(port)?)));
     found.ok_or_else(|| {

@@ -2,6 +2,8 @@
 
 use clap::Args;
 
+use sanderling_cli_common::cluster::first_address;
+
 use crate::failure::Failure;
 
 /// The console's address.
@@ -32,7 +34,7 @@ impl ConsoleArgs {
 
 fn default_url(namenode: &str, has_tls: bool) -> String {
     let scheme = if has_tls { "https" } else { "http" };
-    let (host, port) = namenode.rsplit_once(':').unwrap_or((namenode, ""));
+    let (host, port) = first_address(namenode).rsplit_once(':').unwrap_or((namenode, ""));
     let port = port.parse::<u16>().ok().and_then(|port| port.checked_add(1)).unwrap_or(7601);
     format!("{scheme}://{host}:{port}/")
 }
