@@ -13,7 +13,9 @@ from pathlib import Path
 os.environ.setdefault("DIST", str(Path(__file__).resolve().parent.parent / "dist-arm"))
 
 import archives  # noqa: E402
+import jars  # noqa: E402
 import program  # noqa: E402
+import wheels  # noqa: E402
 from aarch64_tools import TRIPLE, MissingError, compiler, emulator  # noqa: E402
 from tree import DIST, GLIBC, ROOT, environment, run, version  # noqa: E402
 
@@ -49,7 +51,8 @@ def stripped(built: Path) -> Path:
     """Copies a program without its symbols; returns where."""
     out = BUILD / "stripped" / built.name
     program.place(built, out, 0o755)
-    run(["aarch64-linux-gnu-strip", "--strip-all", str(out)])
+    what = "--strip-unneeded" if out.suffix == ".so" else "--strip-all"
+    run(["aarch64-linux-gnu-strip", what, str(out)])
     return out
 
 
@@ -60,7 +63,24 @@ def make_tarball() -> None:
     program.make(MACHINE, stripped(built / "sanderling"), words)
 
 
-KINDS = {"tarball": make_tarball}
+def make_wheel() -> None:
+    """Makes the wheel: one for every Python, so no Python of that machine is needed."""
+    wheels.make_wheel(TRIPLE, cross_environment())
+
+
+def make_jars() -> None:
+    """Makes the jars with the native halves for both machines."""
+    built = build("--package", "sanderling-jni") / "libsanderling_jni.so"
+    jars.make({MACHINE: stripped(built)})
+
+
+KINDS = {"tarball": make_tarball, "wheel": make_wheel, "jars": make_jars}
+# What must be installed, with the package of Debian that has it.
+TOOLS = {
+    "aarch64-linux-gnu-strip": ("binutils-aarch64-linux-gnu", {"tarball", "jars"}),
+    "mvn": ("maven", {"jars"}),
+    "javac": ("default-jdk-headless", {"jars"}),
+}
 
 
 def main() -> int:
@@ -73,8 +93,11 @@ def main() -> int:
         arguments.error(f"no package is called {unknown[0]}: {', '.join(KINDS)}")
     DIST.mkdir(parents=True, exist_ok=True)
     try:
-        need("aarch64-linux-gnu-strip", "binutils-aarch64-linux-gnu")
-        for kind in options.kinds or KINDS:
+        kinds = options.kinds or list(KINDS)
+        for tool, (packages, users) in TOOLS.items():
+            if users & set(kinds):
+                need(tool, packages)
+        for kind in kinds:
             print(f"{kind} of sanderling {version()} for {MACHINE} ...", flush=True)
             KINDS[kind]()
     except MissingError as error:

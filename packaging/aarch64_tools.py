@@ -16,9 +16,13 @@ from tree import ROOT
 
 TRIPLE = "aarch64-unknown-linux-gnu"
 RUST = ROOT / "target" / "aarch64-rust"
-# What programs of that machine have at /: the glibc of this machine's Debian.
-MACHINE_ROOT = ROOT / "target" / "aarch64-root"
-MACHINE_PACKAGES = ["libc6:arm64", "libgcc-s1:arm64"]
+# What programs of that machine have at /, by what they need: packages of this machine's Debian.
+MACHINE_PACKAGES = {
+    "root": ["libc6:arm64", "libgcc-s1:arm64"],
+    "python": ["libc6:arm64", "libgcc-s1:arm64", "python3-minimal:arm64",
+               "libpython3-stdlib:arm64"],
+    "java": ["libc6:arm64", "libgcc-s1:arm64", "default-jre-headless:arm64"],
+}
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 # What a compiler needs that links with the linker of this machine.
 COMPILER = re.compile(r"rustc|libstd-rust-.*|libllvm\d+|libc6|libgcc-s1|libstdc\+\+6|zlib1g"
@@ -58,22 +62,23 @@ def is_of_compiler(name: str, machine: str) -> bool:
     return COMPILER.fullmatch(name) is not None
 
 
-def machine_root() -> Path:
-    """Returns the root of an aarch64 machine, made if need be."""
-    stamp = MACHINE_ROOT / ".packages"
-    wanted = " ".join(MACHINE_PACKAGES)
+def machine_root(kind: str) -> Path:
+    """Returns the root of an aarch64 machine for programs of a kind, made if need be."""
+    root = ROOT / "target" / f"aarch64-{kind}"
+    stamp = root / ".packages"
+    wanted = " ".join(MACHINE_PACKAGES[kind])
     if not stamp.exists() or stamp.read_text() != wanted:
-        with Apt(suite(), MACHINE_ROOT) as apt:
-            apt.unpack(apt.plan(MACHINE_PACKAGES), lambda _name, machine: machine != "amd64")
+        with Apt(suite(), root) as apt:
+            apt.unpack(apt.plan(MACHINE_PACKAGES[kind]), lambda _name, machine: machine != "amd64")
         stamp.write_text(wanted)
-    return MACHINE_ROOT
+    return root
 
 
-def emulator() -> list[str]:
-    """Returns the first words of a command that runs a program of aarch64."""
+def emulator(kind: str = "root") -> list[str]:
+    """Returns the first words of a command that runs a program of aarch64 in a root of a kind."""
     for name in ("qemu-aarch64", "qemu-aarch64-static"):
         if path := shutil.which(name):
-            return [path, "-L", str(machine_root())]
+            return [path, "-L", str(machine_root(kind))]
     raise MissingError("qemu-aarch64 is missing: apt install qemu-user")
 
 

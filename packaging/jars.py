@@ -9,17 +9,22 @@ from pathlib import Path
 
 import program
 import sbom
-from tree import DIST, ROOT, TARGET, TRIPLE, WORK, build_crate, epoch, run, version
+from tree import DIST, MACHINE, ROOT, TARGET, TRIPLE, WORK, build_crate, epoch, run, version
 
 HASHES = ("md5", "sha1", "sha256", "sha512")
 
 
-def make() -> None:
-    """Builds the native half against the old glibc; deploys the modules into dist/maven."""
+def make(others: dict[str, Path] | None = None) -> None:
+    """Builds the native half against the old glibc; deploys the modules into dist/maven.
+
+    The jars also get the native halves for other machines, by the name that the client looks for.
+    """
     build_crate("--package", "sanderling-jni")
     built = program.stripped(TARGET / TRIPLE / "release/libsanderling_jni.so")
     native = WORK / "jvm-native"
-    program.place(built, native / "native/linux-x86_64/libsanderling_jni.so", 0o755)
+    shutil.rmtree(native, ignore_errors=True)
+    for machine, library in {MACHINE: built, **(others or {})}.items():
+        program.place(library, native / "native" / machine / library.name, 0o755)
     run([sys.executable, "scripts/licences.py", "write", "sanderling-jni",
          str(native / "META-INF/THIRD-PARTY.txt")])
     program.place(ROOT / "LICENSE", native / "META-INF/LICENSE", 0o644)

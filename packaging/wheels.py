@@ -4,7 +4,7 @@ import os
 import sys
 
 import sbom
-from tree import DIST, GLIBC, ROOT, TRIPLE, VENV, run, version
+from tree import DIST, GLIBC, ROOT, TRIPLE, VENV, environment, run, version
 
 MANIFEST = "bindings/python/Cargo.toml"
 # WHEEL_PROFILE=release shares its crates with the program: made sooner, and larger.
@@ -17,13 +17,17 @@ def write_licences() -> None:
          "bindings/python/THIRD-PARTY.txt"])
 
 
-def make_wheel() -> None:
-    """Makes the wheel. The measuring commands are not in it: their package is the source."""
+def make_wheel(triple: str = TRIPLE, env: dict[str, str] | None = None) -> None:
+    """Makes the wheel. The measuring commands are not in it: their package is the source.
+
+    The environment is that of builds, unless the wheel is for another machine.
+    """
     write_licences()
     tag = "manylinux_" + GLIBC.replace(".", "_")
-    run([str(VENV / "maturin"), "build", "--quiet", "--locked", "--zig", "--target", TRIPLE,
+    run([str(VENV / "maturin"), "build", "--quiet", "--locked", "--zig", "--target", triple,
          "--compatibility", tag, "--profile", PROFILE, "--compression-level", "9",
-         "--manifest-path", MANIFEST, "--interpreter", str(VENV / "python"), "--out", str(DIST)])
+         "--manifest-path", MANIFEST, "--interpreter", str(VENV / "python"), "--out", str(DIST)],
+        env=env or environment())
     name = f"sanderling-{version()}-py"
     sbom.write(DIST / f"{name}.cdx.json", "sanderling-python", "sanderling-python", "library")
 
