@@ -4,7 +4,9 @@
 import sys
 import tempfile
 import unittest
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import mutants_build as build
 import mutants_run as run
@@ -82,6 +84,24 @@ class RunTest(unittest.TestCase):
     def test_loop_and_crash_are_detected(self) -> None:
         self.assertEqual(self.run_script("time.sleep(60)", seconds=0.5), "timeout")
         self.assertEqual(self.run_script("os.abort()"), "abort")
+
+    def detected(self, text: str) -> str | None:
+        """Returns what detects mutant 7 if the tests are this program."""
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "tests"
+            path.write_text(f"#!{sys.executable}\nimport os, sys, time\n{text}\n")
+            path.chmod(0o700)
+            tests = run.Tests.__new__(run.Tests)
+            tests.is_mutated, tests.flaky = False, {}
+            tests.binaries = [("b tests", path, Path(directory))]
+            a_second = {"SECONDS_MIN": 1, "TIMES": 1, "SECONDS_UNKNOWN": 0}
+            with mock.patch.multiple(run, **a_second), mock.patch.dict(run.Tests.seconds):
+                return tests.detect(replace(MINUS, file="crates/b/src/a.rs"))
+
+    def test_tests_that_are_late_without_a_mutant_too_detect_nothing(self) -> None:
+        chosen = f"os.environ['{build.VARIABLE}'] == '1'"
+        self.assertEqual(self.detected(f"time.sleep(60 * ({chosen}))"), "b tests: timeout")
+        self.assertIsNone(self.detected("time.sleep(1.5)"))
 
 
 if __name__ == "__main__":
