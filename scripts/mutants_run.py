@@ -19,7 +19,7 @@ SECONDS_MIN = 40
 TIMES = 4
 SECONDS_UNKNOWN = 60
 # It searches thousands of seeds for bugs that are injected into the simulator, not into the code.
-LEFT_OUT = ["sim broken"]
+LEFT_OUT = ["sim injected_bugs"]
 # A mutant may allocate without end. Arenas reserve more addresses than they use.
 ADDRESS_BYTES_MAX = 16 << 30
 

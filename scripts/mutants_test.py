@@ -98,6 +98,11 @@ class RunTest(unittest.TestCase):
             with mock.patch.multiple(run, **a_second), mock.patch.dict(run.Tests.seconds):
                 return tests.detect(replace(MINUS, file="crates/b/src/a.rs"))
 
+    def test_what_is_left_out_is_there(self) -> None:
+        for name in run.LEFT_OUT:
+            crate, tests = name.split()
+            self.assertTrue((build.ROOT / "crates" / crate / "tests" / f"{tests}.rs").is_file())
+
     def test_tests_that_are_late_without_a_mutant_too_detect_nothing(self) -> None:
         chosen = f"os.environ['{build.VARIABLE}'] == '1'"
         self.assertEqual(self.detected(f"time.sleep(60 * ({chosen}))"), "b tests: timeout")
