@@ -353,9 +353,9 @@ impl<P: Clone> WriteMachine<P> {
 
     /// Takes the blocks of a grant: the answer to the request for blocks, if one is in flight.
     /// Returns whether one of them can be filled. If not, as when their nodes died meanwhile, the
-    /// shell pauses before it goes on.
+    /// shell pauses before it goes on, and the request's lengths are reported again: only the
+    /// number of a block that comes after them shows the namenode that its log has lost them.
     pub fn granted(&mut self, blocks: &[GrantedBlock]) -> bool {
-        self.reporting = None;
         let before = self.spare.len();
         for block in blocks {
             // Blocks of an object are in the order of their ids. One that is granted twice is used
@@ -365,7 +365,13 @@ impl<P: Clone> WriteMachine<P> {
                 self.spare.push_back(*block);
             }
         }
-        self.spare.len() > before
+        let is_granted = self.spare.len() > before;
+        if is_granted {
+            self.reporting = None;
+        } else {
+            self.not_granted();
+        }
+        is_granted
     }
 
     /// Notes that the request for blocks failed: its lengths are reported with the next one.

@@ -223,6 +223,20 @@ fn grant_without_a_block_that_can_be_filled_is_none() {
 }
 
 #[test]
+fn lengths_that_a_grant_without_a_block_took_are_reported_again() {
+    let mut machine = machine(&[block(1, 1)]);
+    let first = write(&mut machine, 'a', 100);
+    machine.push('b', 100);
+    machine.acknowledged(first.number);
+    assert_eq!(requested(&mut machine).ended, [length(1, 100)]);
+    assert!(!machine.granted(&[]));
+    assert_eq!(machine.lengths(), [length(1, 100)], "its log may lose them unseen");
+    assert_eq!(requested(&mut machine).ended, [length(1, 100)]);
+    assert!(machine.granted(&[block(2, 2)]));
+    assert_eq!(machine.lengths(), []);
+}
+
+#[test]
 fn blocks_are_requested_for_what_waits_and_ahead_for_a_large_object() {
     let mut machine = machine(&[]);
     machine.passed(50);
