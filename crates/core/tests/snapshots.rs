@@ -1,4 +1,4 @@
-//! Snapshots of earlier formats, as programs of those formats wrote them, are read for ever.
+//! Snapshots of all formats, as programs of those formats wrote them, are read for ever.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -11,9 +11,10 @@ use sanderling_protocol::node::TierCapacity;
 use sanderling_protocol::{ClusterId, Instant, Millis, Nonce, Path, Request, Tier};
 
 /// A format and the golden file with a catalog of it.
-const GOLDEN: [(u32, &str); 2] = [
+const GOLDEN: [(u32, &str); 3] = [
     (4, concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/catalog-4.txt")),
     (5, concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/catalog-5.txt")),
+    (6, concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/catalog-6.txt")),
 ];
 
 /// Applies commands with which a catalog has something in each of its parts.
@@ -87,16 +88,17 @@ fn unhex(text: &str) -> Vec<u8> {
 
 /// The files were written by programs of their formats, with the same commands.
 #[test]
-fn catalog_of_an_earlier_format_is_completed_to_the_same_catalog() {
+fn catalog_of_each_format_is_completed_to_the_same_catalog() {
     for (format, path) in GOLDEN {
         let golden = unhex(&std::fs::read_to_string(path).unwrap());
-        let made = catalog(if format == 4 { 0 } else { 2 });
+        // Each with the newest rules of its programs.
+        let made = catalog([0, 2, 3][format as usize - 4]);
         assert_eq!(made.earlier(format).unwrap(), golden, "format {format}");
         let completed = [&golden[..], &Catalog::completion(format).unwrap()].concat();
         let read: Catalog = decode_body(&completed).unwrap();
         let again = encode_body(&read.restored());
         assert_eq!(again[..golden.len()], golden, "format {format}");
-        if format == 5 {
+        if format >= 5 {
             assert_eq!(again, encode_body(&made));
         }
     }
