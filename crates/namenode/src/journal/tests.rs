@@ -286,6 +286,25 @@ fn last_byte_of_a_whole_record_is_not_searched() {
 }
 
 #[test]
+fn plain_record_counts_up_to_ten_years_after_the_last_one() {
+    const TEN_YEARS: u64 = 10 * 365 * 24 * 3600 * 1_000_000;
+    for (at, records) in [(6, 0), (7, 1), (7 + TEN_YEARS, 1), (8 + TEN_YEARS, 0)] {
+        let place = tempfile::tempdir().unwrap();
+        let (directory, mut journal) = journal_of(place.path(), settings(PLAIN_VERSION, 1 << 20));
+        journal.append(&[command(7), command(8)]).unwrap();
+        let path = directory.file(FileKind::Journal, 0);
+        let bad = fs::metadata(&path).unwrap().len() as usize - 1;
+        journal.append(&[command(at)]).unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[bad] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        let (commands, segment) = read(&directory);
+        assert_eq!(commands, [command(7)]);
+        assert_eq!(segment.tail.unwrap().records, records, "{at}");
+    }
+}
+
+#[test]
 fn damaged_header_is_refused() {
     for version in VERSIONS {
         let place = tempfile::tempdir().unwrap();

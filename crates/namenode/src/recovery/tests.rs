@@ -46,6 +46,20 @@ fn empty_directory_begins_a_cluster_and_keeps_its_id() {
 }
 
 #[test]
+fn file_that_a_crash_left_half_written_is_removed_at_the_next_start() {
+    let place = tempfile::tempdir().unwrap();
+    let (directory, first) = start(place.path()).unwrap();
+    let half = directory.file(FileKind::Snapshot, 7).with_extension("tmp");
+    drop((directory, first));
+    fs::write(&half, b"half of a snapshot").unwrap();
+    let files = || fs::read_dir(place.path()).unwrap().count();
+    let before = files();
+    start(place.path()).unwrap();
+    assert!(!half.exists());
+    assert_eq!(files(), before - 1, "everything else stays");
+}
+
+#[test]
 fn snapshot_and_the_journal_after_it_give_the_same_catalog() {
     let place = tempfile::tempdir().unwrap();
     let (directory, mut first) = start(place.path()).unwrap();
