@@ -14,6 +14,8 @@ import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import boto3
@@ -146,6 +148,28 @@ class GatewayTest(unittest.TestCase):
         self.assertEqual(self.get("k", IfUnmodifiedSince=since), b"1")
         self.put("k", b"2", IfMatch=tag)
         self.assertEqual(self.get("k", IfMatch='"' + hashlib.md5(b"2").hexdigest() + '"'), b"2")
+
+    def test_deletion_with_a_condition_spares_what_is_put_meanwhile(self) -> None:
+        one = partial(self.s3.delete_object, Bucket=self.bucket)
+        many = partial(self.s3.delete_objects, Bucket=self.bucket)
+        both = [lambda key, tag: one(Key=key, IfMatch=tag),
+                lambda key, tag: many(Delete={"Objects": [{"Key": key, "ETag": tag}]})]
+        spared = 0
+        with ThreadPoolExecutor(2) as pool:
+            for number in range(200):
+                key, new = f"k{number % 3}", b"new %d" % number
+                tag = self.put(key, b"old %d" % number)["ETag"]
+                deletion = pool.submit(both[number % 2], key, tag)
+                put = pool.submit(self.put, key, new)
+                put.result()
+                try:
+                    deletion.result()
+                except ClientError as error:
+                    self.assertEqual(error.response["Error"]["Code"], "PreconditionFailed")
+                    spared += 1
+                # Whichever came first, the condition does not hold for the new object.
+                self.assertEqual(self.get(key), new)
+        self.assertGreater(spared, 0, "no deletion came second")
 
     def test_listing_is_that_of_s3(self) -> None:
         keys = ["a.b", "a/x", "a0", "a//b", "a/y/", "b/", "/z", ".", "../c", "%!e", "%25", "é/ü",

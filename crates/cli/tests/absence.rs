@@ -8,6 +8,8 @@ mod lots;
 
 use std::path::{Path as LocalPath, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -179,6 +181,56 @@ async fn until_renewed(client: &Client, jobs: usize) {
         let left = client.jobs().await.expect("the namenode answers");
         assert_eq!(left.len(), jobs, "a job that is renewed has ended: {left:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[test]
+fn namenode_whose_disk_falls_behind_refuses_changes_until_it_has_caught_up() {
+    let mut cluster = Cluster::of(1);
+    let Some(disks) = Disks::build(&cluster.path("")) else {
+        eprintln!("SKIPPED namenode_whose_disk_falls_behind_...: cc does not run");
+        return;
+    };
+    let variables = disks.variables("namenode", &cluster.path("catalog"));
+    let variables: Vec<_> = variables.iter().map(|(key, path)| (*key, &**path)).collect();
+    cluster.restart_namenode_with(&variables);
+    block_on(async {
+        let client = cluster.client().await;
+        let acknowledged = Arc::new(AtomicU64::new(0));
+        let (writing, count) = (client.with_deadline(SOON), Arc::clone(&acknowledged));
+        disks.set("namenode", Faults { sync_millis: 15_000, ..Faults::default() });
+        let changes = tokio::spawn(async move {
+            for number in 0.. {
+                let name = path(&format!("/changed-{number}"));
+                let options = PutOptions::default();
+                writing.put(&name, bytes_of(number, 64), &options).await.expect("put");
+                count.store(number + 1, Ordering::SeqCst);
+            }
+        });
+        until("changes are refused", || {
+            cluster.namenode.log().contains("the journal refuses changes")
+        })
+        .await;
+        disks.set("namenode", Faults::default());
+        // One may have been on its way.
+        let before = acknowledged.load(Ordering::SeqCst) + 1;
+        // The sync that has begun takes several times as long.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let unsynced = acknowledged.load(Ordering::SeqCst);
+        assert!(unsynced <= before, "{unsynced} changes are acknowledged, {before} before");
+        client.stat(&path("/changed-0")).await.expect("reads go on");
+        let is_on = || acknowledged.load(Ordering::SeqCst) > before;
+        until("the disk has caught up", is_on).await;
+        assert!(!changes.is_finished(), "a put failed");
+        changes.abort();
+    });
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let limit = std::time::Instant::now() + SOON;
+    while !holds() {
+        assert!(std::time::Instant::now() < limit, "not within {SOON:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
