@@ -133,9 +133,37 @@ variants! {
         "datanodes push the bytes of one block under the number of another";
     LengthsToldAlone, "lengths-told-alone", "bytes",
         "a grant that has no new block acknowledges lengths of ended blocks";
+    AcknowledgedEarly, "acknowledged-early", "acknowledged",
+        "a leader acknowledges a round when it has proposed it, before a majority has it";
+    VoteForgotten, "vote-forgotten", "one-leader",
+        "a member that starts again has forgotten its vote and its term";
+    PausedLeaderAnswers, "paused-leader-answers", "lease-read",
+        "a leader answers reads for as long as it has received nothing of another";
+    LeaseKept, "lease-kept", "lease-read",
+        "a leader answers reads by the lease that it had before it began a transfer";
+    SpareCounted, "spare-counted", "agreed",
+        "what a spare confirms counts as if a voter had confirmed it";
+    TailNotCut, "tail-not-cut", "agreed",
+        "a member keeps entries on its disk that were overruled";
+    TimeStepped, "time-stepped", "group-time",
+        "a new leader takes its machine's clock for the group's time";
 }
 
 impl InjectedBug {
+    /// Returns whether the mistake is made in the world of a group of namenodes.
+    pub(crate) const fn is_of_group(self) -> bool {
+        matches!(
+            self,
+            Self::AcknowledgedEarly
+                | Self::VoteForgotten
+                | Self::PausedLeaderAnswers
+                | Self::LeaseKept
+                | Self::SpareCounted
+                | Self::TailNotCut
+                | Self::TimeStepped
+        )
+    }
+
     /// Returns whether the mistake is made around copies and what is moved without a notice.
     pub(crate) const fn is_about_copies(self) -> bool {
         matches!(

@@ -16,6 +16,7 @@ mod datanode;
 mod event;
 pub mod fleet;
 mod frames;
+mod group;
 mod injected_bug;
 mod log;
 mod manager;
@@ -34,6 +35,7 @@ mod wire;
 mod world;
 mod writer;
 
+pub use group::run_group;
 pub use injected_bug::{InjectedBug, UnknownBroken};
 pub use options::{Options, RunOutcome, Statistics, Violation};
 pub use run::{run, run_many};

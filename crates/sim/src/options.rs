@@ -78,6 +78,12 @@ pub struct Statistics {
     pub frames: u64,
     /// Slices in which more of what was deleted was freed.
     pub reaped_slices: u64,
+    /// Leaders of the group of namenodes.
+    pub elections: u64,
+    /// Rounds that the group acknowledged.
+    pub rounds: u64,
+    /// Reads that a leader answered under its lease.
+    pub lease_reads: u64,
 }
 
 impl Statistics {
@@ -104,6 +110,9 @@ impl Statistics {
         self.histories_unjudged += other.histories_unjudged;
         self.frames += other.frames;
         self.reaped_slices += other.reaped_slices;
+        self.elections += other.elections;
+        self.rounds += other.rounds;
+        self.lease_reads += other.lease_reads;
     }
 }
 

@@ -5,11 +5,35 @@ use std::sync::mpsc;
 
 use crate::plan::RunPlan;
 use crate::world::World;
-use crate::{InjectedBug, Options, RunOutcome, Violation};
+use crate::{InjectedBug, Options, RunOutcome, Violation, run_group};
 
 /// Runs one seed.
 #[must_use]
 pub fn run(seed: u64, options: &Options) -> RunOutcome {
+    match options.bug {
+        Some(bug) if bug.is_of_group() => return run_group_of(seed, options),
+        Some(_) => return run_cluster(seed, options),
+        None => {}
+    }
+    let mut outcome = run_cluster(seed, options);
+    let group = run_group_of(seed, options);
+    outcome.statistics.add(&group.statistics);
+    outcome.digest ^= group.digest.rotate_left(1);
+    outcome.events.extend(group.events);
+    outcome.violation = outcome.violation.or(group.violation);
+    outcome
+}
+
+/// Runs the group of namenodes of one seed, again for its events if something is wrong.
+fn run_group_of(seed: u64, options: &Options) -> RunOutcome {
+    let outcome = run_group(seed, options.bug, options.keep_events);
+    match outcome.violation {
+        Some(_) if options.minimise && !options.keep_events => run_group(seed, options.bug, true),
+        _ => outcome,
+    }
+}
+
+fn run_cluster(seed: u64, options: &Options) -> RunOutcome {
     let plan = RunPlan::new(seed, options.steps);
     let mut outcome = run_plan(&plan, options.bug, options.keep_events);
     if let Some(found) = &outcome.violation

@@ -53,6 +53,13 @@ const fn hint(bug: InjectedBug) -> u64 {
         InjectedBug::LeaseOutlived => 28,
         InjectedBug::PushesMixed => 1,
         InjectedBug::LengthsToldAlone => 301,
+        InjectedBug::AcknowledgedEarly => 11,
+        InjectedBug::VoteForgotten => 24,
+        InjectedBug::PausedLeaderAnswers => 41,
+        InjectedBug::LeaseKept => 35,
+        InjectedBug::SpareCounted => 8,
+        InjectedBug::TailNotCut => 34,
+        InjectedBug::TimeStepped => 23,
     }
 }
 

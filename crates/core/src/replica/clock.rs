@@ -17,7 +17,10 @@ pub struct GroupClock {
     at: Instant,
     /// Whether it comes from a leader, this one or another, and not only from the log.
     is_live: bool,
-    /// What the machine's clock shows, as the difference to the process's.
+    is_leading: bool,
+    /// By how many thousandths the leader's clock may be slower.
+    drift_permille: u64,
+    /// What the machine's clock showed when the process started.
     wall: Instant,
     started: Instant,
 }
@@ -26,17 +29,23 @@ impl GroupClock {
     /// Returns the clock of a member at its start: `floor` is the time of its log's end, `wall`
     /// what the machine's clock shows at `now`.
     #[must_use]
-    pub const fn new(now: Instant, floor: Instant, wall: Instant) -> Self {
-        Self { base: floor, at: now, is_live: false, wall, started: now }
+    pub const fn new(now: Instant, (floor, wall): (Instant, Instant), drift_permille: u64) -> Self {
+        let (is_live, is_leading) = (false, false);
+        Self { base: floor, at: now, is_live, is_leading, drift_permille, wall, started: now }
     }
 
-    /// Returns the group's time. It never goes back.
+    /// Returns the group's time. A leader's never goes back. A follower's is never ahead of the
+    /// leader's, so it passes a little more slowly between two messages.
     #[must_use]
     pub const fn time(&self, now: Instant) -> Instant {
         if !self.is_live {
             return self.base;
         }
-        Instant(self.base.0.saturating_add(now.0.saturating_sub(self.at.0)))
+        let mut passed = now.0.saturating_sub(self.at.0);
+        if !self.is_leading {
+            passed -= passed / 1000 * self.drift_permille;
+        }
+        Instant(self.base.0.saturating_add(passed))
     }
 
     /// Returns the group's time if it comes from a leader.
@@ -45,10 +54,9 @@ impl GroupClock {
         self.is_live.then(|| self.time(now))
     }
 
-    /// Takes the time of a message that arrives now.
+    /// Takes the time of a message that arrives now. A late one does not put the time back.
     pub fn receive(&mut self, now: Instant, time: Instant) {
-        let had = self.time(now);
-        self.base = time.max(had);
+        self.base = time.max(self.time(now));
         self.at = now;
         self.is_live = true;
     }
@@ -63,11 +71,18 @@ impl GroupClock {
     /// Becomes the group's clock. Without anything from an earlier leader since this process
     /// started, the machine's clock counts as it does at the start of a single namenode.
     pub fn lead(&mut self, now: Instant) {
-        if !self.is_live {
-            let wall = Instant(self.wall.0.saturating_add(now.0.saturating_sub(self.started.0)));
-            (self.base, self.at) = (start_time(self.base, wall), now);
-            self.is_live = true;
-        }
+        let wall = Instant(self.wall.0.saturating_add(now.0.saturating_sub(self.started.0)));
+        self.base = match self.is_live {
+            true => self.time(now),
+            false => start_time(self.base, wall),
+        };
+        (self.at, self.is_live, self.is_leading) = (now, true, true);
+    }
+
+    /// Is no longer the group's clock.
+    pub fn follow(&mut self, now: Instant) {
+        (self.base, self.at) = (self.time(now), now);
+        self.is_leading = false;
     }
 }
 
@@ -83,23 +98,35 @@ mod tests {
 
     #[test]
     fn new_leader_carries_on_the_time_that_it_received() {
-        let mut clock = GroupClock::new(NOW, TIME, TIME + HOUR);
+        let mut clock = GroupClock::new(NOW, (TIME, TIME + HOUR), 50);
         clock.receive(NOW, TIME + Millis(50));
         clock.lead(NOW + Millis(400));
-        assert_eq!(clock.time(NOW + Millis(400)), TIME + Millis(450));
+        assert_eq!(clock.time(NOW + Millis(400)), TIME + Millis(50 + 380));
+        assert_eq!(clock.time(NOW + Millis(800)), TIME + Millis(50 + 780));
     }
 
     #[test]
     fn first_leader_of_all_takes_the_machines_clock() {
-        let mut clock = GroupClock::new(NOW, TIME, TIME + HOUR);
+        let mut clock = GroupClock::new(NOW, (TIME, TIME + HOUR), 50);
         assert_eq!(clock.live(NOW), None);
         clock.lead(NOW + Millis(400));
         assert_eq!(clock.time(NOW + Millis(400)), TIME + HOUR + Millis(400));
     }
 
     #[test]
+    fn follower_with_a_fast_clock_does_not_get_ahead_of_its_leader() {
+        let mut clock = GroupClock::new(NOW, (TIME, TIME), 50);
+        // Its clock shows 104 ms for 100 ms of the leader's.
+        for message in 0..100 {
+            let real = TIME + Millis(100 * message);
+            clock.receive(NOW + Millis(104 * message), real);
+            assert_eq!(clock.time(NOW + Millis(104 * message)), real);
+        }
+    }
+
+    #[test]
     fn time_never_goes_back() {
-        let mut clock = GroupClock::new(NOW, TIME, TIME - HOUR);
+        let mut clock = GroupClock::new(NOW, (TIME, TIME - HOUR), 50);
         clock.lead(NOW);
         assert_eq!(clock.time(NOW), TIME);
         clock.receive(NOW + Millis(10), TIME);

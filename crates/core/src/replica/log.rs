@@ -7,6 +7,8 @@ use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::storage::{GetEntriesContext, RaftState, Storage};
 use raft::{Error, StorageError};
 
+use sanderling_protocol::MemberId;
+
 use super::entry::LogPlace;
 use super::group::Group;
 use super::raft_types;
@@ -19,14 +21,15 @@ pub(super) struct Log {
     state: RaftState,
     snapshot: Option<(LogPlace, Group)>,
     is_snapshot_needed: Cell<bool>,
+    snapshot_used: Cell<Option<u64>>,
 }
 
 impl Log {
     pub(super) fn new(start: LogPlace, vote: HardState, group: ConfState) -> Self {
         let state = RaftState::new(vote, group);
         let (entries, bytes) = (VecDeque::new(), 0);
-        let is_snapshot_needed = Cell::new(false);
-        Self { start, entries, bytes, state, snapshot: None, is_snapshot_needed }
+        let (is_snapshot_needed, snapshot_used) = (Cell::new(false), Cell::new(None));
+        Self { start, entries, bytes, state, snapshot: None, is_snapshot_needed, snapshot_used }
     }
 
     fn first(&self) -> u64 {
@@ -101,6 +104,15 @@ impl Log {
         self.is_snapshot_needed.take()
     }
 
+    /// Returns the last entry of the snapshot that was given to a member; only once for each.
+    pub(super) fn take_snapshot_use(&self) -> Option<u64> {
+        self.snapshot_used.take()
+    }
+
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     pub(super) fn place(&self, index: u64) -> Option<LogPlace> {
         let term = self.term(index).ok()?;
         Some(LogPlace { term, index })
@@ -156,9 +168,14 @@ impl Storage for Log {
         Ok(self.last())
     }
 
-    fn snapshot(&self, at_least: u64, _: u64) -> raft::Result<Snapshot> {
+    fn snapshot(&self, at_least: u64, to: u64) -> raft::Result<Snapshot> {
+        let at_least = at_least.max(self.start.index);
         match &self.snapshot {
-            Some((place, group)) if place.index >= at_least.max(self.start.index) => {
+            // One from before the member was added would be refused by it.
+            Some((place, group))
+                if place.index >= at_least && group.member(MemberId(to)).is_some() =>
+            {
+                self.snapshot_used.set(Some(place.index));
                 Ok(raft_types::snapshot(*place, group))
             }
             _ => {

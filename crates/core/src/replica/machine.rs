@@ -51,6 +51,8 @@ pub struct Replica {
     /// The last transfer that made this member a candidate.
     transfer: u64,
     last_at: Instant,
+    /// The log is kept from here on for members that get a snapshot.
+    hold: Option<u64>,
     is_removed: bool,
 }
 
@@ -119,12 +121,13 @@ impl Replica {
             (ReplicaRole::Follower, node.raft.term, None),
             Promise::at_start(now, options.promise()),
         );
+        let drift_permille = options.drift_permille;
         let mut replica = Self {
             next_tick: now + options.tick,
             options,
             node,
             group,
-            clock: GroupClock::new(now, floor, wall),
+            clock: GroupClock::new(now, (floor, wall), drift_permille),
             rounds: Rounds::default(),
             promise,
             incarnations: BTreeMap::new(),
@@ -137,6 +140,7 @@ impl Replica {
             applied,
             transfer: 0,
             last_at: floor,
+            hold: None,
             is_removed: false,
         };
         for entry in &entries {
@@ -225,15 +229,21 @@ impl Replica {
 
     /// Takes the report that [`super::Persist`] with that number, and all before it, is written.
     pub fn persisted(&mut self, now: Instant, number: u64) {
+        let mut restored = None;
         while self.unwritten.front().is_some_and(|first| first.number <= number) {
             let Some(first) = self.unwritten.pop_front() else { break };
             if let Some((place, group)) = first.restore {
                 self.applied = place.index;
+                restored = Some(place.index);
                 self.outputs.push_back(ReplicaOutput::Restore(place, group));
             }
             self.outputs.extend(first.messages.into_iter().map(ReplicaOutput::Send));
         }
         self.node.on_persist_ready(number);
+        if let Some(index) = restored {
+            // Otherwise the library looks for what is before the snapshot at its next election.
+            self.node.advance_apply_to(index);
+        }
         self.process(now);
     }
 
@@ -438,6 +448,12 @@ impl Replica {
     #[must_use]
     pub fn time(&self, now: Instant) -> Instant {
         self.clock.time(now).max(self.last_at)
+    }
+
+    /// Returns whether the time comes from a leader of this process's lifetime.
+    #[must_use]
+    pub fn has_group_time(&self, now: Instant) -> bool {
+        self.clock.live(now).is_some()
     }
 
     /// Returns the members as of the last agreed change.

@@ -161,3 +161,141 @@ fn three_members_elect_a_leader_and_agree() {
         assert_eq!(member.may_read(now), expected);
     }
 }
+
+fn heartbeat(from: u64, to: u64, term: u64, committed: u64) -> Envelope {
+    Envelope {
+        cluster: CLUSTER,
+        generation: 0,
+        from: MemberId(from),
+        incarnation: 1,
+        to: MemberId(to),
+        term,
+        round: 1,
+        transfers_ended: 0,
+        time: None,
+        body: Body::Heartbeat { committed },
+    }
+}
+
+#[test]
+fn messages_have_these_bytes() {
+    let mut envelope = heartbeat(2, 3, 300, 5);
+    assert_eq!(envelope.encode()[..], [1, 7, 0, 2, 1, 3, 172, 2, 1, 0, 0, 3, 5]);
+    let (at, commands) = (Instant(9), Bytes::from_static(b"ab"));
+    let payload = Payload::Round { at, commands };
+    let place = LogPlace { term: 4, index: 6 };
+    let before = LogPlace { term: 4, index: 5 };
+    envelope.body =
+        Body::Append { before, committed: 5, entries: vec![LogEntry { place, payload }] };
+    let append = [0, 4, 5, 5, 1, 4, 6, 1, 9, 2, b'a', b'b'];
+    assert_eq!(envelope.encode()[11..], append);
+    assert_eq!(Envelope::decode(&envelope.encode()), Ok(envelope.clone()));
+    let mut bytes = envelope.encode().to_vec();
+    bytes.push(0);
+    assert!(matches!(Envelope::decode(&bytes), Err(MessageError::Malformed { .. })));
+    bytes[0] = 2;
+    assert_eq!(Envelope::decode(&bytes), Err(MessageError::Version { found: 2 }));
+}
+
+#[test]
+fn messages_of_others_and_nonsense_are_refused_and_change_nothing() {
+    let mut test = TestGroup::new(3);
+    test.pass(1000);
+    let leader = test.leader();
+    let other = if leader == MemberId(1) { MemberId(2) } else { MemberId(1) };
+    let third = MemberId(6 - leader.0 - other.0);
+    let (now, term) = (test.now, test.lead().term());
+    let member = test.members.get_mut(&other).unwrap();
+    let before = (member.role(), member.term(), member.ends());
+    let good = heartbeat(leader.0, other.0, term, 1);
+    let mut refused = |change: &dyn Fn(&mut Envelope)| {
+        let mut envelope = good.clone();
+        change(&mut envelope);
+        member.receive(now, envelope).unwrap_err()
+    };
+    let ours = CLUSTER;
+    let cluster = refused(&|it| it.cluster = ClusterId(8));
+    assert_eq!(cluster, MessageRefusal::Cluster { from: leader, theirs: ClusterId(8), ours });
+    let generation = refused(&|it| it.generation = 1);
+    assert_eq!(generation, MessageRefusal::Generation { from: leader, theirs: 1, ours: 0 });
+    assert!(matches!(refused(&|it| it.to = third), MessageRefusal::NotMine { .. }));
+    let nonsense: [&dyn Fn(&mut Envelope); 9] = [
+        &|it| it.from = it.to,
+        &|it| it.term = 0,
+        &|it| it.term = u64::MAX,
+        &|it| it.term += 1 << 30,
+        &|it| it.from = third,
+        &|it| it.body = Body::Heartbeat { committed: 1 << 20 },
+        &|it| it.body = entries(&[(term, 9), (term, 11)]),
+        &|it| it.body = entries(&[(term + 1, 9)]),
+        &|it| {
+            let (place, group) = (LogPlace { term: 1, index: 9 }, Group::default());
+            it.body = Body::Snapshot { place, group };
+        },
+    ];
+    for (number, change) in nonsense.into_iter().enumerate() {
+        let refusal = refused(change);
+        assert!(matches!(refusal, MessageRefusal::Nonsense { .. }), "{number}: {refusal}");
+    }
+    assert_eq!((member.role(), member.term(), member.ends()), before);
+}
+
+fn entries(places: &[(u64, u64)]) -> Body {
+    let entry = |&(term, index): &(u64, u64)| LogEntry {
+        place: LogPlace { term, index },
+        payload: Payload::Empty,
+    };
+    let before = LogPlace { term: 1, index: 8 };
+    Body::Append { before, committed: 1, entries: places.iter().map(entry).collect() }
+}
+
+#[test]
+fn leader_without_a_majority_agrees_to_nothing_and_loses_its_lease() {
+    let mut test = TestGroup::new(3);
+    test.pass(1000);
+    let leader = test.leader();
+    test.cut = test.members.keys().copied().filter(|id| *id != leader).collect();
+    test.propose(b"lost");
+    test.pass(390);
+    let now = test.now;
+    assert_ne!(test.members[&leader].may_read(now), ReadPermission::Yes);
+    assert_eq!(test.rounds(leader.0), []);
+    test.cut = vec![leader];
+    test.pass(2000);
+    let next = test.leader();
+    assert_ne!(next, leader);
+    let place = test.propose(b"kept");
+    test.cut.clear();
+    test.pass(1000);
+    for id in 1..=3 {
+        assert_eq!(test.rounds(id), [(place, Bytes::from_static(b"kept"))], "member {id}");
+    }
+}
+
+#[test]
+fn transfer_and_swap_move_the_lead_and_a_vote_in_one_step_each() {
+    let mut test = TestGroup::new(3);
+    test.pass(1000);
+    let (now, old) = (test.now, test.leader());
+    let to = test.members.keys().copied().find(|id| *id != old).unwrap();
+    test.lead().transfer(now, to).unwrap();
+    assert_eq!(test.members[&old].may_read(now), ReadPermission::NeedsQuorum);
+    test.settle();
+    assert_eq!(test.leader(), to);
+    let change = test.lead().group().add(address(4)).unwrap();
+    test.lead().change_group(now, &change).unwrap();
+    test.settle();
+    test.start(MemberId(4), Restored::default());
+    test.pass(500);
+    let (promote, remove) = ([MemberId(4)].into(), [old].into());
+    let swap = GroupChange { add: None, promote, remove };
+    let now = test.now;
+    test.lead().change_group(now, &swap).unwrap();
+    test.pass(500);
+    let group = test.lead().group().clone();
+    assert!(!group.is_changing() && group.member(old).is_none(), "{group:?}");
+    assert_eq!(group.voters().count(), 3);
+    // What it did not receive itself, another member reports when it looks for votes.
+    test.pass(2000);
+    assert!(test.members[&old].is_removed());
+}

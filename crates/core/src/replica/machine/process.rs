@@ -11,6 +11,9 @@ use crate::replica::message::{Body, Envelope};
 use crate::replica::output::{Durability, Persist, ReplicaOutput, ReplicaRole};
 use crate::replica::raft_types;
 
+/// How many times the bound of the log in memory may be kept for members that get a snapshot.
+const HELD_FACTOR: u64 = 4;
+
 impl Replica {
     /// Takes everything that the library has ready.
     pub(super) fn process(&mut self, now: Instant) {
@@ -22,13 +25,35 @@ impl Replica {
             self.set_election_time();
             self.change_role(now);
         }
-        let bytes_max = self.options.retained_bytes_max;
+        self.shrink();
+        self.confirm();
+    }
+
+    /// Forgets the oldest entries, unless a member that gets a snapshot will need them: it would
+    /// need the next snapshot by the time it has this one.
+    fn shrink(&mut self) {
         let applied = self.node.raft.raft_log.applied.min(self.applied);
-        self.node.mut_store().shrink(bytes_max, applied);
+        if let Some(index) = self.node.store().take_snapshot_use() {
+            self.hold.get_or_insert(index);
+        }
         if self.node.store().take_snapshot_need() {
+            self.hold.get_or_insert(applied);
             self.outputs.push_back(ReplicaOutput::TakeSnapshot);
         }
-        self.confirm();
+        let bytes_max = self.options.retained_bytes_max;
+        let id = self.options.id.0;
+        if let Some(hold) = self.hold {
+            let raft = &self.node.raft;
+            let is_lagging = raft.state == StateRole::Leader
+                && raft.prs().iter().any(|(of, progress)| {
+                    *of != id && progress.recent_active && progress.matched < hold
+                });
+            if !is_lagging || self.node.store().bytes() > bytes_max.saturating_mul(HELD_FACTOR) {
+                self.hold = None;
+            }
+        }
+        let until = applied.min(self.hold.unwrap_or(u64::MAX));
+        self.node.mut_store().shrink(bytes_max, until);
     }
 
     fn process_one(&mut self, now: Instant, mut ready: Ready) {
@@ -220,6 +245,9 @@ impl Replica {
         } else if state.0 != ReplicaRole::Leader {
             self.rounds = Default::default();
             self.own_first = u64::MAX;
+            if was_leader {
+                self.clock.follow(now);
+            }
         }
         self.reported = state;
         let (role, term, leader) = state;

@@ -1,0 +1,34 @@
+//! A group of namenodes: the replica machine of `core` in simulated shells, under faults.
+//!
+//! It is a world of its own, because what can go wrong between members needs thousands of elections
+//! and not a namespace. The log's rounds are numbers.
+
+mod check;
+mod disk;
+mod host;
+mod operator;
+mod scenario;
+mod world;
+
+use crate::{InjectedBug, RunOutcome, Statistics, Violation};
+
+/// Runs the group of one seed.
+#[must_use]
+pub fn run_group(seed: u64, bug: Option<InjectedBug>, keep_events: bool) -> RunOutcome {
+    let (violation, log, counts) = world::GroupWorld::new(seed, bug, keep_events).run();
+    let digest = log.digest();
+    let events = log.into_lines();
+    let violation =
+        violation.map(|(checker, message)| Violation { checker, message, events: events.clone() });
+    let statistics = Statistics {
+        events: counts.events,
+        kills: counts.kills,
+        notices: counts.notices,
+        elections: counts.elections,
+        rounds: counts.rounds,
+        lease_reads: counts.lease_reads,
+        checks: counts.checks,
+        ..Statistics::default()
+    };
+    RunOutcome { seed, violation, statistics, digest, events }
+}

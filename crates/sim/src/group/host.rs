@@ -1,0 +1,123 @@
+//! One machine with a member.
+
+use std::collections::BTreeMap;
+
+use sanderling_core::replica::{LogPlace, Persist, Replica, ReplicaOptions};
+use sanderling_protocol::{ClusterId, Instant, MemberId, Millis};
+
+use super::disk::{AppliedState, MemberDisk};
+use super::scenario::GroupScenario;
+use crate::random::Random;
+
+/// A machine, its clock, and the member's process.
+pub(super) struct Host {
+    pub(super) id: MemberId,
+    /// How much faster the clock runs than time, in millionths.
+    rate: i64,
+    offset: u64,
+    wall: u64,
+    pub(super) disk: MemberDisk,
+    pub(super) replica: Option<Replica>,
+    /// Counts the starts.
+    pub(super) start: u64,
+    pub(super) state: AppliedState,
+    pub(super) snapshot: Option<AppliedState>,
+    pub(super) received: BTreeMap<u64, AppliedState>,
+    pub(super) writing: Vec<Persist>,
+    pub(super) paused_until: u64,
+    pub(super) proposed: BTreeMap<LogPlace, u64>,
+    /// Reads that wait for a majority: the number, and what was acknowledged when they arrived.
+    pub(super) reads: Vec<(u64, u64)>,
+    /// Since when the process has the group's time.
+    pub(super) timed_since: Option<u64>,
+    pub(super) deadline: Option<u64>,
+    pub(super) inactive_since: Option<u64>,
+    pub(super) is_gone: bool,
+    /// What a shell with a bug keeps of the lease.
+    pub(super) old_lease: Option<Instant>,
+}
+
+impl Host {
+    pub(super) fn new(id: MemberId, disk: MemberDisk, random: &mut Random) -> Self {
+        Self {
+            id,
+            rate: random.below(40_000) as i64 - 20_000,
+            offset: random.between(1_000_000, 1 << 40),
+            // Up to an hour before or after the others.
+            wall: 1_700_000_000_000_000 + random.below(7_200_000_000),
+            disk,
+            replica: None,
+            start: 0,
+            state: AppliedState::default(),
+            snapshot: None,
+            received: BTreeMap::new(),
+            writing: Vec::new(),
+            paused_until: 0,
+            proposed: BTreeMap::new(),
+            reads: Vec::new(),
+            timed_since: None,
+            deadline: None,
+            inactive_since: None,
+            is_gone: false,
+            old_lease: None,
+        }
+    }
+
+    /// Returns what the machine's clock that is never set shows.
+    pub(super) fn local(&self, now: u64) -> Instant {
+        Instant((self.offset + now).saturating_add_signed(now as i64 * self.rate / 1_000_000))
+    }
+
+    /// Returns what the machine's clock of the day shows.
+    pub(super) const fn wall(&self, now: u64) -> Instant {
+        Instant(self.wall + now)
+    }
+
+    /// Returns when the local clock shows `at`.
+    pub(super) fn real(&self, at: Instant, now: u64) -> u64 {
+        let left = at.0.saturating_sub(self.local(now).0);
+        let mut real = now + (left as i64 * 1_000_000 / (1_000_000 + self.rate)) as u64;
+        while self.local(real) < at {
+            real += 1;
+        }
+        real
+    }
+
+    /// Starts the process on its directory.
+    pub(super) fn launch(&mut self, now: u64, scenario: &GroupScenario) {
+        self.start += 1;
+        let (restored, state, floor) = self.disk.read();
+        let mut options = ReplicaOptions::new(ClusterId(1), self.id, scenario.seed ^ self.id.0);
+        options.incarnation = self.start;
+        options.tick = Millis(20);
+        options.heartbeat_ticks = 2;
+        options.election_ticks = scenario.election_ticks;
+        options.retained_bytes_max = scenario.retained_bytes_max;
+        options.uncommitted_bytes_max = 1 << 21;
+        let times = (floor, self.wall(now));
+        let mut replica = Replica::new(options, restored, self.local(now), times);
+        if state.place.index > 0 {
+            replica.snapshot_taken(state.place.index, state.group.clone());
+            self.snapshot = Some(state.clone());
+        }
+        self.state = state;
+        self.replica = Some(replica);
+    }
+
+    /// Ends the process.
+    pub(super) fn kill(&mut self) {
+        self.replica = None;
+        self.start += 1;
+        self.writing.clear();
+        self.received.clear();
+        self.proposed.clear();
+        self.reads.clear();
+        self.timed_since = None;
+        self.old_lease = None;
+        self.paused_until = 0;
+    }
+
+    pub(super) fn is_serving(&self) -> bool {
+        self.replica.as_ref().is_some_and(Replica::is_serving)
+    }
+}
