@@ -11,17 +11,9 @@ use crate::{InjectedBug, Options, RunOutcome, Violation, run_group};
 #[must_use]
 pub fn run(seed: u64, options: &Options) -> RunOutcome {
     match options.bug {
-        Some(bug) if bug.is_of_group() => return run_group_of(seed, options),
-        Some(_) => return run_cluster(seed, options),
-        None => {}
+        Some(bug) if bug.is_of_group() => run_group_of(seed, options),
+        _ => run_cluster(seed, options),
     }
-    let mut outcome = run_cluster(seed, options);
-    let group = run_group_of(seed, options);
-    outcome.statistics.add(&group.statistics);
-    outcome.digest ^= group.digest.rotate_left(1);
-    outcome.events.extend(group.events);
-    outcome.violation = outcome.violation.or(group.violation);
-    outcome
 }
 
 /// Runs the group of namenodes of one seed, again for its events if something is wrong.

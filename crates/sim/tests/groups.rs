@@ -1,0 +1,15 @@
+//! Groups of namenodes without mistakes: nothing is found, and the same seed is the same run.
+
+use sanderling_sim::run_group;
+
+#[test]
+fn groups_keep_their_promises_and_are_reproducible() {
+    for seed in 0..15 {
+        let outcome = run_group(seed, None, false);
+        let found = outcome.violation.map(|found| found.to_string());
+        assert_eq!(found, None, "seed {seed}");
+        if seed < 3 {
+            assert_eq!(outcome.digest, run_group(seed, None, false).digest, "seed {seed}");
+        }
+    }
+}
