@@ -410,5 +410,11 @@ mod tests {
         assert!(!membership.is_up(NodeId(1)), "clients cannot reach it either");
         assert_eq!(membership.to_probe(at(1260)), [NodeId(1)]);
         assert!(membership.probed(at(1270), NodeId(1), Probe::Refused), "it fell silent");
+        // A heartbeat of the moment of the dial may be one of before.
+        let mut membership = with_node();
+        membership.heartbeat(at(1000), NodeId(1), Load::default());
+        membership.suspected(at(1000), NodeId(1));
+        assert_eq!(membership.to_probe(at(1000)), [NodeId(1)]);
+        assert!(membership.probed(at(1010), NodeId(1), Probe::Refused));
     }
 }

@@ -1,5 +1,6 @@
 //! One file of the blocks of others.
 
+use sanderling_protocol::limits::CONCAT_PARTS_MAX;
 use sanderling_protocol::message::{
     Attributes, Concat, Condition, Create, ObjectKind, RegisterJob,
 };
@@ -90,6 +91,18 @@ fn what_cannot_be_a_part_is_refused_and_nothing_changes() {
     rig.concat(&["/value", "/empty", "/a"], "/to").unwrap();
     assert_eq!(rig.stat("/to").unwrap().bytes, 1005);
     assert_eq!(rig.layout("/to").unwrap().inline.as_deref(), Some(b"value".as_slice()));
+}
+
+#[test]
+fn concatenation_takes_as_many_parts_as_its_limit_and_no_more() {
+    let mut rig = Rig::with_nodes(1);
+    let names: Vec<String> = (0..=CONCAT_PARTS_MAX).map(|number| format!("/{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let more = rig.concat(&names, "/to");
+    assert!(matches!(more, Err(Refusal::TooLarge { value: 10_001, limit: 10_000, .. })));
+    // None of them is there, which is found only of parts that are not too many.
+    let most = rig.concat(&names[1..], "/to");
+    assert!(matches!(most, Err(Refusal::NotFound { .. })));
 }
 
 #[test]

@@ -177,6 +177,10 @@ fn facts_about_a_file_visit_none_of_its_blocks_and_count_those_with_bytes() {
         let Ok(Reply::Grant(more)) = rig.ask(more) else { panic!("not granted") };
         blocks.push(more.blocks[0].block);
     }
+    let by_path = Request::Lookup { path: path("/file"), offset: 0, bytes: u64::MAX };
+    let by_number = Request::LookupObject { object, offset: 0, bytes: u64::MAX };
+    let are_long = |rig: &Rig| [&by_path, &by_number].map(|it| rig.namenode.is_long(it));
+    assert_eq!(are_long(&rig), [true, true]);
     let blocks_of = |rig: &mut Rig| rig.stat("/file").unwrap().blocks as usize;
     assert_eq!(blocks_of(&mut rig), 0, "none has bytes");
     let lengths = blocks.iter().step_by(2).map(|block| super::length(*block, 10)).collect();
@@ -192,7 +196,7 @@ fn facts_about_a_file_visit_none_of_its_blocks_and_count_those_with_bytes() {
     assert!(!rig.namenode.is_long(&facts));
     let (slices, _) = rig.in_slices(vec![facts; 8], 8);
     assert_eq!(slices, 1, "each visits one entry");
-    let places = Request::Lookup { path: path("/file"), offset: 0, bytes: u64::MAX };
-    let (slices, _) = rig.in_slices(vec![places; 8], 8);
+    assert_eq!(are_long(&rig), [false, false], "half of the blocks are left");
+    let (slices, _) = rig.in_slices(vec![by_path; 8], 8);
     assert_eq!(slices, 8);
 }
