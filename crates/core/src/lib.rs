@@ -28,6 +28,7 @@ pub mod preemption;
 pub mod read;
 pub mod rebalance;
 pub mod relocation;
+#[cfg(feature = "replica")]
 pub mod replica;
 pub mod reserve;
 pub mod retry;
