@@ -8,7 +8,7 @@ use jni::Env;
 use jni::objects::{JByteArray, JByteBuffer, JClass, JIntArray, JLongArray, JObject, JObjectArray};
 use parking_lot::Mutex;
 use sanderling_client::{Client, ClientConfig, PutOptions, Reader, Writer};
-use sanderling_native::Explicit;
+use sanderling_native::{Explicit, end_export, export_spans, many_in_span};
 use sanderling_protocol::Path;
 use sanderling_protocol::message::ObjectStat;
 use sanderling_protocol::refusal::ByteRange;
@@ -20,7 +20,7 @@ use crate::handles::{self, Handle, insert};
 use crate::memory::{BufferRange, all, borrow, copied, integers, longs, release_pending};
 use crate::namespace;
 use crate::native::native;
-use crate::runtime::wait;
+use crate::runtime::{named, wait};
 
 native! {
     /// Remembers the class that makes exceptions; returns the native half's version.
@@ -48,6 +48,16 @@ native! {
         Ok(encoder)
     }
 
+    /// Records the spans of all clients from now on, and exports them to a collector.
+    fn exportSpans(env; collector: String) -> () {
+        export_spans(&collector, "sanderling-java").map_err(NativeError::Collector)
+    }
+
+    /// Sends the last spans; returns how many the collector did not take.
+    fn endExport(env;) -> i64 {
+        Ok(end_export().map_or(0, |(_, spans)| spans as i64))
+    }
+
     fn connect(env; options: (String, ClientConfig)) -> i64 {
         let (address, config) = options;
         Ok(insert(Handle::Client(wait(Client::connect(&address, config))?)))
@@ -64,7 +74,8 @@ native! {
 
     fn call(env, _owner; client: Client, operation: i32, arguments: JByteArray<'local>) -> Encoder {
         let arguments = all(env, &arguments)?;
-        wait(namespace::call(&client, operation, &mut Decoder::new(&arguments)))
+        let mut decoder = Decoder::new(&arguments);
+        named(namespace::name(operation), namespace::call(&client, operation, &mut decoder))
     }
 
     fn put(
@@ -93,21 +104,22 @@ native! {
     }
 
     fn get(env, _owner; client: Client, path: Path) -> JObjectArray<'local> {
-        fetched(env, vec![Ok(vec![wait(client.get(&path))?])])
+        fetched(env, vec![Ok(vec![named("get", client.get(&path))?])])
     }
 
     fn open(env, _owner; client: Client, path: Path) -> Encoder {
         let mut encoder = Encoder::default();
-        encode_reader(&mut encoder, wait(client.open(&path))?);
+        encode_reader(&mut encoder, named("open", client.open(&path))?);
         Ok(encoder)
     }
 
     fn openMany(env, _owner; client: Client, paths: Vec<Path>) -> Encoder {
-        Ok(opened(wait(client.open_many(&paths))))
+        Ok(opened(wait(many_in_span("open_many", client.open_many(&paths)))))
     }
 
     fn openManyAsync(env, _owner; client: Client, paths: Vec<Path>, call_id: i64) -> () {
-        begin(call_id, async move { CompletedCall::Opened(client.open_many(&paths).await) });
+        let opened = async move { CompletedCall::Opened(client.open_many(&paths).await) };
+        begin(call_id, many_in_span("open_many", opened));
         Ok(())
     }
 
@@ -120,7 +132,7 @@ native! {
         lengths: JLongArray<'local>,
     ) -> JObjectArray<'local> {
         let wanted = wanted(env, &readers, &counts, &offsets, &lengths)?;
-        fetched(env, wait(client.read_many(&wanted)))
+        fetched(env, wait(many_in_span("read_many", client.read_many(&wanted))))
     }
 
     fn readManyAsync(
@@ -133,7 +145,8 @@ native! {
         call_id: i64,
     ) -> () {
         let wanted = wanted(env, &readers, &counts, &offsets, &lengths)?;
-        begin(call_id, async move { CompletedCall::Fetched(client.read_many(&wanted).await) });
+        let fetched = async move { CompletedCall::Fetched(client.read_many(&wanted).await) };
+        begin(call_id, many_in_span("read_many", fetched));
         Ok(())
     }
 
@@ -154,11 +167,11 @@ native! {
     }
 
     fn create(env, _owner; client: Client, object: (Path, PutOptions)) -> Encoder {
-        Ok(insert_writer(wait(client.create(&object.0, &object.1))?))
+        Ok(insert_writer(named("create", client.create(&object.0, &object.1))?))
     }
 
     fn append(env, _owner; client: Client, path: Path) -> Encoder {
-        Ok(insert_writer(wait(client.append(&path))?))
+        Ok(insert_writer(named("append", client.append(&path))?))
     }
 }
 
@@ -167,7 +180,7 @@ fn put_bytes(
     (path, options): (Path, PutOptions),
     bytes: Bytes,
 ) -> Result<ObjectStat, NativeError> {
-    Ok(wait(client.put(&path, bytes, &options))?)
+    Ok(named("put", client.put(&path, bytes, &options))?)
 }
 
 type RangesOf = (Reader, Vec<ByteRange>);

@@ -1,6 +1,7 @@
 //! Errors as Java throws them.
 
 use std::any::Any;
+use std::fmt::{self, Display, Formatter};
 
 use jni::errors::{Error, ErrorPolicy};
 use jni::objects::{JClass, JThrowable, JValue};
@@ -27,6 +28,8 @@ pub(crate) enum NativeError {
     Credentials(String),
     /// The address or the context is wrong.
     Address(String),
+    /// The collector of spans cannot be used.
+    Collector(String),
     /// The encoded values are not in the order that both sides use.
     Malformed,
     /// Java threw something, or has no memory left.
@@ -51,6 +54,12 @@ impl From<Error> for NativeError {
     }
 }
 
+impl Display for NativeError {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.fields().text)
+    }
+}
+
 /// Remembers the class that makes exceptions.
 pub(crate) fn remember(class: Global<JClass<'static>>) {
     *FAILURE.write() = Some(class);
@@ -66,6 +75,7 @@ impl NativeError {
             }
             Self::Credentials(why) => ErrorFields::new("Credentials", why, Recovery::Fix),
             Self::Address(why) => ErrorFields::new("BadAddress", why, Recovery::Fix),
+            Self::Collector(why) => ErrorFields::new("BadRequest", why, Recovery::Fix),
             Self::Malformed => {
                 let text = "the jar and its native library disagree: use those of one build";
                 ErrorFields::new("NativeLibrary", text, Recovery::Report)

@@ -9,7 +9,7 @@ use crate::error::NativeError;
 use crate::handles::{self, Handle};
 use crate::memory::{BufferRange, copied, copy_to, source, target};
 use crate::native::native;
-use crate::runtime::{enter, wait};
+use crate::runtime::{enter, named};
 
 /// Bytes read or written for an array in one step: what is in flight for it in native memory.
 const PIECE_BYTES: usize = 4 << 20;
@@ -25,7 +25,7 @@ native! {
     ) -> i32 {
         let mut into = into;
         let into = target(env, &mut into, BufferRange { at, length })?;
-        Ok(count(wait(reader.read_into(unsigned(offset)?, into))?, length))
+        Ok(count(named("read", reader.read_into(unsigned(offset)?, into))?, length))
     }
 
     fn readArray(
@@ -42,7 +42,7 @@ native! {
         let mut read = 0;
         while read < left {
             let now = (left - read).min(PIECE_BYTES as u64);
-            let bytes = wait(reader.read_range(offset + read, now))?;
+            let bytes = named("read", reader.read_range(offset + read, now))?;
             copy_to(env, &into, at + read as usize, &bytes)?;
             read += now;
         }
@@ -50,7 +50,7 @@ native! {
     }
 
     fn refresh(env, _owner; reader: Reader) -> ObjectStat {
-        wait(reader.refresh())?;
+        named("refresh", reader.refresh())?;
         Ok(reader.stat())
     }
 
@@ -62,7 +62,7 @@ native! {
         length: i32,
     ) -> () {
         let bytes = source(env, &bytes, BufferRange { at, length })?;
-        with(writer, |writer| Ok(wait(writer.write(bytes))?))
+        with(writer, |writer| Ok(named("write", writer.write(bytes))?))
     }
 
     fn writeArray(
@@ -77,7 +77,7 @@ native! {
             while done < length {
                 let now = (length - done).min(PIECE_BYTES as i32);
                 let piece = copied(env, &bytes, BufferRange { at: at + done, length: now })?;
-                wait(writer.write_bytes(piece.into()))?;
+                named("write", writer.write_bytes(piece.into()))?;
                 done += now;
             }
             Ok(())
@@ -85,7 +85,7 @@ native! {
     }
 
     fn flush(env, _owner; writer: i64) -> () {
-        with(writer, |writer| Ok(wait(writer.flush())?))
+        with(writer, |writer| Ok(named("flush", writer.flush())?))
     }
 
     fn setAttribute(env, _owner; writer: i64, attribute: (String, String)) -> () {
@@ -105,11 +105,11 @@ native! {
 
     fn commit(env, _owner; writer: i64) -> ObjectStat {
         let writer = last(writer).ok_or(NativeError::Closed("the writer"))?;
-        Ok(wait(writer.close())?)
+        Ok(named("close", writer.close())?)
     }
 
     fn abort(env, _owner; writer: i64) -> () {
-        Ok(last(writer).map_or(Ok(()), |writer| wait(writer.abort()))?)
+        Ok(last(writer).map_or(Ok(()), |writer| named("abort", writer.abort()))?)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::encoding::Encoder;
 use crate::error::NativeError;
 use crate::handles::{self, Handle, insert};
 use crate::native::native;
-use crate::runtime::wait;
+use crate::runtime::named;
 
 /// A job; empty when it was ended here.
 pub(crate) type SharedJob = Arc<Mutex<Option<JobHandle>>>;
@@ -20,7 +20,7 @@ native! {
     fn beginJob(env, _owner; client: Client, request: (RegisterJob, JobLimits)) -> Encoder {
         let (request, limits) = request;
         let (path, lease) = (request.path.clone(), request.lease);
-        let job = wait(async {
+        let job = named("register_job", async {
             let info = register_job(&client, request, limits).await?;
             Ok::<_, ClientError>(client.keep_job(info.job, info.lease))
         })?;
@@ -40,6 +40,6 @@ native! {
         let entry = handles::job(job)?;
         handles::remove(job);
         let job = entry.lock().take().ok_or(NativeError::Closed("the job"))?;
-        Ok(wait(job.end())?)
+        Ok(named("end_job", job.end())?)
     }
 }

@@ -12,6 +12,33 @@ use sanderling_protocol::{JobId, Millis, Path, Refusal};
 use crate::encoding::{Decoder, Encoder};
 use crate::error::NativeError;
 
+/// What the calls of Java's class `Operation` are called in traces, from its number 1 on.
+const NAMES: [&str; 17] = [
+    "stat",
+    "exists",
+    "list",
+    "list",
+    "make_directory",
+    "rename",
+    "delete",
+    "usage",
+    "nodes",
+    "set_ttl",
+    "set_attributes",
+    "concat",
+    "places",
+    "token",
+    "metrics",
+    "places_of_all",
+    "job_account",
+];
+
+/// Returns what a call is called in traces.
+pub(crate) fn name(operation: i32) -> &'static str {
+    let at = usize::try_from(operation).ok().and_then(|number| number.checked_sub(1));
+    at.and_then(|at| NAMES.get(at)).unwrap_or(&"call")
+}
+
 /// Makes the call of a number of Java's class `Operation`.
 pub(crate) async fn call(
     client: &Client,

@@ -6,6 +6,7 @@ mod cluster;
 mod errors;
 mod metadata;
 mod options;
+mod spans;
 
 pub use buffers::{Borrowed, ReleaseQueue};
 pub use cluster::{resolve, split_url};
@@ -13,3 +14,4 @@ pub use errors::ErrorFields;
 pub use metadata::{Field, Listed, Metadata, Value};
 pub use options::{affinity, condition, credentials, register_job};
 pub use sanderling_context::{Explicit, Resolved};
+pub use spans::{end_export, export_spans, in_span, many_in_span};

@@ -8,6 +8,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use sanderling_client::ClientError;
+use sanderling_native::in_span;
 use tokio::runtime::Handle;
 
 use crate::buffer::release_pending;
@@ -41,7 +42,7 @@ impl CallRunner {
         Self { process: process::id(), how: How::Queued(queue) }
     }
 
-    /// Makes a call, and makes Python's result of what it returns.
+    /// Makes a call, whose span has its name, and makes Python's result of what it returns.
     ///
     /// # Errors
     /// The call's own, where it is waited for; `RuntimeError` in a forked child, which connects
@@ -49,6 +50,7 @@ impl CallRunner {
     pub(crate) fn call<'py, T: Send + 'static>(
         &self,
         py: Python<'py>,
+        name: &'static str,
         call: impl Future<Output = Result<T, ClientError>> + Send + 'static,
         made: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Bound<'py, PyAny>> {
@@ -56,6 +58,7 @@ impl CallRunner {
             let text = "the process that forked this one connected here: connect again";
             return Err(PyRuntimeError::new_err(text));
         }
+        let call = in_span(name, call);
         match &self.how {
             How::Blocking => {
                 let result = wait(py, call);

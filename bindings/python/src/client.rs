@@ -90,7 +90,7 @@ macro_rules! client_methods {
                     $($argument: $type,)*
                 ) -> PyResult<Bound<'py, PyAny>> {
                     let $client = self.0.clone();
-                    self.0.caller.call(py, async move $call, $result)
+                    self.0.caller.call(py, stringify!($name), async move $call, $result)
                 }
             )*
         }

@@ -54,12 +54,14 @@ impl PyReader {
     ) -> PyResult<Bound<'py, PyAny>> {
         let reader = self.reader.clone();
         let read = async move { reader.read_range(offset, length).await };
-        self.caller.call(py, read, |py, read| Ok(PyBytes::new(py, &read).into_any().unbind()))
+        self.caller
+            .call(py, "read", read, |py, read| Ok(PyBytes::new(py, &read).into_any().unbind()))
     }
 
     fn view<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyAny>> {
         let reader = self.reader.clone();
-        self.caller.call(py, async move { reader.read_range(offset, length).await }, buffer)
+        let read = async move { reader.read_range(offset, length).await };
+        self.caller.call(py, "read", read, buffer)
     }
 
     fn read_into<'py>(
@@ -70,7 +72,7 @@ impl PyReader {
     ) -> PyResult<Bound<'py, PyAny>> {
         let reader = self.reader.clone();
         let read = async move { reader.read_into(offset, buffer.bytes()).await };
-        self.caller.call(py, read, object)
+        self.caller.call(py, "read", read, object)
     }
 
     fn read_ranges<'py>(
@@ -80,7 +82,7 @@ impl PyReader {
     ) -> PyResult<Bound<'py, PyAny>> {
         let reader = self.reader.clone();
         let read = async move { reader.read_ranges(&ranges).await };
-        self.caller.call(py, read, |py, parts| {
+        self.caller.call(py, "read_ranges", read, |py, parts| {
             let parts: Vec<_> = parts.iter().map(|part| PyBytes::new(py, part)).collect();
             parts.into_py_any(py)
         })
@@ -114,6 +116,7 @@ impl PyWriter {
     fn with<'py, Made>(
         &self,
         py: Python<'py>,
+        name: &'static str,
         call: impl FnOnce(Writer) -> Made,
     ) -> PyResult<Bound<'py, PyAny>>
     where
@@ -127,7 +130,7 @@ impl PyWriter {
             *slot.lock() = Some(writer);
             result
         };
-        self.caller.call(py, kept, none)
+        self.caller.call(py, name, kept, none)
     }
 }
 
@@ -140,7 +143,7 @@ impl PyWriter {
 
     fn write<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let source = ReadBuffer::of(data)?.into_bytes();
-        let written = self.with(py, |mut writer| async move {
+        let written = self.with(py, "write", |mut writer| async move {
             let result = writer.write(&source).await;
             (writer, result)
         });
@@ -157,7 +160,7 @@ impl PyWriter {
     }
 
     fn flush<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.with(py, |mut writer| async move {
+        self.with(py, "flush", |mut writer| async move {
             let result = writer.flush().await;
             (writer, result)
         })
@@ -165,7 +168,7 @@ impl PyWriter {
 
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let writer = self.take(py)?;
-        self.caller.call(py, async move { writer.close().await }, metadata)
+        self.caller.call(py, "close", async move { writer.close().await }, metadata)
     }
 
     fn abort<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -176,7 +179,7 @@ impl PyWriter {
                 None => Ok(()),
             }
         };
-        self.caller.call(py, abort, none)
+        self.caller.call(py, "abort", abort, none)
     }
 }
 

@@ -29,6 +29,7 @@ use pyo3::prelude::*;
 mod _sanderling {
     use std::ffi::OsString;
 
+    use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
 
     #[pymodule_export]
@@ -53,6 +54,21 @@ mod _sanderling {
 
     #[pymodule_export]
     use crate::cluster::{resolve, split_url};
+
+    /// Records the spans of all clients from now on, and exports them to a collector.
+    ///
+    /// Raises `ValueError` when the collector cannot be used.
+    #[pyfunction]
+    fn export_spans(collector: &str) -> PyResult<()> {
+        let service = "sanderling-python";
+        sanderling_native::export_spans(collector, service).map_err(PyValueError::new_err)
+    }
+
+    /// Sends the last spans; returns the collector and how many it did not take, if it is any.
+    #[pyfunction]
+    fn end_export(py: Python<'_>) -> Option<(String, u64)> {
+        py.detach(sanderling_native::end_export)
+    }
 
     /// Runs the command line and returns its exit code.
     #[pyfunction]

@@ -39,7 +39,7 @@ impl PyStream {
             *slot.lock() = Some(reader);
             next.transpose()
         };
-        self.caller.call(py, next, |py, bytes| bytes.map(PyBuffer).into_py_any(py))
+        self.caller.call(py, "next", next, |py, bytes| bytes.map(PyBuffer).into_py_any(py))
     }
 }
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use sanderling_context::AddressOrigin;
+use sanderling_otlp::Collector;
 
-use crate::otlp::Collector;
 use crate::units::Span;
 
 /// The options of every command.

@@ -6,6 +6,8 @@
 mod json;
 mod url;
 
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -15,9 +17,6 @@ use sanderling_transport::trace::{self, Tracer};
 use serde_json::Value;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-
-use crate::failure::{Exit, Failure};
-use crate::global::Global;
 
 pub use self::url::Collector;
 
@@ -41,6 +40,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// that hangs.
 const LAST_WITHIN: Duration = Duration::from_secs(2);
 
+/// Whether this process exports spans. A forked child has the value of its parent.
+static IS_EXPORTING: AtomicBool = AtomicBool::new(false);
+
 /// The export of this process's spans. Its drop sends the last ones.
 #[derive(Debug)]
 pub struct Export {
@@ -49,29 +51,40 @@ pub struct Export {
     ended: mpsc::Receiver<()>,
 }
 
-/// Begins to record and export spans, if `--otlp` names a collector.
+/// Begins to record the spans of this process, and to export them under the name of a service.
 ///
 /// # Errors
 /// The operating system gives no thread.
-pub fn start(global: &Global) -> Result<Option<Export>, Failure> {
-    let Some(collector) = global.otlp.clone() else { return Ok(None) };
-    if trace::tracer().is_some() {
-        // An earlier command of this process exports them.
-        return Ok(None);
-    }
+pub fn start(collector: Collector, service: &'static str) -> io::Result<Export> {
     let tracer = trace::install(SPANS_PER_SECOND_MAX);
-    let exporter = Exporter { tracer, collector, service: global.service, pause: Duration::ZERO };
+    let exporter = Exporter { tracer, collector, service, pause: Duration::ZERO };
     let stop = CancellationToken::new();
     let (stopped, (end, ended)) = (stop.clone(), mpsc::channel::<()>());
-    let failed = |error: std::io::Error| Failure::new(Exit::Failure, "Runtime", error);
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let work = move || {
         let _end = end;
         runtime.block_on(exporter.run(stopped));
     };
-    thread::Builder::new().name("otlp".to_owned()).spawn(work).map_err(failed)?;
-    Ok(Some(Export { stop, ended }))
+    thread::Builder::new().name("otlp".to_owned()).spawn(work)?;
+    IS_EXPORTING.store(true, Ordering::Release);
+    Ok(Export { stop, ended })
+}
+
+/// Returns whether this process exports its spans: a second export would take half of them.
+#[must_use]
+pub fn is_exporting() -> bool {
+    IS_EXPORTING.load(Ordering::Acquire)
+}
+
+/// Returns how many spans collectors did not take so far.
+#[must_use]
+pub fn refused() -> u64 {
+    trace::tracer().map_or(0, |tracer| tracer.counts().dropped_collector)
+}
+
+/// Forgets the spans that a forked child has from its parent, which exports them itself.
+pub fn forget_pending() {
+    while trace::tracer().is_some_and(|tracer| !tracer.take_batch().is_empty()) {}
 }
 
 impl Drop for Export {
@@ -79,6 +92,7 @@ impl Drop for Export {
         self.stop.cancel();
         // The thread drops its end when it is done. A collector that hangs is left behind.
         let _ = self.ended.recv_timeout(LAST_WITHIN);
+        IS_EXPORTING.store(false, Ordering::Release);
     }
 }
 

@@ -16,7 +16,7 @@ pub struct Floor {
 const BASE: &[&str] = &["protocol", "core", "transport"];
 const BASE_AND_CONSOLE: &[&str] = &["protocol", "core", "transport", "console"];
 const BASE_AND_CLIENT: &[&str] = &["protocol", "core", "transport", "client"];
-const CLI_COMMON: &[&str] = &["protocol", "core", "transport", "client", "context"];
+const CLI_COMMON: &[&str] = &["protocol", "core", "transport", "client", "context", "otlp"];
 const ALL: &[&str] = &[
     "protocol",
     "core",
@@ -28,6 +28,7 @@ const ALL: &[&str] = &[
     "gateway",
     "sim",
 ];
+const NATIVE: &[&str] = &["protocol", "transport", "client", "context", "otlp"];
 /// What measures the product sees of it: its clients' side, and the simulated world.
 const MEASURING: &[&str] =
     &["protocol", "core", "transport", "client", "sim", "cli-common", "plot"];
@@ -55,6 +56,7 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "context", number: 2, imports: &[] },
     Floor { name: "plot", number: 0, imports: &[] },
     Floor { name: "console", number: 1, imports: &["plot"] },
+    Floor { name: "otlp", number: 3, imports: &["transport"] },
     Floor { name: "namenode", number: 3, imports: BASE_AND_CONSOLE },
     Floor { name: "datanode", number: 3, imports: BASE },
     Floor { name: "client", number: 3, imports: BASE },
@@ -69,7 +71,7 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "cli", number: 7, imports: COMMANDS },
     Floor { name: "tidy", number: 0, imports: &[] },
     Floor { name: "fuzz", number: 5, imports: ALL },
-    Floor { name: "native", number: 4, imports: &["protocol", "client", "context"] },
+    Floor { name: "native", number: 4, imports: NATIVE },
     Floor { name: "jni", number: 8, imports: &["protocol", "client", "native"] },
     Floor { name: "python", number: 8, imports: &["protocol", "client", "native", "cli", "plot"] },
 ];

@@ -123,6 +123,20 @@ pub async fn spanned<T, E: std::fmt::Display>(
     result
 }
 
+/// Runs a future within a span that [`begin`] begins.
+///
+/// # Errors
+/// Those of the future.
+pub async fn in_span<T, E: std::fmt::Display>(
+    name: &'static str,
+    future: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    match tracer() {
+        Some(_) => spanned(begin(name), future).await,
+        None => future.await,
+    }
+}
+
 /// Runs a future within a span, if there is one.
 pub async fn run<F: Future>(span: Option<Span>, future: F) -> F::Output {
     let context = span.as_ref().map(Span::context).or_else(current);

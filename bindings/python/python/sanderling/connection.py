@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from sanderling import _sanderling, arguments
+from sanderling import _sanderling, arguments, spans
 from sanderling.arguments import Progress, PutOptions, text, whole
 from sanderling.credentials import resolve
 from sanderling.errors import Closed, NotFound
@@ -47,6 +47,7 @@ def connect(
     token_file: str | os.PathLike[str] | None = None,
     tls_ca: str | os.PathLike[str] | None = None,
     tls_name: str | None = None,
+    otlp: str | None = None,
     observer: Observer | None = None,
 ) -> Store:
     """Connects to a namenode: `host:port`, `host`, or the cluster of a `context`.
@@ -60,11 +61,17 @@ def connect(
     defaults of the four are the variables SANDERLING_TOKEN, SANDERLING_TOKEN_FILE,
     SANDERLING_TLS_CA and SANDERLING_TLS_NAME, then what the context has. All threads may use one
     store.
+
+    `otlp` is the address of an OpenTelemetry collector, `http://HOST[:PORT][/PATH]`, to which this
+    process exports its spans from then on: each call of every store is a trace, with the spans of
+    the servers that record theirs. Its default is the variable SANDERLING_OTLP; without both, none
+    are recorded.
     """
     from sanderling.store import Store
 
     place = resolve(address, context, token, token_file, tls_ca, tls_name)
     limit = arguments.some_millis("timeout", timeout)
+    spans.export(otlp)
     native = _sanderling.Client(place.address, limit, place.shown())
     return Store(native, place.address, observer)
 

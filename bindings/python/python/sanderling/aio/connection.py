@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from sanderling import _sanderling, arguments
+from sanderling import _sanderling, arguments, spans
 from sanderling.aio.calls import Calls
 from sanderling.aio.entered import Entered
 from sanderling.aio.files import AsyncReader, AsyncWriter
@@ -34,6 +34,7 @@ def connect(
     token_file: str | os.PathLike[str] | None = None,
     tls_ca: str | os.PathLike[str] | None = None,
     tls_name: str | None = None,
+    otlp: str | None = None,
     observer: Observer | None = None,
 ) -> Entered[AsyncStore]:
     """Connects to a namenode, as `sanderling.connect` does.
@@ -45,6 +46,7 @@ def connect(
     """
     limit = arguments.some_millis("timeout", timeout)
     place = resolve(address, context, token, token_file, tls_ca, tls_name)
+    spans.export(otlp)
     return Entered(_connect(place.address, limit, place.shown(), observer))
 
 

@@ -9,7 +9,7 @@ public final class ClientOptions {
     private static final long TIMEOUT_MILLIS = 10_000;
 
     private static final ClientOptions DEFAULT =
-            new ClientOptions(TIMEOUT_MILLIS, "", "", "", "", true, "");
+            new ClientOptions(TIMEOUT_MILLIS, "", "", "", "", true, "", "");
 
     private final long timeoutMillis;
     private final String token;
@@ -18,6 +18,7 @@ public final class ClientOptions {
     private final String tlsName;
     private final boolean sameHost;
     private final String context;
+    private final String collector;
 
     private ClientOptions(
             long timeoutMillis,
@@ -26,7 +27,8 @@ public final class ClientOptions {
             String caFile,
             String tlsName,
             boolean sameHost,
-            String context) {
+            String context,
+            String collector) {
         this.timeoutMillis = timeoutMillis;
         this.token = token;
         this.tokenFile = tokenFile;
@@ -34,6 +36,7 @@ public final class ClientOptions {
         this.tlsName = tlsName;
         this.sameHost = sameHost;
         this.context = context;
+        this.collector = collector;
     }
 
     /** Returns the options without a token and without TLS. */
@@ -50,37 +53,41 @@ public final class ClientOptions {
         if (millis <= 0) {
             throw new IllegalArgumentException("timeoutMillis is not positive: " + millis);
         }
-        return new ClientOptions(millis, token, tokenFile, caFile, tlsName, sameHost, context);
+        return new ClientOptions(
+                millis, token, tokenFile, caFile, tlsName, sameHost, context, collector);
     }
 
     /** Sets the token to show. */
     public ClientOptions withToken(String token) {
         Objects.requireNonNull(token, "token");
-        return new ClientOptions(timeoutMillis, token, "", caFile, tlsName, sameHost, context);
+        return new ClientOptions(
+                timeoutMillis, token, "", caFile, tlsName, sameHost, context, collector);
     }
 
     /** Sets the file that has the token to show; it is read again when a connection is made. */
     public ClientOptions withTokenFile(Path file) {
         return new ClientOptions(
-                timeoutMillis, "", file.toString(), caFile, tlsName, sameHost, context);
+                timeoutMillis, "", file.toString(), caFile, tlsName, sameHost, context, collector);
     }
 
     /** Sets the PEM file of the authorities whose certificates are believed: TLS is spoken then. */
     public ClientOptions withCaFile(Path file) {
         return new ClientOptions(
-                timeoutMillis, token, tokenFile, file.toString(), tlsName, sameHost, context);
+                timeoutMillis, token, tokenFile, file.toString(), tlsName, sameHost, context,
+                collector);
     }
 
     /** Sets the name that the cluster's certificates are made for; {@code sanderling} otherwise. */
     public ClientOptions withTlsName(String name) {
         Objects.requireNonNull(name, "name");
-        return new ClientOptions(timeoutMillis, token, tokenFile, caFile, name, sameHost, context);
+        return new ClientOptions(
+                timeoutMillis, token, tokenFile, caFile, name, sameHost, context, collector);
     }
 
     /** Sets whether datanodes of the same machine are read in their memory; default true. */
     public ClientOptions withSameHost(boolean sameHost) {
         return new ClientOptions(
-                timeoutMillis, token, tokenFile, caFile, tlsName, sameHost, context);
+                timeoutMillis, token, tokenFile, caFile, tlsName, sameHost, context, collector);
     }
 
     /**
@@ -90,7 +97,24 @@ public final class ClientOptions {
     public ClientOptions withContext(String name) {
         Objects.requireNonNull(name, "name");
         return new ClientOptions(
-                timeoutMillis, token, tokenFile, caFile, tlsName, sameHost, name);
+                timeoutMillis, token, tokenFile, caFile, tlsName, sameHost, name, collector);
+    }
+
+    /**
+     * Sets the OpenTelemetry collector, {@code http://HOST[:PORT][/PATH]}, to which this process
+     * exports its spans from then on: each call of every client is a trace, with the spans of the
+     * servers that record theirs. The default is the variable {@code SANDERLING_OTLP}; without
+     * both, none are recorded. A process has one collector.
+     */
+    public ClientOptions withOtlp(String url) {
+        Objects.requireNonNull(url, "url");
+        return new ClientOptions(
+                timeoutMillis, token, tokenFile, caFile, tlsName, sameHost, context, url);
+    }
+
+    /** Returns the collector of spans, or an empty text for none. */
+    public String otlp() {
+        return collector;
     }
 
     /** Returns the file that has the token to show, or an empty text. */
@@ -116,7 +140,7 @@ public final class ClientOptions {
     /** Returns the same options for a cluster that was found, with its credentials. */
     ClientOptions found(Decoder facts) {
         return new ClientOptions(timeoutMillis, facts.text(), facts.text(), facts.text(),
-                facts.text(), sameHost, "");
+                facts.text(), sameHost, "", collector);
     }
 
     byte[] explicit(String address) {

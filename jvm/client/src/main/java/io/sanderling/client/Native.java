@@ -18,6 +18,12 @@ final class Native {
     /** Returns the cluster of a client, by the rule of every binding. */
     static native byte[] resolve(byte[] facts) throws IOException;
 
+    /** Records the spans of all clients from now on, and exports them to a collector. */
+    static native void exportSpans(byte[] collector) throws IOException;
+
+    /** Sends the last spans; returns how many the collector did not take. */
+    static native long endExport();
+
     static native long connect(byte[] options) throws IOException;
 
     static native String cluster(Object owner, long client) throws IOException;

@@ -50,6 +50,7 @@ public final class SanderlingClient implements AutoCloseable {
             throws IOException {
         Objects.requireNonNull(options, "options");
         ClusterAddress found = ClusterAddress.resolve(address, options);
+        Spans.export(options.otlp());
         byte[] facts = found.options().facts(found.address());
         return new SanderlingClient(found.address(), Native.connect(facts));
     }
