@@ -37,6 +37,7 @@ pub(crate) fn read(args: &[OsString]) -> Result<(Cli, ArgMatches), clap::Error> 
 /// Gives the program a help text with its commands in groups, which clap does not have.
 fn with_groups(command: Command) -> Command {
     let copy = command.clone().help_template(template(&command));
+    let copy = copy.override_usage("sanderling [OPTIONS] <COMMAND>");
     // The template lists the commands itself; what is left are the options under their headings.
     let text = copy.mut_subcommands(|it| it.hide(true)).render_help();
     command.override_help(text)

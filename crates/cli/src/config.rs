@@ -148,29 +148,49 @@ pub(crate) fn values_of(
     file: &TomlFile,
     server: &ServerTable,
 ) -> Result<Vec<FileValue>, FileError> {
-    let mut found: Vec<FileValue> = Vec::new();
+    let (found, errors) = all_values_of(file, server);
+    errors.into_iter().next().map_or(Ok(found), Err)
+}
+
+/// Returns the same, and every key and value that is wrong.
+pub(crate) fn all_values_of(
+    file: &TomlFile,
+    server: &ServerTable,
+) -> (Vec<FileValue>, Vec<FileError>) {
+    let (mut found, mut errors): (Vec<FileValue>, Vec<FileError>) = (Vec::new(), Vec::new());
     let (tables, top): (Vec<_>, Vec<_>) =
         file.top().into_iter().partition(|entry| server_of(*entry).is_some());
     for (table, other) in tables.iter().filter_map(|entry| Some((*entry, server_of(*entry)?))) {
-        for entry in file.table(table)? {
+        let entries = match file.table(table) {
+            Ok(entries) => entries,
+            Err(error) => {
+                errors.push(error);
+                continue;
+            }
+        };
+        for entry in entries {
             let key = other.keys().iter().find(|key| key.name == entry.key).ok_or_else(|| {
                 let known = other.keys().iter().map(|key| key.name.as_str());
                 file.unknown(entry, &format!(" of [{}]", table.key), known)
-            })?;
-            let value = values::value(file, entry, key)?;
-            if other.name == server.name {
-                found.push(value);
+            });
+            match key.and_then(|key| values::value(file, entry, key)) {
+                Ok(value) if other.name == server.name => found.push(value),
+                Ok(_) => {}
+                Err(error) => errors.push(error),
             }
         }
     }
     for entry in top {
-        let value = values::value(file, entry, common(file, entry)?)?;
+        let read = common(file, entry).and_then(|key| values::value(file, entry, key));
         let is_replaced = found.iter().any(|value| value.key == entry.key);
-        if !is_replaced && server.keys().iter().any(|key| key.name == entry.key) {
-            found.push(value);
+        match read {
+            Ok(_) if is_replaced => {}
+            Ok(value) if server.keys().iter().any(|key| key.name == entry.key) => found.push(value),
+            Ok(_) => {}
+            Err(error) => errors.push(error),
         }
     }
-    Ok(found)
+    (found, errors)
 }
 
 /// Returns the server whose table an entry is. `namenode` is a key, too.

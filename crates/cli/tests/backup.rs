@@ -215,6 +215,32 @@ fn restore_refuses_directories_in_use_other_clusters_and_damaged_backups() {
 }
 
 #[test]
+fn backup_and_restore_without_room_leave_nothing_and_name_the_disk() {
+    let cluster = Cluster::of(1);
+    let (file, small) = (text(cluster.path("catalog.backup")), text(cluster.path("small")));
+    let taken = backup(&cluster, &file);
+    assert_eq!(taken.code, 0, "{taken}");
+    let bounded = |words: &[&str]| {
+        let mut shell = std::process::Command::new("sh");
+        // No file may be larger than one unit of the shell, 512 or 1,024 bytes.
+        let script = "trap '' XFSZ; ulimit -f 0; exec \"$@\"";
+        shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_sanderling"), "namenode"]);
+        run(shell.args(words).env("SANDERLING_NAMENODE", &cluster.namenode.address))
+    };
+    let address = http(&cluster);
+    let full = bounded(&["backup", "--to", &small, "--http", &address]);
+    assert!(full.code == 1 && full.stderr.contains("next:  df -h"), "{full}");
+    assert!(!fs::exists(format!("{small}.partial")).expect("looked"), "{full}");
+    assert!(!fs::exists(&small).expect("looked"), "{full}");
+    let fresh = text(cluster.path("fresh"));
+    let full = bounded(&["restore", "--from", &file, "--dir", &fresh]);
+    assert!(full.code == 1 && full.stderr.contains("--dir on another disk"), "{full}");
+    let words = ["namenode", "restore", "--from", &file, "--dir", &fresh];
+    let again = run(sanderling().args(words));
+    assert_eq!(again.code, 0, "{again}");
+}
+
+#[test]
 fn backup_needs_the_right_to_administer() {
     let guarded = Guarded::encrypted(1, &[]);
     let http = http(&guarded.cluster);

@@ -109,6 +109,19 @@ fn wrong_files_are_refused_with_file_line_and_nearest_key() {
             assert!(ran.stderr.contains("next:  sanderling config check"), "{ran}");
         }
     }
+    let several = "[datanode]\ndram = \"2GiX\"\npolicy = \"best\"\nhttp = [1]\nx = 1\n";
+    let path = written(&directory, several);
+    let ran = run(sanderling().args(["config", "check"]).arg(&path));
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert_eq!(lines.len(), 4, "{ran}");
+    for (at, shown) in lines.iter().enumerate() {
+        let place = format!("{}:{}: ", path.display(), at + 2);
+        assert!(shown.starts_with(&place), "{ran}");
+    }
+    // The next step is not the command that was typed.
+    let path = written(&directory, "[datanode\n");
+    let ran = run(sanderling().args(["config", "check"]).arg(&path));
+    assert!(ran.code == 2 && ran.stderr.contains("next:  sanderling config --help"), "{ran}");
     let path = written(&directory, "[datanode]\ndram = \"1GiB\"\n");
     let ran = run(sanderling().args(["config", "check"]).arg(&path));
     assert_eq!(ran.code, 0, "{ran}");

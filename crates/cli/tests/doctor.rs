@@ -358,6 +358,38 @@ fn hung_datanode_is_a_finding_and_hangs_nothing() {
 }
 
 #[test]
+fn machine_without_files_port_disk_or_python_is_found() {
+    // A port that is taken, and at which no process listens.
+    let (taken, port) = (1..)
+        .find_map(|_| {
+            let (domain, kind) =
+                (rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM);
+            let socket = rustix::net::socket(domain, kind, None).expect("a socket");
+            let any = std::net::SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, 0);
+            rustix::net::bind(&socket, &any).expect("bound");
+            let name = rustix::net::getsockname(&socket).expect("a name");
+            let port = std::net::SocketAddr::try_from(name).expect("an address").port();
+            (port < u16::MAX).then_some((socket, port))
+        })
+        .expect("a port");
+    for (files, level) in [("1000", "warn"), ("200", "fail")] {
+        let mut shell = Command::new("sh");
+        let doctor = "ulimit -n $FILES; exec $PROGRAM doctor --json --dram 1MiB --dir /proc/none";
+        shell.args(["-c", doctor]).env("FILES", files);
+        shell.env("PROGRAM", env!("CARGO_BIN_EXE_sanderling")).env("SANDERLING_PYTHON", "false");
+        shell.env("SANDERLING_NAMENODE", format!("127.0.0.1:{port}"));
+        let report = report(&mut shell);
+        report.has("files", level);
+        report.has("port", "warn");
+        report.has("disk", "fail");
+        report.has("python", "warn");
+        report.has("namenode", "warn");
+        assert_eq!(report.ran.code, 1, "{}", report.ran);
+    }
+    drop(taken);
+}
+
+#[test]
 fn hung_namenode_is_a_finding_and_hangs_nothing() {
     let cluster = Cluster::of(0);
     cluster.namenode.pause();

@@ -149,6 +149,26 @@ fn sigterm_drains_a_datanode_and_it_exits_with_0() {
 }
 
 #[test]
+fn sigterm_that_comes_twice_at_once_drains_all_the_same() {
+    let mut cluster = Cluster::of(1);
+    cluster.add("n1", &["--sigterm-deadline", "200s"]);
+    block_on(async {
+        let client = cluster.client().await;
+        let objects = fill(&client, 8).await;
+        cluster.datanode("n1").terminate();
+        until("the drain", SOON, || {
+            cluster.datanode("n1").log().contains("drain starts").then_some(())
+        });
+        // As coreutils' timeout sends it: to the process, then to its group.
+        cluster.datanode("n1").terminate();
+        let status = cluster.datanode("n1").wait(SOON);
+        assert_eq!(status.code(), Some(0), "{}", cluster.datanode("n1").log());
+        assert_full(&client, objects).await;
+        assert_nothing_lost(&client).await;
+    });
+}
+
+#[test]
 fn sigterm_without_room_elsewhere_exits_with_5_at_its_deadline() {
     let mut cluster = Cluster::of(0);
     cluster.add("only", &["--sigterm-deadline", "700ms"]);

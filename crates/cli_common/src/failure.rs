@@ -89,8 +89,11 @@ impl Failure {
         let words = error.to_string();
         let words = words.split(" (os error ").next().unwrap_or_default();
         let cause = format!("{}: {words}", path.display());
-        if error.kind() != io::ErrorKind::NotFound {
-            return Self::new(Exit::Failure, "LocalFile", cause);
+        let failure = Self::new(Exit::Failure, "LocalFile", cause.clone());
+        match error.kind() {
+            io::ErrorKind::NotFound => {}
+            kind if is_without_room(kind) => return failure.next(free_space(path)),
+            _ => return failure,
         }
         let failure = Self::new(Exit::NotFound, "LocalFile", cause);
         failure.next(look_near(path))
@@ -157,6 +160,19 @@ impl fmt::Display for Failure {
         }
         Ok(())
     }
+}
+
+/// Returns whether a write failed because a disk, a quota or a limit of files has no room.
+#[must_use]
+pub const fn is_without_room(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(kind, StorageFull | QuotaExceeded | FileTooLarge)
+}
+
+/// Returns the command that shows how full the disk of a file is.
+fn free_space(path: &Path) -> String {
+    let directory = path.ancestors().skip(1).find(|part| part.is_dir()).unwrap_or(Path::new("."));
+    format!("df -h {}", shell_word(&directory.to_string_lossy()))
 }
 
 /// Returns the command that lists the nearest directory to a file that is not there.

@@ -11,7 +11,7 @@ use sanderling_context::strict::FileError;
 use serde_json::json;
 
 use super::keys::{ConfigKey, KeyKind, SERVERS, ServerTable, command};
-use super::{CLUSTER_KEYS, ServerCommandLine, file_error, read, values_of};
+use super::{CLUSTER_KEYS, FileValue, ServerCommandLine, all_values_of, file_error, read};
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Align, Output, Table};
@@ -181,29 +181,45 @@ fn resolve(matches: &ArgMatches, rows: &mut [ValueRow], has_current: bool) -> Re
     Ok(())
 }
 
+/// Returns a value that the server refuses, if there is one.
+fn refused_of(server: &ServerTable, path: &Path, values: &[FileValue]) -> Option<FileError> {
+    let start = std::iter::once("sanderling").chain(server.words.iter().copied());
+    let own = values.iter().flat_map(|value| value.words.iter().cloned());
+    // A flag that the file leaves out may be given when the server starts.
+    let has = |key: &ConfigKey| values.iter().any(|value| value.key == key.name);
+    let missing = server.keys().iter().filter(|key| key.is_required && !has(key));
+    let others = missing.map(|key| OsString::from(format!("--{}=.", key.name)));
+    let words: Vec<OsString> = start.map(OsString::from).chain(own).chain(others).collect();
+    let error = command().try_get_matches_from(words).err()?;
+    file_error(&error, path, values)
+}
+
 fn check(path: &Path, output: Output) -> Result<(), Failure> {
-    let file = read(path)?;
+    let next = "sanderling config --help, or docs/CONFIGURATION.md with all keys";
+    // Its own next command, when a server read the file, is this one.
+    let file = read(path).map_err(|failure| match failure.exit {
+        Exit::Usage => failure.instead(next),
+        _ => failure,
+    })?;
     let mut problems: Vec<FileError> = Vec::new();
     let mut lines = BTreeSet::new();
     for server in &SERVERS {
-        let found = match values_of(&file, server) {
-            Err(error) => Err(error),
-            Ok(values) => {
-                lines.extend(values.iter().map(|value| value.line));
-                let start = std::iter::once("sanderling").chain(server.words.iter().copied());
-                let own = values.iter().flat_map(|value| value.words.iter().cloned());
-                // A flag that the file leaves out may be given when the server starts.
-                let has = |key: &ConfigKey| values.iter().any(|value| value.key == key.name);
-                let missing = server.keys().iter().filter(|key| key.is_required && !has(key));
-                let others = missing.map(|key| OsString::from(format!("--{}=.", key.name)));
-                let words: Vec<OsString> =
-                    start.map(OsString::from).chain(own).chain(others).collect();
-                let error = command().try_get_matches_from(words).err();
-                error.and_then(|error| file_error(&error, path, &values)).map_or(Ok(()), Err)
+        let (mut values, errors) = all_values_of(&file, server);
+        lines.extend(values.iter().map(|value| value.line));
+        let mut found = errors;
+        // clap reports one error: without its line, the next one is found.
+        while let Some(error) = refused_of(server, path, &values) {
+            let left = values.len();
+            values.retain(|value| value.line != error.line);
+            found.push(error);
+            if values.len() == left {
+                break;
             }
-        };
-        problems.extend(found.err().filter(|error| !problems.contains(error)));
+        }
+        found.retain(|error| !problems.contains(error));
+        problems.append(&mut found);
     }
+    problems.sort_by_key(|problem| problem.line);
     let shown = problems.iter().map(|it| json!({ "line": it.line, "what": it.what }));
     let document = json!({ "file": path, "problems": shown.collect::<Vec<_>>() });
     output.result(&document, |writer| {
@@ -214,6 +230,5 @@ fn check(path: &Path, output: Output) -> Result<(), Failure> {
         return Ok(());
     }
     let cause = format!("{} has errors", path.display());
-    let next = "sanderling config --help, or docs/CONFIGURATION.md with all keys";
     Err(Failure::new(Exit::Usage, "BadConfig", cause).next(next))
 }

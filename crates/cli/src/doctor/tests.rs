@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use sanderling_protocol::message::Room;
-use sanderling_protocol::node::{Availability, Load};
-use sanderling_protocol::{Millis, NodeId, NodeInfo, Policy};
+use sanderling_protocol::message::{Forecast, Room};
+use sanderling_protocol::node::{Availability, DrainProgress, Load, TierUsage};
+use sanderling_protocol::{Millis, NodeId, NodeInfo, Policy, Tier};
+use sanderling_transport::Validity;
 use serde_json::json;
 
 use super::check::{Check, CheckLevel};
 use super::figures::MetricPage;
 use super::judged;
-use super::view::{ClockOffset, ClusterLook, DatanodeLook, LossLook, ServerLook, Unseen};
+use super::view::{
+    CertificateLook, ClockOffset, ClusterLook, DatanodeLook, LossLook, ServerLook, Unseen,
+};
 
 fn node(number: u32) -> NodeInfo {
     NodeInfo {
@@ -200,4 +203,112 @@ fn node_that_died_is_reported_for_an_hour() {
     assert!(found(&look, "nodes.gone").found.contains("n0001 ("));
     look.died.insert(id, look.now - 7200);
     assert!(judged(&look).iter().all(|check| check.id != "nodes.gone"));
+}
+
+#[test]
+fn what_a_token_may_not_see_is_named_and_no_problem() {
+    let right = || Unseen::Right("administer");
+    let mut look = fleet(1);
+    look.token = Some(Err("no token".to_owned()));
+    (look.nodes, look.room) = (Err(right()), Err(right()));
+    (look.losses, look.revoked) = (Err(right()), Err(right()));
+    look.namenode.figures = Err(right());
+    look.datanodes.clear();
+    for what in ["nodes", "reserve", "losses", "revoked", "journal", "versions"] {
+        let check = found(&look, &format!("{what}.unseen"));
+        assert_eq!(check.verdict, CheckLevel::Ok, "{what}");
+        assert!(check.mend.is_some_and(|mend| mend.contains("may administer")), "{what}");
+    }
+    assert_eq!(found(&look, "token.unreadable").verdict, CheckLevel::Fail);
+}
+
+#[test]
+fn what_is_not_answered_is_a_problem() {
+    let failed = || Unseen::Failed { why: "late".to_owned(), is_silent: true };
+    let mut look = fleet(1);
+    look.nodes = Err(failed());
+    look.namenode.figures = Err(failed());
+    look.datanodes.clear();
+    for what in ["nodes.unseen", "versions.unseen", "http.unseen"] {
+        assert_eq!(found(&look, what).verdict, CheckLevel::Warn, "{what}");
+    }
+}
+
+#[test]
+fn room_is_judged_before_it_is_gone() {
+    let with_tier = |used_bytes, room_bytes| {
+        let mut look = fleet(1);
+        look.room = Ok(Some(Room { room_bytes, ..Room::default() }));
+        let tier = TierUsage { tier: Tier::Dram, capacity_bytes: 100, used_bytes, copy_bytes: 0 };
+        look.nodes.as_mut().expect("seen")[0].tiers.push(tier);
+        look
+    };
+    for (used, room, id, level) in [
+        (89, 1, "tiers", CheckLevel::Ok),
+        (90, 1, "tiers.nearly-full", CheckLevel::Warn),
+        (60, 0, "tiers.full", CheckLevel::Fail),
+    ] {
+        assert_eq!(found(&with_tier(used, room), id).verdict, level, "{used}");
+    }
+    let with_room = |departures, missing_bytes| {
+        let mut look = fleet(1);
+        let room = Room { departures, missing_bytes, capacity_bytes: 100, ..Room::default() };
+        look.room = Ok(Some(room));
+        look
+    };
+    assert_eq!(found(&with_room(1, 0), "reserve").verdict, CheckLevel::Ok);
+    assert_eq!(found(&with_room(0, 0), "reserve.none").verdict, CheckLevel::Warn);
+    assert_eq!(found(&with_room(1, 7), "reserve.missing").verdict, CheckLevel::Warn);
+    let mut look = fleet(1);
+    let page = "sanderling_namenode_catalog_bytes 100\nsanderling_namenode_catalog_max_bytes 100\n";
+    look.namenode.figures = Ok(MetricPage::read(page));
+    assert_eq!(found(&look, "catalog.full").verdict, CheckLevel::Fail);
+}
+
+#[test]
+fn drain_whose_bytes_are_late_or_have_no_room_is_a_problem() {
+    let mut look = fleet(2);
+    let leaving = &mut look.nodes.as_mut().expect("seen")[1];
+    leaving.policy = Policy::Draining;
+    leaving.deadline_in = Some(Millis(5_000));
+    let forecast = Forecast { late_bytes: 1, unplaced_bytes: 1, ..Forecast::default() };
+    let drain = DrainProgress { left_bytes: 1, elapsed: Millis(11_000), ..Default::default() };
+    leaving.drain = Some(DrainProgress { forecast: Some(forecast), ..drain });
+    for id in ["notices.late", "notices.without-room", "notices.stuck"] {
+        let check = found(&look, id);
+        assert_eq!(
+            (check.verdict, &check.nodes[..]),
+            (CheckLevel::Fail, &["n0001".to_owned()][..])
+        );
+    }
+}
+
+#[test]
+fn certificates_and_secrets_of_the_datanodes_are_judged() {
+    let day = 24 * 3600;
+    let now = fleet(1).now as i64;
+    let with = |begins, ends, distrust: Option<&str>| {
+        let mut look = fleet(2);
+        let validities = vec![Validity { begins, ends }];
+        let shown = CertificateLook { validities, distrust: distrust.map(str::to_owned) };
+        look.datanodes[1].certificates = Some(Ok(shown));
+        look
+    };
+    for (begins, ends, distrust, id, level) in [
+        (now - day, now + 99 * day, None, "certs", CheckLevel::Ok),
+        (now - 99 * day, now + day, None, "certs.end", CheckLevel::Warn),
+        (now - 99 * day, now - day, None, "certs.ended", CheckLevel::Fail),
+        (now - day, now + 99 * day, Some("unknown issuer"), "certs.distrusted", CheckLevel::Fail),
+    ] {
+        assert_eq!(found(&with(begins, ends, distrust), id).verdict, level, "{id}");
+    }
+    let mut look = fleet(2);
+    let figures =
+        |role: &str, count| Ok(MetricPage::read(&format!("sanderling_{role}_secrets {count}\n")));
+    look.namenode.figures = figures("namenode", 2);
+    for (at, count) in [2, 1].into_iter().enumerate() {
+        look.datanodes[at].server.as_mut().expect("seen").figures = figures("datanode", count);
+    }
+    let check = found(&look, "secrets.differ");
+    assert_eq!((check.verdict, check.nodes), (CheckLevel::Warn, vec!["n0001".to_owned()]));
 }

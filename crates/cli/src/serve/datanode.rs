@@ -408,7 +408,7 @@ fn next(error: &DatanodeStartError) -> &'static str {
     }
 }
 
-/// Moves the data away; a second signal ends it at once.
+/// Moves the data away; a second SIGTERM, or SIGINT, ends it at once.
 async fn leave(
     server: &DatanodeServer,
     signals: &mut Signals,
@@ -416,7 +416,7 @@ async fn leave(
 ) -> Result<(), Failure> {
     let end = tokio::select! {
         end = server.drain(args.sigterm_deadline.0, "SIGTERM") => end,
-        _ = signals.next() => return Err(Failure::new(
+        () = signals.again() => return Err(Failure::new(
             Exit::Interrupted,
             "Interrupted",
             "a second signal ended the drain",

@@ -63,6 +63,10 @@ pub(super) fn close_to_others(directory: &Path, ours: &[&str]) -> Result<(), Fai
     Ok(())
 }
 
+/// SIGTERMs within this time are one: `timeout` of coreutils, for example, sends it to the process
+/// and then to its group, and the process would end with its data.
+const SAME_TERM: Duration = Duration::from_secs(3);
+
 /// The signals that end a server.
 pub(super) struct Signals {
     term: tokio::signal::unix::Signal,
@@ -83,6 +87,12 @@ impl Signals {
             _ = self.term.recv() => Stop::Term,
             _ = self.interrupt.recv() => Stop::Interrupt,
         }
+    }
+
+    /// Waits for a signal that follows a SIGTERM which has just come.
+    pub(super) async fn again(&mut self) {
+        let since = tokio::time::Instant::now();
+        while self.next().await == Stop::Term && since.elapsed() < SAME_TERM {}
     }
 }
 

@@ -156,7 +156,11 @@ impl Writing {
         match self {
             Self::File { mut file, partial, target } => {
                 use tokio::io::AsyncWriteExt;
-                let failed = |error: io::Error| Failure::file(&partial, &error);
+                // The last bytes may find no room, and what is there would keep the rest of it.
+                let failed = |error: io::Error| {
+                    let _ = std::fs::remove_file(&partial);
+                    Failure::file(&partial, &error)
+                };
                 file.flush().await.map_err(failed)?;
                 file.sync_all().await.map_err(failed)?;
                 std::fs::rename(&partial, &target).map_err(failed)?;

@@ -10,7 +10,7 @@ use sanderling_protocol::ClusterId;
 use tokio::task::spawn_blocking;
 
 use super::location::Place;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, is_without_room};
 use crate::session::Session;
 
 /// `sanderling namenode restore`.
@@ -70,6 +70,9 @@ pub(super) fn kind(error: &RestoreError) -> (&'static str, &'static str) {
     match error {
         RestoreError::Backup(BackupError::OtherFormat { .. }) => {
             ("OtherFormat", "the version of sanderling that wrote it")
+        }
+        RestoreError::Backup(BackupError::Io { cause, .. }) if is_without_room(cause.kind()) => {
+            ("NoSpace", "the same with --dir on another disk, or free space there")
         }
         RestoreError::Backup(BackupError::Io { .. }) => ("BadBackup", "the same again"),
         RestoreError::Backup(_) => ("BadBackup", "the same with another backup"),
