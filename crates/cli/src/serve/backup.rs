@@ -112,7 +112,10 @@ async fn keep(to: &Place, mut received: mpsc::Receiver<Bytes>) -> Result<Option<
     let (mut next, mut bytes) = (Some(first), 0);
     while let Some(piece) = next {
         bytes += piece.len() as u64;
-        writing.write(piece.clone()).await?;
+        if let Err(failure) = writing.write(piece.clone()).await {
+            writing.give_up().await;
+            return Err(failure);
+        }
         // The check ends early only to report damage, below.
         let _ = checked.send(Ok(piece)).await;
         next = received.recv().await;
