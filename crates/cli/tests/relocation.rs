@@ -5,7 +5,7 @@ mod cluster;
 use std::time::Instant;
 
 use cluster::http::{get, post};
-use cluster::{Cluster, SOON, Shape, block_on, bytes_of, path, until_drained, until_node};
+use cluster::{Cluster, SOON, Shape, block_on, bytes_of, path, until, until_drained, until_node};
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::message::ObjectKind;
 use sanderling_protocol::{EventKind, Millis, NodeSelector, Policy};

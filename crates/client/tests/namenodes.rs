@@ -3,14 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod cluster;
+#[path = "cluster/follower.rs"]
+mod follower;
 #[path = "cluster/proxy.rs"]
 mod proxy;
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::follower::{Behaviour, Follower, dead, paused};
 use cluster::{Cluster, path};
+use follower::{Behaviour, Follower, dead, paused};
 use proxy::Proxy;
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
 use sanderling_datanode::DatanodeOptions;

@@ -13,7 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// What a member does with requests.
 #[derive(Debug, Clone)]
-pub enum Behaviour {
+pub(crate) enum Behaviour {
     /// It refuses them, and names the leader if it has one.
     Refuses(Option<String>),
     /// It accepts them and does not answer, as a process that was stopped.
@@ -21,8 +21,8 @@ pub enum Behaviour {
 }
 
 /// A member that serves until it is dropped.
-pub struct Follower {
-    pub address: String,
+pub(crate) struct Follower {
+    pub(crate) address: String,
     service: Arc<FollowerService>,
     _serving: DropGuard,
 }
@@ -57,7 +57,7 @@ impl Service for FollowerService {
 }
 
 impl Follower {
-    pub async fn start(cluster: ClusterId, behaviour: Behaviour) -> Self {
+    pub(crate) async fn start(cluster: ClusterId, behaviour: Behaviour) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let service = Arc::new(FollowerService {
@@ -72,12 +72,12 @@ impl Follower {
         Self { address, service, _serving: stop.drop_guard() }
     }
 
-    pub fn behave(&self, behaviour: Behaviour) {
+    pub(crate) fn behave(&self, behaviour: Behaviour) {
         *self.service.behaviour.lock() = behaviour;
     }
 
     /// Sets what it reports of the group: it is member 1 itself, the others follow in their order.
-    pub fn report(&self, term: u64, leader: &str, others: &[&str]) {
+    pub(crate) fn report(&self, term: u64, leader: &str, others: &[&str]) {
         let all = std::iter::once(self.address.as_str()).chain(others.iter().copied());
         let members = all.enumerate().map(|(place, address)| Member {
             id: MemberId(place as u64 + 1),
@@ -90,20 +90,20 @@ impl Follower {
     }
 
     /// Returns the kinds of the requests that came.
-    pub fn requests(&self) -> Vec<&'static str> {
+    pub(crate) fn requests(&self) -> Vec<&'static str> {
         self.service.requests.lock().clone()
     }
 }
 
 /// Returns an address at which a process listens that does not run: connections are made, and
 /// nothing answers.
-pub async fn paused() -> (String, TcpListener) {
+pub(crate) async fn paused() -> (String, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     (listener.local_addr().unwrap().to_string(), listener)
 }
 
 /// Returns an address at which nothing listens.
-pub async fn dead() -> String {
+pub(crate) async fn dead() -> String {
     let (address, listener) = paused().await;
     drop(listener);
     address

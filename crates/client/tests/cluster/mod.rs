@@ -17,8 +17,6 @@ use sanderling_namenode::{NamenodeOptions, NamenodeServer};
 use sanderling_protocol::{NodeId, NodeInfo, Path};
 use tempfile::TempDir;
 
-pub mod follower;
-
 pub const MIB: usize = 1 << 20;
 
 pub struct Cluster {
