@@ -160,7 +160,7 @@ pub(crate) enum Command {
     /// List nodes, give notices, decommission
     #[command(subcommand)]
     Node(NodeCommand),
-    /// List the namenodes of a group, move the leadership, remove members
+    /// List namenodes of a group, move the leadership, remove members
     #[command(subcommand)]
     Group(GroupCommand),
     /// List, make, renew and end jobs

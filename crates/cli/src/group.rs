@@ -12,7 +12,7 @@ use crate::output::{Align, Table};
 use crate::refused;
 use crate::session::Session;
 
-/// List the namenodes of a group, move the leadership, remove members.
+/// List namenodes of a group, move the leadership, remove members.
 #[derive(Debug, Subcommand)]
 pub(crate) enum GroupCommand {
     /// List the namenodes, with the one that leads

@@ -65,6 +65,10 @@ fn failed(error: &RestoreError, args: &Restore) -> Failure {
     Failure::new(Exit::Failure, kind, format!("{from} was not restored: {error}")).next(next)
 }
 
+/// The kind and the next step where a disk has no room.
+const NO_SPACE: (&str, &str) =
+    ("NoSpace", "the same with --dir on another disk, or free space there");
+
 /// Returns the kind of failure, and the next step.
 pub(super) fn kind(error: &RestoreError) -> (&'static str, &'static str) {
     match error {
@@ -72,7 +76,7 @@ pub(super) fn kind(error: &RestoreError) -> (&'static str, &'static str) {
             ("OtherFormat", "the version of sanderling that wrote it")
         }
         RestoreError::Backup(BackupError::Io { cause, .. }) if is_without_room(cause.kind()) => {
-            ("NoSpace", "the same with --dir on another disk, or free space there")
+            NO_SPACE
         }
         RestoreError::Backup(BackupError::Io { .. }) => ("BadBackup", "the same again"),
         RestoreError::Backup(_) => ("BadBackup", "the same with another backup"),
@@ -81,7 +85,10 @@ pub(super) fn kind(error: &RestoreError) -> (&'static str, &'static str) {
         {
             ("InUse", "stop that namenode first, or the same with --dir of a new directory")
         }
-        RestoreError::Directory(_) => ("NotRestored", "the same with another --dir"),
+        RestoreError::Directory(error) => match &**error {
+            NamenodeStartError::Files { cause, .. } if is_without_room(cause.kind()) => NO_SPACE,
+            _ => ("NotRestored", "the same with another --dir"),
+        },
         RestoreError::NotEmpty { .. } => {
             ("NotEmpty", "the same with --dir of a new directory, or with --replace")
         }
