@@ -76,7 +76,7 @@ pub struct Cost {
 ///
 /// # Panics
 /// As [`check`], and when the input takes more than [`TIME_MAX`] of the processor's time. How long
-/// it takes by the clock says nothing on a machine that is busy with other processes.
+/// it takes by the clock states nothing on a machine that is busy with other processes.
 pub fn fuzz(run: fn(&[u8]), input: &[u8], bytes_max: usize) {
     if check(run, input, bytes_max).time <= TIME_MAX {
         return;

@@ -38,7 +38,7 @@ fn try_set(nanos: u64) -> io::Result<u64> {
     }
     attributes.sched_runtime = nanos;
     let (this, no_flags) = (0, 0);
-    // SAFETY: the kernel reads as many bytes as `size` says, and the value has as many.
+    // SAFETY: the kernel reads as many bytes as `size` states, and the value has as many.
     let result =
         unsafe { libc::syscall(libc::SYS_sched_setattr, this, &raw const attributes, no_flags) };
     if result != 0 {
