@@ -131,8 +131,6 @@ variants! {
         "managers act until they are refused, though their lease has ended";
     PushesMixed, "pushes-mixed", "numbers",
         "datanodes push the bytes of one block under the number of another";
-    LengthsToldAlone, "lengths-told-alone", "bytes",
-        "a grant that has no new block acknowledges lengths of ended blocks";
     AcknowledgedEarly, "acknowledged-early", "acknowledged",
         "a leader acknowledges a round when it has proposed it, before a majority has it";
     VoteForgotten, "vote-forgotten", "one-leader",

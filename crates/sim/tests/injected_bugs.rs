@@ -52,7 +52,6 @@ const fn hint(bug: InjectedBug) -> u64 {
         InjectedBug::OldFormatMisread => 0,
         InjectedBug::LeaseOutlived => 28,
         InjectedBug::PushesMixed => 1,
-        InjectedBug::LengthsToldAlone => 301,
         InjectedBug::AcknowledgedEarly => 11,
         InjectedBug::VoteForgotten => 24,
         InjectedBug::PausedLeaderAnswers => 41,

@@ -38,8 +38,8 @@ const WORDS: &[(&str, &str)] = &[
     ("whom", "which or that"),
 ];
 
-/// Names of other libraries' functions, and an injected bug's, as the command line has it.
-const FOREIGN: &[&str] = &["askSync", "wants_read", "wants_write", "LengthsToldAlone"];
+/// Names of other libraries' functions.
+const FOREIGN: &[&str] = &["askSync", "wants_read", "wants_write"];
 
 /// The product's code, by the beginnings of its paths.
 const PRODUCT: [&str; 3] = ["crates/", "bindings/", "jvm/"];

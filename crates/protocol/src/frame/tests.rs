@@ -37,7 +37,7 @@ fn header_has_golden_bytes() {
 fn every_operation_is_read_back_by_its_number() {
     let all: Vec<Op> = (0..=u8::MAX).filter_map(Op::from_wire).collect();
     let numbers: Vec<u8> = all.iter().map(|op| *op as u8).collect();
-    assert_eq!(numbers, (1..=13).collect::<Vec<u8>>());
+    assert_eq!(numbers, (1..=14).collect::<Vec<u8>>());
     for op in all {
         let sent = Header { op, ..header() };
         assert_eq!(Header::decode(&sent.encode()).unwrap(), sent);

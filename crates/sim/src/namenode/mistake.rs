@@ -131,12 +131,6 @@ impl NamenodeHost {
             // As if no answer was ever found under its sequence.
             once.sequence += (self.commands() + 1) << 32;
         }
-        if self.has_bug(InjectedBug::LengthsToldAlone)
-            && let Action::AddBlocks { ended, placed, .. } = command.action.inner_mut()
-            && !ended.is_empty()
-        {
-            placed.clear();
-        }
         if let Action::Reserve { moves, .. } = &command.action {
             let tiers = moves.iter().map(|one| ((one.block, one.to), one.tier));
             self.mistakes.tiers.extend(tiers);
