@@ -58,7 +58,7 @@ const fn hint(bug: InjectedBug) -> u64 {
         InjectedBug::LeaseKept => 35,
         InjectedBug::SpareCounted => 8,
         InjectedBug::TailNotCut => 34,
-        InjectedBug::TimeStepped => 23,
+        InjectedBug::TimeStepped => 8,
     }
 }
 
