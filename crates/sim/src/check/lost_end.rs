@@ -11,6 +11,8 @@ use crate::wire::Host;
 pub(crate) struct LostEnd {
     /// Place and process of each datanode, and the position that was sent to it.
     ahead: Vec<(Host, u32, LogPosition)>,
+    /// Terms that may have lost an end that time.
+    cut: Vec<Term>,
     /// The last event that is left.
     after: u64,
     /// Terms of which the log has lost an end and reports it, each with the event that does.
@@ -45,11 +47,13 @@ impl LostEnd {
         let is_new = |event: &&Event| event.sequence > before.after && is_log_end_lost(&event.kind);
         if let Some(event) = events.iter().find(is_new) {
             // A late answer may have had a position of the same end meanwhile.
-            let terms = before.ahead.iter().map(|(.., seen)| (event.sequence, seen.term));
-            before.noticed.extend(terms);
+            before.noticed.extend(before.cut.iter().map(|term| (event.sequence, *term)));
         }
         ahead.retain(|(.., seen)| !before.noticed.iter().any(|(_, term)| *term == seen.term));
-        *self = Self { ahead, after, noticed: before.noticed };
+        // An answer on its way may have the only position of the end, of the last term that is left.
+        let left = catalog.position().map(|place| place.term);
+        let cut = ahead.iter().map(|(.., seen)| seen.term).chain(left).collect();
+        *self = Self { ahead, cut, after, noticed: before.noticed };
     }
 
     /// A lost end of which a datanode that still runs has a position was noticed.
