@@ -9,7 +9,7 @@ use bytes::Bytes;
 use cluster::guarded::text;
 use cluster::{Ran, SOON, Server, block_on, path, run, sanderling, spawn_with};
 use sanderling_client::{Client, ClientConfig, PutOptions};
-use sanderling_protocol::message::MemberRole;
+use sanderling_protocol::message::{Attributes, MemberRole};
 use sanderling_protocol::{Reply, Request};
 use tempfile::TempDir;
 
@@ -150,6 +150,14 @@ async fn put(client: &Client, number: u64) {
     client.put(&to, value(number), &PutOptions::default()).await.expect("stored");
 }
 
+/// Puts it with 7 KiB of attributes, which the log of changes has.
+async fn put_large(client: &Client, number: u64) {
+    let mut attributes = Attributes::none();
+    attributes.set("filling", "x".repeat(7 << 10));
+    let options = PutOptions { attributes, ..PutOptions::default() };
+    client.put(&path(&format!("/{number}")), value(number), &options).await.expect("stored");
+}
+
 async fn assert_there(client: &Client, numbers: std::ops::Range<u64>) {
     for number in numbers {
         let read = client.get(&path(&format!("/{number}"))).await.expect("readable");
@@ -270,6 +278,39 @@ fn leadership_is_moved_and_a_member_is_removed_by_hand() {
     let refused = group.cli(next, &["group", "remove", &own]);
     assert_ne!(refused.code, 0, "{refused}");
     assert!(refused.stderr.contains("cannot remove itself"), "{refused}");
+}
+
+/// Commands of a few KiB, so that a round has several entries of the log, of which a new leader may
+/// have the first ones only.
+#[test]
+fn rounds_of_several_entries_survive_moves_of_the_leadership() {
+    let mut group = Group::start(3, &[]);
+    let addresses = group.addresses.join(",");
+    let (waves, puts) = (4, 800);
+    for wave in 0..waves {
+        let leader = group.leader();
+        let storing = std::thread::scope(|scope| {
+            let storing = scope.spawn(|| {
+                block_on(async {
+                    let client = client(&addresses).await;
+                    let numbers = wave * puts..(wave + 1) * puts;
+                    futures_util::future::join_all(numbers.map(|it| put_large(&client, it))).await;
+                });
+            });
+            let moved = group.cli(leader, &["group", "move-leader"]);
+            assert_eq!(moved.code, 0, "{moved}");
+            storing.join()
+        });
+        storing.expect("all are stored");
+    }
+    let leader = group.leader();
+    block_on(async {
+        assert_there(&client(&group.addresses[leader]).await, 0..waves * puts).await;
+    });
+    for (place, member) in group.members.iter_mut().enumerate() {
+        let server = member.as_mut().expect("it runs");
+        assert!(server.ended().is_none(), "member {place} has ended: {}", server.log());
+    }
 }
 
 #[test]

@@ -19,6 +19,8 @@ const PENDING_MAX: usize = 64;
 /// an election.
 const MOVE_WITHIN: Millis = Millis(2000);
 
+const NO_VOTER: &str = "no other voter answers";
+
 type Done<T> = oneshot::Sender<Result<T, Refusal>>;
 
 /// What waits for an answer.
@@ -101,6 +103,10 @@ impl PendingChanges {
             }
             GroupOrder::MoveLeader(to) => match Self::transfer(replica, now, *to) {
                 Ok(()) => self.moves.push((now + MOVE_WITHIN, *to, reply)),
+                // A leader that has just begun has heard of no voter yet.
+                Err(_) if may_answer(replica, *to) => {
+                    self.moves.push((now + MOVE_WITHIN, *to, reply));
+                }
                 Err(refusal) => drop(reply.send(Err(refusal))),
             },
         }
@@ -119,7 +125,7 @@ impl PendingChanges {
         let to = to.or_else(|| successor(replica));
         let Some(to) = to else {
             let why = match replica.role() {
-                ReplicaRole::Leader => "no other voter answers".to_owned(),
+                ReplicaRole::Leader => NO_VOTER.to_owned(),
                 _ => {
                     let error = ProposeError::NotLeader { leader: replica.leader() };
                     return Err(refusal(&error, replica.group()));
@@ -192,10 +198,27 @@ impl PendingChanges {
                 self.moves.push((until, to, reply));
                 continue;
             }
-            let why = "the other member did not begin to lead in time".to_owned();
-            let _ = reply.send(Err(Refusal::RetryAfter { after: Millis(500), why }));
+            let refused = if successor(replica).is_none() {
+                Refusal::BadRequest { why: NO_VOTER.to_owned() }
+            } else {
+                let why = "the other member did not begin to lead in time".to_owned();
+                Refusal::RetryAfter { after: Millis(500), why }
+            };
+            let _ = reply.send(Err(refused));
         }
     }
+}
+
+/// Returns whether the leader may be followed by this voter, or by any, once it has answered.
+fn may_answer(replica: &Replica, to: Option<MemberId>) -> bool {
+    let Some(leader) = replica.leader().filter(|_| replica.role() == ReplicaRole::Leader) else {
+        return false;
+    };
+    let mut others = replica
+        .progress()
+        .into_iter()
+        .filter(|it| it.role == GroupRole::Voter && it.id != leader && !it.is_active);
+    others.any(|it| to.is_none_or(|to| to == it.id))
 }
 
 /// Returns the voter beside the leader that answers and has most of the log.

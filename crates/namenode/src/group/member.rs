@@ -48,12 +48,32 @@ pub(crate) enum Step {
 }
 
 /// The entries of the round that this leader has proposed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 struct Flight {
     term: u64,
     first: u64,
     last: u64,
-    agreed: u64,
+    /// Pieces that are proposed, between the entries `first` and `last`.
+    proposed: usize,
+    /// Pieces that are not proposed.
+    left: VecDeque<Vec<u8>>,
+    /// Pieces that are agreed, which the writer has not applied: it applies the round as a whole.
+    agreed: Vec<Bytes>,
+    /// Whether the writer gave it up: it has applied what was agreed of it as another leader's.
+    is_lost: bool,
+}
+
+impl Flight {
+    const fn has(&self, place: LogPlace) -> bool {
+        !self.is_lost
+            && self.term == place.term
+            && self.first <= place.index
+            && place.index <= self.last
+    }
+
+    fn is_agreed(&self) -> bool {
+        !self.is_lost && self.left.is_empty() && self.agreed.len() == self.proposed
+    }
 }
 
 /// What became of the round that is under way.
@@ -301,6 +321,8 @@ impl GroupSeat {
                 ReplicaOutput::Apply(entries) => return Ok(Some(Step::Apply(entries))),
                 ReplicaOutput::Restore(place, group) => {
                     self.applied = place;
+                    // The snapshot has what is agreed of the round under way, or not.
+                    drop(self.give_up());
                     self.groups = VecDeque::from([(place.index, group)]);
                     self.replica.applied(boot_time(), place.index);
                     if let Some((catalog, _)) = self.arrived.take() {
@@ -410,45 +432,60 @@ impl GroupSeat {
         });
     }
 
-    /// Proposes the pieces of a round, the last of whose commands is of the time `at`.
-    pub(crate) fn propose(
-        &mut self,
-        at: Instant,
-        pieces: Vec<Vec<u8>>,
-    ) -> Result<(), ProposeError> {
-        let mut flight: Option<Flight> = None;
-        for piece in pieces {
-            match self.replica.propose(boot_time(), at, Bytes::from(piece)) {
-                Ok(LogPlace { term, index }) => {
-                    let flight =
-                        flight.get_or_insert(Flight { term, first: index, last: index, agreed: 0 });
-                    flight.last = index;
-                }
-                // What was proposed before it stays: a part of a round, as a torn write leaves.
-                Err(error) => {
-                    self.flight = None;
-                    return Err(error);
-                }
+    /// Begins a round of these pieces, of which none is proposed.
+    pub(crate) fn take_off(&mut self, pieces: Vec<Vec<u8>>) {
+        self.flight = Some(Flight {
+            term: self.replica.term(),
+            first: 0,
+            last: 0,
+            proposed: 0,
+            left: pieces.into(),
+            agreed: Vec::new(),
+            is_lost: false,
+        });
+    }
+
+    /// Proposes what is left of the round, the last of whose commands is of the time `at`.
+    ///
+    /// # Errors
+    /// Why a piece was not taken. It is proposed by the next call; those before it are.
+    pub(crate) fn propose(&mut self, at: Instant) -> Result<(), ProposeError> {
+        let Some(flight) = &mut self.flight else { return Ok(()) };
+        while let Some(piece) = flight.left.front() {
+            // A round is of one term: another leader's entries may be between two.
+            if flight.is_lost || flight.term != self.replica.term() {
+                return Err(ProposeError::NotLeader { leader: self.replica.leader() });
             }
+            let place = self.replica.propose(boot_time(), at, Bytes::from(piece.clone()))?;
+            if flight.proposed == 0 {
+                flight.first = place.index;
+            }
+            flight.last = place.index;
+            flight.proposed += 1;
+            flight.left.pop_front();
         }
-        self.flight = flight;
         Ok(())
     }
 
     /// Notes that the writer applies an entry. Returns whether it is of the round under way: the
     /// writer applies that when all of it is agreed.
-    pub(crate) fn applies(&mut self, place: LogPlace) -> bool {
+    pub(crate) fn applies(&mut self, place: LogPlace, payload: &Payload) -> bool {
         self.applied = place;
-        match &mut self.flight {
-            Some(flight)
-                if flight.term == place.term
-                    && (flight.first..=flight.last).contains(&place.index) =>
-            {
-                flight.agreed = place.index;
+        match (&mut self.flight, payload) {
+            (Some(flight), Payload::Round { commands, .. }) if flight.has(place) => {
+                flight.agreed.push(commands.clone());
                 true
             }
             _ => false,
         }
+    }
+
+    /// Gives up the round under way and returns what is agreed of it: the writer applies that as
+    /// another leader's, before anything that follows it in the log.
+    pub(crate) fn give_up(&mut self) -> Vec<Bytes> {
+        let Some(flight) = &mut self.flight else { return Vec::new() };
+        flight.is_lost = true;
+        std::mem::take(&mut flight.agreed)
     }
 
     /// Reports to the replica what was applied.
@@ -458,9 +495,11 @@ impl GroupSeat {
 
     /// Returns what became of the round under way.
     pub(crate) fn flight(&self) -> FlightState {
-        match self.flight {
-            Some(flight) if flight.agreed == flight.last => FlightState::Agreed,
-            Some(flight) if self.is_leader() && flight.term == self.replica.term() => {
+        match &self.flight {
+            Some(flight) if flight.is_agreed() => FlightState::Agreed,
+            Some(flight)
+                if !flight.is_lost && self.is_leader() && flight.term == self.replica.term() =>
+            {
                 FlightState::UnderWay
             }
             _ => FlightState::Lost,
@@ -468,7 +507,7 @@ impl GroupSeat {
     }
 
     /// Ends the round under way.
-    pub(crate) const fn land(&mut self) {
+    pub(crate) fn land(&mut self) {
         self.flight = None;
     }
 

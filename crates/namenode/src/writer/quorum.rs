@@ -146,16 +146,27 @@ impl CatalogWriter {
     fn apply_agreed(&mut self, entries: Vec<LogEntry>) -> Result<(), String> {
         for LogEntry { place, payload } in entries {
             let Some(member) = &mut self.member else { return Ok(()) };
-            let is_own = member.applies(place);
+            let is_own = member.applies(place, &payload);
             if let Payload::Round { commands, .. } = payload
                 && !is_own
             {
-                let round = round::decode(&commands)?;
-                self.apply_round(round)?;
+                // What is agreed of a round of this member comes first. Its callers are refused,
+                // and repeat it.
+                self.apply_given_up()?;
+                self.apply_round(round::decode(&commands)?)?;
             }
         }
         if let Some(member) = &mut self.member {
             member.has_applied();
+        }
+        Ok(())
+    }
+
+    /// Gives up the round under way, and applies what is agreed of it.
+    fn apply_given_up(&mut self) -> Result<(), String> {
+        let agreed = self.member.as_mut().map(GroupSeat::give_up).unwrap_or_default();
+        for commands in agreed {
+            self.apply_round(round::decode(&commands)?)?;
         }
         Ok(())
     }
@@ -302,38 +313,55 @@ impl CatalogWriter {
     pub(super) fn agree(&mut self, turn: &Turn) -> Result<(), Unwritten> {
         let first = self.state.namenode.read().catalog().index();
         let Some(at) = turn.commands().last().map(|command| command.at) else { return Ok(()) };
-        let pieces = round::encode(first, turn.commands());
-        loop {
-            let Some(member) = &mut self.member else { return Ok(()) };
-            match member.propose(at, pieces.clone()) {
-                Ok(()) => break,
-                Err(ProposeError::Transferring | ProposeError::Full) => self.attend_for_a_while(),
-                Err(ProposeError::TooLong { bytes }) => {
-                    let why = format!("a round of {bytes} bytes is too long for the group");
-                    return Err(Unwritten::Refused(why));
-                }
-                Err(_) => return Err(self.lost()),
-            }
-        }
-        self.follow();
+        let Some(member) = &mut self.member else { return Ok(()) };
+        member.take_off(round::encode(first, turn.commands()));
         let mut stopping: Option<Moment> = None;
         loop {
             let Some(member) = &mut self.member else { return Ok(()) };
-            let state = member.flight();
-            if state != FlightState::UnderWay {
-                member.land();
+            match member.propose(at) {
+                Ok(()) | Err(ProposeError::Transferring | ProposeError::Full) => {}
+                Err(ProposeError::TooLong { bytes }) => {
+                    self.end_flight()?;
+                    let why = format!("a round of {bytes} bytes is too long for the group");
+                    return Err(Unwritten::Refused(why));
+                }
+                Err(_) => {
+                    self.end_flight()?;
+                    return Err(self.lost());
+                }
             }
-            match state {
-                FlightState::Agreed => return Ok(()),
-                FlightState::Lost => return Err(self.lost()),
+            self.follow();
+            let Some(member) = &mut self.member else { return Ok(()) };
+            match member.flight() {
+                FlightState::Agreed => {
+                    member.land();
+                    return Ok(());
+                }
+                FlightState::Lost => {
+                    self.end_flight()?;
+                    return Err(self.lost());
+                }
                 FlightState::UnderWay => {}
             }
             let is_stopped = self.work.is_stopped() || self.state.failure.borrow().is_some();
             if is_stopped && stopping.get_or_insert_with(Moment::now).elapsed() > STOP_WITHIN {
+                self.end_flight()?;
                 return Err(self.lost());
             }
             self.attend_for_a_while();
         }
+    }
+
+    /// Ends a round that did not become this member's: what was agreed of it is applied.
+    fn end_flight(&mut self) -> Result<(), Unwritten> {
+        let applied = self.apply_given_up();
+        if let Some(member) = &mut self.member {
+            member.land();
+        }
+        applied.map_err(|why| {
+            self.state.fail(NamenodeFailure::Journal { why: why.clone() });
+            Unwritten::Unknown(why)
+        })
     }
 
     fn attend_for_a_while(&mut self) {
