@@ -43,7 +43,7 @@ fn seeds_that_found_something_find_nothing() {
         0, 166, 277, 950, 1136, 1446, 1609, 1863, 2682, 10_751, 13_504, 19_617, 21_084, 24_119,
         24_282, 25_214, 32_071, 32_818, 47_765, 48_349, 59_240, 75_292, 79_377, 80_890, 94_016,
     ];
-    let drawn = [363_804_476_781, 363_804_571_752, 700_000_044_222];
+    let drawn = [363_804_476_781, 363_804_571_752, 700_000_044_222, 700_000_074_700];
     for seed in seeds.into_iter().chain(drawn) {
         let found = run(seed, &Options::default()).violation.map(|found| found.to_string());
         assert_eq!(found, None, "seed {seed}");

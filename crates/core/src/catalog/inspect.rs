@@ -1,6 +1,6 @@
 //! What the simulator and tests read to check the catalog from outside.
 
-use sanderling_protocol::{BlockId, Epoch, NodeId};
+use sanderling_protocol::{BlockId, Epoch, JobId, NodeId, ObjectId};
 
 use super::Catalog;
 use super::block::{Block, BlockFacts};
@@ -22,6 +22,18 @@ impl Catalog {
     #[must_use]
     pub fn due_count(&self) -> usize {
         self.timers.len() + self.service.timer_count()
+    }
+
+    /// Returns whether an object is there, with a name or waiting for its seal.
+    #[must_use]
+    pub fn has_object(&self, id: ObjectId) -> bool {
+        self.objects.contains_key(&id) && !self.is_deleted(id)
+    }
+
+    /// Returns whether a job has not ended.
+    #[must_use]
+    pub fn has_job(&self, id: JobId) -> bool {
+        self.job(id).is_some()
     }
 
     /// Returns the ids of all blocks, lost ones among them, in their order.

@@ -212,7 +212,7 @@ impl NameModel {
                 self.end_job(*job);
                 Ok(())
             }
-            Action::Tick => self.tick(),
+            Action::Tick => self.tick(catalog),
             _ => Ok(()),
         }
     }
@@ -668,10 +668,15 @@ impl NameModel {
         }
     }
 
-    /// Removes what has expired. Nothing may expire before it was served for its time.
-    fn tick(&mut self) -> CheckResult {
+    /// Removes what has expired. Nothing may expire before it was served for its time. Of what is
+    /// due, a tick does so much at most: the rest is left for the next one.
+    fn tick(&mut self, catalog: &Catalog) -> CheckResult {
         let (served, really) = (self.served(), self.served_millis + ABSENCE_UNSEEN_MILLIS);
-        let is_over = |entry: &EntryModel| entry.expires_at.is_some_and(|(at, _)| at <= served);
+        let is_cut = catalog.deadline().is_some_and(|due| due <= self.now);
+        let is_over = |entry: &EntryModel| {
+            entry.expires_at.is_some_and(|(at, _)| at <= served)
+                && !(is_cut && catalog.has_object(entry.object))
+        };
         let expired: Vec<(String, u64)> = self
             .entries
             .iter()
@@ -687,8 +692,8 @@ impl NameModel {
         self.pending.retain(|_, pending| !is_over(&pending.entry));
         let resumed_at = self.resumed_at;
         let end = |job: &JobModel| job.until.max(resumed_at + Millis(job.lease_millis));
-        let ended: Vec<JobId> =
-            self.jobs.iter().filter(|(_, job)| end(job) <= served).map(|(id, _)| *id).collect();
+        let ended = self.jobs.iter().filter(|(_, job)| end(job) <= served).map(|(id, _)| *id);
+        let ended: Vec<JobId> = ended.filter(|id| !(is_cut && catalog.has_job(*id))).collect();
         for id in ended {
             let job = self.jobs.get(&id);
             let millis = job.map_or(0, |job| job.renewed_millis + job.lease_millis);
