@@ -363,7 +363,8 @@ impl Archive {
             commands: is_complete.then_some(self.end.commands),
             at_unix_millis,
             is_closed: is_closed && is_complete,
-            snapshots: self.snapshots.range(snapshot.unwrap_or(0)..).copied().collect(),
+            // A snapshot behind a gap of the journal would be one that nothing leads to.
+            snapshots: self.snapshots.range(snapshot.unwrap_or(0)..=reach.0).copied().collect(),
             segments: segments.collect(),
         };
         debug_assert_eq!(manifest.check(), Ok(()), "what is described can be read back");

@@ -214,6 +214,22 @@ proptest! {
     }
 }
 
+/// The directory has pruned the segment between the two snapshots before it was stored.
+#[test]
+fn snapshot_behind_a_gap_of_the_journal_is_not_named_before_the_journal_goes_on_from_it() {
+    let mut rig = Rig::new();
+    let early = [Step::Look, Step::Rotate, Step::Snapshot, Step::Piece, Step::Rotate];
+    let late = [Step::Snapshot, Step::Look, Step::StoreSnapshot, Step::Publish];
+    early.into_iter().chain(late).for_each(|step| rig.run(step));
+    let manifest = rig.store.manifest.clone().unwrap();
+    assert_eq!((manifest.snapshots, rig.store.recover()), (vec![], 1));
+    rig.run(Step::StoreSnapshot);
+    rig.run(Step::Publish);
+    assert_eq!(rig.store.recover(), 1);
+    rig.settle();
+    assert_eq!(rig.store.recover(), rig.directory.written);
+}
+
 #[test]
 fn many_short_pieces_become_one() {
     let mut rig = Rig::new();
