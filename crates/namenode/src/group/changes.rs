@@ -103,7 +103,7 @@ impl PendingChanges {
             }
             GroupOrder::MoveLeader(to) => match Self::transfer(replica, now, *to) {
                 Ok(()) => self.moves.push((now + MOVE_WITHIN, *to, reply)),
-                // A leader that has just begun has heard of no voter yet.
+                // A leader that has just begun has received nothing of a voter yet.
                 Err(_) if may_answer(replica, *to) => {
                     self.moves.push((now + MOVE_WITHIN, *to, reply));
                 }

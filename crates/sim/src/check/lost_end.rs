@@ -50,7 +50,7 @@ impl LostEnd {
             before.noticed.extend(before.cut.iter().map(|term| (event.sequence, *term)));
         }
         ahead.retain(|(.., seen)| !before.noticed.iter().any(|(_, term)| *term == seen.term));
-        // An answer on its way may have the only position of the end, of the last term that is left.
+        // An answer on its way may have the only position of the end: of the last term left.
         let left = catalog.position().map(|place| place.term);
         let cut = ahead.iter().map(|(.., seen)| seen.term).chain(left).collect();
         *self = Self { ahead, cut, after, noticed: before.noticed };
