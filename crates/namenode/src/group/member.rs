@@ -56,7 +56,7 @@ struct Flight {
     /// Pieces that are proposed, between the entries `first` and `last`.
     proposed: usize,
     /// Pieces that are not proposed.
-    left: VecDeque<Vec<u8>>,
+    left: VecDeque<Bytes>,
     /// Pieces that are agreed, which the writer has not applied: it applies the round as a whole.
     agreed: Vec<Bytes>,
     /// Whether the writer gave it up: it has applied what was agreed of it as another leader's.
@@ -439,7 +439,7 @@ impl GroupSeat {
             first: 0,
             last: 0,
             proposed: 0,
-            left: pieces.into(),
+            left: pieces.into_iter().map(Bytes::from).collect(),
             agreed: Vec::new(),
             is_lost: false,
         });
@@ -456,7 +456,7 @@ impl GroupSeat {
             if flight.is_lost || flight.term != self.replica.term() {
                 return Err(ProposeError::NotLeader { leader: self.replica.leader() });
             }
-            let place = self.replica.propose(boot_time(), at, Bytes::from(piece.clone()))?;
+            let place = self.replica.propose(boot_time(), at, piece.clone())?;
             if flight.proposed == 0 {
                 flight.first = place.index;
             }
