@@ -104,7 +104,7 @@ impl PendingChanges {
             GroupOrder::MoveLeader(to) => match Self::transfer(replica, now, *to) {
                 Ok(()) => self.moves.push((now + MOVE_WITHIN, *to, reply)),
                 // A leader that has just begun has received nothing of a voter yet.
-                Err(_) if may_answer(replica, *to) => {
+                Err(_) if self.moves.len() < PENDING_MAX && may_answer(replica, *to) => {
                     self.moves.push((now + MOVE_WITHIN, *to, reply));
                 }
                 Err(refusal) => drop(reply.send(Err(refusal))),
@@ -198,8 +198,12 @@ impl PendingChanges {
                 self.moves.push((until, to, reply));
                 continue;
             }
+            let answers =
+                |id: MemberId| replica.progress().iter().any(|it| it.id == id && it.is_active);
             let refused = if successor(replica).is_none() {
                 Refusal::BadRequest { why: NO_VOTER.to_owned() }
+            } else if let Some(id) = to.filter(|id| !answers(*id)) {
+                refusal(&ProposeError::CannotLead(id), group)
             } else {
                 let why = "the other member did not begin to lead in time".to_owned();
                 Refusal::RetryAfter { after: Millis(500), why }
