@@ -47,9 +47,16 @@ impl Tap {
     /// Passes a connection on.
     fn join(&self, caller: TcpStream) {
         let target = self.state.lock().expect("not poisoned").target.clone();
-        let Ok(server) = TcpStream::connect(target) else { return };
+        let Ok(server) = TcpStream::connect(&target) else { return };
         let copy = |stream: &TcpStream| stream.try_clone().expect("a descriptor is free");
-        self.state.lock().expect("not poisoned").open.extend([copy(&caller), copy(&server)]);
+        {
+            let mut state = self.state.lock().expect("not poisoned");
+            if state.target != target {
+                // It would lead to where no connection leads any more.
+                return;
+            }
+            state.open.extend([copy(&caller), copy(&server)]);
+        }
         let (answers, back) = (copy(&server), copy(&caller));
         std::thread::spawn(move || pass(answers, back, |_| {}));
         let (tap, mut sent) = (self.clone(), Vec::new());

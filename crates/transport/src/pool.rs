@@ -78,6 +78,8 @@ pub struct Pool {
 struct PoolInner {
     options: PoolOptions,
     cluster: Mutex<Option<ClusterId>>,
+    /// Held while the cluster is requested: one greeting suffices for all callers.
+    learning: tokio::sync::Mutex<()>,
     slots: Mutex<HashMap<PoolKey, PoolSlot>>,
     ready: RwLock<Ready>,
 }
@@ -87,8 +89,8 @@ impl Pool {
     #[must_use]
     pub fn new(options: PoolOptions) -> Self {
         let cluster = Mutex::new(options.cluster);
-        let (slots, ready) = (Mutex::default(), RwLock::default());
-        Self { shared: Arc::new(PoolInner { options, cluster, slots, ready }) }
+        let (learning, slots, ready) = Default::default();
+        Self { shared: Arc::new(PoolInner { options, cluster, learning, slots, ready }) }
     }
 
     /// Requests its cluster from a namenode, which applies to later connections, so that tokens
@@ -98,17 +100,35 @@ impl Pool {
     /// # Errors
     /// As [`Connection::connect`].
     pub async fn learn_cluster(&self, namenode: &str, deadline: Instant) -> Result<(), CallError> {
-        if self.cluster().is_some() || !self.credentials().makes_tokens() {
-            return Ok(());
+        self.learned_cluster(namenode, deadline).await.map(drop)
+    }
+
+    /// The same, and returns the cluster if it is known by then.
+    async fn learned_cluster(
+        &self,
+        namenode: &str,
+        deadline: Instant,
+    ) -> Result<Option<ClusterId>, CallError> {
+        let known = self.cluster();
+        if known.is_some() || !self.credentials().makes_tokens() {
+            return Ok(known);
+        }
+        let Ok(_learning) = timeout_at(deadline, self.shared.learning.lock()).await else {
+            return Err(CallError::TooBusy { address: namenode.to_owned() });
+        };
+        let known = self.cluster();
+        if known.is_some() {
+            return Ok(known);
         }
         let role = self.shared.options.role;
         let hello = Hello { role, cluster: None, node: None, token: None };
         let options = &self.shared.options.connection;
         let (_, reply) = Connection::connect_with(namenode, hello, deadline, options).await?;
-        if reply.role == Role::Namenode {
-            self.set_cluster(reply.cluster);
+        if reply.role != Role::Namenode {
+            return Ok(None);
         }
-        Ok(())
+        self.set_cluster(reply.cluster);
+        Ok(reply.cluster)
     }
 
     /// Sets the cluster of connections made from now on.
@@ -165,7 +185,12 @@ impl Pool {
             return Ok(connection.clone());
         }
         *kept = None;
-        let cluster = *self.shared.cluster.lock();
+        // Also a call in the background may connect first: a connection to a namenode that is kept
+        // was opened with a token that names the cluster.
+        let cluster = match node {
+            None => self.learned_cluster(address, deadline).await?,
+            Some(_) => self.cluster(),
+        };
         let hello = Hello { role: self.shared.options.role, cluster, node, token: None };
         let options = &self.shared.options.connection;
         let (connection, reply) =
