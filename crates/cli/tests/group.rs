@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use cluster::guarded::text;
 use cluster::{Ran, SOON, Server, block_on, path, run, sanderling, spawn_with};
-use sanderling_client::{Client, ClientConfig, PutOptions};
-use sanderling_protocol::message::{Attributes, MemberRole};
-use sanderling_protocol::{Reply, Request};
+use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
+use sanderling_protocol::message::{Attributes, Change, ClientId, MemberRole, Once};
+use sanderling_protocol::{Nonce, Refusal, Reply, Request};
 use tempfile::TempDir;
 
 /// Namenodes of one group. The first one founded it.
@@ -278,6 +278,45 @@ fn leadership_is_moved_and_a_member_is_removed_by_hand() {
     let refused = group.cli(next, &["group", "remove", &own]);
     assert_ne!(refused.code, 0, "{refused}");
     assert!(refused.stderr.contains("cannot remove itself"), "{refused}");
+}
+
+/// A client sent a change to a member that did not answer, and got its refusal from another one. The
+/// first request arrives when its receiver leads.
+#[test]
+fn late_copy_of_a_refused_change_is_refused_by_the_next_leader_too() {
+    let group = Group::start(3, &[]);
+    let leader = group.leader();
+    let delete = |client| {
+        let change = Change::new(Request::Delete { path: path("/0"), recursive: false });
+        Request::Once(Box::new(Once { client, sequence: 1, settled_below: 1, change }))
+    };
+    let assert_missing = async |client: &Client, id| {
+        let answer = client.request(delete(id)).await;
+        assert!(
+            matches!(answer, Err(ClientError::Refused(Refusal::NotFound { .. }))),
+            "{answer:?}"
+        );
+    };
+    let id = block_on(async {
+        let client = client(&group.addresses[leader]).await;
+        let key = Nonce(7);
+        let opened = client.request(Request::OpenClient { key }).await;
+        let Ok(Reply::Client { number }) = opened else { panic!("{opened:?}") };
+        let id = ClientId { number, key };
+        assert_missing(&client, id).await;
+        put(&client, 0).await;
+        id
+    });
+    let moved = group.cli(leader, &["group", "move-leader"]);
+    assert_eq!(moved.code, 0, "{moved}");
+    let next = cluster::until("another member leads", SOON, || {
+        Some(group.leader()).filter(|next| *next != leader)
+    });
+    block_on(async {
+        let client = client(&group.addresses[next]).await;
+        assert_missing(&client, id).await;
+        assert_there(&client, 0..1).await;
+    });
 }
 
 /// Commands of a few KiB, so that a round has several entries of the log, of which a new leader may

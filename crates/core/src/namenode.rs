@@ -71,6 +71,10 @@ pub struct NamenodeConfig {
     pub memory_max: u64,
     /// How much one step does. Only simulations have other bounds than servers.
     pub limits: CatalogLimits,
+    /// Whether the log has every final refusal of a change. A group needs that: a copy of the
+    /// request may be on its way to the member that leads next, which has only the log. It is set
+    /// by [`Namenode::take_over`], and by [`Namenode::set_members`] if there are several.
+    pub logs_refusals: bool,
 }
 
 impl Default for NamenodeConfig {
@@ -89,6 +93,7 @@ impl Default for NamenodeConfig {
             departures: Departures::Default,
             memory_max: u64::MAX,
             limits: CatalogLimits::DEFAULT,
+            logs_refusals: false,
         }
     }
 }
@@ -184,6 +189,7 @@ impl Namenode {
 
     /// Sets what [`Request::Members`](sanderling_protocol::Request::Members) is answered with.
     pub fn set_members(&mut self, members: Members) {
+        self.config.logs_refusals |= members.members.len() > 1;
         self.members = members;
     }
 
@@ -292,8 +298,7 @@ impl Namenode {
         self.resume(now);
         (self.listened_at, self.members_at) = (Some(now), Some(now));
         (self.away, self.is_refusing) = (Some((now, absence)), false);
-        // Refusals that were not logged are those of an earlier term of this member.
-        self.refused = RefusalCache::default();
+        self.config.logs_refusals = true;
         let begin = Action::BeginTerm { term, absence, skip: 0 };
         let begin = Command { at: now, action: begin };
         [begin].into_iter().chain(self.configure(now)).chain(self.rules(now)).collect()

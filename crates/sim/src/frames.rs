@@ -62,6 +62,12 @@ impl Frames {
         } else {
             RequestBody::Frame(requests.collect())
         };
-        Some(Message { from, to: Host::Namenode, call, body: MessageBody::Request(body) })
+        Some(Message {
+            from,
+            to: Host::Namenode,
+            call,
+            body: MessageBody::Request(body),
+            life: None,
+        })
     }
 }

@@ -97,6 +97,7 @@ impl NamenodeHost {
             preemption: plan.preemption.clone(),
             departures: plan.departures,
             limits: plan.limits.catalog,
+            logs_refusals: plan.has_successors,
             ..NamenodeConfig::default()
         };
         let machine = Namenode::new(config.clone(), CLUSTER);

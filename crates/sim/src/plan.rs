@@ -64,6 +64,9 @@ pub(crate) struct RunPlan {
     pub(crate) sync: Sync,
     /// Whether the cluster was begun by the release before.
     pub(crate) begins_old: bool,
+    /// Whether requests that were sent to one process of the namenode may reach the next, as in a
+    /// group, where that is another member with connections of its own.
+    pub(crate) has_successors: bool,
 }
 
 /// When a change of the namenode counts as written.
@@ -324,6 +327,7 @@ impl RunPlan {
             calm_at: random.between(4, 14) * 1_000_000,
             sync: Sync::Always,
             begins_old: Random::new(seed, 42).permille(300),
+            has_successors: Random::new(seed, 47).permille(500),
         };
         plan.draw_network(&mut random);
         plan.faults = schedule::draw(&plan);
@@ -423,6 +427,9 @@ impl RunPlan {
         }
         if self.network.loss > 0 {
             with(&|plan| plan.network.loss = 0);
+        }
+        if self.has_successors {
+            with(&|plan| plan.has_successors = false);
         }
         if self.network.duplicate > 0 {
             with(&|plan| plan.network.duplicate = 0);

@@ -222,7 +222,8 @@ impl Runtime {
         let call = self.calls.begin(PendingCall { from, life, purpose, sent_at });
         self.after(millis * 1000, Event::Timeout(call));
         if let Some(body) = self.frames.gather(from, call, body) {
-            self.send(Message { from, to, call, body: MessageBody::Request(body) });
+            let body = MessageBody::Request(body);
+            self.send(Message { from, to, call, body, life: None });
         } else if let Some(micros) = self.frames.begin() {
             self.after(micros, Event::Frame);
         }
@@ -239,7 +240,7 @@ impl Runtime {
     }
 
     pub(crate) fn reply(&mut self, from: Host, to: Host, call: u64, answer: Response) {
-        self.send(Message { from, to, call, body: MessageBody::Response(answer) });
+        self.send(Message { from, to, call, body: MessageBody::Response(answer), life: None });
     }
 
     /// Answers the requests of one frame.
@@ -253,7 +254,10 @@ impl Runtime {
         self.reply(Host::Namenode, to, call, answer);
     }
 
-    fn send(&mut self, message: Message) {
+    fn send(&mut self, mut message: Message) {
+        if message.to == Host::Namenode && !self.plan.has_successors && self.is_up(message.to) {
+            message.life = Some(self.life(message.to));
+        }
         let (now, bytes) = (self.now(), message.payload_bytes());
         let [first, second] = self.network.send(now, message.from, message.to, bytes).0;
         if let Some(at) = second {

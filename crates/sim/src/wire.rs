@@ -130,6 +130,8 @@ pub(crate) struct Message {
     pub(crate) to: Host,
     pub(crate) call: u64,
     pub(crate) body: MessageBody,
+    /// The life of the process whose connection carries it; `None`: whichever is there.
+    pub(crate) life: Option<u32>,
 }
 
 /// What a message carries.

@@ -125,7 +125,11 @@ impl World {
     }
 
     fn deliver(&mut self, message: Message) {
-        let Message { from, to, call, body } = message;
+        let Message { from, to, call, body, life } = message;
+        if life.is_some_and(|life| life != self.runtime.life(to)) {
+            // Its connection ended with the process that it was sent to.
+            return;
+        }
         self.runtime.statistics_mut().events += 1;
         match body {
             MessageBody::Request(body) => {

@@ -56,7 +56,8 @@ impl Namenode {
     }
 
     /// Returns the refusal of a command that would change nothing, and remembers it as the outcome
-    /// of its change: such a command is not logged. `None` if it is to be logged.
+    /// of its change: such a command is not logged. `None` if it is to be logged, as every final
+    /// refusal of a group's leader is.
     ///
     /// Only a command before which nothing of the same frame waits may be given, and no copy of the
     /// same change: those are decided when what is before them was applied.
@@ -67,7 +68,8 @@ impl Namenode {
         let refusal = self.catalog.refuses(&once.action)?;
         // Now and then the log records that the client lives.
         if !is_passing(&refusal) {
-            let is_kept = self.catalog.is_noted(command.at, once.client)
+            let is_kept = !self.config.logs_refusals
+                && self.catalog.is_noted(command.at, once.client)
                 && self.refused.keep(&self.catalog, &once.sent(), &refusal);
             if !is_kept {
                 return None;

@@ -3,7 +3,9 @@
 //! A client that received the refusal of its change must not find it made later, by a copy of the
 //! request that is still on its way. Such a copy is on a connection to this process, so this
 //! process remembers what it refused; the next one has other connections. A client that received
-//! no answer sends the change again, and the next process decides on it anew.
+//! no answer sends the change again, and the next process decides on it anew. A copy may also be on
+//! a connection to another member of a group: there the log has every refusal, and nothing is
+//! remembered here.
 
 use std::collections::BTreeMap;
 

@@ -5,7 +5,7 @@ use sanderling_protocol::message::{
     Change, ClientId, Concat, CreateMode, JobHints, JobLimits, ObjectKind, Once, RegisterJob,
     RegisterLimitedJob, Repetition,
 };
-use sanderling_protocol::{JobId, NodeSelector, ObjectId, TokenId, TokenSelector};
+use sanderling_protocol::{JobId, NodeSelector, ObjectId, Term, TokenId, TokenSelector};
 
 use super::*;
 use crate::namenode::{TurnWork, Turns};
@@ -320,6 +320,29 @@ fn refusal_for_good_is_an_outcome_and_one_for_a_while_is_none() {
     let lengths = vec![length(grant.blocks[0].block, 9)];
     rig.ask(Request::Seal { object, lease, lengths, attributes: Attributes::none() }).unwrap();
     assert!(matches!(rig.ask(append), Ok(Reply::Grant(_))));
+}
+
+#[test]
+fn leader_of_a_group_logs_what_it_refuses_for_good() {
+    let mut rig = Rig::with_nodes(1);
+    let client = open(&mut rig);
+    let rename = Request::Rename { from: path("/f"), to: path("/g"), replace: false };
+    let rename = once(client, 1, rename);
+    for command in rig.namenode.take_over(rig.now, Term(9), Millis(0)) {
+        rig.log_and_apply(command).unwrap();
+    }
+    let answer = rig.ask(rename.clone());
+    assert!(matches!(answer, Err(Refusal::NotFound { .. })));
+    let value = Create { inline: Some(vec![1]), ..Create::new(path("/f"), Nonce(1)) };
+    rig.ask(Request::Create(value)).unwrap();
+    // The next leader has nothing but the log.
+    let config = rig.namenode.config().clone();
+    let mut next = Namenode::new(config, rig.namenode.catalog().cluster());
+    for command in &rig.log {
+        next.apply(command);
+    }
+    rig.namenode = next;
+    assert_eq!(rig.ask(rename), answer);
 }
 
 #[test]
