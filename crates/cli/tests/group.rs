@@ -280,8 +280,8 @@ fn leadership_is_moved_and_a_member_is_removed_by_hand() {
     assert!(refused.stderr.contains("cannot remove itself"), "{refused}");
 }
 
-/// A client sent a change to a member that did not answer, and got its refusal from another one. The
-/// first request arrives when its receiver leads.
+/// A client sent a change to a member that did not answer, and got its refusal from another one.
+/// The first request arrives when its receiver leads.
 #[test]
 fn late_copy_of_a_refused_change_is_refused_by_the_next_leader_too() {
     let group = Group::start(3, &[]);

@@ -425,18 +425,7 @@ impl RunPlan {
                 plan.faults.remove(index);
             });
         }
-        if self.network.loss > 0 {
-            with(&|plan| plan.network.loss = 0);
-        }
-        if self.has_successors {
-            with(&|plan| plan.has_successors = false);
-        }
-        if self.network.duplicate > 0 {
-            with(&|plan| plan.network.duplicate = 0);
-        }
-        if self.network.reorder > 0 {
-            with(&|plan| plan.network.reorder = 0);
-        }
+        self.with_less_disorder(&mut with);
         if self.eager_permille > 0 {
             with(&|plan| plan.eager_permille = 0);
         }
@@ -477,13 +466,28 @@ impl RunPlan {
         if self.limits.is_small {
             with(&|plan| plan.limits = Limits::default());
         }
-        if self.has_large_jobs {
-            with(&|plan| plan.has_large_jobs = false);
-        }
         if self.copy_micros_max > 0 {
             with(&|plan| plan.copy_micros_max = 0);
         }
+        if self.has_large_jobs {
+            with(&|plan| plan.has_large_jobs = false);
+        }
         plans
+    }
+
+    fn with_less_disorder(&self, with: &mut dyn FnMut(&dyn Fn(&mut Self))) {
+        if self.network.loss > 0 {
+            with(&|plan| plan.network.loss = 0);
+        }
+        if self.network.duplicate > 0 {
+            with(&|plan| plan.network.duplicate = 0);
+        }
+        if self.network.reorder > 0 {
+            with(&|plan| plan.network.reorder = 0);
+        }
+        if self.has_successors {
+            with(&|plan| plan.has_successors = false);
+        }
     }
 
     fn draw_network(&mut self, random: &mut Random) {
