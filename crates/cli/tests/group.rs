@@ -10,7 +10,7 @@ use cluster::guarded::text;
 use cluster::{Ran, SOON, Server, block_on, path, run, sanderling, spawn_with};
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
 use sanderling_protocol::message::{Attributes, Change, ClientId, MemberRole, Once};
-use sanderling_protocol::{Nonce, Refusal, Reply, Request};
+use sanderling_protocol::{Millis, Nonce, Refusal, Reply, Request};
 use tempfile::TempDir;
 
 /// Namenodes of one group. The first one founded it.
@@ -278,6 +278,33 @@ fn leadership_is_moved_and_a_member_is_removed_by_hand() {
     let refused = group.cli(next, &["group", "remove", &own]);
     assert_ne!(refused.code, 0, "{refused}");
     assert!(refused.stderr.contains("cannot remove itself"), "{refused}");
+}
+
+/// The time without a leader does not count against times to live.
+#[test]
+fn absence_of_the_whole_group_ends_no_time_to_live() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    let life = Duration::from_secs(4);
+    block_on(async {
+        let options = PutOptions { ttl: Some(Millis::from(life)), ..PutOptions::default() };
+        let client = client(&group.addresses[leader]).await;
+        client.put(&path("/0"), value(0), &options).await.expect("stored");
+    });
+    (0..3).for_each(|place| group.kill(place));
+    // This is the absence.
+    std::thread::sleep(life + Duration::from_secs(1));
+    (0..3).for_each(|place| group.restart(place));
+    let leader = group.leader();
+    block_on(async {
+        let client = client(&group.addresses[leader]).await;
+        assert_there(&client, 0..1).await;
+        let limit = Instant::now() + SOON;
+        while client.get(&path("/0")).await.is_ok() {
+            assert!(Instant::now() < limit, "it ends once a leader serves");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
 }
 
 /// A client sent a change to a member that did not answer, and got its refusal from another one.

@@ -145,6 +145,8 @@ variants! {
         "a member keeps entries on its disk that were overruled";
     TimeStepped, "time-stepped", "group-time",
         "a new leader takes its machine's clock for the group's time";
+    GapCounted, "gap-counted", "group-time",
+        "a new leader counts the time without a leader against leases and times to live";
 }
 
 impl InjectedBug {
@@ -159,6 +161,7 @@ impl InjectedBug {
                 | Self::SpareCounted
                 | Self::TailNotCut
                 | Self::TimeStepped
+                | Self::GapCounted
         )
     }
 

@@ -124,6 +124,9 @@ impl BackgroundPlan {
 /// Excess of the fullest node that is worth a move: the simulated nodes are small.
 pub(crate) const EXCESS_BYTES_MIN: u64 = 256 << 10;
 
+/// Adds a plan with a change.
+type AddChanged<'a> = &'a mut dyn FnMut(&dyn Fn(&mut RunPlan));
+
 /// What the network does to messages, in thousandths of them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rates {
@@ -475,7 +478,7 @@ impl RunPlan {
         plans
     }
 
-    fn with_less_disorder(&self, with: &mut dyn FnMut(&dyn Fn(&mut Self))) {
+    fn with_less_disorder(&self, with: AddChanged<'_>) {
         if self.network.loss > 0 {
             with(&|plan| plan.network.loss = 0);
         }

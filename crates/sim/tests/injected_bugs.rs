@@ -59,6 +59,7 @@ const fn hint(bug: InjectedBug) -> u64 {
         InjectedBug::SpareCounted => 8,
         InjectedBug::TailNotCut => 34,
         InjectedBug::TimeStepped => 8,
+        InjectedBug::GapCounted => 0,
     }
 }
 

@@ -136,8 +136,10 @@ impl Catalog {
     }
 
     /// Returns whether only a lost end of the log can have moved a block to where a node holds it:
-    /// at home at a later epoch than the home's, or elsewhere at an epoch that this log has not
-    /// given out.
+    /// at home at a later epoch than the home's, elsewhere at an epoch that this log has not given
+    /// out, or where the copy is, at a later epoch than the copy's. A node holds a block at one
+    /// epoch, so what the log has there is gone, whether the later epoch was given out again or
+    /// not.
     fn is_ahead(&self, node: NodeId, held: &HeldBlock) -> bool {
         let Some(block) = self.blocks.get(&held.block).filter(|_| held.tier != Tier::Object) else {
             return false;
@@ -151,7 +153,12 @@ impl Catalog {
         }
         // Copies on a node that leaves save nothing.
         let stays = self.nodes.get(node).is_some_and(|node| node.policy == Policy::Active);
-        stays && held.epoch > block.epoch_last
+        let is_copy = block
+            .copy
+            .is_some_and(|copy| copy.node == node && held.epoch > copy.epoch.max(block.epoch));
+        // What is just moved there may be at its new epoch already.
+        let is_target = block.moving.is_some_and(|planned| planned.to == node);
+        stays && (held.epoch > block.epoch_last || (is_copy && !is_target))
     }
 
     /// Takes over what the lost end of the log did to a block: its epoch is never given out again,

@@ -4,7 +4,7 @@
 //! and goes on from there with its own clock's speed, so that a new leader carries the time on
 //! whatever date its machine has.
 
-use sanderling_protocol::Instant;
+use sanderling_protocol::{Instant, Millis};
 
 use crate::namenode::start_time;
 
@@ -23,6 +23,11 @@ pub struct GroupClock {
     /// What the machine's clock showed when the process started.
     wall: Instant,
     started: Instant,
+    /// When, by this process's clock, the group last had a leader, as far as is known here.
+    led_at: Instant,
+    /// Since when the time comes from a leader, and when the last command was applied.
+    live_at: Instant,
+    applied_at: Instant,
 }
 
 impl GroupClock {
@@ -31,7 +36,18 @@ impl GroupClock {
     #[must_use]
     pub const fn new(now: Instant, (floor, wall): (Instant, Instant), drift_permille: u64) -> Self {
         let (is_live, is_leading) = (false, false);
-        Self { base: floor, at: now, is_live, is_leading, drift_permille, wall, started: now }
+        Self {
+            base: floor,
+            at: now,
+            is_live,
+            is_leading,
+            drift_permille,
+            wall,
+            started: now,
+            led_at: now,
+            live_at: now,
+            applied_at: now,
+        }
     }
 
     /// Returns the group's time. A leader's never goes back. A follower's is never ahead of the
@@ -58,7 +74,36 @@ impl GroupClock {
     pub fn receive(&mut self, now: Instant, time: Instant) {
         self.base = time.max(self.time(now));
         self.at = now;
-        self.is_live = true;
+        self.set_live(now);
+    }
+
+    const fn set_live(&mut self, now: Instant) {
+        if !self.is_live {
+            (self.is_live, self.live_at) = (true, now);
+        }
+    }
+
+    /// Notes that a leader serves now.
+    pub const fn led(&mut self, now: Instant) {
+        self.led_at = now;
+    }
+
+    /// Notes that commands are applied now.
+    pub const fn applied(&mut self, now: Instant) {
+        self.applied_at = now;
+    }
+
+    /// Returns for how long no leader served, when this member begins to serve: of the time since
+    /// the `last` command, what passed without a leader that this member knew. It is at least the
+    /// silence before its election, and all by which the group's time has jumped: the time may come
+    /// from the clock of a machine whose date is another.
+    #[must_use]
+    pub fn absence(&self, now: Instant, last: Instant) -> Millis {
+        let passed = self.time(now).since(last);
+        let silence = now.since(self.led_at);
+        let known = now.since(self.live_at.max(self.applied_at));
+        let served = known.0.saturating_sub(silence.0);
+        silence.max(Millis(passed.0.saturating_sub(served))).min(passed)
     }
 
     /// Takes the time of an entry of the log: the group's time is not before it.
@@ -76,7 +121,8 @@ impl GroupClock {
             true => self.time(now),
             false => start_time(self.base, wall),
         };
-        (self.at, self.is_live, self.is_leading) = (now, true, true);
+        self.set_live(now);
+        (self.at, self.is_leading) = (now, true);
     }
 
     /// Is no longer the group's clock.
@@ -111,6 +157,34 @@ mod tests {
         assert_eq!(clock.live(NOW), None);
         clock.lead(NOW + Millis(400));
         assert_eq!(clock.time(NOW + Millis(400)), TIME + HOUR + Millis(400));
+    }
+
+    #[test]
+    fn absence_is_the_silence_and_every_jump_of_the_time() {
+        let mut clock = GroupClock::new(NOW, (TIME, TIME + HOUR), 0);
+        let last = TIME + Millis(40);
+        for step in [40, 50, 60, 70] {
+            clock.receive(NOW + Millis(step), TIME + Millis(step));
+            clock.led(NOW + Millis(step));
+            clock.applied(NOW + Millis(40));
+        }
+        // A leader was there until 70, and this member is the next one at 300.
+        let mut next = clock.clone();
+        next.lead(NOW + Millis(300));
+        assert_eq!(next.absence(NOW + Millis(300), last), Millis(230));
+        // A leader whose time has jumped was there until 90.
+        clock.receive(NOW + Millis(90), TIME + HOUR);
+        clock.led(NOW + Millis(90));
+        clock.lead(NOW + Millis(300));
+        let passed = clock.time(NOW + Millis(300)).since(last);
+        assert_eq!(clock.absence(NOW + Millis(300), last), Millis(passed.0 - 50));
+    }
+
+    #[test]
+    fn absence_of_all_members_is_all_of_it() {
+        let mut clock = GroupClock::new(NOW, (TIME, TIME + HOUR), 50);
+        clock.lead(NOW + Millis(400));
+        assert_eq!(clock.absence(NOW + Millis(500), TIME), Millis(HOUR.0 + 500));
     }
 
     #[test]

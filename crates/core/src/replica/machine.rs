@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use raft::eraftpb::{ConfChangeV2, Entry, Message, MessageType};
 use raft::{Config, RawNode, SnapshotStatus, StateRole};
-use sanderling_protocol::{Instant, MemberId};
+use sanderling_protocol::{Instant, MemberId, Millis};
 use thiserror::Error;
 
 use super::clock::GroupClock;
@@ -51,6 +51,8 @@ pub struct Replica {
     /// The last transfer that made this member a candidate.
     transfer: u64,
     last_at: Instant,
+    /// The last term in which this member began to serve.
+    served_term: u64,
     /// The log is kept from here on for members that get a snapshot.
     hold: Option<u64>,
     is_removed: bool,
@@ -140,6 +142,7 @@ impl Replica {
             applied,
             transfer: 0,
             last_at: floor,
+            served_term: 0,
             hold: None,
             is_removed: false,
         };
@@ -198,6 +201,7 @@ impl Replica {
         }
         if is_of_leader && term >= self.node.raft.term {
             self.take_leaders_time(now, time);
+            self.clock.led(now);
         }
         if let Some(mut message) = raft_types::message(body) {
             (message.from, message.to, message.term) = (from.0, self.options.id.0, term);
@@ -269,6 +273,9 @@ impl Replica {
         // Ticks that a pause has swallowed are not made up for: what arrived meanwhile comes
         // first, and a promise never ends early.
         self.next_tick = now + self.options.tick;
+        if self.role() == ReplicaRole::Leader && self.served_term == self.term() {
+            self.clock.led(now);
+        }
         // A member that cannot write does not stand for election.
         if self.role() == ReplicaRole::Leader || self.unwritten.is_empty() {
             self.node.tick();
@@ -448,6 +455,16 @@ impl Replica {
     #[must_use]
     pub fn time(&self, now: Instant) -> Instant {
         self.clock.time(now).max(self.last_at)
+    }
+
+    /// Notes that this leader begins to serve, and returns for how long none did. `last` is the
+    /// group's time of the last command that it has applied. The catalog does not count the absence
+    /// against leases and times to live.
+    pub fn begin_service(&mut self, now: Instant, last: Instant) -> Millis {
+        let absence = self.clock.absence(now, last);
+        self.served_term = self.term();
+        self.clock.led(now);
+        absence
     }
 
     /// Returns whether the time comes from a leader of this process's lifetime.

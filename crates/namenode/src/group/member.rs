@@ -12,7 +12,7 @@ use sanderling_core::replica::{
     BootRecord, Durability, Envelope, Group, LogEntry, LogPlace, MemberAddress, Payload, Persist,
     ProposeError, Replica, ReplicaOptions, ReplicaOutput, ReplicaRole, Restored, SyncMode, Vote,
 };
-use sanderling_protocol::{ClusterId, Instant, MemberId, Millis};
+use sanderling_protocol::{ClusterId, Instant, MemberId};
 use tracing::{debug, info};
 
 use super::changes::PendingChanges;
@@ -117,8 +117,6 @@ pub(crate) struct GroupSeat {
     arrived: Option<(Box<Catalog>, PathBuf)>,
     /// The term in which this member has begun to serve as the leader, 0 in none.
     pub(crate) served_term: u64,
-    /// When the group last had a leader, as far as this member has received.
-    led_at: Instant,
 }
 
 impl std::fmt::Debug for GroupSeat {
@@ -204,7 +202,6 @@ impl GroupSeat {
             sender: None,
             arrived: None,
             served_term: 0,
-            led_at: now,
         }
     }
 
@@ -236,11 +233,6 @@ impl GroupSeat {
     /// Returns the index of the last entry that was applied.
     pub(crate) const fn applied_index(&self) -> u64 {
         self.applied.index
-    }
-
-    /// Returns for how long no leader served, as far as this member has received.
-    pub(crate) fn silence(&self) -> Millis {
-        boot_time().since(self.led_at)
     }
 
     /// Returns how many messages were dropped because a member's queue was full.
@@ -294,17 +286,11 @@ impl GroupSeat {
         self.replica.handle_deadline(now);
         self.changes.retry(&mut self.replica, now);
         self.changes.look(&self.replica, now);
-        if self.is_leader() {
-            self.led_at = now;
-        }
     }
 
     fn receive(&mut self, now: Instant, envelope: Envelope) {
-        let from = envelope.from;
-        match self.replica.receive(now, envelope) {
-            Ok(()) if self.replica.leader() == Some(from) => self.led_at = now,
-            Ok(()) => {}
-            Err(refusal) => debug!(%refusal, "a message of the group is refused"),
+        if let Err(refusal) = self.replica.receive(now, envelope) {
+            debug!(%refusal, "a message of the group is refused");
         }
     }
 

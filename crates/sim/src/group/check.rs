@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sanderling_core::replica::{Group, LogEntry, LogPlace, Payload};
-use sanderling_protocol::{Instant, MemberId};
+use sanderling_protocol::{Instant, MemberId, Millis};
 
 /// A broken promise: the checker, and what it saw.
 pub(super) type Seen = (&'static str, String);
@@ -12,6 +12,9 @@ pub(super) type Seen = (&'static str, String);
 /// message took, at most as long as messages and pauses take.
 const AHEAD_PERMILLE: u64 = 45;
 const LATE_MICROS_MAX: u64 = 4_500_000;
+
+/// What absences are rounded by, and a round may wait.
+const AHEAD_MICROS_MAX: u64 = 10_000;
 
 /// What the members have done so far.
 #[derive(Debug, Default)]
@@ -24,17 +27,29 @@ pub(super) struct GroupChecks {
     pub(super) acknowledged_to: u64,
     /// The last round that was agreed: its time, and when it was proposed.
     last_round: Option<(Instant, u64)>,
-    /// The round whose time was furthest ahead, and when it was proposed.
-    furthest: (Instant, u64),
+    /// What the agreed rounds have excused.
+    absent: Millis,
+    /// The round whose service time was furthest ahead: that, and when it was proposed.
+    furthest: Option<(Instant, u64)>,
     pub(super) newest_group: (u64, Group),
     pub(super) violation: Option<Seen>,
     pub(super) checks: u64,
 }
 
 pub(super) fn round_of(entry: &LogEntry) -> Option<(u64, Instant)> {
-    let Payload::Round { at, commands } = &entry.payload else { return None };
-    let number = <[u8; 8]>::try_from(commands.get(..8)?).ok()?;
-    Some((u64::from_le_bytes(number), *at))
+    let Payload::Round { at, .. } = &entry.payload else { return None };
+    Some((word(entry, 0)?, *at))
+}
+
+/// Returns the absence that a leader's first round excuses.
+fn absence_of(entry: &LogEntry) -> Millis {
+    Millis(word(entry, 8).unwrap_or(0))
+}
+
+fn word(entry: &LogEntry, at: usize) -> Option<u64> {
+    let Payload::Round { commands, .. } = &entry.payload else { return None };
+    let bytes = <[u8; 8]>::try_from(commands.get(at..at + 8)?).ok()?;
+    Some(u64::from_le_bytes(bytes))
 }
 
 impl GroupChecks {
@@ -80,6 +95,7 @@ impl GroupChecks {
             None => {
                 self.agreed.insert(index, entry.clone());
                 if let Some((round, at)) = round_of(entry) {
+                    self.check_service_time(at, absence_of(entry), proposed(round));
                     self.check_time(at, proposed(round), is_carried);
                 }
             }
@@ -87,26 +103,32 @@ impl GroupChecks {
     }
 
     fn check_time(&mut self, at: Instant, proposed: u64, is_carried: impl Fn(u64) -> bool) {
-        let Some((last, before)) = self.last_round.replace((at, proposed)) else {
-            self.furthest = (at, proposed);
-            return;
-        };
+        let Some((last, before)) = self.last_round.replace((at, proposed)) else { return };
         if at < last {
             self.violate("group-time", format!("the group's time goes back to {at:?}"));
             return;
         }
-        // A leader may lag; the next one may have a better time, but none ahead of the best.
-        let (best, then) = self.furthest;
-        let real = proposed.saturating_sub(then);
-        let ahead_max = best.0 + real + real * AHEAD_PERMILLE / 1000 + 10_000;
-        let is_late = at.0 - last.0 + LATE_MICROS_MAX < proposed.saturating_sub(before);
-        if (at.0 > ahead_max || is_late) && is_carried(before) {
-            let (passed, real) = (at.0 - last.0, proposed.saturating_sub(before));
+        let (passed, real) = (at.0 - last.0, proposed.saturating_sub(before));
+        if passed + LATE_MICROS_MAX < real && is_carried(before) {
             let message = format!("the group's time passes {passed} us in {real} us");
             self.violate("group-time", message);
         }
-        if at.0 >= best.0 + real {
-            self.furthest = (at, proposed);
+    }
+
+    /// Checks that the time by which leases and times to live end is never ahead of real time,
+    /// whatever dates the machines have.
+    fn check_service_time(&mut self, at: Instant, absence: Millis, proposed: u64) {
+        self.absent = Millis(self.absent.0 + absence.0);
+        let served = at - self.absent;
+        let (best, then) = *self.furthest.get_or_insert((served, proposed));
+        let real = proposed.saturating_sub(then);
+        if served.0 > best.0 + real + real * AHEAD_PERMILLE / 1000 + AHEAD_MICROS_MAX {
+            let passed = served.0 - best.0;
+            let message = format!("the group's service time passes {passed} us in {real} us");
+            self.violate("group-time", message);
+        }
+        if served.0 >= best.0 + real {
+            self.furthest = Some((served, proposed));
         }
     }
 

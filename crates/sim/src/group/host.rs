@@ -28,6 +28,8 @@ pub(super) struct Host {
     pub(super) proposed: BTreeMap<LogPlace, u64>,
     /// Reads that wait for a majority: the number, and what was acknowledged when they arrived.
     pub(super) reads: Vec<(u64, u64)>,
+    /// The last term in which the process began to serve.
+    pub(super) served_term: u64,
     /// Since when the process has the group's time.
     pub(super) timed_since: Option<u64>,
     pub(super) deadline: Option<u64>,
@@ -55,6 +57,7 @@ impl Host {
             paused_until: 0,
             proposed: BTreeMap::new(),
             reads: Vec::new(),
+            served_term: 0,
             timed_since: None,
             deadline: None,
             inactive_since: None,
@@ -113,6 +116,7 @@ impl Host {
         self.proposed.clear();
         self.reads.clear();
         self.timed_since = None;
+        self.served_term = 0;
         self.old_lease = None;
         self.paused_until = 0;
     }

@@ -7,7 +7,7 @@ use sanderling_core::replica::{
     Body, Envelope, Group, MemberAddress, Persist, ReadPermission, Replica, ReplicaOutput,
     ReplicaRole,
 };
-use sanderling_protocol::{MemberId, Nonce};
+use sanderling_protocol::{MemberId, Millis, Nonce};
 
 use super::check::{GroupChecks, Seen, round_of};
 use super::disk::{AppliedState, MemberDisk};
@@ -402,9 +402,16 @@ impl GroupWorld {
             Some(InjectedBug::TimeStepped) => wall,
             _ => replica.time(local),
         };
-        let mut commands = round.to_le_bytes().to_vec();
-        commands.resize(8 + padding, 0);
+        let term = replica.term();
+        let absence = match self.bug {
+            _ if host.served_term == term => Millis(0),
+            Some(InjectedBug::GapCounted) => Millis(0),
+            _ => replica.begin_service(local, host.state.at),
+        };
+        let mut commands = [round.to_le_bytes(), absence.0.to_le_bytes()].concat();
+        commands.resize(16 + padding, 0);
         let Ok(place) = replica.propose(local, time, Bytes::from(commands)) else { return };
+        host.served_term = term;
         host.proposed.insert(place, round);
         self.proposals.insert(round, now);
         if self.bug == Some(InjectedBug::AcknowledgedEarly) {

@@ -320,6 +320,26 @@ fn copy_that_a_lost_log_end_had_made_again_is_read_as_it_is_held() {
 }
 
 #[test]
+fn copy_is_read_at_an_epoch_of_a_lost_log_end_although_it_was_given_again() {
+    let mut rig = super::copies::rig(3);
+    let (block, home, other) = rig.copied("/file");
+    let third = NodeId(6 - home.0 - other.0);
+    rig.start_again(Millis(0), 1);
+    rig.start_again(Millis(10), 2);
+    let purpose = sanderling_protocol::message::MovePurpose::Rebalance;
+    for epoch in [3, 4] {
+        assert_eq!(rig.begin(block, Epoch(1), third, purpose), Ok(Epoch(epoch)));
+        rig.ask(Request::Abandon { holder: Nonce(99), blocks: vec![block] }).unwrap();
+    }
+    let held = HeldBlock { block, epoch: Epoch(4), length: 1000, tier: Tier::Dram };
+    let report = Request::BlockReport { node: other, blocks: vec![held] };
+    assert_eq!(rig.ask(report), Ok(Reply::Drop { blocks: vec![] }));
+    rig.give_notice(home);
+    let layout = rig.layout("/file").unwrap();
+    assert_eq!((layout.blocks[0].home, layout.blocks[0].epoch), (Some(other), Epoch(4)));
+}
+
+#[test]
 fn copy_gives_way_to_what_a_lost_log_end_had_made_later_elsewhere() {
     let mut rig = super::copies::rig(3);
     let (block, home, other) = rig.copied("/file");
