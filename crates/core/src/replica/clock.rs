@@ -94,7 +94,7 @@ impl GroupClock {
     }
 
     /// Returns for how long no leader served, when this member begins to serve: of the time since
-    /// the `last` command, what passed without a leader that this member knew. It is at least the
+    /// the `last` command, what passed without a leader that this member had. It is at least the
     /// silence before its election, and all by which the group's time has jumped: the time may come
     /// from the clock of a machine whose date is another.
     #[must_use]
