@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sanderling_core::datanode::{
     Beaten, CallFailure, Joining, LostEnd, MemberStep, RequestStamp, Welcome,
 };
@@ -51,6 +52,9 @@ pub(crate) struct Joiner {
     introduction: Register,
     namenode: String,
     start_time_max: Duration,
+    /// The connection of the last registration: when it ends, the namenode may be another process,
+    /// with which the node must register again.
+    registered_on: Mutex<Option<Connection>>,
 }
 
 impl Joiner {
@@ -75,7 +79,16 @@ impl Joiner {
             egress_bytes_per_second: options.egress_bytes_per_second.or(options.egress_limit),
         };
         let (namenode, start_time_max) = (options.namenode.clone(), options.start_time_max);
-        Self { membership, store, activity, counters, introduction, namenode, start_time_max }
+        Self {
+            membership,
+            store,
+            activity,
+            counters,
+            introduction,
+            namenode,
+            start_time_max,
+            registered_on: Mutex::default(),
+        }
     }
 
     /// Registers for the first time, for a bounded while.
@@ -111,15 +124,16 @@ impl Joiner {
     /// Does what a member does, until it turns into another one.
     pub(crate) async fn stay(&self) -> Turned {
         let member = &self.membership;
-        let is_node = member.identity().node.is_some();
-        let mut connection = if is_node { member.namenode().connection().await } else { None };
+        if member.identity().node.is_none() {
+            *self.registered_on.lock() = None;
+        }
         let mut last_error = None;
         loop {
-            let is_broken = connection.as_ref().is_none_or(Connection::is_broken);
+            let is_broken = self.registered_on.lock().as_ref().is_none_or(Connection::is_broken);
             match member.change(|member, now| member.next(now, is_broken)) {
                 MemberStep::Register(joining) => match self.register(joining).await {
                     Ok(Welcome::Joined) => return Turned::Joined,
-                    Ok(_) => connection = member.namenode().connection().await,
+                    Ok(_) => {}
                     Err(error) => last_error = Some(error),
                 },
                 MemberStep::Beat { node, nonce, asked } => {
@@ -166,6 +180,8 @@ impl Joiner {
             // The namenode that was greeted before may not be the one that registers the node.
             namenode.set_cluster(None);
         }
+        // Opened before the call: one that is opened after it may be to the next process.
+        let opened = namenode.connection().await;
         let answer = match namenode.call_and_update_revocations(request).await {
             Ok(Reply::Joined(joined)) => Ok(joined),
             Ok(other) => Err(namenode.bad_reply(&other)),
@@ -179,6 +195,7 @@ impl Joiner {
         };
         if let Ok(joined) = &answer {
             self.membership.enter_cluster(joined.registered.cluster);
+            *self.registered_on.lock() = namenode.same(opened).await;
         }
         self.called(answer.as_ref().map(|_| ()));
         let result = answer.as_deref().map_err(failure);

@@ -89,6 +89,15 @@ impl Namenode {
         self.pool.connection(&self.namenodes.target(), None, self.deadline()).await.ok()
     }
 
+    /// Returns the connection that was opened before a call, or the pool's if the call went to
+    /// another member of the group.
+    pub(crate) async fn same(&self, opened: Option<Connection>) -> Option<Connection> {
+        match opened {
+            Some(opened) if opened.address() == &*self.namenodes.target() => Some(opened),
+            _ => self.connection().await,
+        }
+    }
+
     /// Returns the cluster that the namenode serves.
     ///
     /// # Errors
