@@ -280,5 +280,6 @@ def nested(mutant: Mutant, mutants: list[Mutant]) -> bool:
 
 
 def packages_of(packages: list[str]) -> list[str]:
-    """Returns the arguments that name these crates."""
-    return [f"--package={package}" for package in packages]
+    """Returns the arguments that name these crates, with all that they may have."""
+    features = ["--features=sanderling-core/replica"] if "sanderling-core" in packages else []
+    return [*(f"--package={package}" for package in packages), *features]

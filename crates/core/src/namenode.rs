@@ -260,6 +260,11 @@ impl Namenode {
         applied
     }
 
+    #[cfg(test)]
+    const fn refusals_kept(&self) -> usize {
+        self.refused.len()
+    }
+
     /// Returns when [`Namenode::tick`] or [`Namenode::to_probe`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {

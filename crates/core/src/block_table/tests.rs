@@ -370,6 +370,9 @@ fn adopted_block_is_read_as_it_is_in_the_object_tier() {
         Err(Refusal::StaleEpoch { .. })
     ));
     assert_eq!(read(&table, TWO, 3).unwrap(), b"abc");
+    // A later epoch replaces it, and its bytes count no more.
+    assert_eq!(table.adopt(&store(Epoch(3), 2), b"ab".to_vec()), Ok(Some(b"abc".to_vec())));
+    assert_eq!((table.blocks(), table.bytes()), (1, 2));
 }
 
 #[test]
@@ -426,7 +429,9 @@ fn table_lacks_what_it_does_not_hold_as_long_as_expected() {
     let mut table = Table::default();
     let expected = |length| HeldBlock { block: BLOCK, epoch: ONE, length, tier: Tier::Dram };
     assert_eq!(table.lacks(&expected(3)), Some(Damage::Missing));
-    write(&mut table, 0, b"abc").unwrap();
+    let (ticket, _) = begin(&mut table, 0, 3);
+    assert_eq!(table.lacks(&expected(3)), Some(Damage::Missing), "no byte is acknowledged");
+    table.wrote(ticket, b"abc".to_vec()).unwrap();
     assert_eq!(table.lacks(&expected(3)), None);
     assert_eq!(table.lacks(&expected(2)), None, "more than was published");
     assert_eq!(table.lacks(&expected(4)), Some(Damage::Short));

@@ -287,4 +287,22 @@ mod tests {
         freed.retain(|root| *root != 4);
         assert_eq!(freed, [1, 2, 3]);
     }
+
+    #[test]
+    fn queue_of_a_snapshot_has_the_deletions_of_each_job_until_the_last_is_freed() {
+        let mut queue = ReapQueue::default();
+        for (root, job) in [(1, 7), (2, 7), (3, 8)] {
+            let owner = ReapOwner::of(1, Some(b"jobs"), Some(b"x"));
+            queue.push(owner, ObjectId(root), Some(JobId(job)), 0);
+        }
+        let mut queue = queue.image();
+        queue.restore();
+        let mut held = Vec::new();
+        while let Some(turn) = queue.begin_turn() {
+            held.push([7, 8].map(|job| queue.holds_of_job(JobId(job))));
+            queue.end_turn(turn, 0, true);
+        }
+        assert_eq!(held, [[true, true], [true, true], [false, true]]);
+        assert!(!queue.holds_of_job(JobId(8)));
+    }
 }

@@ -93,6 +93,11 @@ impl RefusalCache {
         true
     }
 
+    #[cfg(test)]
+    pub(super) const fn len(&self) -> usize {
+        self.count
+    }
+
     /// Forgets clients that the log has forgotten: every copy of a change of theirs is refused.
     fn forget(&mut self, catalog: &Catalog) {
         self.clients.retain(|number, _| catalog.has_client(*number));

@@ -389,7 +389,10 @@ fn process_that_registers_twice_is_one_node_and_another_on_its_address_takes_its
 #[test]
 fn only_the_manager_with_the_lease_acts() {
     let mut rig = Rig::with_nodes(2);
+    let has_manager = |rig: &Rig| rig.namenode.catalog().has_manager(rig.now);
+    assert!(!has_manager(&rig));
     rig.manage();
+    assert!(has_manager(&rig));
     let other = Nonce(100);
     let ask = |rig: &mut Rig| {
         let (name, lease) = ("second".to_owned(), Millis(1000));
@@ -400,6 +403,7 @@ fn only_the_manager_with_the_lease_acts() {
     rig.pass(Millis(60_001));
     let expired = rig.ask(Request::Drains { holder: MANAGER });
     assert!(matches!(expired, Err(Refusal::NotManager { .. })));
+    assert!(!has_manager(&rig));
     ask(&mut rig).unwrap();
     assert!(matches!(rig.ask(Request::Drains { holder: other }), Ok(Reply::Drains { .. })));
 }

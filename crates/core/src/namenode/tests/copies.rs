@@ -1,5 +1,6 @@
 //! Copies made ahead of a notice: what they survive, and when they go.
 
+use sanderling_protocol::limits::{BACKGROUND_MOVE_MILLIS_MAX, BLOCKS_PER_PAGE_MAX};
 use sanderling_protocol::message::{
     Attributes, BlockLength, GrantedBlock, MoveCommit, MoveProposal, MovePurpose,
 };
@@ -477,4 +478,34 @@ fn moves_for_balance_give_way_to_a_last_copy_that_must_leave() {
     let last = last.expect("node 3 holds some");
     rig.give_notice(NodeId(3));
     rig.begin(last.block, last.epoch, NodeId(2), MovePurpose::Relocate).unwrap();
+}
+
+#[test]
+fn end_of_a_reservation_does_not_end_the_next_one_of_its_block() {
+    let mut rig = rig(2);
+    let location = rig.put("/file", 1000).blocks[0];
+    let (block, home) = (location.block, location.home.unwrap());
+    let to = NodeId(3 - home.0);
+    let half = Millis(BACKGROUND_MOVE_MILLIS_MAX / 2 + 1);
+    let first = rig.begin(block, location.epoch, to, MovePurpose::Rebalance).unwrap();
+    rig.pass(half);
+    rig.ask(Request::Abandon { holder: MANAGER, blocks: vec![block] }).unwrap();
+    let second = rig.begin(block, location.epoch, to, MovePurpose::Rebalance).unwrap();
+    assert!(second > first);
+    // The time of the first one ends.
+    rig.pass(half);
+    assert_eq!(rig.end(block, (location.epoch, second), to, 1000), Ok(second));
+}
+
+#[test]
+fn page_of_blocks_is_looked_up_and_no_longer_list() {
+    let mut rig = rig(1);
+    let block = rig.put("/file", 10).blocks[0].block;
+    let mut within = |count| {
+        let blocks = std::iter::once(block).chain((1000..).map(BlockId)).take(count).collect();
+        rig.ask(Request::Within { subtree: super::path("/"), blocks })
+    };
+    let Ok(Reply::Within(found)) = within(BLOCKS_PER_PAGE_MAX) else { panic!("a whole page") };
+    assert_eq!(found.iter().filter(|is_there| **is_there).count(), 1);
+    assert!(matches!(within(BLOCKS_PER_PAGE_MAX + 1), Err(Refusal::TooLarge { .. })));
 }

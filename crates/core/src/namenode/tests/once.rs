@@ -322,6 +322,23 @@ fn refusal_for_good_is_an_outcome_and_one_for_a_while_is_none() {
     assert!(matches!(rig.ask(append), Ok(Reply::Grant(_))));
 }
 
+/// Otherwise a client that is refused again and again would fill the log.
+#[test]
+fn refusal_of_a_client_that_the_log_has_just_noted_leaves_no_record() {
+    let mut rig = Rig::with_nodes(1);
+    let client = open(&mut rig);
+    let logged = rig.log.len();
+    for sequence in 1..100 {
+        let delete = Request::Delete { path: path("/f"), recursive: false };
+        let change = Change::new(delete);
+        let once = Once { client, sequence, settled_below: sequence, change };
+        let answer = rig.ask(Request::Once(Box::new(once)));
+        assert!(matches!(answer, Err(Refusal::NotFound { .. })), "{answer:?}");
+    }
+    assert_eq!(rig.log.len(), logged);
+    assert_eq!(rig.namenode.refusals_kept(), 1, "what is settled is forgotten");
+}
+
 #[test]
 fn leader_of_a_group_logs_what_it_refuses_for_good() {
     let mut rig = Rig::with_nodes(1);
