@@ -7,10 +7,10 @@ use sanderling_sim::{InjectedBug, Options, run};
 const fn hint(bug: InjectedBug) -> u64 {
     match bug {
         InjectedBug::FenceOff => 14,
-        InjectedBug::CommitWithoutCompare => 333,
+        InjectedBug::CommitWithoutCompare => 484,
         InjectedBug::PlaceOnDraining => 0,
         InjectedBug::LateCommit => 25,
-        InjectedBug::DeadlineIgnored => 11,
+        InjectedBug::DeadlineIgnored => 13,
         InjectedBug::EpochReused => 14,
         InjectedBug::JournalEntryDropped => 0,
         InjectedBug::WriteAfterMoved => 14,
@@ -27,16 +27,16 @@ const fn hint(bug: InjectedBug) -> u64 {
         InjectedBug::GoneCopyCounts => 5,
         InjectedBug::CopyUnused => 5,
         InjectedBug::CopyDropForgotten => 1,
-        InjectedBug::OpenBlockRebalanced => 0,
+        InjectedBug::OpenBlockRebalanced => 24,
         InjectedBug::ReserveOnDraining => 14,
         InjectedBug::ReservationKept => 8,
-        InjectedBug::LaterNoticeWins => 3,
+        InjectedBug::LaterNoticeWins => 20,
         InjectedBug::NeverCopied => 4,
         InjectedBug::NeverRebalanced => 2,
         InjectedBug::RoomKept => 42,
         InjectedBug::ConditionIgnored => 2,
         InjectedBug::PartsSwapped => 124,
-        InjectedBug::BalanceIntoDrain => 11,
+        InjectedBug::BalanceIntoDrain => 25,
         InjectedBug::AbsenceCounted => 21,
         InjectedBug::ChangedTwice => 1,
         InjectedBug::ReserveIgnored => 15,
@@ -59,7 +59,7 @@ const fn hint(bug: InjectedBug) -> u64 {
         InjectedBug::SpareCounted => 8,
         InjectedBug::TailNotCut => 34,
         InjectedBug::TimeStepped => 8,
-        InjectedBug::GapCounted => 0,
+        InjectedBug::GapCounted => 19,
     }
 }
 
