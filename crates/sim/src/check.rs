@@ -272,6 +272,8 @@ impl Checking<'_> {
         let since = namenode.started_at().max(runtime.skewed_at(Host::Namenode));
         // What is due is tried again when the journal takes changes again.
         let since = since.max(namenode.refused_at() + 200_000);
+        // What waited for the journal comes before what excuses the time of a stop.
+        let since = since.max(namenode.frozen_until());
         if runtime.now() < since + slack {
             return Ok(());
         }

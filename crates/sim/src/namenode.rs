@@ -197,6 +197,11 @@ impl NamenodeHost {
         self.started_at
     }
 
+    /// Returns when the process went on, or goes on, that was stopped last.
+    pub(crate) const fn frozen_until(&self) -> u64 {
+        self.frozen.end
+    }
+
     /// Returns when its disk last refused something.
     pub(crate) const fn refused_at(&self) -> u64 {
         self.disk.refused_at
