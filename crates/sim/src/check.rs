@@ -354,7 +354,9 @@ impl Checking<'_> {
         let has_lost = self.runtime.statistics().lost_ends > 0;
         let lost = || {
             let held = || copies::check_held(view, &checks.bytes, true);
-            checks.lost_end.check(view).and_then(|()| held()).err()
+            // A store of the lost end may land now; the node's next report shows where it is.
+            let readable = || end::check_readable(view, &checks.bytes, &checks.names);
+            checks.lost_end.check(view).and_then(|()| held()).and_then(|()| readable()).err()
         };
         has_lost
             .then(lost)
