@@ -181,7 +181,7 @@ impl Joiner {
             namenode.set_cluster(None);
         }
         // Opened before the call: one that is opened after it may be to the next process.
-        let opened = namenode.connection().await;
+        let opened = namenode.opened().await;
         let answer = match namenode.call_and_update_revocations(request).await {
             Ok(Reply::Joined(joined)) => Ok(joined),
             Ok(other) => Err(namenode.bad_reply(&other)),

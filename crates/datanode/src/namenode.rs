@@ -11,6 +11,9 @@ use tokio::time::Instant;
 
 use crate::options::DatanodeOptions;
 
+/// Longest wait for a connection before a call that can turn to other members.
+const OPEN_WITHIN: Duration = Duration::from_secs(1);
+
 /// The namenode, or the group of them, and how it is called.
 #[derive(Debug)]
 pub(crate) struct Namenode {
@@ -87,6 +90,14 @@ impl Namenode {
     /// Returns the pool's connection, to see when it breaks; `None` when there is none.
     pub(crate) async fn connection(&self) -> Option<Connection> {
         self.pool.connection(&self.namenodes.target(), None, self.deadline()).await.ok()
+    }
+
+    /// Returns the pool's connection as [`Self::connection`] does, within a part of a call's time:
+    /// the call that follows may turn to another member.
+    pub(crate) async fn opened(&self) -> Option<Connection> {
+        let deadline = self.deadline().min(Instant::now() + OPEN_WITHIN);
+        self.namenodes.learn_cluster(&self.pool, deadline).await.ok()?;
+        self.pool.connection(&self.namenodes.target(), None, deadline).await.ok()
     }
 
     /// Returns the connection that was opened before a call, or the pool's if the call went to

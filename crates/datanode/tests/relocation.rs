@@ -12,6 +12,7 @@ use sanderling_protocol::order::{PushMove, Pushed};
 use sanderling_protocol::{
     BlockId, Epoch, Header, NodeId, Op, Order, OrderReply, Policy, Refusal, Tier,
 };
+use sanderling_transport::CallError;
 
 fn move_to(target: &DatanodeServer, block: u64, from: u32) -> PushMove {
     PushMove {
@@ -329,4 +330,25 @@ async fn node_that_leaves_stays_fenced_while_the_namenode_has_not_heard() {
     until("the notice", || !namenode.state.lock().notices.is_empty()).await;
     namenode.set_policy(server.node(), Policy::Drained);
     assert_eq!(drain.await.unwrap(), DrainEnd::Drained);
+}
+
+/// A leader that was stopped may have decided without what its successor has changed since.
+#[tokio::test]
+async fn order_of_a_leader_that_was_followed_by_another_is_refused() {
+    let served = Served::start().await;
+    let server = served.datanode().await;
+    let caller = Caller::new(&server);
+    caller.write(1, 0, b"abc").await.unwrap();
+    let drop = || Order::Drop { blocks: vec![(BlockId(1), Epoch(1))] };
+    let list = || Order::ListBlocks { after: BlockId(0), limit: 10 };
+    caller.order_in(7, list()).await.unwrap();
+    let refused = caller.order_in(6, drop()).await;
+    let is_refused = matches!(&refused, Err(CallError::Refused(Refusal::NotLeader { .. })));
+    assert!(is_refused, "{refused:?}");
+    assert_eq!(caller.read(1, 1, 0, 3).await.unwrap(), "abc");
+    // A manager, or a namenode that is alone, names no term.
+    caller.order_in(0, list()).await.unwrap();
+    caller.order_in(7, drop()).await.unwrap();
+    assert!(caller.read(1, 1, 0, 3).await.is_err());
+    server.stop().await;
 }

@@ -127,8 +127,10 @@ impl Pool {
         if reply.role != Role::Namenode {
             return Ok(None);
         }
-        self.set_cluster(reply.cluster);
-        Ok(reply.cluster)
+        // Another one that was set meanwhile is the newer one.
+        let mut cluster = self.shared.cluster.lock();
+        *cluster = cluster.or(reply.cluster);
+        Ok(*cluster)
     }
 
     /// Sets the cluster of connections made from now on.

@@ -174,6 +174,10 @@ impl Catalog {
         let block = *self.blocks.get(&held.block)?;
         let is_whole = held.length >= block.length && !block.is_lost();
         if !is_whole || self.nodes.get(node).is_none_or(|node| node.policy == Policy::Gone) {
+            // A node holds a block at one epoch: what the log has there is gone all the same.
+            if block.copy.is_some_and(|copy| copy.node == node && held.epoch > copy.epoch) {
+                self.drop_copy(held.block, orders);
+            }
             return None;
         }
         if block.home == Some(node) {

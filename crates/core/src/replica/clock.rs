@@ -23,11 +23,8 @@ pub struct GroupClock {
     /// What the machine's clock showed when the process started.
     wall: Instant,
     started: Instant,
-    /// When, by this process's clock, the group last had a leader, as far as is known here.
-    led_at: Instant,
-    /// Since when the time comes from a leader, and when the last command was applied.
-    live_at: Instant,
-    applied_at: Instant,
+    /// The last moment of the group's time at which a leader served, as far as is known here.
+    served_to: Instant,
 }
 
 impl GroupClock {
@@ -44,9 +41,7 @@ impl GroupClock {
             drift_permille,
             wall,
             started: now,
-            led_at: now,
-            live_at: now,
-            applied_at: now,
+            served_to: Instant(0),
         }
     }
 
@@ -74,36 +69,21 @@ impl GroupClock {
     pub fn receive(&mut self, now: Instant, time: Instant) {
         self.base = time.max(self.time(now));
         self.at = now;
-        self.set_live(now);
+        self.is_live = true;
     }
 
-    const fn set_live(&mut self, now: Instant) {
-        if !self.is_live {
-            (self.is_live, self.live_at) = (true, now);
-        }
+    /// Notes that a leader served at a moment of the group's time.
+    pub fn served(&mut self, time: Instant) {
+        self.served_to = self.served_to.max(time);
     }
 
-    /// Notes that a leader serves now.
-    pub const fn led(&mut self, now: Instant) {
-        self.led_at = now;
-    }
-
-    /// Notes that commands are applied now.
-    pub const fn applied(&mut self, now: Instant) {
-        self.applied_at = now;
-    }
-
-    /// Returns for how long no leader served, when this member begins to serve: of the time since
-    /// the `last` command, what passed without a leader that this member had. It is at least the
-    /// silence before its election, and all by which the group's time has jumped: the time may come
-    /// from the clock of a machine whose date is another.
+    /// Returns for how long no leader served, when this member begins to serve: what of the
+    /// group's time has passed since the `last` command without a leader that served. So all by
+    /// which the time has jumped counts: it may come from the clock of a machine whose date is
+    /// another.
     #[must_use]
     pub fn absence(&self, now: Instant, last: Instant) -> Millis {
-        let passed = self.time(now).since(last);
-        let silence = now.since(self.led_at);
-        let known = now.since(self.live_at.max(self.applied_at));
-        let served = known.0.saturating_sub(silence.0);
-        silence.max(Millis(passed.0.saturating_sub(served))).min(passed)
+        self.time(now).since(self.served_to.max(last))
     }
 
     /// Takes the time of an entry of the log: the group's time is not before it.
@@ -121,8 +101,7 @@ impl GroupClock {
             true => self.time(now),
             false => start_time(self.base, wall),
         };
-        self.set_live(now);
-        (self.at, self.is_leading) = (now, true);
+        (self.at, self.is_live, self.is_leading) = (now, true, true);
     }
 
     /// Is no longer the group's clock.
@@ -165,19 +144,21 @@ mod tests {
         let last = TIME + Millis(40);
         for step in [40, 50, 60, 70] {
             clock.receive(NOW + Millis(step), TIME + Millis(step));
-            clock.led(NOW + Millis(step));
-            clock.applied(NOW + Millis(40));
+            clock.served(TIME + Millis(step));
         }
-        // A leader was there until 70, and this member is the next one at 300.
+        // The leader served until 70, and this member is the next one at 300.
         let mut next = clock.clone();
         next.lead(NOW + Millis(300));
         assert_eq!(next.absence(NOW + Millis(300), last), Millis(230));
-        // A leader whose time has jumped was there until 90.
+        // A leader whose time has jumped was there at 90, and never served.
         clock.receive(NOW + Millis(90), TIME + HOUR);
-        clock.led(NOW + Millis(90));
         clock.lead(NOW + Millis(300));
-        let passed = clock.time(NOW + Millis(300)).since(last);
-        assert_eq!(clock.absence(NOW + Millis(300), last), Millis(passed.0 - 50));
+        let passed = clock.time(NOW + Millis(300)).since(TIME + Millis(70));
+        assert!(passed > HOUR);
+        assert_eq!(clock.absence(NOW + Millis(300), last), passed);
+        // It has served since the next command.
+        let command = clock.time(NOW + Millis(310));
+        assert_eq!(clock.absence(NOW + Millis(400), command), Millis(90));
     }
 
     #[test]

@@ -51,8 +51,8 @@ pub struct Replica {
     /// The last transfer that made this member a candidate.
     transfer: u64,
     last_at: Instant,
-    /// The last term in which this member began to serve.
-    served_term: u64,
+    /// The term of the last round that was applied: its leader has served.
+    applied_term: u64,
     /// The log is kept from here on for members that get a snapshot.
     hold: Option<u64>,
     is_removed: bool,
@@ -95,6 +95,14 @@ pub enum ProposeError {
     /// Why the change of the members is refused.
     #[error(transparent)]
     Change(#[from] GroupChangeError),
+}
+
+/// Returns the term of the last round up to an index; 0 if none is there.
+fn term_of_last_round(entries: &[Entry], applied: u64) -> u64 {
+    let is_round = |entry: &&Entry| {
+        entry.index <= applied && matches!(raft_types::payload(entry), Payload::Round { .. })
+    };
+    entries.iter().rev().find(is_round).map_or(0, |entry| entry.term)
 }
 
 impl Replica {
@@ -142,7 +150,7 @@ impl Replica {
             applied,
             transfer: 0,
             last_at: floor,
-            served_term: 0,
+            applied_term: term_of_last_round(&entries, applied),
             hold: None,
             is_removed: false,
         };
@@ -201,7 +209,10 @@ impl Replica {
         }
         if is_of_leader && term >= self.node.raft.term {
             self.take_leaders_time(now, time);
-            self.clock.led(now);
+            // One that has not served yet has brought no round of its term.
+            if let Some(time) = time.filter(|_| term == self.applied_term) {
+                self.clock.served(time);
+            }
         }
         if let Some(mut message) = raft_types::message(body) {
             (message.from, message.to, message.term) = (from.0, self.options.id.0, term);
@@ -273,8 +284,8 @@ impl Replica {
         // Ticks that a pause has swallowed are not made up for: what arrived meanwhile comes
         // first, and a promise never ends early.
         self.next_tick = now + self.options.tick;
-        if self.role() == ReplicaRole::Leader && self.served_term == self.term() {
-            self.clock.led(now);
+        if self.applied_term == self.term() && self.may_read(now) == ReadPermission::Yes {
+            self.clock.served(self.clock.time(now));
         }
         // A member that cannot write does not stand for election.
         if self.role() == ReplicaRole::Leader || self.unwritten.is_empty() {
@@ -457,14 +468,12 @@ impl Replica {
         self.clock.time(now).max(self.last_at)
     }
 
-    /// Notes that this leader begins to serve, and returns for how long none did. `last` is the
+    /// Returns for how long no leader served before this one, which begins to. `last` is the
     /// group's time of the last command that it has applied. The catalog does not count the absence
     /// against leases and times to live.
-    pub fn begin_service(&mut self, now: Instant, last: Instant) -> Millis {
-        let absence = self.clock.absence(now, last);
-        self.served_term = self.term();
-        self.clock.led(now);
-        absence
+    #[must_use]
+    pub fn absence(&self, now: Instant, last: Instant) -> Millis {
+        self.clock.absence(now, last)
     }
 
     /// Returns whether the time comes from a leader of this process's lifetime.

@@ -299,7 +299,12 @@ impl Caller {
     }
 
     pub async fn order(&self, order: Order) -> OrderReply {
-        self.pool.order(self.node, &self.address, order, soon()).await.unwrap()
+        self.order_in(0, order).await.unwrap()
+    }
+
+    /// Gives an order as the leader of a group of namenodes in that term.
+    pub async fn order_in(&self, term: u64, order: Order) -> Result<OrderReply, CallError> {
+        self.pool.order_in(term, self.node, &self.address, order, soon()).await
     }
 
     pub async fn held(&self) -> Vec<HeldBlock> {

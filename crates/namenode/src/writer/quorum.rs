@@ -288,11 +288,11 @@ impl CatalogWriter {
 
     /// Begins to serve as the leader, once everything that was agreed is applied.
     pub(super) fn take_over(&mut self) {
-        let Some(member) = self.member.as_mut().filter(|it| it.is_to_take_over()) else { return };
+        let Some(member) = self.member.as_ref().filter(|it| it.is_to_take_over()) else { return };
         let (term, booted) = (member.replica.term(), crate::group::boot_time());
         self.state.clock.follow(member.replica.time(booted));
         let last = self.state.namenode.read().catalog().now();
-        let absence = member.replica.begin_service(booted, last);
+        let absence = member.replica.absence(booted, last);
         let now = self.state.now();
         self.turns = Turns::new(now);
         let start = Term(rand::random());

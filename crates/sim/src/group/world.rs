@@ -406,7 +406,7 @@ impl GroupWorld {
         let absence = match self.bug {
             _ if host.served_term == term => Millis(0),
             Some(InjectedBug::GapCounted) => Millis(0),
-            _ => replica.begin_service(local, host.state.at),
+            _ => replica.absence(local, host.state.at),
         };
         let mut commands = [round.to_le_bytes(), absence.0.to_le_bytes()].concat();
         commands.resize(16 + padding, 0);

@@ -340,6 +340,22 @@ fn copy_is_read_at_an_epoch_of_a_lost_log_end_although_it_was_given_again() {
 }
 
 #[test]
+fn short_copy_of_a_lost_log_end_is_dropped_and_reported_once() {
+    let mut rig = super::copies::rig(3);
+    let (block, _, other) = rig.copied("/file");
+    rig.start_again(Millis(0), 1);
+    rig.start_again(Millis(10), 2);
+    let held = HeldBlock { block, epoch: Epoch(4), length: 10, tier: Tier::Dram };
+    let report = Request::BlockReport { node: other, blocks: vec![held] };
+    let dropped = rig.ask(report.clone()).unwrap();
+    assert_eq!(dropped, Reply::Drop { blocks: vec![block] });
+    assert_eq!(rig.namenode.catalog().block_facts(block).unwrap().copy, None);
+    let logged = rig.log.len();
+    rig.ask(report).unwrap();
+    assert_eq!(rig.log.len(), logged);
+}
+
+#[test]
 fn copy_gives_way_to_what_a_lost_log_end_had_made_later_elsewhere() {
     let mut rig = super::copies::rig(3);
     let (block, home, other) = rig.copied("/file");

@@ -85,7 +85,7 @@ impl Replica {
         if self.unwritten.is_empty() {
             self.node.on_persist_ready(number);
         }
-        self.apply(now, agreed);
+        self.apply(agreed);
     }
 
     /// Stores what is ready in memory and returns what is to be written.
@@ -133,14 +133,14 @@ impl Replica {
     }
 
     /// Puts out entries that are agreed and on the disk.
-    fn apply(&mut self, now: Instant, agreed: Vec<Entry>) {
+    fn apply(&mut self, agreed: Vec<Entry>) {
         let Some(last) = agreed.last().map(|entry| entry.index) else { return };
         let mut batch = Vec::new();
         for entry in agreed {
             let entry = raft_types::log_entry(&entry);
             let index = entry.place.index;
             if matches!(entry.payload, Payload::Round { .. }) {
-                self.clock.applied(now);
+                self.applied_term = entry.place.term;
             }
             let changed = self.change(&entry.payload);
             batch.push(entry);
