@@ -52,7 +52,9 @@ fn seeds_that_found_something_find_nothing() {
         700_000_074_700,
         700_000_121_668,
         800_000_113_608,
+        800_000_159_567,
         800_000_160_106,
+        800_000_195_844,
     ];
     for seed in seeds.into_iter().chain(drawn) {
         let found = run(seed, &Options::default()).violation.map(|found| found.to_string());
