@@ -319,7 +319,7 @@ impl NodeTable {
         &mut self,
         now: Instant,
         tier: Tier,
-        (length, bytes, copy): (u64, u64, Option<NodeId>),
+        (bytes, copy): (u64, Option<NodeId>),
         lack: &BTreeMap<(NodeId, Tier), u64>,
         config: &BackgroundConfig,
     ) -> TargetSearch {
@@ -328,7 +328,7 @@ impl NodeTable {
             self.choose(now, purpose, tier, (bytes, true), config, |member| {
                 let id = member.info.id;
                 let lack = lack.get(&(id, tier)).copied().filter(|_| Some(id) != avoided);
-                lack.filter(|lack| length < lack.saturating_mul(2))
+                lack.filter(|lack| bytes < lack.saturating_mul(2))
             })
         };
         match choose(copy) {

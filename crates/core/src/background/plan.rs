@@ -167,17 +167,17 @@ impl Background {
         self.read_again(now, source)
     }
 
-    /// Plans moves that bring both nodes nearer to their share: a block that is twice as long as
-    /// what one has too much would only change which of them is the fuller one.
+    /// Plans moves that bring both nodes nearer to their share: a block that occupies twice what
+    /// one has too much would only change which of them is the fuller one, and then move back.
+    /// Bytes are those that a block occupies, as in the loads of nodes.
     fn plan_moves(&mut self, now: Instant, source: NodeId, tier: Tier, bytes_max: u64) -> NextTask {
         let excess = self.goals[&source].move_bytes[&tier];
         // A block that is too long for every target does not hold up the shorter ones.
         let lacks = self.lack.iter().filter(|((_, of), _)| *of == tier).map(|(_, lack)| *lack);
         let longest = excess.min(lacks.max().unwrap_or(0)).saturating_mul(2);
         if let Some(head) = self.scans[&source].next_move(tier, longest) {
-            let (length, bytes) = (u64::from(head.length), u64::from(head.reserve_bytes));
             let copy = head.copy.map(|(holder, _)| holder);
-            let block = (length, bytes, copy);
+            let block = (u64::from(head.reserve_bytes), copy);
             match self.fleet.choose_home(now, tier, block, &self.lack, &self.config) {
                 TargetSearch::Go(target) => {
                     return self.gather_moves(source, (target, tier), bytes_max);
@@ -275,14 +275,14 @@ impl Background {
                 }
                 continue;
             }
-            debug_assert!(bytes == 0 || bytes + u64::from(head.length) <= bytes_max);
             let reserve = u64::from(head.reserve_bytes);
+            debug_assert!(bytes == 0 || bytes + reserve <= bytes_max);
             if !self.fleet.take(purpose, target, tier, reserve, &self.config) {
                 break;
             }
             let rank = MoveRank::from(head);
             let candidate = scan.take_move(tier, rank).expect("it was looked at");
-            bytes += u64::from(candidate.length);
+            bytes += reserve;
             moves.push(Move::from(candidate));
         }
         let is_right = |one: &Move| one.candidate.tier == tier && !one.candidate.is_open;

@@ -173,10 +173,10 @@ impl Scan {
         Some(candidate)
     }
 
-    /// Returns the next block of a tier to move that is shorter than so many bytes.
+    /// Returns the next block of a tier to move that occupies less than so many bytes.
     pub(super) fn next_move(&self, tier: Tier, below: u64) -> Option<&MoveCandidate> {
         let first = self.moves.get(&tier)?.values().take(Self::LOOKED_AT_MAX);
-        first.into_iter().find(|candidate| u64::from(candidate.length) < below)
+        first.into_iter().find(|candidate| u64::from(candidate.reserve_bytes) < below)
     }
 
     /// Takes a block that was returned to be moved.

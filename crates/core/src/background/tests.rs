@@ -635,6 +635,16 @@ fn block_that_would_only_change_which_node_is_fuller_stays() {
     assert_eq!(world.sent.len(), 1, "and none goes back");
 }
 
+/// It is shorter than what it occupies, and moved back and forth for ever.
+#[test]
+fn block_is_moved_by_what_it_occupies_and_stays() {
+    let mut world = World::new(&[400, 400]);
+    world.config(|config| config.rebalance.excess_bytes_min = 1);
+    world.put(0, 1, |candidate| candidate.length -= 1000);
+    world.run(MINUTE);
+    assert!(world.sent.is_empty(), "{} moves", world.sent.len());
+}
+
 #[test]
 fn block_that_is_too_long_for_every_target_does_not_hold_up_the_others() {
     let mut world = World::new(&[400, 400, 400, 400, 400]);

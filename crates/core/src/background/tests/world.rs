@@ -118,6 +118,7 @@ impl World {
             (info.home_bytes, info.exposure_bytes) = (0, 0);
             for kept in self.blocks.values() {
                 let bytes = u64::from(kept.candidate.length);
+                let occupied = u64::from(kept.candidate.reserve_bytes);
                 if kept.home == info.id {
                     info.home_bytes += bytes;
                     info.exposure_bytes += if kept.candidate.copy.is_none() { bytes } else { 0 };
@@ -125,8 +126,8 @@ impl World {
                 for usage in &mut info.tiers {
                     let is_home = kept.home == info.id && kept.candidate.tier == usage.tier;
                     let is_copy = kept.candidate.copy == Some((info.id, usage.tier));
-                    usage.used_bytes += if is_home || is_copy { bytes } else { 0 };
-                    usage.copy_bytes += if is_copy { bytes } else { 0 };
+                    usage.used_bytes += if is_home || is_copy { occupied } else { 0 };
+                    usage.copy_bytes += if is_copy { occupied } else { 0 };
                 }
             }
             for (block, (to, tier, _)) in &self.reserved {
