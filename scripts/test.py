@@ -28,7 +28,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "target" / "logs"
-# The wheel's command, which has what the product needs, and the program with all commands.
+# The wheel's command, which has what the product needs, and the program with all commands. What
+# does not test the wheel runs the latter, which is built first.
 SANDERLING = ROOT / ".venv" / "bin" / "sanderling"
 PROGRAM = ROOT / "target" / "release" / "sanderling"
 # The members of the workspace that need no Python to link against.
@@ -248,7 +249,8 @@ def run(
     """Runs a command with its output in a log of that name; shows the log's end on failure."""
     path = LOGS / f"{name}.log"
     quiet = {"NO_COLOR": "1", "CARGO_TERM_COLOR": "never", "CARGO_TERM_PROGRESS_WHEN": "never"}
-    environment = {"JAVA_TOOL_OPTIONS": JAVA_OPTIONS} | os.environ | quiet
+    own = {"JAVA_TOOL_OPTIONS": JAVA_OPTIONS, "SANDERLING_BIN": str(PROGRAM)}
+    environment = own | os.environ | quiet
     late = threading.Event()
     if ENDING.is_set():
         return Run("", False)
@@ -378,16 +380,18 @@ def step_rust(_options: argparse.Namespace) -> Counts:
     return counts
 
 
-def step_build(_options: argparse.Namespace) -> Counts:
-    """Builds what later steps run: the wheel, the program, the native half of the Java client."""
+def step_program(_options: argparse.Namespace) -> Counts:
+    """Builds the program with all commands and the native half of the Java client."""
+    return Counts(passed=1) if build_program() else Counts(failed=1)
+
+
+def step_wheel(_options: argparse.Namespace) -> Counts:
+    """Builds the wheel, beside the program: most of its crates are compiled by then."""
     counts = Counts()
     if build_wheel():
         add_texts(counts, "wheel", list((ROOT / "target/wheels").glob("sanderling-*.whl")))
     else:
         counts.failed += 1
-    is_fine = build_program()
-    counts.passed += is_fine
-    counts.failed += not is_fine
     return counts
 
 
@@ -419,7 +423,7 @@ def build_program() -> bool:
     """Builds the program with all commands and the native half of the Java client.
 
     One command of cargo for both: features of crates that they share are the same, so that these
-    are compiled once. The wheel's build has left most of them.
+    are compiled once, for the wheel, too.
     """
     return run("program", ["env", "PROFILE=release", "CHECKED=1", "BESIDE=sanderling-cli",
                            "scripts/build-jvm.sh"]).is_fine
@@ -434,7 +438,7 @@ def step_interop(_options: argparse.Namespace) -> Counts:
     """Runs the tools that people already use on the store, in an environment of their own."""
     wheels = sorted((ROOT / "target" / "wheels").glob("sanderling-*.whl"))
     if not wheels:
-        print("target/wheels has no wheel: the step build makes it")
+        print("target/wheels has no wheel: the step wheel makes it")
         return Counts(failed=1)
     if not run("venv-interop", ["scripts/venv.sh", "interop"]).is_fine:
         reason = "pandas, Polars, Dask, Ray could not be installed: scripts/venv.sh interop"
@@ -479,14 +483,15 @@ def count_cases(counts: Counts, report: Path) -> None:
 def step_packages(_options: argparse.Namespace) -> Counts:
     """Checks what packages are made from: units, scripts, metadata, manual pages."""
     counts = Counts()
-    add_unittest(counts, "packages", [sys.executable, "packaging/check_test.py"])
+    # They hold the commands of the wheel.
+    environment = ["env", f"SANDERLING_BIN={SANDERLING}"]
+    add_unittest(counts, "packages", [*environment, sys.executable, "packaging/check_test.py"])
     return counts
 
 
 def step_s3(_options: argparse.Namespace) -> Counts:
     """Runs the object tier against an S3 server, and S3's clients against the gateway."""
-    if not SANDERLING.exists():
-        print(f"{SANDERLING} is not there: the step build makes it")
+    if not build_program():
         return Counts(failed=1)
     if not run("venv-s3", ["scripts/venv.sh", "s3"]).is_fine:
         return Counts(skipped=["moto, the S3 server, could not be installed: scripts/venv.sh s3"])
@@ -513,8 +518,7 @@ def add(counts: Counts, name: str, venv: str) -> None:
 
 def step_console(_options: argparse.Namespace) -> Counts:
     """Drives the web console in a browser."""
-    if not SANDERLING.exists():
-        print(f"{SANDERLING} is not there: the step build makes it")
+    if not build_program():
         return Counts(failed=1)
     # 3: a browser, Node or its packages are missing.
     result = run("console", ["scripts/console-test/run.sh"], seconds=600, passes=(0, 3))
@@ -530,9 +534,6 @@ def step_jvm(_options: argparse.Namespace) -> Counts:
     """Builds the Java client and what stands on it, and runs the tests of its modules."""
     if not shutil.which("mvn"):
         return Counts(skipped=["Maven and a JDK are not installed: apt install maven"])
-    if not SANDERLING.exists():
-        print(f"{SANDERLING} is not there: the step build makes it")
-        return Counts(failed=1)
     for report in ROOT.glob("jvm/*/target/surefire-reports/TEST-*.xml"):
         report.unlink()
     if not build_program():
@@ -557,9 +558,8 @@ def step_spark(_options: argparse.Namespace) -> Counts:
     """Runs Spark's own shuffle suites, and real applications of two Sparks, with our shuffle."""
     if not shutil.which("mvn"):
         return Counts(skipped=["Maven and a JDK are not installed: apt install maven"])
-    if not SANDERLING.exists() or not list(ROOT.glob("jvm/spark/target/sanderling-spark-*.jar")):
-        print(f"{SANDERLING} or the jar in jvm/spark/target is not there: the steps build and jvm "
-              "make them")
+    if not list(ROOT.glob("jvm/spark/target/sanderling-spark-*.jar")):
+        print("jvm/spark/target has no jar: the step jvm makes it")
         return Counts(failed=1)
     if not build_program():
         return Counts(failed=1)
@@ -679,8 +679,7 @@ def run_seeds(options: argparse.Namespace, name: str, first: int, count: int) ->
 
 def step_demo(_options: argparse.Namespace) -> Counts:
     """Runs the main job, small: every result right, nothing lost, no client error."""
-    if not SANDERLING.exists():
-        print(f"{SANDERLING} is not there: the step build makes it")
+    if not build_wheel():
         return Counts(failed=1)
     small = ["--scale", "0.1", "--queries", "20", "--notices", "3", "--seconds", "20"]
     small += ["--notice-seconds", "8", "--baseline-seconds", "5"]
@@ -701,20 +700,21 @@ def find(log: str, key: str, default: Any) -> Any:
 STEPS = {
     "format": Step(step_format),
     "licences": Step(step_licences),
-    "build": Step(step_build),
+    "program": Step(step_program),
     "clippy": Step(step_clippy),
     "rust": Step(step_rust),
-    "jvm": Step(step_jvm, ("build",)),
-    "spark": Step(step_spark, ("build", "jvm")),
-    "python": Step(step_python, ("build",)),
-    "simulation": Step(step_simulation, ("build",)),
-    "s3": Step(step_s3, ("build",)),
-    "console": Step(step_console, ("build",)),
-    "packages": Step(step_packages, ("build",)),
-    "interop": Step(step_interop, ("build",)),
+    "jvm": Step(step_jvm, ("program",)),
+    "spark": Step(step_spark, ("jvm",)),
+    "wheel": Step(step_wheel, ("program",)),
+    "python": Step(step_python, ("wheel",)),
+    "simulation": Step(step_simulation, ("program",)),
+    "s3": Step(step_s3, ("program",)),
+    "console": Step(step_console, ("program",)),
+    "packages": Step(step_packages, ("wheel",)),
+    "interop": Step(step_interop, ("wheel",)),
     "docs": Step(step_docs),
-    "demo": Step(step_demo, ("build",)),
-    "bench": Step(step_bench, ("build",)),
+    "demo": Step(step_demo, ("wheel",)),
+    "bench": Step(step_bench, ("program",)),
 }
 
 if __name__ == "__main__":
