@@ -334,6 +334,19 @@ mod tests {
     }
 
     #[test]
+    fn extent_is_taken_right_after_another_although_a_smaller_hole_fits() {
+        let arena = arena(64);
+        let take = |units: u32, near| arena.take(units * UNIT_BYTES, near).unwrap().remove(0);
+        let hole = take(2, None);
+        let wall = take(2, None);
+        let first = take(3, None);
+        drop(hole);
+        let second = take(1, Some(&first));
+        assert_eq!(second.address(), first.address() + first.capacity() as usize);
+        assert_eq!(take(1, None).address(), wall.address() - wall.capacity() as usize);
+    }
+
+    #[test]
     fn nobody_else_can_write_the_arena() {
         let arena = arena(4);
         let extent = arena.take(10, None).unwrap().remove(0);

@@ -420,3 +420,6 @@ pub(crate) fn check(block: BlockId, computed: u32, expected: u32) -> Result<(), 
     }
     Err(Refusal::ChecksumMismatch { block, expected, computed })
 }
+
+#[cfg(test)]
+mod tests;

@@ -230,6 +230,22 @@ fn snapshot_behind_a_gap_of_the_journal_is_not_named_before_the_journal_goes_on_
     assert_eq!(rig.store.recover(), rig.directory.written);
 }
 
+/// The directory still has it, so a later manifest will name it.
+#[test]
+fn oldest_snapshot_of_the_directory_is_not_removed_while_no_manifest_names_it() {
+    let mut rig = Rig::new();
+    let early = [Step::Look, Step::Rotate, Step::Snapshot, Step::Piece, Step::Rotate];
+    let late = [Step::Snapshot, Step::Look, Step::StoreSnapshot, Step::StoreSnapshot];
+    early.into_iter().chain(late).for_each(|step| rig.run(step));
+    rig.run(Step::Publish);
+    assert!(rig.store.manifest.as_ref().unwrap().snapshots.is_empty());
+    let both = rig.directory.snapshots.iter().rev().copied().collect::<Vec<_>>();
+    assert_eq!(both.len(), 2);
+    rig.run(Step::Remove);
+    assert_eq!(rig.store.snapshots, both);
+    assert_eq!(rig.archive.next_snapshot(), None, "one of them is stored again");
+}
+
 #[test]
 fn many_short_pieces_become_one() {
     let mut rig = Rig::new();

@@ -20,15 +20,25 @@ struct TestGroup {
     applied: BTreeMap<MemberId, Vec<LogEntry>>,
     /// Members that nothing reaches.
     cut: Vec<MemberId>,
+    /// Snapshots on their way, while they are held back.
+    held: Option<Vec<Envelope>>,
+    retained_bytes_max: u64,
 }
 
 impl TestGroup {
     fn new(voters: u64) -> Self {
+        Self::with_log(voters, 64 << 20)
+    }
+
+    /// A group whose members keep so many bytes of applied rounds.
+    fn with_log(voters: u64, retained_bytes_max: u64) -> Self {
         let mut test = Self {
             now: Instant(1_000_000),
             members: BTreeMap::new(),
             applied: BTreeMap::new(),
             cut: Vec::new(),
+            held: None,
+            retained_bytes_max,
         };
         let group = Group::of_voters(1, (1..=voters).map(address).collect());
         for id in (1..=voters).map(MemberId) {
@@ -38,7 +48,9 @@ impl TestGroup {
     }
 
     fn start(&mut self, id: MemberId, restored: Restored) {
-        let options = ReplicaOptions::new(CLUSTER, id, id.0);
+        let retained_bytes_max = self.retained_bytes_max;
+        let options =
+            ReplicaOptions { retained_bytes_max, ..ReplicaOptions::new(CLUSTER, id, id.0) };
         let times = (Instant(0), Instant(1_700_000_000_000_000));
         self.members.insert(id, Replica::new(options, restored, self.now, times));
     }
@@ -73,6 +85,10 @@ impl TestGroup {
             ReplicaOutput::Persist(persist) => member.persisted(now, persist.number),
             ReplicaOutput::Send(envelope) => {
                 if let Body::Snapshot { .. } = envelope.body {
+                    if let Some(held) = &mut self.held {
+                        held.push(envelope);
+                        return;
+                    }
                     member.snapshot_sent(now, envelope.to, true);
                 }
                 sent.push_back(envelope);
@@ -90,6 +106,12 @@ impl TestGroup {
             }
             _ => {}
         }
+    }
+
+    /// Takes what a member puts out. Nothing of it is done.
+    fn outputs(&mut self, id: MemberId) -> Vec<ReplicaOutput> {
+        let member = self.members.get_mut(&id).unwrap();
+        std::iter::from_fn(|| member.poll_output()).collect()
     }
 
     fn pass(&mut self, millis: u64) {
@@ -247,6 +269,167 @@ fn entries(places: &[(u64, u64)]) -> Body {
     };
     let before = LogPlace { term: 1, index: 8 };
     Body::Append { before, committed: 1, entries: places.iter().map(entry).collect() }
+}
+
+#[test]
+fn term_is_refused_more_than_a_million_ahead_unless_the_member_has_none() {
+    const BEHIND_MAX: u64 = 1 << 20;
+    const TERM_MAX: u64 = (1 << 62) - 1;
+    let refusal = |restored: Restored, term: u64| {
+        let mut test = TestGroup::new(3);
+        test.start(MemberId(2), restored);
+        let member = test.members.get_mut(&MemberId(2)).unwrap();
+        let received = member.receive(test.now, heartbeat(1, 2, term, 0));
+        assert_eq!(member.term() == term, received.is_ok());
+        received.err()
+    };
+    let is_refused = |refusal: Option<MessageRefusal>, why: &str| match refusal {
+        Some(MessageRefusal::Nonsense { why: found, .. }) => assert_eq!(found, why),
+        other => panic!("{other:?}"),
+    };
+    for behind in [1, 2, 300] {
+        let restored = || {
+            let voters = (1..=3).map(address).collect();
+            let mut restored = Restored::first(Group::of_voters(1, voters));
+            restored.vote.term = behind;
+            restored
+        };
+        assert_eq!(refusal(restored(), behind + BEHIND_MAX), None);
+        is_refused(refusal(restored(), behind + BEHIND_MAX + 1), "its term is too far ahead");
+    }
+    // One that joins has no term.
+    assert_eq!(refusal(Restored::default(), TERM_MAX), None);
+    is_refused(refusal(Restored::default(), TERM_MAX + 1), "its term is out of range");
+}
+
+#[test]
+fn heartbeats_carry_the_number_of_the_reads_that_need_them_or_a_new_one() {
+    let mut test = TestGroup::new(3);
+    test.pass(1000);
+    let leader = test.leader();
+    let heartbeats = |test: &mut TestGroup| -> Vec<u64> {
+        let outputs = test.outputs(leader).into_iter();
+        let round = |output| match output {
+            ReplicaOutput::Send(Envelope { round, body: Body::Heartbeat { .. }, .. }) => {
+                Some(round)
+            }
+            _ => None,
+        };
+        outputs.filter_map(round).collect()
+    };
+    let first = test.members.get_mut(&leader).unwrap().confirm_reads(test.now).unwrap();
+    assert_eq!(heartbeats(&mut test), [first; 2]);
+    let second = test.members.get_mut(&leader).unwrap().confirm_reads(test.now).unwrap();
+    assert_eq!((second, heartbeats(&mut test)), (first + 1, vec![second; 2]));
+    // Each tick also sends a round of entries at that moment.
+    let mut found = Vec::new();
+    for entries in 1..=3 {
+        test.now = test.now + Millis(20);
+        let member = test.members.get_mut(&leader).unwrap();
+        let at = member.time(test.now);
+        member.propose(test.now, at, Bytes::from_static(b"round")).unwrap();
+        member.handle_deadline(test.now);
+        found.extend(heartbeats(&mut test).into_iter().map(|round| (entries, round)));
+    }
+    let [(entries, third), (_, same)] = found[..] else { panic!("{found:?}") };
+    assert_eq!((third, same), (second + entries + 1, third), "after {entries} rounds of entries");
+}
+
+#[test]
+fn leader_sends_entries_before_it_has_written_them_and_a_follower_answers_after_its_write() {
+    let mut test = TestGroup::new(3);
+    test.pass(1000);
+    let (now, leader) = (test.now, test.leader());
+    let at = test.lead().time(now);
+    test.lead().propose(now, at, Bytes::from_static(b"round")).unwrap();
+    let outputs = test.outputs(leader);
+    let is_written = |it: &ReplicaOutput| matches!(it, ReplicaOutput::Persist(_));
+    assert!(outputs.iter().any(is_written), "{outputs:?}");
+    let sent = |outputs: Vec<ReplicaOutput>| -> Vec<Envelope> {
+        let envelope = |output| match output {
+            ReplicaOutput::Send(envelope) => Some(envelope),
+            _ => None,
+        };
+        outputs.into_iter().filter_map(envelope).collect()
+    };
+    let appends = sent(outputs);
+    assert!(appends.iter().all(|it| matches!(it.body, Body::Append { .. })), "{appends:?}");
+    assert_eq!(appends.len(), 2);
+    let (append, to) = (appends[0].clone(), appends[0].to);
+    let member = test.members.get_mut(&to).unwrap();
+    member.receive(now, append.clone()).unwrap();
+    let (term, committed) = (append.term, member.ends().1);
+    let outputs = test.outputs(to);
+    let write = outputs.iter().find_map(|it| match it {
+        ReplicaOutput::Persist(persist) => Some(persist.number),
+        _ => None,
+    });
+    assert_eq!(sent(outputs), [], "the write is not done");
+    let member = test.members.get_mut(&to).unwrap();
+    member.receive(now, heartbeat(leader.0, to.0, term, committed)).unwrap();
+    assert_eq!(sent(test.outputs(to)), [], "the write before is not done");
+    test.members.get_mut(&to).unwrap().persisted(now, write.unwrap());
+    let answers = sent(test.outputs(to));
+    let bodies: Vec<&Body> = answers.iter().map(|it| &it.body).collect();
+    assert!(
+        matches!(bodies[..], [Body::Appended { .. }, Body::HeartbeatAnswer { .. }]),
+        "{bodies:?}"
+    );
+}
+
+/// A round of which a log of a mebibyte keeps ten.
+const LONG_ROUND: &[u8] = &[7; 100_000];
+
+impl TestGroup {
+    /// Makes a group of three in which a member lags more than the log in memory, and returns that
+    /// member and the last entry, which is in the snapshot that it gets.
+    fn with_lagging_member() -> (Self, MemberId, u64) {
+        let mut test = Self::with_log(3, 1 << 20);
+        test.pass(1000);
+        let leader = test.leader();
+        let lagging = test.members.keys().copied().find(|id| *id != leader).unwrap();
+        test.cut = vec![lagging];
+        let last = (0..40).map(|_| test.propose(LONG_ROUND).index).max().unwrap();
+        test.cut.clear();
+        (test, lagging, last)
+    }
+
+    /// Returns whether the leader's log in memory reaches back to an entry.
+    fn has_log_from(&mut self, index: u64) -> bool {
+        let group = self.lead().group().clone();
+        self.lead().snapshot_taken(index, group).is_some()
+    }
+}
+
+#[test]
+fn log_is_kept_up_to_four_times_its_bound_for_a_member_that_gets_a_snapshot() {
+    let (mut test, _, last) = TestGroup::with_lagging_member();
+    test.held = Some(Vec::new());
+    while test.held.as_ref().is_some_and(Vec::is_empty) {
+        test.pass(5);
+    }
+    for _ in 0..41 {
+        test.propose(LONG_ROUND);
+        assert!(test.has_log_from(last), "the member would need another snapshot");
+    }
+    let end = test.propose(LONG_ROUND).index;
+    assert!(test.has_log_from(end - 10) && !test.has_log_from(end - 11));
+}
+
+#[test]
+fn log_is_within_its_bound_once_the_member_has_confirmed_the_snapshot() {
+    let (mut test, lagging, last) = TestGroup::with_lagging_member();
+    while test.members[&lagging].ends().0 < last {
+        test.pass(5);
+    }
+    let is_lagging = |it: &MemberProgress| it.id == lagging;
+    let progress = test.lead().progress().into_iter().find(is_lagging).unwrap();
+    assert_eq!((progress.matched, progress.is_active), (last, true));
+    test.cut = vec![lagging];
+    for _ in 0..15 {
+        test.propose(LONG_ROUND);
+    }
+    assert!(test.has_log_from(last + 5) && !test.has_log_from(last + 4));
 }
 
 #[test]

@@ -15,6 +15,9 @@ pub(crate) fn command(at: u64) -> Command {
     Command { at: Instant(at), action: Action::Started { commands: at, cut_bytes: 0 } }
 }
 
+/// Longer than anything here takes.
+const MINUTE: Duration = Duration::from_secs(60);
+
 const VERSIONS: [u32; 2] = [PLAIN_VERSION, TIED_VERSION];
 
 fn settings(version: u32, bytes_max: u64) -> Settings {
@@ -202,6 +205,29 @@ fn record_of_another_place_is_damage() {
 }
 
 #[test]
+fn older_record_behind_damage_is_passed_over_and_not_counted() {
+    let place = tempfile::tempdir().unwrap();
+    let (directory, mut journal) = journal_of(place.path(), settings(TIED_VERSION, 1 << 20));
+    let mut ends = vec![usize::try_from(journal.bytes()).unwrap()];
+    // All of one length.
+    for at in 0..4 {
+        journal.append(&[command(10 + at)]).unwrap();
+        ends.push(usize::try_from(journal.bytes()).unwrap());
+    }
+    let path = directory.file(FileKind::Journal, 0);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[ends[1]] ^= 1;
+    bytes.copy_within(ends[0]..ends[1], ends[2]);
+    fs::write(&path, &bytes).unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || drop(sender.send(read(&directory))));
+    let (commands, segment) = receiver.recv_timeout(MINUTE).expect("the search has an end");
+    let tail = segment.tail.unwrap();
+    assert_eq!(commands, [command(10)]);
+    assert_eq!((tail.is_damage, tail.records), (true, 1), "{tail:?}");
+}
+
+#[test]
 fn pages_that_a_crash_lost_are_no_damage_before_the_next_sync() {
     let place = tempfile::tempdir().unwrap();
     let settings = Settings { sync: Sync::Os, ..settings(TIED_VERSION, 1 << 20) };
@@ -336,6 +362,36 @@ fn full_journal_refuses_the_batch_and_changes_nothing() {
     assert_eq!(fs::read(directory.file(FileKind::Journal, 0)).unwrap(), before);
     journal.append(&[command(2)]).unwrap();
     assert_eq!(read(&directory).0, [command(1), command(2)]);
+}
+
+#[test]
+fn shared_end_is_that_of_the_whole_records_that_were_written() {
+    let place = tempfile::tempdir().unwrap();
+    let (_directory, mut journal) = journal(place.path(), 200);
+    journal.append(&[command(1)]).unwrap();
+    let shared = journal.share_end();
+    let at = |journal: &Journal, first, older| {
+        let (bytes, commands) = (journal.bytes() - older, journal.index());
+        assert_eq!(*shared.lock(), JournalEnd { first, bytes, commands });
+        assert!(Arc::ptr_eq(&shared, journal.end.as_ref().unwrap()));
+        bytes
+    };
+    assert!(at(&journal, 0, 0) > header::length(journal.layout));
+    assert_eq!(journal.index(), 1);
+    journal.append(&[command(2)]).unwrap();
+    let older = at(&journal, 0, 0);
+    let many: Vec<Command> = (0..100).map(command).collect();
+    journal.append(&many).unwrap_err();
+    assert_eq!(at(&journal, 0, 0), older);
+    journal.rotate().unwrap();
+    assert_eq!(at(&journal, 2, older), header::length(journal.layout));
+    journal.append(&[command(3)]).unwrap();
+    at(&journal, 2, older);
+    assert!(Arc::ptr_eq(&journal.share_end(), &shared), "it is shared with others already");
+    let older = journal.bytes();
+    journal.restart(9).unwrap();
+    assert_eq!(at(&journal, 9, older), header::length(journal.layout));
+    assert_eq!(journal.index(), 9);
 }
 
 #[test]
@@ -475,16 +531,15 @@ fn disk_that_is_too_far_behind_refuses_changes_until_it_has_caught_up() {
         let (_directory, journal) = on_disk(&disk, settings);
         (disk, journal)
     };
-    let minute = Duration::from_secs(60);
     let by_age =
         Limits { every: Duration::ZERO, age_max: Duration::from_millis(20), bytes_max: 1 << 20 };
-    let by_bytes = Limits { every: Duration::ZERO, age_max: minute, bytes_max: 200 };
+    let by_bytes = Limits { every: Duration::ZERO, age_max: MINUTE, bytes_max: 200 };
     for limits in [by_age, by_bytes] {
         let (disk, mut journal) = place(limits);
         disk.hold(true);
         let lag = Arc::clone(journal.lag().unwrap());
         let thread = lag.start().unwrap();
-        let until = std::time::Instant::now() + minute;
+        let until = std::time::Instant::now() + MINUTE;
         let mut written = 0;
         let refused = loop {
             match journal.append(&[command(written)]) {

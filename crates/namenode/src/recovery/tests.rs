@@ -323,6 +323,60 @@ fn journal_that_ends_before_a_damaged_snapshot_is_refused() {
 }
 
 #[test]
+fn nothing_is_kept_aside_where_the_journal_ends_whole_before_a_damaged_snapshot() {
+    let place = tempfile::tempdir().unwrap();
+    let (directory, mut first) = start(place.path()).unwrap();
+    write(&mut first, &command(0));
+    let end = first.journal.bytes();
+    // The snapshot has a command that the journal does not have.
+    first.namenode.apply(&command(1));
+    take_snapshot(&directory, &mut first);
+    flip(&directory.file(FileKind::Snapshot, 2));
+    drop((directory, first));
+    let refused = start(place.path()).unwrap_err();
+    let NamenodeStartError::DamagedJournal { offset, bytes: 0, records: 1, name, .. } = refused
+    else {
+        panic!("{refused}")
+    };
+    assert_eq!(offset, end);
+    let accepting = NamenodeOptions { accepted_loss: Some(name), ..options(place.path()) };
+    let directory = Arc::new(Directory::open(place.path()).unwrap());
+    let second = recover(&directory, &accepting).unwrap();
+    let loss = second.namenode.catalog().journal_loss();
+    assert_eq!((loss.cuts, loss.records, second.cut_bytes), (1, 1, 0));
+    let files = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let files: Vec<String> = files.map(|name| name.to_string_lossy().into_owned()).collect();
+    assert!(!files.iter().any(|name| name.starts_with("cut-")), "{files:?}");
+    assert!(files.contains(&format!("damaged-snapshot-{:020}.bin", 2)), "{files:?}");
+    assert_eq!(directory.list(FileKind::Journal).unwrap(), [0, 1]);
+}
+
+#[test]
+fn check_returns_what_a_start_would_find_or_refuses_as_it_would() {
+    let place = tempfile::tempdir().unwrap();
+    let checked = || check(&Arc::new(Directory::open(place.path()).unwrap()));
+    let refused = checked().unwrap_err();
+    assert!(refused.to_string().contains("it has no command"), "{refused}");
+    let (directory, mut first) = start(place.path()).unwrap();
+    let cluster = first.namenode.catalog().cluster();
+    for at in 0..3 {
+        write(&mut first, &command(at));
+    }
+    let path = directory.file(FileKind::Journal, 0);
+    drop((directory, first));
+    let whole = fs::read(&path).unwrap();
+    assert_eq!(checked().unwrap(), (cluster, 3));
+    // A torn end costs a start nothing that was acknowledged.
+    fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    assert_eq!(checked().unwrap(), (cluster, 2));
+    assert_eq!(fs::read(&path).unwrap(), whole[..whole.len() - 1], "nothing is cut");
+    fs::write(&path, &whole).unwrap();
+    flip(&path);
+    let refused = checked().unwrap_err();
+    assert!(matches!(refused, NamenodeStartError::DamagedJournal { .. }), "{refused}");
+}
+
+#[test]
 fn segment_is_written_anew_after_a_failed_sync() {
     let place = tempfile::tempdir().unwrap();
     let (directory, mut first) = start(place.path()).unwrap();

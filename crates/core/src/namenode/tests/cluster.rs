@@ -459,6 +459,29 @@ fn one_tick_does_no_more_than_its_bound_and_the_next_goes_on() {
 }
 
 #[test]
+fn room_that_is_kept_for_a_drain_is_free_when_the_drain_ends() {
+    for is_moved in [true, false] {
+        let mut rig = Rig::with_nodes(3);
+        let configure = rig.namenode.configure(rig.now).unwrap();
+        rig.log_and_apply(configure).unwrap();
+        rig.manage();
+        let (block, home, other) = rig.block("/file", 1000);
+        rig.notice(home, 30_000).unwrap();
+        let room = rig.namenode.catalog().room();
+        assert!(room.reserve_bytes > 0, "{room:?}");
+        if is_moved {
+            rig.reserve(block, Epoch(1), other).unwrap();
+            rig.commit(block, Epoch(1), other, 1000).unwrap();
+        } else {
+            rig.delete("/file", false).unwrap();
+        }
+        assert_eq!(rig.policy(home), Policy::Drained);
+        let room = rig.namenode.catalog().room();
+        assert_eq!((room.capacity_bytes, room.reserve_bytes), (128 << 20, 0), "{room:?}");
+    }
+}
+
+#[test]
 fn room_is_what_the_nodes_have_that_take_blocks() {
     let mut rig = Rig::with_nodes(2);
     assert_eq!(rig.namenode.catalog().room().room_bytes, 128 << 20);

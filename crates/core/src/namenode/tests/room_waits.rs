@@ -111,6 +111,36 @@ fn change_of_a_client_with_too_many_waits_while_anything_is_being_freed() {
 }
 
 #[test]
+fn full_table_takes_a_place_only_of_a_client_that_keeps_as_many_as_the_other_gets() {
+    let mut rig = full_rig(8);
+    let few = open(&mut rig);
+    assert!(rig.waits(few, 1));
+    let next = open(&mut rig);
+    for sequence in 1..CLIENT_MAX {
+        assert!(rig.waits(next, sequence));
+    }
+    let full: Vec<ClientId> = (0..15).map(|_| open(&mut rig)).collect();
+    for (client, sequence) in full.iter().flat_map(|it| (1..=CLIENT_MAX).map(|at| (*it, at))) {
+        assert!(rig.waits(client, sequence));
+    }
+    assert_eq!(rig.waiting(), 16_384);
+    // With its place this client would have as many as the others, and they one less.
+    assert!(rig.waits(next, CLIENT_MAX));
+    // This one has far fewer.
+    assert!(rig.waits(few, 2));
+    assert_eq!(rig.waiting(), 16_384);
+    delete_full(&mut rig, "/later");
+    rig.reap_first(1);
+    let last = *full.last().unwrap();
+    let mut has_place = |client, sequence| !rig.waits(client, sequence);
+    assert!(!has_place(next, CLIENT_MAX), "it has taken a place");
+    assert!(has_place(few, 2), "it has taken no place");
+    assert!(!has_place(last, CLIENT_MAX), "it has given its latest place up");
+    assert!(has_place(last, CLIENT_MAX - 1), "it has given up more than one place");
+    assert!(full[..14].iter().all(|client| has_place(*client, CLIENT_MAX)));
+}
+
+#[test]
 fn ended_waits_are_searched_for_once_in_20_ms() {
     let mut rig = full_rig(8);
     let client = open(&mut rig);
