@@ -55,6 +55,8 @@ pub struct Replica {
     applied_term: u64,
     /// The log is kept from here on for members that get a snapshot.
     hold: Option<u64>,
+    /// When such a member was last active.
+    held_at: Instant,
     is_removed: bool,
 }
 
@@ -152,6 +154,7 @@ impl Replica {
             last_at: floor,
             applied_term: term_of_last_round(&entries, applied),
             hold: None,
+            held_at: now,
             is_removed: false,
         };
         for entry in &entries {

@@ -408,12 +408,29 @@ fn log_is_kept_up_to_four_times_its_bound_for_a_member_that_gets_a_snapshot() {
     while test.held.as_ref().is_some_and(Vec::is_empty) {
         test.pass(5);
     }
+    // Longer than the leader takes to look whether it has a majority.
+    test.pass(2000);
     for _ in 0..41 {
         test.propose(LONG_ROUND);
         assert!(test.has_log_from(last), "the member would need another snapshot");
     }
     let end = test.propose(LONG_ROUND).index;
     assert!(test.has_log_from(end - 10) && !test.has_log_from(end - 11));
+}
+
+#[test]
+fn log_is_not_kept_for_a_member_that_became_silent_while_it_got_a_snapshot() {
+    let (mut test, lagging, last) = TestGroup::with_lagging_member();
+    test.held = Some(Vec::new());
+    while test.held.as_ref().is_some_and(Vec::is_empty) {
+        test.pass(5);
+    }
+    test.cut = vec![lagging];
+    test.pass(2000);
+    for _ in 0..15 {
+        test.propose(LONG_ROUND);
+    }
+    assert!(test.has_log_from(last + 5) && !test.has_log_from(last + 4));
 }
 
 #[test]

@@ -25,30 +25,38 @@ impl Replica {
             self.set_election_time();
             self.change_role(now);
         }
-        self.shrink();
+        self.shrink(now);
         self.confirm();
     }
 
     /// Forgets the oldest entries, unless a member that gets a snapshot will need them: it would
     /// need the next snapshot by the time it has this one.
-    fn shrink(&mut self) {
+    fn shrink(&mut self, now: Instant) {
         let applied = self.node.raft.raft_log.applied.min(self.applied);
-        if let Some(index) = self.node.store().take_snapshot_use() {
-            self.hold.get_or_insert(index);
-        }
+        let mut from = self.node.store().take_snapshot_use();
         if self.node.store().take_snapshot_need() {
-            self.hold.get_or_insert(applied);
+            from.get_or_insert(applied);
             self.outputs.push_back(ReplicaOutput::TakeSnapshot);
+        }
+        if let Some(from) = from {
+            self.hold.get_or_insert(from);
+            self.held_at = now;
         }
         let bytes_max = self.options.retained_bytes_max;
         let id = self.options.id.0;
         if let Some(hold) = self.hold {
             let raft = &self.node.raft;
-            let is_lagging = raft.state == StateRole::Leader
-                && raft.prs().iter().any(|(of, progress)| {
-                    *of != id && progress.recent_active && progress.matched < hold
-                });
-            if !is_lagging || self.node.store().bytes() > bytes_max.saturating_mul(HELD_FACTOR) {
+            let others = raft.prs().iter().filter(|(of, _)| **of != id);
+            let mut lagging = others.map(|(_, it)| it).filter(|it| it.matched < hold).peekable();
+            let is_lagging = raft.state == StateRole::Leader && lagging.peek().is_some();
+            // The library forgets which are active with every check of its majority: that alone is
+            // no silence.
+            if lagging.any(|progress| progress.recent_active) {
+                self.held_at = now;
+            }
+            let is_silent = now >= self.held_at + self.options.promise();
+            let is_long = self.node.store().bytes() > bytes_max.saturating_mul(HELD_FACTOR);
+            if !is_lagging || is_silent || is_long {
                 self.hold = None;
             }
         }
