@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::guarded::text;
+use cluster::http;
 use cluster::{Ran, SOON, Server, block_on, path, run, sanderling, spawn_with};
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
 use sanderling_protocol::message::{Attributes, Change, ClientId, MemberRole, Once};
@@ -237,6 +238,65 @@ fn terminated_leader_gives_the_leadership_away_and_ends() {
     block_on(async { assert_there(&client(&group.addresses[next]).await, 0..1).await });
     group.restart(leader);
     group.until_voters(3);
+}
+
+/// Reads a page of a member; returns its status, 0 if there is none, and its text.
+fn page_of(group: &Group, place: usize, target: &str) -> (u16, String) {
+    let address = &group.members[place].as_ref().expect("it runs").http_address;
+    let answer = block_on(http::page(address, target));
+    let status = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
+    (status.unwrap_or(0), answer)
+}
+
+#[test]
+fn every_member_answers_over_http_whichever_leads() {
+    let mut group = Group::start(3, &[]);
+    let addresses = group.addresses.join(",");
+    let words = ["datanode", "--namenode", &addresses, "--name", "one", "--dram", "8MiB"];
+    let _datanode = spawn_with(group.directory.path(), "one", &words, &[]).serves();
+    let leader = group.leader();
+    for place in 0..3 {
+        let (status, page) = page_of(&group, place, "/v1/nodes");
+        assert!(status == 200 && page.contains("\"name\":\"one\""), "{page}");
+        let (status, page) = page_of(&group, place, "/v1/nodes/none");
+        assert!(status == 404 && page.contains("UnknownNode"), "the leader's refusal: {page}");
+        let (status, page) = page_of(&group, place, "/healthz");
+        let standing = if place == leader { "\"leader\"" } else { "\"follower\"" };
+        assert!(status == 200 && page.contains(standing), "its own: {page}");
+        let (status, page) = page_of(&group, place, "/v1/targets");
+        let members = group.members.iter().flatten();
+        let are_all_there = members.clone().all(|member| page.contains(&member.http_address));
+        assert!(status == 200 && are_all_there, "{page}");
+    }
+    for place in 0..3 {
+        let (_, page) = page_of(&group, place, "/metrics");
+        let leads = format!("sanderling_namenode_group_leads {}\n", u8::from(place == leader));
+        assert!(page.contains(&leads) && page.contains("_group_voters 3\n"), "{page}");
+        let at_risk = page.contains("sanderling_namenode_group_at_risk 0\n");
+        assert_eq!(at_risk, place == leader, "{page}");
+        // A stream comes through as it is written, although it has no end.
+        let address = &group.members[place].as_ref().expect("it runs").http_address;
+        let seen = block_on(http::follow(address, "/v1/events", "\"name\":\"one\""));
+        assert!(seen.contains("content-type: text/event-stream"), "{seen}");
+    }
+    // A change through a member that does not lead.
+    let place = (0..3).find(|place| *place != leader).expect("two follow");
+    let address = group.members[place].as_ref().expect("it runs").http_address.clone();
+    let posted = block_on(http::post(&address, "/v1/nodes/one/decommission", "{}"));
+    assert!(posted.contains(" 200 ") && posted.contains("\"name\":\"one\""), "{posted}");
+    // Two members that take each other for the leader send nothing in a circle.
+    let circle = "/v1/nodes HTTP/1.0\r\nsanderling-passed-on: 1\r\nx-rest:";
+    let (status, page) = page_of(&group, place, circle);
+    assert!(status == 503 && page.contains("NotLeader"), "{page}");
+
+    group.kill(leader);
+    let next = group.leader();
+    let follower = group.running().find(|place| *place != next).expect("one follows");
+    cluster::until("the follower answers again", SOON, || {
+        let (status, page) = page_of(&group, follower, "/v1/nodes");
+        assert!([200, 503].contains(&status), "{page}");
+        (status == 200).then_some(())
+    });
 }
 
 #[test]

@@ -3,6 +3,8 @@
 mod cluster;
 
 use cluster::{Cluster, Ran, SOON, bytes_of, run, sanderling, until};
+use sanderling_protocol::Token;
+use sanderling_transport::{ClientTls, PageCall, TLS_NAME};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -59,6 +61,101 @@ fn local_cluster_starts_serves_and_stops() {
         assert!(stat.map_or(true, |stat| stat.contains(") Z ")), "{process} still runs");
     }
     assert_eq!(local.run(&["local", "stop"]).code, 3);
+}
+
+/// Gets the page with the nodes, over TLS where there are keys: authorities and token.
+fn nodes_page(address: &str, [authorities, token]: [Option<&str>; 2]) -> (u16, Value) {
+    let tls = authorities.map(|file| ClientTls::read(file.as_ref(), TLS_NAME).expect("read"));
+    let token = token.map(|file| {
+        let text = std::fs::read_to_string(file).expect("read");
+        Token::new(&text)
+    });
+    let call = PageCall {
+        address,
+        tls: tls.as_ref(),
+        token,
+        method: "GET",
+        target: "/v1/nodes",
+        body: String::new(),
+        within: SOON,
+    };
+    let (status, body) = cluster::block_on(call.send()).expect("answered");
+    (status, serde_json::from_slice(&body).expect("JSON"))
+}
+
+/// Starts three namenodes and two datanodes, stores an object, kills the namenode that leads, reads
+/// the object with a list of addresses, and starts the killed one again.
+fn namenode_of_three_dies_and_comes_back(flags: &[&str]) {
+    let local = Local { directory: TempDir::new().expect("a directory") };
+    let words = ["local", "start", "--namenodes", "3", "--port", "0", "--datanodes", "2"];
+    let started = local.run(&[&words[..], &["--dram", "8MiB", "--json"], flags].concat());
+    assert_eq!(started.code, 0, "{started}");
+    let started = json(&started);
+    let addresses = started["namenode"].as_str().expect("addresses").to_owned();
+    assert_eq!(addresses.split(',').count(), 3, "{started}");
+    let keys = ["tls_ca", "token_file"].map(|name| started["keys"][name].as_str());
+    let ask = |words: &[&str]| {
+        let mut command = sanderling();
+        command.args(["--namenode", &addresses]).args(words);
+        for (name, file) in ["SANDERLING_TLS_CA", "SANDERLING_TOKEN_FILE"].iter().zip(keys) {
+            file.map(|file| command.env(name, file));
+        }
+        run(&mut command)
+    };
+    let leader = || {
+        let listed = ask(&["group", "ls", "--json"]);
+        let listed: Value = serde_json::from_str(&listed.stdout).ok()?;
+        let mut members = listed["members"].as_array()?.iter();
+        let leader = members.find(|member| member["role"] == "Leader")?;
+        leader["address"].as_str().map(str::to_owned)
+    };
+    let put = ask(&["fs", "put", "/proc/version", "/v"]);
+    assert_eq!(put.code, 0, "{put}");
+    let processes = started["processes"].as_array().expect("a list");
+    for server in processes.iter().filter(|it| it["role"] == "namenode") {
+        let answer = nodes_page(server["http_address"].as_str().expect("an address"), keys);
+        assert_eq!((answer.0, answer.1["nodes"].as_array().map(Vec::len)), (200, Some(2)));
+    }
+
+    let killed = until("a namenode leads", SOON, leader);
+    let server = processes.iter().find(|it| it["address"] == *killed).expect("it is on record");
+    let (name, pid) = (server["name"].as_str().expect("a name"), &server["pid"]);
+    let pid = pid.as_i64().and_then(|pid| i32::try_from(pid).ok());
+    let pid = pid.and_then(rustix::process::Pid::from_raw).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it runs");
+    until("the process is down", SOON, || {
+        (local.run(&["local", "status"]).code == 4).then_some(())
+    });
+    let stored = std::fs::read_to_string("/proc/version").expect("it was stored");
+    assert_eq!(ask(&["fs", "cat", "/v"]).stdout, stored);
+    let put = ask(&["fs", "put", "/proc/version", "/w"]);
+    assert_eq!(put.code, 0, "{put}");
+    assert_ne!(until("another one leads", SOON, leader), killed);
+
+    let restarted = local.run(&["local", "restart", name]);
+    assert_eq!(restarted.code, 0, "{restarted}");
+    assert_eq!(local.run(&["local", "status"]).code, 0);
+    let stopped = local.run(&["local", "stop", "--json", "--timeout", "60s"]);
+    assert_eq!((stopped.code, &json(&stopped)["killed"]), (0, &0.into()), "{stopped}");
+    assert_eq!(json(&stopped)["deleted_objects"], 2, "{stopped}");
+}
+
+#[test]
+fn local_group_of_three_namenodes_survives_the_death_of_one() {
+    namenode_of_three_dies_and_comes_back(&[]);
+}
+
+#[test]
+fn secure_local_group_of_three_namenodes_survives_the_death_of_one() {
+    namenode_of_three_dies_and_comes_back(&["--secure"]);
+}
+
+#[test]
+fn local_start_refuses_an_even_number_of_namenodes() {
+    let local = Local { directory: TempDir::new().expect("a directory") };
+    let ran = local.run(&["local", "start", "--namenodes", "2", "--port", "0"]);
+    assert_eq!(ran.code, 2, "{ran}");
+    assert!(ran.stderr.contains("a group has 1, 3 or 5 namenodes"), "{ran}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod console;
 mod events;
 mod forecast;
 mod log;
+mod pass_on;
 mod refusal;
 mod targets;
 
@@ -21,7 +22,8 @@ use hyper_util::service::TowerToHyperService;
 use sanderling_core::access::HttpResource;
 use sanderling_protocol::{NodeSelector, Reply, Request};
 use sanderling_transport::{
-    Document, HttpOptions, OPEN_METRICS, Secret, Security, refused_site, serve_pages, unix_millis,
+    ClientTls, Document, HttpOptions, OPEN_METRICS, Secret, Security, refused_site, serve_pages,
+    unix_millis,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -44,14 +46,23 @@ pub(crate) async fn serve(
     requests: Requests,
     security: Arc<Security>,
     backups: Backups,
+    leader_tls: Option<ClientTls>,
     stop: CancellationToken,
 ) {
     let options = HttpOptions { tls: security.tls.clone(), ..HttpOptions::default() };
     let console = Arc::new(Console::new(Arc::clone(&requests.state)));
     let forecasts = Arc::new(Semaphore::new(forecast::FORECASTS_MAX));
     let published = Arc::clone(&console);
-    let api = HttpApi { requests, security, console, forecasts, backups, stop: stop.clone() };
-    let router = router(api);
+    let stopping = stop.clone();
+    let router = router(HttpApi {
+        requests,
+        security,
+        console,
+        forecasts,
+        backups,
+        leader_tls,
+        stop: stopping,
+    });
     let served = serve_pages(listener, TowerToHyperService::new(router), options, stop.clone());
     tokio::join!(served, published.run(stop));
 }
@@ -79,6 +90,7 @@ fn router(api: HttpApi) -> Router {
         .method_not_allowed_fallback(async || {
             HttpRefusal::new(StatusCode::METHOD_NOT_ALLOWED, "this page has no such method")
         })
+        .layer(middleware::from_fn_with_state(api.clone(), pass_on::to_leader))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn_with_state(api.clone(), check_token))
         .layer(middleware::from_fn_with_state(api.clone(), refuse_other_sites))
@@ -170,7 +182,7 @@ async fn metrics(State(api): State<HttpApi>) -> Response {
     let ends = api.security.expiries().timestamps();
     let secrets = api.security.secret.as_ref().map_or(0, Secret::accepted);
     state.metrics.look_around(api.backups.directory(), secrets);
-    let text = state.metrics.text(&state.namenode.read(), state.now(), &ends);
+    let text = state.metrics.text(&state.namenode.read(), state.now(), &state.group, &ends);
     ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response()
 }
 

@@ -17,6 +17,8 @@ use sanderling_protocol::message::Forecast;
 use sanderling_protocol::{Instant, Policy, Refusal, Reply, Request};
 use sanderling_transport::{write_counter, write_gauge, write_process_metrics};
 
+use crate::group::{GroupStatus, GroupView, Standing};
+
 /// How the names of the metrics begin.
 const SERVER: &str = "sanderling_namenode";
 
@@ -259,7 +261,13 @@ impl NamenodeMetrics {
     }
 
     /// Encodes everything as `OpenMetrics`; `ends` is when the first certificate of each kind ends.
-    pub(crate) fn text(&self, namenode: &Namenode, now: Instant, ends: &[(&str, i64)]) -> String {
+    pub(crate) fn text(
+        &self,
+        namenode: &Namenode,
+        now: Instant,
+        group: &GroupView,
+        ends: &[(&str, i64)],
+    ) -> String {
         let scrape = self.scrape.lock();
         let drains = self.look_at_nodes(namenode, now);
         let mut text = String::new();
@@ -269,6 +277,9 @@ impl NamenodeMetrics {
         write_catalog(&mut text, namenode);
         if let Some(status) = *self.archive.lock() {
             write_archive(&mut text, &status);
+        }
+        if group.standing() != Standing::Alone {
+            write_group(&mut text, group.standing(), &group.status());
         }
         let help = "1 while a manager has the right to act";
         gauge(&mut text, "managers", help, namenode.catalog().has_manager(now).into());
@@ -347,6 +358,28 @@ fn write_archive(text: &mut String, status: &ArchiveStatus) {
     let help = "Age of the newest state that the archive has whole";
     let lag = status.complete_at.elapsed().as_secs_f64();
     write_gauge(text, &format!("{SERVER}_archive_lag_seconds"), help, lag);
+}
+
+fn write_group(text: &mut String, standing: Standing, status: &GroupStatus) {
+    let help = "1 while this namenode leads its group and answers";
+    gauge(text, "group_leads", help, u64::from(standing.serves()));
+    gauge(text, "group_term", "Term of the group's last election", status.term);
+    let voters = status.rows.iter().filter(|row| row.is_voter).count() as u64;
+    gauge(text, "group_voters", "Namenodes that vote", voters);
+    let spares = status.rows.len() as u64 - voters;
+    gauge(text, "group_spares", "Namenodes that follow and do not vote", spares);
+    let help = "Agreed rounds that this namenode has not applied yet";
+    gauge(text, "group_lag_rounds", help, status.committed.saturating_sub(status.applied));
+    // The leader alone receives the answers of the others.
+    if standing.serves() {
+        let behind = status.rows.iter().filter_map(|row| row.behind).max().unwrap_or(0);
+        let help = "Rounds that the member lacks which lacks most of them";
+        gauge(text, "group_behind_rounds", help, behind);
+        let help = "1 while one more loss of a namenode could stop the group";
+        gauge(text, "group_at_risk", help, u64::from(status.at_risk.is_some()));
+    }
+    let help = "Messages to other namenodes that were dropped because they took none";
+    write_counter(text, &format!("{SERVER}_group_dropped_messages"), help, status.dropped);
 }
 
 fn write_catalog(text: &mut String, namenode: &Namenode) {

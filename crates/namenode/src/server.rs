@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sanderling_protocol::message::{Member, MemberRole, Members, Role};
 use sanderling_protocol::{ClusterId, MemberId};
-use sanderling_transport::{Buffers, ListenError, Memory, ServeOptions, listen};
+use sanderling_transport::{Buffers, ListenError, Memory, Security, ServeOptions, listen};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -269,8 +269,7 @@ fn launch(
         "protocol"
     });
     if let Some(listener) = http_listener {
-        let backups = http::Backups::new(options.directory.clone());
-        let served = http::serve(listener, requests, security, backups, shutdown.clone());
+        let served = serve_http(listener, requests, security, options, shutdown.clone());
         tasks.spawn(async move {
             served.await;
             "HTTP"
@@ -285,6 +284,19 @@ fn launch(
     });
     let parts = Mutex::new(Some(Parts { tasks, writer, archiver: None }));
     Ok(NamenodeServer { address, http_address, state, work, long_reads, shutdown, parts })
+}
+
+fn serve_http(
+    listener: TcpListener,
+    requests: Requests,
+    security: Arc<Security>,
+    options: &NamenodeOptions,
+    shutdown: CancellationToken,
+) -> impl Future<Output = ()> + use<> {
+    let backups = http::Backups::new(options.directory.clone());
+    // A leader's certificate is checked as those of all servers.
+    let leader_tls = options.security.credentials(Role::Namenode).tls;
+    http::serve(listener, requests, security, backups, leader_tls, shutdown)
 }
 
 /// Returns the members of a group of one. Where a listener takes connections at any address of its

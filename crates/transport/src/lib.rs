@@ -53,7 +53,8 @@ pub use error::{CallError, SystemError};
 pub use file_watch::{Looked, Watched};
 pub use front::front_page;
 pub use http::{
-    HttpConnection, HttpOptions, PageCall, PageCallError, RequestBody, serve_http, serve_pages,
+    HttpConnection, HttpOptions, PageCall, PageCallError, RequestBody, pass_on, serve_http,
+    serve_pages,
 };
 pub use listen::{ListenError, listen, listen_there_or_free};
 pub use log_control::{LOG_FILTER_BYTES_MAX, LogControl, LogControlError};

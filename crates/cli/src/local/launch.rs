@@ -15,6 +15,12 @@ use crate::refused::shell_word;
 /// How long the servers may take to serve.
 pub(super) const READY_WITHIN: Duration = Duration::from_secs(30);
 
+/// The directory with the catalogs of all namenodes.
+pub(super) const CATALOGS: &str = "namenode";
+
+/// The name of a namenode that is the only one.
+pub(super) const ALONE: &str = "namenode";
+
 /// Lines of a failed server's log that are shown.
 const LOG_LINES: usize = 8;
 
@@ -29,11 +35,25 @@ fn words(list: &[&str]) -> Vec<OsString> {
     list.iter().map(OsString::from).collect()
 }
 
-/// Returns the words that start a namenode at these addresses.
-pub(super) fn namenode_words(directory: &Path, listen: &str, http: &str) -> Vec<OsString> {
+/// Returns the words that start a namenode at these addresses. One that joins another has its
+/// address.
+pub(super) fn namenode_words(
+    directory: &Path,
+    name: &str,
+    listen: &str,
+    http: &str,
+    join: Option<&str>,
+) -> Vec<OsString> {
     let mut list = words(&["namenode", "--listen", listen, "--http", http, "--dir"]);
-    list.push(directory.join("namenode").into());
+    list.push(catalog_of(directory, name).into());
+    list.extend(join.iter().flat_map(|address| words(&["--join", address])));
     list
+}
+
+/// Returns where a namenode has its catalog: one that is alone in the directory itself.
+fn catalog_of(directory: &Path, name: &str) -> PathBuf {
+    let all = directory.join(CATALOGS);
+    if name == ALONE { all } else { all.join(name) }
 }
 
 /// Returns the words that start a datanode.
@@ -78,7 +98,8 @@ pub(super) fn launch(
     let pid = child.id();
     let process = RecordedProcess::of(pid).unwrap_or(RecordedProcess { pid, start_time: 0 });
     let (role, name) = (role.to_owned(), name.to_owned());
-    let server = ServerRecord { role, name, process, address: String::new(), log, shape };
+    let address = String::new();
+    let server = ServerRecord { role, name, process, address, http_address: None, log, shape };
     match record.processes.iter_mut().find(|known| known.name == server.name) {
         Some(known) => *known = server.clone(),
         None => record.processes.push(server.clone()),

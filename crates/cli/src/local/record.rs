@@ -20,9 +20,9 @@ const FILE: &str = "cluster.json";
 pub(super) struct Record {
     pub(super) schema: u32,
     pub(super) directory: PathBuf,
-    /// Where the namenode serves.
+    /// Where the namenode serves; several are separated by commas.
     pub(super) namenode: String,
-    /// Where it serves HTTP.
+    /// Where the first one serves HTTP.
     pub(super) http_address: Option<String>,
     pub(super) cluster: Option<String>,
     /// What it takes to be let in, if anything does.
@@ -40,6 +40,9 @@ pub(super) struct ServerRecord {
     #[serde(flatten)]
     pub(super) process: RecordedProcess,
     pub(super) address: String,
+    /// Where a namenode serves HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) http_address: Option<String>,
     pub(super) log: PathBuf,
     /// What a datanode was started with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -143,6 +146,13 @@ impl Record {
     pub(super) fn server_mut(&mut self, name: &str) -> Result<&mut ServerRecord, Failure> {
         let mut servers = self.processes.iter_mut();
         servers.find(|server| server.name == name).ok_or_else(|| no_process(name))
+    }
+
+    /// Returns whether one of these addresses, which are separated by commas, is a namenode of the
+    /// cluster.
+    pub(super) fn has_namenode(&self, addresses: &str) -> bool {
+        let own: Vec<&str> = self.namenode.split(',').collect();
+        addresses.split(',').any(|address| own.contains(&address.trim()))
     }
 
     /// Returns what the cluster's first datanode was started with.

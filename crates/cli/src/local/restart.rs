@@ -53,8 +53,9 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalRestart) -> Resul
     }
     let words = match server.shape.as_ref().or(record.shape().as_ref()) {
         _ if server.role == "namenode" => {
-            let http = record.http_address.as_deref().unwrap_or("none");
-            namenode_words(&directory, &record.namenode, http)
+            let http = server.http_address.as_ref().or(record.http_address.as_ref());
+            let http = http.map_or("none", String::as_str);
+            namenode_words(&directory, &server.name, &server.address, http, None)
         }
         Some(shape) => datanode_words(&record, shape, &args.name),
         None => {

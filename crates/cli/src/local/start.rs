@@ -5,17 +5,21 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use sanderling_protocol::message::MemberRole;
+use sanderling_protocol::{Reply, Request};
 
 use super::directory::{ClusterDirectory, directory};
 use super::keys::KeyFiles;
-use super::launch::{READY_WITHIN, datanode_words, launch, namenode_words};
+use super::launch::{ALONE, CATALOGS, READY_WITHIN, datanode_words, launch, namenode_words};
 use super::lock::Lock;
 use super::record::{DatanodeShape, Record};
 use super::stop::end;
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
+use crate::process::LOOK_EVERY;
 use crate::refused::shell_word;
+use crate::session::block_on;
 use crate::units;
 use crate::units::Size;
 
@@ -25,6 +29,9 @@ pub(crate) struct LocalStart {
     /// Where it lives.
     #[command(flatten)]
     pub(crate) place: ClusterDirectory,
+    /// How many namenodes: one, or a group of which any minority may die
+    #[arg(long, value_name = "N", default_value = "1", value_parser = namenodes)]
+    pub(crate) namenodes: u16,
     /// How many datanodes
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -38,10 +45,11 @@ pub(crate) struct LocalStart {
     /// Encrypt the disks with the key in this file, as `sanderling datanode --encrypt`
     #[arg(long, value_name = "KEYFILE", requires = "disk")]
     pub(crate) encrypt: Option<PathBuf>,
-    /// The namenode's port; 0 for any free one
+    /// The namenode's port; 0 for any free one. Of several namenodes each next one has the port
+    /// after the next
     #[arg(long, default_value_t = 7600)]
     pub(crate) port: u16,
-    /// The port of the namenode's HTTP; 0 for any free one [default: the namenode's port + 1]
+    /// The port of the first namenode's HTTP; 0 for any free one [default: the namenode's port + 1]
     #[arg(long)]
     pub(crate) http_port: Option<u16>,
     /// Make a secret, certificates and an admin's token, and require tokens and TLS
@@ -89,21 +97,7 @@ fn start(record: &mut Record, args: &LocalStart, limit: Instant) -> Result<(), F
     if args.secure {
         record.keys = Some(KeyFiles::make(&directory.join("keys"))?);
     }
-    let http_port = match (args.http_port, args.port) {
-        (Some(port), _) => port,
-        (None, 0) => 0,
-        (None, port) => port.saturating_add(1),
-    };
-    let (listen, http) = (format!("127.0.0.1:{}", args.port), format!("127.0.0.1:{http_port}"));
-    let words = namenode_words(&directory, &listen, &http);
-    let namenode = launch(record, "namenode", "namenode", None, words)?;
-    let ready = namenode.serves(limit)?;
-    record.namenode = ready.address;
-    record.http_address = ready.http_address;
-    record.cluster = ready.cluster;
-    if let Some(server) = record.processes.first_mut() {
-        server.address.clone_from(&record.namenode);
-    }
+    start_namenodes(record, args, limit)?;
     let shape = DatanodeShape {
         dram_bytes: args.dram.0,
         disk_bytes: args.disk.map(|disk| disk.0),
@@ -124,10 +118,72 @@ fn start(record: &mut Record, args: &LocalStart, limit: Instant) -> Result<(), F
     record.write()
 }
 
+/// Starts the namenodes: the first, then those that join it, until all vote.
+fn start_namenodes(record: &mut Record, args: &LocalStart, limit: Instant) -> Result<(), Failure> {
+    let directory = record.directory.clone();
+    let mut addresses: Vec<String> = Vec::new();
+    for place in 0..args.namenodes {
+        let [listen, http] = ports(args, place).map(|port| format!("127.0.0.1:{port}"));
+        let name = if args.namenodes == 1 { ALONE.to_owned() } else { format!("namenode-{place}") };
+        let first = addresses.first().map(String::as_str);
+        let words = namenode_words(&directory, &name, &listen, &http, first);
+        let ready = launch(record, "namenode", &name, None, words)?.serves(limit)?;
+        let server = record.server_mut(&name)?;
+        server.address.clone_from(&ready.address);
+        server.http_address.clone_from(&ready.http_address);
+        if addresses.is_empty() {
+            record.http_address = ready.http_address;
+            record.cluster = ready.cluster;
+        }
+        addresses.push(ready.address);
+        record.namenode = addresses.join(",");
+    }
+    if addresses.len() > 1 { until_all_vote(record, addresses.len(), limit) } else { Ok(()) }
+}
+
+/// Returns the ports of a namenode: of the protocol and of HTTP.
+fn ports(args: &LocalStart, place: u16) -> [u16; 2] {
+    let beside = |port: u16, by: u16| if port == 0 { 0 } else { port.saturating_add(by) };
+    let http = args.http_port.unwrap_or_else(|| beside(args.port, 1));
+    [args.port, http].map(|port| beside(port, 2 * place))
+}
+
+/// Reads a number of namenodes: half of an even number is no majority, so one more carries no
+/// further loss.
+fn namenodes(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(count @ (1 | 3 | 5)) => Ok(count),
+        _ => Err("a group has 1, 3 or 5 namenodes".to_owned()),
+    }
+}
+
+/// Waits until a leader is elected and as many namenodes vote.
+fn until_all_vote(record: &Record, count: usize, limit: Instant) -> Result<(), Failure> {
+    block_on(async {
+        let left = limit.saturating_duration_since(Instant::now());
+        let client = record.client(left).await?;
+        loop {
+            if let Ok(Reply::Members(seen)) = client.request(Request::Members).await {
+                let has = |role| seen.members.iter().filter(|it| it.role == role).count();
+                let (leaders, voters) = (has(MemberRole::Leader), has(MemberRole::Voter));
+                if leaders == 1 && leaders + voters == count {
+                    return Ok(());
+                }
+            }
+            if Instant::now() >= limit {
+                let cause = format!("not all of {count} namenodes vote in time");
+                return Err(Failure::new(Exit::Deadline, "Deadline", cause)
+                    .next("the same with a longer --timeout"));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    })
+}
+
 /// Makes the directories and deletes what a cluster that was killed has left: its data is gone with
 /// its datanodes, and a catalog without them would only name what is lost.
 fn prepare(directory: &Path) -> Result<(), Failure> {
-    for name in ["namenode", "disk", "ready", "logs", "keys"] {
+    for name in [CATALOGS, "disk", "ready", "logs", "keys"] {
         let path = directory.join(name);
         match std::fs::remove_dir_all(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -145,8 +201,9 @@ fn prepare(directory: &Path) -> Result<(), Failure> {
 
 fn print_started(output: Output, record: &Record, args: &LocalStart) -> Result<(), Failure> {
     let dram = units::bytes(args.dram.0);
+    let namenodes = units::count(args.namenodes.into(), "namenode", "namenodes");
     let datanodes = units::count(args.datanodes.into(), "datanode", "datanodes");
-    output.note(format_args!("1 namenode and {datanodes} of {dram} serve"));
+    output.note(format_args!("{namenodes} and {datanodes} of {dram} serve"));
     if let Some(console) = record.console() {
         output.note(format_args!("console: {console}"));
     }

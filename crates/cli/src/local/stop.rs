@@ -7,6 +7,7 @@ use sanderling_protocol::message::Usage;
 use sanderling_protocol::{Path, Reply, Request};
 
 use super::directory::{ClusterDirectory, directory};
+use super::launch::CATALOGS;
 use super::lock::Lock;
 use super::record::Record;
 use crate::failure::{Exit, Failure};
@@ -38,7 +39,7 @@ pub(super) fn run(
         return Err(Failure::new(Exit::Failure, "Process", cause).next("sanderling local status"));
     }
     // The datanodes' memory is gone: a catalog of it would only name what is lost.
-    for name in ["namenode", "disk", "ready", "keys"] {
+    for name in [CATALOGS, "disk", "ready", "keys"] {
         let _ = std::fs::remove_dir_all(directory.join(name));
     }
     record.delete()?;

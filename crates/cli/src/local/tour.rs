@@ -115,6 +115,7 @@ fn start(global: &Global, args: &Tour) -> Result<Record, Failure> {
     let dram = args.data.0.max(DRAM_MIN);
     let cluster = LocalStart {
         place: args.place.clone(),
+        namenodes: 1,
         datanodes: LASTING,
         dram: Size(dram),
         disk: None,

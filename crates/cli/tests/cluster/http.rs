@@ -35,6 +35,21 @@ pub(crate) async fn page(address: &str, target: &str) -> String {
     call(address, &format!("GET {target} HTTP/1.0\r\n"), "").await
 }
 
+/// Follows a page without an end until a text has come; returns what came.
+pub(crate) async fn follow(address: &str, target: &str, text: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.expect("the HTTP endpoint is open");
+    let head = format!("GET {target} HTTP/1.1\r\nhost: {address}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.expect("sent");
+    let (mut seen, mut bytes) = (String::new(), [0; 4096]);
+    while !seen.contains(text) {
+        let read = tokio::time::timeout(super::SOON, stream.read(&mut bytes)).await;
+        let read = read.expect("in time").expect("read");
+        assert!(read > 0, "it ended: {seen}");
+        seen.push_str(&String::from_utf8_lossy(&bytes[..read]));
+    }
+    seen
+}
+
 /// Calls a page with a token, or without one; returns the whole answer.
 pub(crate) async fn shown(
     address: &str,

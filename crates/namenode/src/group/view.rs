@@ -156,6 +156,13 @@ impl GroupView {
         boot_time().0 < self.lease_until.load(Ordering::Acquire)
     }
 
+    /// Returns where the leader serves HTTP, if it is another member that does.
+    pub(crate) fn leader_http(&self) -> Option<String> {
+        let status = self.status.lock();
+        let leader = status.leader().filter(|row| row.member != status.member)?;
+        Some(leader.http.clone()).filter(|address| !address.is_empty())
+    }
+
     /// Decides how a frame is answered.
     pub(crate) fn admit(&self) -> Admission {
         match self.standing() {

@@ -7,7 +7,7 @@ use axum::extract::Path;
 use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::response::{IntoResponse, Response};
 use sanderling_protocol::{NodeInfo, Refusal};
-use sanderling_transport::{Document, Security};
+use sanderling_transport::{ClientTls, Document, Security};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +25,8 @@ pub(super) struct HttpApi {
     pub(super) console: Arc<Console>,
     pub(super) forecasts: Arc<Semaphore>,
     pub(super) backups: Backups,
+    /// How the certificate of a group's leader is checked.
+    pub(super) leader_tls: Option<ClientTls>,
     pub(super) stop: CancellationToken,
 }
 

@@ -42,9 +42,9 @@ impl From<Refusal> for HttpRefusal {
                 StatusCode::BAD_REQUEST
             }
             Refusal::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Refusal::RetryAfter { .. } | Refusal::JournalFull { .. } => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Refusal::RetryAfter { .. }
+            | Refusal::JournalFull { .. }
+            | Refusal::NotLeader { .. } => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::BAD_REQUEST,
         };
         Self { status, code: refusal.code(), name: refusal.name(), message: refusal.to_string() }

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use super::api::{HttpApi, HttpResult};
 use super::refusal::HttpRefusal;
 
-/// Lists the namenode, at the address by which it was called, and the datanodes that serve HTTP.
+/// Lists the namenodes of a group, or the one that is alone at the address by which it was called,
+/// and the datanodes that serve HTTP.
 /// Prometheus's format has no place for the version of the schema.
 pub(super) async fn list(State(api): State<HttpApi>, headers: HeaderMap) -> HttpResult {
     let Reply::Nodes(nodes) = api.requests.one(Request::Nodes { all: false }).await? else {
@@ -20,9 +21,15 @@ pub(super) async fn list(State(api): State<HttpApi>, headers: HeaderMap) -> Http
     // Servers of one cluster have certificates together, or none has.
     let scheme = if api.security.tls.is_some() { "https" } else { "http" };
     let cluster = format!("{:016x}", api.requests.state.cluster.0);
-    let own = headers.get(header::HOST).and_then(|host| host.to_str().ok()).map(|host| {
+    let members = api.requests.state.group.status().rows.into_iter().map(|row| row.http);
+    let mut namenodes: Vec<String> = members.filter(|address| !address.is_empty()).collect();
+    if namenodes.is_empty() {
+        let own = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        namenodes.extend(own.map(str::to_owned));
+    }
+    let namenodes = namenodes.iter().map(|address| {
         let labels = json!({ "__scheme__": scheme, "cluster": cluster, "role": "namenode" });
-        json!({ "targets": [host], "labels": labels })
+        json!({ "targets": [address], "labels": labels })
     });
     let datanodes = nodes.iter().filter(|node| is_reachable(node)).map(|node| {
         let labels = json!({
@@ -34,7 +41,7 @@ pub(super) async fn list(State(api): State<HttpApi>, headers: HeaderMap) -> Http
         });
         json!({ "targets": [node.http_address], "labels": labels })
     });
-    let targets: Vec<Value> = own.into_iter().chain(datanodes).collect();
+    let targets: Vec<Value> = namenodes.chain(datanodes).collect();
     Ok(axum::Json(targets).into_response())
 }
 

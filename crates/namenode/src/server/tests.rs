@@ -47,7 +47,7 @@ impl Served {
 
     fn metric(&self, name: &str) -> f64 {
         let state = &self.server.state;
-        let text = state.metrics.text(&state.namenode.read(), state.now(), &[]);
+        let text = state.metrics.text(&state.namenode.read(), state.now(), &state.group, &[]);
         let name = format!("sanderling_namenode_{name} ");
         let line = text.lines().find_map(|line| line.strip_prefix(&name)).unwrap();
         line.parse().unwrap()

@@ -1,11 +1,13 @@
 //! One call of another server's page, for commands: a connection of its own, plain or with TLS.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::Request;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body, Incoming};
+use hyper::client::conn::http1::handshake;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use sanderling_protocol::Token;
 use thiserror::Error;
@@ -21,6 +23,10 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Longest time to connect and to shake hands.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// Longest time to connect to a server on whose answer another caller waits: it is in the same
+/// group, so it is near.
+const PASS_ON_WITHIN: Duration = Duration::from_secs(2);
 
 /// A connection, plain or with TLS.
 trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -73,7 +79,7 @@ impl PageCall<'_> {
     /// # Errors
     /// [`PageCallError`]: check that the server runs and where it serves HTTP.
     pub async fn send(self) -> Result<(u16, Vec<u8>), PageCallError> {
-        let stream = self.connect().await?;
+        let stream = connect(self.address, self.tls, CONNECT_WITHIN).await?;
         let answer = timeout(self.within, self.exchange(stream, None)).await;
         answer.unwrap_or_else(|_| Err(self.timed_out(self.within)))
     }
@@ -88,22 +94,8 @@ impl PageCall<'_> {
         self,
         pieces: mpsc::Sender<Bytes>,
     ) -> Result<(u16, Vec<u8>), PageCallError> {
-        let stream = self.connect().await?;
+        let stream = connect(self.address, self.tls, CONNECT_WITHIN).await?;
         self.exchange(stream, Some(pieces)).await
-    }
-
-    async fn connect(&self) -> Result<Box<dyn Duplex>, PageCallError> {
-        let stream = timeout(CONNECT_WITHIN, TcpStream::connect(self.address)).await;
-        let stream = stream.map_err(|_| self.timed_out(CONNECT_WITHIN))?;
-        let stream = stream.map_err(|error| self.unreachable(&error))?;
-        let Some(tls) = self.tls else { return Ok(Box::new(stream)) };
-        let shaken = timeout(CONNECT_WITHIN, tls.connect_for_pages(stream)).await;
-        let shaken = shaken.map_err(|_| self.timed_out(CONNECT_WITHIN))?;
-        let stream = shaken.map_err(|error| match tls.distrust(&error) {
-            Some(why) => self.unreachable(&why),
-            None => self.unreachable(&error),
-        })?;
-        Ok(Box::new(stream))
     }
 
     async fn exchange(
@@ -120,9 +112,8 @@ impl PageCall<'_> {
             request = request.header(AUTHORIZATION, format!("Bearer {}", token.reveal()));
         }
         let request = request.body(self.body.clone()).map_err(|error| self.unreachable(&error))?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| self.unreachable(&error))?;
+        let (mut sender, connection) =
+            handshake(TokioIo::new(stream)).await.map_err(|error| self.unreachable(&error))?;
         let exchange = async {
             let answered = timeout(self.within, sender.send_request(request)).await;
             let response = answered
@@ -173,11 +164,64 @@ impl PageCall<'_> {
         }
     }
 
-    fn unreachable(&self, why: &dyn std::fmt::Display) -> PageCallError {
-        PageCallError::Unreachable { address: self.address.to_owned(), why: why.to_string() }
+    fn unreachable(&self, why: &dyn Display) -> PageCallError {
+        unreachable(self.address, why)
     }
 
     fn timed_out(&self, within: Duration) -> PageCallError {
-        PageCallError::TimedOut { address: self.address.to_owned(), within }
+        timed_out(self.address, within)
     }
+}
+
+/// Sends a request as it is to the endpoint of another server; returns the answer with its body
+/// still on the way. The connection ends with the body, or when that is dropped. `within` bounds
+/// the time to the answer's head.
+///
+/// # Errors
+/// [`PageCallError`]: the other server does not answer.
+pub async fn pass_on<B>(
+    request: Request<B>,
+    address: &str,
+    tls: Option<&ClientTls>,
+    within: Duration,
+) -> Result<Response<Incoming>, PageCallError>
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let stream = connect(address, tls, PASS_ON_WITHIN).await?;
+    let shaken = handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = shaken.map_err(|error| unreachable(address, &error))?;
+    // It ends with the answer's body.
+    tokio::spawn(connection);
+    let answered = timeout(within, sender.send_request(request)).await;
+    let answered = answered.map_err(|_| timed_out(address, within))?;
+    answered.map_err(|error| unreachable(address, &error))
+}
+
+async fn connect(
+    address: &str,
+    tls: Option<&ClientTls>,
+    within: Duration,
+) -> Result<Box<dyn Duplex>, PageCallError> {
+    let stream = timeout(within, TcpStream::connect(address)).await;
+    let stream = stream.map_err(|_| timed_out(address, within))?;
+    let stream = stream.map_err(|error| unreachable(address, &error))?;
+    let Some(tls) = tls else { return Ok(Box::new(stream)) };
+    let shaken = timeout(within, tls.connect_for_pages(stream)).await;
+    let shaken = shaken.map_err(|_| timed_out(address, within))?;
+    let stream = shaken.map_err(|error| match tls.distrust(&error) {
+        Some(why) => unreachable(address, &why),
+        None => unreachable(address, &error),
+    })?;
+    Ok(Box::new(stream))
+}
+
+fn unreachable(address: &str, why: &dyn Display) -> PageCallError {
+    PageCallError::Unreachable { address: address.to_owned(), why: why.to_string() }
+}
+
+fn timed_out(address: &str, within: Duration) -> PageCallError {
+    PageCallError::TimedOut { address: address.to_owned(), within }
 }
