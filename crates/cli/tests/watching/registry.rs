@@ -9,7 +9,7 @@ use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{BlockId, Op};
 use sanderling_transport::{Connection, ConnectionOptions};
 
-use crate::cluster::{Cluster, SOON, Shape, block_on, http, path};
+use crate::cluster::{Cluster, SOON, Server, Shape, block_on, http, path, until};
 
 /// One family of samples.
 #[derive(Debug, Clone, Default)]
@@ -49,7 +49,16 @@ pub(crate) fn exported() -> Registry {
     let datanode = cluster.datanode("source");
     let (blocks, pages) = (datanode.address.clone(), datanode.http_address.clone());
     let [manager_pages, gateway_pages] = [&manager, &gateway].map(|it| it.http_address.clone());
-    let servers = [cluster.namenode.http_address.clone(), pages, manager_pages, gateway_pages];
+    // A namenode that is alone has no metrics of a group: another one that is joined has them.
+    let founder = group_namenode(&cluster, "founder", &[]);
+    let _joiner = group_namenode(&cluster, "joiner", &["--join", &founder.address]);
+    let group = founder.http_address.clone();
+    until("a group has a leader", SOON, || {
+        let page = block_on(http::page(&group, "/metrics"));
+        page.contains("sanderling_namenode_group_leads 1\n").then_some(())
+    });
+    let own = cluster.namenode.http_address.clone();
+    let servers = [own, pages, manager_pages, gateway_pages, group];
     block_on(async {
         let client = cluster.client().await;
         cause_everything(&client, &blocks, &servers[1]).await;
@@ -68,6 +77,13 @@ pub(crate) fn exported() -> Registry {
         }
         registry
     })
+}
+
+/// Starts a namenode beside those of the cluster.
+fn group_namenode(cluster: &Cluster, name: &str, flags: &[&str]) -> Server {
+    let catalog = cluster.path(name).to_string_lossy().into_owned();
+    let words = ["namenode", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--dir", &catalog];
+    cluster.serve(name, &[&words[..], flags].concat())
 }
 
 /// Has the servers count what they otherwise do not export.

@@ -373,6 +373,18 @@ impl Catalog {
                 let limit = block.bytes_max;
                 return bad(format!("block {asked} holds {limit} bytes at most, not {length}"));
             }
+            // The log has lost the end of a block before: these bytes would be at another offset
+            // than the writer expects.
+            let is_cut = |before: &BlockId| {
+                let block = &self.blocks[before];
+                let is_short = block.length > 0 && block.length < block.bytes_max;
+                is_short
+                    && block.state == BlockState::Open
+                    && lengths.iter().all(|reported| reported.block != *before)
+            };
+            if *length > 0 && data.blocks.as_slice()[..place].iter().any(is_cut) {
+                return Err(Refusal::LeaseEnded { object: id });
+            }
             let behind = &data.blocks.as_slice()[place + 1..];
             if behind.iter().any(|block| self.blocks[block].length > 0) {
                 return bad(format!("bytes behind block {asked} are published already"));

@@ -290,6 +290,28 @@ fn writer_whose_blocks_the_log_has_lost_writes_nothing_behind_the_gap() {
     assert_eq!(rig.ask(seal).unwrap_err(), Refusal::LeaseEnded { object });
 }
 
+/// The log has lost that the first block was full: what is written behind it would be read at the
+/// offset where the log ends that block.
+#[test]
+fn bytes_behind_a_block_whose_end_the_log_has_lost_are_refused() {
+    let mut rig = Rig::with_nodes(1);
+    let grant = rig.create("/file").unwrap();
+    let (object, lease) = (grant.object, grant.lease);
+    let (first, full) = (grant.blocks[0].block, grant.blocks[0].bytes_max);
+    let more = Request::AddBlocks { object, lease, ended: vec![], count: 1, avoid: Vec::new() };
+    let Reply::Grant(more) = rig.ask(more).unwrap() else { panic!("not a grant") };
+    let of = |block, length| BlockLength { block, length };
+    let second = more.blocks[0].block;
+    let publish = |lengths| Request::Publish { object, lease, lengths };
+    rig.ask(publish(vec![of(first, 1000)])).unwrap();
+    // Publishing all of the first block was lost here.
+    let behind = rig.ask(publish(vec![of(second, 10)]));
+    assert_eq!(behind.unwrap_err(), Refusal::LeaseEnded { object });
+    // A writer that names both has lost nothing.
+    assert_eq!(rig.ask(publish(vec![of(first, full), of(second, 10)])), Ok(Reply::Done));
+    assert_eq!(rig.ask(publish(vec![of(second, 20)])), Ok(Reply::Done));
+}
+
 #[test]
 fn home_at_an_epoch_of_a_lost_log_end_is_read_although_it_was_given_again() {
     let mut rig = super::copies::rig(2);
