@@ -324,20 +324,17 @@ impl Client {
                 count(&self.shared.counters.failed, 1);
                 Err(ClientError::from_call(&attempts.what.to_string(), error))
             }
-            RetryDecision::TooLate => match error {
-                // The reason is known and will not change by waiting longer.
-                CallError::Refused(refusal @ Refusal::SecondWriter { .. }) => {
-                    count(&self.shared.counters.failed, 1);
-                    Err(ClientError::Refused(refusal))
-                }
-                error => Err(self.timed_out(attempts, error)),
-            },
+            RetryDecision::TooLate => Err(self.timed_out(attempts, error)),
         }
     }
 
     /// Returns the error of a call whose deadline came before its outcome.
     fn timed_out(&self, attempts: &Attempts, last: CallError) -> ClientError {
         count(&self.shared.counters.failed, 1);
+        // The reason is known, whether the last attempt was refused or had no time left.
+        if let CallError::Refused(refusal @ Refusal::SecondWriter { .. }) = last {
+            return ClientError::Refused(refusal);
+        }
         let (what, waited) = (attempts.what.to_string(), attempts.began.elapsed());
         ClientError::TimedOut { what, waited, last }
     }
