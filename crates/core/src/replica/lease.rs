@@ -176,3 +176,76 @@ impl Promise {
         term <= self.term || now >= self.until || is_transfer
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::Nonce;
+
+    use super::*;
+    use crate::replica::group::MemberAddress;
+
+    const LEADER: MemberId = MemberId(1);
+
+    fn group_of(voters: u64) -> Group {
+        let address = |id: u64| {
+            let address = format!("host-{id}:1");
+            MemberAddress { http_address: address.clone(), address, nonce: Nonce(id) }
+        };
+        Group::of_voters(1, (1..=voters).map(address).collect())
+    }
+
+    #[test]
+    fn entries_begin_another_round_a_millisecond_after_the_last() {
+        let mut rounds = Rounds::default();
+        assert_eq!(rounds.next(Instant(5000), false), 1);
+        assert_eq!(rounds.next(Instant(5999), false), 1);
+        assert_eq!(rounds.next(Instant(6000), false), 2);
+        assert_eq!(rounds.next(Instant(6000), true), 3);
+    }
+
+    #[test]
+    fn lease_begins_when_one_of_the_last_512_rounds_was_sent() {
+        let (mut rounds, group) = (Rounds::default(), group_of(3));
+        for round in 1..=513 {
+            assert_eq!(rounds.next(Instant(round * 1000), true), round);
+        }
+        let lease = |rounds: &Rounds| rounds.lease(&group, LEADER, Millis(380));
+        rounds.acknowledge(MemberId(2), 1);
+        assert_eq!(lease(&rounds), None, "its time is not remembered");
+        rounds.acknowledge(MemberId(2), 2);
+        assert_eq!(lease(&rounds), Some(Instant(2000) + Millis(380)));
+        rounds.acknowledge(MemberId(3), 513);
+        assert_eq!(lease(&rounds), Some(Instant(513_000) + Millis(380)));
+    }
+
+    #[test]
+    fn reads_wait_for_their_round_and_for_their_entry() {
+        let (mut rounds, group) = (Rounds::default(), group_of(3));
+        for index in [5, 6, 6, 7] {
+            let round = rounds.next(Instant(1000), true);
+            rounds.await_reads(round, index);
+        }
+        let taken = |rounds: &mut Rounds, applied| rounds.take_reads(&group, LEADER, applied);
+        assert_eq!(taken(&mut rounds, 7), None, "no other member has answered");
+        rounds.acknowledge(MemberId(2), 1);
+        assert_eq!(taken(&mut rounds, 4), None, "their entry is not applied");
+        assert_eq!(taken(&mut rounds, 7), Some(1));
+        rounds.acknowledge(MemberId(3), 4);
+        assert_eq!(taken(&mut rounds, 5), None, "their entry is not applied");
+        assert_eq!(taken(&mut rounds, 6), Some(3));
+        assert_eq!(taken(&mut rounds, 7), Some(4));
+        assert_eq!(taken(&mut rounds, 7), None, "they are taken once");
+    }
+
+    #[test]
+    fn no_more_than_1024_requests_for_reads_wait() {
+        let (mut rounds, group) = (Rounds::default(), group_of(1));
+        for round in 1..=1024 {
+            assert!(rounds.may_await_reads(), "{round}");
+            rounds.await_reads(round, round);
+        }
+        assert!(!rounds.may_await_reads());
+        assert_eq!(rounds.take_reads(&group, LEADER, 1), Some(1));
+        assert!(rounds.may_await_reads());
+    }
+}

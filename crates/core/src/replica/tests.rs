@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
+use raft::eraftpb::Entry;
 use sanderling_protocol::{ClusterId, Instant, MemberId, Millis, Nonce};
 
 use super::*;
@@ -335,6 +336,39 @@ fn heartbeats_carry_the_number_of_the_reads_that_need_them_or_a_new_one() {
     assert_eq!((third, same), (second + entries + 1, third), "after {entries} rounds of entries");
 }
 
+/// Returns the number of the first write.
+fn write_of(outputs: &[ReplicaOutput]) -> Option<u64> {
+    outputs.iter().find_map(|it| match it {
+        ReplicaOutput::Persist(persist) => Some(persist.number),
+        _ => None,
+    })
+}
+
+fn sent(outputs: Vec<ReplicaOutput>) -> Vec<Envelope> {
+    let envelope = |output| match output {
+        ReplicaOutput::Send(envelope) => Some(envelope),
+        _ => None,
+    };
+    outputs.into_iter().filter_map(envelope).collect()
+}
+
+#[test]
+fn leader_sends_nothing_before_it_has_written_its_vote() {
+    let mut test = TestGroup::new(1);
+    let voter = Group::of_one(address(1));
+    let with_spare = voter.changed(&voter.add(address(2)).unwrap()).unwrap();
+    test.start(MemberId(1), Restored::first(with_spare));
+    let outputs = test.outputs(MemberId(1));
+    let write = write_of(&outputs).expect("it votes for itself");
+    assert_eq!(sent(outputs), [], "the vote is not written");
+    let (now, member) = (test.now, test.members.get_mut(&MemberId(1)).unwrap());
+    member.persisted(now, write);
+    assert_eq!(member.role(), ReplicaRole::Leader);
+    let appends = sent(test.outputs(MemberId(1)));
+    let is_append = |it: &Envelope| matches!(it.body, Body::Append { .. });
+    assert!(!appends.is_empty() && appends.iter().all(is_append), "{appends:?}");
+}
+
 #[test]
 fn leader_sends_entries_before_it_has_written_them_and_a_follower_answers_after_its_write() {
     let mut test = TestGroup::new(3);
@@ -343,15 +377,7 @@ fn leader_sends_entries_before_it_has_written_them_and_a_follower_answers_after_
     let at = test.lead().time(now);
     test.lead().propose(now, at, Bytes::from_static(b"round")).unwrap();
     let outputs = test.outputs(leader);
-    let is_written = |it: &ReplicaOutput| matches!(it, ReplicaOutput::Persist(_));
-    assert!(outputs.iter().any(is_written), "{outputs:?}");
-    let sent = |outputs: Vec<ReplicaOutput>| -> Vec<Envelope> {
-        let envelope = |output| match output {
-            ReplicaOutput::Send(envelope) => Some(envelope),
-            _ => None,
-        };
-        outputs.into_iter().filter_map(envelope).collect()
-    };
+    assert!(write_of(&outputs).is_some(), "{outputs:?}");
     let appends = sent(outputs);
     assert!(appends.iter().all(|it| matches!(it.body, Body::Append { .. })), "{appends:?}");
     assert_eq!(appends.len(), 2);
@@ -360,10 +386,7 @@ fn leader_sends_entries_before_it_has_written_them_and_a_follower_answers_after_
     member.receive(now, append.clone()).unwrap();
     let (term, committed) = (append.term, member.ends().1);
     let outputs = test.outputs(to);
-    let write = outputs.iter().find_map(|it| match it {
-        ReplicaOutput::Persist(persist) => Some(persist.number),
-        _ => None,
-    });
+    let write = write_of(&outputs);
     assert_eq!(sent(outputs), [], "the write is not done");
     let member = test.members.get_mut(&to).unwrap();
     member.receive(now, heartbeat(leader.0, to.0, term, committed)).unwrap();
@@ -377,14 +400,21 @@ fn leader_sends_entries_before_it_has_written_them_and_a_follower_answers_after_
     );
 }
 
-/// A round of which a log of a mebibyte keeps ten.
 const LONG_ROUND: &[u8] = &[7; 100_000];
 
+/// Returns the bytes that the log counts for ten long rounds.
+fn ten_rounds() -> u64 {
+    let mut entry = Entry::default();
+    let payload = Payload::Round { at: Instant(0), commands: Bytes::from_static(LONG_ROUND) };
+    raft_types::set_payload(&mut entry, payload);
+    10 * raft_types::bytes(&entry)
+}
+
 impl TestGroup {
-    /// Makes a group of three in which a member lags more than the log in memory, and returns that
-    /// member and the last entry, which is in the snapshot that it gets.
+    /// Makes a group of three with logs of exactly ten rounds, in which a member lags more, and
+    /// returns that member and the last entry, which is in the snapshot that it gets.
     fn with_lagging_member() -> (Self, MemberId, u64) {
-        let mut test = Self::with_log(3, 1 << 20);
+        let mut test = Self::with_log(3, ten_rounds());
         test.pass(1000);
         let leader = test.leader();
         let lagging = test.members.keys().copied().find(|id| *id != leader).unwrap();
@@ -410,7 +440,7 @@ fn log_is_kept_up_to_four_times_its_bound_for_a_member_that_gets_a_snapshot() {
     }
     // Longer than the leader takes to look whether it has a majority.
     test.pass(2000);
-    for _ in 0..41 {
+    for _ in 0..40 {
         test.propose(LONG_ROUND);
         assert!(test.has_log_from(last), "the member would need another snapshot");
     }
