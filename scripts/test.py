@@ -659,7 +659,7 @@ def step_simulation(options: argparse.Namespace) -> Counts:
     if not names:
         counts.failed += 1
     for name in names:
-        command = [str(PROGRAM), "-q", "sim", "--seeds", "8000", "--bug", name]
+        command = [str(PROGRAM), "-q", "sim", "--seeds", "4000", "--bug", name]
         found = run(f"bug-{name}", command, seconds=900, passes=(1,))
         counts.passed += found.is_fine
         counts.failed += not found.is_fine

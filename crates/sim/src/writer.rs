@@ -199,7 +199,9 @@ impl Writer {
             2 => random.between(1, 1_500_000),
             _ => random.between(1, 3_500_000),
         };
-        let (path, open) = draw_open(random, nonce, total);
+        // The mistake shows only where two append to one file at once.
+        let is_crowded = context.runtime.has_bug(InjectedBug::SecondWriter);
+        let (path, open) = draw_open(random, nonce, total, is_crowded);
         let job = WriteTask {
             number: self.next_job,
             path,
@@ -558,10 +560,10 @@ impl Writer {
     }
 }
 
-/// Chooses what to write, and where.
-fn draw_open(random: &mut Random, nonce: Nonce, total: u64) -> (Path, Request) {
-    let directory = random.below(3);
-    let name = random.below(5);
+/// Chooses what to write, and where. Where it `is_crowded` writers often choose the same file.
+fn draw_open(random: &mut Random, nonce: Nonce, total: u64, is_crowded: bool) -> (Path, Request) {
+    let (directory, name) = (random.below(3), random.below(5));
+    let (directory, name) = if is_crowded { (0, name % 2) } else { (directory, name) };
     let kind = random.below(10);
     let text = match kind {
         0..=5 => format!("/d{directory}/f{name}"),
