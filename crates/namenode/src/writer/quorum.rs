@@ -270,6 +270,8 @@ impl CatalogWriter {
             MemberStart::Member(hard) => GroupSeat::reopen(parts, *hard),
         };
         self.member = Some(member.map_err(|error| error.to_string())?);
+        // Before the first answer: else this member would report that it is alone.
+        self.show_group();
         self.attend();
         Ok(())
     }
