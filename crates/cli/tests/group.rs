@@ -276,7 +276,7 @@ fn every_member_answers_over_http_whichever_leads() {
         assert_eq!(at_risk, place == leader, "{page}");
         // A stream comes through as it is written, although it has no end.
         let address = &group.members[place].as_ref().expect("it runs").http_address;
-        let seen = block_on(http::follow(address, "/v1/events", "\"name\":\"one\""));
+        let (_, seen) = http::follow(address, "/v1/events", "\"name\":\"one\"");
         assert!(seen.contains("content-type: text/event-stream"), "{seen}");
     }
     // A change through a member that does not lead.
@@ -297,6 +297,75 @@ fn every_member_answers_over_http_whichever_leads() {
         assert!([200, 503].contains(&status), "{page}");
         (status == 200).then_some(())
     });
+}
+
+#[test]
+fn member_that_starts_again_reports_its_group_from_its_first_answer() {
+    let mut group = Group::start(3, &[]);
+    for place in 0..3 {
+        group.kill(place);
+        group.restart(place);
+        let roles = group.roles(place);
+        assert_eq!(roles.len(), 3, "{roles:?}");
+        let own = roles.iter().find(|(address, _)| *address == group.addresses[place]);
+        assert!(
+            own.is_some_and(|(_, role)| role != "Leader"),
+            "it has not been elected: {roles:?}"
+        );
+        group.until_voters(3);
+    }
+}
+
+/// A browser that follows a member connects again once its stream has ended.
+#[test]
+fn streams_end_when_another_member_leads() {
+    let group = Group::start(3, &[]);
+    let page = |place: usize| &group.members[place].as_ref().expect("it runs").http_address;
+    for target in ["/v1/stream", "/v1/events"] {
+        let leader = group.leader();
+        let place = (0..3).find(|place| *place != leader).expect("two follow");
+        let (own, _) = http::follow(page(leader), target, " 200 ");
+        let (through, _) = http::follow(page(place), target, " 200 ");
+        let moved = group.cli(place, &["group", "move-leader"]);
+        assert_eq!(moved.code, 0, "{moved}");
+        http::ends(own);
+        http::ends(through);
+    }
+    // A leader that is stopped closes no connection.
+    let leader = group.leader();
+    let place = (0..3).find(|place| *place != leader).expect("two follow");
+    let (through, _) = http::follow(page(place), "/v1/stream", " 200 ");
+    let old = group.members[leader].as_ref().expect("it runs");
+    old.pause();
+    let asked = Instant::now();
+    let (status, answer) = page_of(&group, place, "/v1/nodes");
+    assert!(status == 200 || status == 503, "{answer}");
+    // It may take 30 s until an answer of a leader begins.
+    assert!(asked.elapsed() < Duration::from_secs(25), "it waits for a leader that is stopped");
+    http::ends(through);
+    cluster::until("the next leader answers", SOON, || {
+        (page_of(&group, place, "/v1/nodes").0 == 200).then_some(())
+    });
+    old.resume();
+}
+
+/// `NotLeader` states that nothing was changed.
+#[test]
+fn change_that_the_leader_did_not_answer_is_not_refused_as_unmade() {
+    let group = Group::start(3, &[]);
+    // Where the machine is busy, the leader is followed before the change is sent.
+    let answer = (0..5).find_map(|_| {
+        let leader = group.leader();
+        let place = (0..3).find(|place| *place != leader).expect("two follow");
+        let page = &group.members[place].as_ref().expect("it runs").http_address;
+        let old = group.members[leader].as_ref().expect("it runs");
+        old.pause();
+        let answer = block_on(http::post(page, "/v1/nodes/none/decommission", "{}"));
+        old.resume();
+        Some(answer).filter(|answer| !answer.contains("NotLeader"))
+    });
+    let answer = answer.expect("a stopped leader got it");
+    assert!(answer.contains(" 502 ") && answer.contains("may have been made"), "{answer}");
 }
 
 #[test]

@@ -45,8 +45,8 @@ pub(crate) struct LocalStart {
     /// Encrypt the disks with the key in this file, as `sanderling datanode --encrypt`
     #[arg(long, value_name = "KEYFILE", requires = "disk")]
     pub(crate) encrypt: Option<PathBuf>,
-    /// The namenode's port; 0 for any free one. Of several namenodes each next one has the port
-    /// after the next
+    /// The namenode's port; 0 for any free one. The second of several has this port + 2, the third
+    /// this port + 4
     #[arg(long, default_value_t = 7600)]
     pub(crate) port: u16,
     /// The port of the first namenode's HTTP; 0 for any free one [default: the namenode's port + 1]

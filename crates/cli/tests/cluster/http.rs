@@ -1,5 +1,9 @@
 //! Calls of the servers' HTTP endpoints.
 
+use std::io::{ErrorKind, Read, Write};
+use std::net;
+use std::time::Instant;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -35,19 +39,33 @@ pub(crate) async fn page(address: &str, target: &str) -> String {
     call(address, &format!("GET {target} HTTP/1.0\r\n"), "").await
 }
 
-/// Follows a page without an end until a text has come; returns what came.
-pub(crate) async fn follow(address: &str, target: &str, text: &str) -> String {
-    let mut stream = TcpStream::connect(address).await.expect("the HTTP endpoint is open");
+/// Follows a page without an end until a text has come; returns the connection and what came.
+pub(crate) fn follow(address: &str, target: &str, text: &str) -> (net::TcpStream, String) {
+    let mut stream = net::TcpStream::connect(address).expect("the HTTP endpoint is open");
+    stream.set_read_timeout(Some(super::SOON)).expect("not zero");
     let head = format!("GET {target} HTTP/1.1\r\nhost: {address}\r\n\r\n");
-    stream.write_all(head.as_bytes()).await.expect("sent");
+    stream.write_all(head.as_bytes()).expect("sent");
     let (mut seen, mut bytes) = (String::new(), [0; 4096]);
     while !seen.contains(text) {
-        let read = tokio::time::timeout(super::SOON, stream.read(&mut bytes)).await;
-        let read = read.expect("in time").expect("read");
+        let read = stream.read(&mut bytes).expect("read in time");
         assert!(read > 0, "it ended: {seen}");
         seen.push_str(&String::from_utf8_lossy(&bytes[..read]));
     }
-    seen
+    (stream, seen)
+}
+
+/// Reads until a page without an end ends all the same; fails if it does not.
+pub(crate) fn ends(mut stream: net::TcpStream) {
+    let limit = Instant::now() + super::SOON;
+    loop {
+        match stream.read(&mut [0; 4096]) {
+            Ok(0) => return,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
+            read => {
+                assert!(read.is_ok() && Instant::now() < limit, "it does not end: {read:?}");
+            }
+        }
+    }
 }
 
 /// Calls a page with a token, or without one; returns the whole answer.

@@ -113,6 +113,8 @@ pub(crate) struct GroupView {
     term: AtomicU64,
     status: Mutex<GroupStatus>,
     changes: watch::Sender<Standing>,
+    /// Where the leader serves HTTP, if it is another member that does.
+    leader_http: watch::Sender<Option<String>>,
 }
 
 impl GroupView {
@@ -144,7 +146,14 @@ impl GroupView {
     }
 
     pub(crate) fn set_status(&self, status: GroupStatus) {
+        let leader = status.leader().filter(|row| row.member != status.member);
+        let http = leader.map(|row| row.http.clone()).filter(|address| !address.is_empty());
         *self.status.lock() = status;
+        self.leader_http.send_if_modified(|kept| {
+            let is_new = *kept != http;
+            *kept = http;
+            is_new
+        });
     }
 
     pub(crate) fn status(&self) -> GroupStatus {
@@ -156,11 +165,9 @@ impl GroupView {
         boot_time().0 < self.lease_until.load(Ordering::Acquire)
     }
 
-    /// Returns where the leader serves HTTP, if it is another member that does.
-    pub(crate) fn leader_http(&self) -> Option<String> {
-        let status = self.status.lock();
-        let leader = status.leader().filter(|row| row.member != status.member)?;
-        Some(leader.http.clone()).filter(|address| !address.is_empty())
+    /// Follows where the leader serves HTTP, if it is another member that does.
+    pub(crate) fn leader_http(&self) -> watch::Receiver<Option<String>> {
+        self.leader_http.subscribe()
     }
 
     /// Decides how a frame is answered.

@@ -8,11 +8,14 @@ use axum::http::header::{self, HeaderName};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt as _;
+use futures_util::stream::unfold;
 use sanderling_protocol::Refusal;
 use sanderling_transport::{HttpConnection, pass_on as send};
+use tokio::sync::watch;
 use tracing::debug;
 
-use super::api::HttpApi;
+use super::api::{HttpApi, HttpResult};
 use super::refusal::HttpRefusal;
 use super::{BODY_BYTES_MAX, console};
 
@@ -36,36 +39,60 @@ const SENT: [HeaderName; 5] = [
 /// What of an answer the caller does not receive: it is about the connection.
 const KEPT: [HeaderName; 3] = [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE];
 
+/// Why an answer breaks off.
+#[derive(Debug, thiserror::Error)]
+#[error("another namenode leads")]
+struct OtherLeader;
+
 /// Returns whether each member answers a path by itself: it is about its process.
 fn is_about_member(path: &str) -> bool {
     matches!(path, "/healthz" | "/metrics" | "/v1/group" | "/v1/log") || console::is_file(path)
 }
 
-/// Answers at the member that leads; elsewhere passes the request on to it.
+/// Returns whether the answer of a path has no end.
+fn is_stream(path: &str) -> bool {
+    matches!(path, "/v1/stream" | "/v1/events")
+}
+
+/// Answers at the member that leads; elsewhere passes the request on to it. A stream breaks off
+/// when another member leads: its follower comes back, and gets what that one has.
 pub(super) async fn to_leader(
     State(api): State<HttpApi>,
     request: HttpRequest,
     next: Next,
 ) -> Response {
     let group = &api.requests.state.group;
-    if group.standing().serves() || is_about_member(request.uri().path()) {
+    let path = request.uri().path();
+    if is_about_member(path) {
         return next.run(request).await;
     }
-    let leader = group.leader_http().filter(|_| !request.headers().contains_key(&PASSED_ON));
-    let Some(leader) = leader else { return HttpRefusal::from(group.refusal()).into_response() };
-    match passed_on(&api, request, &leader).await {
-        Ok(response) => response,
-        Err(refusal) => refusal.into_response(),
+    if group.standing().serves() {
+        let (is_stream, mut standing) = (is_stream(path), group.changes());
+        let response = next.run(request).await;
+        if !is_stream {
+            return response;
+        }
+        let resigned = async move {
+            let _ = standing.wait_for(|standing| !standing.serves()).await;
+        };
+        return response.map(|body| until(body, resigned));
     }
+    let leader = group.leader_http();
+    let address = leader.borrow().clone();
+    let address = address.filter(|_| !request.headers().contains_key(&PASSED_ON));
+    let Some(address) = address else { return HttpRefusal::from(group.refusal()).into_response() };
+    let passed_on = passed_on(&api, request, &address, leader).await;
+    passed_on.unwrap_or_else(IntoResponse::into_response)
 }
 
 async fn passed_on(
     api: &HttpApi,
     request: HttpRequest,
-    leader: &str,
-) -> Result<Response, HttpRefusal> {
+    address: &str,
+    mut leader: watch::Receiver<Option<String>>,
+) -> HttpResult {
     let (head, body) = request.into_parts();
-    if matches!(head.uri.path(), "/v1/stream" | "/v1/events")
+    if is_stream(head.uri.path())
         && let Some(connection) = head.extensions.get::<HttpConnection>()
     {
         connection.follow()?;
@@ -74,10 +101,11 @@ async fn passed_on(
         .await
         .map_err(|error| HttpRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()))?;
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+    let is_look = head.method.is_safe();
     let mut sent = HttpRequest::builder()
         .method(head.method)
         .uri(target)
-        .header(header::HOST, leader)
+        .header(header::HOST, address)
         .header(PASSED_ON, HeaderValue::from_static("1"))
         .body(Body::from(body))
         .map_err(|error| HttpRefusal::new(StatusCode::BAD_REQUEST, &error.to_string()))?;
@@ -86,14 +114,45 @@ async fn passed_on(
             sent.headers_mut().insert(name, value.clone());
         }
     }
-    let tls = api.leader_tls.as_ref();
-    let mut response = send(sent, leader, tls, WITHIN).await.map_err(|error| {
-        // The leader may just have ended: the next one is elected within a second.
-        debug!(%error, "a request could not be passed on to the leader");
-        HttpRefusal::from(Refusal::NotLeader { leader: None })
+    let own = address.to_owned();
+    let mut replaced = Box::pin(async move {
+        let _ = leader.wait_for(|now| now.as_ref() != Some(&own)).await;
+    });
+    // A leader that has just ended, or is stopped, is followed by another one within a second.
+    let answered = tokio::select! {
+        answered = send(sent, address, api.leader_tls.as_ref(), WITHIN) => {
+            answered.map_err(|error| error.to_string())
+        }
+        () = &mut replaced => Err(OtherLeader.to_string()),
+    };
+    let mut response = answered.map_err(|why| {
+        debug!(why, "the leader did not answer a request that was passed on");
+        if is_look { Refusal::NotLeader { leader: None }.into() } else { unanswered() }
     })?;
     for name in KEPT {
         response.headers_mut().remove(name);
     }
-    Ok(response.map(Body::new))
+    Ok(response.map(|body| until(Body::new(body), replaced)))
+}
+
+/// Returns the answer to a change that was sent to the leader: whether it was made is not known.
+fn unanswered() -> HttpRefusal {
+    let why = "the leader did not answer: the change may have been made, so look before you repeat \
+               it";
+    HttpRefusal::new(StatusCode::BAD_GATEWAY, why)
+}
+
+/// Returns a body that breaks off when something has happened. It does not end: what is cut must
+/// not look whole.
+fn until(body: Body, happened: impl Future<Output = ()> + Send + 'static) -> Body {
+    let pieces = body.into_data_stream();
+    Body::from_stream(unfold(Some((pieces, Box::pin(happened))), async |state| {
+        let (mut pieces, mut happened) = state?;
+        tokio::select! {
+            piece = pieces.next() => {
+                piece.map(|piece| (piece, Some((pieces, happened))))
+            }
+            () = &mut happened => Some((Err(axum::Error::new(OtherLeader)), None)),
+        }
+    }))
 }
