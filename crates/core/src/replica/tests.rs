@@ -424,6 +424,14 @@ impl TestGroup {
         (test, lagging, last)
     }
 
+    /// Goes on until a snapshot is sent, which does not arrive.
+    fn hold_snapshot(&mut self) {
+        self.held = Some(Vec::new());
+        while self.held.as_ref().is_some_and(Vec::is_empty) {
+            self.pass(5);
+        }
+    }
+
     /// Returns whether the leader's log in memory reaches back to an entry.
     fn has_log_from(&mut self, index: u64) -> bool {
         let group = self.lead().group().clone();
@@ -434,10 +442,7 @@ impl TestGroup {
 #[test]
 fn log_is_kept_up_to_four_times_its_bound_for_a_member_that_gets_a_snapshot() {
     let (mut test, _, last) = TestGroup::with_lagging_member();
-    test.held = Some(Vec::new());
-    while test.held.as_ref().is_some_and(Vec::is_empty) {
-        test.pass(5);
-    }
+    test.hold_snapshot();
     // Longer than the leader takes to look whether it has a majority.
     test.pass(2000);
     for _ in 0..40 {
@@ -451,10 +456,7 @@ fn log_is_kept_up_to_four_times_its_bound_for_a_member_that_gets_a_snapshot() {
 #[test]
 fn log_is_not_kept_for_a_member_that_became_silent_while_it_got_a_snapshot() {
     let (mut test, lagging, last) = TestGroup::with_lagging_member();
-    test.held = Some(Vec::new());
-    while test.held.as_ref().is_some_and(Vec::is_empty) {
-        test.pass(5);
-    }
+    test.hold_snapshot();
     test.cut = vec![lagging];
     test.pass(2000);
     for _ in 0..15 {
