@@ -15,9 +15,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use cluster::{Cluster, SOON, Shape, block_on, bytes_of, path};
 use disk::{Disks, ENOSPC, Faults};
-use sanderling_client::{Client, PutOptions, Writer};
-use sanderling_protocol::message::{JobHints, JobInfo, RegisterJob};
-use sanderling_protocol::{EventKind, Millis};
+use sanderling_client::{Client, ClientError, PutOptions, Writer};
+use sanderling_protocol::message::{BlockLength, Create, Grant, JobHints, JobInfo, RegisterJob};
+use sanderling_protocol::{EventKind, Millis, Nonce, Refusal, Reply, Request};
 
 /// Longer than a writer's lease, which is 10 s, and twice a job's here.
 const ABSENCE: Duration = Duration::from_secs(12);
@@ -305,6 +305,33 @@ fn nothing_of_a_lost_log_end_is_given_out_again() {
             get(&client, name, seed).await;
         }
         loss_is_reported(&client).await;
+    });
+}
+
+/// The writer has ended its first block, and names it no more. The log still has it at 1,000 bytes:
+/// what follows would be read from there on.
+#[test]
+fn bytes_behind_a_lost_end_of_a_block_are_refused() {
+    let mut cluster = Cluster::of(2);
+    block_on(async {
+        let client = cluster.client().await;
+        let expected_bytes = Some(3 << 20);
+        let create = Create { expected_bytes, ..Create::new(path("/w"), Nonce(1)) };
+        let grant = client.request(Request::Create(create)).await.expect("a writer");
+        let Reply::Grant(Grant { object, lease, blocks, .. }) = grant else { panic!("{grant:?}") };
+        let of = |place: usize, length| BlockLength { block: blocks[place].block, length };
+        let publish = |length| Request::Publish { object, lease, lengths: vec![length] };
+        client.request(publish(of(0, 1000))).await.expect("published");
+        let copy = copy_catalog(&cluster, "copy");
+        let ended = vec![of(0, 1 << 20)];
+        let more = Request::AddBlocks { object, lease, ended, count: 1, avoid: Vec::new() };
+        client.request(more).await.expect("more blocks");
+        cluster.namenode.kill();
+        put_back(&cluster, &copy);
+        cluster.restart_namenode();
+        let refused = cluster.client().await.request(publish(of(1, 10))).await;
+        let is_ended = matches!(refused, Err(ClientError::Refused(Refusal::LeaseEnded { .. })));
+        assert!(is_ended, "{refused:?}");
     });
 }
 
