@@ -69,7 +69,7 @@ pub(super) async fn to_leader(
     if group.standing().serves() {
         let (is_stream, mut standing) = (is_stream(path), group.changes());
         let response = next.run(request).await;
-        if !is_stream {
+        if !is_stream || !response.status().is_success() {
             return response;
         }
         let resigned = async move {
