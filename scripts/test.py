@@ -410,6 +410,12 @@ def once(build: Callable[[], bool]) -> Callable[[], bool]:
 
 
 @once
+def has_peers() -> bool:
+    """Installs what some tests run against. Without it, they are skipped and say what they need."""
+    return run("peers", ["scripts/peers.sh"], seconds=300).is_fine
+
+
+@once
 def build_wheel() -> bool:
     """Builds the wheel and installs it beside what its tests need, unless it is there."""
     # The wheel that is shipped links for eight minutes, on one core. This profile, the default of a
@@ -483,6 +489,7 @@ def count_cases(counts: Counts, report: Path) -> None:
 def step_packages(_options: argparse.Namespace) -> Counts:
     """Checks what packages are made from: units, scripts, metadata, manual pages."""
     counts = Counts()
+    has_peers()
     # They hold the commands of the wheel.
     environment = ["env", f"SANDERLING_BIN={SANDERLING}"]
     add_unittest(counts, "packages", [*environment, sys.executable, "packaging/check_test.py"])
@@ -518,6 +525,7 @@ def add(counts: Counts, name: str, venv: str) -> None:
 
 def step_console(_options: argparse.Namespace) -> Counts:
     """Drives the web console in a browser."""
+    has_peers()
     if not build_program():
         return Counts(failed=1)
     # 3: a browser, Node or its packages are missing.
