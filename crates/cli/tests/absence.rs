@@ -308,31 +308,36 @@ fn nothing_of_a_lost_log_end_is_given_out_again() {
     });
 }
 
-/// The writer has ended its first block, and names it no more. The log still has it at 1,000 bytes:
-/// what follows would be read from there on.
+/// The writer has ended its first block, and names it no more. The log still has it at 1,000 bytes,
+/// or without any: what follows would be read from there on.
 #[test]
 fn bytes_behind_a_lost_end_of_a_block_are_refused() {
     let mut cluster = Cluster::of(2);
-    block_on(async {
-        let client = cluster.client().await;
-        let expected_bytes = Some(3 << 20);
-        let create = Create { expected_bytes, ..Create::new(path("/w"), Nonce(1)) };
-        let grant = client.request(Request::Create(create)).await.expect("a writer");
-        let Reply::Grant(Grant { object, lease, blocks, .. }) = grant else { panic!("{grant:?}") };
-        let of = |place: usize, length| BlockLength { block: blocks[place].block, length };
-        let publish = |length| Request::Publish { object, lease, lengths: vec![length] };
-        client.request(publish(of(0, 1000))).await.expect("published");
-        let copy = copy_catalog(&cluster, "copy");
-        let ended = vec![of(0, 1 << 20)];
-        let more = Request::AddBlocks { object, lease, ended, count: 1, avoid: Vec::new() };
-        client.request(more).await.expect("more blocks");
-        cluster.namenode.kill();
-        put_back(&cluster, &copy);
-        cluster.restart_namenode();
-        let refused = cluster.client().await.request(publish(of(1, 10))).await;
-        let is_ended = matches!(refused, Err(ClientError::Refused(Refusal::LeaseEnded { .. })));
-        assert!(is_ended, "{refused:?}");
-    });
+    for kept in [1000, 0] {
+        block_on(refused_behind(&mut cluster, kept));
+    }
+}
+
+async fn refused_behind(cluster: &mut Cluster, kept: u32) {
+    let client = cluster.client().await;
+    let expected_bytes = Some(3 << 20);
+    let name = path(&format!("/w{kept}"));
+    let create = Create { expected_bytes, ..Create::new(name, Nonce(1)) };
+    let grant = client.request(Request::Create(create)).await.expect("a writer");
+    let Reply::Grant(Grant { object, lease, blocks, .. }) = grant else { panic!("{grant:?}") };
+    let of = |place: usize, length| BlockLength { block: blocks[place].block, length };
+    let publish = |length| Request::Publish { object, lease, lengths: vec![length] };
+    client.request(publish(of(0, kept))).await.expect("published");
+    let copy = copy_catalog(cluster, &format!("copy{kept}"));
+    let ended = vec![of(0, 1 << 20)];
+    let more = Request::AddBlocks { object, lease, ended, count: 1, avoid: Vec::new() };
+    client.request(more).await.expect("more blocks");
+    cluster.namenode.kill();
+    put_back(cluster, &copy);
+    cluster.restart_namenode();
+    let refused = cluster.client().await.request(publish(of(1, 10))).await;
+    let is_ended = matches!(refused, Err(ClientError::Refused(Refusal::LeaseEnded { .. })));
+    assert!(is_ended, "{refused:?}");
 }
 
 /// The datanodes report that the log has lost its end, and what they held of it counts as lost.

@@ -114,6 +114,11 @@ pub fn answer_for(version: u8, answer: Result<Reply, Refusal>) -> Result<Reply, 
         }
         Ok(Reply::Joined(joined)) => Ok(Reply::Registered(joined.registered)),
         Ok(Reply::Beat { heartbeat, .. }) => Ok(Reply::Heartbeat(heartbeat)),
+        // It would write to a block without room.
+        Ok(Reply::Grant(mut grant)) => {
+            grant.blocks.retain(|block| block.bytes_max > 0);
+            Ok(Reply::Grant(grant))
+        }
         answer => answer.map_err(|refusal| refusal_for(version, refusal)),
     }
 }
@@ -191,8 +196,9 @@ const fn is_known(version: u8, event: &Event) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::BlockId;
+    use crate::message::{Grant, GrantedBlock};
     use crate::order::Pushed;
+    use crate::{BlockId, Epoch, LeaseId, Millis, NodeId, ObjectId, Tier};
 
     #[test]
     fn peers_agree_on_the_newest_version_that_both_speak() {
@@ -204,6 +210,24 @@ mod tests {
         assert_eq!(agreed_locally(1), 3, "the low byte is no version");
         assert_eq!(agreed_locally(local_flags() | 1), MESSAGES);
         assert_eq!(agreed_locally(9 << 8), MESSAGES);
+    }
+
+    #[test]
+    fn block_without_room_is_granted_only_to_a_writer_that_ends_it() {
+        let block = |bytes_max| GrantedBlock {
+            block: BlockId(u64::from(bytes_max)),
+            epoch: Epoch(1),
+            node: NodeId(1),
+            tier: Tier::Dram,
+            bytes_max,
+        };
+        let grant = |blocks: &[u32]| {
+            let (object, lease, lease_millis) = (ObjectId(1), LeaseId(1), Millis(1));
+            let blocks = blocks.iter().copied().map(block).collect();
+            Reply::Grant(Grant { object, lease, lease_millis, bytes: 0, blocks, places: vec![] })
+        };
+        assert_eq!(answer_for(3, Ok(grant(&[0, 5]))), Ok(grant(&[5])));
+        assert_eq!(answer_for(4, Ok(grant(&[0, 5]))), Ok(grant(&[0, 5])));
     }
 
     #[test]

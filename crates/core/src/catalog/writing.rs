@@ -3,7 +3,7 @@
 //! The bytes that count are those that the lease's holder published. A datanode may hold more of a
 //! block, never fewer, and what it holds beyond is never read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::message::{
     Attributes, BlockLength, Condition, Grant, GrantedBlock, ObjectKind,
@@ -47,15 +47,21 @@ impl Catalog {
         self.service.schedule(until, Timer::Lease(id));
     }
 
-    /// Describes the lease and those of the blocks that may still be written.
+    /// Describes the lease and those of the blocks that may still be written. One whose node is
+    /// gone is granted without room: the writer ends it without bytes, so that no request leaves it
+    /// out.
     pub(super) fn grant(&self, id: ObjectId, blocks: &[BlockId]) -> Grant {
         let data = self.objects[&id].data().expect("only data is written");
         let granted: Vec<GrantedBlock> = blocks
             .iter()
             .filter_map(|id| {
                 let block = self.blocks.get(id)?;
-                let node = block.home.filter(|_| block.state == BlockState::Open)?;
-                let (epoch, tier, bytes_max) = (block.epoch, block.tier, block.bytes_max);
+                if block.state != BlockState::Open {
+                    return None;
+                }
+                let node = block.home.unwrap_or(NodeId(0));
+                let bytes_max = block.home.map_or(0, |_| block.bytes_max);
+                let (epoch, tier) = (block.epoch, block.tier);
                 Some(GrantedBlock { block: *id, epoch, node, tier, bytes_max })
             })
             .collect();
@@ -348,10 +354,20 @@ impl Catalog {
     /// such that bytes already published behind them would move.
     fn check_lengths(&self, id: ObjectId, lengths: &[BlockLength]) -> Result<(), Refusal> {
         let data = self.objects[&id].data().expect("the lease was checked");
+        // Those of its blocks that have not ended are the last ones, in the order of their ids.
+        let newest_first = || data.blocks.iter().rev().map(|block| (*block, &self.blocks[block]));
+        let published = newest_first().find(|(_, block)| block.length > 0).map(|(block, _)| block);
+        let named: BTreeSet<BlockId> = lengths.iter().map(|reported| reported.block).collect();
+        // A writer names each block until it has ended, so the log has lost the end of one that is
+        // left out: bytes behind it would be at another offset than the writer expects.
+        let cut = newest_first()
+            .take_while(|(_, block)| block.state != BlockState::Ended)
+            .filter(|(id, block)| block.length < block.bytes_max && !named.contains(id))
+            .last()
+            .map(|(block, _)| block);
         for BlockLength { block: asked, length } in lengths {
             let bad = |why: String| Err(Refusal::BadRequest { why });
-            let Some(place) = data.blocks.as_slice().iter().rposition(|block| block == asked)
-            else {
+            let Some(block) = self.blocks.get(asked).filter(|block| block.object == id) else {
                 // The log has lost what the writer was granted, and with it lengths published
                 // before: what it writes from here on would be at another offset than it expects.
                 if self.is_foreign_block(*asked) {
@@ -362,7 +378,6 @@ impl Catalog {
                 }
                 return bad(format!("block {asked} is not of object {id}"));
             };
-            let block = &self.blocks[asked];
             if *length <= block.length {
                 continue;
             }
@@ -373,20 +388,10 @@ impl Catalog {
                 let limit = block.bytes_max;
                 return bad(format!("block {asked} holds {limit} bytes at most, not {length}"));
             }
-            // The log has lost the end of a block before: these bytes would be at another offset
-            // than the writer expects.
-            let is_cut = |before: &BlockId| {
-                let block = &self.blocks[before];
-                let is_short = block.length > 0 && block.length < block.bytes_max;
-                is_short
-                    && block.state == BlockState::Open
-                    && lengths.iter().all(|reported| reported.block != *before)
-            };
-            if *length > 0 && data.blocks.as_slice()[..place].iter().any(is_cut) {
+            if cut.is_some_and(|cut| cut < *asked) {
                 return Err(Refusal::LeaseEnded { object: id });
             }
-            let behind = &data.blocks.as_slice()[place + 1..];
-            if behind.iter().any(|block| self.blocks[block].length > 0) {
+            if published.is_some_and(|published| published > *asked) {
                 return bad(format!("bytes behind block {asked} are published already"));
             }
         }

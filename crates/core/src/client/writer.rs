@@ -360,9 +360,14 @@ impl<P: Clone> WriteMachine<P> {
         for block in blocks {
             // Blocks of an object are in the order of their ids. One that is granted twice is used
             // once.
-            if Some(block.block) > self.last_granted && block.bytes_max > 0 {
-                self.last_granted = Some(block.block);
+            if Some(block.block) <= self.last_granted {
+                continue;
+            }
+            self.last_granted = Some(block.block);
+            if block.bytes_max > 0 {
                 self.spare.push_back(*block);
+            } else {
+                self.ended.push(BlockLength { block: block.block, length: 0 });
             }
         }
         let is_granted = self.spare.len() > before;

@@ -137,11 +137,11 @@ pub struct GrantedBlock {
     pub block: BlockId,
     /// Its epoch.
     pub epoch: Epoch,
-    /// Its home.
+    /// Its home; 0 if that is gone.
     pub node: NodeId,
     /// The tier to write to.
     pub tier: Tier,
-    /// Most bytes it may get.
+    /// Most bytes it may get. If 0, its home is gone, and the writer ends the block without bytes.
     pub bytes_max: u32,
 }
 

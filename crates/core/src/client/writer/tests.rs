@@ -215,11 +215,12 @@ fn grant_without_a_block_that_can_be_filled_is_none() {
     let empty = GrantedBlock { bytes_max: 0, ..block(3, 1) };
     assert!(!machine.granted(&[]));
     assert!(!machine.granted(&[empty, block(2, 1), block(1, 1)]), "empty, repeated, out of order");
-    assert!(machine.granted(&[block(3, 1), block(3, 2), block(4, 1)]));
+    assert!(!machine.granted(&[block(3, 1)]), "it came without room before");
+    assert!(machine.granted(&[block(4, 1), block(4, 2), block(5, 1)]));
     let blocks = ['a', 'b', 'c'].map(|it| write(&mut machine, it, 100).block.block.0);
-    assert_eq!(blocks, [2, 3, 4]);
+    assert_eq!(blocks, [2, 4, 5]);
     machine.push('d', 1);
-    requested(&mut machine);
+    assert_eq!(requested(&mut machine).ended, [length(3, 0)], "no block is left out");
 }
 
 #[test]

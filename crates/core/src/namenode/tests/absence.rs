@@ -1,7 +1,7 @@
 //! Starts and absences of the namenode: what they must not cost, and what they never repeat.
 
 use sanderling_protocol::message::{
-    BlockLength, JobHints, Join, Register, RegisterJob, Repeat, Wiped,
+    BlockLength, GrantedBlock, JobHints, Join, Register, RegisterJob, Repeat, Wiped,
 };
 use sanderling_protocol::node::TierCapacity;
 use sanderling_protocol::order::{DamagedBlock, HeldBlock};
@@ -303,13 +303,35 @@ fn bytes_behind_a_block_whose_end_the_log_has_lost_are_refused() {
     let of = |block, length| BlockLength { block, length };
     let second = more.blocks[0].block;
     let publish = |lengths| Request::Publish { object, lease, lengths };
-    rig.ask(publish(vec![of(first, 1000)])).unwrap();
-    // Publishing all of the first block was lost here.
-    let behind = rig.ask(publish(vec![of(second, 10)]));
-    assert_eq!(behind.unwrap_err(), Refusal::LeaseEnded { object });
+    // Publishing bytes of the first block was lost here, or else those behind 1,000.
+    for kept in [0, 1000] {
+        rig.ask(publish(vec![of(first, kept)])).unwrap();
+        let behind = rig.ask(publish(vec![of(second, 10)]));
+        assert_eq!(behind.unwrap_err(), Refusal::LeaseEnded { object });
+    }
     // A writer that names both has lost nothing.
     assert_eq!(rig.ask(publish(vec![of(first, full), of(second, 10)])), Ok(Reply::Done));
     assert_eq!(rig.ask(publish(vec![of(second, 20)])), Ok(Reply::Done));
+}
+
+#[test]
+fn grant_that_is_repeated_names_the_blocks_of_a_node_that_is_gone() {
+    let mut rig = Rig::with_nodes(2);
+    let create = rig.file("/file");
+    let grant = rig.create_with(create.clone()).unwrap();
+    let granted = grant.blocks[0];
+    let (node, reason) = (granted.node.into(), String::new());
+    rig.ask(Request::Notice { node, deadline_millis: 5, reason }).unwrap();
+    rig.pass(Millis(10));
+    let again = rig.create_with(create).unwrap();
+    let gone = GrantedBlock { node: NodeId(0), epoch: Epoch(2), bytes_max: 0, ..granted };
+    assert_eq!((again.lease, again.blocks, again.places), (grant.lease, vec![gone], vec![]));
+    let (object, lease) = (grant.object, grant.lease);
+    let ended = vec![BlockLength { block: granted.block, length: 0 }];
+    let more = Request::AddBlocks { object, lease, ended, count: 1, avoid: Vec::new() };
+    let Reply::Grant(more) = rig.ask(more).unwrap() else { panic!("not a grant") };
+    let lengths = vec![BlockLength { block: more.blocks[0].block, length: 10 }];
+    assert_eq!(rig.ask(Request::Publish { object, lease, lengths }), Ok(Reply::Done));
 }
 
 #[test]

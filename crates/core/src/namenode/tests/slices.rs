@@ -183,7 +183,9 @@ fn facts_about_a_file_visit_none_of_its_blocks_and_count_those_with_bytes() {
     assert_eq!(are_long(&rig), [true, true]);
     let blocks_of = |rig: &mut Rig| rig.stat("/file").unwrap().blocks as usize;
     assert_eq!(blocks_of(&mut rig), 0, "none has bytes");
-    let lengths = blocks.iter().step_by(2).map(|block| super::length(*block, 10)).collect();
+    let bytes = |place: usize| if place.is_multiple_of(2) { 10 } else { 0 };
+    let lengths = blocks.iter().enumerate();
+    let lengths = lengths.map(|(place, block)| super::length(*block, bytes(place))).collect();
     rig.ask(Request::Publish { object, lease, lengths }).unwrap();
     assert_eq!(blocks_of(&mut rig), BLOCKS / 2);
     let again = rig.namenode.catalog().image().restored();
