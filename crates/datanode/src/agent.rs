@@ -1,22 +1,173 @@
-//! The agent: learns from the cloud that this machine is about to be taken, and acts on it.
-//!
-//! A source is polled and returns what it shows at the moment; [`watch`] turns changes of that into
-//! acts: fence and notice, recommendation, withdrawal. A source that fails changes nothing: a
-//! notice given before stays given, and none is made up.
+//! From what a source of notices shows to what the node does: the loop around [`Agent`], which
+//! decides. A source that fails changes nothing: a notice given before stays given, and none is
+//! made up.
 
-mod act;
-mod aws;
-mod azure;
-mod fetch;
-mod file;
-mod gcp;
-mod moment;
-mod options;
-pub(crate) mod parsers;
-mod reading;
-mod source;
-pub(crate) mod webhook;
+use std::sync::Arc;
+use std::time::Duration;
 
-pub use options::{Acknowledge, NoticeOptions, NoticeSource};
+use sanderling_core::datanode::{Act, Agent, SourceReading};
+use sanderling_notices::{Acknowledge, NoticeOptions, SourceError, SourceReader};
+use sanderling_protocol::NodeId;
+use sanderling_transport::CallError;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
-pub(crate) use act::watch;
+use crate::counters::Counters;
+use crate::membership::Membership;
+use crate::namenode::failure;
+use crate::notices::is_final;
+
+/// Pause before a request that the namenode did not answer is repeated.
+const REPEAT_EVERY: Duration = Duration::from_millis(100);
+
+/// Polls a source until the datanode stops.
+pub(crate) async fn watch(
+    membership: Arc<Membership>,
+    counters: Arc<Counters>,
+    options: NoticeOptions,
+    stop: CancellationToken,
+) {
+    let source = match SourceReader::new(&options, membership.clock().since()) {
+        Ok(source) => source,
+        Err(error) => {
+            let source = &options.source;
+            tracing::error!(%source, %error, "notices of this source are not seen");
+            return;
+        }
+    };
+    let agent = Agent::new(options.source.to_string());
+    let watch = Watch { membership, counters, options, source, agent, is_good: None };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = watch.run() => {}
+    }
+}
+
+/// One source and what followed from it.
+struct Watch {
+    membership: Arc<Membership>,
+    counters: Arc<Counters>,
+    options: NoticeOptions,
+    source: SourceReader,
+    agent: Agent,
+    /// Whether the last look succeeded; `None` before the first.
+    is_good: Option<bool>,
+}
+
+impl Watch {
+    async fn run(mut self) {
+        loop {
+            let pause = match self.source.look().await {
+                Ok(seen) => {
+                    self.note(None);
+                    if self.act(seen).await { self.options.poll() } else { REPEAT_EVERY }
+                }
+                Err(error) => {
+                    self.note(Some(&error));
+                    self.options.poll()
+                }
+            };
+            if pause == REPEAT_EVERY || !self.source.has_waited() {
+                sleep(pause).await;
+            }
+        }
+    }
+
+    /// Logs once when a source turns bad, and once when it is good again.
+    fn note(&mut self, error: Option<&SourceError>) {
+        let is_good = error.is_none();
+        self.counters.set_notice_source(&self.options.source.to_string(), is_good);
+        if self.is_good == Some(is_good) {
+            return;
+        }
+        let source = &self.options.source;
+        match error {
+            Some(error) => tracing::warn!(%source, %error, "the source of notices fails"),
+            None => tracing::info!(%source, "the source of notices answers"),
+        }
+        self.is_good = Some(is_good);
+    }
+
+    /// Does what became necessary; returns whether all of it is done.
+    async fn act(&mut self, seen: SourceReading) -> bool {
+        let id = self.membership.id();
+        let is_noticed = seen.notice.is_some();
+        let (agent, source) = (&mut self.agent, self.options.source.to_string());
+        let (acts, is_left_to_others) = self.membership.remember(|notices| {
+            let was_shown = notices.shows(&source);
+            let acts = agent.look(id, &seen, notices);
+            (acts, was_shown && !notices.shows(&source))
+        });
+        if is_left_to_others {
+            tracing::info!(node = %id, "another source still shows a notice");
+        }
+        let mut is_done = true;
+        for act in acts {
+            is_done &= self.perform(id, act).await;
+        }
+        if is_noticed && is_done {
+            self.acknowledge(id).await;
+        }
+        is_done
+    }
+
+    async fn perform(&mut self, id: NodeId, act: Act) -> bool {
+        let sent_at = self.membership.clock().now();
+        let source = &self.options.source;
+        let outcome = match (&act, act.request(id)) {
+            (Act::Give { notice, is_first }, _) => {
+                if *is_first {
+                    tracing::info!(%source, reason = notice.reason, node = %id, "notice");
+                    self.counters.count_notice(&source.to_string());
+                }
+                self.membership.give_notice(notice).await.map(|_| ())
+            }
+            (_, Some(request)) => self.membership.namenode().call(request).await.map(|_| ()),
+            (_, None) => Ok(()),
+        };
+        log(&self.options, id, &act, outcome.as_ref().err());
+        let outcome = outcome.map_err(|error| failure(&error));
+        let (agent, outcome) = (&mut self.agent, outcome.as_ref().copied());
+        self.membership.remember(|notices| agent.done((id, sent_at), act, outcome, notices))
+    }
+
+    async fn acknowledge(&mut self, id: NodeId) {
+        let policy = self.membership.registration().borrow().policy;
+        let is_drained_only = match self.options.acknowledge {
+            Acknowledge::Never => return,
+            Acknowledge::AtOnce => false,
+            Acknowledge::Drained => true,
+        };
+        if self.agent.may_acknowledge(id, policy, is_drained_only)
+            && let Err(error) = self.source.acknowledge().await
+        {
+            tracing::warn!(source = %self.options.source, %error, "not acknowledged");
+        }
+    }
+}
+
+/// Logs what came of an act.
+fn log(options: &NoticeOptions, node: NodeId, act: &Act, error: Option<&CallError>) {
+    let source = &options.source;
+    let is_final = matches!(error, Some(CallError::Refused(refusal)) if is_final(refusal));
+    match (act, error) {
+        (Act::Give { .. }, Some(error)) if !is_final => {
+            tracing::warn!(%node, %error, "the notice was not heard");
+        }
+        (Act::Give { .. }, _) => {}
+        (Act::Cancel, None) => tracing::info!(%node, "the notice was taken back"),
+        (Act::Cancel, Some(error)) => {
+            tracing::warn!(%node, %error, is_final, "the notice could not be taken back");
+        }
+        (Act::Recommend(reason), None) => {
+            tracing::info!(%source, reason, %node, "recommended to leave");
+        }
+        (Act::Recommend(reason), Some(error)) => {
+            tracing::warn!(%source, reason, %node, %error, "the recommendation was not taken");
+        }
+        (Act::Withdraw(_), None) => tracing::info!(%node, "the recommendation was taken back"),
+        (Act::Withdraw(_), Some(error)) => {
+            tracing::warn!(%node, %error, "the recommendation could not be taken back");
+        }
+    }
+}

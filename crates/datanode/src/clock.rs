@@ -15,10 +15,9 @@ impl ProcessClock {
         Self(Instant::now())
     }
 
-    /// Returns the time that is `left` from now, the largest time if that is later than any.
-    pub(crate) fn after(self, left: Duration) -> Time {
-        let left = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
-        Time(self.now().0.saturating_add(left))
+    /// Returns its zero.
+    pub(crate) const fn since(self) -> Instant {
+        self.0
     }
 
     /// Returns the time of a moment, zero if it was before the start.

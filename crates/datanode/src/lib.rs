@@ -51,10 +51,10 @@ mod tier;
 mod tiers;
 mod write_queue;
 
-pub use agent::{Acknowledge, NoticeOptions, NoticeSource};
 pub use error::{DatanodeFailure, DatanodeStartError, DiskError, DrainEnd};
 pub use local::LocalOptions;
 pub use object::{ObjectOptions, ObjectTierError};
 pub use options::{DatanodeOptions, DiskOptions};
+pub use sanderling_notices::{Acknowledge, NoticeOptions, NoticeSource};
 pub use seal::{EncryptionKey, KeyError};
 pub use server::DatanodeServer;

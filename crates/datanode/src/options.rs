@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sanderling_core::Mechanism;
+use sanderling_notices::NoticeOptions;
 use sanderling_transport::Security;
 
-use crate::agent::NoticeOptions;
 use crate::budget;
 use crate::local::LocalOptions;
 use crate::object::ObjectOptions;

@@ -2,7 +2,6 @@
 
 use sanderling_protocol::{BlockId, Epoch, Header, Refusal};
 
-use crate::agent::parsers::read_everything;
 use crate::local::session::read_packet;
 use crate::object::sealed::End;
 use crate::object::trailer::Trailer;
@@ -47,10 +46,4 @@ pub fn write_object_end(end: ObjectEnd) -> Vec<u8> {
 /// [`Refusal`]: it is none.
 pub fn packet(packet: &[u8]) -> Result<(Header, &[u8]), Refusal> {
     read_packet(packet)
-}
-
-/// Reads a text as each source of notices would; returns how many understood it.
-#[must_use]
-pub fn notices(text: &str) -> usize {
-    read_everything(text)
 }

@@ -52,6 +52,8 @@ fn reported(served: &Served) -> Vec<DamagedBlock> {
     let told = served.namenode.state.lock().damaged.clone();
     let mut blocks: Vec<DamagedBlock> = told.into_iter().map(|(_, block)| block).collect();
     blocks.sort_by_key(|damaged| damaged.block);
+    // A report whose answer is late comes again.
+    blocks.dedup();
     blocks
 }
 

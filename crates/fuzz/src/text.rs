@@ -6,8 +6,8 @@ use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
 use sanderling_core::access::parts;
 use sanderling_core::preemption::{Filter, Lifetimes, Spec, Trace};
-use sanderling_datanode::parsers::notices;
 use sanderling_gateway::parsers::{Requests, checks, texts};
+use sanderling_notices::parsers::read_everything;
 use sanderling_protocol::Token;
 use sanderling_transport::Secret;
 use tokio::runtime::{Builder, Runtime};
@@ -64,7 +64,7 @@ pub fn s3_text(input: &[u8]) {
 /// A notice, from whatever source.
 pub fn notice(input: &[u8]) {
     if let Ok(text) = str::from_utf8(input) {
-        let _ = notices(text);
+        let _ = read_everything(text);
     }
 }
 

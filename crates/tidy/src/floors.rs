@@ -14,13 +14,15 @@ pub struct Floor {
 }
 
 const BASE: &[&str] = &["protocol", "core", "transport"];
-const BASE_AND_CONSOLE: &[&str] = &["protocol", "core", "transport", "console"];
+const BASE_AND_NOTICES: &[&str] = &["protocol", "core", "transport", "notices"];
+const OF_NAMENODE: &[&str] = &["protocol", "core", "transport", "notices", "console"];
 const BASE_AND_CLIENT: &[&str] = &["protocol", "core", "transport", "client"];
 const CLI_COMMON: &[&str] = &["protocol", "core", "transport", "client", "context", "otlp"];
 const ALL: &[&str] = &[
     "protocol",
     "core",
     "transport",
+    "notices",
     "namenode",
     "datanode",
     "client",
@@ -37,6 +39,7 @@ const COMMANDS: &[&str] = &[
     "protocol",
     "core",
     "transport",
+    "notices",
     "namenode",
     "datanode",
     "client",
@@ -57,8 +60,9 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "plot", number: 0, imports: &[] },
     Floor { name: "console", number: 1, imports: &["plot"] },
     Floor { name: "otlp", number: 3, imports: &["transport"] },
-    Floor { name: "namenode", number: 3, imports: BASE_AND_CONSOLE },
-    Floor { name: "datanode", number: 3, imports: BASE },
+    Floor { name: "notices", number: 2, imports: &["protocol", "core"] },
+    Floor { name: "namenode", number: 3, imports: OF_NAMENODE },
+    Floor { name: "datanode", number: 3, imports: BASE_AND_NOTICES },
     Floor { name: "client", number: 3, imports: BASE },
     Floor { name: "manager", number: 4, imports: BASE },
     Floor { name: "gateway", number: 4, imports: BASE_AND_CLIENT },

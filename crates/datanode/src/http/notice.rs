@@ -7,6 +7,7 @@ use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{Extension, Query, State};
 use sanderling_core::notices::Notice;
+use sanderling_notices::{Posted, read_posted};
 use sanderling_protocol::{Instant, Millis, NodeInfo, Policy, Refusal, Reply, Request};
 use sanderling_transport::{CallError, HttpConnection};
 use serde::Deserialize;
@@ -14,7 +15,6 @@ use serde_json::json;
 use tokio::time::{sleep, timeout_at};
 
 use super::{HttpRefusal, Page, page};
-use crate::agent::webhook::{self, Posted};
 use crate::node::Node;
 use crate::notices::is_final;
 
@@ -46,7 +46,7 @@ pub(super) async fn post(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Page, HttpRefusal> {
     let Query(NoticeQuery { wait }) = query?;
-    let info = match webhook::read(&body?)? {
+    let info = match read_posted(&body?)? {
         Posted::Notice { left_millis, reason } => {
             let notice = notice(&node, left_millis, reason)?;
             if wait {

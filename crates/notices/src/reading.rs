@@ -1,35 +1,38 @@
-//! What every source reads: notices by the datanode's clock, or an error.
+//! What every source reads: notices by the server's clock, or an error.
 
 use std::time::Duration;
 
 use sanderling_core::notices::Notice;
+use sanderling_protocol::Instant;
 use thiserror::Error;
 
-use super::fetch::FetchError;
-use super::options::NoticeSource;
-use crate::clock::ProcessClock;
+use crate::fetch::FetchError;
+use crate::options::NoticeSource;
 
-/// Makes the notices of one source, by the datanode's clock.
+/// Makes the notices of one source, by the server's clock.
 #[derive(Debug, Clone)]
-pub(super) struct NoticeMaker {
-    clock: ProcessClock,
+pub(crate) struct NoticeMaker {
+    /// Zero of the clock.
+    since: tokio::time::Instant,
     source: String,
 }
 
 impl NoticeMaker {
-    pub(super) fn new(source: &NoticeSource, clock: ProcessClock) -> Self {
-        Self { clock, source: source.to_string() }
+    pub(crate) fn new(source: &NoticeSource, since: tokio::time::Instant) -> Self {
+        Self { since, source: source.to_string() }
     }
 
     /// Returns the notice of a machine that is to be taken in `left`.
-    pub(super) fn notice(&self, left: Duration, reason: String) -> Notice {
-        Notice { source: self.source.clone(), deadline: self.clock.after(left), reason }
+    pub(crate) fn notice(&self, left: Duration, reason: String) -> Notice {
+        let after = self.since.elapsed().saturating_add(left);
+        let deadline = Instant(u64::try_from(after.as_micros()).unwrap_or(u64::MAX));
+        Notice { source: self.source.clone(), deadline, reason }
     }
 }
 
 /// Why a look brought nothing.
 #[derive(Debug, Error)]
-pub(crate) enum SourceError {
+pub enum SourceError {
     /// The call failed.
     #[error(transparent)]
     Fetch(#[from] FetchError),

@@ -17,23 +17,23 @@ const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// A metadata service. Every request has a connection of its own: they are few, and a service that
 /// restarts must not be found dead by the next one.
 #[derive(Debug, Clone)]
-pub(super) struct Service {
+pub(crate) struct Service {
     authority: String,
     within: Duration,
 }
 
 /// A whole answer.
 #[derive(Debug)]
-pub(super) struct HttpReply {
-    pub(super) status: u16,
-    pub(super) body: String,
+pub(crate) struct HttpReply {
+    pub(crate) status: u16,
+    pub(crate) body: String,
     /// The header `ETag`, if there is one.
-    pub(super) etag: Option<String>,
+    pub(crate) etag: Option<String>,
 }
 
 /// Why there was no answer.
 #[derive(Debug, Error)]
-pub(crate) enum FetchError {
+pub enum FetchError {
     /// The address is not one of a plain HTTP service.
     #[error("{url:?} is not http://HOST or http://HOST:PORT")]
     Url {
@@ -59,7 +59,7 @@ pub(crate) enum FetchError {
 }
 
 impl Service {
-    pub(super) fn new(url: &str, within: Duration) -> Result<Self, FetchError> {
+    pub(crate) fn new(url: &str, within: Duration) -> Result<Self, FetchError> {
         let bad = || FetchError::Url { url: url.to_owned() };
         let uri: Uri = url.parse().map_err(|_| bad())?;
         let is_bare = matches!(uri.path(), "" | "/") && uri.query().is_none();
@@ -71,12 +71,12 @@ impl Service {
         }
     }
 
-    pub(super) const fn within(&self) -> Duration {
+    pub(crate) const fn within(&self) -> Duration {
         self.within
     }
 
     /// Reads a page.
-    pub(super) async fn get(
+    pub(crate) async fn get(
         &self,
         path: &str,
         header: (&str, &str),
@@ -85,7 +85,7 @@ impl Service {
     }
 
     /// Reads a page that may be long in coming.
-    pub(super) async fn get_within(
+    pub(crate) async fn get_within(
         &self,
         path: &str,
         header: (&str, &str),
@@ -95,7 +95,7 @@ impl Service {
     }
 
     /// Sends a request with a body, which is JSON unless it is empty.
-    pub(super) async fn send(
+    pub(crate) async fn send(
         &self,
         method: Method,
         path: &str,

@@ -9,10 +9,10 @@ use sanderling_core::datanode::SourceReading;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::fetch::{FetchError, Service};
-use super::moment;
-use super::options::NoticeOptions;
-use super::reading::{NoticeMaker, SourceError};
+use crate::fetch::{FetchError, Service};
+use crate::moment;
+use crate::options::NoticeOptions;
+use crate::reading::{NoticeMaker, SourceError};
 
 const TOKEN: &str = "/latest/api/token";
 const ACTION: &str = "/latest/meta-data/spot/instance-action";
@@ -23,7 +23,7 @@ const TOKEN_SECONDS: u64 = 300;
 
 /// Amazon's instance metadata service.
 #[derive(Debug)]
-pub(super) struct Aws {
+pub(crate) struct Aws {
     service: Service,
     token: Option<(String, Instant)>,
     notices: NoticeMaker,
@@ -44,12 +44,12 @@ struct Rebalance {
 }
 
 impl Aws {
-    pub(super) fn new(options: &NoticeOptions, notices: NoticeMaker) -> Result<Self, FetchError> {
+    pub(crate) fn new(options: &NoticeOptions, notices: NoticeMaker) -> Result<Self, FetchError> {
         let service = Service::new(options.url(), options.call_within)?;
         Ok(Self { service, token: None, notices })
     }
 
-    pub(super) async fn look(&mut self) -> Result<SourceReading, SourceError> {
+    pub(crate) async fn look(&mut self) -> Result<SourceReading, SourceError> {
         let action = self.page(ACTION).await?;
         let announced = action.map(|body| notice(&body)).transpose()?;
         let notice = announced.map(|(left, reason)| self.notices.notice(left, reason));
@@ -105,7 +105,7 @@ impl Aws {
 }
 
 /// Returns the time that the machine has left, and the reason.
-pub(super) fn notice(body: &str) -> Result<(Duration, String), SourceError> {
+pub(crate) fn notice(body: &str) -> Result<(Duration, String), SourceError> {
     let garbled = |why: String| SourceError::Garbled { path: ACTION, why };
     let action: InstanceAction =
         serde_json::from_str(body).map_err(|error| garbled(error.to_string()))?;
@@ -116,7 +116,7 @@ pub(super) fn notice(body: &str) -> Result<(Duration, String), SourceError> {
     Ok((moment::until(moment), reason))
 }
 
-pub(super) fn recommendation(body: &str) -> Result<String, SourceError> {
+pub(crate) fn recommendation(body: &str) -> Result<String, SourceError> {
     let rebalance: Rebalance = serde_json::from_str(body)
         .map_err(|error| SourceError::Garbled { path: REBALANCE, why: error.to_string() })?;
     Ok(format!("AWS rebalance recommendation of {}", rebalance.notice_time))

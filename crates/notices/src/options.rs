@@ -17,7 +17,7 @@ pub enum NoticeSource {
     File(PathBuf),
 }
 
-/// When the datanode acknowledges a notice of Azure, which lets Azure take the machine before the
+/// When a server acknowledges a notice of Azure, which lets Azure take the machine before the
 /// notice has ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Acknowledge {

@@ -12,17 +12,16 @@ use sanderling_core::datanode::SourceReading;
 use sanderling_core::notices::Notice;
 use serde::Deserialize;
 
-use super::moment;
-use super::options::NoticeSource;
-use super::reading::{NoticeMaker, SourceError};
-use crate::clock::ProcessClock;
+use crate::moment;
+use crate::options::NoticeSource;
+use crate::reading::{NoticeMaker, SourceError};
 
 /// Longest file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// The file and what it contained last.
 #[derive(Debug)]
-pub(super) struct File {
+pub(crate) struct File {
     path: PathBuf,
     deadline: Duration,
     seen: Option<(SystemTime, SourceReading)>,
@@ -40,11 +39,11 @@ struct Content {
 }
 
 impl File {
-    pub(super) const fn new(path: PathBuf, deadline: Duration, notices: NoticeMaker) -> Self {
+    pub(crate) const fn new(path: PathBuf, deadline: Duration, notices: NoticeMaker) -> Self {
         Self { path, deadline, seen: None, notices }
     }
 
-    pub(super) fn look(&mut self) -> Result<SourceReading, SourceError> {
+    pub(crate) fn look(&mut self) -> Result<SourceReading, SourceError> {
         let failed =
             |error: std::io::Error| SourceError::File(format!("{}: {error}", self.path.display()));
         let about = match std::fs::metadata(&self.path) {
@@ -109,13 +108,13 @@ impl File {
 }
 
 /// Returns whether a text is a notice, without a file.
-pub(super) fn understands(text: &str) -> bool {
+pub(crate) fn understands(text: &str) -> bool {
     read(text).is_ok()
 }
 
 fn read(text: &str) -> Result<SourceReading, SourceError> {
     let path = PathBuf::from("/notice");
-    let notices = NoticeMaker::new(&NoticeSource::File(path.clone()), ProcessClock::start());
+    let notices = NoticeMaker::new(&NoticeSource::File(path.clone()), tokio::time::Instant::now());
     File::new(path, Duration::from_secs(30), notices).read(text, SystemTime::now())
 }
 

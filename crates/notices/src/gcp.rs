@@ -6,9 +6,9 @@ use std::time::Duration;
 use sanderling_core::datanode::SourceReading;
 use sanderling_core::notices::Notice;
 
-use super::fetch::{FetchError, Service};
-use super::options::NoticeOptions;
-use super::reading::{NoticeMaker, SourceError};
+use crate::fetch::{FetchError, Service};
+use crate::options::NoticeOptions;
+use crate::reading::{NoticeMaker, SourceError};
 
 const PREEMPTED: &str = "/computeMetadata/v1/instance/preempted";
 
@@ -17,7 +17,7 @@ const WAIT_SECONDS: u64 = 20;
 
 /// Google's metadata server.
 #[derive(Debug)]
-pub(super) struct Gcp {
+pub(crate) struct Gcp {
     service: Service,
     deadline: Duration,
     /// The version of the value seen last: the server answers when it has another.
@@ -29,7 +29,7 @@ pub(super) struct Gcp {
 }
 
 impl Gcp {
-    pub(super) fn new(options: &NoticeOptions, notices: NoticeMaker) -> Result<Self, FetchError> {
+    pub(crate) fn new(options: &NoticeOptions, notices: NoticeMaker) -> Result<Self, FetchError> {
         Ok(Self {
             service: Service::new(options.url(), options.call_within)?,
             deadline: options.deadline,
@@ -40,11 +40,11 @@ impl Gcp {
         })
     }
 
-    pub(super) const fn has_waited(&self) -> bool {
+    pub(crate) const fn has_waited(&self) -> bool {
         self.has_waited
     }
 
-    pub(super) async fn look(&mut self) -> Result<SourceReading, SourceError> {
+    pub(crate) async fn look(&mut self) -> Result<SourceReading, SourceError> {
         self.has_waited = false;
         let header = ("metadata-flavor", "Google");
         let answer = match &self.etag {
@@ -77,7 +77,7 @@ impl Gcp {
     }
 }
 
-pub(super) fn read(body: &str) -> Result<bool, SourceError> {
+pub(crate) fn read(body: &str) -> Result<bool, SourceError> {
     match body.trim() {
         "TRUE" => Ok(true),
         "FALSE" => Ok(false),

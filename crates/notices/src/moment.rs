@@ -7,23 +7,23 @@ use std::time::{Duration, SystemTime};
 const LEFT_MIN: Duration = Duration::from_millis(500);
 
 /// Returns the time until a moment, at least [`LEFT_MIN`].
-pub(super) fn until(moment: SystemTime) -> Duration {
+pub(crate) fn until(moment: SystemTime) -> Duration {
     moment.duration_since(SystemTime::now()).unwrap_or_default().max(LEFT_MIN)
 }
 
 /// Reads `2026-01-02T03:04:05Z`, also with a fraction of the second.
-pub(super) fn from_rfc3339(text: &str) -> Option<SystemTime> {
+pub(crate) fn from_rfc3339(text: &str) -> Option<SystemTime> {
     humantime::parse_rfc3339(text.trim()).ok()
 }
 
 /// Reads `Fri, 02 Jan 2026 03:04:05 GMT`.
-pub(super) fn from_http(text: &str) -> Option<SystemTime> {
+pub(crate) fn from_http(text: &str) -> Option<SystemTime> {
     httpdate::parse_http_date(text.trim()).ok()
 }
 
 /// Reads `2026-01-02 03:04:05 +0000 UTC`, as programs in Go print moments, with or without a
 /// fraction. Only universal time is read.
-pub(super) fn from_go(text: &str) -> Option<SystemTime> {
+pub(crate) fn from_go(text: &str) -> Option<SystemTime> {
     let mut words = text.split_whitespace();
     let (day, time, zone) = (words.next()?, words.next()?, words.next()?);
     if zone != "+0000" {

@@ -10,17 +10,17 @@ use sanderling_core::notices::Notice;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::fetch::{FetchError, Service};
-use super::moment;
-use super::options::NoticeOptions;
-use super::reading::{NoticeMaker, SourceError};
+use crate::fetch::{FetchError, Service};
+use crate::moment;
+use crate::options::NoticeOptions;
+use crate::reading::{NoticeMaker, SourceError};
 
 const EVENTS: &str = "/metadata/scheduledevents?api-version=2020-07-01";
 const NAME: &str = "/metadata/instance/compute/name?api-version=2021-02-01&format=text";
 
 /// Azure's metadata service.
 #[derive(Debug)]
-pub(super) struct Azure {
+pub(crate) struct Azure {
     service: Service,
     deadline: Duration,
     /// This machine's name, once known.
@@ -38,7 +38,7 @@ struct Document {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct AzureEvent {
+pub(crate) struct AzureEvent {
     #[serde(rename = "EventId")]
     id: String,
     #[serde(rename = "EventType")]
@@ -52,7 +52,7 @@ pub(super) struct AzureEvent {
 }
 
 impl Azure {
-    pub(super) fn new(options: &NoticeOptions, notices: NoticeMaker) -> Result<Self, FetchError> {
+    pub(crate) fn new(options: &NoticeOptions, notices: NoticeMaker) -> Result<Self, FetchError> {
         Ok(Self {
             service: Service::new(options.url(), options.call_within)?,
             deadline: options.deadline,
@@ -63,7 +63,7 @@ impl Azure {
         })
     }
 
-    pub(super) async fn look(&mut self) -> Result<SourceReading, SourceError> {
+    pub(crate) async fn look(&mut self) -> Result<SourceReading, SourceError> {
         let body = self.page(EVENTS).await?;
         let events = taking(&body)?;
         let needs_name = events.iter().any(|event| !event.resources.is_empty());
@@ -106,7 +106,7 @@ impl Azure {
     }
 
     /// Lets the event start: what the machine had to do is done.
-    pub(super) async fn acknowledge(&mut self) -> Result<(), SourceError> {
+    pub(crate) async fn acknowledge(&mut self) -> Result<(), SourceError> {
         let Some((id, _)) = self.event.as_ref().filter(|_| !self.is_acknowledged) else {
             return Ok(());
         };
@@ -130,7 +130,7 @@ impl Azure {
 }
 
 /// Returns the events that take a machine's memory for good.
-pub(super) fn taking(body: &str) -> Result<Vec<AzureEvent>, SourceError> {
+pub(crate) fn taking(body: &str) -> Result<Vec<AzureEvent>, SourceError> {
     let document: Document = serde_json::from_str(body)
         .map_err(|error| SourceError::Garbled { path: EVENTS, why: error.to_string() })?;
     let takes = |event: &AzureEvent| matches!(event.kind.as_str(), "Preempt" | "Terminate");

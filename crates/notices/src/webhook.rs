@@ -6,11 +6,11 @@ use std::time::Duration;
 use sanderling_protocol::Refusal;
 use serde::Deserialize;
 
-use super::moment;
+use crate::moment;
 
 /// What was posted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Posted {
+pub enum Posted {
     /// The machine will be taken; the time left, if the body has it.
     Notice {
         /// Milliseconds left; refused later unless positive.
@@ -51,7 +51,7 @@ struct HandlerBody {
 ///
 /// # Errors
 /// [`Refusal::BadRequest`]: it is neither form.
-pub(crate) fn read(body: &[u8]) -> Result<Posted, Refusal> {
+pub fn read(body: &[u8]) -> Result<Posted, Refusal> {
     let bad = |why: String| Refusal::BadRequest { why };
     if let Ok(handler) = serde_json::from_slice::<HandlerBody>(body) {
         return read_text(&handler.text).ok_or_else(|| {
