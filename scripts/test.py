@@ -119,6 +119,7 @@ def main() -> int:
     arguments.add_argument("--sim-seconds", type=float, default=360.0, help="time for seeds")
     arguments.add_argument("--sim-seeds", type=int, default=20_000, help="seeds at most")
     arguments.add_argument("--sim-drawn", type=int, default=1000, help="seeds drawn at random")
+    arguments.add_argument("--sim-groups", type=int, default=2000, help="seeds of groups")
     arguments.add_argument("--sim-first", type=int, help="the first drawn seed, to run it again")
     options = arguments.parse_args()
     unknown = [name for name in options.steps if name not in STEPS]
@@ -662,22 +663,26 @@ def step_simulation(options: argparse.Namespace) -> Counts:
         found = run_seeds(options, "simulation-drawn", first, drawn)
         counts.passed += found.passed
         counts.failed += found.failed
+    groups = run_seeds(options, "simulation-groups", FIRST_SEED, options.sim_groups, "--groups")
+    counts.passed += groups.passed
+    counts.failed += groups.failed
     listed = run("variants", [str(PROGRAM), "--json", "sim", "--bug", "list"])
     names = [variant["name"] for variant in find(listed.log, "variants", [])]
     if not names:
         counts.failed += 1
     for name in names:
-        command = [str(PROGRAM), "-q", "sim", "--seeds", "4000", "--bug", name]
+        command = [str(PROGRAM), "-q", "sim", "--seeds", "12000", "--bug", name]
         found = run(f"bug-{name}", command, seconds=900, passes=(1,))
         counts.passed += found.is_fine
         counts.failed += not found.is_fine
     return counts
 
 
-def run_seeds(options: argparse.Namespace, name: str, first: int, count: int) -> Counts:
+def run_seeds(options: argparse.Namespace, name: str, first: int, count: int,
+              *flags: str) -> Counts:
     """Runs a range of seeds until a violation, or until the time is over."""
     limit = f"{options.sim_seconds:g}s"
-    seeds = ["--seed", str(first), "--seeds", str(count)]
+    seeds = ["--seed", str(first), "--seeds", str(count), *flags]
     command = [str(PROGRAM), "-q", "--timeout", limit, "sim", *seeds]
     result = run(name, command, options.sim_seconds + 120, passes=(0, DEADLINE))
     for line in re.findall(r"^\d+ seeds in .*$", result.log, re.MULTILINE):

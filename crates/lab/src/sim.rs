@@ -23,6 +23,9 @@ pub struct Sim {
     /// How many seeds to run, one after the other
     #[arg(long, value_name = "K", default_value_t = 1)]
     pub(crate) seeds: u64,
+    /// Run groups of namenodes, without datanodes: elections, notices, changes of the members
+    #[arg(long)]
+    pub(crate) groups: bool,
     /// Break the machines on purpose to see a checker fail; `list` prints the ways
     #[arg(long, value_name = "NAME")]
     pub(crate) bug: Option<String>,
@@ -33,6 +36,7 @@ struct Summary {
     seed: u64,
     seeds: u64,
     bug: Option<&'static str>,
+    groups: bool,
     seconds: f64,
     seeds_per_minute: f64,
     virtual_millis: u64,
@@ -42,6 +46,9 @@ struct Summary {
     namenode_restarts: u64,
     moved_blocks: u64,
     lost_blocks: u64,
+    elections: u64,
+    rounds: u64,
+    lease_reads: u64,
     checks: u64,
     digest: String,
     violation: Option<ViolationRecord>,
@@ -66,16 +73,24 @@ pub fn run(global: &Global, args: Sim) -> Result<(), Failure> {
     }
     let bug = args.bug.as_deref().map(str::parse::<InjectedBug>).transpose();
     let bug = bug.map_err(|error| Failure::usage(error).next("sanderling sim --bug list"))?;
-    let options = Options { bug, ..Options::default() };
+    if args.groups
+        && let Some(bug) = bug.filter(|bug| !bug.is_of_group())
+    {
+        let why = format!("{bug} is a mistake of clusters with datanodes, not of groups");
+        return Err(Failure::usage(why).next(format_args!("sanderling sim --bug {bug}")));
+    }
+    let groups = args.groups || bug.is_some_and(InjectedBug::is_of_group);
+    let options = Options { bug, groups, ..Options::default() };
     let limit = global.timeout.map(|span| Instant::now() + span.0);
     let summary = all(output, &args, &options, limit);
     output.result(&summary, |writer| write(writer, &summary))?;
     match &summary.violation {
         Some(seen) => {
             let cause = format!("seed {} breaks {}: {}", seen.seed, seen.checker, seen.message);
+            let groups = if args.groups { " --groups" } else { "" };
             let bug = bug.map_or_else(String::new, |it| format!(" --bug {it}"));
             Err(Failure::new(Exit::Failure, "Violation", cause)
-                .next(format_args!("sanderling sim --seed {}{bug}", seen.seed)))
+                .next(format_args!("sanderling sim --seed {}{groups}{bug}", seen.seed)))
         }
         None if summary.seeds < args.seeds => {
             let cause = format!("{} of {} seeds in time", summary.seeds, args.seeds);
@@ -112,6 +127,7 @@ fn all(output: Output, args: &Sim, options: &Options, limit: Option<Instant>) ->
         seed: args.seed,
         seeds,
         bug: options.bug.map(InjectedBug::name),
+        groups: options.groups,
         seconds,
         seeds_per_minute,
         virtual_millis: total.virtual_millis,
@@ -121,6 +137,9 @@ fn all(output: Output, args: &Sim, options: &Options, limit: Option<Instant>) ->
         namenode_restarts: total.namenode_restarts,
         moved_blocks: total.moved_blocks,
         lost_blocks: total.lost_blocks,
+        elections: total.elections,
+        rounds: total.rounds,
+        lease_reads: total.lease_reads,
         checks: total.checks,
         digest: format!("{digest:016x}"),
         violation: first,
@@ -134,19 +153,23 @@ fn write(writer: &mut dyn Write, summary: &Summary) -> std::io::Result<()> {
         }
         writeln!(writer, "VIOLATION of {} by seed {}", seen.checker, seen.seed)?;
     }
+    let what = if summary.groups {
+        let Summary { elections, rounds, lease_reads, .. } = summary;
+        format!("{elections} elections, {rounds} rounds, {lease_reads} reads under a lease")
+    } else {
+        let Summary { namenode_restarts, moved_blocks, lost_blocks, .. } = summary;
+        format!("{namenode_restarts} restarts, {moved_blocks} blocks moved, {lost_blocks} lost")
+    };
     writeln!(
         writer,
-        "{} seeds in {}, {:.0} a minute: {} events, {} notices, {} kills, {} restarts, {} blocks \
-         moved, {} lost, {} checks, digest {}",
+        "{} seeds in {}, {:.0} a minute: {} events, {} notices, {} kills, {what}, {} checks, \
+         digest {}",
         summary.seeds,
         units::duration(std::time::Duration::from_secs_f64(summary.seconds)),
         summary.seeds_per_minute,
         summary.events,
         summary.notices,
         summary.kills,
-        summary.namenode_restarts,
-        summary.moved_blocks,
-        summary.lost_blocks,
         summary.checks,
         summary.digest
     )

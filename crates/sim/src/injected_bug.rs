@@ -151,7 +151,7 @@ variants! {
 
 impl InjectedBug {
     /// Returns whether the mistake is made in the world of a group of namenodes.
-    pub(crate) const fn is_of_group(self) -> bool {
+    pub const fn is_of_group(self) -> bool {
         matches!(
             self,
             Self::AcknowledgedEarly

@@ -9,6 +9,8 @@ use crate::InjectedBug;
 pub struct Options {
     /// A deliberate mistake, to show that a checker sees it.
     pub bug: Option<InjectedBug>,
+    /// Whether the runs are of groups of namenodes alone, without datanodes.
+    pub groups: bool,
     /// Objects that the clients write, and as many reads and changes of names.
     pub steps: u32,
     /// Whether a violation is run again with fewer faults, until no more can be left out.
@@ -21,7 +23,7 @@ impl Default for Options {
     fn default() -> Self {
         // Enough for several drains and restarts within one run, little enough for thousands of
         // runs in a minute.
-        Self { bug: None, steps: 24, minimise: true, keep_events: false }
+        Self { bug: None, groups: false, steps: 24, minimise: true, keep_events: false }
     }
 }
 

@@ -10,10 +10,10 @@ use crate::{InjectedBug, Options, RunOutcome, Violation, run_group};
 /// Runs one seed.
 #[must_use]
 pub fn run(seed: u64, options: &Options) -> RunOutcome {
-    match options.bug {
-        Some(bug) if bug.is_of_group() => run_group_of(seed, options),
-        _ => run_cluster(seed, options),
+    if options.groups || options.bug.is_some_and(InjectedBug::is_of_group) {
+        return run_group_of(seed, options);
     }
+    run_cluster(seed, options)
 }
 
 /// Runs the group of namenodes of one seed, again for its events if something is wrong.
