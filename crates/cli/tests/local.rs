@@ -151,6 +151,18 @@ fn secure_local_group_of_three_namenodes_survives_the_death_of_one() {
 }
 
 #[test]
+fn five_local_namenodes_vote() {
+    let local = Local { directory: TempDir::new().expect("a directory") };
+    let words = ["--namenodes", "5", "--port", "0", "--datanodes", "1", "--dram", "8MiB"];
+    let ran = local.run(&[&["local", "start"], &words[..]].concat());
+    assert_eq!(ran.code, 0, "{ran}");
+    let listed = run(sanderling().args(["group", "ls", "--json", "--namenode", ran.stdout.trim()]));
+    let roles = json(&listed)["members"].as_array().cloned().unwrap_or_default();
+    let voters = roles.iter().filter(|row| row["role"] != "Learner").count();
+    assert_eq!(voters, 5, "{listed}");
+}
+
+#[test]
 fn local_start_refuses_an_even_number_of_namenodes() {
     let local = Local { directory: TempDir::new().expect("a directory") };
     let ran = local.run(&["local", "start", "--namenodes", "2", "--port", "0"]);

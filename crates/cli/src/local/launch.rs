@@ -42,10 +42,12 @@ pub(super) fn namenode_words(
     name: &str,
     listen: &str,
     http: &str,
-    join: Option<&str>,
+    (voters, join): (usize, Option<&str>),
 ) -> Vec<OsString> {
     let mut list = words(&["namenode", "--listen", listen, "--http", http, "--dir"]);
     list.push(catalog_of(directory, name).into());
+    // To one that is alone others may be added.
+    list.extend(words(&["--voters", &voters.max(3).to_string()]));
     list.extend(join.iter().flat_map(|address| words(&["--join", address])));
     list
 }

@@ -55,7 +55,8 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalRestart) -> Resul
         _ if server.role == "namenode" => {
             let http = server.http_address.as_ref().or(record.http_address.as_ref());
             let http = http.map_or("none", String::as_str);
-            namenode_words(&directory, &server.name, &server.address, http, None)
+            let voters = record.namenode.split(',').count();
+            namenode_words(&directory, &server.name, &server.address, http, (voters, None))
         }
         Some(shape) => datanode_words(&record, shape, &args.name),
         None => {

@@ -126,7 +126,8 @@ fn start_namenodes(record: &mut Record, args: &LocalStart, limit: Instant) -> Re
         let [listen, http] = ports(args, place).map(|port| format!("127.0.0.1:{port}"));
         let name = if args.namenodes == 1 { ALONE.to_owned() } else { format!("namenode-{place}") };
         let first = addresses.first().map(String::as_str);
-        let words = namenode_words(&directory, &name, &listen, &http, first);
+        let words =
+            namenode_words(&directory, &name, &listen, &http, (args.namenodes.into(), first));
         let ready = launch(record, "namenode", &name, None, words)?.serves(limit)?;
         let server = record.server_mut(&name)?;
         server.address.clone_from(&ready.address);
