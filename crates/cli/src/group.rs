@@ -1,9 +1,11 @@
 //! `sanderling group`: the namenodes of a replicated group.
 
+use std::io::Write;
+
 use clap::{Args, Subcommand};
-use sanderling_namenode::{GroupOrder, order_group};
+use sanderling_namenode::{GroupOrder, GroupPage, group_page, notice_member, order_group};
 use sanderling_protocol::message::Members;
-use sanderling_protocol::{MemberId, Reply, Request};
+use sanderling_protocol::{MemberId, Millis, Reply, Request};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -11,6 +13,7 @@ use crate::node::unexpected;
 use crate::output::{Align, Table};
 use crate::refused;
 use crate::session::Session;
+use crate::units::{self, Span};
 
 /// List namenodes of a group, move the leadership, remove members.
 #[derive(Debug, Subcommand)]
@@ -19,6 +22,10 @@ pub(crate) enum GroupCommand {
     Ls,
     /// Give the leadership to another voter
     MoveLeader(MoveLeader),
+    /// Give a namenode a notice that its machine will be taken: another one takes its place
+    Notice(NoticeMember),
+    /// Take back a notice that was given to a namenode by hand
+    Cancel(CancelNotice),
     /// Remove a member for good; start it again on an empty directory with --join to bring it back
     Remove(Remove),
 }
@@ -28,6 +35,26 @@ pub(crate) enum GroupCommand {
 pub(crate) struct MoveLeader {
     /// The number of the voter, by `group ls` [default: the one that has most of the log]
     pub(crate) member: Option<u64>,
+}
+
+/// `group notice`.
+#[derive(Debug, Args)]
+pub(crate) struct NoticeMember {
+    /// The number of the member, by `group ls`
+    pub(crate) member: u64,
+    /// Time until the machine is taken
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) deadline: Span,
+    /// Why, for the log
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) reason: String,
+}
+
+/// `group cancel`.
+#[derive(Debug, Args)]
+pub(crate) struct CancelNotice {
+    /// The number of the member, by `group ls`
+    pub(crate) member: u64,
 }
 
 /// `group remove`.
@@ -49,9 +76,12 @@ struct Done {
 /// No namenode leads, or the leader refuses.
 pub(crate) async fn run(session: &Session, command: GroupCommand) -> Result<(), Failure> {
     match command {
-        GroupCommand::Ls => {
-            let members = members(session).await?;
-            session.output.result(&members, |writer| table(&members).write(writer))
+        GroupCommand::Ls => list(session).await,
+        GroupCommand::Notice(NoticeMember { member, deadline, reason }) => {
+            notice(session, MemberId(member), Some(deadline), &reason).await
+        }
+        GroupCommand::Cancel(CancelNotice { member }) => {
+            notice(session, MemberId(member), None, "").await
         }
         GroupCommand::MoveLeader(MoveLeader { member }) => {
             order(session, GroupOrder::MoveLeader(member.map(MemberId))).await
@@ -76,6 +106,71 @@ async fn order(session: &Session, order: GroupOrder) -> Result<(), Failure> {
     }
     let error = failed.expect("there is always one address");
     Err(refused::call(&error))
+}
+
+/// Gives a member its notice, or takes it back: at the member, which repeats it to whoever leads.
+async fn notice(
+    session: &Session,
+    id: MemberId,
+    left: Option<Span>,
+    reason: &str,
+) -> Result<(), Failure> {
+    let known = members(session).await?;
+    let Some(member) = known.members.iter().find(|member| member.id == id) else {
+        let cause = format!("the group has no member {id}");
+        return Err(Failure::usage(cause).next("sanderling group ls"));
+    };
+    let left = left.map(|left| Millis::from(left.0));
+    let given = notice_member(&member.address, &session.credentials, left, reason).await;
+    given.map_err(|error| refused::call(&error))?;
+    list(session).await
+}
+
+/// Shows the members, to an operator also what the leader has of their machines.
+async fn list(session: &Session) -> Result<(), Failure> {
+    let members = members(session).await?;
+    let leader = members.leader().map(|leader| leader.address.clone()).unwrap_or_default();
+    // Its holder may only look; or the namenode is alone.
+    let page = group_page(&leader, &session.credentials).await.ok();
+    match page.filter(|page| !page.members.is_empty()) {
+        Some(page) => session.output.result(&page, |writer| write_page(writer, &page)),
+        None => session.output.result(&members, |writer| table(&members).write(writer)),
+    }
+}
+
+fn write_page(writer: &mut dyn Write, page: &GroupPage) -> std::io::Result<()> {
+    let mut table = Table::new(&[
+        ("member", Align::Right),
+        ("role", Align::Left),
+        ("state", Align::Left),
+        ("behind", Align::Right),
+        ("address", Align::Left),
+        ("http", Align::Left),
+    ]);
+    for member in &page.members {
+        let state = match (member.notice_left, member.is_active) {
+            (Some(left), _) => format!("taken in {}", units::duration(left.into())),
+            (None, Some(false)) => "silent".to_owned(),
+            (None, _) => "ok".to_owned(),
+        };
+        table.row([
+            member.id.to_string(),
+            member.role.word().to_owned(),
+            state,
+            member.behind_entries.map_or_else(|| "-".to_owned(), |it| it.to_string()),
+            member.address.clone(),
+            member.http_address.clone(),
+        ]);
+    }
+    table.write(writer)?;
+    if let Some(why) = &page.at_risk {
+        writeln!(writer, "AT RISK: {why}")?;
+    }
+    if let Some(missing) = page.spares_missing.filter(|missing| *missing > 0) {
+        let spares = units::count(missing as u64, "spare is", "spares are");
+        writeln!(writer, "{spares} missing: sanderling namenode --join ADDRESS")?;
+    }
+    Ok(())
 }
 
 async fn members(session: &Session) -> Result<Members, Failure> {

@@ -8,6 +8,7 @@ mod drain;
 pub(crate) mod gateway;
 pub(crate) mod manager;
 pub(crate) mod namenode;
+pub(crate) mod notices;
 mod process;
 
 pub(crate) use datanode::run as datanode;

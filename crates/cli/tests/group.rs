@@ -5,166 +5,13 @@ mod cluster;
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use cluster::guarded::text;
 use cluster::http;
-use cluster::{Ran, SOON, Server, block_on, path, run, sanderling, spawn_with};
+use cluster::namenodes::{Group, assert_there, client, config, put, put_large, value};
+use cluster::{SOON, block_on, path, run, sanderling, spawn_with};
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
-use sanderling_protocol::message::{Attributes, Change, ClientId, MemberRole, Once};
+use sanderling_protocol::message::{Change, ClientId, Once};
 use sanderling_protocol::{Millis, Nonce, Refusal, Reply, Request};
-use tempfile::TempDir;
-
-/// Namenodes of one group. The first one founded it.
-struct Group {
-    members: Vec<Option<Server>>,
-    addresses: Vec<String>,
-    directory: TempDir,
-}
-
-impl Group {
-    fn start(count: usize, flags: &[&str]) -> Self {
-        let directory = TempDir::new().expect("a directory for the test");
-        let mut group = Self { members: Vec::new(), addresses: Vec::new(), directory };
-        group.add("127.0.0.1:0", None, flags);
-        for _ in 1..count {
-            let first = group.addresses[0].clone();
-            group.add("127.0.0.1:0", Some(&first), flags);
-        }
-        if count > 1 {
-            group.until_voters(count);
-        }
-        group
-    }
-
-    fn spawn(&self, place: usize, listen: &str, join: Option<&str>, flags: &[&str]) -> Server {
-        let name = format!("namenode-{place}");
-        let catalog = text(self.directory.path().join(format!("catalog-{place}")));
-        let mut words =
-            vec!["namenode", "--listen", listen, "--http", "127.0.0.1:0", "--dir", &catalog];
-        words.extend(join.iter().flat_map(|address| ["--join", *address]));
-        words.extend(flags);
-        spawn_with(self.directory.path(), &name, &words, &[]).serves()
-    }
-
-    fn add(&mut self, listen: &str, join: Option<&str>, flags: &[&str]) {
-        let server = self.spawn(self.members.len(), listen, join, flags);
-        self.addresses.push(server.address.clone());
-        self.members.push(Some(server));
-    }
-
-    fn kill(&mut self, place: usize) {
-        self.members[place].take().expect("it runs").kill();
-    }
-
-    /// Starts a member that was killed again, on its directory and port.
-    fn restart(&mut self, place: usize) {
-        let address = self.addresses[place].clone();
-        self.members[place] = Some(self.spawn(place, &address, None, &[]));
-    }
-
-    fn running(&self) -> impl Iterator<Item = usize> {
-        (0..self.members.len()).filter(|place| self.members[*place].is_some())
-    }
-
-    fn cli(&self, place: usize, words: &[&str]) -> Ran {
-        let words = [words, &["--namenode", &self.addresses[place]]].concat();
-        run(sanderling().args(words))
-    }
-
-    /// Returns the roles by address, as one member knows them.
-    fn roles(&self, place: usize) -> Vec<(String, String)> {
-        let ran = self.cli(place, &["group", "ls", "--json"]);
-        let Ok(value) = serde_json::from_str::<serde_json::Value>(&ran.stdout) else {
-            return Vec::new();
-        };
-        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-        let rows = value["members"].as_array().cloned().unwrap_or_default();
-        rows.iter().map(|row| (text(&row["address"]), text(&row["role"]))).collect()
-    }
-
-    fn until_voters(&self, count: usize) {
-        let what = format!("{count} members vote");
-        cluster::until(&what, SOON, || {
-            let roles = self.roles(self.running().next().expect("one runs"));
-            let votes = roles.iter().filter(|(_, role)| role != "Learner").count();
-            (votes == count && roles.iter().any(|(_, role)| role == "Leader")).then_some(())
-        });
-    }
-
-    /// Waits until a running member answers reads, and returns which.
-    fn leader(&self) -> usize {
-        let limit = Instant::now() + SOON;
-        loop {
-            for place in self.running() {
-                let leader = self.leader_seen_by(place);
-                if let Some(leader) = leader.filter(|leader| self.answers(*leader)) {
-                    return leader;
-                }
-            }
-            assert!(Instant::now() < limit, "no member leads");
-        }
-    }
-
-    /// Returns which running member leads by what another one reports: a client follows the leader,
-    /// so an answer does not show which member gave it.
-    fn leader_seen_by(&self, place: usize) -> Option<usize> {
-        let config = ClientConfig { call_deadline: Duration::from_millis(500), ..config() };
-        let address = self.addresses[place].clone();
-        let read = async move {
-            let client = Client::connect(&address, config).await.ok()?;
-            match client.request(Request::Members).await {
-                Ok(Reply::Members(seen)) => Some(seen),
-                _ => None,
-            }
-        };
-        let seen = block_on(read)?;
-        let leader = seen.members.into_iter().find(|it| it.role == MemberRole::Leader)?;
-        self.running().find(|place| self.addresses[*place] == leader.address)
-    }
-
-    fn answers(&self, place: usize) -> bool {
-        let config = ClientConfig { call_deadline: Duration::from_millis(500), ..config() };
-        let address = self.addresses[place].clone();
-        let read = async move {
-            let client = Client::connect(&address, config).await.ok()?;
-            let stat = Request::Stat { path: path("/") };
-            matches!(client.request(stat).await, Ok(Reply::Stat(_))).then_some(())
-        };
-        block_on(read).is_some()
-    }
-}
-
-fn config() -> ClientConfig {
-    ClientConfig { call_deadline: Duration::from_secs(30), ..ClientConfig::default() }
-}
-
-async fn client(address: &str) -> Client {
-    Client::connect(address, config()).await.expect("it leads")
-}
-
-fn value(number: u64) -> Bytes {
-    Bytes::from(format!("value {number}"))
-}
-
-async fn put(client: &Client, number: u64) {
-    let to = path(&format!("/{number}"));
-    client.put(&to, value(number), &PutOptions::default()).await.expect("stored");
-}
-
-/// Puts it with 7 KiB of attributes, which the log of changes has.
-async fn put_large(client: &Client, number: u64) {
-    let mut attributes = Attributes::none();
-    attributes.set("filling", "x".repeat(7 << 10));
-    let options = PutOptions { attributes, ..PutOptions::default() };
-    client.put(&path(&format!("/{number}")), value(number), &options).await.expect("stored");
-}
-
-async fn assert_there(client: &Client, numbers: std::ops::Range<u64>) {
-    for number in numbers {
-        let read = client.get(&path(&format!("/{number}"))).await.expect("readable");
-        assert_eq!(read, value(number));
-    }
-}
 
 #[test]
 fn killed_leader_is_followed_and_everything_acknowledged_is_there() {
@@ -551,4 +398,21 @@ fn namenode_joins_neither_itself_nor_with_a_catalog_of_its_own() {
     let alone = group.cli(0, &["group", "move-leader"]);
     assert_ne!(alone.code, 0, "{alone}");
     assert!(alone.stderr.contains("this namenode is alone"), "{alone}");
+}
+
+/// Nobody reports the removal to it until it calls for votes itself.
+#[test]
+fn member_that_was_removed_while_it_was_away_ends_when_it_comes_back() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    let away = (leader + 1) % 3;
+    group.kill(away);
+    let number = (away + 1).to_string();
+    let removed = group.cli(leader, &["group", "remove", &number]);
+    assert_eq!(removed.code, 0, "{removed}");
+    group.restart(away);
+    let mut back = group.members[away].take().expect("it was started");
+    assert!(!back.wait(SOON).success(), "a removed member serves no more");
+    assert!(back.log().contains("removed from its group"), "{}", back.log());
+    assert_eq!(group.roles(leader).len(), 2);
 }

@@ -19,6 +19,7 @@ mod message;
 mod notices;
 mod options;
 mod output;
+mod planner;
 mod raft_types;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use guard::MessageRefusal;
 pub use identity::{BootRecord, StartAs, SyncMode, start_as};
 pub use machine::{ProposeError, Replica};
 pub use message::{Body, Envelope, MESSAGE_BYTES_MAX, MessageError};
-pub use notices::{GroupPlan, GroupStep, MemberView, plan};
+pub use notices::{GroupPlan, GroupStep};
 pub use options::{ReplicaOptions, Restored};
 pub use output::{Durability, MemberProgress, Persist, ReadPermission, ReplicaOutput, ReplicaRole};
+pub use planner::{GroupPlanner, NOTICE_EVERY, PlannerOptions};

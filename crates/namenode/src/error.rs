@@ -164,6 +164,9 @@ pub enum NamenodeFailure {
     /// The group has removed this member: another has taken its place, or an operator removed it.
     #[error("this namenode was removed from its group")]
     Removed,
+    /// It has left its group, because its machine will be taken: nothing is wrong.
+    #[error("this namenode has left its group: its machine may be taken")]
+    Left,
     /// A part of the server ended by itself.
     #[error("the {part} ended by itself")]
     Ended {

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use rustix::time::{ClockId, clock_gettime};
 use sanderling_core::catalog::Catalog;
 use sanderling_core::replica::{Envelope, MemberAddress};
-use sanderling_protocol::{ClusterId, Instant, MemberId, Refusal};
+use sanderling_protocol::{ClusterId, Instant, MemberId, Millis, Refusal};
 use sanderling_transport::Credentials;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -49,6 +49,10 @@ pub(crate) enum GroupInput {
     Sent(MemberId, bool),
     /// Reads wait until the quorum has confirmed that this member leads.
     Confirm(oneshot::Sender<bool>),
+    /// When this namenode's own machine will be taken, by [`boot_time`]; `None` if it stays.
+    OwnNotice(Option<Instant>),
+    /// How much time another member's machine has left; `None` if it stays.
+    Notice(MemberId, Option<Millis>),
     /// An operator's order.
     Order(GroupOrder, oneshot::Sender<Result<(), Refusal>>),
 }
@@ -60,6 +64,8 @@ pub(crate) struct GroupSetup {
     pub(crate) at: MemberAddress,
     /// The voters that the group should have.
     pub(crate) voters: usize,
+    /// The spares that should be ready.
+    pub(crate) spares: usize,
     pub(crate) sync: Sync,
     pub(crate) credentials: Credentials,
     pub(crate) runtime: Handle,

@@ -6,6 +6,7 @@ mod console;
 mod events;
 mod forecast;
 mod log;
+mod own_notice;
 mod pass_on;
 mod refusal;
 mod targets;
@@ -32,6 +33,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::console::Console;
+use crate::group::boot_time;
+use crate::own_notices::OwnNotices;
 use crate::requests::Requests;
 use api::{BodyBytes, HttpApi, HttpResult, NodeName, bad, find, page};
 pub(crate) use backup::Backups;
@@ -43,7 +46,7 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 /// Serves until `stop` is cancelled.
 pub(crate) async fn serve(
     listener: TcpListener,
-    requests: Requests,
+    (requests, notices): (Requests, Arc<OwnNotices>),
     security: Arc<Security>,
     backups: Backups,
     leader_tls: Option<ClientTls>,
@@ -56,6 +59,7 @@ pub(crate) async fn serve(
     let stopping = stop.clone();
     let router = router(HttpApi {
         requests,
+        notices,
         security,
         console,
         forecasts,
@@ -81,6 +85,7 @@ fn router(api: HttpApi) -> Router {
         .route("/v1/backup", get(backup::send))
         .route("/v1/events", get(events::stream))
         .route("/v1/group", get(group))
+        .route("/v1/notice", post(own_notice::give).delete(own_notice::take_back))
         .route("/v1/log", get(log::show).put(log::change))
         .route("/v1/report", get(report))
         .route("/v1/room", get(room))
@@ -161,19 +166,21 @@ async fn health(State(api): State<HttpApi>) -> Response {
 /// Shows the group as this member has received it; a leader also how far each member is.
 async fn group(State(api): State<HttpApi>) -> Response {
     let group = &api.requests.state.group;
-    let status = group.status();
+    let (status, now) = (group.status(), boot_time());
     let rows = status.rows.iter().map(|row| {
         json!({
             "member": row.member.0, "address": row.address, "http_address": row.http,
             "is_voter": row.is_voter, "is_leader": row.is_leader, "behind_entries": row.behind,
             "is_active": row.is_active,
+            "notice_left_millis": row.notice.map(|at| now.until(at).0),
         })
     });
     let rows: Vec<serde_json::Value> = rows.collect();
     page(&json!({
         "standing": group.standing().word(), "member": status.member.0, "term": status.term,
         "committed": status.committed, "applied": status.applied, "at_risk": status.at_risk,
-        "dropped_messages": status.dropped, "members": rows,
+        "spares_missing": status.spares_missing, "dropped_messages": status.dropped,
+        "members": rows,
     }))
 }
 

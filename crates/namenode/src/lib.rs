@@ -22,6 +22,7 @@ mod long_reads;
 mod metrics;
 mod options;
 mod orders;
+mod own_notices;
 #[doc(hidden)]
 pub mod parsers;
 mod recovery;
@@ -41,7 +42,8 @@ pub use backup::{
     BackupDescription, BackupError, RestoreError, RestoreOptions, check as check_backup, restore,
 };
 pub use error::{NamenodeFailure, NamenodeStartError};
-pub use group::join::{JoinError, order_group};
+pub use group::join::{JoinError, group_page, notice_member, order_group};
+pub use group::wire::{GroupPage, MemberPage};
 pub use group::{GroupOrder, Standing};
 pub use options::{GroupOptions, NamenodeOptions, Sync};
 pub use server::NamenodeServer;

@@ -377,6 +377,8 @@ fn write_group(text: &mut String, standing: Standing, status: &GroupStatus) {
         gauge(text, "group_behind_rounds", help, behind);
         let help = "1 while one more loss of a namenode could stop the group";
         gauge(text, "group_at_risk", help, u64::from(status.at_risk.is_some()));
+        let help = "Namenodes that should be started to take the place of one that leaves";
+        gauge(text, "group_spares_missing", help, status.spares_missing.unwrap_or(0) as u64);
     }
     let help = "Messages to other namenodes that were dropped because they took none";
     write_counter(text, &format!("{SERVER}_group_dropped_messages"), help, status.dropped);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sanderling_core::Mechanism;
 use sanderling_core::namenode::NamenodeConfig;
+use sanderling_notices::NoticeOptions;
 use sanderling_transport::{MEMORY_MAX, Security};
 
 use crate::archive::place::ArchiveOptions;
@@ -32,12 +33,15 @@ pub struct GroupOptions {
     pub advertise_http: Option<String>,
     /// Voters that the group should have. Those beyond are spares.
     pub voters: usize,
+    /// Spares that should be ready to take the place of a voter. Fewer are shown, and refuse
+    /// nothing.
+    pub spares: usize,
 }
 
 impl Default for GroupOptions {
     fn default() -> Self {
         // Three survive the loss of one.
-        Self { join: None, advertise: None, advertise_http: None, voters: 3 }
+        Self { join: None, advertise: None, advertise_http: None, voters: 3, spares: 1 }
     }
 }
 
@@ -68,6 +72,10 @@ pub struct NamenodeOptions {
     pub group: GroupOptions,
     /// Times of leases, heartbeats and verdicts.
     pub core: NamenodeConfig,
+    /// Where notices of this namenode's own machine come from.
+    pub notices: Vec<NoticeOptions>,
+    /// Time left after a notice over HTTP that has no deadline of its own.
+    pub posted_notice: Duration,
     /// How notices are met. [`Mechanism::configure`] sets the times in `core` that belong to it.
     pub mechanism: Mechanism,
     /// The clients and nodes it admits, and the credentials it shows to datanodes.
@@ -104,6 +112,9 @@ impl Default for NamenodeOptions {
             archive: None,
             group: GroupOptions::default(),
             core: NamenodeConfig::default(),
+            notices: Vec::new(),
+            // Google's and Azure's shortest.
+            posted_notice: Duration::from_secs(30),
             mechanism: Mechanism::default(),
             security: Security::default(),
             snapshot_after_bytes: 64 << 20,

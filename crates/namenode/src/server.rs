@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_protocol::message::{Member, MemberRole, Members, Role};
-use sanderling_protocol::{ClusterId, MemberId};
+use sanderling_protocol::{ClusterId, MemberId, Millis};
 use sanderling_transport::{Buffers, ListenError, Memory, Security, ServeOptions, listen};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -28,6 +28,7 @@ use crate::http;
 use crate::long_reads::LongReads;
 use crate::options::{NamenodeOptions, Sync};
 use crate::orders::Orders;
+use crate::own_notices::{self, OwnNotices};
 use crate::recovery::Recovered;
 use crate::requests::Requests;
 use crate::service::MetaService;
@@ -253,10 +254,16 @@ fn launch(
     let requests = Requests::new(Arc::clone(&state), queues.0, queues.1, writer_handle);
     let security = Arc::new(state.security(&options.security));
     let mut tasks = JoinSet::new();
+    let notices = watch_notices(options, &work, &shutdown, &mut tasks);
     let bounds = bounds(options);
     let service = Arc::new(MetaService {
         requests: requests.clone(),
-        group: GroupService::new(Arc::clone(&work), options.directory.clone()),
+        group: GroupService::new(
+            Arc::clone(&work),
+            Arc::clone(&state),
+            Arc::clone(&notices),
+            options.directory.clone(),
+        ),
         memory: bounds.buffers.memory().clone(),
         security: Arc::clone(&security),
         pass: None,
@@ -269,26 +276,56 @@ fn launch(
         "protocol"
     });
     if let Some(listener) = http_listener {
-        let served = serve_http(listener, requests, security, options, shutdown.clone());
+        let served = serve_http(listener, (requests, notices), security, options, shutdown.clone());
         tasks.spawn(async move {
             served.await;
             "HTTP"
         });
     }
+    send_orders(options, (&state, &work), effect_queue, &shutdown, &mut tasks);
+    let parts = Mutex::new(Some(Parts { tasks, writer, archiver: None }));
+    Ok(NamenodeServer { address, http_address, state, work, long_reads, shutdown, parts })
+}
+
+/// Begins to send orders to datanodes.
+fn send_orders(
+    options: &NamenodeOptions,
+    (state, work): (&Arc<NamenodeState>, &Arc<WorkQueue>),
+    effect_queue: mpsc::Receiver<Effect>,
+    shutdown: &CancellationToken,
+    tasks: &mut JoinSet<&'static str>,
+) {
     let credentials = options.security.credentials(Role::Namenode);
-    let (shared, given, stop) = (Arc::clone(&state), Arc::clone(&work), shutdown.clone());
+    let (shared, given, stop) = (Arc::clone(state), Arc::clone(work), shutdown.clone());
     let orders = Orders::new(shared, given, stop, options.mechanism, credentials);
     tasks.spawn(async move {
         orders.run(effect_queue).await;
         "orders"
     });
-    let parts = Mutex::new(Some(Parts { tasks, writer, archiver: None }));
-    Ok(NamenodeServer { address, http_address, state, work, long_reads, shutdown, parts })
+}
+
+/// Begins to poll the sources of notices of this machine.
+fn watch_notices(
+    options: &NamenodeOptions,
+    work: &Arc<WorkQueue>,
+    shutdown: &CancellationToken,
+    tasks: &mut JoinSet<&'static str>,
+) -> Arc<OwnNotices> {
+    let left_default = Millis::from(options.posted_notice);
+    let notices = OwnNotices::new(Arc::clone(work), left_default);
+    for source in options.notices.clone() {
+        let watched = own_notices::watch(Arc::clone(&notices), source, shutdown.clone());
+        tasks.spawn(async move {
+            watched.await;
+            "notices"
+        });
+    }
+    notices
 }
 
 fn serve_http(
     listener: TcpListener,
-    requests: Requests,
+    (requests, notices): (Requests, Arc<OwnNotices>),
     security: Arc<Security>,
     options: &NamenodeOptions,
     shutdown: CancellationToken,
@@ -296,7 +333,7 @@ fn serve_http(
     let backups = http::Backups::new(options.directory.clone());
     // A leader's certificate is checked as those of all servers.
     let leader_tls = options.security.credentials(Role::Namenode).tls;
-    http::serve(listener, requests, security, backups, leader_tls, shutdown)
+    http::serve(listener, (requests, notices), security, backups, leader_tls, shutdown)
 }
 
 /// Returns the members of a group of one. Where a listener takes connections at any address of its

@@ -16,8 +16,9 @@ use parking_lot::{Mutex, RwLockWriteGuard};
 use sanderling_core::access::Claims;
 use sanderling_core::catalog::{Action, Command, DatanodeOrder};
 use sanderling_core::namenode::{Answers, Turn, TurnWork, Turns, Unwritten};
+use sanderling_core::replica::GroupPlan;
 use sanderling_protocol::limits::EVENTS_KEPT_MAX;
-use sanderling_protocol::{NodeId, Request, Term};
+use sanderling_protocol::{Instant, NodeId, Request, Term};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
@@ -62,8 +63,12 @@ pub(crate) struct CatalogWriter {
     pub(crate) member: Option<GroupSeat>,
     pub(crate) group_options: GroupSetup,
     pub(crate) work: Arc<WorkQueue>,
-    /// When the group was last looked after.
-    arranged_at: std::time::Instant,
+    /// When the group was last looked after; `None` if it is to be at once.
+    arranged_at: Option<std::time::Instant>,
+    /// What this leader found to do for its group then.
+    group_plan: Option<GroupPlan>,
+    /// When this machine will be taken, while it is the only namenode.
+    own_notice: Option<Instant>,
 }
 
 impl CatalogWriter {
@@ -90,8 +95,20 @@ impl CatalogWriter {
         (work, group_options): (Arc<WorkQueue>, GroupSetup),
     ) -> Self {
         let (turns, member) = (Turns::new(state.now()), None);
-        let arranged_at = std::time::Instant::now();
-        Self { state, journal, snapshots, effects, turns, member, group_options, work, arranged_at }
+        let (arranged_at, group_plan, own_notice) = (None, None, None);
+        Self {
+            state,
+            journal,
+            snapshots,
+            effects,
+            turns,
+            member,
+            group_options,
+            work,
+            arranged_at,
+            group_plan,
+            own_notice,
+        }
     }
 
     /// The writer's thread: works until it is stopped and nothing waits.
@@ -310,8 +327,9 @@ impl CatalogWriter {
     }
 
     fn maintain(&mut self) {
-        if self.member.is_some() && self.arranged_at.elapsed() >= Self::ARRANGE_EVERY {
-            self.arranged_at = std::time::Instant::now();
+        let is_recent = self.arranged_at.is_some_and(|at| at.elapsed() < Self::ARRANGE_EVERY);
+        if self.member.is_some() && !is_recent {
+            self.arranged_at = Some(std::time::Instant::now());
             self.arrange();
             self.show_group();
             if let Some(Err(error)) = self.member.as_mut().map(GroupSeat::compact) {

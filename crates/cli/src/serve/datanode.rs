@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use sanderling_datanode::{
-    Acknowledge, DatanodeOptions, DatanodeServer, DatanodeStartError, DiskOptions, DrainEnd,
-    LocalOptions, NoticeOptions, NoticeSource, ObjectOptions,
+    DatanodeOptions, DatanodeServer, DatanodeStartError, DiskOptions, DrainEnd, LocalOptions,
+    ObjectOptions,
 };
+use sanderling_notices::Acknowledge;
 
 use super::console::ConsoleArgs;
 use super::drain::{self, LocalDrain};
 use super::namenode::MemoryMax;
+use super::notices::NoticeArgs;
 use super::process::{
     Signals, Stop, close_to_others, keep_private, machine_bytes, not_started, object_settings,
     somewhere, within,
@@ -128,27 +130,9 @@ pub(crate) struct Datanode {
         help_heading = "Cluster options"
     )]
     pub(crate) policy: PolicyName,
-    /// The source of notices: aws, gcp, azure, file:PATH; may be repeated [default: SIGTERM and
-    /// POST /v1/notice only]
-    #[arg(long, value_name = "SOURCE", help_heading = "Notice options")]
-    pub(crate) notice_source: Vec<NoticeSourceArg>,
-    /// The address of the cloud's metadata service [default: the cloud's own address]
-    #[arg(long, value_name = "URL", requires = "notice_source", help_heading = "Notice options")]
-    pub(crate) notice_url: Option<String>,
-    /// Time between two requests to a source [default: 5s aws, 1s gcp and azure, 200ms file]
-    #[arg(
-        long,
-        value_name = "DURATION",
-        requires = "notice_source",
-        help_heading = "Notice options"
-    )]
-    pub(crate) notice_poll: Option<Span>,
-    /// Longest time of one request to a source
-    #[arg(long, value_name = "DURATION", default_value = "1s", help_heading = "Notice options")]
-    pub(crate) notice_call_within: Span,
-    /// Time left after a notice that has no deadline of its own
-    #[arg(long, value_name = "DURATION", default_value = "30s", help_heading = "Notice options")]
-    pub(crate) notice_deadline: Span,
+    /// Where notices come from.
+    #[command(flatten)]
+    pub(crate) notice: NoticeArgs,
     /// When Azure is informed that the machine may be taken before its time
     #[arg(
         long,
@@ -201,24 +185,6 @@ impl FromStr for ScrubRate {
             "none" => Ok(Self(None)),
             _ => text.parse::<Rate>().map(|rate| Self(Some(rate.0))),
         }
-    }
-}
-
-/// A source of notices as the command line names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NoticeSourceArg(pub(crate) NoticeSource);
-
-impl FromStr for NoticeSourceArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Ok(Self(match text.split_once(':') {
-            None if text == "aws" => NoticeSource::Aws,
-            None if text == "gcp" => NoticeSource::Gcp,
-            None if text == "azure" => NoticeSource::Azure,
-            Some(("file", path)) if !path.is_empty() => NoticeSource::File(PathBuf::from(path)),
-            _ => return Err("give aws, gcp, azure or file:PATH".to_owned()),
-        }))
     }
 }
 
@@ -276,8 +242,12 @@ fn options(global: &Global, args: &Datanode) -> Result<DatanodeOptions, Failure>
         local: local(args),
         egress_limit: args.egress_limit.map(|rate| rate.0),
         mechanism: args.policy.into(),
-        notices: notices(args),
-        posted_notice: args.notice_deadline.0,
+        notices: args.notice.options(match args.azure_acknowledge {
+            AzureAcknowledge::Drained => Acknowledge::Drained,
+            AzureAcknowledge::AtOnce => Acknowledge::AtOnce,
+            AzureAcknowledge::Never => Acknowledge::Never,
+        }),
+        posted_notice: args.notice.notice_deadline.0,
         notice_min: args.notice_min.map(|span| span.0),
         egress_bytes_per_second: args.egress.or(args.egress_limit).map(|rate| rate.0),
         security,
@@ -324,22 +294,6 @@ fn local(args: &Datanode) -> Option<LocalOptions> {
         path => path.map(PathBuf::from),
     };
     Some(LocalOptions { socket, uids: args.local_uid.clone(), ..LocalOptions::default() })
-}
-
-fn notices(args: &Datanode) -> Vec<NoticeOptions> {
-    let options = |source: &NoticeSourceArg| NoticeOptions {
-        url: args.notice_url.clone(),
-        poll: args.notice_poll.map(|span| span.0),
-        call_within: args.notice_call_within.0,
-        deadline: args.notice_deadline.0,
-        acknowledge: match args.azure_acknowledge {
-            AzureAcknowledge::Drained => Acknowledge::Drained,
-            AzureAcknowledge::AtOnce => Acknowledge::AtOnce,
-            AzureAcknowledge::Never => Acknowledge::Never,
-        },
-        ..NoticeOptions::new(source.0.clone())
-    };
-    args.notice_source.iter().map(options).collect()
 }
 
 fn object(args: &Datanode) -> Result<Option<ObjectOptions>, Failure> {

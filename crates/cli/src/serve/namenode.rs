@@ -14,12 +14,14 @@ use sanderling_namenode::{
     GroupOptions, JoinError, NamenodeFailure, NamenodeOptions, NamenodeServer, NamenodeStartError,
     Sync,
 };
+use sanderling_notices::Acknowledge;
 use sanderling_protocol::Nonce;
 use sanderling_protocol::message::Role;
 use sanderling_transport::Security;
 
 use super::background::BackgroundArgs;
 use super::backup::{self, ArchivePlace, Backup, Recover, Restore};
+use super::notices::NoticeArgs;
 use super::process::{
     Signals, close_to_others, keep_private, machine_bytes, not_started, somewhere, within,
 };
@@ -87,6 +89,10 @@ pub(crate) struct NamenodeArgs {
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::value_parser!(u8).range(1..=7))]
     pub(crate) voters: u8,
+    /// Namenodes of a group that are ready to take the place of one that votes. Fewer are reported
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u8).range(0..=7))]
+    pub(crate) spares: u8,
     /// When a change is acknowledged
     #[arg(long, value_enum, value_name = "MODE", default_value_t = SyncMode::Os)]
     pub(crate) sync: SyncMode,
@@ -114,6 +120,9 @@ pub(crate) struct NamenodeArgs {
     /// How notices are handled: the same for all servers of a cluster
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyName::Sanderling)]
     pub(crate) policy: PolicyName,
+    /// Where notices come from.
+    #[command(flatten)]
+    pub(crate) notice: NoticeArgs,
     /// How long machines live: bathtub:n1-highcpu-16, bathtub:a=,tau1=,tau2=,b=,
     /// exponential:mean=12h, lifetimes:FILE or trace:FILE [default: unknown]
     #[arg(long, value_name = "SPEC")]
@@ -266,6 +275,9 @@ async fn until_end(
                 break Ok(());
             }
             failure = server.failed() => {
+                if matches!(failure, NamenodeFailure::Left) {
+                    break Ok(());
+                }
                 break Err(Failure::new(Exit::Failure, "NamenodeFailed", &failure)
                     .next(ended(&failure)));
             }
@@ -298,7 +310,11 @@ fn options(args: &NamenodeArgs, security: Security) -> Result<NamenodeOptions, F
             advertise: args.advertise.clone(),
             advertise_http: None,
             voters: args.voters.into(),
+            spares: args.spares.into(),
         },
+        // An Azure event starts at its own time: a member that has left ends at once.
+        notices: args.notice.options(Acknowledge::Never),
+        posted_notice: args.notice.notice_deadline.0,
         mechanism,
         security,
         ..NamenodeOptions::default()
@@ -355,7 +371,7 @@ const fn ended(failure: &NamenodeFailure) -> &'static str {
         NamenodeFailure::Superseded { .. } => {
             "nothing here: the other namenode serves; its directory may be removed"
         }
-        NamenodeFailure::Removed => {
+        NamenodeFailure::Removed | NamenodeFailure::Left => {
             "nothing here; or the same with --join ADDRESS and an empty --dir to come back"
         }
         NamenodeFailure::Journal { .. } | NamenodeFailure::Ended { .. } => {

@@ -7,6 +7,7 @@
 pub(crate) mod guarded;
 pub(crate) mod http;
 pub(crate) mod model;
+pub(crate) mod namenodes;
 mod process;
 pub(crate) mod pty;
 pub(crate) mod stubs;

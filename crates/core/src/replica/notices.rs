@@ -9,19 +9,20 @@ use super::group::{GroupChange, GroupRole};
 
 /// What a leader has of one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemberView {
+pub(super) struct MemberView {
     /// The member.
-    pub id: MemberId,
+    pub(super) id: MemberId,
     /// What it counts for.
-    pub role: GroupRole,
-    /// It has answered lately. One that is stopped or gone is treated as if its deadline were over.
-    pub is_active: bool,
-    /// It has all that was agreed a moment ago.
-    pub is_caught_up: bool,
+    pub(super) role: GroupRole,
+    /// Its machine is there. One that has been silent for long is treated as if its deadline were
+    /// over.
+    pub(super) is_active: bool,
+    /// It answers, and has all that was agreed a moment ago.
+    pub(super) is_caught_up: bool,
     /// When its machine will be taken.
-    pub deadline: Option<Instant>,
+    pub(super) deadline: Option<Instant>,
     /// How long its machine goes on, by the preemption model.
-    pub expected_life: Option<Millis>,
+    pub(super) expected_life: Option<Millis>,
 }
 
 /// What a leader does next. Each step is looked for again until there is none.
@@ -56,8 +57,12 @@ impl MemberView {
 }
 
 /// Returns what the leader does next. `voters` and `spares` are the numbers that the operator set.
-#[must_use]
-pub fn plan(leader: MemberId, members: &[MemberView], voters: usize, spares: usize) -> GroupPlan {
+pub(super) fn plan(
+    leader: MemberId,
+    members: &[MemberView],
+    voters: usize,
+    spares: usize,
+) -> GroupPlan {
     let of = |role| members.iter().filter(move |it| it.role == role);
     let best = |candidates: Vec<&MemberView>| {
         let mut candidates = candidates;
@@ -74,11 +79,12 @@ pub fn plan(leader: MemberId, members: &[MemberView], voters: usize, spares: usi
     };
     let staying = members.iter().filter(|it| it.stays()).count();
     let majority = of(GroupRole::Voter).count() / 2 + 1;
+    let voters_missing = voters.saturating_sub(of(GroupRole::Voter).count());
     let spares_staying = of(GroupRole::Spare).filter(|it| it.stays()).count();
     let voters_leaving = of(GroupRole::Voter).filter(|it| !it.stays()).count();
     GroupPlan {
         step,
-        spares_missing: (spares + voters_leaving).saturating_sub(spares_staying),
+        spares_missing: (spares + voters_leaving + voters_missing).saturating_sub(spares_staying),
         is_at_risk: staying < majority,
     }
 }
@@ -98,6 +104,8 @@ fn change(
     leaving.sort_by_key(|it| (it.is_active, it.deadline, it.id));
     let swapped = leaving.len().min(ready.len());
     let more = voters.saturating_sub(count).min(ready.len() - swapped);
+    // A number that is even makes each round wait for one more and survives no more.
+    let more = if (count + more).is_multiple_of(2) { more.saturating_sub(1) } else { more };
     let promote: BTreeSet<MemberId> = ready[..swapped + more].iter().copied().collect();
     let remove: BTreeSet<MemberId> = leaving[..swapped].iter().map(|it| it.id).collect();
     let surplus = members.iter().find(|it| it.role == GroupRole::Spare && !it.stays());
@@ -189,6 +197,12 @@ mod tests {
         let mut members = three_and_spares(1);
         members.remove(1);
         assert_eq!(plan(MemberId(1), &members, 3, 1).step, swap(&[4], &[]));
+        // Two voters survive the loss of none, as one does.
+        members.remove(1);
+        let next = plan(MemberId(1), &members, 3, 1);
+        assert_eq!((next.step, next.spares_missing), (None, 2));
+        members.push(member(5, GroupRole::Spare));
+        assert_eq!(plan(MemberId(1), &members, 3, 1).step, swap(&[4, 5], &[]));
         let mut members = three_and_spares(1);
         members[3].deadline = Some(DEADLINE);
         assert_eq!(plan(MemberId(1), &members, 3, 1).step, swap(&[], &[4]));

@@ -8,6 +8,8 @@ use sanderling_protocol::{ClusterId, Instant, MemberId, Millis, Nonce};
 
 use super::*;
 
+mod planner;
+
 const CLUSTER: ClusterId = ClusterId(7);
 
 fn address(id: u64) -> MemberAddress {

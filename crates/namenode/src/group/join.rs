@@ -6,13 +6,13 @@ use bytes::Bytes;
 use sanderling_core::replica::MemberAddress;
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Hello, Role};
-use sanderling_protocol::{ClusterId, MemberId, Refusal};
+use sanderling_protocol::{ClusterId, MemberId, Millis, Refusal};
 use sanderling_transport::{CallError, Connection, ConnectionOptions, Credentials};
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
 use super::links::send;
-use super::wire::{GroupFormat, GroupFrame, GroupOrder};
+use super::wire::{GroupFormat, GroupFrame, GroupOrder, GroupPage};
 
 /// How long a namenode looks for its group: the others may start at the same time.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
@@ -121,6 +121,29 @@ pub(crate) async fn join(
 
 const fn is_passing(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::NotLeader { .. } | Refusal::RetryAfter { .. })
+}
+
+/// Returns the group as the member at an address has it.
+///
+/// # Errors
+/// [`CallError`]: its `recovery` names the next step.
+pub async fn group_page(address: &str, credentials: &Credentials) -> Result<GroupPage, CallError> {
+    let (_, body) = call_leader(address, credentials, &GroupFrame::Show).await?;
+    decode_body::<GroupPage>(&body).map_err(CallError::Refused)
+}
+
+/// Gives the namenode at an address a notice that its machine will be taken, or takes it back.
+///
+/// # Errors
+/// [`CallError`]: its `recovery` names the next step.
+pub async fn notice_member(
+    address: &str,
+    credentials: &Credentials,
+    left: Option<Millis>,
+    reason: &str,
+) -> Result<(), CallError> {
+    let frame = GroupFrame::OwnNotice { left, reason: reason.to_owned() };
+    call_leader(address, credentials, &frame).await.map(drop)
 }
 
 /// Gives the leader of a group an operator's order.

@@ -120,10 +120,13 @@ impl Links {
 
     /// Sends a message to a member, or drops it.
     pub(crate) fn send(&mut self, to: MemberId, address: &str, message: Bytes) {
-        let body = Bytes::from(encode_body(&GroupFrame::Message {
-            address: self.own.clone(),
-            bytes: message,
-        }));
+        let frame = GroupFrame::Message { address: self.own.clone(), bytes: message };
+        self.send_frame(to, address, &frame);
+    }
+
+    /// Sends a frame to a member, or drops it.
+    pub(crate) fn send_frame(&mut self, to: MemberId, address: &str, frame: &GroupFrame) {
+        let body = Bytes::from(encode_body(frame));
         let peer = match self.peers.get(&to).filter(|peer| peer.address == address) {
             Some(peer) => peer,
             None => {

@@ -9,8 +9,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use sanderling_core::catalog::Catalog;
 use sanderling_core::replica::{
-    BootRecord, Durability, Envelope, Group, LogEntry, LogPlace, MemberAddress, Payload, Persist,
-    ProposeError, Replica, ReplicaOptions, ReplicaOutput, ReplicaRole, Restored, SyncMode, Vote,
+    BootRecord, Durability, Envelope, Group, GroupPlan, GroupPlanner, LogEntry, LogPlace,
+    MemberAddress, NOTICE_EVERY, Payload, Persist, PlannerOptions, ProposeError, Replica,
+    ReplicaOptions, ReplicaOutput, ReplicaRole, Restored, SyncMode, Vote,
 };
 use sanderling_protocol::{ClusterId, Instant, MemberId};
 use tracing::{debug, info};
@@ -20,6 +21,7 @@ use super::hard_state::{self, HardState};
 use super::links::Links;
 use super::log::{GroupLog, LogError};
 use super::outgoing::{self, Sending};
+use super::wire::GroupFrame;
 use super::{GroupInput, boot_time};
 use crate::directory::{Directory, FileKind};
 use crate::options::Sync;
@@ -96,6 +98,10 @@ pub(crate) struct MemberParts {
     pub(crate) work: Arc<WorkQueue>,
     /// The time of the catalog's last command, and what the machine's clock shows.
     pub(crate) times: (Instant, Instant),
+    /// How the group is kept by its leader.
+    pub(crate) planner: PlannerOptions,
+    /// When this machine will be taken, if it has a notice already.
+    pub(crate) own_notice: Option<Instant>,
 }
 
 /// The member of a group.
@@ -111,12 +117,20 @@ pub(crate) struct GroupSeat {
     applied: LogPlace,
     /// The members as of entries that the log keeps, ascending.
     groups: VecDeque<(u64, Group)>,
-    /// The last sender, while the members are not known.
+    /// The last sender that is no member as far as is known here.
     sender: Option<(MemberId, String)>,
     /// A snapshot that arrived: its catalog and its file.
     arrived: Option<(Box<Catalog>, PathBuf)>,
     /// The term in which this member has begun to serve as the leader, 0 in none.
     pub(crate) served_term: u64,
+    /// When this machine will be taken.
+    own_notice: Option<Instant>,
+    /// The leader to which that was reported last, and when.
+    reported: Option<(MemberId, Instant)>,
+    /// What this member, if it leads, has of the others' machines.
+    planner: GroupPlanner,
+    /// Whether a notice came since the writer looked last.
+    is_noticed: bool,
 }
 
 impl std::fmt::Debug for GroupSeat {
@@ -182,7 +196,7 @@ impl GroupSeat {
     }
 
     fn start(parts: MemberParts, hard: HardState, log: GroupLog, restored: Restored) -> Self {
-        let MemberParts { directory, cluster, links, work, times, .. } = parts;
+        let MemberParts { directory, cluster, links, work, times, planner, own_notice, .. } = parts;
         let mut options = ReplicaOptions::new(cluster, hard.member, rand::random());
         options.incarnation = hard.incarnation;
         let (applied, group) = (restored.start, restored.group.clone());
@@ -202,6 +216,10 @@ impl GroupSeat {
             sender: None,
             arrived: None,
             served_term: 0,
+            own_notice,
+            reported: None,
+            planner: GroupPlanner::new(planner),
+            is_noticed: false,
         }
     }
 
@@ -258,7 +276,8 @@ impl GroupSeat {
             let now = boot_time();
             match input {
                 GroupInput::Message(envelope, address) => {
-                    if self.replica.group().members().next().is_none() {
+                    // A member that was removed is answered, so that it learns of that.
+                    if self.replica.group().member(envelope.from).is_none() {
                         self.sender = Some((envelope.from, address));
                     }
                     self.receive(now, envelope);
@@ -277,6 +296,17 @@ impl GroupSeat {
                 GroupInput::Join(at, reply) => {
                     self.changes.join(&mut self.replica, now, at, reply);
                 }
+                GroupInput::OwnNotice(deadline) => {
+                    (self.own_notice, self.reported, self.is_noticed) = (deadline, None, true);
+                    if deadline.is_none() {
+                        self.report_notice(now);
+                    }
+                }
+                GroupInput::Notice(member, left) => {
+                    let is_new = self.planner.deadline(member).is_some() != left.is_some();
+                    self.is_noticed |= is_new;
+                    self.planner.notice(now, member, left.map(|left| now + left));
+                }
                 GroupInput::Order(order, reply) => {
                     self.changes.order(&mut self.replica, now, &order, reply);
                 }
@@ -286,6 +316,53 @@ impl GroupSeat {
         self.replica.handle_deadline(now);
         self.changes.retry(&mut self.replica, now);
         self.changes.look(&self.replica, now);
+        if self.own_notice.is_some() {
+            self.report_notice(now);
+        }
+    }
+
+    /// Repeats this machine's notice to the leader: the next leader has received none.
+    fn report_notice(&mut self, now: Instant) {
+        let (id, deadline) = (self.id(), self.own_notice);
+        let Some(leader) = self.replica.leader() else { return };
+        let is_recent =
+            self.reported.is_some_and(|(to, at)| to == leader && at.until(now) < NOTICE_EVERY);
+        if is_recent {
+            return;
+        }
+        self.reported = Some((leader, now));
+        if leader == id {
+            self.is_noticed |= self.planner.deadline(id) != deadline;
+            self.planner.notice(now, id, deadline);
+        } else if let Some(address) = self.address(leader) {
+            let left = deadline.map(|deadline| now.until(deadline));
+            self.links.send_frame(leader, &address, &GroupFrame::Notice { member: id, left });
+        }
+    }
+
+    /// Returns when a member's machine will be taken, as far as this member has received it.
+    pub(crate) fn notice_of(&self, member: MemberId) -> Option<Instant> {
+        let own = self.own_notice.filter(|_| member == self.id());
+        own.or_else(|| self.planner.deadline(member).filter(|_| self.is_serving()))
+    }
+
+    /// Returns whether this machine will be taken.
+    pub(crate) const fn has_notice(&self) -> bool {
+        self.own_notice.is_some()
+    }
+
+    /// Returns whether a notice came since the last call.
+    pub(crate) const fn take_noticed(&mut self) -> bool {
+        std::mem::replace(&mut self.is_noticed, false)
+    }
+
+    /// Returns what the leader does next about its group's machines.
+    pub(crate) fn plan(&mut self) -> Option<GroupPlan> {
+        let mut next = self.planner.plan(boot_time(), &self.replica)?;
+        if self.group().is_changing() {
+            next.step = None;
+        }
+        Some(next)
     }
 
     fn receive(&mut self, now: Instant, envelope: Envelope) {

@@ -17,7 +17,9 @@ use tokio::time::timeout;
 use super::GroupInput;
 use super::incoming::Incoming;
 use super::wire::{GroupFrame, SnapshotPart};
+use crate::own_notices::{OPERATOR, OwnNotices, POSTED};
 use crate::requests::stopping;
+use crate::state::NamenodeState;
 use crate::work::WorkQueue;
 
 /// Time in which a change of the members or of the leader is done or refused.
@@ -27,13 +29,20 @@ const CHANGE_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct GroupService {
     work: Arc<WorkQueue>,
+    state: Arc<NamenodeState>,
+    notices: Arc<OwnNotices>,
     directory: PathBuf,
     incoming: Mutex<Option<Incoming>>,
 }
 
 impl GroupService {
-    pub(crate) fn new(work: Arc<WorkQueue>, directory: PathBuf) -> Arc<Self> {
-        Arc::new(Self { work, directory, incoming: Mutex::new(None) })
+    pub(crate) fn new(
+        work: Arc<WorkQueue>,
+        state: Arc<NamenodeState>,
+        notices: Arc<OwnNotices>,
+        directory: PathBuf,
+    ) -> Arc<Self> {
+        Arc::new(Self { work, state, notices, directory, incoming: Mutex::new(None) })
     }
 
     /// Answers a frame. Its caller was admitted as a namenode or an operator.
@@ -62,6 +71,23 @@ impl GroupService {
                 let taken = tokio::task::spawn_blocking(move || service.part(part)).await;
                 answer(&header, taken.unwrap_or_else(|_| Err(stopping())))
             })),
+            GroupFrame::Notice { member, left } => {
+                let input = GroupInput::Notice(member, left);
+                let taken = self.work.push_group(input).map_err(|_| stopping());
+                Handled::Now(answer(&header, taken))
+            }
+            GroupFrame::OwnNotice { left, reason } => {
+                let taken = match left {
+                    Some(left) => self.notices.show(OPERATOR, left, &reason),
+                    None => {
+                        self.notices.withdraw(OPERATOR);
+                        self.notices.withdraw(POSTED);
+                        Ok(())
+                    }
+                };
+                Handled::Now(answer(&header, taken))
+            }
+            GroupFrame::Show => Handled::Now(answer(&header, Ok(self.state.group.page()))),
             GroupFrame::Order(order) => Handled::Later(Box::pin(async move {
                 let done = service.change(|reply| GroupInput::Order(order, reply)).await;
                 answer(&header, done)

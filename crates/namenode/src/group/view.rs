@@ -4,10 +4,12 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use sanderling_protocol::{MemberId, Refusal};
+use sanderling_protocol::message::MemberRole;
+use sanderling_protocol::{Instant, MemberId, Refusal};
 use tokio::sync::watch;
 
 use super::boot_time;
+use super::wire::{GroupPage, MemberPage};
 
 /// What a namenode is in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -63,6 +65,8 @@ pub(crate) struct MemberRow {
     pub(crate) behind: Option<u64>,
     /// Whether it answered the leader lately, if this member leads.
     pub(crate) is_active: Option<bool>,
+    /// When its machine will be taken, by [`boot_time`], if this member leads or it is this one.
+    pub(crate) notice: Option<Instant>,
 }
 
 /// The group at one moment.
@@ -77,13 +81,16 @@ pub(crate) struct GroupStatus {
     pub(crate) dropped: u64,
     /// Why the group would not survive the loss of one more member, if so.
     pub(crate) at_risk: Option<String>,
+    /// Spares that should be started, if this member leads.
+    pub(crate) spares_missing: Option<usize>,
 }
 
 impl Default for GroupStatus {
     fn default() -> Self {
         let (term, committed, applied) = (0, 0, 0);
         let (member, rows, at_risk) = (MemberId(0), Vec::new(), None);
-        Self { member, term, committed, applied, rows, dropped: 0, at_risk }
+        let spares_missing = None;
+        Self { member, term, committed, applied, rows, dropped: 0, at_risk, spares_missing }
     }
 }
 
@@ -158,6 +165,27 @@ impl GroupView {
 
     pub(crate) fn status(&self) -> GroupStatus {
         self.status.lock().clone()
+    }
+
+    /// Returns the group for operators.
+    pub(crate) fn page(&self) -> GroupPage {
+        let (status, now) = (self.status(), boot_time());
+        let row = |row: MemberRow| MemberPage {
+            id: row.member,
+            address: row.address,
+            http_address: row.http,
+            role: match (row.is_leader, row.is_voter) {
+                (true, _) => MemberRole::Leader,
+                (false, true) => MemberRole::Voter,
+                (false, false) => MemberRole::Learner,
+            },
+            is_active: row.is_active,
+            behind_entries: row.behind,
+            notice_left: row.notice.map(|at| now.until(at)),
+        };
+        let GroupStatus { member: here, term, rows, at_risk, spares_missing, .. } = status;
+        let members = rows.into_iter().map(row).collect();
+        GroupPage { here, term, members, at_risk, spares_missing }
     }
 
     /// Returns whether the leader may answer a read by itself now.

@@ -6,11 +6,12 @@
 use bytes::Bytes;
 use sanderling_core::catalog::Catalog;
 use sanderling_core::replica::MemberAddress;
-use sanderling_protocol::{MemberId, Refusal};
+use sanderling_protocol::message::MemberRole;
+use sanderling_protocol::{MemberId, Millis, Refusal};
 use serde::{Deserialize, Serialize};
 
 /// The version of these messages. Members of another version are refused.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Bytes of a snapshot that are sent in one frame.
 pub(crate) const PART_BYTES: usize = 1 << 20;
@@ -57,6 +58,13 @@ pub(crate) enum GroupFrame {
     Part(SnapshotPart),
     /// An operator's order to the leader.
     Order(GroupOrder),
+    /// A member's machine has so much time left; `None`: its notice was taken back. Members repeat
+    /// their notices to the leader.
+    Notice { member: MemberId, left: Option<Millis> },
+    /// An operator's notice to this member, or that it is taken back.
+    OwnNotice { left: Option<Millis>, reason: String },
+    /// A request for the group as this member has it. The answer is a [`GroupPage`].
+    Show,
 }
 
 /// An operator's order to a group.
@@ -66,6 +74,40 @@ pub enum GroupOrder {
     MoveLeader(Option<MemberId>),
     /// A member leaves the group for good.
     Remove(MemberId),
+}
+
+/// A group, as one of its members has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupPage {
+    /// The member that answers.
+    pub here: MemberId,
+    /// Its term.
+    pub term: u64,
+    /// All members. Of what only a leader has, another member shows nothing.
+    pub members: Vec<MemberPage>,
+    /// Why the group may stop soon, if so.
+    pub at_risk: Option<String>,
+    /// Namenodes that should be started with `--join` so that the group has its spares.
+    pub spares_missing: Option<usize>,
+}
+
+/// One member of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberPage {
+    /// Its number.
+    pub id: MemberId,
+    /// Where it serves the protocol.
+    pub address: String,
+    /// Where it serves HTTP, or empty.
+    pub http_address: String,
+    /// What it does.
+    pub role: MemberRole,
+    /// It answered the leader lately.
+    pub is_active: Option<bool>,
+    /// Entries that it is behind the leader.
+    pub behind_entries: Option<u64>,
+    /// Time until its machine is taken, if it has a notice.
+    pub notice_left: Option<Millis>,
 }
 
 /// A part of a snapshot's file.

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::backup::Backups;
 use super::refusal::HttpRefusal;
 use crate::console::Console;
+use crate::own_notices::OwnNotices;
 use crate::requests::Requests;
 
 /// What the handlers share.
@@ -25,6 +26,8 @@ pub(super) struct HttpApi {
     pub(super) console: Arc<Console>,
     pub(super) forecasts: Arc<Semaphore>,
     pub(super) backups: Backups,
+    /// Where notices of this machine go.
+    pub(super) notices: Arc<OwnNotices>,
     /// How the certificate of a group's leader is checked.
     pub(super) leader_tls: Option<ClientTls>,
     pub(super) stop: CancellationToken,

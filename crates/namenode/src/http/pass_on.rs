@@ -46,7 +46,8 @@ struct OtherLeader;
 
 /// Returns whether each member answers a path by itself: it is about its process.
 fn is_about_member(path: &str) -> bool {
-    matches!(path, "/healthz" | "/metrics" | "/v1/group" | "/v1/log") || console::is_file(path)
+    matches!(path, "/healthz" | "/metrics" | "/v1/group" | "/v1/log" | "/v1/notice")
+        || console::is_file(path)
 }
 
 /// Returns whether the answer of a path has no end.

@@ -70,6 +70,7 @@ pub(super) fn setup(options: &NamenodeOptions, at: MemberAddress) -> GroupSetup 
     GroupSetup {
         at,
         voters: options.group.voters,
+        spares: options.group.spares,
         sync: options.sync,
         credentials: options.security.credentials(Role::Namenode),
         runtime: Handle::current(),

@@ -1,13 +1,16 @@
 //! The writer as a member of a group: a round counts once the quorum has it, what other leaders
 //! have agreed is applied, and a new leader takes over.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant as Moment};
 
 use parking_lot::RwLockWriteGuard;
 use sanderling_core::catalog::{Catalog, Command};
 use sanderling_core::namenode::{Namenode, Turn, Turns, Unwritten};
-use sanderling_core::replica::{Group, GroupRole, LogEntry, Payload, ProposeError};
+use sanderling_core::replica::{
+    Group, GroupChangeError, GroupPlan, GroupRole, GroupStep, LogEntry, Payload, PlannerOptions,
+    ProposeError,
+};
 use sanderling_protocol::limits::EVENTS_KEPT_MAX;
 use sanderling_protocol::message::{Member, MemberRole, Members};
 use sanderling_protocol::{MemberId, Refusal, Term};
@@ -28,9 +31,6 @@ const BEHIND_PAUSE: Duration = Duration::from_millis(5);
 /// How long a round may wait for the quorum when the server stops.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
 
-/// Entries that a spare may be behind and become a voter: a few rounds that are on their way.
-const BEHIND_MAX: u64 = 64;
-
 impl CatalogWriter {
     /// Takes what came for the member of the group, and does what follows from it.
     pub(super) fn attend(&mut self) {
@@ -40,6 +40,10 @@ impl CatalogWriter {
         }
         if let Some(member) = &mut self.member {
             member.take(inputs);
+            if member.take_noticed() {
+                // Without the pause between two looks.
+                self.arranged_at = None;
+            }
         }
         self.follow();
     }
@@ -72,6 +76,10 @@ impl CatalogWriter {
                     }
                 }
                 Step::Changed => self.show_group(),
+                Step::Removed if member.has_notice() => {
+                    info!("this namenode has left its group: its machine may be taken");
+                    self.state.fail(NamenodeFailure::Left);
+                }
                 Step::Removed => {
                     warn!("this namenode was removed from its group: it serves no more");
                     self.state.fail(NamenodeFailure::Removed);
@@ -123,6 +131,7 @@ impl CatalogWriter {
                 is_leader: leader == Some(id),
                 behind: seen.map(|seen| last.saturating_sub(seen.matched)),
                 is_active: seen.map(|seen| seen.is_active),
+                notice: member.notice_of(id),
             }
         };
         let rows: Vec<MemberRow> = group.members().map(row).collect();
@@ -132,7 +141,8 @@ impl CatalogWriter {
             committed,
             applied: member.applied_index(),
             dropped: member.dropped(),
-            at_risk: at_risk(&rows, self.group_options.voters),
+            at_risk: at_risk(&rows, self.group_options.voters, self.group_plan.as_ref()),
+            spares_missing: self.group_plan.as_ref().map(|plan| plan.spares_missing),
             rows,
         };
         self.state.namenode.write().set_members(members_of(member.id(), group, term, leader));
@@ -236,6 +246,9 @@ impl CatalogWriter {
     fn found_group(&mut self, inputs: &mut VecDeque<GroupInput>) -> bool {
         if !inputs.iter().any(|input| matches!(input, GroupInput::Join(..))) {
             for input in inputs.drain(..) {
+                if let GroupInput::OwnNotice(deadline) = &input {
+                    self.own_notice = *deadline;
+                }
                 if let GroupInput::Order(_, reply) = input {
                     let why = "this namenode is alone: another one joins it with --join".to_owned();
                     let _ = reply.send(Err(Refusal::BadRequest { why }));
@@ -285,6 +298,8 @@ impl CatalogWriter {
             links: self.group_options.links(self.state.cluster),
             work: std::sync::Arc::clone(&self.work),
             times,
+            planner: PlannerOptions::new(self.group_options.voters, self.group_options.spares),
+            own_notice: self.own_notice,
         }
     }
 
@@ -381,50 +396,60 @@ impl CatalogWriter {
         Unwritten::NotLeader { leader: leader.map(|it| it.address.clone()) }
     }
 
-    /// Lets spares become voters while there are fewer than wanted. The number of voters is odd:
-    /// a fourth one would make each round wait for one more and survive no more.
+    /// Does the next step about the group's machines: of a leader whose machine will be taken, of
+    /// voters that spares replace, and of voters that are missing.
     pub(super) fn arrange(&mut self) {
-        let Some(member) = self.member.as_mut().filter(|it| it.is_serving()) else { return };
-        if member.group().is_changing() || member.replica.group().is_changing() {
+        let Some(member) = self.member.as_mut().filter(|it| it.is_serving()) else {
+            self.group_plan = None;
             return;
-        }
-        let progress = member.replica.progress();
-        let (last, _) = member.replica.ends();
-        let voters = progress.iter().filter(|it| it.role == GroupRole::Voter).count();
-        let ready: Vec<MemberId> = progress
-            .iter()
-            .filter(|it| it.role == GroupRole::Spare && it.is_active && it.matched > 0)
-            .filter(|it| last.saturating_sub(it.matched) <= BEHIND_MAX)
-            .map(|it| it.id)
-            .collect();
-        let wanted = self.group_options.voters.min(voters + ready.len());
-        let wanted = if wanted.is_multiple_of(2) { wanted - 1 } else { wanted };
-        if wanted > voters {
-            let promote = ready.into_iter().take(wanted - voters).collect();
-            let change = sanderling_core::replica::GroupChange {
-                promote,
-                ..sanderling_core::replica::GroupChange::default()
-            };
-            let now = crate::group::boot_time();
-            if let Err(error) = member.replica.change_group(now, &change) {
-                warn!(%error, "spares cannot become voters");
+        };
+        let Some(plan) = member.plan() else { return };
+        let (now, step) = (crate::group::boot_time(), plan.step.clone());
+        self.group_plan = Some(plan);
+        match step {
+            Some(GroupStep::Transfer(to)) => {
+                if member.replica.transfer(now, to).is_ok() {
+                    info!(to = to.0, "this machine will be taken: another member leads");
+                }
             }
-            self.follow();
+            Some(GroupStep::Change(change)) => match member.replica.change_group(now, &change) {
+                Ok(()) => {
+                    let numbers = |ids: &BTreeSet<MemberId>| ids.iter().map(|id| id.0).collect();
+                    let (voters, leaves): (Vec<u64>, Vec<u64>) =
+                        (numbers(&change.promote), numbers(&change.remove));
+                    info!(?voters, ?leaves, "the group changes its members");
+                }
+                Err(ProposeError::Change(GroupChangeError::UnderWay)) => {}
+                Err(error) => warn!(%error, "the members of the group cannot be changed"),
+            },
+            None => return,
         }
+        self.follow();
     }
 }
 
 /// Returns why the loss of one more member would stop the group, if it would.
-fn at_risk(rows: &[MemberRow], wanted: usize) -> Option<String> {
-    let voters = rows.iter().filter(|row| row.is_voter).count();
-    let silent = rows.iter().filter(|row| row.is_voter && row.is_active == Some(false)).count();
-    let active = voters - silent;
+fn at_risk(rows: &[MemberRow], wanted: usize, plan: Option<&GroupPlan>) -> Option<String> {
     let is_known = rows.iter().any(|row| row.is_active.is_some());
-    if is_known && active <= voters / 2 + 1 && voters >= 2 && (silent > 0 || voters < wanted) {
-        return Some(format!("{active} of {voters} voters answer, and one more loss stops it"));
+    let voters = rows.iter().filter(|row| row.is_voter).count();
+    if !is_known {
+        return None;
     }
-    (voters < wanted && is_known)
-        .then(|| format!("it has {voters} voters, and {wanted} are wanted"))
+    if plan.is_some_and(|plan| plan.is_at_risk) {
+        let noticed = rows.iter().filter(|row| row.notice.is_some()).count();
+        return Some(format!(
+            "too few members stay: {noticed} of {} have a notice, and {voters} vote: start \
+             namenodes with --join",
+            rows.len()
+        ));
+    }
+    let silent = |row: &&MemberRow| row.is_active == Some(false) || row.notice.is_some();
+    let silent = rows.iter().filter(|row| row.is_voter).filter(silent).count();
+    let staying = voters - silent;
+    if staying <= voters / 2 + 1 && voters >= 2 && (silent > 0 || voters < wanted) {
+        return Some(format!("{staying} of {voters} voters stay, and one more loss stops it"));
+    }
+    (voters < wanted).then(|| format!("it has {voters} voters, and {wanted} are wanted"))
 }
 
 fn members_of(here: MemberId, group: &Group, term: u64, leader: Option<MemberId>) -> Members {

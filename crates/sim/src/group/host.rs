@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use sanderling_core::replica::{LogPlace, Persist, Replica, ReplicaOptions};
+use sanderling_core::replica::{
+    GroupPlanner, LogPlace, Persist, PlannerOptions, Replica, ReplicaOptions,
+};
 use sanderling_protocol::{ClusterId, Instant, MemberId, Millis};
 
 use super::disk::{AppliedState, MemberDisk};
@@ -33,7 +35,8 @@ pub(super) struct Host {
     /// Since when the process has the group's time.
     pub(super) timed_since: Option<u64>,
     pub(super) deadline: Option<u64>,
-    pub(super) inactive_since: Option<u64>,
+    /// What this member, if it leads, has of the others' machines.
+    pub(super) planner: GroupPlanner,
     pub(super) is_gone: bool,
     /// What a shell with a bug keeps of the lease.
     pub(super) old_lease: Option<Instant>,
@@ -60,7 +63,7 @@ impl Host {
             served_term: 0,
             timed_since: None,
             deadline: None,
-            inactive_since: None,
+            planner: GroupPlanner::new(PlannerOptions::new(0, 0)),
             is_gone: false,
             old_lease: None,
         }
@@ -105,6 +108,10 @@ impl Host {
         }
         self.state = state;
         self.replica = Some(replica);
+        let planner = PlannerOptions::new(scenario.voters as usize, scenario.spares);
+        // Processes are away for shorter than in the product.
+        let gone_after = Millis(1000);
+        self.planner = GroupPlanner::new(PlannerOptions { gone_after, behind_max: 20, ..planner });
     }
 
     /// Ends the process.

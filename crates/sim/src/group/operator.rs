@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use sanderling_core::replica::{Group, GroupRole, GroupStep, MemberView, plan};
-use sanderling_protocol::{Instant, MemberId};
+use sanderling_core::replica::{Group, GroupRole, GroupStep};
+use sanderling_protocol::{MemberId, Millis};
 
 use super::disk::AppliedState;
 use super::scenario::{FAULTS_END, Victim};
@@ -11,9 +11,6 @@ use super::world::{GroupEvent, GroupWorld, address};
 
 /// How often the leader looks at the notices.
 pub(super) const PLAN_MICROS: u64 = 50_000;
-
-/// After how long without an answer a member counts as gone.
-const GONE_MICROS: u64 = 1_000_000;
 
 /// Most machines of one run.
 const HOSTS_MAX: usize = 14;
@@ -29,14 +26,12 @@ impl GroupWorld {
         if self.hosts[at].paused_until > now {
             return;
         }
-        let views = self.views(at);
-        let (voters, spares) = (self.scenario.voters as usize, self.scenario.spares);
-        let leader = self.hosts[at].id;
-        let next = plan(leader, &views, voters, spares);
+        self.repeat_notices(at);
         let may_start = self.hosts.len() < HOSTS_MAX;
         let host = &mut self.hosts[at];
         let local = host.local(now);
         let Some(replica) = &mut host.replica else { return };
+        let Some(next) = host.planner.plan(local, replica) else { return };
         let group = replica.group();
         let joining = group.next().0;
         match next.step {
@@ -56,32 +51,19 @@ impl GroupWorld {
         self.drain(at);
     }
 
-    fn views(&mut self, at: usize) -> Vec<MemberView> {
+    /// Members that run repeat their notices to the leader.
+    fn repeat_notices(&mut self, at: usize) {
         let now = self.now;
-        let Some(replica) = &self.hosts[at].replica else { return Vec::new() };
-        let (progress, (_, agreed)) = (replica.progress(), replica.ends());
-        let mut views = Vec::new();
-        for member in progress {
-            let Some(host) = self.hosts.iter_mut().find(|host| host.id == member.id) else {
-                continue;
-            };
-            if member.is_active {
-                host.inactive_since = None;
-            }
-            let since = *host.inactive_since.get_or_insert(now);
-            views.push(MemberView {
-                id: member.id,
-                role: member.role,
-                is_active: now - since < GONE_MICROS,
-                is_caught_up: member.is_active && member.matched + 20 >= agreed,
-                deadline: host.deadline.map(Instant),
-                expected_life: None,
-            });
-            if member.is_active {
-                host.inactive_since = None;
-            }
+        let noticed =
+            self.hosts.iter().filter(|host| host.replica.is_some() && host.paused_until <= now);
+        let noticed: Vec<(MemberId, Option<u64>)> =
+            noticed.map(|host| (host.id, host.deadline)).collect();
+        let leader = &mut self.hosts[at];
+        let local = leader.local(now);
+        for (id, deadline) in noticed {
+            let left = |at: u64| local + Millis(at.saturating_sub(now) / 1000);
+            leader.planner.notice(local, id, deadline.map(left));
         }
-        views
     }
 
     /// Starts the machines of members that were added.

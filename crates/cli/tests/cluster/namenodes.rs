@@ -1,0 +1,169 @@
+//! Namenodes of one group as real processes, and what tests store through them.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use sanderling_client::{Client, ClientConfig, PutOptions};
+use sanderling_protocol::message::{Attributes, MemberRole};
+use sanderling_protocol::{Reply, Request};
+use tempfile::TempDir;
+
+use super::guarded::text;
+use super::{Ran, SOON, Server, block_on, path, run, sanderling, spawn_with, until};
+
+/// Namenodes of one group. The first one founded it.
+pub(crate) struct Group {
+    pub(crate) members: Vec<Option<Server>>,
+    pub(crate) addresses: Vec<String>,
+    pub(crate) directory: TempDir,
+}
+
+impl Group {
+    pub(crate) fn start(count: usize, flags: &[&str]) -> Self {
+        let directory = TempDir::new().expect("a directory for the test");
+        let mut group = Self { members: Vec::new(), addresses: Vec::new(), directory };
+        for _ in 0..count {
+            let first = group.addresses.first().cloned();
+            group.add("127.0.0.1:0", first.as_deref(), flags);
+        }
+        if count > 1 {
+            group.until_voters(count);
+        }
+        group
+    }
+
+    pub(crate) fn spawn(
+        &self,
+        place: usize,
+        listen: &str,
+        join: Option<&str>,
+        flags: &[&str],
+    ) -> Server {
+        let name = format!("namenode-{place}");
+        let catalog = text(self.directory.path().join(format!("catalog-{place}")));
+        let mut words =
+            vec!["namenode", "--listen", listen, "--http", "127.0.0.1:0", "--dir", &catalog];
+        words.extend(join.iter().flat_map(|address| ["--join", *address]));
+        words.extend(flags);
+        spawn_with(self.directory.path(), &name, &words, &[]).serves()
+    }
+
+    pub(crate) fn add(&mut self, listen: &str, join: Option<&str>, flags: &[&str]) {
+        let server = self.spawn(self.members.len(), listen, join, flags);
+        self.addresses.push(server.address.clone());
+        self.members.push(Some(server));
+    }
+
+    pub(crate) fn kill(&mut self, place: usize) {
+        self.members[place].take().expect("it runs").kill();
+    }
+
+    /// Starts a member that was killed again, on its directory and port.
+    pub(crate) fn restart(&mut self, place: usize) {
+        let address = self.addresses[place].clone();
+        self.members[place] = Some(self.spawn(place, &address, None, &[]));
+    }
+
+    pub(crate) fn running(&self) -> impl Iterator<Item = usize> {
+        (0..self.members.len()).filter(|place| self.members[*place].is_some())
+    }
+
+    pub(crate) fn cli(&self, place: usize, words: &[&str]) -> Ran {
+        let words = [words, &["--namenode", &self.addresses[place]]].concat();
+        run(sanderling().args(words))
+    }
+
+    /// Returns the roles by address, as one member knows them.
+    pub(crate) fn roles(&self, place: usize) -> Vec<(String, String)> {
+        let ran = self.cli(place, &["group", "ls", "--json"]);
+        let Ok(value) = serde_json::from_str::<serde_json::Value>(&ran.stdout) else {
+            return Vec::new();
+        };
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let rows = value["members"].as_array().cloned().unwrap_or_default();
+        rows.iter().map(|row| (text(&row["address"]), text(&row["role"]))).collect()
+    }
+
+    pub(crate) fn until_voters(&self, count: usize) {
+        let what = format!("{count} members vote");
+        until(&what, SOON, || {
+            let roles = self.roles(self.running().next().expect("one runs"));
+            let votes = roles.iter().filter(|(_, role)| role != "Learner").count();
+            (votes == count && roles.iter().any(|(_, role)| role == "Leader")).then_some(())
+        });
+    }
+
+    /// Waits until a running member answers reads, and returns which.
+    pub(crate) fn leader(&self) -> usize {
+        let limit = Instant::now() + SOON;
+        loop {
+            for place in self.running() {
+                let leader = self.leader_seen_by(place);
+                if let Some(leader) = leader.filter(|leader| self.answers(*leader)) {
+                    return leader;
+                }
+            }
+            assert!(Instant::now() < limit, "no member leads");
+        }
+    }
+
+    /// Returns which running member leads by what another one reports: a client follows the leader,
+    /// so an answer does not show which member gave it.
+    pub(crate) fn leader_seen_by(&self, place: usize) -> Option<usize> {
+        let config = ClientConfig { call_deadline: Duration::from_millis(500), ..config() };
+        let address = self.addresses[place].clone();
+        let read = async move {
+            let client = Client::connect(&address, config).await.ok()?;
+            match client.request(Request::Members).await {
+                Ok(Reply::Members(seen)) => Some(seen),
+                _ => None,
+            }
+        };
+        let seen = block_on(read)?;
+        let leader = seen.members.into_iter().find(|it| it.role == MemberRole::Leader)?;
+        self.running().find(|place| self.addresses[*place] == leader.address)
+    }
+
+    pub(crate) fn answers(&self, place: usize) -> bool {
+        let config = ClientConfig { call_deadline: Duration::from_millis(500), ..config() };
+        let address = self.addresses[place].clone();
+        let read = async move {
+            let client = Client::connect(&address, config).await.ok()?;
+            let stat = Request::Stat { path: path("/") };
+            matches!(client.request(stat).await, Ok(Reply::Stat(_))).then_some(())
+        };
+        block_on(read).is_some()
+    }
+}
+
+pub(crate) fn config() -> ClientConfig {
+    ClientConfig { call_deadline: Duration::from_secs(30), ..ClientConfig::default() }
+}
+
+pub(crate) async fn client(address: &str) -> Client {
+    Client::connect(address, config()).await.expect("it leads")
+}
+
+pub(crate) fn value(number: u64) -> Bytes {
+    Bytes::from(format!("value {number}"))
+}
+
+pub(crate) async fn put(client: &Client, number: u64) {
+    let to = path(&format!("/{number}"));
+    client.put(&to, value(number), &PutOptions::default()).await.expect("stored");
+}
+
+/// Puts it with 7 KiB of attributes, which the log of changes has.
+pub(crate) async fn put_large(client: &Client, number: u64) {
+    let mut attributes = Attributes::none();
+    attributes.set("filling", "x".repeat(7 << 10));
+    let options = PutOptions { attributes, ..PutOptions::default() };
+    client.put(&path(&format!("/{number}")), value(number), &options).await.expect("stored");
+}
+
+pub(crate) async fn assert_there(client: &Client, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let read = client.get(&path(&format!("/{number}"))).await.expect("readable");
+        assert_eq!(read, value(number));
+    }
+}

@@ -1,0 +1,133 @@
+//! What a leader has of its group's machines: which of them will be taken, and which are silent.
+
+use std::collections::BTreeMap;
+
+use sanderling_protocol::{Instant, MemberId, Millis};
+
+use super::machine::Replica;
+use super::notices::{GroupPlan, MemberView, plan};
+
+/// Pause between two repetitions of a member's notice. A new leader gets it within this time.
+pub const NOTICE_EVERY: Millis = Millis(500);
+
+/// How long the notice of a member that answers counts after it was repeated last. One that was
+/// taken back is not repeated.
+const NOTICE_KEPT: Millis = Millis(3000);
+
+/// How a leader keeps its group.
+#[derive(Debug, Clone, Copy)]
+pub struct PlannerOptions {
+    /// Voters that the group should have.
+    pub voters: usize,
+    /// Spares that should be ready.
+    pub spares: usize,
+    /// After how long without an answer a member's machine counts as gone. Shorter than a restart
+    /// would make each restart cost the member its place.
+    pub gone_after: Millis,
+    /// Entries that a member may be behind what is agreed and count as caught up: a few rounds are
+    /// always on their way.
+    pub behind_max: u64,
+}
+
+impl PlannerOptions {
+    /// Returns the options of a group with so many voters and spares, with the product's bounds.
+    #[must_use]
+    pub const fn new(voters: usize, spares: usize) -> Self {
+        Self { voters, spares, gone_after: Millis(30_000), behind_max: 64 }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct MemberNotice {
+    deadline: Instant,
+    received: Instant,
+}
+
+/// The notices and silences of the members, by the clock of elections.
+#[derive(Debug, Clone)]
+pub struct GroupPlanner {
+    options: PlannerOptions,
+    notices: BTreeMap<MemberId, MemberNotice>,
+    silent_since: BTreeMap<MemberId, Instant>,
+    /// The term in which this member leads; 0 if it does not.
+    term: u64,
+}
+
+impl GroupPlanner {
+    /// Returns one that has received nothing.
+    #[must_use]
+    pub const fn new(options: PlannerOptions) -> Self {
+        Self { options, notices: BTreeMap::new(), silent_since: BTreeMap::new(), term: 0 }
+    }
+
+    /// Takes a member's notice, or that it has none any more. Members repeat theirs.
+    pub fn notice(&mut self, now: Instant, member: MemberId, deadline: Option<Instant>) {
+        match deadline {
+            Some(deadline) => {
+                self.notices.insert(member, MemberNotice { deadline, received: now });
+            }
+            None => drop(self.notices.remove(&member)),
+        }
+    }
+
+    /// Returns when a member's machine will be taken, as far as this leader has received.
+    #[must_use]
+    pub fn deadline(&self, member: MemberId) -> Option<Instant> {
+        self.notices.get(&member).map(|notice| notice.deadline)
+    }
+
+    /// Returns what the leader does next; `None` if this member does not serve as the leader. While
+    /// a change of the members is under way, there is no step.
+    pub fn plan(&mut self, now: Instant, replica: &Replica) -> Option<GroupPlan> {
+        if !replica.is_serving() {
+            self.term = 0;
+            return None;
+        }
+        if self.term != replica.term() {
+            // Whoever was silent to another leader may answer this one.
+            self.silent_since.clear();
+            self.term = replica.term();
+        }
+        let views = self.views(now, replica);
+        let PlannerOptions { voters, spares, .. } = self.options;
+        let leader = replica.leader()?;
+        let mut next = plan(leader, &views, voters, spares);
+        if replica.group().is_changing() {
+            next.step = None;
+        }
+        Some(next)
+    }
+
+    fn views(&mut self, now: Instant, replica: &Replica) -> Vec<MemberView> {
+        let (progress, (_, agreed)) = (replica.progress(), replica.ends());
+        self.notices.retain(|id, _| progress.iter().any(|member| member.id == *id));
+        self.silent_since.retain(|id, _| progress.iter().any(|member| member.id == *id));
+        let mut views = Vec::new();
+        for member in progress {
+            let silent_for = if member.is_active {
+                self.silent_since.remove(&member.id);
+                Millis(0)
+            } else {
+                self.silent_since.entry(member.id).or_insert(now).until(now)
+            };
+            let ends = |notice: &mut MemberNotice| {
+                member.is_active && notice.received.until(now) > NOTICE_KEPT
+            };
+            if self.notices.get_mut(&member.id).is_some_and(ends) {
+                self.notices.remove(&member.id);
+            }
+            let deadline = self.deadline(member.id);
+            let is_taken = silent_for > Millis(0) && deadline.is_some_and(|it| it <= now);
+            let is_behind = member.matched + self.options.behind_max < agreed;
+            views.push(MemberView {
+                id: member.id,
+                role: member.role,
+                is_active: silent_for < self.options.gone_after && !is_taken,
+                is_caught_up: member.is_active && member.matched > 0 && !is_behind,
+                deadline,
+                expected_life: None,
+            });
+        }
+        views
+    }
+}
