@@ -70,3 +70,12 @@ def until(what: str, condition: Callable[[], Any]) -> Any:
             pytest.fail(f"{what}: not within {DEADLINE_SECONDS} s")
         time.sleep(0.01)
     return value
+
+
+def is_running(pid: int) -> bool:
+    """Returns whether a process exists and has not ended."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from conftest import until
+from conftest import is_running, until
 
 import sanderling
 
@@ -141,14 +141,6 @@ def test_processes_die_with_their_parent(tmp_path):
         parent.stdin.close()
     assert pids
     until("the datanode is gone", lambda: not any(map(is_running, pids)))
-
-
-def is_running(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_nodes_added_from_a_short_thread_live_on(own_cluster):
