@@ -13,7 +13,7 @@ from sanderling import errors
 from sanderling._sanderling import VERSION as __version__
 from sanderling._sanderling import Buffer
 from sanderling.arguments import PutOptions
-from sanderling.cluster import Cluster, ClusterError
+from sanderling.cluster import Cluster, ClusterError, Namenode
 from sanderling.connection import connect
 from sanderling.errors import (
     Changed,
@@ -65,6 +65,7 @@ __all__ = [
     "Loss",
     "LossReport",
     "Multifile",
+    "Namenode",
     "Node",
     "NotFound",
     "ObjectReader",

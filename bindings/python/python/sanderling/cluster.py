@@ -13,10 +13,11 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sanderling.facts import Node
 from sanderling.connection import Observer, connect
@@ -28,9 +29,42 @@ START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 10.0
 """How long a server may take to stop before it is killed."""
 
+VOTE_SECONDS_MAX = 30.0
+"""How long the namenodes may take until all of them vote, or until one leads."""
+
+LIST_SECONDS_MAX = 5.0
+"""How long one list of the namenodes may take: a namenode that hangs must not hide the others."""
+
+ANY_PORT = "127.0.0.1:0"
+"""An address on loopback with a free port."""
+
+NAMENODES = (1, 3, 5)
+"""How many namenodes there may be: half of an even number is no majority, so the group survives no
+more losses than with one namenode less.
+"""
+
+_Member = dict[str, Any]
+"""A namenode as `sanderling group ls --json` lists it."""
+
+_Found = TypeVar("_Found")
+
 
 class ClusterError(Exception):
     """A server did not start or did not stop; the text ends with the last lines of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Namenode:
+    """One namenode of a cluster, as its process was started."""
+
+    address: str
+    """Where it serves the protocol, `host:port`. It stays when the namenode is restarted."""
+    http_address: str
+    """Where it serves HTTP, `host:port`. It stays, too."""
+    pid: int | None
+    """Its process; `None` while none runs."""
+    directory: Path
+    """Its catalog. A restarted namenode has the same one."""
 
 
 @dataclass(eq=False)
@@ -46,6 +80,10 @@ class _Server:
     @property
     def node(self) -> int | None:
         return self.ready.get("node")
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
 
 
 class _Spawner:
@@ -90,7 +128,7 @@ class _Spawner:
 
 
 class Cluster:
-    """One namenode and its datanodes, each a process of its own. Made by `Cluster.local`."""
+    """Namenodes and datanodes, each a process of its own. Made by `Cluster.local`."""
 
     def __init__(
         self,
@@ -99,6 +137,7 @@ class Cluster:
         dram: int,
         disk: int | None,
         key_file: Path | None,
+        namenodes: int = 1,
     ) -> None:
         self.directory = directory
         self._owns_directory = owns_directory
@@ -108,7 +147,8 @@ class Cluster:
         self._spawner = _Spawner()
         self._lock = threading.Lock()
         self._started = 0
-        self._namenode: _Server | None = None
+        self._namenode_names = _namenode_names(namenodes)
+        self._namenodes: list[_Server] = []
         self._datanodes: dict[int, _Server] = {}
         self._store: Store | None = None
 
@@ -120,24 +160,37 @@ class Cluster:
         disk_bytes: int | None = None,
         directory: str | os.PathLike[str] | None = None,
         encrypt: str | os.PathLike[str] | None = None,
+        *,
+        namenodes: int = 1,
     ) -> Cluster:
-        """Starts a namenode and datanodes on loopback and waits until all of them serve.
+        """Starts namenodes and datanodes on loopback and waits until all of them serve.
 
         Each datanode gets `dram_bytes` of memory and, if given, `disk_bytes` of disk below
         `directory`, which otherwise is a temporary one that goes with the cluster. The processes
         die with this one, however it ends. `encrypt` is a file that no other user can read, with 32
         random bytes in hexadecimal or base64: what datanodes write to their disks is encrypted
         with them.
+
+        `namenodes` is 1, 3 or 5. Several are a group, and all of them vote when this returns: the
+        cluster goes on while a majority of them runs.
+
+        Raises `ValueError` for another number of namenodes, and for a `directory` with the catalogs
+        of an earlier group, or with any catalog if `namenodes` is more than 1: give another
+        directory. Raises `ClusterError` when a process does not serve within 30 seconds, or the
+        namenodes do not all vote within another 30; no process is left.
         """
+        if namenodes not in NAMENODES:
+            raise ValueError(f"namenodes is {namenodes!r}: 1, 3 or 5 is wanted")
         if encrypt is not None and not disk_bytes:
             raise ValueError("encrypt is for what is on disk: give disk_bytes, too")
         key_file = None if encrypt is None else Path(encrypt).absolute()
         owns = directory is None
         home = Path(tempfile.mkdtemp(prefix="sanderling-") if directory is None else directory)
         home.mkdir(parents=True, exist_ok=True)
-        cluster = cls(home, owns, dram_bytes, disk_bytes, key_file)
+        _refuse_catalogs(home, namenodes)
+        cluster = cls(home, owns, dram_bytes, disk_bytes, key_file, namenodes)
         try:
-            cluster._start_namenode()
+            cluster._start_namenodes()
             cluster._add_many(datanodes)
         except BaseException:
             cluster.stop()
@@ -155,13 +208,29 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """The namenode's address, `host:port`."""
-        return str(self._running_namenode().ready["address"])
+        """The namenode's address, `host:port`; of several all addresses, separated by commas.
+
+        Clients take it as it is. It stays when namenodes are killed and restarted.
+        """
+        return ",".join(server.ready["address"] for server in self._members())
 
     @property
     def http_address(self) -> str:
-        """Where the namenode serves HTTP, `host:port`."""
-        return str(self._running_namenode().ready["http_address"])
+        """Where the namenode serves HTTP, `host:port`; of several the first one that runs."""
+        return str(self._first_running().ready["http_address"])
+
+    @property
+    def namenodes(self) -> list[Namenode]:
+        """The namenodes in the order of their indexes, those that do not run included."""
+        return [
+            Namenode(
+                address=server.ready["address"],
+                http_address=server.ready["http_address"],
+                pid=server.process.pid if server.is_running else None,
+                directory=self.directory / server.name,
+            )
+            for server in self._members()
+        ]
 
     @property
     def pids(self) -> dict[int, int]:
@@ -171,8 +240,8 @@ class Cluster:
 
     @property
     def namenode_pid(self) -> int:
-        """The namenode's process."""
-        return self._running_namenode().process.pid
+        """The namenode's process; of several that of the first one that runs."""
+        return self._first_running().process.pid
 
     def store(self, *, timeout: float | None = None, observer: Observer | None = None) -> Store:
         """Connects a new client."""
@@ -198,21 +267,54 @@ class Cluster:
         """Starts another datanode, waits until it serves and returns its node id."""
         return self._ready_datanode(self._spawn_datanode(dram_bytes))
 
-    def restart_namenode(self) -> None:
-        """Kills the namenode with SIGKILL and starts it again on the same port and directory."""
-        namenode = self._running_namenode()
-        address, http = namenode.ready["address"], namenode.ready["http_address"]
-        _end(namenode, signal.SIGKILL)
-        self._start_namenode(address, http)
+    def leader(self) -> int:
+        """Returns the index of the namenode that leads. It waits while none does.
+
+        Raises `ClusterError` when none leads within 30 seconds: without a majority none can, and
+        `restart_namenode` starts one that was killed.
+        """
+
+        def leader(members: list[_Member]) -> int | None:
+            leads = [member["address"] for member in members if member["role"] == "Leader"]
+            for index, server in enumerate(self._members()):
+                # Until the next election the others list the one that was killed.
+                if server.ready["address"] in leads and server.is_running:
+                    return index
+            return None
+
+        return self._until_listed("no namenode leads", leader)
+
+    def kill_namenode(self, index: int) -> None:
+        """Ends a namenode's process with SIGKILL and waits until it is gone.
+
+        Another one leads within about a second while a majority runs; clients that have `address`
+        repeat their calls there. `restart_namenode` starts it again. Raises `LookupError` for an
+        index that no namenode has, and when it does not run.
+        """
+        server = self._member(index)
+        if not server.is_running:
+            raise LookupError(f"namenode {index} does not run: restart_namenode starts it")
+        _end(server, signal.SIGKILL)
+
+    def restart_namenode(self, index: int = 0) -> None:
+        """Starts a namenode again on its ports and directory; kills it with SIGKILL if it runs.
+
+        Returns when it serves. One of several votes from then on. Raises `LookupError` for an index
+        that no namenode has, and `ClusterError` when it does not serve within 30 seconds.
+        """
+        server = self._member(index)
+        _end(server, signal.SIGKILL)
+        again = self._spawn_namenode(index, server)
+        self._namenodes[index] = again
+        _wait_ready(again)
 
     def stop(self) -> None:
         """Stops every process; calling it again does nothing."""
         with self._lock:
             servers = list(self._datanodes.values())
             self._datanodes.clear()
-            if self._namenode:
-                servers.append(self._namenode)
-                self._namenode = None
+            servers += self._namenodes
+            self._namenodes = []
         if self._store:
             self._store.close()
             self._store = None
@@ -232,16 +334,74 @@ class Cluster:
                 self._store = self.store()
             return self._store
 
-    def _running_namenode(self) -> _Server:
-        if self._namenode is None:
+    def _members(self) -> list[_Server]:
+        members = list(self._namenodes)
+        if not members:
             raise ClusterError("the cluster is stopped")
-        return self._namenode
+        return members
 
-    def _start_namenode(self, listen: str = "127.0.0.1:0", http: str = "127.0.0.1:0") -> None:
-        arguments = ["--listen", listen, "--http", http, "--dir", str(self.directory / "namenode")]
-        server = self._spawn("namenode", "namenode", arguments)
-        _wait_ready(server)
-        self._namenode = server
+    def _member(self, index: int) -> _Server:
+        members = self._members()
+        if index not in range(len(members)):
+            raise LookupError(f"namenode {index} is none of this cluster: it has {len(members)}")
+        return members[index]
+
+    def _first_running(self) -> _Server:
+        members = self._members()
+        return next((server for server in members if server.is_running), members[0])
+
+    def _start_namenodes(self) -> None:
+        """Starts the first namenode, then those that join it, and waits until all vote."""
+        for index in range(len(self._namenode_names)):
+            server = self._spawn_namenode(index)
+            self._namenodes.append(server)
+            _wait_ready(server)
+        wanted = ["Leader"] + ["Voter"] * (len(self._namenodes) - 1)
+
+        def do_vote(members: list[_Member]) -> bool | None:
+            return sorted(member["role"] for member in members) == wanted or None
+
+        if len(wanted) > 1:
+            self._until_listed("not all namenodes vote", do_vote)
+
+    def _spawn_namenode(self, index: int, before: _Server | None = None) -> _Server:
+        """Starts a namenode at the addresses of the process that was it before, or at new ones."""
+        name, count = self._namenode_names[index], len(self._namenode_names)
+        # A namenode that is restarted has its addresses before it serves.
+        ready = before.ready if before else {"address": ANY_PORT, "http_address": ANY_PORT}
+        arguments = ["--listen", ready["address"], "--http", ready["http_address"]]
+        arguments += ["--dir", str(self.directory / name)]
+        if count > 1:
+            arguments += ["--voters", str(count)]
+        if index > 0:
+            # The flag has no effect once the directory is that of a member.
+            arguments += ["--join", self._namenodes[0].ready["address"]]
+        server = self._spawn("namenode", name, arguments)
+        server.ready = ready
+        return server
+
+    def _until_listed(self, what: str, found: Callable[[list[_Member]], _Found | None]) -> _Found:
+        """Waits until the list of the namenodes has what is wanted, and returns it."""
+        deadline = time.monotonic() + VOTE_SECONDS_MAX
+        while (value := found(self._listed())) is None:
+            if time.monotonic() >= deadline:
+                logs = "\n".join(_tail(server.log) for server in self._members())
+                raise ClusterError(f"{what} within {VOTE_SECONDS_MAX:.0f} s:\n{logs}")
+            time.sleep(0.01)
+        return value
+
+    def _listed(self) -> list[_Member]:
+        """Returns the namenodes as one of them lists them; nothing if none answers in time."""
+        command = [sys.executable, "-m", "sanderling", "group", "ls", "--json"]
+        command += ["--namenode", self.address]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            ran = subprocess.run(
+                command, capture_output=True, timeout=LIST_SECONDS_MAX, check=False
+            )
+            if ran.returncode == 0:
+                members: list[_Member] = json.loads(ran.stdout)["members"]
+                return members
+        return []
 
     def _add_many(self, count: int) -> None:
         for server in [self._spawn_datanode(None) for _ in range(count)]:
@@ -252,7 +412,7 @@ class Cluster:
             self._started += 1
             name = f"node-{self._started}"
         arguments = ["--namenode", self.address, "--name", name]
-        arguments += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        arguments += ["--listen", ANY_PORT, "--http", ANY_PORT]
         arguments += ["--dram", str(dram_bytes or self._dram_bytes)]
         if self._disk_bytes:
             arguments += ["--disk", str(self._disk_bytes), "--disk-dir", str(self.directory / name)]
@@ -276,6 +436,21 @@ class Cluster:
         command = [sys.executable, "-m", "sanderling", role, *arguments]
         command += ["--ready-file", str(ready_file), "--exit-with-parent"]
         return _Server(name, self._spawner.spawn(command, log), log, ready_file, {})
+
+
+def _namenode_names(count: int) -> list[str]:
+    return ["namenode"] if count == 1 else [f"namenode-{index}" for index in range(count)]
+
+
+def _refuse_catalogs(directory: Path, namenodes: int) -> None:
+    """Raises `ValueError` for a directory that the namenodes cannot start in.
+
+    The members of an earlier group had other ports and would not find each other.
+    """
+    names = ["namenode-0"] if namenodes == 1 else ["namenode", "namenode-0"]
+    for path in (directory / name for name in names):
+        if path.exists():
+            raise ValueError(f"{path} is of an earlier cluster: give another directory")
 
 
 def _id(node: int | Node) -> int:
