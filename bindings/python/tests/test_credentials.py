@@ -17,8 +17,8 @@ VARIABLES = ["TOKEN", "TOKEN_FILE", "TLS_CA", "TLS_CERT", "TLS_KEY", "TLS_NAME",
 
 
 @pytest.fixture
-def secure(tmp_path, monkeypatch):
-    """A cluster with a secret and TLS, and the environment of its administrator."""
+def administrator(tmp_path, monkeypatch):
+    """The environment of an administrator: a secret, certificates and a token."""
 
     def run(*words: str) -> None:
         command = [sys.executable, "-m", "sanderling", *words]
@@ -37,6 +37,11 @@ def secure(tmp_path, monkeypatch):
     words = ["--role", "admin", "--expires", "1h", "--cluster", "any", "--out", str(token)]
     run("token", "new", *words)
     monkeypatch.setenv("SANDERLING_TOKEN_FILE", str(token))
+
+
+@pytest.fixture
+def secure(administrator):
+    """A cluster with a secret and TLS, in the environment of its administrator."""
     with sanderling.Cluster.local(datanodes=1, dram_bytes=64 << 20) as cluster:
         yield cluster
 
@@ -118,3 +123,14 @@ def test_cluster_that_asks_nobody_makes_no_tokens(store):
         store.token("/", rights=["read"], expires=60)
     with pytest.raises(TypeError):
         store.token("/", rights="read", expires=60)
+
+
+def test_group_of_namenodes_with_tokens_and_tls_goes_on_without_its_leader(administrator):
+    with sanderling.Cluster.local(1, 64 << 20, namenodes=3) as cluster:
+        with cluster.store(timeout=30) as store:
+            store.put("/before", b"1")
+            leader = cluster.leader()
+            cluster.kill_namenode(leader)
+            store.put("/after", b"2")
+            cluster.restart_namenode(leader)
+            assert store.get("/before") + store.get("/after") == b"12"
