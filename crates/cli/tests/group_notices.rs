@@ -127,6 +127,13 @@ fn noticed_leader_is_followed_and_a_spare_takes_its_place_before_the_deadline() 
     group.until_voters(3);
     let stored = load.stop();
     assert_kept(&group, stored);
+    let leader = group.leader();
+    let text = until("the events are there", SOON, || {
+        let ran = group.cli(leader, &["events"]);
+        let is_there = |text: &str| ran.stdout.contains(text);
+        (is_there("leads the group") && is_there("leaves")).then_some(ran.stdout.clone())
+    });
+    assert!(!text.contains("AT RISK"), "{text}");
 }
 
 #[test]
@@ -163,12 +170,19 @@ fn notice_without_a_spare_is_a_risk_that_is_shown_until_it_is_taken_back() {
     let rows = page(&group, leader);
     let row = &rows["members"][place];
     assert_eq!((&row["role"], row["notice_left"].is_u64()), (&"Voter".into(), true), "{rows}");
+    let events = |kind: &str| {
+        let ran = group.cli(leader, &["events", "--kind", kind]);
+        ran.stdout.lines().filter(|line| line.to_lowercase().contains("group")).count()
+    };
+    until("the risk is an event", SOON, || (events("group_at_risk") == 1).then_some(()));
+    assert_eq!(events("group_restored"), 0);
     let cancelled = group.cli(leader, &["group", "cancel", &number]);
     assert_eq!(cancelled.code, 0, "{cancelled}");
     until("the risk is over", SOON, || {
         let rows = page(&group, leader);
         (rows["at_risk"].is_null() && rows["members"][place]["notice_left"].is_null()).then_some(())
     });
+    until("its end is an event", SOON, || (events("group_restored") == 1).then_some(()));
     let unknown = group.cli(leader, &["group", "notice", "77", "--deadline", "1h"]);
     assert_eq!(unknown.code, 2, "{unknown}");
 }

@@ -169,13 +169,20 @@ const KINDS = {
   reserve_restored: ["drains", (it) => `Room for ${plural(it.departures, "departure")} again`],
   journal_cut: ["losses", (it) =>
     `${plural(it.records, "record")} of the journal given up: ${it.why}`],
+  namenode_leads: ["namenode", (it) => `Namenode ${it.member} (${it.address}) leads from now on`],
+  group_changed: ["namenode", (it) => [
+    it.joined.length && `Namenodes that vote now: ${it.joined.join(", ")}`,
+    it.left.length && `left: ${it.left.join(", ")}`].filter(Boolean).join("; ")],
+  group_at_risk: ["namenode", (it) => `The group of namenodes is at risk: ${it.why}`],
+  group_restored: ["namenode", (it) =>
+    `The group survives the loss of a namenode again: ${count(it.voters)} vote`],
   snapshot_skipped: ["namenode", (it) => `A damaged snapshot was not used: ${it.why}`],
   blocks_damaged: ["losses", (it, name) => `${plural(it.blocks, "block")} damaged on ` +
     `${name(it.node)}, ${count(it.saved)} with another copy`],
 };
 
 const BAD = new Set(["blocks_lost", "log_end_lost", "blocks_orphaned", "journal_cut",
-  "blocks_damaged", "reserve_short"]);
+  "blocks_damaged", "reserve_short", "group_at_risk"]);
 
 const GROUPS = { "": "All events", drains: "Notices and drains", moves: "Moves and copies",
   losses: "Losses and damage", nodes: "Nodes", jobs: "Jobs", namenode: "Namenode" };

@@ -6,6 +6,7 @@
 //! write, one lock to apply (group commit).
 
 mod events;
+mod group_events;
 mod quorum;
 mod snapshots;
 
@@ -29,6 +30,7 @@ use crate::server::MemberStart;
 use crate::state::NamenodeState;
 use crate::work::{OwnWork, WaitingFrame, WorkBatch, WorkQueue};
 use events::log;
+use group_events::GroupEvents;
 pub(crate) use snapshots::Snapshots;
 
 /// An outbound effect: something for the part that calls datanodes.
@@ -69,6 +71,7 @@ pub(crate) struct CatalogWriter {
     group_plan: Option<GroupPlan>,
     /// When this machine will be taken, while it is the only namenode.
     own_notice: Option<Instant>,
+    group_events: GroupEvents,
 }
 
 impl CatalogWriter {
@@ -108,6 +111,7 @@ impl CatalogWriter {
             arranged_at,
             group_plan,
             own_notice,
+            group_events: GroupEvents::default(),
         }
     }
 
@@ -332,6 +336,7 @@ impl CatalogWriter {
             self.arranged_at = Some(std::time::Instant::now());
             self.arrange();
             self.show_group();
+            self.write_group_events();
             if let Some(Err(error)) = self.member.as_mut().map(GroupSeat::compact) {
                 self.state.fail(NamenodeFailure::Journal { why: error.to_string() });
             }

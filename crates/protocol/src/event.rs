@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{BlockId, JobId, NodeId, ObjectId};
+use crate::ids::{BlockId, JobId, MemberId, NodeId, ObjectId};
 use crate::message::Forecast;
 use crate::path::Path;
 use crate::refusal::ByteRange;
@@ -79,6 +79,14 @@ pub enum EventKind {
     SnapshotSkipped { commands: u64, why: String },
     /// A datanode found blocks damaged or missing. Of `saved` of them there is another copy.
     BlocksDamaged { node: NodeId, blocks: u64, saved: u64 },
+    /// Another namenode leads the group from now on.
+    NamenodeLeads { member: MemberId, address: String },
+    /// Namenodes vote from now on, or have left the group.
+    GroupChanged { joined: Vec<MemberId>, left: Vec<MemberId> },
+    /// One more loss of a namenode could stop the group.
+    GroupAtRisk { why: String },
+    /// The group survives a loss again, with so many voters.
+    GroupRestored { voters: u64 },
 }
 
 /// Lost bytes of one object, from one cause.

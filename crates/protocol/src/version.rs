@@ -190,6 +190,10 @@ const fn is_known(version: u8, event: &Event) -> bool {
                 | EventKind::JournalCut { .. }
                 | EventKind::SnapshotSkipped { .. }
                 | EventKind::BlocksDamaged { .. }
+                | EventKind::NamenodeLeads { .. }
+                | EventKind::GroupChanged { .. }
+                | EventKind::GroupAtRisk { .. }
+                | EventKind::GroupRestored { .. }
         )
 }
 

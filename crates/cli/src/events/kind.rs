@@ -38,7 +38,7 @@ impl Severity {
 }
 
 /// The names of all kinds, in the order of the protocol.
-pub(crate) const KINDS: [&str; 26] = [
+pub(crate) const KINDS: [&str; 30] = [
     "node_registered",
     "node_noticed",
     "node_decommissioning",
@@ -65,6 +65,10 @@ pub(crate) const KINDS: [&str; 26] = [
     "journal_cut",
     "snapshot_skipped",
     "blocks_damaged",
+    "namenode_leads",
+    "group_changed",
+    "group_at_risk",
+    "group_restored",
 ];
 
 /// Returns the name of a kind, as JSON has it.
@@ -96,6 +100,10 @@ pub(crate) const fn kind_name(kind: &EventKind) -> &'static str {
         EventKind::JournalCut { .. } => "journal_cut",
         EventKind::SnapshotSkipped { .. } => "snapshot_skipped",
         EventKind::BlocksDamaged { .. } => "blocks_damaged",
+        EventKind::NamenodeLeads { .. } => "namenode_leads",
+        EventKind::GroupChanged { .. } => "group_changed",
+        EventKind::GroupAtRisk { .. } => "group_at_risk",
+        EventKind::GroupRestored { .. } => "group_restored",
     }
 }
 
@@ -120,6 +128,7 @@ pub(crate) const fn severity(kind: &EventKind) -> Severity {
         | EventKind::ReserveShort { .. }
         | EventKind::NamenodeAbsent { .. }
         | EventKind::SnapshotSkipped { .. }
+        | EventKind::GroupAtRisk { .. }
         | EventKind::BlocksDamaged { .. } => Severity::Warning,
         _ => Severity::Info,
     }
@@ -153,7 +162,11 @@ pub(crate) fn nodes_of(kind: &EventKind) -> Vec<NodeId> {
         | EventKind::ReserveShort { .. }
         | EventKind::ReserveRestored { .. }
         | EventKind::JournalCut { .. }
-        | EventKind::SnapshotSkipped { .. } => Vec::new(),
+        | EventKind::SnapshotSkipped { .. }
+        | EventKind::NamenodeLeads { .. }
+        | EventKind::GroupChanged { .. }
+        | EventKind::GroupAtRisk { .. }
+        | EventKind::GroupRestored { .. } => Vec::new(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What an event is for people, in one line.
 
 use sanderling_protocol::event::EventKind;
-use sanderling_protocol::{Millis, NodeId};
+use sanderling_protocol::{MemberId, Millis, NodeId};
 
 use super::names::NodeNames;
 use crate::units;
@@ -58,6 +58,10 @@ pub(crate) fn text(kind: &EventKind, names: &NodeNames) -> String {
             bytes(freed_bytes)
         ),
         EventKind::ManagerChanged { name } => format!("manager {name} acts from now on"),
+        EventKind::NamenodeLeads { .. }
+        | EventKind::GroupChanged { .. }
+        | EventKind::GroupAtRisk { .. }
+        | EventKind::GroupRestored { .. } => of_the_group(kind),
         EventKind::NamenodeStarted { .. }
         | EventKind::NamenodeAbsent { .. }
         | EventKind::LogEndLost { .. }
@@ -94,6 +98,34 @@ fn of_moves(kind: &EventKind, names: &NodeNames) -> String {
             title(from),
             title(to)
         ),
+        // The caller describes all others.
+        other => format!("{other:?}"),
+    }
+}
+
+/// Describes what happened to the group of namenodes.
+fn of_the_group(kind: &EventKind) -> String {
+    match kind {
+        EventKind::NamenodeLeads { member, address } => {
+            format!("namenode {member} ({address}) leads the group from now on")
+        }
+        EventKind::GroupChanged { joined, left } => {
+            let list = |members: &[MemberId]| {
+                let numbers: Vec<String> = members.iter().map(ToString::to_string).collect();
+                numbers.join(", ")
+            };
+            let some = |members: &[MemberId], what: &str| match members {
+                [] => None,
+                [one] => Some(format!("namenode {one} {what}s")),
+                _ => Some(format!("namenodes {} {what}", list(members))),
+            };
+            let parts = [some(joined, "vote"), some(left, "leave")];
+            parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+        }
+        EventKind::GroupAtRisk { why } => format!("GROUP AT RISK: {why}"),
+        EventKind::GroupRestored { voters } => {
+            format!("the group survives the loss of a namenode again: {voters} vote")
+        }
         // The caller describes all others.
         other => format!("{other:?}"),
     }

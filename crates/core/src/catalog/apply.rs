@@ -94,6 +94,7 @@ impl Catalog {
             | Action::JournalCut { .. }
             | Action::SnapshotSkipped { .. }
             | Action::Rules { .. }
+            | Action::GroupEvent(_)
             | Action::Reap => {
                 self.act_for_namenode(action, orders);
                 Ok(Reply::Done)
@@ -133,6 +134,7 @@ impl Catalog {
                 self.emit(EventKind::NamenodeStarted { commands, cut_bytes });
             }
             Action::Tick => self.tick(orders),
+            Action::GroupEvent(kind) => self.emit((**kind).clone()),
             Action::Rules { rules, slice } => self.set_rules(*rules, *slice),
             Action::Reap => self.reap(orders),
             Action::Departures { departures } => self.reserve.set_departures(*departures),

@@ -6,8 +6,8 @@ use sanderling_protocol::message::{
 };
 use sanderling_protocol::order::{DamagedBlock, HeldBlock};
 use sanderling_protocol::{
-    BlockId, Epoch, Instant, JobId, LeaseId, Millis, NodeId, Nonce, ObjectId, Path, Refusal, Term,
-    Tier, TokenSelector,
+    BlockId, Epoch, EventKind, Instant, JobId, LeaseId, Millis, NodeId, Nonce, ObjectId, Path,
+    Refusal, Term, Tier, TokenSelector,
 };
 use serde::{Deserialize, Serialize};
 
@@ -284,6 +284,8 @@ pub enum Action {
     },
     /// More of what is deleted is freed.
     Reap,
+    /// What happened to the group of namenodes, as its leader has seen it.
+    GroupEvent(Box<EventKind>),
 }
 
 impl Action {

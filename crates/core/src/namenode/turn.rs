@@ -190,6 +190,12 @@ impl Turns {
         Turn::of(commands)
     }
 
+    /// Returns a turn of commands of the namenode itself.
+    #[must_use]
+    pub fn own(&self, commands: Vec<Command>) -> Turn {
+        Turn::of(commands)
+    }
+
     /// Puts the first commands of this process at the front of the round if the journal does not
     /// have them. Called before each write. Returns whether the round has them: then the shell must
     /// sync the journal before it answers anyone, and call [`Turns::has_begun`] after the sync.

@@ -60,6 +60,12 @@ pub(super) fn log(event: &Event) {
         EventKind::BlocksDamaged { node, blocks, saved } => {
             warn!(%node, blocks, saved, "a node found blocks damaged");
         }
+        EventKind::GroupAtRisk { why } => {
+            warn!(why, "the group of namenodes is at risk");
+        }
+        EventKind::GroupRestored { voters } => {
+            info!(voters, "the group of namenodes survives a loss again");
+        }
         // One line per batch of moves would drown the others, and what a start found was logged
         // before.
         EventKind::BlocksMoved { .. }
@@ -67,6 +73,8 @@ pub(super) fn log(event: &Event) {
         | EventKind::BlocksRebalanced { .. }
         | EventKind::NamenodeStarted { .. }
         | EventKind::JournalCut { .. }
-        | EventKind::SnapshotSkipped { .. } => {}
+        | EventKind::SnapshotSkipped { .. }
+        | EventKind::NamenodeLeads { .. }
+        | EventKind::GroupChanged { .. } => {}
     }
 }

@@ -325,6 +325,7 @@ impl CatalogWriter {
             self.show_lease();
             let absent_millis = absence.0;
             info!(term, absent_millis, "this namenode leads the group");
+            self.write_leadership();
         }
     }
 

@@ -168,5 +168,6 @@ const fn touches_blocks(action: &Action) -> bool {
             | Action::MakeRoom { .. }
             | Action::JournalCut { .. }
             | Action::SnapshotSkipped { .. }
+            | Action::GroupEvent(_)
     )
 }
