@@ -238,7 +238,10 @@ impl Catalog {
     /// follows from the blocks.
     pub(super) fn derived_blanks(&self) -> Vec<(ObjectId, u32)> {
         let blank = |data: &Data| {
-            let blanks = data.blocks.iter().filter(|block| self.blocks[block].length == 0);
+            // A damaged catalog may name blocks that it does not have: its check finds that.
+            let is_blank =
+                |id: &&BlockId| self.blocks.get(id).is_some_and(|block| block.length == 0);
+            let blanks = data.blocks.iter().filter(is_blank);
             u32::try_from(blanks.count()).unwrap_or(u32::MAX)
         };
         let written =
