@@ -60,14 +60,8 @@ pub(super) fn log(event: &Event) {
         EventKind::BlocksDamaged { node, blocks, saved } => {
             warn!(%node, blocks, saved, "a node found blocks damaged");
         }
-        EventKind::GroupAtRisk { why } => {
-            warn!(why, "the group of namenodes is at risk");
-        }
-        EventKind::GroupRestored { voters } => {
-            info!(voters, "the group of namenodes survives a loss again");
-        }
-        // One line per batch of moves would drown the others, and what a start found was logged
-        // before.
+        // One line per batch of moves would drown the others, and what a start or a leader found was
+        // logged before.
         EventKind::BlocksMoved { .. }
         | EventKind::BlocksCopied { .. }
         | EventKind::BlocksRebalanced { .. }
@@ -75,6 +69,8 @@ pub(super) fn log(event: &Event) {
         | EventKind::JournalCut { .. }
         | EventKind::SnapshotSkipped { .. }
         | EventKind::NamenodeLeads { .. }
-        | EventKind::GroupChanged { .. } => {}
+        | EventKind::GroupChanged { .. }
+        | EventKind::GroupAtRisk { .. }
+        | EventKind::GroupRestored { .. } => {}
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use sanderling_core::catalog::{Action, Command};
 use sanderling_protocol::limits::EVENTS_KEPT_MAX;
 use sanderling_protocol::{EventKind, MemberId};
+use tracing::{info, warn};
 
 use super::CatalogWriter;
 
@@ -74,6 +75,13 @@ impl CatalogWriter {
     }
 
     fn write_event(&mut self, kind: EventKind) {
+        match &kind {
+            EventKind::GroupAtRisk { why } => warn!(why, "the group of namenodes is at risk"),
+            EventKind::GroupRestored { voters } => {
+                info!(voters, "the group of namenodes survives a loss again");
+            }
+            _ => {}
+        }
         let (at, action) = (self.state.now(), Action::GroupEvent(Box::new(kind)));
         let turn = self.turns.own(vec![Command { at, action }]);
         self.work_off(turn);
