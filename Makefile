@@ -93,6 +93,12 @@ sim: ## Runs SEEDS simulated clusters from seed SEED on.
 chaos: ## Breaks real processes for 500 rounds; ARGS="--rounds N --seed S --sync os|always".
 	@python3 scripts/chaos.py $(ARGS)
 
+.PHONY: group-chaos
+group-chaos: ## Kills and stops namenodes of a group 500 times and judges what callers saw; ROUNDS=500 SEED=1.
+	@SANDERLING_GROUP_ROUNDS=$(or $(ROUNDS),500) SANDERLING_GROUP_SEED=$(SEED) cargo test --locked --quiet \
+		--package sanderling-cli --test group_chaos -- --ignored --nocapture
+	@cd scripts/linearizability && go run . ../../target/histories/group.jsonl
+
 .PHONY: bench
 bench: ## Compares with iperf3, Redis, memcached, Ray and fio; ARGS="--rows 1,2" for some rows.
 	@python3 bench/compare.py $(ARGS)

@@ -690,6 +690,22 @@ def run_seeds(options: argparse.Namespace, name: str, first: int, count: int,
     return one(result)
 
 
+def step_linearizability(_options: argparse.Namespace) -> Counts:
+    """Judges what callers of a group saw while its namenodes died: the tests of rust wrote it."""
+    if not shutil.which("go"):
+        return Counts(skipped=["Go is not installed: apt install golang"])
+    place = "scripts/linearizability"
+    counts = one(run("linearizability-test", ["go", "-C", place, "test", "./..."]))
+    histories = sorted((ROOT / "target" / "histories").glob("*.jsonl"))
+    if not histories:
+        counts.skipped.append("there is no history: the step rust writes one")
+        return counts
+    judged = run("linearizability", ["go", "-C", place, "run", ".", *map(str, histories)])
+    counts.passed += judged.is_fine
+    counts.failed += not judged.is_fine
+    return counts
+
+
 def step_demo(_options: argparse.Namespace) -> Counts:
     """Runs the main job, small: every result right, nothing lost, no client error."""
     if not build_wheel():
@@ -725,6 +741,7 @@ STEPS = {
     "console": Step(step_console, ("program",)),
     "packages": Step(step_packages, ("wheel",)),
     "interop": Step(step_interop, ("wheel",)),
+    "linearizability": Step(step_linearizability, ("rust",)),
     "docs": Step(step_docs),
     "demo": Step(step_demo, ("wheel",)),
     "bench": Step(step_bench, ("program",)),

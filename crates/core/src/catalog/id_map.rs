@@ -138,6 +138,11 @@ impl<K: Id, V> IdMap<K, V> {
         page.entries.get(page.rank(at.bit))
     }
 
+    /// Returns whether an entry of that id would make the map no larger than its ids have made it.
+    pub(crate) fn reaches(&self, id: K) -> bool {
+        At::of(id.number()).chunk < self.chunks.len()
+    }
+
     pub(crate) fn contains_key(&self, id: &K) -> bool {
         self.get(id).is_some()
     }

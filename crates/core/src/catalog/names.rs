@@ -65,6 +65,8 @@ impl Names {
     pub(crate) fn of(key: u64, objects: &Objects) -> Self {
         let mut names = Self::new(key);
         let bound = objects.iter().filter(|(id, object)| object.is_bound && *id != ROOT);
+        // The container that a damaged catalog names may have any number: its check finds that.
+        let bound = bound.filter(|(_, object)| objects.reaches(object.parent));
         for (id, object) in bound {
             names.bind(objects, id, object);
         }
