@@ -130,8 +130,13 @@ async fn notice(
 async fn list(session: &Session) -> Result<(), Failure> {
     let members = members(session).await?;
     let leader = members.leader().map(|leader| leader.address.clone()).unwrap_or_default();
-    // Its holder may only look; or the namenode is alone.
-    let page = group_page(&leader, &session.credentials).await.ok();
+    let page = match group_page(&leader, &session.credentials).await {
+        Ok(page) => Some(page),
+        Err(error) => {
+            session.output.note(format_args!("notices and risks are not shown: {error}"));
+            None
+        }
+    };
     match page.filter(|page| !page.members.is_empty()) {
         Some(page) => session.output.result(&page, |writer| write_page(writer, &page)),
         None => session.output.result(&members, |writer| table(&members).write(writer)),

@@ -250,3 +250,127 @@ fn notice_of_a_namenode_alone_counts_as_soon_as_others_have_joined() {
     let stored = load.stop();
     assert_kept(&group, stored);
 }
+
+/// The two that stay must decide although both newcomers die: so voters are replaced one by one.
+#[test]
+fn spares_that_die_while_they_replace_two_voters_stop_nobody() {
+    let mut group = started(3, 2);
+    let leader = group.leader();
+    let others: Vec<usize> = (0..3).filter(|place| *place != leader).collect();
+    for place in [3, 4] {
+        group.members[place].as_ref().expect("it runs").pause();
+    }
+    until("the spares are silent", SOON, || {
+        let rows = page(&group, leader);
+        [3, 4].iter().all(|place| rows["members"][*place]["is_active"] == false).then_some(())
+    });
+    for place in &others {
+        give(&group, *place, 60);
+    }
+    until("both notices are known", SOON, || {
+        let rows = page(&group, leader);
+        let is_known = |place: &usize| rows["members"][*place]["notice_left"].is_u64();
+        others.iter().all(is_known).then_some(())
+    });
+    for place in [3, 4] {
+        group.members[place].as_ref().expect("it runs").resume();
+    }
+    until("the members change", SOON, || {
+        let server = group.members[leader].as_ref().expect("it runs");
+        server.log().contains("the group changes its members").then_some(())
+    });
+    group.kill(3);
+    group.kill(4);
+    assert!(group.answers(group.leader()), "the voters that live decide");
+}
+
+#[test]
+fn noticed_leader_without_other_voters_lets_its_spare_lead() {
+    let mut group = started(1, 1);
+    let load = Load::start(&group);
+    let leader = group.leader();
+    give(&group, leader, 60);
+    until_left(&mut group, leader);
+    load.until_more(20);
+    let stored = load.stop();
+    assert_kept(&group, stored);
+}
+
+#[test]
+fn notice_that_was_taken_back_is_forgotten_by_an_earlier_leader() {
+    let mut group = started(3, 0);
+    let (leader, other) = (group.leader(), (group.leader() + 1) % 3);
+    let noticed = 3 - leader - other;
+    let lead = |group: &Group, from: usize, to: usize| {
+        let moved = group.cli(from, &["group", "move-leader", &(to + 1).to_string()]);
+        assert_eq!(moved.code, 0, "{moved}");
+        until("the other leads", SOON, || (group.leader() == to).then_some(()));
+    };
+    let number = (noticed + 1).to_string();
+    let given = group.cli(leader, &["group", "notice", &number, "--deadline", "1s"]);
+    assert_eq!(given.code, 0, "{given}");
+    lead(&group, leader, other);
+    let cancelled = group.cli(other, &["group", "cancel", &number]);
+    assert_eq!(cancelled.code, 0, "{cancelled}");
+    let to = group.addresses[other].clone();
+    group.add("127.0.0.1:0", Some(&to), &[]);
+    until("the spare has everything", SOON, || {
+        let rows = page(&group, other);
+        (rows["members"][3]["behind_entries"] == 0).then_some(())
+    });
+    group.members[noticed].as_ref().expect("it runs").pause();
+    lead(&group, other, leader);
+    // As long as a leader takes to find a member silent, many times over.
+    let limit = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < limit {
+        assert_eq!(page(&group, leader)["members"].as_array().map(Vec::len), Some(4));
+    }
+    group.members[noticed].as_ref().expect("it runs").resume();
+    until("it answers", SOON, || {
+        (page(&group, leader)["members"][noticed]["is_active"] == true).then_some(())
+    });
+}
+
+/// A spare never calls for votes, by which others learn of their removal.
+#[test]
+fn spare_that_was_removed_while_it_was_away_ends_when_it_comes_back() {
+    let mut group = started(3, 1);
+    let leader = group.leader();
+    group.kill(3);
+    let removed = group.cli(leader, &["group", "remove", "4"]);
+    assert_eq!(removed.code, 0, "{removed}");
+    group.restart(3);
+    let mut back = group.members[3].take().expect("it was started");
+    assert!(!back.wait(SOON).success(), "a removed member serves no more");
+}
+
+#[test]
+fn spare_that_is_removed_while_it_runs_ends() {
+    let mut group = started(3, 1);
+    let removed = group.cli(group.leader(), &["group", "remove", "4"]);
+    assert_eq!(removed.code, 0, "{removed}");
+    let mut spare = group.members[3].take().expect("it runs");
+    assert!(!spare.wait(SOON).success(), "a removed member serves no more");
+}
+
+#[test]
+fn voters_of_an_idle_group_are_never_shown_as_silent() {
+    let group = started(3, 0);
+    let leader = group.leader();
+    let address = group.members[leader].as_ref().expect("it runs").http_address.clone();
+    let limit = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < limit {
+        let shown = block_on(http::get(&address, "/v1/group"));
+        assert!(shown["at_risk"].is_null(), "{shown}");
+    }
+}
+
+#[test]
+fn notice_of_a_namenode_alone_is_shown_as_a_risk() {
+    let group = started(1, 0);
+    give(&group, 0, 600);
+    until("the risk is shown", SOON, || {
+        let ran = group.cli(0, &["group", "ls"]);
+        (ran.stdout.contains("AT RISK") && ran.stdout.contains("taken in")).then_some(())
+    });
+}

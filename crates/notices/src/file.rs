@@ -54,6 +54,10 @@ impl File {
             }
             Err(error) => return Err(failed(error)),
         };
+        if !about.is_file() {
+            // A pipe would wait for a writer.
+            return Err(SourceError::File(format!("{} is no file", self.path.display())));
+        }
         let changed_at = about.modified().map_err(failed)?;
         if let Some((at, seen)) = &self.seen
             && *at == changed_at

@@ -214,6 +214,12 @@ async fn serve(
         return Err(Failure::new(Exit::Usage, "BadOption", cause)
             .next("sanderling namenode --sync always, if no change may wait for the disk"));
     }
+    if args.voters.is_multiple_of(2) {
+        let cause =
+            format!("--voters {}: an even number survives no more than one less", args.voters);
+        return Err(Failure::new(Exit::Usage, "BadOption", cause)
+            .next("sanderling namenode --voters 3, or another odd number"));
+    }
     let mechanism = Mechanism::from(args.policy);
     let credentials = security.credentials(Role::Manager);
     let options = options(&args, security)?;

@@ -37,6 +37,9 @@ pub struct Replica {
     rounds: Rounds,
     promise: Promise,
     incarnations: BTreeMap<MemberId, u64>,
+    /// When a message of each member came last, and the last time that was seen.
+    received: BTreeMap<MemberId, Instant>,
+    now: Instant,
     outputs: VecDeque<ReplicaOutput>,
     /// What was put out to be written and is not reported as written.
     unwritten: VecDeque<Unwritten>,
@@ -107,6 +110,10 @@ fn term_of_last_round(entries: &[Entry], applied: u64) -> u64 {
     entries.iter().rev().find(is_round).map_or(0, |entry| entry.term)
 }
 
+/// Senders that are remembered at most, beyond which those that are no members are forgotten: a
+/// group has a few members.
+const RECEIVED_MAX: usize = 64;
+
 impl Replica {
     /// Returns the machine of a member that starts now. `floor` is the time of the last entry or
     /// command that its directory has, `wall` what the machine's clock shows. `now` is of a clock
@@ -156,6 +163,8 @@ impl Replica {
             hold: None,
             held_at: now,
             is_removed: false,
+            received: BTreeMap::new(),
+            now,
         };
         for entry in &entries {
             replica.take_time(now, entry);
@@ -166,6 +175,11 @@ impl Replica {
             let _ = replica.node.campaign();
         }
         replica.process(now);
+        let own = replica.options.id;
+        if replica.group.member(own).is_none() && own < replica.group.next() {
+            // The directory has the change that removed it, and nobody reports it again.
+            replica.leave();
+        }
         replica
     }
 
@@ -177,6 +191,12 @@ impl Replica {
         self.check(&envelope)?;
         let Envelope { from, incarnation, term, round, transfers_ended, time, body, .. } = envelope;
         self.incarnations.insert(from, incarnation);
+        self.received.insert(from, now);
+        self.now = self.now.max(now);
+        if self.received.len() > RECEIVED_MAX {
+            self.received.retain(|id, _| self.group.member(*id).is_some());
+            self.incarnations.retain(|id, _| self.group.member(*id).is_some());
+        }
         let is_of_leader = body.is_of_leader();
         if is_of_leader && term >= self.node.raft.term {
             let length = self.options.promise();
@@ -281,6 +301,7 @@ impl Replica {
 
     /// Does what is due.
     pub fn handle_deadline(&mut self, now: Instant) {
+        self.now = self.now.max(now);
         if self.is_removed || now < self.next_tick {
             return;
         }
@@ -545,10 +566,36 @@ impl Replica {
                 id,
                 role: member.role,
                 matched: progress.map_or(0, |it| it.matched),
-                is_active: id == self.options.id || progress.is_some_and(|it| it.recent_active),
+                is_active: id == self.options.id || self.is_recent(id),
             }
         };
         self.group.members().map(of).collect()
+    }
+
+    /// Returns whether a member has sent something lately. The library forgets that at each of its
+    /// looks, and would have a third of the answers wrong.
+    fn is_recent(&self, id: MemberId) -> bool {
+        let Millis(tick) = self.options.tick;
+        let lately = Millis(2 * tick * self.options.election_ticks as u64);
+        self.received.get(&id).is_some_and(|at| at.until(self.now) < lately)
+    }
+
+    /// Reports to a former member that it was removed: the message in which the change was agreed
+    /// may never reach it.
+    pub fn report_removal(&mut self, to: MemberId) {
+        let next = self.group.next();
+        if self.role() == ReplicaRole::Leader && self.group.member(to).is_none() && to < next {
+            let report = self.envelope(to, self.node.raft.term, Body::Removed { next });
+            self.outputs.push_back(ReplicaOutput::Send(report));
+        }
+    }
+
+    /// Sends something without meaning to a member: if this one was removed while it was away, the
+    /// answer reports that. One that does not vote would wait for a leader for ever.
+    pub fn ask_membership(&mut self, to: MemberId) {
+        let (_, committed) = self.ends();
+        let question = self.envelope(to, self.node.raft.term, Body::HeartbeatAnswer { committed });
+        self.outputs.push_back(ReplicaOutput::Send(question));
     }
 }
 

@@ -1,7 +1,6 @@
 //! What a leader does about members whose machines will be taken.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 
 use sanderling_protocol::{Instant, MemberId, Millis};
 
@@ -77,19 +76,20 @@ pub(super) fn plan(
         Some(to) if is_leader_noticed => Some(GroupStep::Transfer(*to)),
         _ => change(leader, members, voters, &ready).map(GroupStep::Change),
     };
-    let staying = members.iter().filter(|it| it.stays()).count();
-    let majority = of(GroupRole::Voter).count() / 2 + 1;
-    let voters_missing = voters.saturating_sub(of(GroupRole::Voter).count());
+    let count = of(GroupRole::Voter).count();
+    let voters_staying = of(GroupRole::Voter).filter(|it| it.stays()).count();
     let spares_staying = of(GroupRole::Spare).filter(|it| it.stays()).count();
-    let voters_leaving = of(GroupRole::Voter).filter(|it| !it.stays()).count();
+    let missing = spares + (count - voters_staying) + voters.saturating_sub(count);
     GroupPlan {
         step,
-        spares_missing: (spares + voters_leaving + voters_missing).saturating_sub(spares_staying),
-        is_at_risk: staying < majority,
+        spares_missing: missing.saturating_sub(spares_staying),
+        is_at_risk: voters_staying + ready.len() < count / 2 + 1,
     }
 }
 
-/// Returns the change of the members that is needed most, as one step.
+/// Returns the change of the members that is needed most, as one step. At most one voter is
+/// replaced in a step: of three voters, the two that stay must decide even if the new one dies at
+/// once.
 fn change(
     leader: MemberId,
     members: &[MemberView],
@@ -98,23 +98,36 @@ fn change(
 ) -> Option<GroupChange> {
     let is_voter = |it: &&MemberView| it.role == GroupRole::Voter;
     let count = members.iter().filter(is_voter).count();
-    let mut leaving: Vec<&MemberView> =
-        members.iter().filter(is_voter).filter(|it| !it.stays() && it.id != leader).collect();
-    // A machine that is gone first, then by deadline.
-    leaving.sort_by_key(|it| (it.is_active, it.deadline, it.id));
-    let swapped = leaving.len().min(ready.len());
-    let more = voters.saturating_sub(count).min(ready.len() - swapped);
-    // A number that is even makes each round wait for one more and survives no more.
-    let more = if (count + more).is_multiple_of(2) { more.saturating_sub(1) } else { more };
-    let promote: BTreeSet<MemberId> = ready[..swapped + more].iter().copied().collect();
-    let remove: BTreeSet<MemberId> = leaving[..swapped].iter().map(|it| it.id).collect();
-    let surplus = members.iter().find(|it| it.role == GroupRole::Spare && !it.stays());
-    let remove = match surplus {
-        Some(spare) if promote.is_empty() => [spare.id].into(),
-        _ => remove,
+    let leaving = members.iter().filter(is_voter).filter(|it| !it.stays());
+    let is_leaving = leaving.clone().any(|it| it.id == leader);
+    // A machine that is gone first, then by deadline. The leader cannot remove itself.
+    let first = leaving
+        .filter(|it| it.id != leader)
+        .min_by_key(|it| (it.is_active, it.deadline, it.id))
+        .map(|it| it.id);
+    let change = |promote: &[MemberId], remove: Option<MemberId>| {
+        let promote = promote.iter().copied().collect();
+        Some(GroupChange { add: None, promote, remove: remove.into_iter().collect() })
     };
-    let change = GroupChange { add: None, promote, remove };
-    (change.steps() > 0).then_some(change)
+    match (first, ready) {
+        (Some(first), [spare, ..]) => return change(&[*spare], Some(first)),
+        // An even number of voters survives no more than one voter less.
+        (Some(first), []) if count.is_multiple_of(2) => return change(&[], Some(first)),
+        // Then there is one to which it can give the leadership.
+        (None, [spare, ..]) if is_leaving => return change(&[*spare], None),
+        _ => {}
+    }
+    // A number that is even makes each round wait for one more and survives no more.
+    let more = voters.saturating_sub(count).min(ready.len());
+    let more = if (count + more).is_multiple_of(2) { more.saturating_sub(1) } else { more };
+    if more > 0 {
+        return change(&ready[..more], None);
+    }
+    let of_spares = || members.iter().filter(|it| it.role == GroupRole::Spare);
+    // One that is only silent may come back, unless another has taken its place.
+    let has_other = !ready.is_empty();
+    let surplus = of_spares().find(|it| it.deadline.is_some() || (has_other && !it.is_active));
+    surplus.and_then(|spare| change(&[], Some(spare.id)))
 }
 
 #[cfg(test)]
@@ -161,15 +174,41 @@ mod tests {
     }
 
     #[test]
-    fn several_noticed_voters_are_swapped_in_one_step_as_far_as_spares_suffice() {
+    fn several_noticed_voters_are_swapped_one_by_one() {
         let mut members = three_and_spares(2);
         (members[1].deadline, members[2].deadline) = (Some(DEADLINE), Some(DEADLINE));
         let next = plan(MemberId(1), &members, 3, 1);
-        assert_eq!(next.step, swap(&[4, 5], &[2, 3]));
+        assert_eq!(next.step, swap(&[4], &[2]), "2 of the next three are voters already");
         assert!(!next.is_at_risk);
-        members[4].is_caught_up = false;
         members[2].deadline = Some(Instant(1));
         assert_eq!(plan(MemberId(1), &members, 3, 1).step, swap(&[4], &[3]));
+    }
+
+    #[test]
+    fn noticed_leader_that_votes_alone_gets_a_successor() {
+        for voters in [1, 3] {
+            let mut members = vec![member(1, GroupRole::Voter), member(2, GroupRole::Spare)];
+            members[0].deadline = Some(DEADLINE);
+            let next = plan(MemberId(1), &members, voters, 1);
+            assert_eq!((next.step, next.is_at_risk), (swap(&[2], &[]), false));
+            members[1].is_caught_up = false;
+            let next = plan(MemberId(1), &members, voters, 1);
+            assert_eq!((next.step, next.is_at_risk), (None, true));
+            members[1] = member(2, GroupRole::Voter);
+            let next = plan(MemberId(1), &members, voters, 1);
+            assert_eq!(next.step, Some(GroupStep::Transfer(MemberId(2))));
+            // Two voters would survive no more than one.
+            assert_eq!(plan(MemberId(2), &members, voters, 1).step, swap(&[], &[1]));
+        }
+    }
+
+    #[test]
+    fn silent_spare_keeps_its_place_unless_another_one_is_ready() {
+        let mut members = three_and_spares(1);
+        (members[3].is_active, members[3].is_caught_up) = (false, false);
+        assert_eq!(plan(MemberId(1), &members, 3, 1).step, None);
+        members.push(member(5, GroupRole::Spare));
+        assert_eq!(plan(MemberId(1), &members, 3, 1).step, swap(&[], &[4]));
     }
 
     #[test]

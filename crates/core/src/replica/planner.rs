@@ -84,8 +84,10 @@ impl GroupPlanner {
             return None;
         }
         if self.term != replica.term() {
-            // Whoever was silent to another leader may answer this one.
+            // Whoever was silent to another leader may answer this one, and a notice of an earlier
+            // term may have been taken back since: members repeat theirs.
             self.silent_since.clear();
+            self.notices.clear();
             self.term = replica.term();
         }
         let views = self.views(now, replica);

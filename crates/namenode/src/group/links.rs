@@ -25,6 +25,9 @@ use super::wire::GroupFrame;
 /// within the replica's own window.
 const QUEUE_MAX: usize = 256;
 
+/// Connections at once: to more members than a group has, and to some that have left.
+const PEERS_MAX: usize = 64;
+
 /// Frames to one member that are not answered yet.
 const IN_FLIGHT_MAX: usize = 64;
 
@@ -127,6 +130,10 @@ impl Links {
     /// Sends a frame to a member, or drops it.
     pub(crate) fn send_frame(&mut self, to: MemberId, address: &str, frame: &GroupFrame) {
         let body = Bytes::from(encode_body(frame));
+        if self.peers.len() >= PEERS_MAX && !self.peers.contains_key(&to) {
+            self.dropped += 1;
+            return;
+        }
         let peer = match self.peers.get(&to).filter(|peer| peer.address == address) {
             Some(peer) => peer,
             None => {

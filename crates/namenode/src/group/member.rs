@@ -1,6 +1,8 @@
 //! The member that this process is: it gives the replica what arrives, and executes what it puts
 //! out.
 
+mod former;
+
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,9 +15,10 @@ use sanderling_core::replica::{
     MemberAddress, NOTICE_EVERY, Payload, Persist, PlannerOptions, ProposeError, Replica,
     ReplicaOptions, ReplicaOutput, ReplicaRole, Restored, SyncMode, Vote,
 };
-use sanderling_protocol::{ClusterId, Instant, MemberId};
+use sanderling_protocol::{ClusterId, Instant, MemberId, Millis};
 use tracing::{debug, info};
 
+use self::former::FormerMember;
 use super::changes::PendingChanges;
 use super::hard_state::{self, HardState};
 use super::links::Links;
@@ -33,6 +36,9 @@ const LOG_BYTES_MAX: u64 = 128 << 20;
 
 /// Bytes of it that stay.
 const LOG_BYTES_KEPT: u64 = 64 << 20;
+
+/// How long after a notice was taken back the leader may still act on it.
+const TAKEN_BACK_WITHIN: Millis = Millis(10_000);
 
 /// What the writer does after the replica was given something.
 #[derive(Debug)]
@@ -131,6 +137,12 @@ pub(crate) struct GroupSeat {
     planner: GroupPlanner,
     /// Whether a notice came since the writer looked last.
     is_noticed: bool,
+    /// When this machine had a notice last.
+    last_notice: Option<Instant>,
+    /// Members that have left lately: they may not have received the change that removed them.
+    removed: Vec<FormerMember>,
+    /// When this member, which knows no leader, asked others last.
+    asked: Option<Instant>,
 }
 
 impl std::fmt::Debug for GroupSeat {
@@ -220,6 +232,9 @@ impl GroupSeat {
             reported: None,
             planner: GroupPlanner::new(planner),
             is_noticed: false,
+            last_notice: None,
+            removed: Vec::new(),
+            asked: None,
         }
     }
 
@@ -276,10 +291,7 @@ impl GroupSeat {
             let now = boot_time();
             match input {
                 GroupInput::Message(envelope, address) => {
-                    // A member that was removed is answered, so that it learns of that.
-                    if self.replica.group().member(envelope.from).is_none() {
-                        self.sender = Some((envelope.from, address));
-                    }
+                    self.note_sender(now, &envelope, address);
                     self.receive(now, envelope);
                 }
                 GroupInput::Snapshot(envelope, catalog, file) => {
@@ -302,6 +314,9 @@ impl GroupSeat {
                         self.report_notice(now);
                     }
                 }
+                // Only a leader acts on them, and of members alone.
+                GroupInput::Notice(member, _)
+                    if !self.is_leader() || self.replica.group().member(member).is_none() => {}
                 GroupInput::Notice(member, left) => {
                     let is_new = self.planner.deadline(member).is_some() != left.is_some();
                     self.is_noticed |= is_new;
@@ -317,8 +332,11 @@ impl GroupSeat {
         self.changes.retry(&mut self.replica, now);
         self.changes.look(&self.replica, now);
         if self.own_notice.is_some() {
+            self.last_notice = Some(now);
             self.report_notice(now);
         }
+        self.report_removals(now);
+        self.ask_membership(now);
     }
 
     /// Repeats this machine's notice to the leader: the next leader has received none.
@@ -346,9 +364,11 @@ impl GroupSeat {
         own.or_else(|| self.planner.deadline(member).filter(|_| self.is_serving()))
     }
 
-    /// Returns whether this machine will be taken.
-    pub(crate) const fn has_notice(&self) -> bool {
-        self.own_notice.is_some()
+    /// Returns whether this machine will be taken, or had a notice when its leader decided: what is
+    /// taken back may come too late.
+    pub(crate) fn has_notice(&self) -> bool {
+        let is_late = |at: Instant| at.until(boot_time()) < TAKEN_BACK_WITHIN;
+        self.own_notice.is_some() || self.last_notice.is_some_and(is_late)
     }
 
     /// Returns whether a notice came since the last call.
@@ -393,7 +413,11 @@ impl GroupSeat {
                     }
                 }
                 ReplicaOutput::GroupChanged(index, group) => {
-                    self.links.keep(|id| group.member(id).is_some());
+                    self.note_removed(&group);
+                    let is_former = |id| self.removed.iter().any(|former| former.id == id);
+                    self.links.keep(|id| group.member(id).is_some() || is_former(id));
+                    // The next step need not wait for a look.
+                    self.is_noticed = true;
                     // A snapshot for a member must be of a group that has it.
                     self.replica.snapshot_taken(index, group.clone());
                     self.keep_group(index, &group)?;
@@ -476,6 +500,8 @@ impl GroupSeat {
     fn address(&self, id: MemberId) -> Option<String> {
         let known = self.replica.group().member(id).or_else(|| self.group().member(id));
         let known = known.map(|member| member.at.address.clone());
+        let former = self.removed.iter().find(|former| former.id == id);
+        let known = known.or_else(|| former.map(|former| former.address.clone()));
         let sender = self.sender.as_ref().filter(|(from, _)| *from == id);
         known.or_else(|| sender.map(|(_, address)| address.clone()))
     }

@@ -248,6 +248,7 @@ impl CatalogWriter {
             for input in inputs.drain(..) {
                 if let GroupInput::OwnNotice(deadline) = &input {
                     self.own_notice = *deadline;
+                    self.show_alone();
                 }
                 if let GroupInput::Order(_, reply) = input {
                     let why = "this namenode is alone: another one joins it with --join".to_owned();
@@ -271,6 +272,32 @@ impl CatalogWriter {
                 false
             }
         }
+    }
+
+    /// Shows the notice of a namenode that is alone: nobody can take its place.
+    fn show_alone(&self) {
+        let at = &self.group_options.at;
+        let row = MemberRow {
+            member: MemberId(1),
+            address: at.address.clone(),
+            http: at.http_address.clone(),
+            is_voter: true,
+            is_leader: true,
+            behind: None,
+            is_active: None,
+            notice: self.own_notice,
+        };
+        let status = GroupStatus { member: row.member, rows: vec![row], ..GroupStatus::default() };
+        let why =
+            "this namenode is alone, and its machine will be taken: start namenodes with --join";
+        self.state.group.set_status(match self.own_notice {
+            Some(_) => GroupStatus {
+                at_risk: Some(why.to_owned()),
+                spares_missing: Some(self.group_options.spares.max(1)),
+                ..status
+            },
+            None => GroupStatus::default(),
+        });
     }
 
     /// Begins as a member of a group that there is.

@@ -13,7 +13,10 @@ fn group() -> (TestGroup, GroupPlanner) {
     test.lead().change_group(now, &change).unwrap();
     test.start(MemberId(4), Restored::default());
     test.pass(1000);
-    (test, GroupPlanner::new(PlannerOptions::new(3, 1)))
+    let mut planner = GroupPlanner::new(PlannerOptions::new(3, 1));
+    // From its first look in a term on it keeps what it receives.
+    assert_eq!(next(&mut test, &mut planner).step, None);
+    (test, planner)
 }
 
 fn next(test: &mut TestGroup, planner: &mut GroupPlanner) -> GroupPlan {
@@ -63,6 +66,63 @@ fn noticed_leader_gives_the_leadership_away() {
     test.pass(100);
     assert_eq!(test.leader(), to);
     assert_eq!(planner.plan(test.now, &test.members[&leader]), None, "another one leads");
+}
+
+/// It was taken back while another member led, and a voter may be silent when this one leads again.
+#[test]
+fn notice_of_an_earlier_term_is_forgotten() {
+    let (mut test, mut planner) = group();
+    let (leader, noticed) = (test.leader(), follower(&test));
+    planner.notice(test.now, noticed, Some(test.now + Millis(3000)));
+    let other = MemberId(6 - leader.0 - noticed.0);
+    for to in [other, leader] {
+        let now = test.now;
+        test.lead().transfer(now, to).unwrap();
+        test.pass(1000);
+        assert_eq!(test.leader(), to);
+    }
+    test.pass(3000);
+    test.cut.push(noticed);
+    test.pass(1000);
+    assert_eq!(next(&mut test, &mut planner).step, None);
+}
+
+#[test]
+fn member_that_was_removed_while_it_was_away_asks_and_leaves() {
+    let (mut test, _) = group();
+    let away = follower(&test);
+    test.cut.push(away);
+    let change = GroupChange { remove: [away].into(), ..GroupChange::default() };
+    let now = test.now;
+    test.lead().change_group(now, &change).unwrap();
+    test.pass(200);
+    test.cut.clear();
+    let leader = test.leader();
+    test.members.get_mut(&away).unwrap().ask_membership(leader);
+    test.settle();
+    assert_eq!(test.members[&away].deadline(), None, "it takes no part");
+    // Its directory has the members without it, or gets them in time.
+    let group = test.lead().group().clone();
+    let start = LogPlace { term: 1, index: 1 };
+    let restored = Restored { start, group, applied: 1, ..Restored::default() };
+    test.start(away, restored);
+    let outputs = test.outputs(away);
+    assert!(outputs.iter().any(|it| matches!(it, ReplicaOutput::Removed)), "{outputs:?}");
+}
+
+#[test]
+fn leader_reports_a_removal_to_the_member() {
+    let (mut test, _) = group();
+    let away = follower(&test);
+    test.cut.push(away);
+    let change = GroupChange { remove: [away].into(), ..GroupChange::default() };
+    let now = test.now;
+    test.lead().change_group(now, &change).unwrap();
+    test.pass(200);
+    test.cut.clear();
+    test.lead().report_removal(away);
+    test.settle();
+    assert_eq!(test.members[&away].deadline(), None, "it takes no part");
 }
 
 #[test]
