@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import until
 
 import sanderling
 import sanderling.aio
@@ -133,4 +134,29 @@ def test_group_of_namenodes_with_tokens_and_tls_goes_on_without_its_leader(admin
             cluster.kill_namenode(leader)
             store.put("/after", b"2")
             cluster.restart_namenode(leader)
+            assert store.get("/before") + store.get("/after") == b"12"
+
+
+def test_namenode_with_tokens_and_tls_takes_a_notice_of_an_administrator(
+    administrator, tmp_path, monkeypatch
+):
+    with sanderling.Cluster.local(1, 64 << 20, namenodes=3) as cluster:
+        with cluster.store(timeout=30) as store:
+            store.put("/before", b"1")
+            noticed = cluster.leader()
+            for name in ("TOKEN_FILE", "TLS_CA"):
+                with monkeypatch.context() as patch:
+                    patch.delenv(f"SANDERLING_{name}")
+                    with pytest.raises(sanderling.ClusterError, match="does not take its notice"):
+                        cluster.notice_namenode(noticed, 60)
+            for name in ("TOKEN_FILE", "TLS_CA"):
+                with monkeypatch.context() as patch:
+                    patch.setenv(f"SANDERLING_{name}", str(tmp_path / "none"))
+                    with pytest.raises(ValueError, match="No such file|no certificates"):
+                        cluster.notice_namenode(noticed, 60)
+            cluster.add_namenode()
+            assert not cluster.namenodes[noticed].is_gone
+            cluster.notice_namenode(noticed, 60)
+            until("it is gone", lambda: cluster.namenodes[noticed].is_gone)
+            store.put("/after", b"2")
             assert store.get("/before") + store.get("/after") == b"12"

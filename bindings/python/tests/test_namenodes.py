@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError
@@ -19,12 +21,20 @@ import sanderling
 CALL_SECONDS_MAX = 30.0
 """Deadline of one call: an election takes about a second, and the processors are shared."""
 
+NOTICE_SECONDS = 60.0
+"""A namenode leaves within about a second. More only delays a test that fails."""
+
 
 @pytest.fixture
 def group():
     """Three namenodes. `local` has deadlines for its start, `stop` for the end."""
     with sanderling.Cluster.local(2, DRAM_BYTES, namenodes=3) as cluster:
         yield cluster
+
+
+def notice(cluster: sanderling.Cluster, index: int) -> None:
+    """Gives a namenode a notice that is long enough."""
+    cluster.notice_namenode(index, NOTICE_SECONDS)
 
 
 def value(number: int) -> bytes:
@@ -66,41 +76,150 @@ def test_five_namenodes_vote():
         assert [row["is_voter"] for row in rows] == [True] * 5
 
 
+class Load:
+    """A client that puts one value after the other until the block ends. No call may fail."""
+
+    def __init__(self, cluster: sanderling.Cluster) -> None:
+        self.acknowledged = 0
+        self._cluster = cluster
+        self._is_over = threading.Event()
+        self._pool = ThreadPoolExecutor(1)
+
+    def __enter__(self) -> Load:
+        self._writer = self._pool.submit(self._put)
+        self.until_more(50)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._pool.shutdown()
+        # An error of a call is raised here.
+        self._writer.result()
+
+    def until_more(self, count: int) -> None:
+        """Waits until so many more values are acknowledged."""
+        wanted = self.acknowledged + count
+        until("values", lambda: self._writer.done() or self.acknowledged >= wanted)
+
+    def check(self) -> None:
+        """Reads every acknowledged value through a client that has the addresses of now."""
+        with self._cluster.store(timeout=CALL_SECONDS_MAX) as store:
+            for number in range(self.acknowledged):
+                assert store.get(f"/{number}") == value(number)
+            assert store.report().bytes == 0
+
+    def _put(self) -> None:
+        with self._cluster.store(timeout=CALL_SECONDS_MAX) as store:
+            while not self._is_over.is_set():
+                store.put(f"/{self.acknowledged}", value(self.acknowledged))
+                self.acknowledged += 1
+
+
 def test_killed_leader_loses_nothing_that_was_acknowledged(group):
-    acknowledged: list[int] = []
-    is_enough = threading.Event()
+    with Load(group) as load:
+        for _ in range(2):
+            load.until_more(50)
+            leader = group.leader()
+            group.kill_namenode(leader)
+            load.until_more(50)
+            assert group.leader() != leader
+            group.restart_namenode(leader)
+    load.check()
 
-    def put() -> None:
-        with group.store(timeout=CALL_SECONDS_MAX) as store:
-            while not is_enough.is_set():
-                number = len(acknowledged)
-                store.put(f"/{number}", value(number))
-                acknowledged.append(number)
 
-    with ThreadPoolExecutor(1) as pool:
-        writer = pool.submit(put)
+def test_noticed_leader_leaves_before_its_deadline_and_a_spare_votes(group):
+    spare = group.add_namenode()
+    assert spare == group.namenodes[3]
+    assert is_running(spare.pid)
+    assert spare.directory == group.directory / "namenode-3"
+    assert group.address.split(",")[3] == spare.address
+    noticed = group.leader()
+    before = group.namenodes[noticed]
+    with Load(group) as load:
+        began = time.monotonic()
+        group.notice_namenode(noticed, NOTICE_SECONDS)
+        until("it is gone", lambda: group.namenodes[noticed].is_gone)
+        assert time.monotonic() - began < NOTICE_SECONDS
+        assert not is_running(before.pid)
+        load.until_more(50)
+    # Its index stays, and nobody connects to its address any more.
+    after = group.namenodes[noticed]
+    assert (after.pid, after.address) == (None, before.address)
+    assert before.address not in group.address
+    leader = group.leader()
+    assert leader != noticed
+    rows = members(group, leader)["members"]
+    assert {row["address"] for row in rows} == set(group.address.split(","))
+    assert [row["is_voter"] for row in rows] == [True] * 3
+    load.check()
+    for call in (group.kill_namenode, group.restart_namenode, lambda it: notice(group, it)):
+        with pytest.raises(LookupError, match="add_namenode"):
+            call(noticed)
 
-        def more_than(count: int) -> bool:
-            return writer.done() or len(acknowledged) > count
 
-        try:
-            for _ in range(2):
-                before = len(acknowledged)
-                until("objects before the kill", lambda before=before: more_than(before + 50))
-                leader = group.leader()
-                group.kill_namenode(leader)
-                at_kill = len(acknowledged)
-                until("objects after the kill", lambda at=at_kill: more_than(at + 50))
-                assert group.leader() != leader
-                group.restart_namenode(leader)
-        finally:
-            is_enough.set()
-        # An error of a call would be raised here.
-        writer.result()
-    with group.store(timeout=CALL_SECONDS_MAX) as store:
-        for number in acknowledged:
-            assert store.get(f"/{number}") == value(number)
-        assert store.report().bytes == 0
+def test_every_namenode_is_replaced_one_after_the_other(group):
+    # The cluster's own client knows these three, and is idle until they are gone.
+    assert len(group.nodes()) == 2
+    with Load(group) as load:
+        for index in range(3):
+            group.add_namenode()
+            notice(group, index)
+            until("it is gone", lambda index=index: group.namenodes[index].is_gone)
+            load.until_more(50)
+    assert [each.is_gone for each in group.namenodes] == [True] * 3 + [False] * 3
+    assert group.address == ",".join(each.address for each in group.namenodes[3:])
+    load.check()
+    # The three that are left survive one loss, and a datanode joins by their addresses.
+    group.kill_namenode(group.leader())
+    added = group.add()
+    assert added in [node.id for node in group.nodes()]
+    load.check()
+
+
+def test_noticed_namenode_without_a_spare_stays_until_one_is_added(group):
+    leader = group.leader()
+    noticed = (leader + 1) % 3
+    notice(group, noticed)
+
+    def has_notice() -> bool:
+        rows = members(group, group.leader())["members"]
+        return [row["address"] for row in rows if row.get("notice_left_millis")] == [
+            group.namenodes[noticed].address
+        ]
+
+    until("the leader has the notice", has_notice)
+    assert not group.namenodes[noticed].is_gone
+    group.add_namenode()
+    until("it is gone", lambda: group.namenodes[noticed].is_gone)
+
+
+def test_namenode_that_was_terminated_is_not_gone(group):
+    index = (group.leader() + 1) % 3
+    os.kill(group.namenodes[index].pid, signal.SIGTERM)
+    until("it has ended", lambda: group.namenodes[index].pid is None)
+    assert not group.namenodes[index].is_gone
+    assert group.namenodes[index].address in group.address
+    group.restart_namenode(index)
+    assert is_running(group.namenodes[index].pid)
+
+
+def test_namenode_alone_becomes_a_group_and_is_replaced():
+    with sanderling.Cluster.local(1, DRAM_BYTES) as cluster, Load(cluster) as load:
+        for _ in range(3):
+            cluster.add_namenode()
+        names = [each.directory.name for each in cluster.namenodes]
+        assert names == ["namenode", "namenode-1", "namenode-2", "namenode-3"]
+        notice(cluster, 0)
+        until("it is gone", lambda: cluster.namenodes[0].is_gone)
+        load.until_more(50)
+        assert cluster.leader() in (1, 2, 3)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 8 * 24 * 3600])
+def test_notice_of_a_wrong_length_is_refused(seconds, group):
+    with pytest.raises(ValueError, match="seven days"):
+        group.notice_namenode(0, seconds)
+    assert group.namenodes[0].pid
 
 
 def test_restarted_namenode_votes_again(group):
@@ -159,9 +278,12 @@ def test_namenode_that_is_none_or_does_not_run_is_refused(group):
             group.kill_namenode(index)
         with pytest.raises(LookupError, match="it has 3"):
             group.restart_namenode(index)
+        with pytest.raises(LookupError, match="it has 3"):
+            notice(group, index)
     group.kill_namenode(2)
-    with pytest.raises(LookupError, match="restart_namenode"):
-        group.kill_namenode(2)
+    for call in (group.kill_namenode, lambda index: notice(group, index)):
+        with pytest.raises(LookupError, match="restart_namenode"):
+            call(2)
 
 
 @pytest.mark.parametrize(("earlier", "later"), [(3, 3), (3, 1), (1, 3)])
@@ -204,7 +326,13 @@ def test_stop_ends_all_namenodes(group):
     group.stop()
     assert not any(map(is_running, pids))
     assert not group.directory.exists()
-    for call in (group.leader, lambda: group.namenodes, lambda: group.restart_namenode(0)):
+    for call in (
+        group.leader,
+        group.add_namenode,
+        lambda: group.namenodes,
+        lambda: group.restart_namenode(0),
+        lambda: notice(group, 0),
+    ):
         with pytest.raises(sanderling.ClusterError, match="stopped"):
             call()
 
@@ -214,6 +342,7 @@ def test_all_namenodes_die_with_their_parent(tmp_path):
         "import os, sys, sanderling\n"
         "cluster = sanderling.Cluster.local(1, 16 << 20, namenodes=3)\n"
         "cluster.restart_namenode(1)\n"
+        "cluster.add_namenode()\n"
         "print(*cluster.pids.values(), *(it.pid for it in cluster.namenodes), flush=True)\n"
         "sys.stdin.read()\n"
         "os._exit(9)\n"
@@ -229,5 +358,5 @@ def test_all_namenodes_die_with_their_parent(tmp_path):
         assert parent.stdout and parent.stdin
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         parent.stdin.close()
-    assert len(pids) == 4
+    assert len(pids) == 5
     until("all processes are gone", lambda: not any(map(is_running, pids)))

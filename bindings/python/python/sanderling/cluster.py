@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http
 import json
 import os
 import queue
@@ -19,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sanderling.facts import Node
 from sanderling.connection import Observer, connect
+from sanderling.facts import Node
+from sanderling.namenode_http import call
 from sanderling.store import Store
 
 START_SECONDS_MAX = 30.0
@@ -43,6 +45,14 @@ NAMENODES = (1, 3, 5)
 more losses than with one namenode less.
 """
 
+NOTICE_SECONDS_MAX = 7 * 24 * 3600.0
+"""The longest notice that a namenode takes."""
+
+LEFT = b"has left its group"
+"""What a namenode logs before it ends because another one has its place. Its exit code is 0 then,
+as it is after SIGTERM, which costs it no place.
+"""
+
 _Member = dict[str, Any]
 """A namenode as `sanderling group ls --json` lists it."""
 
@@ -50,7 +60,9 @@ _Found = TypeVar("_Found")
 
 
 class ClusterError(Exception):
-    """A server did not start or did not stop; the text ends with the last lines of its log."""
+    """A server did not start, or did not do its part; the text ends with the end of its log, or
+    with what it answered.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +77,10 @@ class Namenode:
     """Its process; `None` while none runs."""
     directory: Path
     """Its catalog. A restarted namenode has the same one."""
+    is_gone: bool = False
+    """It has left its group for good: its machine got a notice, another namenode has its place, and
+    its process has ended by itself with exit code 0.
+    """
 
 
 @dataclass(eq=False)
@@ -76,6 +92,11 @@ class _Server:
     log: Path
     ready_file: Path
     ready: dict[str, Any]
+    join: str | None = None
+    """Of a namenode: the address of the member through which it joined its group."""
+    has_notice: bool = False
+    """Of a namenode: the cluster has given its machine a notice."""
+    _has_left: bool = False
 
     @property
     def node(self) -> int | None:
@@ -84,6 +105,14 @@ class _Server:
     @property
     def is_running(self) -> bool:
         return self.process.poll() is None
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it is a namenode that has left its group and ended by itself."""
+        if not self._has_left and self.process.poll() == 0:
+            with contextlib.suppress(OSError):
+                self._has_left = LEFT in self.log.read_bytes()
+        return self._has_left
 
 
 class _Spawner:
@@ -147,10 +176,12 @@ class Cluster:
         self._spawner = _Spawner()
         self._lock = threading.Lock()
         self._started = 0
-        self._namenode_names = _namenode_names(namenodes)
+        self._namenodes_wanted = namenodes
+        self._namenodes_started = 0
         self._namenodes: list[_Server] = []
         self._datanodes: dict[int, _Server] = {}
         self._store: Store | None = None
+        self._store_address = ""
 
     @classmethod
     def local(
@@ -210,9 +241,12 @@ class Cluster:
     def address(self) -> str:
         """The namenode's address, `host:port`; of several all addresses, separated by commas.
 
-        Clients take it as it is. It stays when namenodes are killed and restarted.
+        Clients take it as it is. It stays when namenodes are killed and restarted. One that
+        `add_namenode` started is in it, and one that has left its group is not.
         """
-        return ",".join(server.ready["address"] for server in self._members())
+        members = self._members()
+        staying = [server for server in members if not server.has_left] or members
+        return ",".join(server.ready["address"] for server in staying)
 
     @property
     def http_address(self) -> str:
@@ -221,16 +255,11 @@ class Cluster:
 
     @property
     def namenodes(self) -> list[Namenode]:
-        """The namenodes in the order of their indexes, those that do not run included."""
-        return [
-            Namenode(
-                address=server.ready["address"],
-                http_address=server.ready["http_address"],
-                pid=server.process.pid if server.is_running else None,
-                directory=self.directory / server.name,
-            )
-            for server in self._members()
-        ]
+        """The namenodes in the order of their indexes, those that do not run included.
+
+        An index stays: one that has left its group remains, with `is_gone`.
+        """
+        return [self._entry(server) for server in self._members()]
 
     @property
     def pids(self) -> dict[int, int]:
@@ -291,20 +320,70 @@ class Cluster:
         repeat their calls there. `restart_namenode` starts it again. Raises `LookupError` for an
         index that no namenode has, and when it does not run.
         """
-        server = self._member(index)
-        if not server.is_running:
-            raise LookupError(f"namenode {index} does not run: restart_namenode starts it")
-        _end(server, signal.SIGKILL)
+        _end(self._running(index), signal.SIGKILL)
+
+    def notice_namenode(
+        self, index: int, deadline_seconds: float, reason: str = "test"
+    ) -> None:
+        """Gives the machine of a namenode notice: it will be taken in `deadline_seconds`.
+
+        Returns when the namenode has it. A leader gives the leadership away. As soon as a spare has
+        everything, it votes in place of the noticed namenode, whose process ends by itself:
+        `namenodes` shows it with `is_gone`. Without a spare it stays, until `add_namenode` has
+        started one. It is not killed at the deadline: that is `kill_namenode`. A notice that it has
+        already is replaced.
+
+        Raises `ValueError` unless `deadline_seconds` is more than 0 and at most seven days,
+        `LookupError` for an index that no namenode has, and when it does not run, and
+        `ClusterError` when it does not take the notice within 10 seconds.
+        """
+        if not 0 < deadline_seconds <= NOTICE_SECONDS_MAX:
+            wanted = "more than 0 and at most seven days"
+            raise ValueError(f"a notice of {deadline_seconds!r} s: {wanted} is wanted")
+        server = self._running(index)
+        # Before the call: the namenode may have left when it returns.
+        server.has_notice = True
+        body = {"deadline_seconds": deadline_seconds, "reason": reason}
+        try:
+            status, answer = call(server.ready["http_address"], "POST", "/v1/notice", body)
+        except OSError as error:
+            raise ClusterError(f"namenode {index} does not take its notice: {error}") from error
+        if status != http.HTTPStatus.OK:
+            why = answer.get("error", {}).get("message", f"the answer has status {status}")
+            raise ClusterError(f"namenode {index} does not take its notice: {why}")
+
+    def add_namenode(self) -> Namenode:
+        """Starts another namenode, which joins the group as a spare, and returns its entry.
+
+        Returns when it serves; its index is that of the last entry of `namenodes`. It gets
+        everything that the others have, then votes in place of a namenode with a notice, or of one
+        that has been silent for 30 seconds, or once the voters are fewer than they should be: as
+        many as `local` started, and three if it started one.
+
+        Raises `ClusterError` when it does not serve within 30 seconds: it joins only while a
+        namenode leads.
+        """
+        with self._lock:
+            name = self._next_namenode_name()
+        server = self._spawn_namenode(name, self._member_to_join().ready["address"])
+        _wait_ready(server)
+        with self._lock:
+            self._namenodes.append(server)
+        return self._entry(server)
 
     def restart_namenode(self, index: int = 0) -> None:
         """Starts a namenode again on its ports and directory; kills it with SIGKILL if it runs.
 
-        Returns when it serves. One of several votes from then on. Raises `LookupError` for an index
-        that no namenode has, and `ClusterError` when it does not serve within 30 seconds.
+        Returns when it serves. One of several votes from then on if it did before. Raises
+        `LookupError` for an index that no namenode has, and for one that has left its group:
+        `add_namenode` starts another. Raises `ClusterError` when it does not serve within 30
+        seconds.
         """
         server = self._member(index)
+        if server.has_left:
+            raise LookupError(f"namenode {index} has left its group: add_namenode starts another")
         _end(server, signal.SIGKILL)
-        again = self._spawn_namenode(index, server)
+        again = self._spawn_namenode(server.name, server.join, server)
         self._namenodes[index] = again
         _wait_ready(again)
 
@@ -329,9 +408,12 @@ class Cluster:
     # Below
 
     def _client(self) -> Store:
+        address = self.address
         with self._lock:
-            if self._store is None:
-                self._store = self.store()
+            # A client learns the namenodes during calls: one that makes none while they are
+            # replaced knows no namenode that is left. Calls of the one before may be under way.
+            if self._store is None or self._store_address != address:
+                self._store, self._store_address = self.store(), address
             return self._store
 
     def _members(self) -> list[_Server]:
@@ -346,14 +428,38 @@ class Cluster:
             raise LookupError(f"namenode {index} is none of this cluster: it has {len(members)}")
         return members[index]
 
+    def _running(self, index: int) -> _Server:
+        server = self._member(index)
+        if server.is_running:
+            return server
+        if server.has_left:
+            raise LookupError(f"namenode {index} has left its group: add_namenode starts another")
+        raise LookupError(f"namenode {index} does not run: restart_namenode starts it")
+
+    def _entry(self, server: _Server) -> Namenode:
+        return Namenode(
+            address=server.ready["address"],
+            http_address=server.ready["http_address"],
+            pid=server.process.pid if server.is_running else None,
+            directory=self.directory / server.name,
+            is_gone=server.has_left,
+        )
+
+    def _member_to_join(self) -> _Server:
+        """Returns a namenode through which another one can join: one that will not leave soon."""
+        running = [server for server in self._members() if server.is_running]
+        staying = [server for server in running if not server.has_notice]
+        return next(iter(staying or running), self._first_running())
+
     def _first_running(self) -> _Server:
         members = self._members()
         return next((server for server in members if server.is_running), members[0])
 
     def _start_namenodes(self) -> None:
         """Starts the first namenode, then those that join it, and waits until all vote."""
-        for index in range(len(self._namenode_names)):
-            server = self._spawn_namenode(index)
+        for _ in range(self._namenodes_wanted):
+            join = self._namenodes[0].ready["address"] if self._namenodes else None
+            server = self._spawn_namenode(self._next_namenode_name(), join)
             self._namenodes.append(server)
             _wait_ready(server)
         wanted = ["Leader"] + ["Voter"] * (len(self._namenodes) - 1)
@@ -364,20 +470,25 @@ class Cluster:
         if len(wanted) > 1:
             self._until_listed("not all namenodes vote", do_vote)
 
-    def _spawn_namenode(self, index: int, before: _Server | None = None) -> _Server:
+    def _next_namenode_name(self) -> str:
+        index, self._namenodes_started = self._namenodes_started, self._namenodes_started + 1
+        return "namenode" if self._namenodes_wanted == 1 and index == 0 else f"namenode-{index}"
+
+    def _spawn_namenode(
+        self, name: str, join: str | None, before: _Server | None = None
+    ) -> _Server:
         """Starts a namenode at the addresses of the process that was it before, or at new ones."""
-        name, count = self._namenode_names[index], len(self._namenode_names)
         # A namenode that is restarted has its addresses before it serves.
         ready = before.ready if before else {"address": ANY_PORT, "http_address": ANY_PORT}
         arguments = ["--listen", ready["address"], "--http", ready["http_address"]]
         arguments += ["--dir", str(self.directory / name)]
-        if count > 1:
-            arguments += ["--voters", str(count)]
-        if index > 0:
+        if self._namenodes_wanted > 1:
+            arguments += ["--voters", str(self._namenodes_wanted)]
+        if join:
             # The flag has no effect once the directory is that of a member.
-            arguments += ["--join", self._namenodes[0].ready["address"]]
+            arguments += ["--join", join]
         server = self._spawn("namenode", name, arguments)
-        server.ready = ready
+        server.ready, server.join = ready, join
         return server
 
     def _until_listed(self, what: str, found: Callable[[list[_Member]], _Found | None]) -> _Found:
@@ -438,19 +549,17 @@ class Cluster:
         return _Server(name, self._spawner.spawn(command, log), log, ready_file, {})
 
 
-def _namenode_names(count: int) -> list[str]:
-    return ["namenode"] if count == 1 else [f"namenode-{index}" for index in range(count)]
-
-
 def _refuse_catalogs(directory: Path, namenodes: int) -> None:
     """Raises `ValueError` for a directory that the namenodes cannot start in.
 
     The members of an earlier group had other ports and would not find each other.
     """
-    names = ["namenode-0"] if namenodes == 1 else ["namenode", "namenode-0"]
-    for path in (directory / name for name in names):
-        if path.exists():
-            raise ValueError(f"{path} is of an earlier cluster: give another directory")
+    # A namenode alone has none of these, unless others joined it.
+    earlier = sorted(path for path in directory.glob("namenode-*") if path.is_dir())
+    if namenodes > 1 and (directory / "namenode").exists():
+        earlier.append(directory / "namenode")
+    if earlier:
+        raise ValueError(f"{earlier[0]} is of an earlier cluster: give another directory")
 
 
 def _id(node: int | Node) -> int:
