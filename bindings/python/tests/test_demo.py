@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from decimal import Decimal
+from itertools import pairwise
 
 import pytest
 
@@ -16,6 +17,7 @@ from sanderling.demo import meter, options, preemption, queries, table
 from sanderling.demo.cost import Cost
 from sanderling.demo.meter import Call
 from sanderling.demo.preemption import Bathtub, Exponential, Recorded, Shape
+from sanderling.demo.roles import LEADER, VOTER, Role, Roles
 
 SHAPE = Shape(slots=5, notices=8, seconds=100.0, notice_seconds=4.0, overlap_max=2)
 
@@ -49,6 +51,24 @@ def test_trace_keeps_its_bounds(seed):
         pauses = [later - earlier for earlier, later in zip(own, own[1:], strict=False)]
         assert all(pause >= SHAPE.notice_seconds + SHAPE.replace_seconds - 1e-9 for pause in pauses)
     assert trace.seconds <= SHAPE.seconds + SHAPE.notices * SHAPE.notice_seconds
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_trace_beside_another_has_its_clock_and_at_least_one_notice(seed):
+    trace = preemption.draw(Bathtub(), seed, SHAPE)
+    shape = Shape(slots=4, notices=8, seconds=100.0, notice_seconds=4.0, overlap_max=1)
+    beside = preemption.draw_beside(trace, Bathtub(), seed, shape)
+    assert beside == preemption.draw_beside(trace, Bathtub(), seed, shape)
+    assert beside.seconds_per_hour == trace.seconds_per_hour
+    assert 1 <= len(beside.preemptions) <= shape.notices
+    times = [each.at_seconds for each in beside.preemptions]
+    assert all(later - earlier >= 4.0 - 1e-9 for earlier, later in pairwise(times))
+    assert 0 <= times[0] and times[-1] <= 96.0 + 1e-9
+    assert beside.seconds == pytest.approx(times[-1] + 4.0)
+    # So short that no machine would end by itself.
+    brief = Shape(slots=4, notices=8, seconds=4.5, notice_seconds=4.0, overlap_max=1)
+    only = preemption.draw_beside(trace, Exponential(1e6), seed, brief).preemptions
+    assert [each.at_seconds for each in only] == pytest.approx([0.5])
 
 
 def test_other_lifetimes_are_drawn(tmp_path):
@@ -104,9 +124,32 @@ def test_cost_agrees_with_the_paper():
     assert Cost(4, 1.021).saved == pytest.approx(0.598, abs=0.001)
 
 
+def test_cost_of_a_group_has_spot_machines_alone():
+    cost = Cost(5, 1.0, 4)
+    assert (cost.spot_machines, cost.on_demand_machines, cost.compared_machines) == (9, 0, 6)
+    assert cost.spot_dollars == pytest.approx(9 * 0.188320)
+    assert cost.on_demand_dollars == pytest.approx(6 * 0.776944)
+
+
+def test_roles_are_drawn_without_gaps_and_end_with_the_member():
+    roles = Roles(None)
+    a, b = "a:1", "b:1"
+    roles._seen = [
+        (1.0, {a: LEADER, b: VOTER}),
+        (2.0, {a: LEADER, b: VOTER}),
+        (3.0, {a: VOTER, b: LEADER}),
+        (4.0, {b: LEADER}),
+        (5.0, {b: LEADER}),
+    ]
+    assert roles.spans(a) == [Role(a, LEADER, 1.0, 3.0), Role(a, VOTER, 3.0, 3.0)]
+    assert roles.spans(b) == [Role(b, VOTER, 1.0, 3.0), Role(b, LEADER, 3.0, 5.0)]
+    assert roles.spans("c:1") == []
+
+
 def test_bad_options_are_refused(capsys):
     for arguments in (
         ["--datanodes", "4"],
+        ["--namenodes", "2"],
         ["--queries", "19"],
         ["--overlap", "3"],
         ["--dram", "much"],
@@ -141,6 +184,9 @@ def test_small_run_is_right(tmp_path, tmp_path_factory):
     assert result["ok"] and result["problems"] == []
     assert result["queries_right"] == result["queries_total"] >= 40
     assert (result["notices"], result["lost_bytes"], result["client_errors"]) == (6, 0, 0)
+    assert result["namenode_notices"] == len(result["preempted_namenodes"]) >= 1
+    assert any(each["has_led"] for each in result["preempted_namenodes"])
+    assert all(each["left_after_seconds"] is not None for each in result["preempted_namenodes"])
     assert result["relocated_bytes"] > 0
     assert result["writer_objects"] > 0 and result["writer_objects_wrong"] == 0
     page = (tmp_path / "report.html").read_text()
@@ -149,10 +195,24 @@ def test_small_run_is_right(tmp_path, tmp_path_factory):
     assert links <= {"http://www.w3.org/2000/svg"}
     plots = re.findall(r'<script class=plot type="application/json">(.*?)</script>', page)
     timeline, around = (json.loads(plot) for plot in plots)
-    marks = [mark for panel in timeline["panels"] for mark in panel["marks"]]
+    (namenodes,) = [each for each in timeline["panels"] if each.get("title") == "namenodes"]
+    drawn = [mark["class"] for mark in namenodes["marks"] if mark["kind"] == "bar"]
+    assert {"grey", "grey pale", "grey open"} <= set(drawn)
+    machines = [each for each in timeline["panels"] if each is not namenodes]
+    marks = [mark for panel in machines for mark in panel["marks"]]
     for shape in ("down", "cross"):
         assert sum(len(mark["points"]) for mark in marks if mark.get("shape") == shape) >= 6, shape
     assert all(panel["marks"] for panel in around["panels"])
+
+
+def test_run_with_one_namenode_takes_datanodes_alone(tmp_path, tmp_path_factory):
+    arguments = ["--notices", "1", "--notice-seconds", "5", "--out", str(tmp_path)]
+    done = run_demo(tmp_path_factory, "--namenodes", "1", *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout)
+    assert (result["notices"], result["namenodes"], result["namenode_notices"]) == (1, 1, 0)
+    page = (tmp_path / "report.html").read_text()
+    assert "machines were taken away" in page and "Namenodes taken away" not in page
 
 
 def test_run_that_loses_data_fails(tmp_path, tmp_path_factory):

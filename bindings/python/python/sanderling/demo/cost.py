@@ -2,7 +2,8 @@
 
 Brodmann et al., "An Elastic Ephemeral Datastore using Cheap, Transient Cloud Resources", figure 6:
 n2-standard-16 on Google Cloud, on demand and spot. Its fleet is five machines, of which the spot
-deployment keeps one on demand, for the namenode.
+deployment keeps one on demand, for the namenode. A group of namenodes and its spare are on spot
+machines, too; machines on demand need one namenode only.
 """
 
 from __future__ import annotations
@@ -18,19 +19,37 @@ PAPER_MACHINES = 5
 class Cost:
     """One fleet for one hour of undisturbed work."""
 
-    spot_machines: int
+    datanodes: int
     slowdown: float
     """Time under preemptions over undisturbed time."""
+    spot_namenodes: int = 0
+    """Machines of namenodes, if they are spot machines; else one is on demand."""
+
+    @property
+    def spot_machines(self) -> int:
+        """Those of the spot fleet that are preempted."""
+        return self.datanodes + self.spot_namenodes
+
+    @property
+    def on_demand_machines(self) -> int:
+        """Those of the spot fleet that are not."""
+        return 0 if self.spot_namenodes else 1
+
+    @property
+    def compared_machines(self) -> int:
+        """Those of the fleet on demand."""
+        return self.datanodes + 1
 
     @property
     def on_demand_dollars(self) -> float:
         """All machines on demand, undisturbed."""
-        return (self.spot_machines + 1) * ON_DEMAND_DOLLARS_PER_HOUR
+        return self.compared_machines * ON_DEMAND_DOLLARS_PER_HOUR
 
     @property
     def spot_dollars(self) -> float:
-        """Datanodes on spot machines, the namenode on demand, for the longer time."""
-        rate = self.spot_machines * SPOT_DOLLARS_PER_HOUR + ON_DEMAND_DOLLARS_PER_HOUR
+        """The spot fleet, for the longer time."""
+        spot = self.spot_machines * SPOT_DOLLARS_PER_HOUR
+        rate = spot + self.on_demand_machines * ON_DEMAND_DOLLARS_PER_HOUR
         return rate * self.slowdown
 
     @property

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sanderling.cluster import NAMENODES
 from sanderling.demo.preemption import Bathtub, Exponential, Lifetimes, Recorded
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
@@ -20,6 +21,9 @@ class Options:
     scale: float = 1.0
     """TPC-DS scale factor: 1 is 0.4 GB of Parquet, enough that no query's result is empty."""
     datanodes: int = 5
+    namenodes: int = 3
+    """Those that vote; with more than one there is a spare besides, and their machines are
+    preempted, too."""
     seed: int = 1
     notices: int = 8
     seconds: float = 100.0
@@ -44,6 +48,11 @@ class Options:
     is_json: bool = False
     is_quiet: bool = False
 
+    @property
+    def spares(self) -> int:
+        """Namenodes that do not vote until another one leaves."""
+        return 1 if self.namenodes > 1 else 0
+
 
 def parse(arguments: list[str]) -> Options:
     """Reads the command line; exits with 2 when it is wrong."""
@@ -57,6 +66,8 @@ def parse(arguments: list[str]) -> Options:
         parser.error(str(error))
     if given.datanodes < 5:
         parser.error("--datanodes: at least five are needed")
+    if given.namenodes not in NAMENODES:
+        parser.error("--namenodes: 1, 3 or 5")
     if not 20 <= given.queries <= 99:
         parser.error("--queries: 20 to 99")
     if given.scale <= 0 or given.notices < 1 or min(given.seconds, given.notice_seconds) <= 0:
@@ -66,6 +77,7 @@ def parse(arguments: list[str]) -> Options:
     return Options(
         scale=given.scale,
         datanodes=given.datanodes,
+        namenodes=given.namenodes,
         seed=given.seed,
         notices=given.notices,
         seconds=given.seconds,
@@ -112,8 +124,19 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--scale", type=float, default=default.scale, help="TPC-DS scale (%(default)s)")
     add("--datanodes", type=int, default=default.datanodes, help="at least 5 (%(default)s)")
+    add(
+        "--namenodes",
+        type=int,
+        default=default.namenodes,
+        help="1, 3 or 5; several are preempted, too, and have a spare (%(default)s)",
+    )
     add("--seed", type=int, default=default.seed, help="seed of the trace (%(default)s)")
-    add("--notices", type=int, default=default.notices, help="preemptions (%(default)s)")
+    add(
+        "--notices",
+        type=int,
+        default=default.notices,
+        help="preemptions of datanodes; those of namenodes follow the same clock (%(default)s)",
+    )
     add(
         "--seconds",
         type=float,

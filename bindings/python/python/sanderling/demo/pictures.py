@@ -12,6 +12,8 @@ from sanderling._sanderling import figure
 from sanderling.demo import sampler, table
 from sanderling.demo.fleet import Incarnation
 from sanderling.demo.meter import bandwidth
+from sanderling.demo.namenodes import Member
+from sanderling.demo.roles import LEADER, SPARE, VOTER
 from sanderling.demo.run import Facts
 from sanderling.demo.sampler import Sample
 from sanderling.demo.summary import Summary
@@ -32,6 +34,12 @@ RATIO_MAX = 8.0
 
 MIB = 1 << 20
 
+LANE_HEIGHT = 22
+"""Of each place of the namenodes."""
+
+ROLES = {LEADER: "grey", VOTER: "grey pale", SPARE: "grey open"}
+"""The class of the bar of a namenode in each role."""
+
 COLOURS = {
     "held": "bytes held by a machine",
     "held-next": "by its replacement",
@@ -40,6 +48,13 @@ COLOURS = {
     "blue": "read by queries",
     "green": "written and read by the writers",
 }
+
+
+GROUP_COLOURS = {
+    "grey": "namenode: leads (solid), votes (pale), spare (dashed)",
+    "amber": "notice, relocation, and a namenode that has left",
+}
+"""What they mean where several namenodes are."""
 
 
 class Pictures:
@@ -63,7 +78,8 @@ class Pictures:
 
     def legend(self) -> str:
         """Returns what the colours mean."""
-        items = (f'<li><i class="{colour}"></i>{what}</li>' for colour, what in COLOURS.items())
+        colours = COLOURS | (GROUP_COLOURS if self._facts.options.spares else {})
+        items = (f'<li><i class="{colour}"></i>{what}</li>' for colour, what in colours.items())
         return f"<ul class=legend>{''.join(items)}</ul>"
 
     def timeline(self) -> str:
@@ -83,6 +99,7 @@ class Pictures:
             x,
             [
                 *self._machines(),
+                *self._namenodes(),
                 _rates(
                     "bandwidth of the clients, MiB/s (moving means over a second)",
                     150,
@@ -171,6 +188,52 @@ class Pictures:
             y = {"ends": [0, most * 1.05], "at": [[most / 2, name]], "grid": False}
             panels.append({"height": 46, "y": y, "marks": marks})
         return [{**panels[0], "title": "bytes held"}, *panels[1:]]
+
+    def _namenodes(self) -> list[dict[str, Any]]:
+        """Returns one panel with a lane for each place, empty while no process has the place."""
+        facts = self._facts
+        assert facts.namenodes
+        if not facts.options.spares:
+            return []
+        places = sorted({each.slot for each in facts.namenodes.members})
+        marks: list[Mark] = []
+        for each in facts.namenodes.members:
+            # Lanes are counted from below, places from above.
+            base = len(places) - 1 - each.slot
+            marks += self._roles(each, base)
+            if each.noticed is not None:
+                marks += self._namenode_leaves(each, base)
+        at = [[len(places) - 0.5 - slot, f"namenode {slot + 1}"] for slot in places]
+        y = {"ends": [0, len(places)], "at": at, "grid": False}
+        height = LANE_HEIGHT * len(places)
+        return [{"height": height, "title": "namenodes", "y": y, "marks": marks}]
+
+    def _roles(self, each: Member, base: int) -> list[Mark]:
+        assert self._facts.roles
+        until = min(each.ended or self._end, self._end)
+        marks = []
+        for span in self._facts.roles.spans(each.address):
+            began, ended = max(span.began, self._start), min(span.ended, until)
+            if began >= ended:
+                continue
+            x = [self._at(began), self._at(ended)]
+            title = f"{each.name}, {span.role}: from {x[0]:.1f} s to {x[1]:.1f} s"
+            y = [base + 0.2, base + 0.8]
+            marks.append({"kind": "bar", "class": ROLES[span.role], "x": x, "y": y, "title": title})
+        return marks
+
+    def _namenode_leaves(self, each: Member, base: int) -> list[Mark]:
+        noticed = self._at(each.noticed)
+        title = f"{each.name}: notice at {noticed:.1f} s"
+        title += ", it led" if each.has_led else ""
+        marks = [_dots("amber", [(noticed, base + 0.8, title)], shape="down")]
+        if each.ended is not None and each.noticed is not None:
+            after = table.seconds(each.ended - each.noticed)
+            title += f", {'left by itself' if each.has_left else 'killed'} after {after}"
+            colour = "amber" if each.has_left else "red"
+            end = [(self._at(each.ended), base + 0.5, title)]
+            marks.append(_dots(colour, end, shape="cross"))
+        return marks
 
     def _held(self, each: Incarnation) -> Points:
         until = min(each.killed or self._end, self._end)

@@ -6,7 +6,9 @@ import csv
 import heapq
 import math
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +18,10 @@ starts all at once would also reach the 24 h limit all at once, day after day.""
 
 HOURS_MAX = 24.0
 """Old preemptible machines of Google lived at most this long; the bathtub model describes them."""
+
+
+End = tuple[float, int, float]
+"""When a machine ends: hour of the trace, slot, and how many hours it lived."""
 
 
 class Lifetimes(Protocol):
@@ -132,9 +138,29 @@ class Shape:
 
 def draw(model: Lifetimes, seed: int, shape: Shape) -> Trace:
     """Draws a trace: each slot holds one machine after the other, each with its own lifetime."""
-    drawn = _first_ends(model, random.Random(seed), shape)
+    drawn = list(islice(_ends(model, random.Random(seed), shape.slots), shape.notices))
     last_hour = drawn[-1][0]
     seconds_per_hour = max(shape.seconds - shape.notice_seconds, 1.0) / last_hour
+    return _trace(drawn, seconds_per_hour, shape)
+
+
+def draw_beside(trace: Trace, model: Lifetimes, seed: int, shape: Shape) -> Trace:
+    """Draws the trace of other machines on the clock of `trace`: the notices that fit into its
+    time, but at most `shape.notices` and at least one, for which the first machine is taken earlier
+    than the model says if that is needed.
+    """
+    chance = random.Random(f"beside {seed}")
+    last = max(shape.seconds - shape.notice_seconds, 0.0)
+    first, *others = islice(_ends(model, chance, shape.slots), shape.notices)
+    hour, slot, lived = first
+    drawn = [(min(hour, last / trace.seconds_per_hour), slot, lived), *others]
+    beside = _trace(drawn, trace.seconds_per_hour, shape)
+    kept = tuple(each for each in beside.preemptions if each.at_seconds <= last + 1e-9)
+    return Trace(kept, trace.seconds_per_hour, kept[-1].at_seconds + shape.notice_seconds)
+
+
+def _trace(drawn: list[End], seconds_per_hour: float, shape: Shape) -> Trace:
+    """Defers what is too much at a time, and what a replacement would not live to see."""
     ends: list[float] = []
     slot_free = dict.fromkeys(range(shape.slots), 0.0)
     preemptions = []
@@ -150,19 +176,15 @@ def draw(model: Lifetimes, seed: int, shape: Shape) -> Trace:
     return Trace(tuple(preemptions), seconds_per_hour, ends[-1])
 
 
-def _first_ends(
-    model: Lifetimes, chance: random.Random, shape: Shape
-) -> list[tuple[float, int, float]]:
-    """Returns the first (hour, slot, lifetime) at which machines end, replacements included."""
-    alive: list[tuple[float, int, float]] = []
-    for slot in range(shape.slots):
+def _ends(model: Lifetimes, chance: random.Random, slots: int) -> Iterator[End]:
+    """Yields when machines end, one after the other, replacements included."""
+    alive: list[End] = []
+    for slot in range(slots):
         started, lived = chance.uniform(0, HOURS_MAX), model.hours(chance)
         heapq.heappush(alive, (started + lived, slot, lived))
-    drawn: list[tuple[float, int, float]] = []
-    while len(drawn) < shape.notices:
+    while True:
         hour, slot, lived = heapq.heappop(alive)
         if hour > FLEET_AGE_HOURS:
-            drawn.append((hour - FLEET_AGE_HOURS, slot, lived))
+            yield hour - FLEET_AGE_HOURS, slot, lived
         following = model.hours(chance)
         heapq.heappush(alive, (hour + following, slot, following))
-    return drawn

@@ -26,8 +26,8 @@ def usage(cluster: Cluster) -> Usage | None:
     try:
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
         user, nice, system, _idle, _wait, irq, softirq, steal = map(int, fields)
-        pids = [*cluster.pids.values(), cluster.namenode_pid]
-        living = sum(map(_ticks, pids))
+        namenodes = [each.pid for each in cluster.namenodes if each.pid is not None]
+        living = sum(map(_ticks, [*cluster.pids.values(), *namenodes]))
     except (OSError, ValueError):
         return None
     times = os.times()

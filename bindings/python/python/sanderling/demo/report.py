@@ -18,6 +18,10 @@ AROUND = """<p class=note>Every preemption of the run laid over each other at it
 as the queries see it, relocation off the leaving machine, and SIGKILL at the end of the shaded
 time. Thick lines are means, the dashed one is what the queries read without preemptions.</p>"""
 
+NAMENODES = """<p class=note>The machine that is taken first is the one of the namenode that leads
+then. A noticed namenode gives the leadership away if it leads, a spare votes in its place, and its
+process ends by itself; a new spare starts at the deadline.</p>"""
+
 METHOD = """<p>The namenode gives the bytes of the fleet and of relocation, sixteen times a second;
 the clients' own calls give bandwidth and stalls. A stall is what a call took beyond the 99th
 percentile of the calls of the same client and kind without preemptions. Every query result is
@@ -49,7 +53,8 @@ def _page(facts: Facts, summary: Summary) -> str:
         _problems(summary),
         f"<h2>Around a notice</h2>{AROUND}{around}" if around else "",
         f"<h2>The run in figures</h2>{_figures(summary)}",
-        f"<h2>Machines taken away</h2>{_taken(facts, summary)}",
+        f"<h2>Datanodes taken away</h2>{_taken(facts, summary)}",
+        _namenodes_taken(facts, summary),
         f"<h2>How it was measured</h2><p>{html.escape(_setup(facts))}</p>{METHOD}",
     ]
     return page(TITLE, _verdict(summary), not summary.problems, "\n".join(parts))
@@ -59,10 +64,18 @@ def _verdict(summary: Summary) -> str:
     if summary.problems:
         return f"{len(summary.problems)} problems: see below the picture."
     return (
-        f"{summary.notices} machines were taken away. All {summary.queries_total} query results "
+        f"{_machines(summary)} were taken away. All {summary.queries_total} query results "
         f"are right, all {summary.writer_objects} short-lived objects too; "
         f"{table.size(summary.relocated_bytes)} moved in time, nothing was lost, no call failed."
     )
+
+
+def _machines(summary: Summary) -> str:
+    datanodes, namenodes = summary.notices, summary.namenode_notices
+    if not namenodes:
+        return f"{datanodes} machines"
+    kinds = f"{datanodes} of datanodes and {namenodes} of namenodes"
+    return f"{datanodes + namenodes} machines, {kinds},"
 
 
 def _figures(summary: Summary) -> str:
@@ -87,7 +100,7 @@ def _taken(facts: Facts, summary: Summary) -> str:
     columns = ["place", "node", "lived, model", "notice at", "held back", "held", "moved",
                "empty after", "killed after", "lost"]
     start = facts.undisturbed.began
-    rows = []
+    rows: list[list[str]] = []
     for each, gone in zip(facts.fleet.noticed(), summary.preempted, strict=True):
         noticed = each.noticed or 0.0
         deferred, empty = each.deferred_seconds, gone.drained_after_seconds
@@ -103,6 +116,32 @@ def _taken(facts: Facts, summary: Summary) -> str:
             "–" if each.killed is None else table.seconds(each.killed - noticed),
             table.size(gone.lost_bytes),
         ])
+    return _table(columns, rows)
+
+
+def _namenodes_taken(facts: Facts, summary: Summary) -> str:
+    """Returns the table of the namenodes whose machines got a notice."""
+    assert facts.namenodes
+    columns = ["place", "process", "lived, model", "notice at", "held back", "led", "left after",
+               "end"]
+    start = facts.undisturbed.began
+    rows = []
+    for each, gone in zip(facts.namenodes.noticed(), summary.preempted_namenodes, strict=True):
+        left = gone.left_after_seconds
+        rows.append([
+            f"namenode {each.slot + 1}",
+            each.name,
+            f"{gone.lived_hours:.1f} h",
+            f"{(each.noticed or 0.0) - start:.1f} s",
+            table.seconds(each.deferred_seconds) if each.deferred_seconds > 0 else "–",
+            "yes" if each.has_led else "–",
+            "–" if left is None else table.seconds(left),
+            "SIGKILL" if left is None else "by itself",
+        ])
+    return f"<h2>Namenodes taken away</h2>{NAMENODES}{_table(columns, rows)}" if rows else ""
+
+
+def _table(columns: list[str], rows: list[list[str]]) -> str:
     head = "".join(f"<th class=number>{column}</th>" for column in columns)
     body = "\n".join(
         "<tr>" + "".join(f"<td class=number>{cell}</td>" for cell in row) + "</tr>" for row in rows
@@ -113,6 +152,13 @@ def _taken(facts: Facts, summary: Summary) -> str:
 
 def _setup(facts: Facts) -> str:
     options = facts.options
+    of_datanodes, group = "machines", ""
+    if options.spares:
+        of_datanodes = "machines of datanodes"
+        group = (
+            f" {options.namenodes} namenodes and a spare are preempted on the same clock, at most "
+            f"one at a time."
+        )
     return (
         f"TPC-DS tables at scale {options.scale:g} ({table.size(facts.table_bytes)} of Parquet, "
         f"{facts.tables} tables) in {options.datanodes} datanodes of "
@@ -121,5 +167,6 @@ def _setup(facts: Facts) -> str:
         f"{table.size(options.writer_bytes_per_second)}/s each. Preemptions: model "
         f"{options.model_name}, seed {options.seed}; one hour of the model takes "
         f"{facts.trace.seconds_per_hour:.2f} s here, a notice {options.notice_seconds:g} s instead "
-        f"of the cloud's 30 s, and at most {options.overlap_max} machines leave at a time."
+        f"of the cloud's 30 s, and at most {options.overlap_max} {of_datanodes} leave at a time."
+        f"{group}"
     )

@@ -13,11 +13,13 @@ from sanderling import Cluster, Fsck, LossReport, Store
 from sanderling.demo import data
 from sanderling.demo.fleet import Fleet
 from sanderling.demo.meter import Meter
+from sanderling.demo.namenodes import Namenodes
 from sanderling.demo.options import Options
-from sanderling.demo.preemption import Shape, Trace, draw
+from sanderling.demo.preemption import Shape, Trace, draw, draw_beside
 from sanderling.demo.processors import others_share, usage
 from sanderling.demo.progress import Progress
 from sanderling.demo.queries import Answer, Query, Session, prepare
+from sanderling.demo.roles import Roles
 from sanderling.demo.sampler import Sampler
 from sanderling.demo.writers import Counts, Writers
 from sanderling.fs import SanderlingFileSystem
@@ -43,6 +45,8 @@ class Facts:
 
     options: Options
     trace: Trace
+    """Of the datanodes."""
+    namenodes_trace: Trace
     dram_bytes: int = 0
     tables: int = 0
     table_bytes: int = 0
@@ -52,6 +56,8 @@ class Facts:
     meter: Meter = field(default_factory=Meter)
     sampler: Sampler | None = None
     fleet: Fleet | None = None
+    namenodes: Namenodes | None = None
+    roles: Roles | None = None
     writers: Counts = field(default_factory=Counts)
     differing_tables: list[str] = field(default_factory=list)
     report: LossReport | None = None
@@ -63,7 +69,8 @@ class Facts:
 def run(options: Options, progress: Progress) -> Facts:
     """Runs all phases."""
     began = time.monotonic()
-    facts = Facts(options, _trace(options))
+    trace = _trace(options)
+    facts = Facts(options, trace, _namenodes_trace(options, trace))
     tables = progress.run(
         f"TPC-DS data at scale {options.scale:g}",
         lambda: data.generate(options.scale, options.cache),
@@ -76,8 +83,8 @@ def run(options: Options, progress: Progress) -> Facts:
     facts.table_bytes = sum(table.stat().st_size for table in tables)
     facts.dram_bytes = options.dram_bytes or _dram(options, facts.table_bytes)
     cluster = progress.run(
-        f"one namenode, {options.datanodes} datanodes of {facts.dram_bytes >> 20} MiB",
-        lambda: Cluster.local(options.datanodes, facts.dram_bytes),
+        f"{_namenodes(options)}, {options.datanodes} datanodes of {facts.dram_bytes >> 20} MiB",
+        lambda: _cluster(options, facts.dram_bytes),
     )
     with cluster:
         _run_on(cluster, facts, tables, queries, progress)
@@ -85,18 +92,35 @@ def run(options: Options, progress: Progress) -> Facts:
     return facts
 
 
+def _cluster(options: Options, dram_bytes: int) -> Cluster:
+    cluster = Cluster.local(options.datanodes, dram_bytes, namenodes=options.namenodes)
+    try:
+        for _ in range(options.spares):
+            cluster.add_namenode()
+    except BaseException:
+        cluster.stop()
+        raise
+    return cluster
+
+
+def _namenodes(options: Options) -> str:
+    return f"{options.namenodes} namenodes and a spare" if options.spares else "one namenode"
+
+
 def _run_on(
     cluster: Cluster, facts: Facts, tables: list[Path], queries: list[Query], progress: Progress
 ) -> None:
     with ExitStack() as stack:
         store = stack.enter_context(cluster.store(observer=facts.meter.observer("query")))
-        plain = stack.enter_context(cluster.store())
-        progress.run("tables into the store", lambda: data.load(plain, tables))
+        loader = stack.enter_context(cluster.store())
+        progress.run("tables into the store", lambda: data.load(loader, tables))
         session = Session(SanderlingFileSystem(store=store), tables)
         # The first reads of a process cost what no later one does; they belong to no phase.
         session.run(queries[0])
         facts.sampler = Sampler(stack.enter_context(cluster.store()))
         facts.fleet = Fleet(cluster, facts.trace, facts.options.notice_seconds)
+        facts.roles = Roles(cluster)
+        facts.namenodes = Namenodes(cluster, facts.namenodes_trace, facts.options.notice_seconds)
         observer = facts.meter.observer("writer")
         stores = [
             stack.enter_context(cluster.store(observer=observer))
@@ -104,21 +128,27 @@ def _run_on(
         ]
         writers = Writers(stores, facts.options)
         facts.sampler.start()
+        if facts.options.spares:
+            facts.roles.start()
         writers.start()
         try:
             _phases(facts, session, queries, progress)
         finally:
             facts.fleet.stop()
+            facts.namenodes.stop()
             writers.stop()
             facts.sampler.stop()
+            facts.roles.stop()
         facts.writers = writers.counts()
         facts.client = store.metrics()
-        _verify(facts, plain, tables, progress)
+        # A new client: the loader has made no call for so long that all namenodes that it knows
+        # may have been replaced.
+        _verify(facts, stack.enter_context(cluster.store()), tables, progress)
 
 
 def _phases(facts: Facts, session: Session, queries: list[Query], progress: Progress) -> None:
-    options, fleet = facts.options, facts.fleet
-    assert fleet is not None
+    options, fleet, namenodes = facts.options, facts.fleet, facts.namenodes
+    assert fleet and namenodes
     calm, rough = facts.undisturbed, facts.disturbed
 
     def calm_is_over() -> bool:
@@ -129,11 +159,22 @@ def _phases(facts: Facts, session: Session, queries: list[Query], progress: Prog
         lambda: _answer(calm, fleet.cluster, session, queries, calm_is_over),
         lambda: _status(calm, facts),
     )
+    def rough_is_over() -> bool:
+        return fleet.is_over() and namenodes.is_over()
+
+    def rough_status() -> str:
+        notices = f"{len(fleet.noticed())} notices"
+        if options.spares:
+            notices += f" of datanodes, {len(namenodes.noticed())} of namenodes"
+        return f"{_status(rough, facts)}, {notices}"
+
     fleet.start()
+    namenodes.start()
+    preemptions = len(facts.trace.preemptions) + len(facts.namenodes_trace.preemptions)
     progress.run(
-        f"under {len(facts.trace.preemptions)} preemptions",
-        lambda: _answer(rough, fleet.cluster, session, queries, fleet.is_over),
-        lambda: f"{_status(rough, facts)}, {len(fleet.noticed())} notices",
+        f"under {preemptions} preemptions",
+        lambda: _answer(rough, fleet.cluster, session, queries, rough_is_over),
+        rough_status,
     )
 
 
@@ -181,6 +222,19 @@ def _trace(options: Options) -> Trace:
         overlap_max=options.overlap_max,
     )
     return draw(options.model, options.seed, shape)
+
+
+def _namenodes_trace(options: Options, trace: Trace) -> Trace:
+    if not options.spares:
+        return Trace((), trace.seconds_per_hour, 0.0)
+    shape = Shape(
+        slots=options.namenodes + options.spares,
+        notices=options.notices,
+        seconds=options.seconds,
+        notice_seconds=options.notice_seconds,
+        overlap_max=options.spares,
+    )
+    return draw_beside(trace, options.model, options.seed, shape)
 
 
 def _dram(options: Options, table_bytes: int) -> int:

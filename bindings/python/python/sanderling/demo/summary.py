@@ -32,6 +32,20 @@ class Preempted:
 
 
 @dataclass(frozen=True)
+class PreemptedNamenode:
+    """One machine of a namenode that was taken away."""
+
+    name: str
+    slot: int
+    has_led: bool
+    """Whether it led when its notice came."""
+    lived_hours: float
+    left_after_seconds: float | None
+    """From the notice until it had left its group and ended; None when it was killed."""
+    deferred_seconds: float
+
+
+@dataclass(frozen=True)
 class Summary:
     """The figures of one run."""
 
@@ -42,6 +56,9 @@ class Summary:
     writer_objects_wrong: int
     writer_bytes: int
     notices: int
+    """Of datanodes, by the namenode's own report."""
+    namenodes: int
+    namenode_notices: int
     relocated_bytes: int
     lost_bytes: int
     client_errors: int
@@ -56,6 +73,7 @@ class Summary:
     paper_cost: Cost
     """The same slowdown on the paper's five machines."""
     preempted: list[Preempted]
+    preempted_namenodes: list[PreemptedNamenode]
     problems: list[str]
     """Empty when every result is right and nothing was lost."""
     seconds: float
@@ -72,6 +90,7 @@ class Summary:
         raw["slowdown"] = self.slowdown
         for name, cost in (("cost", self.cost), ("paper_cost", self.paper_cost)):
             raw[name] |= {
+                "spot_machines": cost.spot_machines,
                 "on_demand_dollars": cost.on_demand_dollars,
                 "spot_dollars": cost.spot_dollars,
                 "saved": cost.saved,
@@ -81,7 +100,8 @@ class Summary:
 
 def summarize(facts: Facts) -> Summary:
     """Computes the figures of a run."""
-    assert facts.fleet and facts.sampler and facts.report and facts.fsck
+    assert facts.fleet and facts.namenodes and facts.sampler and facts.report and facts.fsck
+    options, namenodes = facts.options, _preempted_namenodes(facts)
     calls = facts.meter.calls()
     rough_began = facts.disturbed.began
     calm = [call for call in calls if facts.undisturbed.began <= call.began < rough_began]
@@ -97,6 +117,8 @@ def summarize(facts: Facts) -> Summary:
         writer_objects_wrong=facts.writers.wrong_objects,
         writer_bytes=facts.writers.written_bytes,
         notices=facts.report.notices,
+        namenodes=options.namenodes,
+        namenode_notices=len(namenodes),
         relocated_bytes=facts.report.moved_bytes + facts.report.promoted_bytes,
         lost_bytes=facts.report.bytes,
         client_errors=sum(1 for call in calls if call.error),
@@ -105,9 +127,14 @@ def summarize(facts: Facts) -> Summary:
         undisturbed_round_seconds=calm_seconds,
         disturbed_round_seconds=rough_seconds,
         others_shares=(facts.undisturbed.others_share, facts.disturbed.others_share),
-        cost=Cost(facts.options.datanodes, slowdown),
+        cost=Cost(
+            options.datanodes,
+            slowdown,
+            options.namenodes + options.spares if options.spares else 0,
+        ),
         paper_cost=Cost(PAPER_MACHINES - 1, slowdown),
         preempted=_preempted(facts),
+        preempted_namenodes=namenodes,
         problems=_problems(facts, answers, [call.error for call in calls if call.error]),
         seconds=facts.seconds,
     )
@@ -152,12 +179,30 @@ def _preempted(facts: Facts) -> list[Preempted]:
     return rows
 
 
+def _preempted_namenodes(facts: Facts) -> list[PreemptedNamenode]:
+    assert facts.namenodes
+    return [
+        PreemptedNamenode(
+            name=each.name,
+            slot=each.slot,
+            has_led=each.has_led,
+            lived_hours=each.lived_hours or 0.0,
+            left_after_seconds=(each.ended or 0.0) - (each.noticed or 0.0)
+            if each.has_left
+            else None,
+            deferred_seconds=each.deferred_seconds,
+        )
+        for each in facts.namenodes.noticed()
+    ]
+
+
 def _problems(facts: Facts, answers: list[Answer], errors: list[str]) -> list[str]:
-    assert facts.fleet and facts.report and facts.fsck
+    assert facts.fleet and facts.namenodes and facts.report and facts.fsck
     problems = [f"query {each.query}: {each.problem}" for each in answers if not each.is_right]
     problems += [f"client: {error}" for error in errors]
     problems += [f"writer: {problem}" for problem in facts.writers.problems]
     problems += [f"fleet: {problem}" for problem in facts.fleet.problems]
+    problems += facts.namenodes.problems
     problems += [f"table {problem}" for problem in facts.differing_tables]
     problems += [f"catalog: {problem}" for problem in facts.fsck.problems]
     if facts.report.bytes or facts.report.blocks:
@@ -165,4 +210,7 @@ def _problems(facts: Facts, answers: list[Answer], errors: list[str]) -> list[st
     wanted = len(facts.trace.preemptions)
     if facts.report.notices != wanted:
         problems.append(f"{facts.report.notices} notices were given, {wanted} were to be")
+    given, wanted = len(facts.namenodes.noticed()), len(facts.namenodes_trace.preemptions)
+    if given != wanted:
+        problems.append(f"{given} namenodes got notices, {wanted} were to get some")
     return problems

@@ -35,10 +35,11 @@ def rows(summary: Summary) -> list[tuple[str, str, str]]:
             f"{size(summary.writer_bytes)} written, read back, compared, deleted",
         ),
         (
-            "notices",
+            "notices of datanodes",
             str(summary.notices),
             "each followed by SIGKILL at its deadline and a replacement",
         ),
+        *_namenodes(summary),
         (
             "bytes relocated",
             size(summary.relocated_bytes),
@@ -91,6 +92,19 @@ def seconds(span: float) -> str:
     return f"{span * 1000:.1f} ms" if span < 1 else f"{span:.2f} s"
 
 
+def _namenodes(summary: Summary) -> list[tuple[str, str, str]]:
+    if summary.namenodes == 1:
+        return []
+    gone = summary.preempted_namenodes
+    left = [it.left_after_seconds for it in gone if it.left_after_seconds is not None]
+    parts = [f"{sum(it.has_led for it in gone)} of them of the one that led"]
+    if left:
+        parts.append(f"{len(left)} left by themselves within {seconds(max(left))}")
+    if len(left) < len(gone):
+        parts.append(f"{len(gone) - len(left)} killed at the deadline")
+    return [("notices of namenodes", str(summary.namenode_notices), "; ".join(parts))]
+
+
 def _others(summary: Summary) -> str:
     """Says what other programs took where it is enough to bend the comparison."""
     calm, rough = (share or 0.0 for share in summary.others_shares)
@@ -104,9 +118,11 @@ def _others(summary: Summary) -> str:
 
 def _cost(cost: Cost) -> tuple[str, str]:
     figure = f"${cost.spot_dollars:.3f}/h"
+    fleet = f"{cost.spot_machines} spot (${SPOT_DOLLARS_PER_HOUR})"
+    if cost.on_demand_machines:
+        fleet += f" + {cost.on_demand_machines} on demand (${ON_DEMAND_DOLLARS_PER_HOUR})"
     note = (
-        f"{cost.spot_machines} spot (${SPOT_DOLLARS_PER_HOUR}) + 1 on demand "
-        f"(${ON_DEMAND_DOLLARS_PER_HOUR}), slowdown included; {cost.spot_machines + 1} on demand "
+        f"{fleet}, slowdown included; {cost.compared_machines} on demand "
         f"${cost.on_demand_dollars:.3f}/h: {cost.saved * 100:.1f} % cheaper"
     )
     return figure, note
