@@ -6,6 +6,7 @@
 //! has nothing of this. `docs/mechanisms/replication.md` has the failures.
 
 mod changes;
+mod former;
 pub(crate) mod hard_state;
 pub(crate) mod incoming;
 pub(crate) mod join;

@@ -177,7 +177,7 @@ impl Replica {
         replica.process(now);
         let own = replica.options.id;
         if replica.group.member(own).is_none() && own < replica.group.next() {
-            // The directory has the change that removed it, and nobody reports it again.
+            // The directory has the change that removed it, and no member reports it again.
             replica.leave();
         }
         replica
@@ -592,7 +592,7 @@ impl Replica {
 
     /// Sends something without meaning to a member: if this one was removed while it was away, the
     /// answer reports that. One that does not vote would wait for a leader for ever.
-    pub fn ask_membership(&mut self, to: MemberId) {
+    pub fn request_membership(&mut self, to: MemberId) {
         let (_, committed) = self.ends();
         let question = self.envelope(to, self.node.raft.term, Body::HeartbeatAnswer { committed });
         self.outputs.push_back(ReplicaOutput::Send(question));

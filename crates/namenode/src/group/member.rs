@@ -1,8 +1,6 @@
 //! The member that this process is: it gives the replica what arrives, and executes what it puts
 //! out.
 
-mod former;
-
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,8 +16,8 @@ use sanderling_core::replica::{
 use sanderling_protocol::{ClusterId, Instant, MemberId, Millis};
 use tracing::{debug, info};
 
-use self::former::FormerMember;
 use super::changes::PendingChanges;
+use super::former::FormerMembers;
 use super::hard_state::{self, HardState};
 use super::links::Links;
 use super::log::{GroupLog, LogError};
@@ -139,10 +137,7 @@ pub(crate) struct GroupSeat {
     is_noticed: bool,
     /// When this machine had a notice last.
     last_notice: Option<Instant>,
-    /// Members that have left lately: they may not have received the change that removed them.
-    removed: Vec<FormerMember>,
-    /// When this member, which knows no leader, asked others last.
-    asked: Option<Instant>,
+    former: FormerMembers,
 }
 
 impl std::fmt::Debug for GroupSeat {
@@ -233,8 +228,7 @@ impl GroupSeat {
             planner: GroupPlanner::new(planner),
             is_noticed: false,
             last_notice: None,
-            removed: Vec::new(),
-            asked: None,
+            former: FormerMembers::default(),
         }
     }
 
@@ -291,7 +285,7 @@ impl GroupSeat {
             let now = boot_time();
             match input {
                 GroupInput::Message(envelope, address) => {
-                    self.note_sender(now, &envelope, address);
+                    self.note_sender(now, envelope.from, address);
                     self.receive(now, envelope);
                 }
                 GroupInput::Snapshot(envelope, catalog, file) => {
@@ -335,8 +329,10 @@ impl GroupSeat {
             self.last_notice = Some(now);
             self.report_notice(now);
         }
-        self.report_removals(now);
-        self.ask_membership(now);
+        if self.former.report(now, &mut self.replica) {
+            self.keep_links();
+        }
+        self.former.request(now, self.hard.member, &mut self.replica);
     }
 
     /// Repeats this machine's notice to the leader: the next leader has received none.
@@ -385,6 +381,26 @@ impl GroupSeat {
         Some(next)
     }
 
+    /// Ends the connections to whoever is no member, nor was one a moment ago.
+    fn keep_links(&mut self) {
+        let (group, former) = (self.replica.group(), &self.former);
+        self.links.keep(|id| group.member(id).is_some() || former.has(id));
+    }
+
+    /// Remembers where a sender is that is no member as far as is known here: one that has left is
+    /// answered so, and one that leads may have joined since.
+    fn note_sender(&mut self, now: Instant, from: MemberId, address: String) {
+        let group = self.replica.group();
+        if group.member(from).is_some() {
+            return;
+        }
+        if group.members().next().is_some() && from < group.next() {
+            self.former.keep_sender(now, from, address);
+        } else {
+            self.sender = Some((from, address));
+        }
+    }
+
     fn receive(&mut self, now: Instant, envelope: Envelope) {
         if let Err(refusal) = self.replica.receive(now, envelope) {
             debug!(%refusal, "a message of the group is refused");
@@ -413,9 +429,10 @@ impl GroupSeat {
                     }
                 }
                 ReplicaOutput::GroupChanged(index, group) => {
-                    self.note_removed(&group);
-                    let is_former = |id| self.removed.iter().any(|former| former.id == id);
-                    self.links.keep(|id| group.member(id).is_some() || is_former(id));
+                    if let Some((_, before)) = self.groups.back() {
+                        self.former.keep(boot_time(), self.hard.member, before, &group);
+                    }
+                    self.keep_links();
                     // The next step need not wait for a look.
                     self.is_noticed = true;
                     // A snapshot for a member must be of a group that has it.
@@ -500,8 +517,7 @@ impl GroupSeat {
     fn address(&self, id: MemberId) -> Option<String> {
         let known = self.replica.group().member(id).or_else(|| self.group().member(id));
         let known = known.map(|member| member.at.address.clone());
-        let former = self.removed.iter().find(|former| former.id == id);
-        let known = known.or_else(|| former.map(|former| former.address.clone()));
+        let known = known.or_else(|| self.former.address(id).map(str::to_owned));
         let sender = self.sender.as_ref().filter(|(from, _)| *from == id);
         known.or_else(|| sender.map(|(_, address)| address.clone()))
     }

@@ -60,8 +60,8 @@ pub(super) fn log(event: &Event) {
         EventKind::BlocksDamaged { node, blocks, saved } => {
             warn!(%node, blocks, saved, "a node found blocks damaged");
         }
-        // One line per batch of moves would drown the others, and what a start or a leader found was
-        // logged before.
+        // One line per batch of moves would drown the others, and what a start or a leader found
+        // was logged before.
         EventKind::BlocksMoved { .. }
         | EventKind::BlocksCopied { .. }
         | EventKind::BlocksRebalanced { .. }

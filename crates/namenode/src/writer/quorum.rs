@@ -274,7 +274,7 @@ impl CatalogWriter {
         }
     }
 
-    /// Shows the notice of a namenode that is alone: nobody can take its place.
+    /// Shows the notice of a namenode that is alone: no other can take its place.
     fn show_alone(&self) {
         let at = &self.group_options.at;
         let row = MemberRow {

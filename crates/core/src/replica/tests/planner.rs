@@ -88,7 +88,7 @@ fn notice_of_an_earlier_term_is_forgotten() {
 }
 
 #[test]
-fn member_that_was_removed_while_it_was_away_asks_and_leaves() {
+fn member_that_was_removed_while_it_was_away_requests_its_membership_and_leaves() {
     let (mut test, _) = group();
     let away = follower(&test);
     test.cut.push(away);
@@ -98,7 +98,7 @@ fn member_that_was_removed_while_it_was_away_asks_and_leaves() {
     test.pass(200);
     test.cut.clear();
     let leader = test.leader();
-    test.members.get_mut(&away).unwrap().ask_membership(leader);
+    test.members.get_mut(&away).unwrap().request_membership(leader);
     test.settle();
     assert_eq!(test.members[&away].deadline(), None, "it takes no part");
     // Its directory has the members without it, or gets them in time.
