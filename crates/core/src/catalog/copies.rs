@@ -63,11 +63,13 @@ impl Catalog {
         bytes: u64,
         way: &mut InTheWay,
     ) -> u64 {
+        let excess = if self.counts_excess() { node.excess_bytes(tier) } else { 0 };
+        let bytes = bytes.saturating_add(excess);
         let mut made = node.free_bytes(tier);
         let moves = node.held().incoming.iter().filter(|(_, (of, _))| *of == tier);
         for (block, (_, taken)) in moves.filter(|(block, _)| self.is_spare_move(**block)) {
             if made >= bytes || way.len() >= self.limits.promoted_per_turn_max {
-                return made;
+                return made.saturating_sub(excess);
             }
             made += taken;
             way.moves.push(*block);
@@ -75,12 +77,12 @@ impl Catalog {
         let copies = node.held().copies.iter().rev().filter(|(_, (of, _))| *of == tier);
         for (block, (_, taken)) in copies.filter(|(block, _)| self.is_spare(**block)) {
             if made >= bytes || way.len() >= self.limits.promoted_per_turn_max {
-                return made;
+                return made.saturating_sub(excess);
             }
             made += taken;
             way.copies.push(*block);
         }
-        made
+        made.saturating_sub(excess)
     }
 
     /// Returns the copies and reservations to drop so that blocks of so many bytes fit into a tier:

@@ -170,6 +170,13 @@ impl NodeRecord {
         state.map_or(0, |state| state.capacity.saturating_sub(state.used))
     }
 
+    /// Returns by how much a tier has more than it holds: a lost end of the log may have given room
+    /// to others meanwhile.
+    pub(crate) fn excess_bytes(&self, tier: Tier) -> u64 {
+        let state = self.tiers.iter().find(|state| state.tier == tier);
+        state.map_or(0, |state| state.used.saturating_sub(state.capacity))
+    }
+
     fn account_copy(&mut self, tier: Tier, change: i64) {
         self.account(tier, change);
         if let Some(state) = self.tiers.iter_mut().find(|state| state.tier == tier) {

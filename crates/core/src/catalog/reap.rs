@@ -69,8 +69,9 @@ impl Catalog {
     ///
     /// 1: deletions are freed slice by slice. 2: a directory in which an object is written is not
     /// empty, also if the object gets its name by its seal. 3: owners take turns in what is freed
-    /// ([`ReapQueue`](super::reap_queue::ReapQueue)).
-    pub const RULES: u32 = 3;
+    /// ([`ReapQueue`](super::reap_queue::ReapQueue)). 4: bytes behind a block that a request leaves
+    /// out are refused, and a node that has taken more than it holds gives up as many copies more.
+    pub const RULES: u32 = 4;
 
     /// Returns the rules by which commands are applied, and how many entries are freed in a slice.
     #[must_use]
@@ -98,6 +99,16 @@ impl Catalog {
 
     pub(super) const fn keeps_open_directories(&self) -> bool {
         self.reaping.rules >= 2
+    }
+
+    /// Returns whether bytes behind a block that a request leaves out are refused.
+    pub(super) const fn refuses_omitted_blocks(&self) -> bool {
+        self.reaping.rules >= 4
+    }
+
+    /// Returns whether a node's bytes beyond its capacity count where room is made on it.
+    pub(super) const fn counts_excess(&self) -> bool {
+        self.reaping.rules >= 4
     }
 
     const fn frees_by_owner(&self) -> bool {

@@ -361,6 +361,7 @@ impl Catalog {
         // A writer names each block until it has ended, so the log has lost the end of one that is
         // left out: bytes behind it would be at another offset than the writer expects.
         let cut = newest_first()
+            .take_while(|_| self.refuses_omitted_blocks())
             .take_while(|(_, block)| block.state != BlockState::Ended)
             .filter(|(id, block)| block.length < block.bytes_max && !named.contains(id))
             .last()

@@ -295,6 +295,7 @@ fn writer_whose_blocks_the_log_has_lost_writes_nothing_behind_the_gap() {
 #[test]
 fn bytes_behind_a_block_whose_end_the_log_has_lost_are_refused() {
     let mut rig = Rig::with_nodes(1);
+    rig.start_again(Millis(0), 1);
     let grant = rig.create("/file").unwrap();
     let (object, lease) = (grant.object, grant.lease);
     let (first, full) = (grant.blocks[0].block, grant.blocks[0].bytes_max);
@@ -317,6 +318,7 @@ fn bytes_behind_a_block_whose_end_the_log_has_lost_are_refused() {
 #[test]
 fn grant_that_is_repeated_names_the_blocks_of_a_node_that_is_gone() {
     let mut rig = Rig::with_nodes(2);
+    rig.start_again(Millis(0), 1);
     let create = rig.file("/file");
     let grant = rig.create_with(create.clone()).unwrap();
     let granted = grant.blocks[0];
