@@ -230,6 +230,29 @@ fn notice_is_posted_to_the_member_whose_machine_will_be_taken() {
     until_left(&mut group, place);
 }
 
+/// Whoever can write to the file's directory may put a pipe there.
+#[test]
+fn pipe_as_the_file_of_notices_keeps_no_namenode_from_ending() {
+    let group = Group::start(0, &[]);
+    let (file, flag) = source(&group, 0);
+    let made = std::process::Command::new("mkfifo").arg(&file).status().expect("mkfifo");
+    assert!(made.success());
+    let mut server = group.spawn(0, "127.0.0.1:0", None, &["--notice-source", &flag]);
+    until("the source fails", SOON, || server.log().contains("is no file").then_some(()));
+    server.terminate();
+    assert!(server.wait(SOON).success(), "{}", server.log());
+}
+
+#[test]
+fn even_number_of_voters_is_refused() {
+    let group = started(1, 0);
+    let directory = text(group.directory.path().join("even"));
+    let words = ["namenode", "--dir", &directory, "--listen", "127.0.0.1:0", "--voters", "4"];
+    let ran = cluster::run(cluster::sanderling().args(words));
+    assert_eq!(ran.code, 2, "{ran}");
+    assert!(ran.stderr.contains("survives no more than one less"), "{ran}");
+}
+
 /// There is no group yet: the notice counts once there is one.
 #[test]
 fn notice_of_a_namenode_alone_counts_as_soon_as_others_have_joined() {

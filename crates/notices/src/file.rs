@@ -139,6 +139,16 @@ mod tests {
         assert_eq!((seen.notice, seen.recommendation.as_deref()), (None, Some("leave")));
     }
 
+    /// Reading a pipe would wait for its writer, and a server that ends waits for the reader.
+    #[test]
+    fn what_is_no_file_is_an_error_at_once() {
+        let path = PathBuf::from("/");
+        let notices =
+            NoticeMaker::new(&NoticeSource::File(path.clone()), tokio::time::Instant::now());
+        let error = File::new(path, Duration::from_secs(30), notices).look().unwrap_err();
+        assert_eq!(error.to_string(), "/ is no file");
+    }
+
     #[test]
     fn half_written_and_wrong_files_are_errors() {
         for text in ["", "{", "30", r#"{"deadline_seconds": -1}"#, r#"{"deadline": 3}"#] {

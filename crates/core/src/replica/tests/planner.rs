@@ -87,8 +87,8 @@ fn notice_of_an_earlier_term_is_forgotten() {
     assert_eq!(next(&mut test, &mut planner).step, None);
 }
 
-#[test]
-fn member_that_was_removed_while_it_was_away_requests_its_membership_and_leaves() {
+/// A voter that nothing reached while it was removed.
+fn removed_while_away() -> (TestGroup, MemberId) {
     let (mut test, _) = group();
     let away = follower(&test);
     test.cut.push(away);
@@ -97,6 +97,12 @@ fn member_that_was_removed_while_it_was_away_requests_its_membership_and_leaves(
     test.lead().change_group(now, &change).unwrap();
     test.pass(200);
     test.cut.clear();
+    (test, away)
+}
+
+#[test]
+fn member_that_was_removed_while_it_was_away_requests_its_membership_and_leaves() {
+    let (mut test, away) = removed_while_away();
     let leader = test.leader();
     test.members.get_mut(&away).unwrap().request_membership(leader);
     test.settle();
@@ -112,14 +118,7 @@ fn member_that_was_removed_while_it_was_away_requests_its_membership_and_leaves(
 
 #[test]
 fn leader_reports_a_removal_to_the_member() {
-    let (mut test, _) = group();
-    let away = follower(&test);
-    test.cut.push(away);
-    let change = GroupChange { remove: [away].into(), ..GroupChange::default() };
-    let now = test.now;
-    test.lead().change_group(now, &change).unwrap();
-    test.pass(200);
-    test.cut.clear();
+    let (mut test, away) = removed_while_away();
     test.lead().report_removal(away);
     test.settle();
     assert_eq!(test.members[&away].deadline(), None, "it takes no part");
