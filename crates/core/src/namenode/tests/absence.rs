@@ -315,6 +315,18 @@ fn bytes_behind_a_block_whose_end_the_log_has_lost_are_refused() {
     assert_eq!(rig.ask(publish(vec![of(second, 20)])), Ok(Reply::Done));
 }
 
+/// A log of an earlier program may have accepted them: what it contains is applied as it was then.
+#[test]
+fn log_without_rules_keeps_bytes_behind_a_block_that_was_left_out() {
+    let mut rig = Rig::with_nodes(1);
+    let grant = rig.create("/file").unwrap();
+    let (object, lease) = (grant.object, grant.lease);
+    let more = Request::AddBlocks { object, lease, ended: vec![], count: 1, avoid: Vec::new() };
+    let Reply::Grant(more) = rig.ask(more).unwrap() else { panic!("not a grant") };
+    let lengths = vec![BlockLength { block: more.blocks[0].block, length: 10 }];
+    assert_eq!(rig.ask(Request::Publish { object, lease, lengths }), Ok(Reply::Done));
+}
+
 #[test]
 fn grant_that_is_repeated_names_the_blocks_of_a_node_that_is_gone() {
     let mut rig = Rig::with_nodes(2);
