@@ -87,6 +87,17 @@ pub enum EventKind {
     GroupAtRisk { why: String },
     /// The group survives a loss again, with so many voters.
     GroupRestored { voters: u64 },
+    /// What is sealed below a directory is copied to a store from now on.
+    DirectoryDurable { path: Path, store: String },
+    /// A store has everything that was sealed below a durable directory: so many objects more.
+    ObjectsDurable { path: Path, store: String, objects: u64, bytes: u64 },
+    /// The oldest change of a durable directory cannot be made in its store; it is tried again.
+    DurableStalled { path: Path, store: String, why: String },
+    /// A durable directory was deleted. Its store keeps what it has, and never gets so many changes
+    /// that waited.
+    DurableDropped { path: Path, store: String, changes: u64, bytes: u64 },
+    /// The objects that a store had became those of a durable directory. So many of them could not.
+    StoreAdopted { path: Path, store: String, objects: u64, bytes: u64, skipped: u64 },
 }
 
 /// Lost bytes of one object, from one cause.
@@ -110,7 +121,8 @@ pub struct Loss {
     pub ranges: Vec<ByteRange>,
 }
 
-/// Everything that was ever declared lost.
+/// Counts everything that was ever declared lost, and beside it what was moved and copied so that
+/// it was not.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LossReport {
     /// The number of lost blocks since the cluster began.

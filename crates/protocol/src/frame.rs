@@ -32,6 +32,9 @@ pub const MAGIC: u16 = 0x5344;
 /// their own, see [`crate::version`].
 pub const VERSION: u8 = 3;
 
+/// The number of a request to which its sender waits for no answer: a server sends none.
+pub const UNANSWERED: u64 = u64::MAX;
+
 /// The operation that a frame requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]

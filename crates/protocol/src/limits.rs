@@ -70,8 +70,8 @@ pub const BACKGROUND_MOVE_MILLIS_MAX: u64 = 20_000;
 /// Most events kept by the namenode for the clients that follow them.
 pub const EVENTS_KEPT_MAX: usize = 10_000;
 
-/// Most of them that report moved and copied blocks. They come by hundreds and are counted in the
-/// loss report as well, so most of the list is left to events that are reported nowhere else.
+/// Most events kept that report moved and copied blocks. They come by hundreds and are counted in
+/// the loss report as well, so most of the list is left to events that are reported nowhere else.
 pub const MOVE_EVENTS_KEPT_MAX: usize = 2_500;
 
 /// Most lost objects named in a loss report; beyond that the oldest are forgotten, a tenth of them
@@ -92,3 +92,33 @@ pub const MEMBERS_MAX: usize = 16;
 /// Most revocations of tokens that are kept. Every datanode gets the whole list when it changes,
 /// and each takes at most 300 bytes of it.
 pub const REVOCATIONS_MAX: usize = 1024;
+
+/// Most durable directories of a cluster.
+pub const DURABLE_DIRECTORIES_MAX: usize = 64;
+
+/// Most changes of a durable directory that wait for its store; while so many do, nothing is
+/// created below the directory.
+pub const DURABLE_CHANGES_MAX: usize = 1 << 16;
+
+/// Bytes of the name of a store of durable directories.
+pub const STORE_NAME_BYTES_MAX: usize = 64;
+
+/// Most stores that a datanode reaches.
+pub const STORES_PER_NODE_MAX: usize = 16;
+
+/// Most changes in one order to a store, and in one answer of [`Work`] for each directory.
+///
+/// [`Work`]: crate::message::DurableRequest::Work
+pub const STORE_CHANGES_PER_ORDER_MAX: usize = 64;
+
+/// Most objects in one part of what a store has.
+pub const STORE_SLICE_OBJECTS_MAX: usize = 2048;
+
+/// Most bytes of the names in such a part.
+pub const STORE_SLICE_NAME_BYTES_MAX: usize = 256 << 10;
+
+/// Most blocks of the objects in such a part, after which no further object is added.
+pub const STORE_SLICE_BLOCKS_MAX: u64 = 4096;
+
+/// Largest object that is adopted from a store: a million blocks.
+pub const ADOPTED_BYTES_MAX: u64 = 1 << 40;

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod cluster;
+mod durable;
 mod job;
 mod kind;
 mod lookups;
@@ -17,11 +18,16 @@ pub use cluster::{
     Heartbeat, HeartbeatReply, Hello, HelloReply, Join, Joined, Register, Registered, Repeat, Role,
     Wiped,
 };
+pub use durable::{
+    Adopted, Adoption, AdoptionStep, Durability, DurableChange, DurableChangeKind, DurableLoss,
+    DurableProgress, DurableReply, DurableRequest, DurableState, DurableStatus, DurableWork,
+    LostBlock, MakeDurable, RestoredBlock, StoreNode, StoreSlice,
+};
 pub use job::{JobAccount, JobHints, JobInfo, JobLimits, RegisterJob, RegisterLimitedJob};
 pub use lookups::{Found, LookedUp, Lookups, Paths};
 pub use manage::{
-    DrainWork, Forecast, FsckReport, MoveCandidate, MoveCommit, MoveProposal, MovePurpose, Room,
-    Usage,
+    DrainWork, Forecast, FsckReport, IN_STORE, MoveCandidate, MoveCommit, MoveProposal,
+    MovePurpose, Room, Usage,
 };
 pub use members::{Member, MemberRole, Members};
 pub use namespace::{
@@ -437,6 +443,8 @@ pub enum Request {
     /// The namenodes of the group, in the view of the one that answers. Every member answers, the
     /// leader or not. Reply: `Members`.
     Members,
+    /// About durable directories. Reply: see there.
+    Durable(Box<DurableRequest>),
 }
 
 /// One reply of the namenode.
@@ -476,4 +484,5 @@ pub enum Reply {
     Revocations { version: u64, list: Option<Vec<Revocation>> },
     JobAccount(JobAccount),
     Members(Members),
+    Durable(Box<DurableReply>),
 }

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{BlockId, Epoch, NodeId};
+use crate::ids::{BlockId, Epoch, NodeId, ObjectId};
+use crate::message::{DurableLoss, StoreSlice};
 use crate::refusal::Refusal;
 use crate::tier::Tier;
 use crate::time::Millis;
@@ -58,6 +59,120 @@ pub enum Order {
         limit: u32,
         /// Whether the bytes are read and compared with their checksums.
         with_checksums: bool,
+    },
+    /// Send parts of an object to a store, where they stay invisible until the upload is completed.
+    Upload(Box<UploadOrder>),
+    /// Change what is visible in a store, in this order, and stop at the first failure.
+    ChangeStore {
+        /// The durable directory.
+        directory: ObjectId,
+        /// The name of the store.
+        store: String,
+        /// The changes, at most `STORE_CHANGES_PER_ORDER_MAX`.
+        changes: Vec<StoreChange>,
+    },
+    /// End uploads, so that they can never be completed; one that was completed stays so.
+    AbortUploads {
+        /// The durable directory.
+        directory: ObjectId,
+        /// The name of the store.
+        store: String,
+        /// Key and upload of each.
+        uploads: Vec<(String, String)>,
+    },
+    /// Read lost blocks back from a store, and hold them.
+    Restore(Box<DurableLoss>),
+    /// Make a store that another directory had, or none, this directory's.
+    TakeStore {
+        /// The durable directory.
+        directory: ObjectId,
+        /// The name of the store.
+        store: String,
+    },
+    /// List a part of what a store has.
+    ListStore {
+        /// The durable directory.
+        directory: ObjectId,
+        /// The name of the store.
+        store: String,
+        /// Begin after this name.
+        after: String,
+    },
+}
+
+/// Parts of an object to send to a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadOrder {
+    /// The durable directory.
+    pub directory: ObjectId,
+    /// Whether an empty place may become the directory's store.
+    pub may_claim: bool,
+    /// The name of the store.
+    pub store: String,
+    /// The object's name there, relative to the store's URL.
+    pub key: String,
+    /// The upload to which the parts belong; `None` to begin one.
+    pub upload: Option<String>,
+    /// The parts.
+    pub parts: Vec<UploadPart>,
+}
+
+/// One part of an upload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadPart {
+    /// Its number among the upload's parts, from 0.
+    pub number: u32,
+    /// The offset of its first byte in the object.
+    pub offset: u64,
+    /// Its first bytes: those that live in the catalog.
+    #[serde(with = "crate::byte_vec")]
+    pub inline: Vec<u8>,
+    /// The blocks with the bytes that follow, in order.
+    pub blocks: Vec<UploadBlock>,
+}
+
+/// A block of which all published bytes are sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadBlock {
+    /// The block.
+    pub block: BlockId,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its published bytes.
+    pub length: u32,
+    /// Its home.
+    pub node: NodeId,
+    /// The address at which that serves blocks: `host:port`.
+    pub address: String,
+}
+
+/// A change of what is visible in a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StoreChange {
+    /// An upload becomes the object of this name, at once and in place of the one that it had.
+    Complete {
+        /// The name, relative to the store's URL.
+        key: String,
+        /// The upload.
+        upload: String,
+        /// What the store answered to each part, in their order.
+        parts: Vec<String>,
+        /// The object's bytes.
+        bytes: u64,
+    },
+    /// The object of this name goes; it may be gone already.
+    Remove {
+        /// The number of the change in its directory.
+        number: u64,
+        /// The name, relative to the store's URL.
+        key: String,
+    },
+    /// All objects whose names begin with this one and a slash go.
+    RemoveTree {
+        /// The number of the change in its directory.
+        number: u64,
+        /// The name, relative to the store's URL.
+        key: String,
     },
 }
 
@@ -153,4 +268,27 @@ pub enum OrderReply {
     Refused(Refusal),
     /// Answer to `Verify`, each block with what is wrong with it: empty at the end.
     Verified(Vec<(HeldBlock, Option<Damage>)>),
+    /// Answer to `Upload`: the upload, and what the store answered to each part, in order.
+    Uploaded {
+        /// Names the upload in further orders.
+        upload: String,
+        /// One text for each part.
+        parts: Vec<String>,
+    },
+    /// Answer to `ChangeStore`: how many changes were made, and why the next one was not.
+    StoreChanged {
+        /// Changes that are visible.
+        done: u32,
+        /// The failure of the one that follows, if there is one.
+        failure: Option<Refusal>,
+    },
+    /// Answer to `Restore`: the tier of each block, in order.
+    Restored(Vec<Tier>),
+    /// Answer to `TakeStore`: how long the store's former owner may still change it.
+    StoreTaken {
+        /// 0 if it has none, or cannot.
+        settles_in: Millis,
+    },
+    /// Answer to `ListStore`.
+    StoreListed(StoreSlice),
 }

@@ -23,7 +23,8 @@ impl Path {
         Self("/".to_owned())
     }
 
-    /// Returns the path of components that come from checked paths, root first.
+    /// Returns the path of components that come from checked paths, root first. It is not checked
+    /// again: its length and depth are the caller's to bound.
     #[must_use]
     pub fn of_components<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let mut text = String::new();

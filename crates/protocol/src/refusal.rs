@@ -259,6 +259,34 @@ refusals! {
         leader.as_ref().map_or("no leader is known yet", String::as_str)
     )]
     NotLeader { leader: Option<String> } = 128,
+
+    /// The two belong to different beginnings of the group of namenodes. One was left behind, or
+    /// two recoveries have begun the group.
+    #[error("{}", other_generation(*here, *asked))]
+    OtherGeneration { here: u64, asked: u64 } = 129,
+}
+
+/// Returns how a generation of a group of namenodes is written: how many there were before, and
+/// what distinguishes it from others that follow the same one.
+#[must_use]
+pub fn generation_name(generation: u64) -> String {
+    format!("{}-{:08x}", generation >> 32, generation & 0xffff_ffff)
+}
+
+/// Describes how two generations differ.
+fn other_generation(here: u64, asked: u64) -> String {
+    let (own, theirs) = (generation_name(here), generation_name(asked));
+    match here >> 32 == asked >> 32 {
+        true => format!(
+            "two recoveries have begun generation {} of the group of namenodes: {own} is known \
+             here, {theirs} there; end one of the two",
+            here >> 32
+        ),
+        false => format!(
+            "the group of namenodes was begun anew: it is of generation {own} here, of {theirs} \
+             there"
+        ),
+    }
 }
 
 /// Describes what exceeds its limit; spans of time in the words of people.
@@ -318,6 +346,7 @@ impl Refusal {
             | Self::UnknownVersion { .. }
             | Self::UnknownOp { .. }
             | Self::WrongCluster { .. }
+            | Self::OtherGeneration { .. }
             | Self::NoHello => Recovery::Report,
             _ => Recovery::Fix,
         }
@@ -408,6 +437,20 @@ mod tests {
         let unknown = Refusal::NotLeader { leader: None };
         assert_eq!(postcard::to_stdvec(&unknown).unwrap(), [variant, 0]);
         assert!(unknown.to_string().ends_with("no leader is known yet"));
+    }
+
+    #[test]
+    fn refusal_of_another_generation_has_golden_bytes() {
+        let row = (129, "OtherGeneration");
+        let variant = Refusal::TABLE.iter().position(|known| *known == row).unwrap() as u8;
+        let refusal = |here, asked| Refusal::OtherGeneration { here, asked };
+        assert_eq!(postcard::to_stdvec(&refusal(1, 300)).unwrap(), [variant, 1, 0xac, 2]);
+        assert_eq!(refusal(1, 300).recovery(), Recovery::Report);
+        let twice = refusal(1 << 32 | 0xab, 1 << 32 | 7).to_string();
+        assert!(twice.contains("two recoveries have begun generation 1"), "{twice}");
+        assert!(twice.contains("1-000000ab") && twice.contains("1-00000007"), "{twice}");
+        let anew = refusal(1 << 32 | 0xab, 7).to_string();
+        assert!(anew.contains("begun anew") && anew.contains("0-00000007"), "{anew}");
     }
 
     #[test]

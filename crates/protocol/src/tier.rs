@@ -36,7 +36,7 @@ impl Tier {
         }
     }
 
-    /// Returns the next slower tier.
+    /// Returns the next slower tier; `None` for the slowest.
     #[must_use]
     pub const fn slower(self) -> Option<Self> {
         match self {

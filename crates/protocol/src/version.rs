@@ -65,7 +65,8 @@ pub fn request_for(version: u8, request: Request) -> Result<Request, Refusal> {
         | Request::Revocations { .. }
         | Request::RegisterLimitedJob(_)
         | Request::JobAccount { .. }
-        | Request::Members => {
+        | Request::Members
+        | Request::Durable(_) => {
             return Err(Refusal::UnknownVersion { ours: MESSAGES, theirs: version });
         }
         request => request,
@@ -78,7 +79,15 @@ pub fn request_for(version: u8, request: Request) -> Result<Request, Refusal> {
 /// [`Refusal::UnknownVersion`]: the datanode is upgraded first.
 pub const fn order_for(version: u8, order: &Order) -> Result<(), Refusal> {
     match order {
-        Order::Verify { .. } if version < 4 => {
+        Order::Verify { .. }
+        | Order::Upload(_)
+        | Order::ChangeStore { .. }
+        | Order::AbortUploads { .. }
+        | Order::Restore(_)
+        | Order::TakeStore { .. }
+        | Order::ListStore { .. }
+            if version < 4 =>
+        {
             Err(Refusal::UnknownVersion { ours: MESSAGES, theirs: version })
         }
         _ => Ok(()),
@@ -141,6 +150,8 @@ pub fn refusal_for(version: u8, refusal: Refusal) -> Refusal {
         refusal @ Refusal::NotLeader { .. } => {
             Refusal::RetryAfter { after: LEADER_PAUSE, why: refusal.to_string() }
         }
+        // Its greeting names no generation, so that it gets none.
+        refusal @ Refusal::OtherGeneration { .. } => Refusal::BadFrame { why: refusal.to_string() },
         refusal => refusal,
     }
 }
@@ -194,6 +205,11 @@ const fn is_known(version: u8, event: &Event) -> bool {
                 | EventKind::GroupChanged { .. }
                 | EventKind::GroupAtRisk { .. }
                 | EventKind::GroupRestored { .. }
+                | EventKind::DirectoryDurable { .. }
+                | EventKind::ObjectsDurable { .. }
+                | EventKind::DurableStalled { .. }
+                | EventKind::DurableDropped { .. }
+                | EventKind::StoreAdopted { .. }
         )
 }
 
@@ -251,6 +267,8 @@ mod tests {
         let elsewhere = Refusal::NotLeader { leader: Some("b:2".to_owned()) };
         assert_eq!(refusal_for(4, elsewhere.clone()), elsewhere);
         assert_eq!(refusal_for(3, elsewhere).name(), "RetryAfter");
-        assert_eq!(newest, Some("NotLeader"), "say here what version 3 gets for a new one");
+        let other = Refusal::OtherGeneration { here: 1, asked: 2 };
+        assert_eq!(other.recovery(), refusal_for(3, other.clone()).recovery());
+        assert_eq!(newest, Some("OtherGeneration"), "say here what version 3 gets for a new one");
     }
 }

@@ -78,7 +78,8 @@ pub struct RegisterLimitedJob {
     pub limits: JobLimits,
 }
 
-/// The use of a job's limits, apart from bytes.
+/// Reports what a job holds of what its limits bound, beside the bytes of its subtree, which
+/// [`JobInfo::used_bytes`] has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobAccount {
     /// Its limits.

@@ -68,6 +68,7 @@ impl Request {
             Self::RegisterLimitedJob(_) => "register_limited_job",
             Self::JobAccount { .. } => "job_account",
             Self::Members => "members",
+            Self::Durable(request) => request.name(),
         }
     }
 

@@ -36,7 +36,11 @@ impl Paths {
         self.ends.is_empty()
     }
 
-    /// Adds a path behind the others.
+    /// Adds a path behind the others. A request has at most
+    /// [`LOOKUPS_MAX`](crate::limits::LOOKUPS_MAX) of them: the namenode refuses a longer one.
+    ///
+    /// # Panics
+    /// At 4 GiB of text, which many times that many paths do not have.
     pub fn push(&mut self, path: &Path) {
         self.text.push_str(path.as_str());
         self.ends.push(u32::try_from(self.text.len()).expect("fewer than 4 GiB of paths"));

@@ -52,11 +52,21 @@ pub struct MoveCandidate {
     /// The target of a move already reserved for it, which survives a change of managers.
     pub reserved_to: Option<(NodeId, Tier)>,
     /// The node and tier of its copy: the block needs no other copy, and no push when its home
-    /// leaves.
+    /// leaves. [`IN_STORE`] if the store of its durable directory has it.
     pub copy: Option<(NodeId, Tier)>,
 }
 
+/// In place of the node and tier of a copy: the store of a durable directory has the block's bytes,
+/// from where they are read back if the home ends. No node has the number 0.
+pub const IN_STORE: (NodeId, Tier) = (NodeId(0), Tier::Object);
+
 impl MoveCandidate {
+    /// Returns whether the store of its durable directory has it.
+    #[must_use]
+    pub fn is_stored(&self) -> bool {
+        self.copy == Some(IN_STORE)
+    }
+
     /// Returns the most bytes of it that may count: all that its datanode holds while a writer may
     /// still report how many do, those that were published afterwards.
     #[must_use]

@@ -182,14 +182,14 @@ impl Request {
             | Self::Recommend { .. }
             | Self::RevokeTokens { .. }
             | Self::RegisterLimitedJob(_) => Repetition::Once,
-            // They set a lease's end to some time after now, whenever that is.
+            Self::Durable(request) => request.repeat(),
+            // They set a lease's end to some time after now, or have a process's nonce.
             Self::RenewLeases { .. }
             | Self::RenewJob { .. }
-            // A process's nonce: the same process gets the same number, or the right to act again.
             | Self::Register(_)
             | Self::Join(_)
             | Self::Manage { .. }
-            // A datanode's identity and present state. The next message repeats it.
+            // A datanode's identity and present state.
             | Self::Repeat(_)
             | Self::ReportDamage { .. }
             | Self::Heartbeat(_)

@@ -1,0 +1,369 @@
+//! Durable directories: what is below them is copied to a store outside of the cluster.
+
+use serde::{Deserialize, Serialize};
+
+use super::once::Repetition;
+use crate::ids::{BlockId, Epoch, NodeId, Nonce, ObjectId};
+use crate::path::Path;
+use crate::tier::Tier;
+use crate::time::Millis;
+
+/// A request about durable directories.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DurableRequest {
+    /// Makes a directory durable: what is sealed below it is copied to a store. Reply: `Stat`.
+    Make(MakeDurable),
+    /// How far what is at a path is copied to its store. Reply: `Durability`.
+    Look {
+        /// An object or a directory.
+        path: Path,
+    },
+    /// How far all durable directories are copied. Reply: `Overview`.
+    Overview,
+    /// How far entries of one directory are copied to its store. Reply: `States`.
+    States {
+        /// The directory.
+        path: Path,
+        /// The names of the entries, at most `LIST_PAGE_MAX`.
+        names: Vec<String>,
+    },
+    /// A datanode reports the stores that it reaches. Reply: `Done`.
+    ServeStores {
+        /// The node.
+        node: NodeId,
+        /// Its process.
+        nonce: Nonce,
+        /// The names of the stores, at most `STORES_PER_NODE_MAX`.
+        stores: Vec<String>,
+    },
+    /// A datanode requests whether a removal that it was ordered still waits. Reply: `Waits`.
+    Waits {
+        /// The directory.
+        directory: ObjectId,
+        /// The number of the change.
+        number: u64,
+    },
+    /// What is to be done for durable directories, and which nodes reach their stores. Reply:
+    /// `Work`.
+    Work {
+        /// The manager.
+        holder: Nonce,
+    },
+    /// Reports what was done for durable directories. Reply: `Done`.
+    Progress {
+        /// The manager.
+        holder: Nonce,
+        /// What was done.
+        progress: DurableProgress,
+    },
+}
+
+/// A reply about durable directories.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DurableReply {
+    /// Answer to `Look`: `None` outside of durable directories.
+    Durability(Option<Durability>),
+    /// Answer to `Overview`, by directory.
+    Overview(Vec<DurableStatus>),
+    /// Answer to `States`: one for each name, `None` outside of durable directories.
+    States(Option<Vec<DurableState>>),
+    /// Answer to `Waits`.
+    Waits(bool),
+    /// Answer to `Work`.
+    Work {
+        /// By directory.
+        directories: Vec<DurableWork>,
+        /// Objects to be read back.
+        losses: Vec<DurableLoss>,
+        /// The nodes that reach stores.
+        nodes: Vec<StoreNode>,
+    },
+}
+
+impl DurableRequest {
+    /// Names the request for metrics and traces.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Make(_) => "make_durable",
+            Self::Look { .. } => "durability",
+            Self::Overview => "durable_overview",
+            Self::States { .. } => "durable_states",
+            Self::ServeStores { .. } => "serve_stores",
+            Self::Waits { .. } => "durable_waits",
+            Self::Work { .. } => "durable_work",
+            Self::Progress { .. } => "durable_progress",
+        }
+    }
+
+    /// Returns what happens when it arrives twice.
+    #[must_use]
+    pub const fn repeat(&self) -> Repetition {
+        match self {
+            Self::Make(_) => Repetition::Once,
+            // A datanode's present state; numbers of changes are compared.
+            Self::ServeStores { .. } | Self::Progress { .. } => Repetition::Alike,
+            Self::Look { .. }
+            | Self::Overview
+            | Self::States { .. }
+            | Self::Waits { .. }
+            | Self::Work { .. } => Repetition::Reads,
+        }
+    }
+}
+
+/// Makes a directory durable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MakeDurable {
+    /// The directory; made if it is missing. It must be empty.
+    pub path: Path,
+    /// The name of the store, as datanodes were started with it.
+    pub store: String,
+    /// Make missing directories above it, and accept that it has this store already.
+    pub parents: bool,
+    /// Bytes that may wait for the store: while more do, nothing is created below the directory.
+    pub backlog_bytes_max: u64,
+    /// Take the store over with what it has, from whichever directory it belonged to: its objects
+    /// become those of the directory.
+    pub adopt: bool,
+}
+
+/// How far an object, or a directory, is copied to its store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Durability {
+    /// The durable directory at or above the path.
+    pub directory: Path,
+    /// The name of its store.
+    pub store: String,
+    /// The object's name in the store, relative to the store's URL; empty for the directory itself.
+    pub key: String,
+    /// Whether the store has everything that is sealed at or below the path, as it is now.
+    pub is_durable: bool,
+    /// Changes of the directory that wait for the store.
+    pub backlog_changes: u64,
+    /// Bytes of the objects among them.
+    pub backlog_bytes: u64,
+    /// Age of the oldest of them; `None` if none waits.
+    pub backlog_age: Option<Millis>,
+    /// The number of the oldest change that waits: all below it are in the store.
+    pub done_below: u64,
+    /// More than the numbers of all changes so far.
+    pub next: u64,
+    /// Why the oldest change could not be made when it was tried last; empty if it could.
+    pub stalled: String,
+    /// Bytes of the object that are in the store only: they are read back when they are read first.
+    pub stored_bytes: u64,
+    /// What became of the objects that the store had before; `None` if it began empty.
+    pub adoption: Option<Adoption>,
+}
+
+/// How far one durable directory is copied to its store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DurableStatus {
+    /// The directory.
+    pub directory: Path,
+    /// The name of its store.
+    pub store: String,
+    /// Changes that wait for the store.
+    pub backlog_changes: u64,
+    /// Bytes of the objects among them.
+    pub backlog_bytes: u64,
+    /// Bytes above which writers wait.
+    pub backlog_bytes_max: u64,
+    /// Age of the oldest of them; `None` if none waits.
+    pub backlog_age: Option<Millis>,
+    /// Why the oldest change could not be made when it was tried last; empty if it could.
+    pub stalled: String,
+    /// What became of the objects that the store had before; `None` if it began empty.
+    pub adoption: Option<Adoption>,
+}
+
+/// How far an object is copied to its store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DurableState {
+    /// It waits for the store, or is written; of a directory, something in it.
+    Volatile,
+    /// The store has it as it is.
+    Durable,
+    /// The same, and bytes of it are in the store only.
+    Stored,
+}
+
+impl DurableState {
+    /// Returns its name, as it is shown.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Volatile => "volatile",
+            Self::Durable => "durable",
+            Self::Stored => "stored",
+        }
+    }
+}
+
+/// How far the adoption of a store is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adoption {
+    /// Whether the whole store was listed.
+    pub is_done: bool,
+    /// Objects that were adopted.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Objects of the store that were left out, because they cannot be objects of the directory.
+    pub skipped: u64,
+    /// The first of them, and why; empty if there is none.
+    pub skipped_first: String,
+}
+
+/// What is next in the adoption of a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AdoptionStep {
+    /// The store is made the directory's.
+    Take,
+    /// The names after this one are listed; all of them after an empty one.
+    List(String),
+}
+
+/// A part of what a store has, in the order of the names.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreSlice {
+    /// Name and bytes of each object.
+    pub objects: Vec<(String, u64)>,
+    /// What cannot be adopted: how many, and the first with the reason.
+    pub skipped: u64,
+    /// The first of them.
+    pub skipped_first: String,
+    /// The next slice begins after this name; `None` if there is none.
+    pub next: Option<String>,
+}
+
+/// A step in the adoption of a store that was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopted {
+    /// The directory.
+    pub directory: ObjectId,
+    /// The step. What was made before changes nothing.
+    pub step: AdoptionStep,
+    /// What the store has; empty for `Take`.
+    pub slice: StoreSlice,
+}
+
+/// What is to be done for a durable directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DurableWork {
+    /// The directory.
+    pub directory: ObjectId,
+    /// The name of its store.
+    pub store: String,
+    /// Whether the store may be new: only then may an empty place become the directory's.
+    pub may_claim: bool,
+    /// What is next in the adoption of the store; `None` if nothing is.
+    pub adoption: Option<AdoptionStep>,
+    /// The first changes that wait, in the order in which they must become visible.
+    pub changes: Vec<DurableChange>,
+}
+
+/// A durable object that has lost bytes here, to be read back from its store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DurableLoss {
+    /// The durable directory.
+    pub directory: ObjectId,
+    /// The name of its store.
+    pub store: String,
+    /// The object.
+    pub object: ObjectId,
+    /// Its name in the store.
+    pub key: String,
+    /// Its bytes.
+    pub bytes: u64,
+    /// The first of its lost blocks.
+    pub blocks: Vec<LostBlock>,
+}
+
+/// A lost block, and where its bytes are in its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostBlock {
+    /// The block.
+    pub block: BlockId,
+    /// The epoch at which it may be stored again.
+    pub epoch: Epoch,
+    /// The offset of its first byte in the object.
+    pub offset: u64,
+    /// Its bytes.
+    pub length: u32,
+}
+
+/// A block that a datanode has read back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoredBlock {
+    /// The block.
+    pub block: BlockId,
+    /// The epoch at which it is stored.
+    pub epoch: Epoch,
+    /// The node.
+    pub node: NodeId,
+    /// The tier.
+    pub tier: Tier,
+}
+
+/// A change of a durable directory that its store does not have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DurableChange {
+    /// Its number: those of a directory increase.
+    pub number: u64,
+    /// The name in the store, relative to the store's URL.
+    pub key: String,
+    /// What becomes of the name.
+    pub kind: DurableChangeKind,
+    /// The last upload for it that was completed, or may have been: it must be ended before another
+    /// one is completed.
+    pub upload: Option<String>,
+}
+
+/// What becomes of a name in a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DurableChangeKind {
+    /// It gets the bytes of a sealed object.
+    Put {
+        /// The object.
+        object: ObjectId,
+        /// Its bytes.
+        bytes: u64,
+    },
+    /// The object is gone already: nothing is to be done.
+    Skip,
+    /// It goes.
+    Remove,
+    /// Everything below it goes.
+    RemoveTree,
+}
+
+/// A datanode that reaches stores.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreNode {
+    /// The incarnation.
+    pub node: NodeId,
+    /// The address at which it serves blocks: `host:port`.
+    pub address: String,
+    /// The names of its stores.
+    pub stores: Vec<String>,
+}
+
+/// What a manager has done for durable directories.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DurableProgress {
+    /// Uploads that are going to be completed: directory, number of the change, upload.
+    pub uploads: Vec<(ObjectId, u64, String)>,
+    /// Changes that the store has, by directory: all up to this number.
+    pub done: Vec<(ObjectId, u64)>,
+    /// Directories whose oldest change cannot be made, and why; an empty text if it can again.
+    pub stalled: Vec<(ObjectId, String)>,
+    /// Blocks that were read back.
+    pub restored: Vec<RestoredBlock>,
+    /// Objects that the store does not have as they were: what is lost of them is lost.
+    pub gone: Vec<(ObjectId, String)>,
+    /// Steps of adoptions.
+    pub adopted: Vec<Adopted>,
+}
