@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sanderling_protocol::frame::{decode_body, encode_body};
+use sanderling_core::group_generation::GroupGeneration;
+use sanderling_protocol::frame::{UNANSWERED, decode_body, encode_body};
 use sanderling_protocol::message::{Hello, HelloReply};
 use sanderling_protocol::trace::ACCEPTS_TRACES;
 use sanderling_protocol::{Frame, Header, Op, Refusal, version};
@@ -19,12 +20,13 @@ use crate::calls::{Begun, CallEnd, CallResult, Calls, Timeouts};
 use crate::error::CallError;
 use crate::gather::length;
 use crate::inbound::{Inbound, InboundError};
+use crate::known_generation::KnownGeneration;
 use crate::outgoing::Outgoing;
 use crate::security::Credentials;
 use crate::stream::{Stream, prepare};
 use crate::trace::call_span;
 
-/// Bounds of one connection.
+/// Bounds what one connection has under way, and holds what it shows to its peer.
 #[derive(Debug, Clone)]
 pub struct ConnectionOptions {
     /// Most calls under way; further ones wait until their deadline.
@@ -33,6 +35,8 @@ pub struct ConnectionOptions {
     pub buffers: Buffers,
     /// The credentials for the peer.
     pub credentials: Credentials,
+    /// The generation of the group of namenodes that the process has met. Greetings name it.
+    pub generation: KnownGeneration,
 }
 
 impl Default for ConnectionOptions {
@@ -42,9 +46,13 @@ impl Default for ConnectionOptions {
             in_flight_max: 256,
             buffers: Buffers::default(),
             credentials: Credentials::default(),
+            generation: KnownGeneration::default(),
         }
     }
 }
+
+/// Frames without an answer that may wait for a peer that takes no bytes.
+const POSTED_MAX: usize = 256;
 
 /// Time after which a peer that takes no bytes is given up: longer than any call waits by default.
 const WRITE_WITHIN: Duration = Duration::from_secs(30);
@@ -55,6 +63,8 @@ pub struct Connection {
     shared: Arc<ConnectionInner>,
     /// The version of the messages that both sides speak.
     version: u8,
+    /// The generation of the group of namenodes that the peer has named.
+    generation: GroupGeneration,
     /// Whether the peer records spans, and is sent the traces of requests.
     accepts_traces: bool,
 }
@@ -174,10 +184,12 @@ impl Connection {
         options: &ConnectionOptions,
     ) -> Result<(Self, HelloReply), CallError> {
         let mut connection = Self::over(address, stream.into(), options);
-        let header = Header { flags: version::greeting_flags(), ..Header::new(Op::Hello, 0) };
+        let (flags, offset) = (version::greeting_flags(), options.generation.get().0);
+        let header = Header { flags, offset, ..Header::new(Op::Hello, 0) };
         let body = vec![Bytes::from(encode_body(&hello))];
         let frame = connection.call(header, body, deadline).await?;
         connection.version = version::agreed(frame.header.flags)?;
+        connection.generation = GroupGeneration(frame.header.offset);
         connection.accepts_traces = frame.header.length & ACCEPTS_TRACES != 0;
         let reply = decode_body::<HelloReply>(&frame.body)
             .map_err(|refusal| bad_reply(address, &refusal))?;
@@ -200,7 +212,8 @@ impl Connection {
         ];
         let permits = Semaphore::new(options.in_flight_max);
         let shared = Arc::new(ConnectionInner { wire, permits, tasks });
-        Self { shared, version: version::MESSAGES_MIN, accepts_traces: false }
+        let (version, generation) = (version::MESSAGES_MIN, GroupGeneration::default());
+        Self { shared, version, generation, accepts_traces: false }
     }
 
     /// Sends a frame and waits for its answer. The header's `request` and `body_bytes` are filled
@@ -250,6 +263,29 @@ impl Connection {
         answer
     }
 
+    /// Sends a frame that is not answered: at once and on this thread, if no other is being
+    /// written. Never waits, and needs no runtime. The header's `request` and `body_bytes` are
+    /// filled in.
+    ///
+    /// # Errors
+    /// [`CallError::TooBusy`]: the peer has not taken the frames before. [`CallError::Closed`]:
+    /// connect again. After either the frame may be lost.
+    pub fn post(&self, mut header: Header, body: Vec<Bytes>) -> Result<(), CallError> {
+        let wire = &*self.shared.wire;
+        if wire.calls.is_broken() {
+            return Err(closed(&wire.address, "the connection has broken"));
+        }
+        if wire.outgoing.waiting() >= POSTED_MAX {
+            return Err(CallError::TooBusy { address: wire.address.clone() });
+        }
+        (header.request, header.body_bytes) = (UNANSWERED, checked_length(&body)?);
+        wire.outgoing.send(header, body, true).map_err(|error| {
+            let error = closed(&wire.address, &error.to_string());
+            wire.calls.fail(&error);
+            error
+        })
+    }
+
     async fn permit(&self, deadline: Instant) -> Result<SemaphorePermit<'_>, CallError> {
         if let Ok(permit) = self.shared.permits.try_acquire() {
             return Ok(permit);
@@ -275,6 +311,12 @@ impl Connection {
     #[must_use]
     pub const fn version(&self) -> u8 {
         self.version
+    }
+
+    /// Returns the generation of its group that a namenode has named; the default if it names none.
+    #[must_use]
+    pub const fn generation(&self) -> GroupGeneration {
+        self.generation
     }
 
     /// Returns the peer's address.

@@ -1,12 +1,13 @@
 //! What is read from files again when they change, while nothing is taken that is damaged.
 
-use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use parking_lot::Mutex;
+use thiserror::Error;
 
 /// How long files that could not be used are left alone while they stay the same: what refused them
 /// may pass without a change of theirs, such as a date that is still to come.
@@ -49,6 +50,21 @@ struct RejectedFiles {
     at: Instant,
 }
 
+/// Why a running server does not read a file again.
+#[derive(Debug, Error)]
+enum UnusableFile {
+    /// It is a pipe, a device or a directory: reading it may wait for a writer.
+    #[error("{}: it is not a regular file", .path.display())]
+    Irregular { path: PathBuf },
+    /// It cannot be looked at.
+    #[error("{}: {cause}", .path.display())]
+    Unreadable {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+}
+
 impl<T, E> fmt::Debug for Watched<T, E> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Watched({:?})", self.paths)
@@ -87,7 +103,8 @@ impl<T, E: fmt::Display> Watched<T, E> {
         }
         let is_known = known.is_some();
         let read = || (self.read)(Some(&state.value)).map_err(|error| error.to_string());
-        match self.regular().and_then(|()| read()) {
+        let regular = self.regular().map_err(|error| error.to_string());
+        match regular.and_then(|()| read()) {
             Ok(value) => {
                 let file = self.paths.first().map(|path| path.display().to_string());
                 (self.log)(Looked::Taken(&file.unwrap_or_default()));
@@ -104,16 +121,12 @@ impl<T, E: fmt::Display> Watched<T, E> {
     }
 
     /// Refuses what a running server must not open, such as a pipe: it would wait for a writer.
-    fn regular(&self) -> Result<(), String> {
-        for path in &self.paths {
-            let why = match std::fs::metadata(path) {
-                Ok(found) if found.is_file() => continue,
-                Ok(_) => "it is not a regular file".to_owned(),
-                Err(error) => error.to_string(),
-            };
-            return Err(format!("{}: {why}", path.display()));
-        }
-        Ok(())
+    fn regular(&self) -> Result<(), UnusableFile> {
+        self.paths.iter().try_for_each(|path| match std::fs::metadata(path) {
+            Ok(found) if found.is_file() => Ok(()),
+            Ok(_) => Err(UnusableFile::Irregular { path: path.clone() }),
+            Err(cause) => Err(UnusableFile::Unreadable { path: path.clone(), cause }),
+        })
     }
 }
 

@@ -19,6 +19,7 @@ mod gather;
 mod http;
 mod inbound;
 mod keyring;
+mod known_generation;
 mod listen;
 pub mod local;
 mod log_control;
@@ -56,8 +57,9 @@ pub use http::{
     HttpConnection, HttpOptions, PageCall, PageCallError, RequestBody, pass_on, serve_http,
     serve_pages,
 };
+pub use known_generation::KnownGeneration;
 pub use listen::{ListenError, listen, listen_there_or_free};
-pub use log_control::{LOG_FILTER_BYTES_MAX, LogControl, LogControlError};
+pub use log_control::{LOG_FILTER_BYTES_MAX, LogControl, LogControlError, LogFilterError};
 pub use memory::{Memory, Reserved};
 pub use namenodes::{Namenodes, Repeats, not_namenode};
 pub use pool::{EncodedRequest, Pool, PoolOptions};

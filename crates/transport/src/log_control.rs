@@ -1,6 +1,7 @@
 //! The filter of the process's log, as its pages show and change it. What writes the log sets it
 //! up; the filter belongs to the process, as the log does.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -10,8 +11,11 @@ use serde_json::{Value, json};
 /// Longest filter that is accepted: a level for each part of the program, many times over.
 pub const LOG_FILTER_BYTES_MAX: usize = 1024;
 
-/// Makes a filter current, or returns why it is none.
-type Change = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+/// Why the process's log does not take a filter.
+pub type LogFilterError = Box<dyn Error + Send + Sync>;
+
+/// Makes a filter current.
+type Change = Box<dyn Fn(&str) -> Result<(), LogFilterError> + Send + Sync>;
 
 static CONTROL: OnceLock<LogControl> = OnceLock::new();
 
@@ -23,14 +27,17 @@ pub struct LogControl {
 }
 
 /// Why the filter of the log was not changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum LogControlError {
     /// The server runs inside another program, which has set up the log itself.
     #[error("another program in this process controls the log: set its filter there")]
     Foreign,
-    /// The text is no filter.
+    /// The text is too long for a filter.
+    #[error("a filter has at most {LOG_FILTER_BYTES_MAX} bytes")]
+    TooLong,
+    /// The text is no filter: give one as the cause describes it.
     #[error("{0}")]
-    Filter(String),
+    Filter(#[source] LogFilterError),
 }
 
 impl fmt::Debug for LogControl {
@@ -41,9 +48,10 @@ impl fmt::Debug for LogControl {
 
 impl LogControl {
     /// Sets up the control of this process's log; a second one is ignored, as a second log is.
+    /// `change` makes a filter current, or returns what is wrong with it for the operator.
     pub fn install(
         filter: &str,
-        change: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static,
+        change: impl Fn(&str) -> Result<(), LogFilterError> + Send + Sync + 'static,
     ) {
         let (first, current) = (filter.to_owned(), Mutex::new(filter.to_owned()));
         let _ = CONTROL.set(Self { first, current, change: Box::new(change) });
@@ -52,7 +60,8 @@ impl LogControl {
     /// Returns the control of this process's log.
     ///
     /// # Errors
-    /// [`LogControlError::Foreign`].
+    /// [`LogControlError::Foreign`] in a process whose log another program has set up: its filter
+    /// is changed there.
     pub fn of_process() -> Result<&'static Self, LogControlError> {
         CONTROL.get().ok_or(LogControlError::Foreign)
     }
@@ -72,11 +81,10 @@ impl LogControl {
     /// Changes the filter from now on.
     ///
     /// # Errors
-    /// [`LogControlError::Filter`]: the filter of before stays.
+    /// [`LogControlError::TooLong`] and [`LogControlError::Filter`]: the filter of before stays.
     pub fn set(&self, filter: &str) -> Result<(), LogControlError> {
         if filter.len() > LOG_FILTER_BYTES_MAX {
-            let why = format!("a filter has at most {LOG_FILTER_BYTES_MAX} bytes");
-            return Err(LogControlError::Filter(why));
+            return Err(LogControlError::TooLong);
         }
         let mut current = self.current.lock();
         let from = current.clone();

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use sanderling_core::group_generation::GroupGeneration;
 use sanderling_core::group_view::{GroupView, MemberAttempts, MemberFailure, NextMember};
 use sanderling_protocol::message::{Hello, HelloReply, Members, Role};
 use sanderling_protocol::{ClusterId, Instant as MachineInstant, Millis, Refusal, Reply, Request};
@@ -112,11 +113,12 @@ impl Namenodes {
     }
 
     /// Greets the namenodes and returns their cluster. Of several addresses the first that answers
-    /// suffices.
+    /// suffices. One that a later generation of the group has left behind counts as one of another
+    /// cluster.
     ///
     /// # Errors
     /// [`CallError`]: none answered. [`CallError::OtherCluster`]: two of them are of different
-    /// clusters.
+    /// clusters, or of two groups that two recoveries have begun.
     pub async fn greet(&self, pool: &Pool, deadline: Instant) -> Result<ClusterId, CallError> {
         let addresses: Vec<String> = self.shared.text.split(',').map(str::to_owned).collect();
         let mut greetings = JoinSet::new();
@@ -125,6 +127,7 @@ impl Namenodes {
             greetings.spawn(async move { (place, greeting(&pool, &address, deadline).await) });
         }
         let mut first: Option<(usize, ClusterId)> = None;
+        let mut named: Vec<(usize, GroupGeneration)> = Vec::new();
         let mut failures: Vec<Option<CallError>> = vec![None; addresses.len()];
         let mut compare_by = deadline;
         while let Ok(Some(Ok((place, greeted)))) =
@@ -132,24 +135,51 @@ impl Namenodes {
         {
             let address = &addresses[place];
             match (greeted, first) {
-                (Ok(cluster), None) => {
+                (Ok((cluster, generation)), None) => {
                     first = Some((place, cluster));
+                    named.push((place, generation));
                     compare_by = deadline.min(Instant::now() + COMPARE_WITHIN);
                 }
-                (Ok(cluster), Some((other, known))) if cluster != known => {
+                (Ok((cluster, _)), Some((other, known))) if cluster != known => {
                     return Err(two_clusters((address, cluster), (&addresses[other], known)));
                 }
-                (Ok(_), Some(_)) => {}
+                (Ok((_, generation)), Some(_)) => named.push((place, generation)),
                 (Err(error), _) => {
                     self.note_failure(address, &error);
                     failures[place] = Some(error);
                 }
             }
         }
+        self.compare(&addresses, &named)?;
         match first {
             Some((_, cluster)) => Ok(cluster),
             None => Err(self.joined(failures.into_iter().flatten().collect())),
         }
+    }
+
+    /// Leaves out namenodes of older generations of the group, of those that were greeted.
+    ///
+    /// # Errors
+    /// [`CallError::OtherCluster`]: two recoveries have begun the group.
+    fn compare(
+        &self,
+        addresses: &[String],
+        named: &[(usize, GroupGeneration)],
+    ) -> Result<(), CallError> {
+        for (place, own) in named {
+            for (other, theirs) in named {
+                let Err(refusal) = theirs.meets(*own) else { continue };
+                if !theirs.is_after(*own) {
+                    let why = format!("of another group than {}: {refusal}", addresses[*other]);
+                    return Err(CallError::OtherCluster {
+                        address: addresses[*place].clone(),
+                        why,
+                    });
+                }
+                self.note(&addresses[*place], MemberFailure::Foreign);
+            }
+        }
+        Ok(())
     }
 
     /// Makes the pool's later connections those of the namenodes' cluster, if it is not known yet.
@@ -186,7 +216,7 @@ impl Namenodes {
         let failed = match self.attempt(pool, &target, requests, deadline, true).await {
             Ok(replies) => match elsewhere(&replies) {
                 None => {
-                    self.note_success(&target);
+                    self.note_success(pool, &target);
                     return Ok(replies);
                 }
                 Some(refusal) => Attempted::failed(CallError::Refused(refusal)),
@@ -239,7 +269,7 @@ impl Namenodes {
             failed = match self.attempt(pool, &address, requests, deadline, has_others).await {
                 Ok(replies) => match elsewhere(&replies) {
                     None => {
-                        self.note_success(&address);
+                        self.note_success(pool, &address);
                         return Ok(replies);
                     }
                     Some(refusal) => Attempted::failed(CallError::Refused(refusal)),
@@ -332,7 +362,8 @@ impl Namenodes {
     }
 
     /// Notes that the leader answered.
-    fn note_success(&self, address: &Arc<str>) {
+    fn note_success(&self, pool: &Pool, address: &Arc<str>) {
+        pool.confirm_generation(address);
         let is_target = Arc::ptr_eq(&self.shared.target.read(), address);
         if !is_target || !self.shared.has_leader.load(Ordering::Relaxed) {
             self.change(|view, _| view.answered(address));
@@ -430,7 +461,7 @@ fn member_failure(error: &CallError) -> Option<MemberFailure> {
         CallError::Refused(Refusal::NotLeader { leader }) => {
             Some(MemberFailure::NotLeader { leader: leader.clone() })
         }
-        CallError::Refused(Refusal::WrongCluster { .. })
+        CallError::Refused(Refusal::WrongCluster { .. } | Refusal::OtherGeneration { .. })
         | CallError::OtherCluster { .. }
         | CallError::WrongAddress { .. } => Some(MemberFailure::Foreign),
         // The caller had no more time: that is not the member's failure.
@@ -457,12 +488,18 @@ fn elsewhere(replies: &MetaReplies) -> Option<Refusal> {
 }
 
 /// Greets one namenode.
-async fn greeting(pool: &Pool, address: &str, deadline: Instant) -> Result<ClusterId, CallError> {
+async fn greeting(
+    pool: &Pool,
+    address: &str,
+    deadline: Instant,
+) -> Result<(ClusterId, GroupGeneration), CallError> {
     let hello = Hello { role: pool.role(), cluster: None, node: None, token: None };
     let options = pool.connection_options();
-    let (_, reply) = Connection::connect_with(address, hello, deadline, options).await?;
+    let (connection, reply) = Connection::connect_with(address, hello, deadline, options).await?;
     match reply {
-        HelloReply { role: Role::Namenode, cluster: Some(cluster), .. } => Ok(cluster),
+        HelloReply { role: Role::Namenode, cluster: Some(cluster), .. } => {
+            Ok((cluster, connection.generation()))
+        }
         HelloReply { role: Role::Namenode, .. } => {
             let why = "a namenode that names no cluster".to_owned();
             Err(CallError::BadReply { address: address.to_owned(), why })

@@ -81,6 +81,11 @@ impl Outgoing {
         Ok(())
     }
 
+    /// Returns how many frames wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.state.lock().queue.len()
+    }
+
     /// Takes a frame back that is not being written yet.
     pub(crate) fn withdraw(&self, request: u64) {
         self.state.lock().queue.retain(|queued| queued.header.request != request);

@@ -197,6 +197,9 @@ impl Pool {
         let options = &self.shared.options.connection;
         let (connection, reply) =
             Connection::connect_with(address, hello, deadline, options).await?;
+        if node.is_none() && reply.role == Role::Namenode {
+            options.generation.greeted(connection.generation())?;
+        }
         // A namenode that ignores which cluster was named must not become a member of it.
         if let (Some(asked), Some(here), None) = (cluster, reply.cluster, node)
             && asked != here
@@ -206,6 +209,37 @@ impl Pool {
         *kept = Some(connection.clone());
         self.keep_ready(node, &connection);
         Ok(connection)
+    }
+
+    /// Notes that a namenode has answered as only a leader does. If its greeting named a later
+    /// generation of the group than is known, that one counts from now on, and connections to
+    /// namenodes of others are dropped.
+    pub(crate) fn confirm_generation(&self, address: &str) {
+        let known = &self.shared.options.connection.generation;
+        if !known.is_claimed() {
+            return;
+        }
+        let named = self.ready(address, None).map(|connection| connection.generation());
+        let before = known.get();
+        if let Some(named) = named.filter(|named| known.confirm(*named)) {
+            if before.0 != 0 && before.number() < named.number() {
+                tracing::info!(%before, generation = %named, "the group of namenodes began anew");
+            }
+            for connection in self.opened() {
+                if named.meets(connection.generation()).is_err() {
+                    self.forget(connection.address());
+                }
+            }
+        }
+        let is_later = |it: &Connection| known.get().meets(it.generation()) == Ok(true);
+        if !self.opened().iter().any(is_later) {
+            known.end_claim();
+        }
+    }
+
+    /// Returns the connections to namenodes.
+    fn opened(&self) -> Vec<Connection> {
+        self.shared.ready.read().get(&None).cloned().unwrap_or_default()
     }
 
     fn ready(&self, address: &str, node: Option<NodeId>) -> Option<Connection> {

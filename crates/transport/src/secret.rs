@@ -82,6 +82,11 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// Returns what is signed of a statement. No token begins so: it has no space.
+fn stated(statement: &[u8]) -> Vec<u8> {
+    [b"sanderling states: ", statement].concat()
+}
+
 impl Secret {
     /// Reads the secret from a file that only its owner may read. It is read again when the file
     /// changes.
@@ -109,6 +114,16 @@ impl Secret {
     pub fn sign(&self, claims: &Claims) -> Token {
         let signed = signed_text(claims);
         join(&signed, self.0.keys().sign(signed.as_bytes()).as_ref())
+    }
+
+    /// Returns a proof that a holder of the secret has stated this.
+    pub(crate) fn prove(&self, statement: &[u8]) -> Vec<u8> {
+        self.0.keys().sign(&stated(statement)).as_ref().to_vec()
+    }
+
+    /// Returns whether a holder of the secret has stated this.
+    pub(crate) fn is_proven(&self, statement: &[u8], proof: &[u8]) -> bool {
+        self.0.keys().signer(&stated(statement), proof).is_some()
     }
 
     /// Returns a token's claims, if it was signed with this secret and has not ended.

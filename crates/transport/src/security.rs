@@ -71,6 +71,27 @@ impl Credentials {
         matches!(self.token, Some(TokenSource::Own(..)))
     }
 
+    /// Returns a proof that a process with the secret has stated this; `None` without the secret.
+    #[must_use]
+    pub fn prove(&self, statement: &[u8]) -> Option<Vec<u8>> {
+        match &self.token {
+            Some(TokenSource::Own(secret, _)) => Some(secret.prove(statement)),
+            _ => None,
+        }
+    }
+
+    /// Returns whether a process with the secret has stated this. Without a secret nothing is
+    /// authenticated, and everything passes.
+    #[must_use]
+    pub fn is_proven(&self, statement: &[u8], proof: Option<&[u8]>) -> bool {
+        match &self.token {
+            Some(TokenSource::Own(secret, _)) => {
+                proof.is_some_and(|proof| secret.is_proven(statement, proof))
+            }
+            _ => true,
+        }
+    }
+
     /// Returns whether a token that ended may be followed by another.
     #[must_use]
     pub const fn may_renew(&self) -> bool {

@@ -73,6 +73,15 @@ pub trait Service: Send + Sync + Sized + 'static {
         self.hello(hello).map(|reply| (reply, Arc::clone(self)))
     }
 
+    /// Takes the generation of the group of namenodes that an admitted caller has met, 0 for none,
+    /// and returns the server's own.
+    ///
+    /// # Errors
+    /// [`Refusal::OtherGeneration`]: it is sent and the connection closed.
+    fn generation(&self, _hello: &Hello, _known: u64) -> Result<u64, Refusal> {
+        Ok(0)
+    }
+
     /// Returns the service of a connection whose caller uses this version of the messages.
     fn speaking(self: &Arc<Self>, _version: u8) -> Arc<Self> {
         Arc::clone(self)

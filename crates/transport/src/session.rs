@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use sanderling_protocol::frame::decode_body;
+use sanderling_protocol::frame::{UNANSWERED, decode_body};
 use sanderling_protocol::message::Hello;
 use sanderling_protocol::trace::ACCEPTS_TRACES;
 use sanderling_protocol::{Frame, FrameError, Header, Millis, Op, Refusal, TraceContext, version};
@@ -144,15 +144,18 @@ fn greet<S: Service>(
         if frame.header.op != Op::Hello {
             return Err(Refusal::NoHello);
         }
-        let (reply, service) = service.admit(&decode_body::<Hello>(&frame.body)?)?;
+        let hello = decode_body::<Hello>(&frame.body)?;
+        let (reply, service) = service.admit(&hello)?;
+        let generation = service.generation(&hello, frame.header.offset)?;
         let version = version::agreed(frame.header.flags)?;
         let place = place(service.tenant().as_deref())?;
-        Ok((reply, service.speaking(version), place))
+        Ok((reply, service.speaking(version), (place, generation)))
     };
     match admit() {
-        Ok((reply, service, place)) => {
+        Ok((reply, service, (place, generation))) => {
             let mut response = Response::message(&frame.header, &reply);
             response.header.flags = version::greeting_flags();
+            response.header.offset = generation;
             response.header.length = if tracer().is_some() { ACCEPTS_TRACES } else { 0 };
             (response, Some((service, place)))
         }
@@ -508,6 +511,9 @@ impl<S: Service> ServerSession<'_, S> {
     /// no memory for them: they are copied, and the peer may not take them. Only reads are answered
     /// with such, so whatever was done may be repeated.
     fn answer(&mut self, mut response: Response) {
+        if response.header.request == UNANSWERED {
+            return;
+        }
         if self.gather.added() >= SMALL_SEND_BYTES {
             self.reader.note_needed();
         }

@@ -95,6 +95,60 @@ async fn many_calls_share_a_connection_and_each_gets_its_own_answer() {
 }
 
 #[tokio::test]
+async fn posted_frames_are_not_answered_and_calls_beside_them_are() {
+    let server = server().await;
+    let connection = connect(&server).await;
+    let mut refused = Header::new(Op::Read, 0);
+    refused.length = 1;
+    for number in 0..100u32 {
+        for header in [delayed(0), delayed(u64::from(number % 3)), refused] {
+            connection.post(header, vec![Bytes::from_static(b"posted")]).unwrap();
+        }
+        let body = Bytes::from(number.to_le_bytes().to_vec());
+        let answer = connection.call(delayed(0), vec![body.clone()], soon(60_000)).await.unwrap();
+        assert_eq!(answer.body, body);
+    }
+    assert!(!connection.is_broken());
+    server.shutdown.cancel();
+    server.task.await.unwrap();
+    let limit = soon(60_000);
+    while connection.post(delayed(0), vec![]).is_ok() {
+        assert!(Instant::now() < limit, "the connection has ended");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(matches!(connection.post(delayed(0), vec![]), Err(CallError::Closed { .. })));
+}
+
+#[tokio::test]
+async fn posting_to_a_peer_that_takes_nothing_neither_waits_nor_keeps_frames_without_end() {
+    let server = server().await;
+    let between = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = between.local_addr().unwrap().to_string();
+    let to = server.address.clone();
+    // Passes on what both ends send first, and takes no more.
+    let passing = tokio::spawn(async move {
+        let (mut near, _) = between.accept().await.unwrap();
+        let mut far = TcpStream::connect(to).await.unwrap();
+        let mut bytes = vec![0; 4096];
+        let count = near.read(&mut bytes).await.unwrap();
+        far.write_all(&bytes[..count]).await.unwrap();
+        let count = far.read(&mut bytes).await.unwrap();
+        near.write_all(&bytes[..count]).await.unwrap();
+        (near, far)
+    });
+    let connection = Connection::connect(&address, hello(None), soon(60_000)).await.unwrap().0;
+    let held = passing.await.unwrap();
+    let body = Bytes::from(vec![7; 64 << 10]);
+    let posted = (0..4096).take_while(|_| connection.post(delayed(0), vec![body.clone()]).is_ok());
+    let count = posted.count();
+    // Those that wait, and what the kernel's buffers take.
+    assert!((256..2048).contains(&count), "{count}");
+    let busy = connection.post(delayed(0), vec![body]);
+    assert!(matches!(busy, Err(CallError::TooBusy { .. })), "{busy:?}");
+    drop(held);
+}
+
+#[tokio::test]
 async fn large_body_arrives_whole() {
     let server = server().await;
     let connection = connect(&server).await;
