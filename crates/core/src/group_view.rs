@@ -12,6 +12,8 @@ use sanderling_protocol::limits::{MEMBERS_MAX, TEXT_BYTES_MAX};
 use sanderling_protocol::message::Members;
 use sanderling_protocol::{Instant, MemberId, Millis};
 
+use crate::group_generation::GroupGeneration;
+
 /// Most addresses that are known: the configured ones, and as many that were reported.
 const KNOWN_MAX: usize = 2 * MEMBERS_MAX;
 
@@ -96,6 +98,10 @@ pub struct GroupView {
     leader: Option<String>,
     /// The term of the last list.
     term: u64,
+    /// The latest generation of the group of which a leader has answered.
+    generation: u64,
+    /// A later one that a list has, and its leader: what a list claims counts once that answers.
+    claimed: Option<(String, u64)>,
     refresh_at: Instant,
     /// A request for the members is under way.
     is_refreshing: bool,
@@ -140,7 +146,16 @@ impl GroupView {
             }
         }
         let refresh_at = now + FIRST_AFTER;
-        Self { known, leader: None, term: 0, refresh_at, is_refreshing: false, refreshes: 0 }
+        Self {
+            known,
+            leader: None,
+            term: 0,
+            generation: 0,
+            claimed: None,
+            refresh_at,
+            is_refreshing: false,
+            refreshes: 0,
+        }
     }
 
     /// Returns the address for the next request: the leader's, else the first that has not failed
@@ -200,6 +215,9 @@ impl GroupView {
             (known.failed_at, known.foreign_at) = (None, None);
             self.leader = Some(address.to_owned());
         }
+        if let Some((_, generation)) = self.claimed.take_if(|(leader, _)| leader == address) {
+            self.generation = self.generation.max(generation);
+        }
     }
 
     /// Notes how an attempt at a member failed.
@@ -238,9 +256,19 @@ impl GroupView {
     }
 
     /// Takes the list that a member of the cluster sent. One of an earlier term changes nothing,
-    /// and neither does one that no group has.
+    /// and neither does one that no group has. A member of an older generation counts as one of
+    /// another cluster: the group was begun anew without it.
     pub fn learned(&mut self, now: Instant, from: &str, members: &Members) {
-        if !members.is_plausible() || members.term < self.term {
+        if !members.is_plausible() {
+            return;
+        }
+        // A namenode that was never in a group has term 0.
+        let generation = GroupGeneration::number_of_term(members.term);
+        if members.term != 0 && generation < self.generation {
+            self.failed(now, from, MemberFailure::Foreign);
+            return;
+        }
+        if members.term < self.term {
             return;
         }
         let is_in_group = members.members.len() > 1;
@@ -251,6 +279,7 @@ impl GroupView {
         }
         // One that is alone was reached by a better address than it has itself.
         if !is_in_group {
+            self.claimed = Some((from.to_owned(), generation));
             return;
         }
         let is_listed = |it: &Known| {
@@ -282,6 +311,7 @@ impl GroupView {
         }
         let is_known = |leader: &String| self.known.iter().any(|it| it.address == *leader);
         self.leader = self.leader.take().filter(is_known);
+        self.claimed = self.leader.clone().map(|leader| (leader, generation));
     }
 
     /// Returns the member that is asked for the members now, if that is due. `avoid` is one that

@@ -2,8 +2,13 @@
 //!
 //! Its state is not in the log: after a restart every known node is taken for alive and has the
 //! whole time to show itself. Its verdict, that a node is dead, is.
+//!
+//! A log that has lost its end has blocks at homes that they have left, and their machines may be
+//! gone. So after a start no node is declared dead before the others have reported what they hold,
+//! those that the log does not know among them, or before they had the time: a block that one of
+//! them reports is not lost with its old home.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::node::{Availability, Load};
 use sanderling_protocol::{Instant, Millis, NodeId, Refusal};
@@ -69,13 +74,38 @@ struct MemberState {
     load: Load,
     /// Silence since its last message that does not count: the namenode did not read meanwhile.
     grace: Millis,
+    /// Its machine has refused it, and nothing came of it since.
+    has_ended: bool,
+}
+
+/// The nodes that a start found in the log, or that registered since, and that have not reported
+/// yet.
+#[derive(Debug, Clone)]
+struct Unreported {
+    nodes: BTreeSet<NodeId>,
+    /// When those that the log does not know have registered.
+    registered: Instant,
+    /// When all have had the time.
+    until: Instant,
 }
 
 impl MemberState {
-    /// Returns when it is to be dialled or is dead.
-    fn due(&self, config: &MembershipConfig) -> Instant {
+    /// Returns when it is to be dialled or is dead; it is not declared dead before `held_until`.
+    fn due(&self, config: &MembershipConfig, held_until: Instant) -> Instant {
         let silence = self.seen_at + config.suspect_after;
-        self.probe_at.unwrap_or(silence).min(self.seen_at + config.dead_after)
+        let dead = (self.seen_at + config.dead_after).max(held_until);
+        self.probe_at.unwrap_or(silence).min(dead)
+    }
+
+    fn is_dead(&self, now: Instant, config: &MembershipConfig) -> bool {
+        self.has_ended || self.seen_at + config.dead_after <= now
+    }
+
+    /// Notes that it is there.
+    fn shows_up(&mut self, now: Instant) {
+        self.seen_at = self.seen_at.max(now);
+        self.grace = Millis(0);
+        self.has_ended = false;
     }
 }
 
@@ -87,6 +117,8 @@ pub struct Membership {
     /// Nothing is due before. Heartbeats only put things off, so this stays true without a look at
     /// every node for each of them; it is early at most, and made exact when it has come.
     due: Option<Instant>,
+    /// `None` when all nodes have reported since the start, or had the time.
+    unreported: Option<Unreported>,
     /// Grows when the result of [`Membership::is_up`] may change for a node.
     version: u64,
 }
@@ -95,7 +127,8 @@ impl Membership {
     /// Returns the membership without nodes.
     #[must_use]
     pub const fn new(config: MembershipConfig) -> Self {
-        Self { config, members: BTreeMap::new(), due: None, version: 0 }
+        let unreported = None;
+        Self { config, members: BTreeMap::new(), due: None, unreported, version: 0 }
     }
 
     /// Returns a number that grows when the result of [`Membership::is_up`] may change for a node.
@@ -110,33 +143,87 @@ impl Membership {
 
     /// Returns whether no member is due before `due`.
     fn is_early_enough(&self) -> bool {
-        let is_late =
-            |member: &MemberState| self.due.is_none_or(|due| due > member.due(&self.config));
+        let is_late = |member: &MemberState| {
+            self.due.is_none_or(|due| due > member.due(&self.config, self.held_until()))
+        };
         !self.members.values().any(is_late)
+    }
+
+    /// Returns when a node may be declared dead at the latest, whatever the others have reported.
+    fn held_until(&self) -> Instant {
+        self.unreported.as_ref().map_or(Instant(0), |unreported| unreported.until)
+    }
+
+    /// Declares no node dead before all that are known, or register before `registered`, have
+    /// reported what they hold, or before `until`.
+    pub fn await_reports(&mut self, registered: Instant, until: Instant) {
+        let nodes = self.members.keys().copied().collect();
+        self.unreported = Some(Unreported { nodes, registered, until });
+    }
+
+    /// Returns whether a node has not reported yet what it holds, and that is waited for.
+    #[must_use]
+    pub fn awaits_report(&self, node: NodeId) -> bool {
+        self.unreported.as_ref().is_some_and(|unreported| unreported.nodes.contains(&node))
+    }
+
+    /// Returns whether nodes still report what they hold after a start.
+    #[must_use]
+    pub fn awaits_reports(&self, now: Instant) -> bool {
+        !self.have_reported(now)
+    }
+
+    /// Notes that a node has reported what it holds, or never will.
+    pub fn reported(&mut self, now: Instant, node: NodeId) {
+        if let Some(unreported) = &mut self.unreported {
+            unreported.nodes.remove(&node);
+            self.end_wait(now);
+        }
+    }
+
+    /// Returns whether all nodes that are there have reported, or had the time.
+    fn have_reported(&self, now: Instant) -> bool {
+        self.unreported.as_ref().is_none_or(|unreported| {
+            let has_ended = |node| {
+                let member = self.members.get(node);
+                member.is_none_or(|member| member.is_dead(now, &self.config))
+            };
+            let have_registered = unreported.registered <= now;
+            unreported.until <= now || (have_registered && unreported.nodes.iter().all(has_ended))
+        })
+    }
+
+    /// Waits for no more reports if all that can come have.
+    fn end_wait(&mut self, now: Instant) {
+        if self.unreported.is_some() && self.have_reported(now) {
+            self.unreported = None;
+            self.bring_forward(now);
+        }
     }
 
     /// Adds a node, or notes that it is alive.
     pub fn joined(&mut self, now: Instant, node: NodeId) {
         let Some(member) = self.members.get_mut(&node) else {
             let load = Load::default();
-            let (is_suspected, probe_at, excused) = (false, None, Millis(0));
-            let dialled_at = None;
             let member = MemberState {
                 seen_at: now,
-                is_suspected,
-                probe_at,
-                dialled_at,
+                is_suspected: false,
+                probe_at: None,
+                dialled_at: None,
                 load,
-                grace: excused,
+                grace: Millis(0),
+                has_ended: false,
             };
             self.version += 1;
-            self.bring_forward(member.due(&self.config));
+            if let Some(unreported) = &mut self.unreported {
+                unreported.nodes.insert(node);
+            }
+            self.bring_forward(member.due(&self.config, self.held_until()));
             self.members.insert(node, member);
             debug_assert!(self.is_early_enough(), "a new node would not be dialled");
             return;
         };
-        member.seen_at = member.seen_at.max(now);
-        member.grace = Millis(0);
+        member.shows_up(now);
         self.version += u64::from(std::mem::take(&mut member.is_suspected));
     }
 
@@ -153,6 +240,10 @@ impl Membership {
     /// was sent meanwhile waits to be read. Once the time after which a node is dead has been
     /// excused, no more is excused before the node's next message.
     pub fn was_away(&mut self, now: Instant, away: Millis) {
+        if let Some(unreported) = &mut self.unreported {
+            unreported.registered = unreported.registered + away;
+            unreported.until = unreported.until + away;
+        }
         for member in self.members.values_mut() {
             if member.grace < self.config.dead_after {
                 member.grace = Millis(member.grace.0.saturating_add(away.0));
@@ -164,6 +255,9 @@ impl Membership {
     /// Forgets a node that is gone.
     pub fn left(&mut self, node: NodeId) {
         self.version += u64::from(self.members.remove(&node).is_some());
+        if let Some(unreported) = &mut self.unreported {
+            unreported.nodes.remove(&node);
+        }
     }
 
     /// Takes a peer's report that a node could not be reached: it is dialled, once in
@@ -173,7 +267,7 @@ impl Membership {
         if let Some(member) = self.members.get_mut(&node) {
             let soonest = member.dialled_at.map_or(now, |at| at + self.config.probe_every);
             member.probe_at.get_or_insert(soonest.max(now));
-            let due = member.due(&self.config);
+            let due = self.members[&node].due(&self.config, self.held_until());
             self.bring_forward(due);
             debug_assert!(self.is_early_enough(), "a suspected node would not be dialled");
         }
@@ -186,6 +280,8 @@ impl Membership {
         if self.due.is_none_or(|due| due > now) {
             return probes;
         }
+        self.end_wait(now);
+        let held_until = self.held_until();
         let mut next: Option<Instant> = None;
         for (node, member) in &mut self.members {
             if member.seen_at + self.config.suspect_after <= now {
@@ -199,7 +295,7 @@ impl Membership {
                 member.dialled_at = Some(now);
                 probes.push(*node);
             }
-            let due = member.due(&self.config);
+            let due = member.due(&self.config, held_until);
             next = Some(next.map_or(due, |before| before.min(due)));
         }
         self.due = next;
@@ -209,43 +305,54 @@ impl Membership {
 
     /// Takes the outcome of a probe. Returns whether the node is dead: a refusal is no death while
     /// the node's heartbeats go on coming after it was dialled. Then only its address is wrong or
-    /// overloaded: it stays suspected and is dialled again.
+    /// overloaded: it stays suspected and is dialled again. So it does while others have not
+    /// reported.
     pub fn probed(&mut self, now: Instant, node: NodeId, outcome: Probe) -> bool {
         let Some(member) = self.members.get_mut(&node) else { return false };
         match outcome {
             Probe::Alive => {
-                member.seen_at = member.seen_at.max(now);
-                member.grace = Millis(0);
+                member.shows_up(now);
                 self.version += u64::from(std::mem::take(&mut member.is_suspected));
                 member.probe_at = None;
                 false
             }
-            Probe::Refused if member.dialled_at.is_some_and(|at| member.seen_at > at) => {
-                self.version += u64::from(!std::mem::replace(&mut member.is_suspected, true));
-                member.probe_at = Some(now + self.config.probe_every);
-                let due = member.due(&self.config);
-                self.bring_forward(due);
-                debug_assert!(self.is_early_enough(), "it would not be dialled again");
+            Probe::Refused => {
+                member.has_ended = member.dialled_at.is_none_or(|at| member.seen_at <= at);
+                let has_ended = member.has_ended;
+                if has_ended && self.have_reported(now) {
+                    return true;
+                }
+                self.refused(now, node);
                 false
             }
-            Probe::Refused => true,
             Probe::Timeout => {
                 // Unless it sent something since it was dialled: then only the way to it is slow.
                 let is_silent = member.dialled_at.is_none_or(|at| member.seen_at <= at);
                 self.version += u64::from(is_silent && !member.is_suspected);
                 member.is_suspected |= is_silent;
-                member.seen_at + self.config.dead_after <= now
+                let is_dead = member.is_dead(now, &self.config);
+                is_dead && self.have_reported(now)
             }
         }
+    }
+
+    /// Suspects a node whose address refuses it, and has it dialled again.
+    fn refused(&mut self, now: Instant, node: NodeId) {
+        let Some(member) = self.members.get_mut(&node) else { return };
+        self.version += u64::from(!std::mem::replace(&mut member.is_suspected, true));
+        member.probe_at = Some(now + self.config.probe_every);
+        let due = self.members[&node].due(&self.config, self.held_until());
+        self.bring_forward(due);
+        debug_assert!(self.is_early_enough(), "it would not be dialled again");
     }
 
     /// Returns the nodes that were silent for too long.
     #[must_use]
     pub fn dead(&self, now: Instant) -> Vec<NodeId> {
-        if self.due.is_none_or(|due| due > now) {
+        if self.due.is_none_or(|due| due > now) || !self.have_reported(now) {
             return Vec::new();
         }
-        let is_dead = |member: &MemberState| member.seen_at + self.config.dead_after <= now;
+        let is_dead = |member: &MemberState| member.is_dead(now, &self.config);
         let members = self.members.iter().filter(|(_, member)| is_dead(member));
         members.map(|(node, _)| *node).collect()
     }
@@ -398,6 +505,74 @@ mod tests {
         membership.heartbeat(at(1360), NodeId(1), Load::default());
         assert!(!membership.probed(at(1400), NodeId(1), Probe::Timeout));
         assert!(membership.is_up(NodeId(1)), "its heartbeats came meanwhile");
+    }
+
+    fn started_with(nodes: u32) -> Membership {
+        let mut membership = Membership::new(MembershipConfig::default());
+        (1..=nodes).for_each(|node| membership.joined(at(0), NodeId(node)));
+        membership.await_reports(at(200), at(10_000));
+        membership
+    }
+
+    #[test]
+    fn node_that_ended_before_a_start_is_dead_once_the_others_have_reported() {
+        let mut membership = started_with(3);
+        membership.suspected(at(100), NodeId(1));
+        assert_eq!(membership.to_probe(at(100)), [NodeId(1)]);
+        assert!(!membership.probed(at(110), NodeId(1), Probe::Refused), "its blocks may be theirs");
+        assert!(!membership.is_up(NodeId(1)));
+        membership.reported(at(300), NodeId(2));
+        assert_eq!(membership.to_probe(at(360)), [NodeId(1)]);
+        assert!(!membership.probed(at(370), NodeId(1), Probe::Refused));
+        assert!(membership.awaits_report(NodeId(3)) && membership.dead(at(370)).is_empty());
+        membership.reported(at(500), NodeId(3));
+        assert!(membership.deadline() <= Some(at(500)));
+        assert_eq!(membership.dead(at(500)), [NodeId(1)]);
+    }
+
+    #[test]
+    fn node_that_registers_after_a_start_is_waited_for_like_a_known_one() {
+        let mut membership = started_with(1);
+        membership.suspected(at(100), NodeId(1));
+        assert_eq!(membership.to_probe(at(100)), [NodeId(1)]);
+        assert!(!membership.probed(at(110), NodeId(1), Probe::Refused), "others may register");
+        membership.joined(at(190), NodeId(7));
+        membership.to_probe(at(350));
+        assert!(!membership.probed(at(360), NodeId(1), Probe::Refused));
+        membership.reported(at(400), NodeId(7));
+        assert_eq!(membership.dead(at(400)), [NodeId(1)]);
+    }
+
+    #[test]
+    fn nodes_that_all_ended_before_a_start_wait_for_none_of_each_other() {
+        let mut membership = started_with(2);
+        for node in [NodeId(1), NodeId(2)] {
+            membership.suspected(at(100), node);
+        }
+        assert_eq!(membership.to_probe(at(200)).len(), 2);
+        assert!(!membership.probed(at(210), NodeId(1), Probe::Refused));
+        assert!(membership.probed(at(220), NodeId(2), Probe::Refused));
+        membership.left(NodeId(2));
+        assert_eq!(membership.dead(at(460)), [NodeId(1)]);
+    }
+
+    #[test]
+    fn node_that_reports_late_holds_the_verdict_up_for_a_bounded_time() {
+        let mut membership = started_with(2);
+        let mut spins = 0;
+        for millis in (0..12_000).step_by(10) {
+            if millis % 500 == 0 {
+                membership.heartbeat(at(millis), NodeId(2), Load::default());
+            }
+            spins += u64::from(membership.deadline().is_some_and(|due| due <= at(millis)));
+            let dead = membership.dead(at(millis));
+            assert_eq!(dead.contains(&NodeId(1)), millis >= 10_000, "at {millis} ms: {dead:?}");
+            membership.to_probe(at(millis));
+            if !dead.is_empty() {
+                break;
+            }
+        }
+        assert!(spins < 60, "it is looked at when it is dialled only: {spins}");
     }
 
     #[test]

@@ -5,10 +5,15 @@
 //! are private to this module. A log entry is one round of the namenode's writer: bytes that mean
 //! nothing to the machine. Its shell writes what [`ReplicaOutput::Persist`] contains, sends what
 //! [`ReplicaOutput::Send`] contains and applies [`ReplicaOutput::Apply`], in that order, and passes
-//! back what arrived and what is on the disk. `docs/mechanisms/replication.md` has the failures.
+//! back what arrived and what is on the disk. `docs/mechanisms/replica.md` has the failures.
+//!
+//! Beside it are the machines of what a shell decides about its group: [`GroupPlanner`],
+//! [`OwnNotice`], [`FormerMembers`], [`GroupEvents`] and [`RoundFlight`].
 
 mod clock;
 mod entry;
+mod flight;
+mod former;
 mod group;
 mod guard;
 mod identity;
@@ -19,19 +24,26 @@ mod message;
 mod notices;
 mod options;
 mod output;
+mod own_notice;
 mod planner;
 mod raft_types;
+mod risk;
 #[cfg(test)]
 mod tests;
 
+pub use crate::group_generation::GroupGeneration;
 pub use clock::GroupClock;
 pub use entry::{LogEntry, LogPlace, Payload, Vote};
+pub use flight::{FlightState, RoundFlight};
+pub use former::FormerMembers;
 pub use group::{Group, GroupChange, GroupChangeError, GroupMember, GroupRole, MemberAddress};
 pub use guard::MessageRefusal;
 pub use identity::{BootRecord, StartAs, SyncMode, start_as};
 pub use machine::{ProposeError, Replica};
 pub use message::{Body, Envelope, MESSAGE_BYTES_MAX, MessageError};
-pub use notices::{GroupPlan, GroupStep};
+pub use notices::{GroupPlan, GroupStep, MachineLife};
 pub use options::{ReplicaOptions, Restored};
 pub use output::{Durability, MemberProgress, Persist, ReadPermission, ReplicaOutput, ReplicaRole};
+pub use own_notice::{NoticeReport, OwnNotice};
 pub use planner::{GroupPlanner, NOTICE_EVERY, PlannerOptions};
+pub use risk::{GroupEvents, GroupRisk, RISK_LASTS};

@@ -197,3 +197,26 @@ fn members_are_requested_one_request_at_a_time_and_from_others_than_the_silent_o
     let mut alone = self::view("a:1");
     assert_eq!(alone.refresh(now, Some("a:1")), None);
 }
+
+#[test]
+fn member_of_an_older_generation_is_left_out_as_one_of_another_cluster() {
+    let mut view = view("a:1,b:2");
+    let first = GroupGeneration::first(1_800_000_000);
+    view.learned(NOW, "a:1", &three(first.first_term(), 0));
+    let anew = list(first.next(5).first_term(), 1, &[(1, "b:2", MemberRole::Leader)]);
+    view.learned(NOW, "b:2", &anew);
+    view.answered("b:2");
+    // The older members have a majority again, and elect.
+    view.answered("a:1");
+    view.learned(NOW, "a:1", &three(first.first_term() + 1000, 1));
+    assert_eq!(view.target(NOW), "b:2");
+    let mut attempts = MemberAttempts::default();
+    for _ in 0..8 {
+        if let NextMember::Try { address, .. } = view.next(&mut attempts, NOW, 0) {
+            assert_ne!(address, "a:1");
+        }
+    }
+    // One without a generation is a namenode that was restored: an operator put it there.
+    view.learned(NOW, "b:2", &list(0, 1, &[(1, "b:2", MemberRole::Leader)]));
+    assert_eq!(view.target(NOW), "b:2");
+}

@@ -81,7 +81,7 @@ pub enum GroupChangeError {
     #[error("member {0} is not in the group")]
     NotMember(MemberId),
     /// Add a voter first.
-    #[error("no voter would be left")]
+    #[error("no voter would be left: another namenode must join with --join and vote first")]
     NoVoter,
     /// Transfer the leadership first.
     #[error("member {0} leads: it cannot remove itself")]
@@ -216,7 +216,9 @@ impl Group {
     /// [`GroupChangeError`] names what to do first.
     pub fn check(&self, change: &GroupChange, leader: MemberId) -> Result<(), GroupChangeError> {
         if change.remove.contains(&leader) {
-            return Err(GroupChangeError::Leads(leader));
+            let is_last = self.voters().all(|id| change.remove.contains(&id));
+            let leads = GroupChangeError::Leads(leader);
+            return Err(if is_last { GroupChangeError::NoVoter } else { leads });
         }
         self.changed(change).map(drop)
     }

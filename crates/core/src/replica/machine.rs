@@ -53,6 +53,8 @@ pub struct Replica {
     applied: u64,
     /// The last transfer that made this member a candidate.
     transfer: u64,
+    /// A request to lead that waits until everything is written.
+    lead_request: Option<LeadRequest>,
     last_at: Instant,
     /// The term of the last round that was applied: its leader has served.
     applied_term: u64,
@@ -61,6 +63,14 @@ pub struct Replica {
     /// When such a member was last active.
     held_at: Instant,
     is_removed: bool,
+}
+
+/// A leader's request that this member leads.
+#[derive(Debug, Clone, Copy)]
+struct LeadRequest {
+    from: MemberId,
+    term: u64,
+    transfer: u64,
 }
 
 /// What waits for a write.
@@ -158,6 +168,7 @@ impl Replica {
             own_first: u64::MAX,
             applied,
             transfer: 0,
+            lead_request: None,
             last_at: floor,
             applied_term: term_of_last_round(&entries, applied),
             hold: None,
@@ -219,11 +230,9 @@ impl Replica {
                 self.rounds.acknowledge(from, round);
             }
             Body::Lead { transfer } => {
-                // What is not written yet must not be what makes it the leader.
-                if !self.unwritten.is_empty() {
-                    return Ok(());
-                }
-                self.transfer = *transfer;
+                self.lead_request = Some(LeadRequest { from, term, transfer: *transfer });
+                self.campaign_if_requested(now);
+                return Ok(());
             }
             Body::Snapshot { place, group } => {
                 self.node.mut_store().set_snapshot(*place, group.clone());
@@ -243,6 +252,22 @@ impl Replica {
         }
         self.process(now);
         Ok(())
+    }
+
+    /// Stands for election if the leader has requested it. What is not written yet must not be what
+    /// makes it the leader, so a request that comes before waits: it would take the leader as long
+    /// as an election to repeat it.
+    fn campaign_if_requested(&mut self, now: Instant) {
+        if !self.unwritten.is_empty() {
+            return;
+        }
+        let Some(LeadRequest { from, term, transfer }) = self.lead_request.take() else { return };
+        self.transfer = transfer;
+        if let Some(mut message) = raft_types::message(Body::Lead { transfer }) {
+            (message.from, message.to, message.term) = (from.0, self.options.id.0, term);
+            let _ = self.node.step(message);
+        }
+        self.process(now);
     }
 
     fn check(&mut self, envelope: &Envelope) -> Result<(), MessageRefusal> {
@@ -283,6 +308,7 @@ impl Replica {
             self.node.advance_apply_to(index);
         }
         self.process(now);
+        self.campaign_if_requested(now);
     }
 
     /// Takes the report that the shell has applied the entries up to `index`.
@@ -406,8 +432,8 @@ impl Replica {
         if self.role() != ReplicaRole::Leader {
             return Err(ProposeError::NotLeader { leader: self.leader() });
         }
-        let is_active = self.node.raft.prs().get(to.0).is_some_and(|it| it.recent_active);
-        if !self.group.voters().any(|id| id == to) || to == self.options.id || !is_active {
+        let is_other_voter = to != self.options.id && self.group.voters().any(|id| id == to);
+        if !is_other_voter || !self.is_recent(to) {
             return Err(ProposeError::CannotLead(to));
         }
         if self.rounds.is_transferring() {
@@ -610,6 +636,9 @@ fn config(options: &ReplicaOptions) -> Config {
         pre_vote: true,
         max_uncommitted_size: options.uncommitted_bytes_max.max(APPEND_BYTES_MAX),
         max_committed_size_per_ready: APPLY_BYTES_MAX,
+        // The next entry or heartbeat has how far the log is agreed: alone it would be a
+        // message to each member after each round, and its answer.
+        skip_bcast_commit: true,
         ..Config::default()
     }
 }

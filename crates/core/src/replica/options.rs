@@ -10,7 +10,7 @@ use super::group::Group;
 pub struct ReplicaOptions {
     /// The cluster. Messages of another are refused.
     pub cluster: ClusterId,
-    /// How often the group was begun anew from an archive. Messages of another are refused.
+    /// Which founding of the group it is of. Messages of another are refused.
     pub generation: u64,
     /// This member.
     pub id: MemberId,

@@ -1,11 +1,13 @@
 //! What a leader has of its group's machines: which of them will be taken, and which are silent.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use sanderling_protocol::{Instant, MemberId, Millis};
 
+use super::group::GroupRole;
 use super::machine::Replica;
-use super::notices::{GroupPlan, MemberView, plan};
+use super::notices::{GroupPlan, MachineLife, MemberView, PlanContext, plan};
 
 /// Pause between two repetitions of a member's notice. A new leader gets it within this time.
 pub const NOTICE_EVERY: Millis = Millis(500);
@@ -27,13 +29,27 @@ pub struct PlannerOptions {
     /// Entries that a member may be behind what is agreed and count as caught up: a few rounds are
     /// always on their way.
     pub behind_max: u64,
+    /// How long before its deadline a voter without a successor leaves, if the group could not go
+    /// on without it: the others must still answer.
+    pub leave_within: Millis,
+    /// How long before its deadline the last voter stops, so that its archive gets everything.
+    pub close_within: Millis,
 }
 
 impl PlannerOptions {
     /// Returns the options of a group with so many voters and spares, with the product's bounds.
     #[must_use]
     pub const fn new(voters: usize, spares: usize) -> Self {
-        Self { voters, spares, gone_after: Millis(30_000), behind_max: 64 }
+        Self {
+            voters,
+            spares,
+            gone_after: Millis(30_000),
+            behind_max: 64,
+            // The shortest notices leave 30 s: half of them is for spares that are started then.
+            leave_within: Millis(15_000),
+            // What storing the last changes may take.
+            close_within: Millis(10_000),
+        }
     }
 }
 
@@ -49,15 +65,37 @@ pub struct GroupPlanner {
     options: PlannerOptions,
     notices: BTreeMap<MemberId, MemberNotice>,
     silent_since: BTreeMap<MemberId, Instant>,
+    /// How long the machines go on, as the members report.
+    lives: BTreeMap<MemberId, MachineLife>,
     /// The term in which this member leads; 0 if it does not.
     term: u64,
+    /// When that began.
+    leads_since: Instant,
 }
 
 impl GroupPlanner {
     /// Returns one that has received nothing.
     #[must_use]
     pub const fn new(options: PlannerOptions) -> Self {
-        Self { options, notices: BTreeMap::new(), silent_since: BTreeMap::new(), term: 0 }
+        Self {
+            options,
+            notices: BTreeMap::new(),
+            silent_since: BTreeMap::new(),
+            lives: BTreeMap::new(),
+            term: 0,
+            leads_since: Instant(0),
+        }
+    }
+
+    /// Takes how long a member's machine goes on, as it expects.
+    pub fn expect(&mut self, member: MemberId, life: MachineLife) {
+        self.lives.insert(member, life);
+    }
+
+    /// Returns how long a member's machine goes on, as far as this leader has received.
+    #[must_use]
+    pub fn life(&self, member: MemberId) -> MachineLife {
+        self.lives.get(&member).copied().unwrap_or_default()
     }
 
     /// Takes a member's notice, or that it has none any more. Members repeat theirs.
@@ -88,22 +126,40 @@ impl GroupPlanner {
             // term may have been taken back since: members repeat theirs.
             self.silent_since.clear();
             self.notices.clear();
-            self.term = replica.term();
+            (self.term, self.leads_since) = (replica.term(), now);
         }
         let views = self.views(now, replica);
-        let PlannerOptions { voters, spares, .. } = self.options;
         let leader = replica.leader()?;
-        let mut next = plan(leader, &views, voters, spares);
+        let (led_for, options) = (self.leads_since.until(now), &self.options);
+        let mut next = plan(&PlanContext { now, leader, led_for, members: &views, options });
         if replica.group().is_changing() {
             next.step = None;
         }
         Some(next)
     }
 
+    /// Returns the voter to which this leader gives the leadership when it ends: of those that
+    /// answer and are caught up, the one without a notice whose machine lives longest, and of equal
+    /// ones the one that has most of the log.
+    #[must_use]
+    pub fn successor(&self, replica: &Replica) -> Option<MemberId> {
+        let (leader, (_, agreed)) = (replica.leader()?, replica.ends());
+        let rows = replica.progress().into_iter();
+        let voters =
+            rows.filter(|it| it.role == GroupRole::Voter && it.is_active && it.id != leader);
+        let best = voters.max_by_key(|it| {
+            let is_caught_up = it.matched + self.options.behind_max >= agreed;
+            let stays = self.deadline(it.id).is_none();
+            (is_caught_up, stays, self.life(it.id), it.matched, Reverse(it.id))
+        });
+        best.map(|it| it.id)
+    }
+
     fn views(&mut self, now: Instant, replica: &Replica) -> Vec<MemberView> {
         let (progress, (_, agreed)) = (replica.progress(), replica.ends());
         self.notices.retain(|id, _| progress.iter().any(|member| member.id == *id));
         self.silent_since.retain(|id, _| progress.iter().any(|member| member.id == *id));
+        self.lives.retain(|id, _| progress.iter().any(|member| member.id == *id));
         let mut views = Vec::new();
         for member in progress {
             let silent_for = if member.is_active {
@@ -127,7 +183,7 @@ impl GroupPlanner {
                 is_active: silent_for < self.options.gone_after && !is_taken,
                 is_caught_up: member.is_active && member.matched > 0 && !is_behind,
                 deadline,
-                expected_life: None,
+                expected_life: self.life(member.id),
             });
         }
         views

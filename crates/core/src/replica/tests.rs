@@ -8,6 +8,7 @@ use sanderling_protocol::{ClusterId, Instant, MemberId, Millis, Nonce};
 
 use super::*;
 
+mod flight;
 mod planner;
 
 const CLUSTER: ClusterId = ClusterId(7);
@@ -532,4 +533,54 @@ fn transfer_and_swap_move_the_lead_and_a_vote_in_one_step_each() {
     // What it did not receive itself, another member reports when it looks for votes.
     test.pass(2000);
     assert!(test.members[&old].is_removed());
+}
+
+/// A leader under load sends its last entries and the request to lead at once.
+#[test]
+fn request_to_lead_that_comes_before_a_write_has_ended_is_followed_after_it() {
+    let mut test = TestGroup::new(3);
+    test.pass(1000);
+    let (now, old) = (test.now, test.leader());
+    let to = test.members.keys().copied().find(|id| *id != old).unwrap();
+    let leader = test.lead();
+    let at = leader.time(now);
+    leader.propose(now, at, Bytes::from_static(b"last")).unwrap();
+    let outputs = test.outputs(old);
+    let append = outputs.into_iter().find_map(|output| match output {
+        ReplicaOutput::Send(envelope) if envelope.to == to => Some(envelope),
+        _ => None,
+    });
+    let append = append.expect("the entry is sent");
+    let lead = Envelope { body: Body::Lead { transfer: 1 }, ..append.clone() };
+    let member = test.members.get_mut(&to).unwrap();
+    member.receive(now, append).unwrap();
+    member.receive(now, lead).unwrap();
+    assert_eq!(member.role(), ReplicaRole::Follower, "its log is not written yet");
+    for output in test.outputs(to) {
+        if let ReplicaOutput::Persist(persist) = output {
+            test.members.get_mut(&to).unwrap().persisted(now, persist.number);
+        }
+    }
+    assert_eq!(test.members[&to].role(), ReplicaRole::Candidate);
+}
+
+/// The library resets whether a member has answered lately once in each election time.
+#[test]
+fn leadership_moves_at_any_time_to_a_member_that_answers_and_never_to_a_silent_one() {
+    for later in (0..500).step_by(20) {
+        let mut test = TestGroup::new(3);
+        test.pass(1000 + later);
+        let old = test.leader();
+        let to = test.members.keys().copied().find(|id| *id != old).unwrap();
+        let now = test.now;
+        assert_eq!(test.lead().transfer(now, to), Ok(()), "{later} ms later");
+    }
+    let mut test = TestGroup::new(3);
+    test.pass(1000);
+    let old = test.leader();
+    let to = test.members.keys().copied().find(|id| *id != old).unwrap();
+    test.cut = vec![to];
+    test.pass(2000);
+    let now = test.now;
+    assert_eq!(test.lead().transfer(now, to), Err(ProposeError::CannotLead(to)));
 }

@@ -1,0 +1,146 @@
+//! The notice of a member's own machine: when the member reports it to the leader.
+
+use sanderling_protocol::{Instant, MemberId, Millis};
+
+use super::machine::Replica;
+use super::output::ReplicaRole;
+use super::planner::{GroupPlanner, NOTICE_EVERY};
+
+/// How long after a notice was taken back the leader may still act on it.
+const TAKEN_BACK_WITHIN: Millis = Millis(10_000);
+
+/// What a member sends to the leader about its machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoticeReport {
+    /// The leader, which may be this member.
+    pub to: MemberId,
+    /// For how long the machine goes on; `None` if the notice was taken back. A duration, because
+    /// the clocks of two machines show different times.
+    pub left: Option<Millis>,
+}
+
+/// Whether this member's machine will be taken, and when that is reported.
+#[derive(Debug, Clone, Default)]
+pub struct OwnNotice {
+    deadline: Option<Instant>,
+    /// Whether a notice was taken back and that is not reported.
+    is_withdrawn: bool,
+    /// The leader to which the notice was reported last, and when.
+    reported: Option<(MemberId, Instant)>,
+    /// When the last notice was taken back.
+    ended: Option<Instant>,
+}
+
+impl OwnNotice {
+    /// Returns the state of a member that starts, with the notice that its machine has already.
+    #[must_use]
+    pub const fn new(deadline: Option<Instant>) -> Self {
+        Self { deadline, is_withdrawn: false, reported: None, ended: None }
+    }
+
+    /// Takes when the machine will be taken, or that it will not.
+    pub fn set(&mut self, now: Instant, deadline: Option<Instant>) {
+        if self.deadline.is_some() && deadline.is_none() {
+            self.ended = Some(now);
+        }
+        (self.deadline, self.reported, self.is_withdrawn) = (deadline, None, deadline.is_none());
+    }
+
+    /// Returns when the machine will be taken, if it has a notice.
+    #[must_use]
+    pub const fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Returns what to send to `leader` now. A notice is repeated every [`NOTICE_EVERY`] and is
+    /// due at once when another member leads, which has received none. That one was taken back is
+    /// sent once: a leader that does not receive it forgets what is not repeated.
+    pub fn due(&mut self, now: Instant, leader: Option<MemberId>) -> Option<NoticeReport> {
+        let to = leader?;
+        let is_recent =
+            self.reported.is_some_and(|(last, at)| last == to && at.until(now) < NOTICE_EVERY);
+        let is_due = match self.deadline {
+            Some(_) => !is_recent,
+            None => std::mem::take(&mut self.is_withdrawn),
+        };
+        is_due.then(|| {
+            self.reported = Some((to, now));
+            NoticeReport { to, left: self.deadline.map(|deadline| now.until(deadline)) }
+        })
+    }
+
+    /// Returns whether the removal of this member follows from a notice: its machine has one, or
+    /// had one until 10 s ago, and the leader decided before that reached it.
+    #[must_use]
+    pub fn explains_removal(&self, now: Instant) -> bool {
+        self.deadline.is_some() || self.ended.is_some_and(|at| at.until(now) < TAKEN_BACK_WITHIN)
+    }
+}
+
+impl GroupPlanner {
+    /// Takes a member's [`NoticeReport`], which may be late or forged: it counts only at a leader,
+    /// and only for a member of its group. Returns whether that changes what is to be
+    /// done, so that the next plan need not wait.
+    pub fn take_report(
+        &mut self,
+        now: Instant,
+        replica: &Replica,
+        member: MemberId,
+        left: Option<Millis>,
+    ) -> bool {
+        if replica.role() != ReplicaRole::Leader || replica.group().member(member).is_none() {
+            return false;
+        }
+        let is_new = self.deadline(member).is_some() != left.is_some();
+        self.notice(now, member, left.map(|left| now + left));
+        is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Instant = Instant(1_000_000);
+    const LEADER: Option<MemberId> = Some(MemberId(1));
+
+    fn report(to: u64, left: Option<u64>) -> Option<NoticeReport> {
+        Some(NoticeReport { to: MemberId(to), left: left.map(Millis) })
+    }
+
+    #[test]
+    fn notice_is_repeated_and_reaches_a_new_leader_at_once() {
+        let mut own = OwnNotice::new(Some(START + Millis(30_000)));
+        assert_eq!(own.due(START, None), None, "no member leads");
+        assert_eq!(own.due(START, LEADER), report(1, Some(30_000)));
+        assert_eq!(own.due(START + Millis(499), LEADER), None);
+        assert_eq!(own.due(START + Millis(500), LEADER), report(1, Some(29_500)));
+        let next = Some(MemberId(2));
+        assert_eq!(own.due(START + Millis(501), next), report(2, Some(29_499)));
+        assert_eq!(own.due(START + Millis(40_000), next), report(2, Some(0)));
+    }
+
+    #[test]
+    fn notice_that_is_taken_back_is_reported_once_to_the_leader_that_there_is() {
+        let mut own = OwnNotice::new(Some(START));
+        own.set(START, None);
+        assert_eq!(own.due(START, None), None);
+        assert_eq!(own.due(START + Millis(1), LEADER), report(1, None));
+        assert_eq!(own.due(START + Millis(1000), LEADER), None);
+        own.set(START + Millis(1001), Some(START + Millis(2001)));
+        assert_eq!(own.due(START + Millis(1001), LEADER), report(1, Some(1000)));
+    }
+
+    #[test]
+    fn removal_is_explained_by_a_notice_until_shortly_after_it_was_taken_back() {
+        let mut own = OwnNotice::default();
+        own.set(START, None);
+        assert!(!own.explains_removal(START), "there was none");
+        own.set(START, Some(START + Millis(5)));
+        assert!(own.explains_removal(START + Millis(60_000)));
+        own.set(START, None);
+        own.set(START + Millis(1000), None);
+        assert!(own.explains_removal(START + Millis(9999)));
+        assert!(!own.explains_removal(START + Millis(10_000)));
+    }
+}
