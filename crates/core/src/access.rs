@@ -14,6 +14,7 @@ use std::fmt;
 use sanderling_protocol::message::Role;
 use sanderling_protocol::token::MintToken;
 use sanderling_protocol::{JobId, ObjectId, Path, Refusal, Reply, Request, TokenId};
+use thiserror::Error;
 
 pub use jwt::{Parts, join, parts, signed_text};
 pub(crate) use lineage::is_of_servers;
@@ -72,6 +73,14 @@ impl From<Role> for TokenRole {
     }
 }
 
+/// A word is no right.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{word:?} is no right: {}", right_words())]
+pub struct UnknownRight {
+    /// The word.
+    pub word: String,
+}
+
 /// A set of rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rights(u8);
@@ -101,12 +110,12 @@ impl Rights {
     /// Returns the set of these words.
     ///
     /// # Errors
-    /// The first word that is none.
-    pub fn of_words<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+    /// [`UnknownRight`] with the first word that is none: give one of [`right_words`].
+    pub fn of_words<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, UnknownRight> {
         let mut rights = Self::default();
         for word in words {
             let known = Self::WORDS.iter().find(|(_, known)| *known == word);
-            rights = rights.and(known.ok_or_else(|| word.to_owned())?.0);
+            rights = rights.and(known.ok_or_else(|| UnknownRight { word: word.to_owned() })?.0);
         }
         Ok(rights)
     }
@@ -155,6 +164,8 @@ pub enum HttpResource {
     Look,
     /// Notices and what else changes what nodes are to do.
     Change,
+    /// What is at a path: the page itself checks the right to read there.
+    AtPath,
 }
 
 /// Where objects are, according to the catalog.
@@ -206,7 +217,7 @@ impl Claims {
     /// [`Refusal::Forbidden`].
     pub fn check_page(&self, page: HttpResource) -> Result<(), Refusal> {
         match page {
-            HttpResource::Health => Ok(()),
+            HttpResource::Health | HttpResource::AtPath => Ok(()),
             HttpResource::Look if self.may_observe() => Ok(()),
             HttpResource::Change if self.may_administrate() => Ok(()),
             HttpResource::Look => Err(self.forbidden("may not look at the cluster")),
@@ -308,7 +319,7 @@ impl Claims {
     pub fn narrower(&self, asked: &MintToken, now: u64, id: TokenId) -> Result<Self, Refusal> {
         let bad = |why: String| Refusal::BadRequest { why };
         let rights = Rights::of_words(asked.rights.iter().map(String::as_str))
-            .map_err(|word| bad(format!("{word:?} is no right: {}", right_words())))?;
+            .map_err(|error| bad(error.to_string()))?;
         if asked.subject.len() > SUBJECT_BYTES_MAX {
             return Err(bad(format!("a subject has at most {SUBJECT_BYTES_MAX} bytes")));
         }

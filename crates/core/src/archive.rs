@@ -73,6 +73,9 @@ pub struct Manifest {
     pub at_unix_millis: u64,
     /// The namenode has stopped, and nothing came after.
     pub is_closed: bool,
+    /// The generation of the group whose leader wrote it; 0 for a namenode alone.
+    #[serde(default)]
+    pub group: u64,
     /// Snapshots by the number of commands before them, ascending.
     pub snapshots: Vec<u64>,
     /// The journal, ascending.
@@ -363,6 +366,7 @@ impl Archive {
             commands: is_complete.then_some(self.end.commands),
             at_unix_millis,
             is_closed: is_closed && is_complete,
+            group: 0,
             // A snapshot behind a gap of the journal would be one that nothing leads to.
             snapshots: self.snapshots.range(snapshot.unwrap_or(0)..=reach.0).copied().collect(),
             segments: segments.collect(),

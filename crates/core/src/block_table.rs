@@ -50,7 +50,7 @@ pub enum BlockStage {
     Sealed,
 }
 
-/// A write as its header describes it.
+/// Describes a write as its header does: nothing of it has been checked yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteRequest {
     /// The block.

@@ -15,6 +15,10 @@ mod concat;
 mod copies;
 mod damage;
 mod drain;
+mod durable;
+mod durable_adoption;
+mod durable_loss;
+mod durable_queue;
 mod events;
 mod format;
 mod fsck;
@@ -69,11 +73,14 @@ use serde::{Deserialize, Serialize};
 pub(crate) use block::InTheWay;
 pub use block::{BlockFacts, allocated_bytes};
 pub(crate) use clients::{ChangeKey, is_passing};
+pub use durable::DurableBacklog;
 pub use history::JournalLoss;
 pub use ids::{Numbers, SKIP_MIN, skip_after};
 pub use limits::CatalogLimits;
 pub(crate) use listing::Listing;
-pub use log::{Action, Command, LoggedOnce, Placement};
+pub use log::{Action, Command, DurableAction, LoggedOnce, Placement};
+pub(crate) use log_end::{REGISTERED, SETTLE, UNKNOWN_KEPT};
+pub(crate) use memory::of_adopted;
 pub(crate) use memory::of_attributes as attributes_memory;
 pub use object::ROOT;
 pub use orders::{Applied, DatanodeOrder};
@@ -83,6 +90,7 @@ use crate::access::Revoked;
 use crate::reserve::Departures;
 use block_map::BlockMap;
 use clients::Clients;
+use durable_queue::Durables;
 use events::{Events, Gathered};
 use history::History;
 use id_map::IdMap;
@@ -105,7 +113,8 @@ use sums::Sums;
 use timers::Timers;
 use unnamed::Unnamed;
 
-/// Everything that the namenode must remember. A snapshot is this structure, serialised.
+/// Holds everything that the namenode must remember. A snapshot is this structure in postcard; the
+/// same commands in the same order make the same one on every machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Catalog {
     cluster: ClusterId,
@@ -144,6 +153,8 @@ pub struct Catalog {
     /// What is deleted and not freed.
     reaping: Reaping,
     reap_queue: ReapQueue,
+    /// What is copied to stores outside of the cluster.
+    durables: Durables,
     /// Configured, not remembered.
     #[serde(skip)]
     limits: CatalogLimits,
@@ -208,6 +219,7 @@ impl Catalog {
             reaping: Reaping::default(),
             accounts: Accounts::default(),
             reap_queue: ReapQueue::default(),
+            durables: Durables::default(),
             limits: CatalogLimits::default(),
             names: Names::new(cluster.0),
             sums: Sums::default(),
@@ -240,6 +252,7 @@ impl Catalog {
             accounts: self.accounts.image(),
             reaping: self.reaping.clone(),
             reap_queue: self.reap_queue.image(),
+            durables: self.durables.clone(),
             names: self.names.emptied(),
             sums: Sums::default(),
             unnamed: Unnamed::default(),

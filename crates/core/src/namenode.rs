@@ -35,7 +35,8 @@ pub use route::{Route, are_changes, is_made_at_once};
 pub use turn::{Answers, Decides, Origin, Turn, TurnWork, Turns, Unwritten};
 
 use crate::catalog::{
-    Action, Applied, Catalog, CatalogLimits, Command, DatanodeOrder, is_passing, skip_after,
+    Action, Applied, Catalog, CatalogLimits, Command, DatanodeOrder, REGISTERED, SETTLE,
+    is_passing, skip_after,
 };
 use crate::exposure;
 pub use crate::membership::Probe;
@@ -160,7 +161,9 @@ impl Namenode {
     }
 
     /// Returns a namenode that goes on with a catalog, or with an image of one. Every node in it is
-    /// taken for alive from `now` on.
+    /// taken for alive from `now` on: one that is gone is declared dead a full silence later. What
+    /// is no part of the catalog begins anew, such as the answers of a round that was refused.
+    /// Cost: linear in the catalog, whose counts are made anew.
     #[must_use]
     pub fn restore(config: NamenodeConfig, catalog: Catalog, now: Instant) -> Self {
         let mut membership = Membership::new(config.membership.clone());
@@ -286,6 +289,9 @@ impl Namenode {
         (self.listened_at, self.members_at) = (Some(now), Some(now));
         // A new cluster has nothing before it.
         let is_new = self.catalog.index() == 0;
+        if !is_new {
+            self.membership.await_reports(now + REGISTERED, now + SETTLE);
+        }
         let absence = if is_new { Millis(0) } else { now.since(self.catalog.now()) };
         let skip = if is_new { 0 } else { skip_after(absence, term) };
         let actions =

@@ -64,7 +64,8 @@ impl Retry {
         self.attempts
     }
 
-    /// Returns what to do after an attempt that failed at `now`.
+    /// Returns what to do after an attempt that failed at `now`. The pause doubles with each
+    /// attempt between the bounds of the policy, and is at least what the refusal requires.
     pub fn failed(&mut self, now: Instant, recovery: Recovery) -> RetryDecision {
         let wanted = match recovery {
             Recovery::Refresh => Millis(0),

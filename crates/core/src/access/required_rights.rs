@@ -1,6 +1,7 @@
 //! What each request needs. The match is exhaustive, so that a new request cannot be forgotten.
 
-use sanderling_protocol::message::{Affinity, Create, Paths};
+use Right::{Read, Write};
+use sanderling_protocol::message::{Affinity, Create, DurableRequest, Paths, RegisterJob};
 use sanderling_protocol::{JobId, LeaseId, ObjectId, Path, Request};
 
 /// What is done with an object.
@@ -45,18 +46,18 @@ pub(super) enum Need<'a> {
 
 /// Returns what a request needs.
 pub(super) fn need(request: &Request) -> Need<'_> {
-    use Right::{Read, Write};
     match request {
         Request::Create(create) => need_of_create(create),
+        Request::Durable(request) => need_of_durable(request),
         Request::MakeDirectory { path, .. }
         | Request::Append { path, .. }
         | Request::Delete { path, .. }
         | Request::DeleteObject { path, .. }
         | Request::SetTtl { path, .. }
+        | Request::RegisterJob(RegisterJob { path, .. })
         | Request::SetAttributes { path, .. } => Need::Path(Write, path),
-        // The parts vanish, and their bytes can be read under the new name.
+        // The parts vanish; their bytes can be read.
         Request::Concat(concat) => Need::Joined(&concat.parts, &concat.to),
-        Request::RegisterJob(job) => Need::Path(Write, &job.path),
         Request::RegisterLimitedJob(limited) => Need::Path(Write, &limited.job.path),
         Request::AddBlocks { object, .. }
         | Request::Publish { object, .. }
@@ -73,13 +74,13 @@ pub(super) fn need(request: &Request) -> Need<'_> {
         Request::RenewJob { job } | Request::EndJob { job } | Request::JobAccount { job } => {
             Need::Job(*job)
         }
-        // What is not the caller's is taken out of the answer.
-        Request::Jobs => Need::Nothing,
+        // Of the jobs, those of others are taken out of the answer. A caller that has reached one
+        // namenode needs the others when that one dies.
+        Request::Jobs | Request::Members => Need::Nothing,
         // As if it came alone: an answer is repeated to any client that may make the change.
         Request::Once(once) => need(once.change.request()),
         Request::OpenClient { .. } => Need::Change,
-        // Where the namenodes are: a caller that reached one needs the others when that one dies.
-        Request::Members => Need::Nothing,
+
         // Only a hint to have a look; checked against the caller's own claims.
         Request::Suspect { .. } | Request::MintToken(_) => Need::Nothing,
         Request::Nodes { .. }
@@ -115,11 +116,24 @@ pub(super) fn need(request: &Request) -> Need<'_> {
     }
 }
 
+fn need_of_durable(request: &DurableRequest) -> Need<'_> {
+    match request {
+        // It takes the whole store, which others then cannot use.
+        DurableRequest::Make(_) => Need::Administrate,
+        DurableRequest::Look { path } | DurableRequest::States { path, .. } => {
+            Need::Path(Read, path)
+        }
+        DurableRequest::Overview => Need::Observe,
+        DurableRequest::ServeStores { .. } | DurableRequest::Waits { .. } => Need::Datanode,
+        DurableRequest::Work { .. } | DurableRequest::Progress { .. } => Need::Manager,
+    }
+}
+
 fn need_of_create(create: &Create) -> Need<'_> {
     match &create.affinity {
         Some(Affinity::Object(near)) => {
-            Need::Paths([Some((Right::Write, &create.path)), Some((Right::Read, near))])
+            Need::Paths([Some((Write, &create.path)), Some((Read, near))])
         }
-        Some(Affinity::Host(_)) | None => Need::Path(Right::Write, &create.path),
+        Some(Affinity::Host(_)) | None => Need::Path(Write, &create.path),
     }
 }

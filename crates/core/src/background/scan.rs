@@ -104,6 +104,7 @@ impl Scan {
     fn insert(&mut self, candidate: MoveCandidate, config: &BackgroundConfig) {
         let known_max = config.known_blocks_max;
         if let Some((holder, tier)) = candidate.copy
+            && !candidate.is_stored()
             && self.droppable.len() < known_max
         {
             let MoveCandidate { idle, block, length, reserve_bytes: bytes, .. } = candidate;

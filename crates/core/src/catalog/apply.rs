@@ -122,6 +122,7 @@ impl Catalog {
             | Action::DeleteObject { .. }
             | Action::SetTtl { .. }
             | Action::SetAttributes { .. }
+            | Action::Durable(_)
             | Action::Concat(_) => self.act_on_object(action, orders),
         }
     }
@@ -183,6 +184,7 @@ impl Catalog {
                 self.set_attributes(path, *expected, attributes)
             }
             Action::Concat(request) => self.concat(request, orders),
+            Action::Durable(action) => self.act_on_stores(action),
             other => unreachable!("{other:?} is not about an object"),
         }
     }

@@ -40,6 +40,8 @@ pub(crate) enum BlockState {
     Fenced,
     /// Its length is final.
     Ended,
+    /// The same, and the store of its object's durable directory has the object as it is.
+    Stored,
 }
 
 /// A reserved future home.
@@ -128,15 +130,25 @@ impl Block {
         self.home.is_none()
     }
 
+    /// Returns whether its length is final.
+    pub(crate) const fn is_ended(&self) -> bool {
+        matches!(self.state, BlockState::Ended | BlockState::Stored)
+    }
+
+    /// Returns whether its object's store has it.
+    pub(crate) const fn is_stored(&self) -> bool {
+        matches!(self.state, BlockState::Stored)
+    }
+
     /// Returns whether its bytes survive its home.
     pub(crate) const fn is_safe(&self) -> bool {
-        self.copy.is_some() || matches!(self.tier, Tier::Object)
+        self.copy.is_some() || self.is_stored() || matches!(self.tier, Tier::Object)
     }
 
     /// Bytes that a copy elsewhere reserves.
     pub(crate) const fn reserve_bytes(&self) -> u32 {
         match self.state {
-            BlockState::Ended => allocated_bytes(self.length),
+            BlockState::Ended | BlockState::Stored => allocated_bytes(self.length),
             BlockState::Open | BlockState::Fenced => self.reserved,
         }
     }
@@ -150,7 +162,7 @@ impl Block {
             length: self.length,
             reserved_bytes: u64::from(self.reserved),
             tier: self.tier,
-            is_ended: self.state == BlockState::Ended,
+            is_ended: self.is_ended(),
             copy: self.copy.map(|copy| (copy.node, copy.tier, copy.epoch)),
             reserved: self.moving.map(|planned| (planned.to, planned.to_epoch, planned.purpose)),
             reserved_tier: self.moving.map(|planned| planned.tier),

@@ -91,6 +91,24 @@ impl BlockMap {
         block.length
     }
 
+    /// Makes a node the home of a lost block whose bytes it holds at the block's epoch. Returns its
+    /// bytes; `None` if the block is not lost, or at another epoch.
+    pub(super) fn restore(
+        &mut self,
+        id: BlockId,
+        (epoch, node, tier): (Epoch, NodeId, Tier),
+        nodes: &mut Nodes,
+        jobs: &mut Jobs,
+    ) -> Option<u32> {
+        let block = self.0.get_mut(&id).filter(|block| block.is_lost() && block.epoch == epoch)?;
+        block.home = Some(node);
+        block.tier = tier;
+        block.reserved = allocated_bytes(block.length);
+        nodes.settle(node, id, block);
+        jobs.charge(block.job, i64::from(block.reserved));
+        Some(block.length)
+    }
+
     /// Gives the bytes of a block to another object of the same job.
     pub(super) fn set_object(&mut self, id: BlockId, object: ObjectId) {
         if let Some(block) = self.0.get_mut(&id) {
@@ -128,6 +146,16 @@ impl BlockMap {
         let Some(block) = self.0.get_mut(&id) else { return };
         block.state = BlockState::Ended;
         resize(block, allocated_bytes(block.length), nodes, jobs);
+    }
+
+    /// Notes whether the store of a block's object has it as it is. A block that is written is in
+    /// none.
+    pub(super) fn set_stored(&mut self, id: BlockId, is_stored: bool, nodes: &mut Nodes) {
+        let Some(block) = self.0.get_mut(&id).filter(|block| block.is_ended()) else { return };
+        let was_safe = block.is_safe();
+        block.state = if is_stored { BlockState::Stored } else { BlockState::Ended };
+        let Some(home) = block.home.filter(|_| was_safe != block.is_safe()) else { return };
+        nodes.count_safe(home, block.length, is_stored);
     }
 
     /// Lets no more bytes be added to a block that is written.
@@ -211,7 +239,7 @@ impl BlockMap {
     ) {
         let Some(planned) = self.take_move(id, nodes) else { return };
         let Some(block) = self.0.get_mut(&id) else { return };
-        let is_ended = block.state == BlockState::Ended;
+        let is_ended = block.is_ended();
         if block.state == BlockState::Open {
             // The push fenced it: the writer may still publish how many of these bytes count.
             block.state = BlockState::Fenced;

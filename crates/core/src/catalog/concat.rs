@@ -28,6 +28,11 @@ impl Catalog {
         }
         request.attributes.check()?;
         let parts = self.parts_of(&request.parts)?;
+        let stored = |part: &&ObjectId| self.durables.restoring.contains_key(*part);
+        let stored: Vec<ObjectId> = parts.iter().filter(stored).copied().collect();
+        if !stored.is_empty() {
+            return Err(self.want(&stored));
+        }
         let (parent, name) = self.parent_for(&request.to, ObjectKind::File, request.parents)?;
         self.check_condition(request.condition, parent, name)?;
         if let Some(existing) = self.container_child(parent, name)
@@ -35,6 +40,8 @@ impl Catalog {
         {
             return Err(Refusal::IsADirectory { path: request.to.clone() });
         }
+        self.check_store_key(parent, name)?;
+        self.check_not_waiting_child(parent, name)?;
         let job = self.objects[&parent].job;
         for (id, path) in parts.iter().zip(&request.parts) {
             if self.objects[id].job != job {
@@ -45,11 +52,14 @@ impl Catalog {
         let before = parts.iter().map(|part| self.attribute_bytes_of(*part)).sum();
         self.check_limits(job, 0, before, attribute_bytes(&request.attributes))?;
         let id = self.insert_joined(request, &parts, parent, name);
+        self.defer_durable();
         for part in parts {
             self.delete_tree(part, orders);
         }
         self.unnamed.add(parent);
-        self.bind_sealed(id, None, Some(&request.to), orders)
+        let joined = self.bind_sealed(id, None, Some(&request.to), orders);
+        self.note_deferred();
+        joined
     }
 
     /// Finds the parts and refuses what cannot be one.
@@ -92,6 +102,7 @@ impl Catalog {
             if !seen.insert(id) {
                 return wrong("a file is a part once at most");
             }
+            self.check_not_waiting(id)?;
             parts.push(id);
         }
         Ok(parts)
@@ -117,6 +128,7 @@ impl Catalog {
         };
         let mut moved = 0;
         for part in parts {
+            self.set_stored(*part, false);
             self.sum_object(*part, false);
             let of_part = self.data_mut(*part);
             data.bytes += std::mem::take(&mut of_part.bytes);

@@ -11,7 +11,7 @@ use super::Catalog;
 
 impl Catalog {
     /// The format that this program writes.
-    pub const FORMAT: u32 = 6;
+    pub const FORMAT: u32 = 7;
 
     /// The oldest format that it reads.
     pub const FORMAT_MIN: u32 = 4;
@@ -37,7 +37,8 @@ impl Catalog {
     fn since(&self, format: u32) -> Option<Vec<u8>> {
         match format {
             Self::FORMAT => Some(Vec::new()),
-            5 => Some(encode_body(&self.reap_queue)),
+            6 => Some(encode_body(&self.durables)),
+            5 => Some(encode_body(&(&self.reap_queue, &self.durables))),
             4 => Some(encode_body(&(
                 &self.service,
                 &self.history,
@@ -50,6 +51,7 @@ impl Catalog {
                 &self.accounts,
                 &self.reaping,
                 &self.reap_queue,
+                &self.durables,
             ))),
             _ => None,
         }

@@ -35,7 +35,9 @@ impl Catalog {
             }
         }
         for (_, block) in self.blocks.iter() {
-            if block.is_lost() {
+            if block.is_lost() && self.durables.restoring.contains_key(&block.object) {
+                report.blocks += 1;
+            } else if block.is_lost() {
                 report.lost_blocks += 1;
                 report.lost_bytes += u64::from(block.length);
             } else {
@@ -44,6 +46,7 @@ impl Catalog {
             report.copied_blocks += u64::from(block.copy.is_some());
         }
         self.names.check(&self.objects, &mut problems);
+        self.check_durables(&mut problems);
         for id in self.attributes.keys().filter(|id| !self.objects.contains_key(id)) {
             problems.push(format!("object {id} has attributes and does not exist"));
         }
@@ -87,6 +90,8 @@ impl Catalog {
                 _ => problems.push(format!("object {id} names block {block_id}, not its own")),
             }
         }
+        // What the store has is not lost.
+        lost -= self.durables.restoring.get(&id).copied().unwrap_or_default().min(lost);
         if (bytes, lost) != (data.bytes, data.lost_bytes) {
             let (have, have_lost) = (data.bytes, data.lost_bytes);
             problems.push(format!(

@@ -1,8 +1,8 @@
 //! The records of the log: every change of the catalog, with the choices already made.
 
 use sanderling_protocol::message::{
-    Attributes, BlockLength, ClientId, Concat, Create, Forecast, Join, MoveCommit, MoveProposal,
-    ObjectKind, Register, RegisterJob, RegisterLimitedJob,
+    Attributes, BlockLength, ClientId, Concat, Create, DurableProgress, Forecast, Join,
+    MakeDurable, MoveCommit, MoveProposal, ObjectKind, Register, RegisterJob, RegisterLimitedJob,
 };
 use sanderling_protocol::order::{DamagedBlock, HeldBlock};
 use sanderling_protocol::{
@@ -286,6 +286,34 @@ pub enum Action {
     Reap,
     /// What happened to the group of namenodes, as its leader has seen it.
     GroupEvent(Box<EventKind>),
+    /// A directory becomes durable, or what is known about stores has changed.
+    Durable(Box<DurableAction>),
+}
+
+/// What changes of durable directories beside their names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DurableAction {
+    /// What is sealed below a directory is copied to a store.
+    Make(MakeDurable),
+    /// Which stores a datanode reaches.
+    ServeStores {
+        /// The node.
+        node: NodeId,
+        /// The names of its stores.
+        stores: Vec<String>,
+    },
+    /// What a manager has done.
+    Progress {
+        /// The manager.
+        holder: Nonce,
+        /// What was done.
+        progress: DurableProgress,
+    },
+    /// Objects are to be read back of which bytes are in their stores only.
+    Want {
+        /// The objects.
+        objects: Vec<ObjectId>,
+    },
 }
 
 impl Action {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use sanderling_protocol::event::Loss;
-use sanderling_protocol::message::{Join, Joined};
+use sanderling_protocol::message::{Join, Joined, MoveCommit};
 use sanderling_protocol::node::Policy;
 use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{
@@ -11,7 +11,7 @@ use sanderling_protocol::{
 };
 
 use super::Catalog;
-use super::block::{BlockState, Copied};
+use super::block::{Block, BlockState, Copied};
 use super::history::JournalLoss;
 use super::ids::Numbers;
 use super::log::Action;
@@ -25,7 +25,16 @@ const EVENT_SKIP: u64 = 1 << 20;
 const EPOCH_MAX: Epoch = Epoch(1 << 31);
 
 /// Time after a start in which nodes report what they hold: several attempts to join.
-const SETTLE: Millis = Millis(10_000);
+pub(crate) const SETTLE: Millis = Millis(10_000);
+
+/// Time after a start in which the datanodes register that the log does not know: several rounds of
+/// theirs, and less than what a silent node has.
+pub(crate) const REGISTERED: Millis = Millis(3_000);
+
+/// Time after a start in which no datanode drops what only a lost end of the log can have made:
+/// nodes show meanwhile what it had moved to them, and an operator that has started on the wrong
+/// directory can end the namenode and start on one that has more.
+pub(crate) const UNKNOWN_KEPT: Millis = Millis(30_000);
 
 impl Catalog {
     /// Returns the numbers that are given out next.
@@ -131,8 +140,34 @@ impl Catalog {
     /// Returns whether a page of a block report has blocks of a lost end of the log.
     pub(crate) fn has_orphans(&self, node: NodeId, held: &[HeldBlock]) -> bool {
         let is_there = self.nodes.get(node).is_some_and(|node| node.policy != Policy::Gone);
-        let is_ahead = |block: &HeldBlock| self.is_ahead(node, block);
-        is_there && (self.new_orphans(held).next().is_some() || held.iter().any(is_ahead))
+        let is_moved = |block: &HeldBlock| {
+            self.is_ahead(node, block) || self.stored_move(node, block).is_some()
+        };
+        is_there && (self.new_orphans(held).next().is_some() || held.iter().any(is_moved))
+    }
+
+    /// Returns whether the namenode has started so recently that what the log does not know stays
+    /// where it is.
+    fn keeps_unknown(&self, now: Instant) -> bool {
+        self.history.is_restart() && self.service.at(now) < self.service.resumed_at() + UNKNOWN_KEPT
+    }
+
+    /// Returns whether a node keeps a block although only a lost end of the log can have made it.
+    /// One that was counted as lost is not kept.
+    pub(crate) fn keeps_orphan(&self, now: Instant, held: &HeldBlock) -> bool {
+        let is_orphan =
+            || self.is_foreign_block(held.block) && !self.history.is_counted(held.block);
+        self.keeps_unknown(now) && is_orphan()
+    }
+
+    /// Returns whether a node keeps a block although it is unwanted there: only a lost end of the
+    /// log can have made the block, or have moved it there.
+    pub(super) fn keeps(&self, now: Instant, held: &HeldBlock) -> bool {
+        let is_moved = || {
+            let block = self.blocks.get(&held.block);
+            held.epoch <= EPOCH_MAX && block.is_some_and(|block| held.epoch > block.epoch_last)
+        };
+        self.keeps_orphan(now, held) || (self.keeps_unknown(now) && is_moved())
     }
 
     /// Returns whether only a lost end of the log can have moved a block to where a node holds it:
@@ -140,25 +175,55 @@ impl Catalog {
     /// out, or where the copy is, at a later epoch than the copy's. A node holds a block at one
     /// epoch, so what the log has there is gone, whether the later epoch was given out again or
     /// not.
+    ///
+    /// An object of the object tier shows that only at the node that serves it: others that find it
+    /// name it without a length.
     fn is_ahead(&self, node: NodeId, held: &HeldBlock) -> bool {
-        let Some(block) = self.blocks.get(&held.block).filter(|_| held.tier != Tier::Object) else {
-            return false;
-        };
+        let Some(block) = self.blocks.get(&held.block) else { return false };
         // What no log can have given out is a lie, and would use up the epochs.
         if held.epoch > EPOCH_MAX {
             return false;
+        }
+        if held.tier == Tier::Object {
+            let is_serving = held.length > 0 && held.length >= block.length;
+            let is_elsewhere = block.home != Some(node) && self.takes_blocks(node);
+            return self.learns_moves()
+                && is_serving
+                && is_elsewhere
+                && held.epoch > block.epoch_last;
         }
         if block.home == Some(node) {
             return held.epoch > block.epoch;
         }
         // Copies on a node that leaves save nothing.
-        let stays = self.nodes.get(node).is_some_and(|node| node.policy == Policy::Active);
+        let stays = self.takes_blocks(node);
         let is_copy = block
             .copy
             .is_some_and(|copy| copy.node == node && held.epoch > copy.epoch.max(block.epoch));
         // What is just moved there may be at its new epoch already.
         let is_target = block.moving.is_some_and(|planned| planned.to == node);
         stays && (held.epoch > block.epoch_last || (is_copy && !is_target))
+    }
+
+    fn takes_blocks(&self, node: NodeId) -> bool {
+        self.nodes.get(node).is_some_and(|node| node.policy == Policy::Active)
+    }
+
+    /// Returns the commit of a move whose target has everything, if a start has found it reserved:
+    /// a lost end of the log may have committed it, and the old home may be gone.
+    fn stored_move(&self, node: NodeId, held: &HeldBlock) -> Option<MoveCommit> {
+        let is_new = self.learns_moves() && self.keeps_unknown(self.now);
+        let is_ended = |block: &&Block| block.state == BlockState::Ended;
+        let block = self.blocks.get(&held.block).filter(|block| is_new && is_ended(block))?;
+        let planned = block.moving?;
+        let is_it = (planned.to, planned.to_epoch, planned.tier) == (node, held.epoch, held.tier);
+        (is_it && held.length >= block.length && held.length > 0).then_some(MoveCommit {
+            block: held.block,
+            from_epoch: block.epoch,
+            to_epoch: planned.to_epoch,
+            to: node,
+            length: held.length,
+        })
     }
 
     /// Takes over what the lost end of the log did to a block: its epoch is never given out again,
@@ -187,7 +252,7 @@ impl Catalog {
             self.void_move(held.block, orders);
             return None;
         }
-        if block.state != BlockState::Ended {
+        if !block.is_ended() {
             return None;
         }
         // A copy at an earlier epoch is one that the lost end had left behind, or dropped: a copy
@@ -221,9 +286,13 @@ impl Catalog {
                 homes.extend(self.take_ahead(node, held, orders));
             }
         }
+        let stored: Vec<MoveCommit> =
+            held.iter().filter_map(|held| self.stored_move(node, held)).collect();
+        // What is refused stays reserved: the manager repeats its commit.
+        self.commit_each(&stored, orders);
         // What was moved off a node that leaves is saved there already.
         homes.into_iter().for_each(|home| self.promote_copies(home, orders));
-        let answer = self.unwanted(node, held)?;
+        let answer = self.unwanted(self.now, node, held)?;
         let orphans: Vec<HeldBlock> = self.new_orphans(held).copied().collect();
         let bytes = orphans.iter().map(|block| u64::from(block.length)).sum();
         for block in &orphans {

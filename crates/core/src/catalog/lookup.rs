@@ -58,6 +58,10 @@ impl Catalog {
         };
         for (path, id) in paths.iter().zip(ids) {
             match id {
+                Some(id) if let Err(refusal) = self.check_restored(id) => {
+                    lookups.found.push(Found::nothing());
+                    lookups.refusals.push(refusal);
+                }
                 Some(id) => self.add_found(id, &mut lookups),
                 None => {
                     lookups.found.push(Found::nothing());

@@ -30,6 +30,7 @@ impl Catalog {
         }
         let incoming: Vec<BlockId> = node.held().incoming.keys().copied().collect();
         let name = node.name.clone();
+        self.forget_stores(id);
         self.nodes.take_left(id);
         for block in incoming {
             self.void_move(block, orders);
@@ -66,6 +67,9 @@ impl Catalog {
         let (mut lost_blocks, mut lost_bytes, mut objects) = (0, 0, 0);
         let mut jobs: BTreeSet<JobId> = BTreeSet::new();
         for (object, blocks) in by_object {
+            if self.takes_loss(object, &blocks) {
+                continue;
+            }
             let bytes = self.record_loss(node, object, &blocks, why);
             // What is deleted and not freed yet counts as no loss.
             if !self.is_deleted(object) {
@@ -79,6 +83,20 @@ impl Catalog {
             let (blocks, bytes, jobs) = (lost_blocks, lost_bytes, jobs.into_iter().collect());
             self.emit(EventKind::BlocksLost { node, blocks, bytes, objects, jobs });
         }
+    }
+
+    /// Writes lost blocks of one object into the report and emits their event.
+    pub(super) fn declare_lost(
+        &mut self,
+        node: NodeId,
+        object: ObjectId,
+        blocks: &[BlockId],
+        why: &str,
+    ) {
+        let bytes = self.record_loss(node, object, blocks, why);
+        let jobs = self.objects.get(&object).and_then(|object| object.job).into_iter().collect();
+        let blocks = blocks.len() as u64;
+        self.emit(EventKind::BlocksLost { node, blocks, bytes, objects: 1, jobs });
     }
 
     /// Writes the published bytes of an object's blocks, just lost, into the report. Returns them.

@@ -448,6 +448,15 @@ impl Nodes {
         }
     }
 
+    /// Counts that the bytes of a home became safe without a copy, or are so no more.
+    pub(super) fn count_safe(&mut self, home: NodeId, bytes: u32, is_safe: bool) {
+        let Some(node) = self.by_id.get_mut(&home) else { return };
+        match is_safe {
+            true => node.held.safe_bytes += u64::from(bytes),
+            false => node.held.safe_bytes -= u64::from(bytes),
+        }
+    }
+
     /// Counts that a block has no copy beside its home any more.
     pub(super) fn discount_copied(&mut self, home: NodeId, id: BlockId, bytes: u32) {
         if let Some(node) = self.by_id.get_mut(&home)

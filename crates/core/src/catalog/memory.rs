@@ -5,6 +5,7 @@
 //! change is refused for want of memory is decided before it is logged.
 
 use sanderling_protocol::ObjectId;
+use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::Attributes;
 
 use super::id_map::IdMap;
@@ -50,6 +51,12 @@ impl Memory {
             + jobs as u64 * JOB_BYTES
             + self.text_bytes
     }
+}
+
+/// Returns about how many bytes an object takes that is adopted from a store.
+pub(crate) const fn of_adopted(name_bytes: u64, bytes: u64) -> u64 {
+    let blocks = bytes.div_ceil(BLOCK_BYTES_MAX as u64);
+    OBJECT_BYTES + name_bytes + blocks * BLOCK_BYTES
 }
 
 /// Returns what an object's name and its value take.

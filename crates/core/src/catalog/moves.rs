@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use sanderling_protocol::limits::{BACKGROUND_MOVE_MILLIS_MAX, BLOCKS_PER_PAGE_MAX};
-use sanderling_protocol::message::{MoveCandidate, MoveCommit, MoveProposal, MovePurpose};
+use sanderling_protocol::message::{
+    IN_STORE, MoveCandidate, MoveCommit, MoveProposal, MovePurpose,
+};
 use sanderling_protocol::node::Policy;
 use sanderling_protocol::{
     BlockId, Epoch, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply,
 };
 
 use super::Catalog;
-use super::block::{Block, BlockState};
+use super::block::Block;
 use super::events::Gathered;
 use super::orders::Orders;
 use super::timers::Timer;
@@ -98,7 +100,7 @@ impl Catalog {
             MovePurpose::Relocate if !is_draining => "its home does not drain any more",
             MovePurpose::Relocate => return Ok(()),
             _ if source.is_none_or(|node| node.policy != Policy::Active) => "its home drains",
-            _ if block.state != BlockState::Ended => "it is still written",
+            _ if !block.is_ended() => "it is still written",
             MovePurpose::Precopy if block.copy.is_some() => "it has a copy",
             MovePurpose::Precopy if block.is_safe() => "it survives its home",
             _ => return Ok(()),
@@ -139,6 +141,15 @@ impl Catalog {
         orders: &mut Orders,
     ) -> Result<Reply, Refusal> {
         self.check_manager(holder, self.now)?;
+        Ok(Reply::Epochs(self.commit_each(moves, orders)))
+    }
+
+    /// Publishes new homes, and counts those that are new.
+    pub(super) fn commit_each(
+        &mut self,
+        moves: &[MoveCommit],
+        orders: &mut Orders,
+    ) -> Vec<Result<Epoch, Refusal>> {
         let mut totals: BTreeMap<(NodeId, NodeId, MovePurpose), (u64, u64)> = BTreeMap::new();
         let mut results = Vec::with_capacity(moves.len());
         for commit in moves {
@@ -156,7 +167,7 @@ impl Catalog {
         for ((from, to, purpose), total) in totals {
             self.count_moves(from, to, purpose, total);
         }
-        Ok(Reply::Epochs(results))
+        results
     }
 
     fn count_moves(
@@ -278,9 +289,12 @@ impl Catalog {
                 .unwrap_or(0),
             expected_reads: hints.and_then(|hints| hints.expected_reads).unwrap_or(1),
             idle: now.since(object.modified_at),
-            is_open: block.state != BlockState::Ended,
+            is_open: !block.is_ended(),
             reserved_to: block.moving.map(|planned| (planned.to, planned.tier)),
-            copy: block.copy.map(|copy| (copy.node, copy.tier)),
+            copy: match block.copy {
+                None if block.is_stored() => Some(IN_STORE),
+                copy => copy.map(|copy| (copy.node, copy.tier)),
+            },
         }
     }
 }

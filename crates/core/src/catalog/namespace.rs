@@ -51,6 +51,10 @@ impl Catalog {
             }
         }
         self.check_condition(request.condition, parent, name)?;
+        self.check_store_key(parent, name)?;
+        if request.inline.is_some() {
+            self.check_not_waiting_child(parent, name)?;
+        }
         // A key-value replaces whatever the mode.
         let is_new = request.mode == CreateMode::New && kind == ObjectKind::File;
         if is_new && matches!(request.condition, Some(Condition::Is(_))) {
@@ -230,6 +234,7 @@ impl Catalog {
             Some(existing) if parents && self.objects[&existing].kind() == kind => existing,
             Some(_) => return Err(Refusal::Exists { path: path.clone() }),
             None => {
+                self.check_store_key(parent, name)?;
                 self.check_limits(self.objects[&parent].job, 1, 0, 0)?;
                 self.insert_container(parent, name, kind, is_listed)
             }
@@ -237,7 +242,7 @@ impl Catalog {
         Ok(Reply::Stat(self.stat_of(id, self.now)?))
     }
 
-    fn insert_container(
+    pub(super) fn insert_container(
         &mut self,
         parent: ObjectId,
         name: &str,
@@ -345,10 +350,28 @@ impl Catalog {
             if !replace || !both_data {
                 return Err(Refusal::Exists { path: to.clone() });
             }
+        }
+        self.check_store_key(parent, name)?;
+        let stored = self.check_durable_rename(id, from, (parent, name))?;
+        if !stored.is_empty() {
+            return Err(self.want(&stored));
+        }
+        if let Some(existing) = self.container_child(parent, name) {
+            self.check_not_waiting(existing)?;
             self.delete_tree(existing, orders);
         }
+        let left = self.durable_leaves(id);
         self.unbind(id);
         self.bind(id, parent, name);
+        // The store has both names for a moment, never neither.
+        self.durable_comes(id);
+        if let Some(left) = left {
+            // What left its directory is in no store; what got another name there waits.
+            for moved in self.subtree(id) {
+                self.set_stored(moved, false);
+            }
+            self.durable_left(left);
+        }
         Ok(Reply::Done)
     }
 
@@ -382,6 +405,7 @@ impl Catalog {
         if !recursive && !self.is_empty_container(id) {
             return Err(Refusal::NotEmpty { path: path.clone() });
         }
+        self.check_not_waiting(id)?;
         let freed = self.delete_tree(id, orders);
         Ok(Reply::Deleted { objects: freed.objects, freed_bytes: freed.bytes })
     }

@@ -71,7 +71,9 @@ impl Catalog {
     /// empty, also if the object gets its name by its seal. 3: owners take turns in what is freed
     /// ([`ReapQueue`](super::reap_queue::ReapQueue)). 4: bytes behind a block that a request leaves
     /// out are refused, and a node that has taken more than it holds gives up as many copies more.
-    pub const RULES: u32 = 4;
+    /// 5: after a start, block reports also commit moves that were stored, and show what a lost end
+    /// had moved into the object tier.
+    pub const RULES: u32 = 5;
 
     /// Returns the rules by which commands are applied, and how many entries are freed in a slice.
     #[must_use]
@@ -104,6 +106,11 @@ impl Catalog {
     /// Returns whether bytes behind a block that a request leaves out are refused.
     pub(super) const fn refuses_omitted_blocks(&self) -> bool {
         self.reaping.rules >= 4
+    }
+
+    /// Returns whether block reports commit stored moves, and show what is in the object tier.
+    pub(super) const fn learns_moves(&self) -> bool {
+        self.reaping.rules >= 5
     }
 
     /// Returns whether a node's bytes beyond its capacity count where room is made on it.
@@ -215,6 +222,7 @@ impl Catalog {
         let whole = data.map(|data| Freed { objects: 1, bytes: data.bytes });
         let owner = self.frees_by_owner().then(|| self.owner_of(root));
         self.awaits_no_name(root);
+        self.durable_goes(root);
         self.unbind(root);
         let Some(object) = self.objects.get_mut(&root) else { return Freed::default() };
         (object.parent, object.is_bound) = (NOWHERE, false);
@@ -349,7 +357,16 @@ impl Catalog {
             if bytes == 0 {
                 data.count_blank(false);
             }
-            let lost_bytes = if block.is_lost() { bytes } else { 0 };
+            let is_lost = block.is_lost();
+            let stored = self.durables.restoring.get_mut(&id).filter(|_| is_lost);
+            let lost_bytes = match stored {
+                Some(stored) => {
+                    *stored -= bytes;
+                    0
+                }
+                None if is_lost => bytes,
+                None => 0,
+            };
             data.bytes -= bytes;
             data.lost_bytes -= lost_bytes;
             self.sum_bytes(id, -bytes.cast_signed(), -lost_bytes.cast_signed());

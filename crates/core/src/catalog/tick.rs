@@ -7,6 +7,9 @@ use super::Catalog;
 use super::orders::Orders;
 use super::timers::Timer;
 
+/// When an object is looked at again that ought to be deleted and waits for its store.
+const EXPIRES_LATER: Millis = Millis(1000);
+
 impl Catalog {
     /// Does what is due. Renewals do not touch the index, so an entry may come early: it is put
     /// back.
@@ -31,6 +34,10 @@ impl Catalog {
         let Some(object) = self.objects.get(&id).filter(|_| !self.is_deleted(id)) else { return };
         match object.expires_at {
             Some(at) if at <= self.served() => {
+                if self.check_not_waiting(id).is_err() {
+                    let later = self.served() + EXPIRES_LATER;
+                    return self.service.schedule(later, Timer::Object(id));
+                }
                 self.delete_tree(id, orders);
             }
             // A snapshot of an earlier version has such entries by the log's time.
@@ -42,7 +49,9 @@ impl Catalog {
     fn expire_job(&mut self, id: JobId, orders: &mut Orders) {
         let Some(job) = self.job(id) else { return };
         let until = self.service.lease_end(job.until, job.lease);
-        if until <= self.served() {
+        if until <= self.served() && self.check_not_waiting(job.root).is_err() {
+            self.service.schedule(self.served() + EXPIRES_LATER, Timer::Job(id));
+        } else if until <= self.served() {
             self.end_job(id, true, orders);
         } else {
             self.service.schedule(until, Timer::Job(id));

@@ -32,6 +32,7 @@ impl Catalog {
     /// Returns why a path leads to nothing, which ends at an object.
     pub(super) fn not_found(&self, at: ObjectId, path: &Path) -> Refusal {
         match self.objects[&at].container() {
+            Some(_) if let Err(refusal) = self.check_adopted_at(at) => refusal,
             Some(_) => Refusal::NotFound { path: path.clone() },
             None => Refusal::NotADirectory { path: self.path_or_root(at) },
         }
@@ -129,6 +130,7 @@ impl Catalog {
     /// many objects and how many published bytes went.
     pub(super) fn remove_tree(&mut self, root: ObjectId, orders: &mut Orders) -> (u64, u64) {
         self.awaits_no_name(root);
+        self.durable_goes(root);
         self.unbind(root);
         let (mut objects, mut bytes) = (0, 0);
         for id in self.subtree(root) {
@@ -147,6 +149,7 @@ impl Catalog {
     /// Frees what an object, already taken out of the map, holds. Returns its published bytes.
     pub(super) fn free(&mut self, id: ObjectId, object: Object, orders: &mut Orders) -> u64 {
         self.appended_from.remove(&id);
+        self.forget_restore(id);
         if let Some(job) = object.job
             && self.jobs.is_root(job, id)
         {

@@ -16,7 +16,6 @@ use sanderling_protocol::{
 };
 
 use super::Catalog;
-use super::block::BlockState;
 use super::listing::Listing;
 use super::members::NodeRecord;
 use super::object::{Data, Object, ObjectBody};
@@ -85,6 +84,7 @@ impl Catalog {
         now: Instant,
     ) -> Result<Reply, Refusal> {
         let stat = self.stat_of(id, now)?;
+        self.check_restored(id)?;
         Ok(Reply::Layout(self.layout_of(stat, from, bytes)))
     }
 
@@ -95,7 +95,9 @@ impl Catalog {
         bytes: u64,
         now: Instant,
     ) -> Result<Reply, Refusal> {
-        Ok(Reply::Layout(self.layout_of(self.stat(path, now)?, from, bytes)))
+        let stat = self.stat(path, now)?;
+        self.check_restored(stat.object)?;
+        Ok(Reply::Layout(self.layout_of(stat, from, bytes)))
     }
 
     /// Returns facts about an object.
@@ -187,6 +189,7 @@ impl Catalog {
         if self.objects[&id].container().is_none() {
             return Err(Refusal::NotADirectory { path: path.clone() });
         }
+        self.check_adopted_at(id)?;
         let after = listing.after().to_owned();
         let page = self.names.listed_after(&self.objects, id, &after);
         Ok(listing.step(page, entries, |id, with_attributes| self.entry(id, with_attributes)))
@@ -277,7 +280,8 @@ impl Catalog {
         self.nodes.get(id).is_some_and(|node| node.notice_min.is_some())
     }
 
-    /// Returns one row of the nodes' table, without what only heartbeats know.
+    /// Returns one row of the nodes' table, without what only heartbeats report; `None` for an id
+    /// that no node has.
     #[must_use]
     pub fn node_info(&self, id: NodeId, now: Instant) -> Option<NodeInfo> {
         let node = self.nodes.get(id)?;
@@ -426,8 +430,14 @@ impl Catalog {
 
     /// Returns the blocks of a datanode that are unwanted there: deleted while it was unreachable,
     /// stored by a move that was given up, or moved away from a node that stays. An object of the
-    /// object tier is wanted as long as any node needs it: what is unwanted can be deleted.
-    pub(crate) fn unwanted(&self, id: NodeId, held: &[HeldBlock]) -> Result<Reply, Refusal> {
+    /// object tier is wanted as long as any node needs it: what is unwanted can be deleted. What
+    /// only a lost end of the log can have put there is kept for a while after a start.
+    pub(crate) fn unwanted(
+        &self,
+        now: Instant,
+        id: NodeId,
+        held: &[HeldBlock],
+    ) -> Result<Reply, Refusal> {
         let node = self.nodes.get(id).filter(|node| node.policy != Policy::Gone);
         let node = node.ok_or(Refusal::NodeGone { node: id })?;
         let is_wanted = |block: &HeldBlock| {
@@ -439,18 +449,18 @@ impl Catalog {
                 || node.held().left.contains(&block.block)
                 || node.held().copies.contains_key(&block.block)
         };
-        let blocks: Vec<BlockId> =
-            held.iter().filter(|block| !is_wanted(block)).map(|block| block.block).collect();
-        Ok(Reply::Drop { blocks })
+        let unwanted = held.iter().filter(|block| !is_wanted(block) && !self.keeps(now, block));
+        Ok(Reply::Drop { blocks: unwanted.map(|block| block.block).collect() })
     }
 
-    /// Returns the class of an object and, for the next blocks, the node of its last one.
+    /// Returns the class of an object; `None` if it is gone or has no blocks, as a directory.
     #[must_use]
     pub fn class_of(&self, id: ObjectId) -> Option<StorageClass> {
         self.objects.get(&id).filter(|_| !self.is_deleted(id))?.data().map(|data| data.class)
     }
 
-    /// Returns the class of a file by its name.
+    /// Returns the class of an object by its name; `None` as for [`Self::class_of`], and for a path
+    /// at which nothing is.
     #[must_use]
     pub fn class_at(&self, path: &Path) -> Option<StorageClass> {
         self.class_of(self.resolve(path).ok()?)
@@ -458,6 +468,6 @@ impl Catalog {
 
     /// Returns how many blocks writers still have.
     pub(super) fn open_blocks(&self) -> u64 {
-        self.blocks.iter().filter(|(_, block)| block.state != BlockState::Ended).count() as u64
+        self.blocks.iter().filter(|(_, block)| !block.is_ended()).count() as u64
     }
 }

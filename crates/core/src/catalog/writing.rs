@@ -86,9 +86,14 @@ impl Catalog {
         let id = self.resolve(path)?;
         let object = &self.objects[&id];
         let data = object.data().ok_or_else(|| Refusal::IsADirectory { path: path.clone() })?;
+        self.check_not_waiting(id)?;
         if data.kind != ObjectKind::File {
             let why = "only files are appended to".to_owned();
             return Err(Refusal::WrongKind { path: path.clone(), why });
+        }
+        if self.durables.restoring.contains_key(&id) {
+            // The store's object would be shorter than this one.
+            return Err(self.want(&[id]));
         }
         match &data.lease {
             Some(lease) if lease.writer == writer && !lease.is_recovering => {
@@ -107,6 +112,7 @@ impl Catalog {
         }
         self.check_quota(object.job, reserved_bytes(placed))?;
         self.check_placed(placed)?;
+        self.set_stored(id, false);
         self.grant_lease(id, writer, None);
         self.appended_from.insert(id, self.objects[&id].data().map_or(0, |data| data.bytes));
         let blocks: Vec<BlockId> = placed.iter().map(|place| self.add_block(id, *place)).collect();
@@ -202,6 +208,7 @@ impl Catalog {
         }
         self.check_lease(id, lease)?;
         self.check_lengths(id, lengths)?;
+        self.check_not_waiting_name(id)?;
         let mut kept = self.attributes.get(&id).cloned().unwrap_or_default();
         kept.set_all(attributes);
         kept.check()?;
@@ -243,6 +250,9 @@ impl Catalog {
         data.is_sealed = true;
         self.memory.count(bytes, before);
         self.sum_bytes(id, bytes.cast_signed() - before.cast_signed(), 0);
+        if self.objects[&id].is_bound {
+            self.durable_comes(id);
+        }
         // No condition: this same step has checked it above.
         self.bind_sealed(id, None, Some(path), orders)
     }
@@ -288,6 +298,7 @@ impl Catalog {
         self.move_to_job(id, self.objects[&parent].job);
         self.awaits_no_name(id);
         self.bind(id, parent, name.as_str());
+        self.durable_comes(id);
         Ok(Reply::Stat(self.stat_at(id, path)?))
     }
 
@@ -362,7 +373,7 @@ impl Catalog {
         // left out: bytes behind it would be at another offset than the writer expects.
         let cut = newest_first()
             .take_while(|_| self.refuses_omitted_blocks())
-            .take_while(|(_, block)| block.state != BlockState::Ended)
+            .take_while(|(_, block)| !block.is_ended())
             .filter(|(id, block)| block.length < block.bytes_max && !named.contains(id))
             .last()
             .map(|(block, _)| block);
@@ -382,7 +393,7 @@ impl Catalog {
             if *length <= block.length {
                 continue;
             }
-            if block.state == BlockState::Ended {
+            if block.is_ended() {
                 return bad(format!("block {asked} has ended at {} bytes", block.length));
             }
             if *length > block.bytes_max {
@@ -445,7 +456,7 @@ impl Catalog {
     fn close(&mut self, id: ObjectId, orders: &mut Orders) {
         let blocks = self.objects[&id].data().map(|data| data.blocks.clone()).unwrap_or_default();
         for block in blocks.iter() {
-            if self.blocks[block].state != BlockState::Ended {
+            if !self.blocks[block].is_ended() {
                 self.end_block(id, *block, orders);
             }
         }
@@ -456,6 +467,9 @@ impl Catalog {
         let data = object.data_mut().expect("only data is closed");
         data.sealed_by = data.lease.take().map_or(LeaseId(0), |lease| lease.id);
         data.is_sealed = true;
+        if object.is_bound {
+            self.durable_comes(id);
+        }
     }
 
     /// Fences a writer that no longer renews its lease, then closes the object with what it
@@ -500,7 +514,7 @@ impl Catalog {
         orders: &mut Orders,
     ) {
         let block = self.blocks[&block_id];
-        if block.state == BlockState::Ended {
+        if block.is_ended() {
             return;
         }
         if block.length == 0 || block.is_lost() {
@@ -550,7 +564,7 @@ impl Catalog {
         let is_recovering = data.lease.as_ref().is_some_and(|lease| lease.is_recovering);
         let is_known = |block: &BlockId| {
             let block = &self.blocks[block];
-            block.state == BlockState::Ended || block.is_lost()
+            block.is_ended() || block.is_lost()
         };
         if is_recovering && data.blocks.iter().all(is_known) {
             self.close(id, orders);

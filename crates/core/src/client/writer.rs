@@ -270,7 +270,8 @@ impl<P: Clone> WriteMachine<P> {
         self.position += bytes;
     }
 
-    /// Takes the next piece, of 1 to [`PIECE_BYTES_MAX`] bytes.
+    /// Takes the next piece, of `length` bytes: 1 to [`PIECE_BYTES_MAX`]. [`Self::next`] returns
+    /// when it is to be sent.
     pub fn push(&mut self, payload: P, length: u32) {
         debug_assert!(length > 0 && length <= PIECE_BYTES_MAX, "a piece is at most a block");
         self.pieces.push_back(Piece { payload, from: 0, length, state: PieceState::Waiting });

@@ -10,12 +10,15 @@
 //!   that is only slow (no answer in time, [`Refusal::RetryAfter`]) gets the next heartbeat. After
 //!   each registration the datanode reports all its blocks at once. It repeats a failed report
 //!   after [`REPORT_AGAIN`], because a namenode that lost the end of its log waits 10 s for block
-//!   reports before it declares anything lost.
+//!   reports before it declares anything lost. It reports once more after [`UNKNOWN_AFTER`],
+//!   because such a namenode lets it drop nothing that the log does not know before.
 //! - **The datanode begins again**, as a new incarnation without blocks, if the namenode declared
 //!   it dead or has the process under another id. It drops its blocks and reports their number and
 //!   bytes with the next registration. A node that was fenced before serves reads of its old
 //!   blocks for [`MemberOptions::rejoin_after_notice`] first, because its machine probably ends
-//!   soon and would take new blocks with it.
+//!   soon and would take new blocks with it. If the log has lost its end, and with it the id, the
+//!   datanode keeps its blocks under the new one: the lost end may have moved their only copies
+//!   there.
 //! - **The namenode never takes back a process that it declared dead.** So the datanode draws a new
 //!   nonce, also if it was declared dead before the answer to its registration arrived.
 //! - **The datanode stops** on a refusal that no retry can change.
@@ -31,11 +34,17 @@ use sanderling_protocol::{
 use super::known_log::{KnownLog, LostEnd};
 use super::registration::{RegistrationState, RequestStamp};
 use crate::Mechanism;
+use crate::catalog::UNKNOWN_KEPT;
 
 /// Pause before a block report that failed is sent again. Chosen, not measured: a namenode that
 /// lost the end of its log waits 10 s after a start (`SETTLE` in `catalog/history.rs`), which
 /// leaves time for several attempts.
 pub const REPORT_AGAIN: Millis = Millis(1000);
+
+/// Time after a registration at which blocks are reported once more. The namenode may have started
+/// just before: until then it keeps what its log does not know, and a datanode does not always see
+/// that the log has lost its end, because it may not have received a position of that end.
+pub const UNKNOWN_AFTER: Millis = Millis(UNKNOWN_KEPT.0 + 1000);
 
 /// Shortest pause between two rounds, whatever period a namenode requires: a period of zero must
 /// not make the datanode spin. One unit of [`Millis`].
@@ -80,7 +89,8 @@ pub enum MemberStep {
     Report(NodeId),
     /// Send the notices that the namenode lacks, then call [`Member::repeated`].
     Repeat,
-    /// End all connections, call [`Member::begin_again`], drop all blocks, call [`Member::wiped`].
+    /// End all connections, call [`Member::begin_again`], drop all blocks if it returns that, call
+    /// [`Member::wiped`].
     BeginAgain,
     /// Call [`Member::next`] again at this time or later.
     Wait(Instant),
@@ -133,7 +143,8 @@ pub enum Welcome {
     Joined,
     /// The node that it was before.
     Rejoined,
-    /// A node under another id than before: it drops its blocks and goes on under the new id.
+    /// A node under another id than before: it goes on under the new id. It drops its blocks,
+    /// unless the log has lost its end.
     Another,
     /// No node: the namenode declared it dead. It drops its blocks and registers as a new process.
     Gone {
@@ -218,11 +229,15 @@ pub struct Member {
     is_known: bool,
     /// When the next block report is due.
     report_at: Instant,
+    /// When blocks are reported once more after the last registration; `None` when they were.
+    unknown_at: Option<Instant>,
     phase: Phase,
     /// A step was returned whose outcome is not handed over.
     is_pending: bool,
     /// The answer that gave this process another id; it takes effect when all blocks are dropped.
     welcome: Option<Registered>,
+    /// That id is new because the log has lost the one before: the blocks stay.
+    keeps_blocks: bool,
     start: StartLimit,
 }
 
@@ -271,9 +286,11 @@ impl Member {
             heartbeat: HEARTBEAT_MIN,
             is_known: false,
             report_at: Instant(0),
+            unknown_at: None,
             phase: Phase::Outside(Instant(0)),
             is_pending: false,
             welcome: None,
+            keeps_blocks: false,
             start,
         }
     }
@@ -356,7 +373,9 @@ impl Member {
                 self.step(now, is_broken)
             }
             Phase::Report => {
-                self.report_at = now + self.options.report_every;
+                self.unknown_at = self.unknown_at.filter(|at| *at > now);
+                let next = now + self.options.report_every;
+                self.report_at = self.unknown_at.map_or(next, |at| at.min(next));
                 MemberStep::Report(node)
             }
             Phase::Repeat => MemberStep::Repeat,
@@ -430,13 +449,14 @@ impl Member {
             Some(node) if node == registered.node => {
                 self.is_known = true;
                 self.heartbeat = registered.heartbeat;
-                self.report_at = now;
+                self.report_after(now);
                 self.registration.rejoined(now, asked, registered.policy);
                 self.phase = Phase::Report;
                 Welcome::Rejoined
             }
             Some(_) => {
                 self.welcome = Some(registered);
+                self.keeps_blocks = lost.is_some();
                 self.phase = Phase::Leave(now);
                 Welcome::Another
             }
@@ -480,9 +500,15 @@ impl Member {
         self.heartbeat = registered.heartbeat;
         self.start = StartLimit::Endless;
         self.is_known = true;
-        self.report_at = now;
+        self.report_after(now);
         self.registration.joined(now, registered.policy);
         self.phase = Phase::Beat;
+    }
+
+    /// Makes the block reports of a registration due.
+    fn report_after(&mut self, registered: Instant) {
+        self.report_at = registered;
+        self.unknown_at = Some(registered + UNKNOWN_AFTER);
     }
 
     /// Handles the end of [`MemberStep::Report`]. `is_taken`: the namenode answered every page; if
@@ -504,17 +530,25 @@ impl Member {
     /// Ends this incarnation and lifts its fence, before the shell drops its blocks. `held` is what
     /// they are; the next registration reports it. `next` is a newly drawn number: the process goes
     /// on under it, unless the namenode has already given another id to the present number.
-    pub fn begin_again(&mut self, now: Instant, held: BlockTotals, next: Nonce) {
-        if let Some(node) = self.node.take() {
+    ///
+    /// Returns whether the shell drops the blocks.
+    #[must_use]
+    pub fn begin_again(&mut self, now: Instant, held: BlockTotals, next: Nonce) -> bool {
+        let drops = !std::mem::take(&mut self.keeps_blocks);
+        if let Some(node) = self.node.take()
+            && drops
+        {
             self.log.drops(Wiped { node, blocks: held.blocks, bytes: held.bytes });
         }
         if self.welcome.is_none() {
             self.nonce = next;
         }
         self.registration.begin_again(now);
+        drops
     }
 
-    /// Handles the end of [`MemberStep::BeginAgain`]: all blocks are dropped. Returns whether the
+    /// Handles the end of [`MemberStep::BeginAgain`]: no block is there that the next incarnation
+    /// does not have. Returns whether the
     /// process is a node again, under the id that the namenode has already given; if not, it
     /// registers.
     pub fn wiped(&mut self, now: Instant) -> bool {

@@ -33,7 +33,8 @@ enum ReportStage {
     Done,
 }
 
-/// What the shell does next for a report.
+/// Names what the shell does next for a report, and what it calls then. When a call to the namenode
+/// fails, the shell makes the whole report again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReportStep {
     /// Send this page of blocks, in the order of their ids, then call [`ReportProgress::unwanted`].

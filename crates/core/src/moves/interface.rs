@@ -69,7 +69,9 @@ pub enum Input {
     },
 }
 
-/// A request of the relocator, or of the manager around it.
+/// Names one call that the shell makes for the relocator, or for the manager around it. The shell
+/// answers each but a forecast exactly once, by the [`Input`] that names it, also when the call
+/// failed: the relocator waits for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// Read a page of candidates.

@@ -5,7 +5,8 @@ use sanderling_protocol::limits::{
     TEXT_BYTES_MAX,
 };
 use sanderling_protocol::message::{
-    Affinity, BlockLength, Create, Heartbeat, HeartbeatReply, Join, Register, Repeat, Room,
+    Affinity, BlockLength, Create, DurableProgress, DurableRequest, Heartbeat, HeartbeatReply,
+    Join, Register, Repeat, Room,
 };
 use sanderling_protocol::order::DamagedBlock;
 use sanderling_protocol::{
@@ -14,7 +15,9 @@ use sanderling_protocol::{
 };
 
 use super::{KnownCandidates, Namenode, Prepared};
-use crate::catalog::{Action, Command, InTheWay, Placement, allocated_bytes};
+use crate::catalog::{
+    Action, Catalog, Command, DurableAction, InTheWay, Placement, allocated_bytes, of_adopted,
+};
 use crate::placement::{Candidate, Candidates, PlacementRequest, WAIT_FOR_ROOM, place, weights};
 
 /// The longest notice. A deadline further off is a mistake, or a decommission.
@@ -27,9 +30,17 @@ const MEMORY_PAUSE: Millis = Millis(1000);
 /// that runs a thousand times faster.
 const AGES_HOLD: Millis = Millis(100);
 
+/// Pause of a manager before it plans moves again while the nodes report after a start.
+const REPORTS_PAUSE: Millis = Millis(200);
+
 impl Namenode {
     /// Answers a request, or makes the command that will answer it.
     pub fn prepare(&mut self, now: Instant, request: Request) -> Prepared {
+        let objects = self.catalog.unwanted_of(&request);
+        if !objects.is_empty() {
+            let action = Action::Durable(Box::new(DurableAction::Want { objects }));
+            return Prepared::Log(Command { at: now, action });
+        }
         if let Some(answer) = self.read(now, &request) {
             return Prepared::Answer(answer);
         }
@@ -46,6 +57,14 @@ impl Namenode {
                 self.membership.suspected(now, node);
                 Prepared::Answer(Ok(Reply::Done))
             }
+            Request::ExpectedBlocks { node, nonce, after, limit } => {
+                let expected = self.catalog.expected(node, nonce, after, limit);
+                if expected.is_ok() {
+                    // It has sent all that it holds before.
+                    self.membership.reported(now, node);
+                }
+                Prepared::Answer(expected)
+            }
             request => match self.action(now, request) {
                 Ok(action) => Prepared::Log(Command { at: now, action }),
                 Err(Answered::First(action)) => Prepared::Log(Command { at: now, action: *action }),
@@ -60,6 +79,7 @@ impl Namenode {
         Ok(match request {
             Request::Create(request) => self.create(now, request)?,
             Request::Append { path, writer } => {
+                self.catalog.check_backlog(&path)?;
                 let class = self.catalog.class_at(&path).unwrap_or_default();
                 let placed = self.place(now, &[BLOCK_BYTES_MAX], 1, &wanted(class))?;
                 Action::Append { path, writer, placed }
@@ -80,6 +100,7 @@ impl Namenode {
                 Action::AddBlocks { object, lease, ended, placed }
             }
             Request::MakeDirectory { path, kind, parents, is_listed } => {
+                self.catalog.check_backlog(&path)?;
                 Action::MakeDirectory { path, kind, parents, is_listed }
             }
             Request::Publish { object, lease, lengths } => {
@@ -90,7 +111,11 @@ impl Namenode {
             }
             Request::Abort { object, lease } => Action::Abort { object, lease },
             Request::RenewLeases { leases } => Action::RenewLeases { leases },
-            Request::Rename { from, to, replace } => Action::Rename { from, to, replace },
+            Request::Rename { from, to, replace } => {
+                self.catalog.check_backlog(&from)?;
+                self.catalog.check_backlog(&to)?;
+                Action::Rename { from, to, replace }
+            }
             Request::Delete { path, recursive } => Action::Delete { path, recursive },
             Request::DeleteObject { path, object, recursive } => {
                 Action::DeleteObject { path, object, recursive }
@@ -99,7 +124,10 @@ impl Namenode {
             Request::SetAttributes { path, expected, attributes } => {
                 Action::SetAttributes { path, expected, attributes }
             }
-            Request::Concat(request) => Action::Concat(request),
+            Request::Concat(request) => {
+                self.catalog.check_backlog(&request.to)?;
+                Action::Concat(request)
+            }
             Request::RegisterJob(request) => Action::RegisterJob(request),
             Request::RegisterLimitedJob(request) => Action::RegisterLimitedJob(request),
             Request::RenewJob { job } => Action::RenewJob { job },
@@ -129,12 +157,13 @@ impl Namenode {
                 Action::Register(request)
             }
             Request::Join(join) => self.join(now, join)?,
-            Request::BlockReport { node, blocks } => {
+            Request::BlockReport { node, mut blocks } => {
                 if blocks.len() > BLOCKS_PER_PAGE_MAX {
                     let (value, limit) = (blocks.len() as u64, BLOCKS_PER_PAGE_MAX as u64);
                     let what = "number of blocks".to_owned();
                     return Err(Refusal::TooLarge { what, value, limit }.into());
                 }
+                blocks.retain(|held| !self.catalog.keeps_orphan(now, held));
                 Action::Orphans { node, held: blocks }
             }
             Request::Notice { node, deadline_millis, reason } => {
@@ -152,6 +181,14 @@ impl Namenode {
             Request::Fenced { node } => Action::Fenced { node },
             Request::OpenClient { key } => Action::OpenClient { key },
             Request::Manage { holder, name, lease } => Action::Manage { holder, name, lease },
+            Request::Reserve { .. } | Request::Abandon { .. } | Request::DropCopies { .. }
+                if self.membership.awaits_reports(now) =>
+            {
+                // A lost end may have given the next epoch of a block to another node, and what is
+                // given up may be all that is left: the report shows it.
+                let why = "the nodes still report what they hold".to_owned();
+                return Err(Refusal::RetryAfter { after: REPORTS_PAUSE, why }.into());
+            }
             Request::Reserve { holder, moves } => Action::Reserve { holder, moves },
             Request::Commit { holder, moves } => Action::Commit { holder, moves },
             Request::Abandon { holder, blocks } => Action::Abandon { holder, blocks },
@@ -162,6 +199,7 @@ impl Namenode {
             Request::ReportDamage { node, nonce, blocks } => {
                 self.damage(now, node, nonce, blocks)?
             }
+            Request::Durable(request) => self.durable(*request)?,
             Request::RevokeTokens { tokens, until } => {
                 self.catalog.revocations().check(now, &tokens, until)?;
                 Action::RevokeTokens { tokens, until }
@@ -173,7 +211,62 @@ impl Namenode {
         })
     }
 
+    fn durable(&self, request: DurableRequest) -> Result<Action, Answered> {
+        Ok(match request {
+            DurableRequest::Make(request) => {
+                Action::Durable(Box::new(DurableAction::Make(request)))
+            }
+            DurableRequest::ServeStores { node, nonce, stores } => {
+                self.catalog.check_process(node, nonce)?;
+                Catalog::check_stores(&stores)?;
+                if self.catalog.has_stores(node, &stores) {
+                    return Err(Answered::Reply(Box::new(Reply::Done)));
+                }
+                Action::Durable(Box::new(DurableAction::ServeStores { node, stores }))
+            }
+            DurableRequest::Progress { holder, mut progress } => {
+                self.bound_adoption(&mut progress);
+                Action::Durable(Box::new(DurableAction::Progress { holder, progress }))
+            }
+            other @ (DurableRequest::Look { .. }
+            | DurableRequest::Overview
+            | DurableRequest::States { .. }
+            | DurableRequest::Waits { .. }
+            | DurableRequest::Work { .. }) => {
+                let why = format!("{other:?} changes nothing");
+                return Err(Refusal::BadRequest { why }.into());
+            }
+        })
+    }
+
+    /// Leaves out what the namenode's memory has no room for of stores that are adopted. The
+    /// directory stalls, and the manager lists the same slice again.
+    fn bound_adoption(&self, progress: &mut DurableProgress) {
+        let (mut used, limit) = (self.catalog.memory_bytes(), self.config.memory_max);
+        let mut refused = Vec::new();
+        progress.adopted.retain(|adopted| {
+            let objects = adopted.slice.objects.iter();
+            let needed = objects.map(|(name, bytes)| of_adopted(name.len() as u64, *bytes));
+            let needed = needed.fold(0, u64::saturating_add);
+            let has_room = needed == 0 || used.saturating_add(needed) < limit;
+            if has_room {
+                used = used.saturating_add(needed);
+            } else {
+                refused.push((adopted.directory, needed));
+            }
+            has_room
+        });
+        progress.stalled.extend(refused.into_iter().map(|(directory, needed)| {
+            let why = format!(
+                "the namenode's memory is full: the next objects take {needed} bytes beside {used} \
+                 of {limit}; give the namenode more by --memory-max"
+            );
+            (directory, why)
+        }));
+    }
+
     fn create(&mut self, now: Instant, request: Create) -> Result<Action, Answered> {
+        self.catalog.check_backlog(&request.path)?;
         let sizes = if request.inline.is_some() {
             Vec::new()
         } else {

@@ -1,6 +1,6 @@
 //! Requests that change nothing: answered under a read lock.
 
-use sanderling_protocol::message::Repetition;
+use sanderling_protocol::message::{DurableRequest, Repetition};
 use sanderling_protocol::{Instant, Refusal, Reply, Request};
 
 use super::Namenode;
@@ -18,7 +18,12 @@ impl Namenode {
     pub fn is_read(&self, request: &Request) -> bool {
         match request {
             Request::BlockReport { node, blocks } => !self.catalog.has_orphans(*node, blocks),
-            request => request.repeat() == Repetition::Reads,
+            Request::ExpectedBlocks { node, .. } => !self.membership.awaits_report(*node),
+            // What is in a store only is read back for its first reader.
+            request => {
+                request.repeat() == Repetition::Reads
+                    && self.catalog.unwanted_of(request).is_empty()
+            }
         }
     }
 
@@ -36,6 +41,10 @@ impl Namenode {
             | Request::Events { .. }
             | Request::Report
             | Request::Fsck => true,
+            Request::Durable(request) => match &**request {
+                DurableRequest::States { names, .. } => names.len() > SHORT_ENTRIES_MAX,
+                _ => false,
+            },
             Request::LookupMany { paths } => paths.len() > SHORT_ENTRIES_MAX,
             Request::Lookup { path, .. } => self.catalog.entries_at(path) > SHORT_ENTRIES_MAX,
             Request::LookupObject { object, .. } => {
@@ -49,8 +58,14 @@ impl Namenode {
     #[must_use]
     pub fn read(&self, now: Instant, request: &Request) -> Option<Result<Reply, Refusal>> {
         let catalog = &self.catalog;
-        if !self.is_read(request) {
-            return None;
+        match request {
+            Request::BlockReport { .. } | Request::ExpectedBlocks { .. }
+                if !self.is_read(request) =>
+            {
+                return None;
+            }
+            request if request.repeat() != Repetition::Reads => return None,
+            _ => {}
         }
         Some(match request {
             Request::Lookup { path, offset, bytes } => catalog.lookup(path, *offset, *bytes, now),
@@ -64,7 +79,7 @@ impl Namenode {
             Request::Stat { path } => catalog.stat(path, now).map(Reply::Stat),
             Request::Usage { path } => catalog.usage(path).map(Reply::Usage),
             Request::Jobs => Ok(Reply::Jobs(catalog.job_infos(now))),
-            Request::BlockReport { node, blocks } => catalog.unwanted(*node, blocks),
+            Request::BlockReport { node, blocks } => catalog.unwanted(now, *node, blocks),
             Request::Nodes { all } => Ok(Reply::Nodes(self.node_infos(*all, now))),
             Request::Drains { holder } => catalog.check_manager(*holder, now).map(|()| {
                 let drains = catalog.drains(now);
@@ -92,12 +107,33 @@ impl Namenode {
             Request::Revocations { known } => Ok(catalog.revocations().since(*known)),
             Request::JobAccount { job } => catalog.job_account(*job).map(Reply::JobAccount),
             Request::Members => Ok(Reply::Members(self.members.clone())),
+            Request::Durable(request) => return self.read_durable(now, request),
             Request::Room => Ok(Reply::Room(catalog.room())),
             other => {
                 let why = format!("{other:?} changes something");
                 Err(Refusal::BadRequest { why })
             }
         })
+    }
+
+    fn read_durable(
+        &self,
+        now: Instant,
+        request: &DurableRequest,
+    ) -> Option<Result<Reply, Refusal>> {
+        let catalog = &self.catalog;
+        match request {
+            DurableRequest::Look { path } => Some(catalog.durability(path, now)),
+            DurableRequest::Overview => Some(Ok(catalog.durable_overview(now))),
+            DurableRequest::States { path, names } => Some(catalog.durable_states(path, names)),
+            DurableRequest::Waits { directory, number } => {
+                Some(Ok(catalog.durable_waits(*directory, *number)))
+            }
+            DurableRequest::Work { holder } => {
+                Some(catalog.check_manager(*holder, now).map(|()| catalog.durable_work()))
+            }
+            _ => None,
+        }
     }
 
     fn node_infos(&self, all: bool, now: Instant) -> Vec<sanderling_protocol::NodeInfo> {

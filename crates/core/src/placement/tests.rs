@@ -197,7 +197,7 @@ fn weight_grows_with_age_and_falls_before_the_end() {
     assert_eq!(weight(ramp_up, ramp_up, None), WEIGHT_MAX);
     assert_eq!(weight(none, none, None), WEIGHT_MAX);
     for (spec, hour) in [("bathtub:typical", 3_600_000), ("bathtub:typical,speed=720", 5000)] {
-        let model = Model::load(&spec.parse().unwrap(), |_| Err(String::new())).unwrap();
+        let model = Model::load(&spec.parse().unwrap(), |_| Err("no file")).unwrap();
         let at = |half_hours: u64| weight(Millis(half_hours * hour / 2), none, Some(&model));
         assert!((650..800).contains(&at(0)), "{spec}: {} when new", at(0));
         assert_eq!(at(20), WEIGHT_MAX, "{spec}");
@@ -208,11 +208,11 @@ fn weight_grows_with_age_and_falls_before_the_end() {
 
 #[test]
 fn lives_that_are_short_for_all_leave_the_ramp_as_it_is() {
-    let model = Model::load(&"exponential:mean=40s".parse().unwrap(), |_| Err(String::new()));
+    let model = Model::load(&"exponential:mean=40s".parse().unwrap(), |_| Err("no file"));
     let ages = [Millis(0), Millis(15_000), Millis(60_000)];
     let ramped = weights(&ages, Millis(30_000), Some(&model.unwrap()));
     assert_eq!(ramped, [WEIGHT_NEW, 750, WEIGHT_MAX]);
-    let model = Model::load(&"bathtub:typical".parse().unwrap(), |_| Err(String::new())).unwrap();
+    let model = Model::load(&"bathtub:typical".parse().unwrap(), |_| Err("no file")).unwrap();
     let over = Millis(90_000_000);
     assert_eq!(weights(&[over, over], Millis(0), Some(&model)), [WEIGHT_MAX; 2]);
 }
@@ -233,7 +233,7 @@ fn node_at_risk_is_passed_over_while_others_have_room() {
 
 #[test]
 fn node_about_to_end_gets_few_blocks_and_the_fleet_stays_even() {
-    let model = Model::load(&"bathtub:typical".parse().unwrap(), |_| Err(String::new())).unwrap();
+    let model = Model::load(&"bathtub:typical".parse().unwrap(), |_| Err("no file")).unwrap();
     let mut nodes: Vec<FreeNode> = (1..=5).map(|id| candidate(id, 1 << 20, 0)).collect();
     for (node, half_hours) in nodes.iter_mut().zip([0, 2, 10, 40, 47]) {
         node.room.insert(Tier::Dram, (64 << 20, 64 << 20));

@@ -36,7 +36,8 @@ impl ReadAhead {
         self.offset = self.next();
     }
 
-    /// Goes on at another offset: what was read ahead is void.
+    /// Goes on at another offset, in bytes of the object: what was read ahead is void. One behind
+    /// the end becomes the end.
     pub fn seek(&mut self, offset: u64) {
         self.offset = offset.min(self.end);
     }

@@ -14,7 +14,8 @@ pub enum AfterPage {
     Whole(Box<Layout>),
 }
 
-/// Gathers the layout of a range of an object.
+/// Gathers the layout of a range of an object, which the namenode sends in pages of blocks. Each
+/// page must follow the one before; the call fails otherwise.
 #[derive(Debug)]
 pub struct LayoutPages {
     /// Where the page that was requested begins.

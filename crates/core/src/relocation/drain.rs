@@ -74,10 +74,12 @@ impl Drain {
     }
 
     /// Takes the news that a block has left.
-    pub(super) fn moved(&mut self, now: Instant, block: BlockId, bytes: u64, to: NodeId) {
-        self.queue.forget(block);
+    pub(super) fn moved(&mut self, now: Instant, moved: &MoveCandidate, bytes: u64, to: NodeId) {
+        self.queue.forget(moved.block);
         self.left_blocks = self.left_blocks.saturating_sub(1);
-        self.left_bytes = self.left_bytes.saturating_sub(bytes);
+        // What its store has was not counted.
+        let counted = if moved.is_stored() { 0 } else { bytes };
+        self.left_bytes = self.left_bytes.saturating_sub(counted);
         self.rate.record(now, bytes);
         self.targets.insert(to);
     }

@@ -43,7 +43,7 @@ impl Owner for Relocator {
             Step::Commit => {
                 drain.pace.record_round(micros);
                 for one in &done.moves {
-                    drain.moved(now, one.candidate.block, u64::from(one.length), to);
+                    drain.moved(now, &one.candidate, u64::from(one.length), to);
                 }
             }
         }

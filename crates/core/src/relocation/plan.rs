@@ -104,6 +104,11 @@ impl Planner {
     pub fn add(&mut self, candidate: &MoveCandidate) {
         let bytes = u64::from(candidate.length);
         match queue::look(candidate, self.left) {
+            // It leaves last, and is read back from its store if it does not make it.
+            Enqueued::Taken | Enqueued::Known if candidate.is_stored() && self.left.is_some() => {
+                self.plan.safe_blocks += 1;
+                self.plan.safe_bytes += bytes;
+            }
             Enqueued::Expires => self.skipped_bytes += bytes,
             Enqueued::Safe => {
                 self.plan.safe_blocks += 1;
@@ -177,6 +182,8 @@ impl Planner {
 
 #[cfg(test)]
 mod tests {
+    use sanderling_protocol::message::IN_STORE;
+
     use super::super::tests::{candidate, node};
     use super::*;
 
@@ -227,11 +234,15 @@ mod tests {
 
     #[test]
     fn what_needs_no_move_is_counted_apart() {
-        let mut blocks = blocks(3);
+        let mut blocks = blocks(4);
         blocks[0].copy = Some((NodeId(2), Tier::Dram));
         blocks[1].expires_in = Some(Millis(10));
-        let plan = plan(&fleet(100), Some(Millis(1_000)), &blocks);
-        assert_eq!((plan.blocks, plan.safe_blocks, plan.safe_bytes), (1, 1, MIB));
-        assert_eq!(plan.forecast.skipped_bytes, MIB);
+        blocks[2].copy = Some(IN_STORE);
+        let plan_within = |left| plan(&fleet(100), left, &blocks);
+        let with_deadline = plan_within(Some(Millis(1_000)));
+        let counts = |plan: &DrainPlan| (plan.blocks, plan.safe_blocks, plan.safe_bytes);
+        assert_eq!(counts(&with_deadline), (1, 2, 2 * MIB));
+        assert_eq!(with_deadline.forecast.skipped_bytes, MIB);
+        assert_eq!(counts(&plan_within(None)), (3, 1, MIB), "the node is to be emptied");
     }
 }

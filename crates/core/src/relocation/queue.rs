@@ -17,6 +17,8 @@ pub(super) struct Queued {
 /// Its place: what would cost most to lose goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
+    /// What its store has can be read back.
+    is_stored: bool,
     recompute_millis_per_mib: Reverse<u64>,
     expected_reads: Reverse<u32>,
     /// Doublings of a millisecond until it expires by itself.
@@ -28,8 +30,9 @@ struct Rank {
 /// The blocks of one draining node that wait for their move, all of them last copies: what has a
 /// copy elsewhere needs no move.
 ///
-/// Dearest to compute again first; of equal ones those that will be read most often; of those the
-/// ones that would live longest, compared by the doublings of their time; of those the longest,
+/// What a store has comes last: it is read back from there if it does not make it. Of the others
+/// the dearest to compute again first; of equal ones those that will be read most often; of those
+/// the ones that would live longest, compared by the doublings of their time; of those the longest,
 /// because a block costs a round trip whatever its length, so most bytes make it; then by id.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MoveQueue {
@@ -137,7 +140,7 @@ pub(super) fn bytes(candidate: &MoveCandidate) -> u32 {
 pub(super) fn look(candidate: &MoveCandidate, left: Option<Millis>) -> Enqueued {
     // Without a deadline nothing declares the node gone: it is emptied to the last block.
     let survives = candidate.tier == Tier::Object && left.is_some();
-    if candidate.copy.is_some() || survives {
+    if (candidate.copy.is_some() && !candidate.is_stored()) || survives {
         return Enqueued::Safe;
     }
     match (candidate.expires_in, left) {
@@ -149,6 +152,7 @@ pub(super) fn look(candidate: &MoveCandidate, left: Option<Millis>) -> Enqueued 
 fn rank(candidate: &MoveCandidate) -> Rank {
     let doublings = |left: Millis| left.0.checked_ilog2().map_or(0, |log| log + 1);
     Rank {
+        is_stored: candidate.is_stored(),
         recompute_millis_per_mib: Reverse(candidate.recompute_millis_per_mib),
         expected_reads: Reverse(candidate.expected_reads),
         life: Reverse(candidate.expires_in.map_or(u32::MAX, doublings)),
@@ -160,6 +164,7 @@ fn rank(candidate: &MoveCandidate) -> Rank {
 #[cfg(test)]
 mod tests {
     use sanderling_protocol::NodeId;
+    use sanderling_protocol::message::IN_STORE;
 
     use super::super::tests::candidate;
     use super::*;
@@ -218,6 +223,14 @@ mod tests {
         assert_eq!(queue.insert(stored, None), Enqueued::Taken, "its node is to be emptied");
         copied.copy = None;
         assert_eq!(queue.insert(copied, LEFT), Enqueued::Taken, "its copy went with another node");
+    }
+
+    #[test]
+    fn what_a_store_has_leaves_last() {
+        let mut stored = candidate(1, 1000);
+        (stored.copy, stored.recompute_millis_per_mib) = (Some(IN_STORE), 9000);
+        let blocks = vec![stored, candidate(2, 10), candidate(3, 20)];
+        assert_eq!(order(blocks, LEFT), [3, 2, 1]);
     }
 
     #[test]

@@ -18,6 +18,10 @@ pub(super) struct Scan {
     skipped_bytes: u64,
     /// The same of the scan under way.
     skipping_bytes: u64,
+    /// Whether blocks are taken that a store has: when a scan has found no others.
+    takes_stored: bool,
+    /// Whether the scan under way has found blocks that no store has.
+    has_volatile: bool,
 }
 
 impl Scan {
@@ -36,6 +40,8 @@ impl Scan {
             wait: Self::WAIT_MIN,
             skipped_bytes: 0,
             skipping_bytes: 0,
+            takes_stored: false,
+            has_volatile: false,
         }
     }
 
@@ -85,10 +91,19 @@ impl Scan {
         let last = candidates.last().map(|candidate| candidate.block);
         for candidate in candidates {
             let bytes = u64::from(candidate.length);
+            if candidate.is_stored() && !self.takes_stored {
+                continue;
+            }
+            let is_volatile = !candidate.is_stored();
             match queue.insert(candidate, left) {
-                Enqueued::Taken => self.has_found = true,
-                Enqueued::Expires => self.skipping_bytes += bytes,
-                Enqueued::Known | Enqueued::Safe => {}
+                Enqueued::Taken => {
+                    self.has_found = true;
+                    self.has_volatile |= is_volatile;
+                }
+                Enqueued::Known => self.has_volatile |= is_volatile,
+                // What its store has is in no count of what must leave.
+                Enqueued::Expires if is_volatile => self.skipping_bytes += bytes,
+                Enqueued::Expires | Enqueued::Safe => {}
             }
         }
         self.after = last.filter(|_| is_more);
@@ -98,7 +113,9 @@ impl Scan {
     }
 
     fn end(&mut self, now: Instant) {
-        self.wait = if self.has_found {
+        let takes_stored = !std::mem::take(&mut self.has_volatile);
+        let is_turned = takes_stored && !std::mem::replace(&mut self.takes_stored, takes_stored);
+        self.wait = if self.has_found || is_turned {
             Self::WAIT_MIN
         } else {
             Millis(self.wait.0 * 2).min(Self::WAIT_MAX)

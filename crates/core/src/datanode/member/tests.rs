@@ -103,7 +103,8 @@ impl Rig {
 
     fn begins_again(&mut self) -> bool {
         assert_eq!(self.next(), MemberStep::BeginAgain);
-        self.member.begin_again(self.now, BlockTotals { blocks: 2, bytes: 3 }, Nonce(2));
+        let held = BlockTotals { blocks: 2, bytes: 3 };
+        assert!(self.member.begin_again(self.now, held, Nonce(2)), "its blocks have no owner");
         assert_eq!(self.member.node(), None);
         self.member.wiped(self.now)
     }
@@ -169,6 +170,52 @@ fn namenode_of_another_term_is_told_of_the_place_in_the_log_before() {
     let lost = rig.member.registered(rig.now, joining.asked, Ok(&joined)).lost;
     assert_eq!(lost, Some(LostEnd { seen: at(10), position: other }));
     rig.reports(true);
+}
+
+#[test]
+fn node_whose_id_the_log_has_lost_keeps_its_blocks_under_another() {
+    let mut rig = Rig::resting();
+    rig.waits(HEARTBEAT);
+    rig.beats(Err(CallFailure::Broken));
+    let joined = Joined { position: at(3), is_continuation: false, ..welcome(9) };
+    assert_eq!(rig.joins(Ok(&joined)), Welcome::Another);
+    assert_eq!(rig.next(), MemberStep::BeginAgain);
+    let held = BlockTotals { blocks: 2, bytes: 3 };
+    assert!(!rig.member.begin_again(rig.now, held, Nonce(2)), "they may be the only copies");
+    assert!(rig.member.wiped(rig.now));
+    assert_eq!((rig.member.node(), rig.member.nonce()), (Some(NodeId(9)), Nonce(1)));
+    assert_eq!(rig.member.log().wiped(), None, "nothing is lost");
+    rig.beats(Ok(active()));
+    assert_eq!(rig.next(), MemberStep::Report(NodeId(9)));
+}
+
+#[test]
+fn everything_is_reported_once_more_after_each_registration() {
+    let mut rig = Rig::resting();
+    // Of a namenode that has lost nothing, as far as the node has seen.
+    rig.waits(HEARTBEAT);
+    rig.beats(Err(CallFailure::Broken));
+    assert_eq!(rig.joins(Ok(&welcome(7))), Welcome::Rejoined);
+    let registered_at = rig.now;
+    let mut reports = Vec::new();
+    while registered_at.until(rig.now) < Millis(240_000) {
+        match rig.next() {
+            MemberStep::Wait(at) => rig.now = at,
+            MemberStep::Beat { asked, .. } => {
+                assert_eq!(rig.member.beaten(rig.now, asked, Ok(active())), Beaten::Stays);
+            }
+            MemberStep::Report(_) => {
+                reports.push(registered_at.until(rig.now));
+                rig.member.reported(rig.now, true);
+            }
+            MemberStep::Repeat => rig.member.repeated(rig.now),
+            step => panic!("{step:?}"),
+        }
+    }
+    let [at_once, once_more, later] = reports[..] else { panic!("{reports:?}") };
+    assert_eq!(at_once, Millis(0));
+    assert!(once_more >= UNKNOWN_AFTER && once_more.0 <= UNKNOWN_AFTER.0 + 500, "{reports:?}");
+    assert!(later.0 >= once_more.0 + REPORT.0, "{reports:?}");
 }
 
 #[test]

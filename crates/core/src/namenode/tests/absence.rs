@@ -182,14 +182,21 @@ fn node_that_was_told_more_than_the_log_has_is_answered_so_and_it_is_reported_on
 }
 
 #[test]
-fn blocks_of_a_lost_log_end_are_counted_once_and_dropped() {
+fn blocks_of_a_lost_log_end_are_kept_at_first_then_counted_once_and_dropped() {
     let mut rig = Rig::with_nodes(1);
     let kept = rig.put("/kept", 10).blocks[0].block;
     let next = rig.namenode.catalog().numbers().block;
     rig.start_again(Millis(0), 1);
+    rig.start_again(Millis(10), 2);
     let held = |block, length| HeldBlock { block, epoch: Epoch(1), length, tier: Tier::Dram };
     let blocks = vec![held(kept, 10), held(BlockId(next + 5), 100), held(BlockId(next + 6), 50)];
     let report = Request::BlockReport { node: NodeId(1), blocks };
+    for _ in 0..10 {
+        assert_eq!(rig.ask(report.clone()), Ok(Reply::Drop { blocks: vec![] }));
+        assert_eq!(rig.namenode.catalog().report().blocks, 0, "nothing is lost yet");
+        rig.pass(Millis(2_990));
+    }
+    rig.pass(Millis(1000));
     for _ in 0..3 {
         let Reply::Drop { blocks } = rig.ask(report.clone()).unwrap() else { panic!() };
         assert_eq!(blocks, [BlockId(next + 5), BlockId(next + 6)]);
@@ -198,6 +205,40 @@ fn blocks_of_a_lost_log_end_are_counted_once_and_dropped() {
     }
     let from_nobody = Request::BlockReport { node: NodeId(55), blocks: vec![] };
     assert!(matches!(rig.ask(from_nobody), Err(Refusal::NodeGone { .. })));
+}
+
+#[test]
+fn what_a_lost_log_end_had_put_into_the_object_tier_is_kept_at_first() {
+    let mut rig = Rig::with_nodes(1);
+    let known = rig.put("/kept", 10).blocks[0].block;
+    let next = rig.namenode.catalog().numbers().block;
+    rig.start_again(Millis(0), 1);
+    rig.start_again(Millis(10), 2);
+    // Any node that finds an object asks whether it may be deleted, without its length.
+    let held = |block, epoch| HeldBlock { block, epoch, length: 0, tier: Tier::Object };
+    let blocks = vec![held(known, Epoch(2)), held(BlockId(next + 5), Epoch(1))];
+    let report = Request::BlockReport { node: NodeId(1), blocks };
+    assert_eq!(rig.ask(report.clone()), Ok(Reply::Drop { blocks: vec![] }));
+    rig.pass(Millis(30_001));
+    let blocks = vec![known, BlockId(next + 5)];
+    assert_eq!(rig.ask(report), Ok(Reply::Drop { blocks }));
+    assert_eq!(rig.namenode.catalog().report().blocks, 0, "each node finds it: it is not counted");
+}
+
+#[test]
+fn what_the_log_itself_has_given_up_is_dropped_at_once_after_a_start() {
+    let mut rig = Rig::with_nodes(2);
+    let block = rig.put("/file", 1000).blocks[0];
+    let deleted = rig.put("/deleted", 10).blocks[0].block;
+    rig.ask(Request::Delete { path: path("/deleted"), recursive: false }).unwrap();
+    rig.start_again(Millis(0), 1);
+    rig.start_again(Millis(10), 2);
+    let other = NodeId(3 - block.home.unwrap().0);
+    let held = |block| HeldBlock { block, epoch: Epoch(1), length: 10, tier: Tier::Dram };
+    let blocks = vec![held(block.block), held(deleted)];
+    let dropped = vec![block.block, deleted];
+    let report = Request::BlockReport { node: other, blocks };
+    assert_eq!(rig.ask(report), Ok(Reply::Drop { blocks: dropped }));
 }
 
 /// The log is put back to where a block was at its first home; the lost end had moved it.
@@ -233,6 +274,85 @@ fn block_that_a_lost_log_end_had_moved_is_found_where_it_went() {
     let layout = rig.layout("/file").unwrap();
     assert_eq!((layout.blocks[0].home, layout.blocks[0].epoch), (Some(other), Epoch(2)));
     assert_eq!(layout.stat.lost_bytes, 0);
+}
+
+/// Makes a reservation for a block's move and starts again, on a log that has not committed it.
+fn reserved_when_the_log_ends() -> (Rig, HeldBlock, NodeId, NodeId) {
+    let mut rig = Rig::with_nodes(2);
+    rig.start_again(Millis(0), 1);
+    rig.pass(Millis(10_000));
+    let block = rig.put("/file", 1000).blocks[0];
+    let home = block.home.unwrap();
+    let other = NodeId(3 - home.0);
+    rig.notice(home, 60_000).unwrap();
+    rig.manage();
+    let epoch = rig.reserve(block.block, block.epoch, other).unwrap();
+    rig.start_again(Millis(10), 2);
+    let held = HeldBlock { block: block.block, epoch, length: 1000, tier: Tier::Dram };
+    (rig, held, home, other)
+}
+
+#[test]
+fn move_that_was_stored_when_the_log_ends_is_found_at_its_target() {
+    let (mut rig, held, home, other) = reserved_when_the_log_ends();
+    let short = HeldBlock { length: 999, ..held };
+    let report = |blocks| Request::BlockReport { node: other, blocks };
+    rig.ask(report(vec![short])).unwrap();
+    assert_eq!(rig.layout("/file").unwrap().blocks[0].home, Some(home), "it is still coming");
+    assert_eq!(rig.ask(report(vec![held])), Ok(Reply::Drop { blocks: vec![] }));
+    let layout = rig.layout("/file").unwrap();
+    assert_eq!((layout.blocks[0].home, layout.blocks[0].epoch), (Some(other), held.epoch));
+    rig.ask(report(vec![held])).unwrap();
+    assert_eq!(rig.layout("/file").unwrap(), layout, "it is committed once");
+}
+
+#[test]
+fn manager_takes_no_epoch_and_no_copy_before_the_nodes_have_reported() {
+    let (mut rig, held, _, other) = reserved_when_the_log_ends();
+    let blocks = vec![held.block];
+    let holder = super::cluster::MANAGER;
+    let requests = [
+        Request::Abandon { holder, blocks: blocks.clone() },
+        Request::DropCopies { holder, blocks },
+        Request::Reserve { holder, moves: Vec::new() },
+    ];
+    for request in &requests {
+        let refused = rig.ask(request.clone());
+        assert!(matches!(refused, Err(Refusal::RetryAfter { .. })), "{refused:?}");
+    }
+    rig.pass(Millis(3_000));
+    let refused = rig.ask(requests[0].clone());
+    assert!(matches!(refused, Err(Refusal::RetryAfter { .. })), "{refused:?}");
+    for node in [NodeId(1), other, NodeId(2)] {
+        let nonce = rig.namenode.catalog().node_nonce(node).unwrap();
+        let (after, limit) = (BlockId(0), 10);
+        rig.ask(Request::ExpectedBlocks { node, nonce, after, limit }).unwrap();
+    }
+    rig.ask(requests[0].clone()).unwrap();
+}
+
+#[test]
+fn move_that_is_stored_long_after_a_start_waits_for_its_commit() {
+    let (mut rig, held, home, other) = reserved_when_the_log_ends();
+    rig.pass(Millis(30_001));
+    let report = Request::BlockReport { node: other, blocks: vec![held] };
+    rig.ask(report).unwrap();
+    assert_eq!(rig.layout("/file").unwrap().blocks[0].home, Some(home));
+}
+
+#[test]
+fn block_that_a_lost_log_end_had_moved_into_the_object_tier_is_found_there() {
+    let (mut rig, held, home, other) = moved_by_a_lost_end();
+    let held = HeldBlock { tier: Tier::Object, ..held };
+    // A node that only finds the object does not serve it.
+    let found = HeldBlock { length: 0, ..held };
+    let report = |node, held| Request::BlockReport { node, blocks: vec![held] };
+    assert_eq!(rig.ask(report(home, found)), Ok(Reply::Drop { blocks: vec![] }));
+    assert_eq!(rig.ask(report(other, held)), Ok(Reply::Drop { blocks: vec![] }));
+    let facts = rig.namenode.catalog().block_facts(held.block).unwrap();
+    assert_eq!(facts.copy, Some((other, Tier::Object, held.epoch)));
+    rig.pass(Millis(30_001));
+    assert_eq!(rig.ask(report(home, found)), Ok(Reply::Drop { blocks: vec![] }));
 }
 
 #[test]
@@ -355,6 +475,8 @@ fn home_at_an_epoch_of_a_lost_log_end_is_read_although_it_was_given_again() {
     let (id, home) = (block.block, block.home.unwrap());
     rig.start_again(Millis(0), 1);
     rig.start_again(Millis(10), 2);
+    // The node reports late.
+    rig.pass(Millis(10_000));
     let purpose = sanderling_protocol::message::MovePurpose::Rebalance;
     assert_eq!(rig.begin(id, Epoch(1), NodeId(3 - home.0), purpose), Ok(Epoch(2)));
     let held = HeldBlock { block: id, epoch: Epoch(2), length: 1000, tier: Tier::Dram };
@@ -384,6 +506,8 @@ fn copy_is_read_at_an_epoch_of_a_lost_log_end_although_it_was_given_again() {
     let third = NodeId(6 - home.0 - other.0);
     rig.start_again(Millis(0), 1);
     rig.start_again(Millis(10), 2);
+    // The node reports late.
+    rig.pass(Millis(10_000));
     let purpose = sanderling_protocol::message::MovePurpose::Rebalance;
     for epoch in [3, 4] {
         assert_eq!(rig.begin(block, Epoch(1), third, purpose), Ok(Epoch(epoch)));

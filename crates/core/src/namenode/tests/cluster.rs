@@ -13,10 +13,10 @@ use crate::catalog::CatalogLimits;
 
 use super::{Catalog, MIB, Namenode, NamenodeConfig, Rig, length};
 
-const MANAGER: Nonce = Nonce(99);
+pub(super) const MANAGER: Nonce = Nonce(99);
 
 impl Rig {
-    fn manage(&mut self) {
+    pub(super) fn manage(&mut self) {
         let (holder, lease) = (MANAGER, Millis(60_000));
         self.ask(Request::Manage { holder, name: "manager".to_owned(), lease }).unwrap();
     }
@@ -30,7 +30,12 @@ impl Rig {
         self.namenode.catalog().node_policy(node).unwrap().0
     }
 
-    fn reserve(&mut self, block: BlockId, from: Epoch, to: NodeId) -> Result<Epoch, Refusal> {
+    pub(super) fn reserve(
+        &mut self,
+        block: BlockId,
+        from: Epoch,
+        to: NodeId,
+    ) -> Result<Epoch, Refusal> {
         let moves = vec![MoveProposal {
             block,
             from_epoch: from,

@@ -1,0 +1,643 @@
+//! Durable directories: which changes go to their stores, and what waits for that.
+//!
+//! An object that waits for its store is neither replaced, deleted, renamed nor appended to: the
+//! caller tries again. So every change in a queue can be made when its turn comes, and what the
+//! store shows is always a state that the directory has had.
+
+use sanderling_protocol::limits::{
+    DURABLE_DIRECTORIES_MAX, LIST_PAGE_MAX, STORE_CHANGES_PER_ORDER_MAX, STORE_NAME_BYTES_MAX,
+    STORES_PER_NODE_MAX, TEXT_BYTES_MAX,
+};
+use sanderling_protocol::message::{
+    Durability, DurableChange, DurableChangeKind, DurableProgress, DurableReply, DurableState,
+    DurableStatus, DurableWork, MakeDurable, ObjectKind, StoreNode,
+};
+use sanderling_protocol::{
+    EventKind, Instant, Millis, NodeId, Nonce, ObjectId, Path, Policy, Refusal, Reply,
+};
+
+use super::Catalog;
+use super::durable_queue::{Adopting, ChangePlace, DurableDirectory, QueuedKind};
+use super::log::DurableAction;
+use super::object::ROOT;
+
+/// Pause after which a change is tried again that waits for the store.
+const STORE_PAUSE: Millis = Millis(50);
+
+/// Most bytes of a name in a store: what S3 takes.
+const KEY_BYTES_MAX: usize = 1024;
+
+/// Most objects that one rename brings into a durable directory, or moves within one: each becomes
+/// a change.
+const RENAMED_MAX: usize = 4096;
+
+/// The first name below a durable directory that is not given out: uploads to a directory lie there
+/// until they are completed.
+pub(crate) const UPLOADS_NAME: &str = ".sanderling";
+
+impl Catalog {
+    /// Makes a directory durable. It is made if it is missing.
+    fn make_durable(&mut self, request: &MakeDurable) -> Result<Reply, Refusal> {
+        let MakeDurable { path, store, parents, backlog_bytes_max, adopt } = request;
+        check_store_name(store)?;
+        if *backlog_bytes_max == 0 {
+            let why = "nothing could be written with a bound of 0 bytes".to_owned();
+            return Err(Refusal::BadRequest { why });
+        }
+        if let Ok(id) = self.resolve(path) {
+            match self.durables.directories.get(&id) {
+                Some(durable) if *parents && durable.store == *store => {
+                    if let Some(durable) = self.durables.directories.get_mut(&id) {
+                        durable.backlog_bytes_max = *backlog_bytes_max;
+                    }
+                    return Ok(Reply::Stat(self.stat_of(id, self.now)?));
+                }
+                Some(_) => return Err(Refusal::Exists { path: path.clone() }),
+                None => {}
+            }
+        }
+        if self.durables.directories.len() >= DURABLE_DIRECTORIES_MAX {
+            let (value, limit) =
+                (self.durables.directories.len() as u64 + 1, DURABLE_DIRECTORIES_MAX as u64);
+            return Err(Refusal::TooLarge { what: "durable directories".to_owned(), value, limit });
+        }
+        if !self.durables.is_reached(store) {
+            let why = format!(
+                "no datanode has a store named {store}: start datanodes with --durable {store}=URL"
+            );
+            return Err(Refusal::BadRequest { why });
+        }
+        let mut others = self.durables.directories.iter();
+        if let Some((other, _)) = others.find(|(_, it)| it.store == *store) {
+            let why = format!(
+                "the store {store} has the directory {}: a store has one",
+                self.path_or_root(*other)
+            );
+            return Err(Refusal::BadRequest { why });
+        }
+        let existing = self.resolve(path).ok();
+        if let Some(id) = existing {
+            let is_directory = self.objects[&id].kind() == ObjectKind::Directory;
+            if !is_directory || id == ROOT {
+                let why = "only a directory below the root is made durable".to_owned();
+                return Err(Refusal::WrongKind { path: path.clone(), why });
+            }
+            if !self.is_empty_container(id) {
+                return Err(Refusal::NotEmpty { path: path.clone() });
+            }
+        }
+        self.check_not_nested(existing, path)?;
+        if existing.is_none() {
+            self.make_directory(path, ObjectKind::Directory, *parents, true)?;
+        }
+        let id = self.resolve(path)?;
+        let mut durable = DurableDirectory::new(store.clone(), *backlog_bytes_max);
+        durable.adoption = adopt.then(Adopting::new);
+        self.durables.directories.insert(id, durable);
+        self.emit(EventKind::DirectoryDurable { path: path.clone(), store: store.clone() });
+        Ok(Reply::Stat(self.stat_of(id, self.now)?))
+    }
+
+    /// Refuses a durable directory above or below another one: a name would be in two stores.
+    fn check_not_nested(&self, id: Option<ObjectId>, path: &Path) -> Result<(), Refusal> {
+        let mut above = Some(path.clone());
+        while let Some(at) = above {
+            let found = self.resolve(&at).ok();
+            let is_durable = |it: &ObjectId| self.durables.directories.contains_key(it);
+            if found.filter(|it| Some(*it) != id).is_some_and(|it| is_durable(&it)) {
+                let why = format!("it is below the durable directory {at}");
+                return Err(Refusal::WrongKind { path: path.clone(), why });
+            }
+            above = at.parent();
+        }
+        Ok(())
+    }
+
+    /// Does what concerns stores.
+    pub(super) fn act_on_stores(&mut self, action: &DurableAction) -> Result<Reply, Refusal> {
+        match action {
+            DurableAction::Make(request) => self.make_durable(request),
+            DurableAction::ServeStores { node, stores } => Ok(self.serve_stores(*node, stores)),
+            DurableAction::Progress { holder, progress } => {
+                self.durable_progress(*holder, progress)
+            }
+            DurableAction::Want { objects } => Err(self.want(objects)),
+        }
+    }
+
+    /// Notes which stores a datanode reaches.
+    fn serve_stores(&mut self, node: NodeId, stores: &[String]) -> Reply {
+        if stores.is_empty() {
+            self.durables.stores.remove(&node);
+        } else {
+            self.durables.stores.insert(node, stores.to_vec());
+        }
+        Reply::Done
+    }
+
+    /// Refuses a list of stores that no datanode has.
+    pub(crate) fn check_stores(stores: &[String]) -> Result<(), Refusal> {
+        if stores.len() > STORES_PER_NODE_MAX {
+            let (value, limit) = (stores.len() as u64, STORES_PER_NODE_MAX as u64);
+            return Err(Refusal::TooLarge { what: "stores of a node".to_owned(), value, limit });
+        }
+        stores.iter().try_for_each(|store| check_store_name(store))
+    }
+
+    /// Returns whether a node has reported these stores.
+    pub(crate) fn has_stores(&self, node: NodeId, stores: &[String]) -> bool {
+        self.durables.stores.get(&node).map_or(stores.is_empty(), |known| known == stores)
+    }
+
+    /// Forgets the stores of a node that is gone.
+    pub(super) fn forget_stores(&mut self, node: NodeId) {
+        self.durables.stores.remove(&node);
+    }
+
+    /// Notes what a manager has done.
+    fn durable_progress(
+        &mut self,
+        holder: Nonce,
+        progress: &DurableProgress,
+    ) -> Result<Reply, Refusal> {
+        self.check_manager(holder, self.now)?;
+        for (id, number, upload) in &progress.uploads {
+            if let Some(durable) = self.durables.directories.get_mut(id) {
+                durable.uploaded(*number, upload);
+            }
+        }
+        for (id, number) in &progress.done {
+            let Some(durable) = self.durables.directories.get_mut(id) else { continue };
+            durable.stalled.clear();
+            let store = durable.store.clone();
+            let (stored, report) = durable.done(self.now, *number);
+            for object in stored {
+                let is_stored = self.objects.contains_key(&object) && self.is_in_store(object);
+                self.set_stored(object, is_stored && !self.is_deleted(object));
+            }
+            if let Some((objects, bytes)) = report {
+                let path = self.path_or_root(*id);
+                self.emit(EventKind::ObjectsDurable { path, store, objects, bytes });
+            }
+        }
+        progress.restored.iter().for_each(|restored| self.restored_block(restored));
+        for (id, why) in &progress.gone {
+            self.gone_from_store(*id, why);
+        }
+        progress.adopted.iter().for_each(|adopted| self.adopted(adopted));
+        for (id, why) in &progress.stalled {
+            let Some(durable) = self.durables.directories.get_mut(id) else { continue };
+            let was_stalled = !durable.stalled.is_empty();
+            durable.stalled = why.chars().take(TEXT_BYTES_MAX / 4).collect();
+            if !was_stalled && !why.is_empty() {
+                let (store, why) = (durable.store.clone(), durable.stalled.clone());
+                let path = self.path_or_root(*id);
+                self.emit(EventKind::DurableStalled { path, store, why });
+            }
+        }
+        Ok(Reply::Done)
+    }
+
+    /// Returns the first changes of every durable directory, and which nodes reach the stores.
+    pub(crate) fn durable_work(&self) -> Reply {
+        let work = |(id, durable): (&ObjectId, &DurableDirectory)| DurableWork {
+            directory: *id,
+            store: durable.store.clone(),
+            may_claim: !durable.is_claimed,
+            adoption: durable.adoption_step().cloned(),
+            changes: durable
+                .changes()
+                .take(STORE_CHANGES_PER_ORDER_MAX)
+                .map(|(number, change)| DurableChange {
+                    number,
+                    key: change.key.clone(),
+                    kind: self.change_kind(change.kind),
+                    upload: change.upload.clone(),
+                })
+                .collect(),
+        };
+        let directories = self.durables.directories.iter().map(work).collect();
+        let node = |(id, stores): (&NodeId, &Vec<String>)| {
+            let node = self.nodes.get(*id).filter(|node| node.policy != Policy::Gone)?;
+            let (address, stores) = (node.address.clone(), stores.clone());
+            Some(StoreNode { node: *id, address, stores })
+        };
+        let nodes = self.durables.stores.iter().filter_map(node).collect();
+        let losses = self.durable_losses();
+        Reply::Durable(Box::new(DurableReply::Work { directories, losses, nodes }))
+    }
+
+    /// Returns whether a change still waits for its store.
+    pub(crate) fn durable_waits(&self, directory: ObjectId, number: u64) -> Reply {
+        let durable = self.durables.directories.get(&directory);
+        let waits = durable.is_some_and(|durable| durable.waits(number));
+        Reply::Durable(Box::new(DurableReply::Waits(waits)))
+    }
+
+    /// Returns what is to be done. An object is gone only if it was deleted with bytes missing.
+    fn change_kind(&self, kind: QueuedKind) -> DurableChangeKind {
+        match kind {
+            QueuedKind::Put { object, bytes } => {
+                if !self.objects.contains_key(&object) || self.is_deleted(object) {
+                    return DurableChangeKind::Skip;
+                }
+                DurableChangeKind::Put { object, bytes }
+            }
+            QueuedKind::Remove => DurableChangeKind::Remove,
+            QueuedKind::RemoveTree => DurableChangeKind::RemoveTree,
+        }
+    }
+
+    /// Returns how far what is at a path is copied to its store; `None` if that is no concern of
+    /// any store.
+    pub(crate) fn durability(&self, path: &Path, now: Instant) -> Result<Reply, Refusal> {
+        let id = self.resolve(path)?;
+        let Some((directory, key)) = self.durable_at(id) else {
+            return Ok(Reply::Durable(Box::new(DurableReply::Durability(None))));
+        };
+        let durable = &self.durables.directories[&directory];
+        let next = self.numbers().object;
+        let is_sealed = self.objects[&id].data().is_none_or(|data| data.is_sealed);
+        let waits =
+            if key.is_empty() { durable.backlog_changes() > 0 } else { durable.is_pending(&key) };
+        let found = Durability {
+            directory: self.path_or_root(directory),
+            store: durable.store.clone(),
+            key,
+            is_durable: is_sealed && !waits && durable.adoption_step().is_none(),
+            backlog_changes: durable.backlog_changes(),
+            backlog_bytes: durable.backlog_bytes(),
+            backlog_age: durable.oldest().map(|at| at.until(now)),
+            done_below: durable.first().unwrap_or(next),
+            next,
+            stalled: durable.stalled.clone(),
+            stored_bytes: self.durables.restoring.get(&id).copied().unwrap_or_default(),
+            adoption: durable.adoption.as_ref().map(Adopting::reported),
+        };
+        Ok(Reply::Durable(Box::new(DurableReply::Durability(Some(found)))))
+    }
+
+    /// Returns how far all durable directories are copied.
+    pub(crate) fn durable_overview(&self, now: Instant) -> Reply {
+        let status = |(id, durable): (&ObjectId, &DurableDirectory)| DurableStatus {
+            directory: self.path_or_root(*id),
+            store: durable.store.clone(),
+            backlog_changes: durable.backlog_changes(),
+            backlog_bytes: durable.backlog_bytes(),
+            backlog_bytes_max: durable.backlog_bytes_max,
+            backlog_age: durable.oldest().map(|at| at.until(now)),
+            stalled: durable.stalled.clone(),
+            adoption: durable.adoption.as_ref().map(Adopting::reported),
+        };
+        let all = self.durables.directories.iter().map(status).collect();
+        Reply::Durable(Box::new(DurableReply::Overview(all)))
+    }
+
+    /// Returns how far entries of a directory are copied to its store.
+    pub(crate) fn durable_states(&self, path: &Path, names: &[String]) -> Result<Reply, Refusal> {
+        if names.len() > LIST_PAGE_MAX {
+            let (value, limit) = (names.len() as u64, LIST_PAGE_MAX as u64);
+            return Err(Refusal::TooLarge { what: "names of entries".to_owned(), value, limit });
+        }
+        let parent = self.resolve(path)?;
+        let is_durable = self.durable_at(parent).is_some();
+        let state = |name: &String| {
+            let child = self.container_child(parent, name);
+            child.map_or(DurableState::Volatile, |id| self.durable_state(id))
+        };
+        let states = is_durable.then(|| names.iter().map(state).collect());
+        Ok(Reply::Durable(Box::new(DurableReply::States(states))))
+    }
+
+    fn durable_state(&self, id: ObjectId) -> DurableState {
+        let Some((directory, key)) = self.durable_at(id) else { return DurableState::Volatile };
+        let is_container = self.objects[&id].container().is_some();
+        let is_copied = match is_container {
+            true => !self.durables.directories[&directory].is_pending(&key),
+            false => self.is_in_store(id),
+        };
+        match (is_copied, self.durables.restoring.contains_key(&id)) {
+            (false, _) => DurableState::Volatile,
+            (true, false) => DurableState::Durable,
+            (true, true) => DurableState::Stored,
+        }
+    }
+
+    /// Returns changes, bytes and the age of the oldest change that wait for each store's
+    /// directory, for metrics: path, store, changes, bytes, age, whether it is stalled.
+    #[must_use]
+    pub fn durable_backlogs(&self, now: Instant) -> Vec<DurableBacklog> {
+        let backlog = |(id, durable): (&ObjectId, &DurableDirectory)| DurableBacklog {
+            directory: self.path_or_root(*id),
+            store: durable.store.clone(),
+            changes: durable.backlog_changes(),
+            bytes: durable.backlog_bytes(),
+            age: durable.oldest().map_or(Millis(0), |at| at.until(now)),
+            is_stalled: !durable.stalled.is_empty(),
+        };
+        self.durables.directories.iter().map(backlog).collect()
+    }
+
+    /// Returns the durable directory at or above an object, and the object's name in its store.
+    /// Cost: the object's depth, while any directory is durable.
+    pub(super) fn durable_at(&self, id: ObjectId) -> Option<(ObjectId, String)> {
+        if self.durables.is_empty() {
+            return None;
+        }
+        let mut names = Vec::new();
+        let mut at = id;
+        while at != ROOT {
+            if self.durables.directories.contains_key(&at) {
+                names.reverse();
+                return Some((at, names.join("/")));
+            }
+            let object = self.objects.get(&at)?;
+            names.push(object.name.as_str());
+            at = object.parent;
+        }
+        None
+    }
+
+    fn change_place(&mut self) -> ChangePlace {
+        let number = self.ids.next_object().0;
+        ChangePlace { number, command: self.index, at: self.now }
+    }
+
+    /// Notes that a named object was sealed, or a sealed one was named.
+    pub(super) fn durable_comes(&mut self, id: ObjectId) {
+        let Some((directory, key)) = self.durable_at(id).filter(|(_, key)| !key.is_empty()) else {
+            return;
+        };
+        let mut found = vec![(id, key)];
+        let mut next = 0;
+        while let Some((at, key)) = found.get(next).cloned() {
+            next += 1;
+            let object = &self.objects[&at];
+            if let Some(data) = object.data().filter(|data| data.is_sealed) {
+                let bytes = data.bytes;
+                self.set_stored(at, false);
+                let place = self.change_place();
+                let durable = self.durables.directories.get_mut(&directory);
+                durable.expect("just found").put(place, key, at, bytes);
+            } else if object.container().is_some() {
+                let child =
+                    |child| (child, format!("{key}/{}", self.objects[&child].name.as_str()));
+                found.extend(self.names.children(at).map(child));
+            }
+        }
+    }
+
+    /// Notes that a named object is deleted.
+    pub(super) fn durable_goes(&mut self, id: ObjectId) {
+        if self.objects.get(&id).is_none_or(|object| !object.is_bound) {
+            return;
+        }
+        if self.durables.is_empty() {
+            return;
+        }
+        if self.objects[&id].container().is_some() {
+            self.drop_durables(id);
+        }
+        if let Some(left) = self.durable_leaves(id) {
+            match &mut self.durables.deferred {
+                Some(deferred) => deferred.push(left),
+                None => self.durable_left(left),
+            }
+        }
+    }
+
+    /// Notes what loses its name from now on after what gets one: the store has both for a moment,
+    /// never neither.
+    pub(super) fn defer_durable(&mut self) {
+        self.durables.deferred = Some(Vec::new());
+    }
+
+    /// Notes what has lost its name meanwhile, but for a name that has another object now.
+    pub(super) fn note_deferred(&mut self) {
+        for (directory, key, is_tree) in self.durables.deferred.take().unwrap_or_default() {
+            let durable = self.durables.directories.get(&directory);
+            if durable.is_some_and(|durable| !durable.is_pending(&key)) {
+                self.durable_left((directory, key, is_tree));
+            }
+        }
+    }
+
+    /// Returns what [`Self::durable_left`] notes of an object that is going to lose its name.
+    pub(super) fn durable_leaves(&self, id: ObjectId) -> Option<(ObjectId, String, bool)> {
+        let (directory, key) = self.durable_at(id).filter(|(_, key)| !key.is_empty())?;
+        let object = &self.objects[&id];
+        let is_tree = object.container().is_some();
+        if is_tree && self.names.count(id) == 0 {
+            return None;
+        }
+        // What was never sealed is not in the store.
+        let has_any = |data: &super::object::Data| data.is_sealed || data.sealed_by.0 != 0;
+        (is_tree || object.data().is_some_and(has_any)).then_some((directory, key, is_tree))
+    }
+
+    /// Notes that an object has lost its name.
+    pub(super) fn durable_left(&mut self, (directory, key, is_tree): (ObjectId, String, bool)) {
+        let place = self.change_place();
+        if let Some(durable) = self.durables.directories.get_mut(&directory) {
+            durable.remove(place, key, is_tree);
+        }
+    }
+
+    /// Drops the durable directories in a tree that is going to be deleted.
+    fn drop_durables(&mut self, root: ObjectId) {
+        let is_below = |id: ObjectId| {
+            let mut at = id;
+            loop {
+                if at == root {
+                    return true;
+                }
+                match self.objects.get(&at) {
+                    Some(object) if at != ROOT => at = object.parent,
+                    _ => return false,
+                }
+            }
+        };
+        let ids = self.durables.directories.keys().copied();
+        let dropped: Vec<ObjectId> = ids.filter(|id| is_below(*id)).collect();
+        for id in dropped {
+            let path = self.path_or_root(id);
+            let Some(durable) = self.durables.directories.remove(&id) else { continue };
+            let (changes, bytes) = (durable.backlog_changes(), durable.backlog_bytes());
+            self.emit(EventKind::DurableDropped { path, store: durable.store, changes, bytes });
+        }
+    }
+
+    /// Refuses to change, move or delete what waits for its store. What has bytes missing never
+    /// gets there, so it may go.
+    pub(super) fn check_not_waiting(&self, id: ObjectId) -> Result<(), Refusal> {
+        let Some((directory, key)) = self.durable_at(id).filter(|(_, key)| !key.is_empty()) else {
+            return Ok(());
+        };
+        self.check_adopted(directory)?;
+        let durable = &self.durables.directories[&directory];
+        let is_lost = self.objects[&id].data().is_some_and(|data| data.lost_bytes > 0);
+        if is_lost || !durable.is_pending(&key) {
+            return Ok(());
+        }
+        let mut why = format!(
+            "{} is being copied to the store {}, which comes first",
+            self.path_or_root(id),
+            durable.store
+        );
+        if !durable.stalled.is_empty() {
+            why = format!("{why}; that is stalled: {}", durable.stalled);
+        }
+        Err(Refusal::RetryAfter { after: STORE_PAUSE, why })
+    }
+
+    /// The same for what an object replaces when it is sealed.
+    pub(super) fn check_not_waiting_name(&self, id: ObjectId) -> Result<(), Refusal> {
+        let object = &self.objects[&id];
+        if object.is_bound {
+            return Ok(());
+        }
+        self.check_not_waiting_child(object.parent, object.name.as_str())
+    }
+
+    /// The same for what has a name in a container.
+    pub(super) fn check_not_waiting_child(
+        &self,
+        parent: ObjectId,
+        name: &str,
+    ) -> Result<(), Refusal> {
+        let Some((directory, _)) = self.durable_at(parent) else { return Ok(()) };
+        self.check_adopted(directory)?;
+        self.container_child(parent, name).map_or(Ok(()), |id| self.check_not_waiting(id))
+    }
+
+    /// Refuses a rename that stores cannot follow. Returns what must be read back first. Cost: at
+    /// most as many objects as one rename may bring, while any directory is durable.
+    pub(super) fn check_durable_rename(
+        &self,
+        id: ObjectId,
+        from: &Path,
+        (parent, name): (ObjectId, &str),
+    ) -> Result<Vec<ObjectId>, Refusal> {
+        if self.durables.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.check_not_waiting(id)?;
+        let from_durable = self.durable_at(id).is_some_and(|(_, key)| !key.is_empty());
+        let above = self.durable_at(parent).map(|(_, key)| key);
+        if !from_durable && above.is_none() {
+            return Ok(Vec::new());
+        }
+        // Each object with the bytes of its name below the one that is renamed.
+        let mut found = vec![(id, 0)];
+        let mut next = 0;
+        while let Some((at, below)) = found.get(next).copied() {
+            next += 1;
+            if self.durables.directories.contains_key(&at) && above.is_some() {
+                let why = "a durable directory cannot be below another one".to_owned();
+                return Err(Refusal::WrongKind { path: from.clone(), why });
+            }
+            if let Some(above) = &above {
+                Self::check_key_length(above.len() + 1 + name.len() + below, name)?;
+            }
+            let child = |child| (child, below + 1 + self.objects[&child].name.as_bytes().len());
+            found.extend(self.names.children(at).take(RENAMED_MAX + 1).map(child));
+            if found.len() > RENAMED_MAX {
+                let (value, limit) = (found.len() as u64, RENAMED_MAX as u64);
+                let what = "objects renamed in a durable directory at once".to_owned();
+                return Err(Refusal::TooLarge { what, value, limit });
+            }
+        }
+        let found = found.into_iter().map(|(id, _)| id);
+        Ok(found.filter(|id| self.durables.restoring.contains_key(id)).collect())
+    }
+
+    /// Refuses more bytes or names below a durable directory whose store does not keep up.
+    pub(crate) fn check_backlog(&self, path: &Path) -> Result<(), Refusal> {
+        if self.durables.is_empty() {
+            return Ok(());
+        }
+        let mut at = ROOT;
+        for name in path.components() {
+            let Some(child) = self.container_child(at, name) else { return Ok(()) };
+            at = child;
+            let Some(durable) = self.durables.directories.get(&at) else { continue };
+            self.check_adopted(at)?;
+            if durable.is_full() {
+                let why = format!(
+                    "{} changes with {} bytes wait for the store {}: {}",
+                    durable.backlog_changes(),
+                    durable.backlog_bytes(),
+                    durable.store,
+                    if durable.stalled.is_empty() { "it is slower" } else { &durable.stalled },
+                );
+                return Err(Refusal::RetryAfter { after: STORE_PAUSE, why });
+            }
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// Refuses a name right below a durable directory that its store needs itself.
+    pub(super) fn check_store_key(&self, parent: ObjectId, name: &str) -> Result<(), Refusal> {
+        let Some((_, above)) = self.durable_at(parent) else { return Ok(()) };
+        Self::check_key_length(above.len() + 1 + name.len(), name)?;
+        if name.chars().any(char::is_control) {
+            let why = "stores take no control characters in names".to_owned();
+            return Err(Refusal::BadPath { path: name.to_owned(), why });
+        }
+        if name != UPLOADS_NAME || !above.is_empty() {
+            return Ok(());
+        }
+        let why = format!("no object right below a durable directory is named {UPLOADS_NAME}");
+        Err(Refusal::BadPath { path: name.to_owned(), why })
+    }
+
+    /// Refuses a name that a store does not take.
+    fn check_key_length(length: usize, name: &str) -> Result<(), Refusal> {
+        if length <= KEY_BYTES_MAX {
+            return Ok(());
+        }
+        let why = format!("its name in the store would have {length} of {KEY_BYTES_MAX} bytes");
+        Err(Refusal::BadPath { path: name.to_owned(), why })
+    }
+
+    /// Adds where the durable directories contradict the objects.
+    pub(super) fn check_durables(&self, problems: &mut Vec<String>) {
+        for (id, durable) in &self.durables.directories {
+            let object = self.objects.get(id).filter(|object| object.is_bound);
+            if object.is_none_or(|object| object.kind() != ObjectKind::Directory) {
+                problems.push(format!("object {id} is durable and no directory"));
+            }
+            durable.check(problems);
+        }
+        self.check_restoring(problems);
+    }
+}
+
+/// What of a durable directory waits for its store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DurableBacklog {
+    /// The directory.
+    pub directory: Path,
+    /// The name of its store.
+    pub store: String,
+    /// The number of changes that wait.
+    pub changes: u64,
+    /// The bytes of the objects among them.
+    pub bytes: u64,
+    /// Age of the oldest of them; 0 if none waits.
+    pub age: Millis,
+    /// Whether the oldest could not be made when it was tried last.
+    pub is_stalled: bool,
+}
+
+fn check_store_name(store: &str) -> Result<(), Refusal> {
+    let is_letter = |letter: u8| letter.is_ascii_alphanumeric() || b"-_.".contains(&letter);
+    if store.is_empty() || store.len() > STORE_NAME_BYTES_MAX || !store.bytes().all(is_letter) {
+        let why = format!(
+            "the name of a store has 1 to {STORE_NAME_BYTES_MAX} letters, digits, '-', '_' or '.'"
+        );
+        return Err(Refusal::BadRequest { why });
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Bytes of durable objects that are in their stores only: they are read back from there.
+//!
+//! An object that its store has as it is loses nothing when a node ends: its blocks wait for a
+//! datanode that reads them back, and so do their readers. Of an object that was adopted from the
+//! store no block is here until its first reader comes.
+
+use sanderling_protocol::message::{DurableLoss, LostBlock, RestoredBlock};
+use sanderling_protocol::{BlockId, Millis, ObjectId, Policy, Refusal, Request};
+
+use super::Catalog;
+
+/// Pause after which a reader tries again whose bytes are being read back.
+const RESTORE_PAUSE: Millis = Millis(50);
+
+/// Objects that are read back at once, and blocks of each.
+const OBJECTS_MAX: usize = 16;
+const BLOCKS_MAX: usize = 32;
+
+impl Catalog {
+    /// Takes blocks of an object that were just lost, if its store has it as it is. Returns whether
+    /// that is so: then nothing is lost.
+    pub(super) fn takes_loss(&mut self, id: ObjectId, blocks: &[BlockId]) -> bool {
+        let lost = self.objects.get(&id).and_then(|it| it.data()).map_or(0, |it| it.lost_bytes);
+        // Of lost bytes the store was found not to have the object.
+        let is_stored = self.durables.restoring.contains_key(&id)
+            || (lost == 0 && self.is_in_store(id) && !self.is_deleted(id));
+        if !is_stored {
+            return false;
+        }
+        let bytes: u64 = blocks.iter().map(|block| u64::from(self.blocks[block].length)).sum();
+        *self.durables.restoring.entry(id).or_default() += bytes;
+        self.durables.wanted.insert(id);
+        true
+    }
+
+    /// Notes whether the blocks of an object are in a store as they are: then they survive their
+    /// homes, and need no copy and no move when time is short.
+    pub(super) fn set_stored(&mut self, id: ObjectId, is_stored: bool) {
+        if self.durables.is_empty() {
+            return;
+        }
+        let Some(data) = self.objects.get(&id).and_then(|object| object.data()) else { return };
+        let changed = |id: &&BlockId| self.blocks[*id].is_stored() != is_stored;
+        let blocks: Vec<BlockId> = data.blocks.iter().filter(changed).copied().collect();
+        for block in blocks {
+            self.blocks.set_stored(block, is_stored, &mut self.nodes);
+        }
+    }
+
+    /// Returns whether a store has an object as it is now.
+    pub(super) fn is_in_store(&self, id: ObjectId) -> bool {
+        let Some((directory, key)) = self.durable_at(id).filter(|(_, key)| !key.is_empty()) else {
+            return false;
+        };
+        let durable = &self.durables.directories[&directory];
+        let is_sealed = self.objects[&id].data().is_some_and(|data| data.is_sealed);
+        is_sealed && !durable.is_pending(&key)
+    }
+
+    /// Has objects read back whose bytes are in their stores only. Returns the refusal of the
+    /// caller, which tries again.
+    pub(super) fn want(&mut self, objects: &[ObjectId]) -> Refusal {
+        for id in objects.iter().filter(|id| self.durables.restoring.contains_key(id)) {
+            self.durables.wanted.insert(*id);
+        }
+        being_restored()
+    }
+
+    /// Returns the objects whose bytes a request needs, and that are in their stores only and not
+    /// read back yet. Cost: nothing while there are none, else a look-up of each name.
+    pub(crate) fn unwanted_of(&self, request: &Request) -> Vec<ObjectId> {
+        if self.durables.restoring.len() <= self.durables.wanted.len() {
+            return Vec::new();
+        }
+        let mut found: Vec<ObjectId> = match request {
+            Request::Lookup { path, .. } => self.resolve(path).into_iter().collect(),
+            Request::LookupObject { object, .. } => vec![*object],
+            Request::LookupMany { paths } => {
+                let parsed = paths.iter().filter_map(|path| path.parse().ok());
+                parsed.filter_map(|path| self.resolve(&path).ok()).collect()
+            }
+            _ => Vec::new(),
+        };
+        let durables = &self.durables;
+        found.retain(|id| durables.restoring.contains_key(id) && !durables.wanted.contains(id));
+        found
+    }
+
+    /// Refuses to return where bytes are that are being read back.
+    pub(super) fn check_restored(&self, id: ObjectId) -> Result<(), Refusal> {
+        match self.durables.restoring.contains_key(&id) {
+            true => Err(being_restored()),
+            false => Ok(()),
+        }
+    }
+
+    /// Forgets an object that is deleted.
+    pub(super) fn forget_restore(&mut self, id: ObjectId) {
+        self.durables.restoring.remove(&id);
+        self.durables.wanted.remove(&id);
+    }
+
+    /// Returns what is to be read back first.
+    pub(crate) fn durable_losses(&self) -> Vec<DurableLoss> {
+        let losses = self.durables.wanted.iter().filter_map(|id| {
+            let (directory, key) = self.durable_at(*id)?;
+            let store = self.durables.directories[&directory].store.clone();
+            let data = self.objects.get(id)?.data()?;
+            let mut offset = data.inline_bytes();
+            let mut blocks = Vec::new();
+            for id in data.blocks.iter() {
+                let block = &self.blocks[id];
+                if block.is_lost() && block.length > 0 {
+                    let (epoch, length) = (block.epoch, block.length);
+                    blocks.push(LostBlock { block: *id, epoch, offset, length });
+                    if blocks.len() == BLOCKS_MAX {
+                        break;
+                    }
+                }
+                offset += u64::from(block.length);
+            }
+            let (object, bytes) = (*id, data.bytes);
+            Some(DurableLoss { directory, store, object, key, bytes, blocks })
+        });
+        losses.take(OBJECTS_MAX).collect()
+    }
+
+    /// Makes a node the home of a lost block that it has read back.
+    pub(super) fn restored_block(&mut self, restored: &RestoredBlock) {
+        let RestoredBlock { block: id, epoch, node, tier } = *restored;
+        let is_there = self.nodes.get(node).is_some_and(|node| node.policy == Policy::Active);
+        let Some(block) = self.blocks.get(&id) else { return };
+        let object = block.object;
+        if !is_there || !self.durables.restoring.contains_key(&object) {
+            return;
+        }
+        let length = self.blocks.restore(id, (epoch, node, tier), &mut self.nodes, &mut self.jobs);
+        let (Some(length), Some(left)) = (length, self.durables.restoring.get_mut(&object)) else {
+            return;
+        };
+        *left -= u64::from(length);
+        if *left == 0 {
+            self.forget_restore(object);
+        }
+    }
+
+    /// Declares lost what its store does not have.
+    pub(super) fn gone_from_store(&mut self, id: ObjectId, why: &str) {
+        if !self.durables.restoring.contains_key(&id) || self.is_deleted(id) {
+            return;
+        }
+        self.forget_restore(id);
+        self.set_stored(id, false);
+        let Some(data) = self.objects.get(&id).and_then(|object| object.data()) else { return };
+        let is_lost = |id: &&BlockId| self.blocks[*id].is_lost() && self.blocks[*id].length > 0;
+        let lost: Vec<BlockId> = data.blocks.iter().filter(is_lost).copied().collect();
+        let Some(first) = lost.first() else { return };
+        let node = self.blocks[first].lost_on;
+        self.declare_lost(node, id, &lost, why);
+    }
+
+    /// Adds where the bytes that are in stores only are not those of the lost blocks.
+    pub(super) fn check_restoring(&self, problems: &mut Vec<String>) {
+        for (id, bytes) in &self.durables.restoring {
+            let Some(data) = self.objects.get(id).and_then(|object| object.data()) else {
+                problems.push(format!("object {id} is in its store only and does not exist"));
+                continue;
+            };
+            let blocks = data.blocks.iter().filter_map(|block| self.blocks.get(block));
+            let lost = blocks.filter(|block| block.is_lost());
+            let lost: u64 = lost.map(|block| u64::from(block.length)).sum();
+            if lost != *bytes {
+                problems
+                    .push(format!("object {id} has {bytes} bytes in its store only, not {lost}"));
+            }
+        }
+        for (id, block) in self.blocks.iter().filter(|(_, block)| block.is_stored()) {
+            let object = block.object;
+            let is_there = self.objects.contains_key(&object);
+            if is_there && !self.is_deleted(object) && !self.is_in_store(object) {
+                problems
+                    .push(format!("block {id} counts as stored, and its object is in no store"));
+            }
+        }
+        if self.durables.wanted.iter().any(|id| !self.durables.restoring.contains_key(id)) {
+            problems.push("an object is to be read back of which all bytes are here".to_owned());
+        }
+    }
+}
+
+fn being_restored() -> Refusal {
+    let why = "its bytes are being read back from its store".to_owned();
+    Refusal::RetryAfter { after: RESTORE_PAUSE, why }
+}

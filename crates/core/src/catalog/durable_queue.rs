@@ -1,0 +1,248 @@
+//! The changes of durable directories that their stores do not have yet.
+//!
+//! A directory's changes become visible in the store in the order of their numbers, so what is
+//! there is always a state that the directory has had. The numbers are taken from those of objects:
+//! none is given out twice, also if the end of the log is lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sanderling_protocol::limits::DURABLE_CHANGES_MAX;
+use sanderling_protocol::message::AdoptionStep;
+use sanderling_protocol::{Instant, Millis, NodeId, ObjectId};
+use serde::{Deserialize, Serialize};
+
+/// Shortest time between two events that a store has everything: a steady writer empties its
+/// queue many times each second.
+const REPORT_EVERY: Millis = Millis(10_000);
+
+/// All durable directories, and which nodes reach which stores.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Durables {
+    pub(super) directories: BTreeMap<ObjectId, DurableDirectory>,
+    pub(super) stores: BTreeMap<NodeId, Vec<String>>,
+    /// Objects of which bytes are in their stores only, and how many.
+    pub(super) restoring: BTreeMap<ObjectId, u64>,
+    /// Those of them that are to be read back: a node was lost that had them, or a reader came.
+    pub(super) wanted: BTreeSet<ObjectId>,
+    /// What lost its name in the present command, to be noted after what gets one.
+    #[serde(skip)]
+    pub(super) deferred: Option<Vec<(ObjectId, String, bool)>>,
+}
+
+/// One durable directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct DurableDirectory {
+    pub(super) store: String,
+    pub(super) backlog_bytes_max: u64,
+    queue: BTreeMap<u64, QueuedChange>,
+    /// The objects that get their bytes by a change in the queue: key to number. Until it is made,
+    /// an object is neither replaced nor deleted, unless it has bytes missing.
+    pending: BTreeMap<String, u64>,
+    backlog_bytes: u64,
+    /// Objects and bytes that the store got since that was reported last, and when it was.
+    drained: (u64, u64),
+    reported_at: Option<Instant>,
+    /// Whether the store has ever made a change: then an empty place is not this store.
+    pub(super) is_claimed: bool,
+    /// Why the first change could not be made; empty if it can.
+    pub(super) stalled: String,
+    /// What became of the objects that the store had; `None` if it began empty.
+    pub(super) adoption: Option<Adopting>,
+}
+
+/// The adoption of a store.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Adopting {
+    /// What is next; `None` when the whole store was listed.
+    pub(super) next: Option<AdoptionStep>,
+    pub(super) objects: u64,
+    pub(super) bytes: u64,
+    pub(super) skipped: u64,
+    pub(super) skipped_first: String,
+}
+
+/// A change that waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct QueuedChange {
+    pub(super) at: Instant,
+    /// The command that made it.
+    command: u64,
+    pub(super) key: String,
+    pub(super) kind: QueuedKind,
+    pub(super) upload: Option<String>,
+}
+
+/// Where and when a change is made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ChangePlace {
+    pub(super) number: u64,
+    pub(super) command: u64,
+    pub(super) at: Instant,
+}
+
+/// What becomes of the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum QueuedKind {
+    Put { object: ObjectId, bytes: u64 },
+    Remove,
+    RemoveTree,
+}
+
+impl Durables {
+    /// Returns whether nothing is durable: then no object's way up has to be looked at.
+    pub(super) fn is_empty(&self) -> bool {
+        self.directories.is_empty()
+    }
+
+    /// Returns whether a node that is present reaches a store of this name.
+    pub(super) fn is_reached(&self, store: &str) -> bool {
+        self.stores.values().flatten().any(|name| name == store)
+    }
+}
+
+impl DurableDirectory {
+    pub(super) const fn new(store: String, backlog_bytes_max: u64) -> Self {
+        Self {
+            store,
+            backlog_bytes_max,
+            queue: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            backlog_bytes: 0,
+            drained: (0, 0),
+            reported_at: None,
+            is_claimed: false,
+            stalled: String::new(),
+            adoption: None,
+        }
+    }
+
+    /// Returns what is next in the adoption of the store.
+    pub(super) fn adoption_step(&self) -> Option<&AdoptionStep> {
+        self.adoption.as_ref()?.next.as_ref()
+    }
+
+    /// Adds the bytes of an object. A removal of the same name by the same command is taken back:
+    /// the store replaces an object at once.
+    pub(super) fn put(&mut self, place: ChangePlace, key: String, object: ObjectId, bytes: u64) {
+        if let Some(last) = self.queue.last_entry()
+            && last.get().command == place.command
+            && last.get().kind == QueuedKind::Remove
+            && last.get().key == key
+        {
+            last.remove();
+        }
+        self.pending.insert(key.clone(), place.number);
+        self.backlog_bytes += bytes;
+        self.push(place, key, QueuedKind::Put { object, bytes });
+    }
+
+    /// Adds that a name goes, or everything below it.
+    pub(super) fn remove(&mut self, place: ChangePlace, key: String, is_tree: bool) {
+        let kind = if is_tree { QueuedKind::RemoveTree } else { QueuedKind::Remove };
+        self.push(place, key, kind);
+    }
+
+    fn push(&mut self, place: ChangePlace, key: String, kind: QueuedKind) {
+        let ChangePlace { number, command, at } = place;
+        let is_last = self.queue.last_key_value().is_none_or(|(last, _)| *last < number);
+        assert!(is_last, "a change got a number that was given out before");
+        self.queue.insert(number, QueuedChange { at, command, key, kind, upload: None });
+    }
+
+    /// Notes which upload will be completed for a change.
+    pub(super) fn uploaded(&mut self, number: u64, upload: &str) {
+        if let Some(change) = self.queue.get_mut(&number) {
+            change.upload = Some(upload.to_owned());
+        }
+    }
+
+    /// Notes that the store has all changes up to a number. Returns the objects that it got, and
+    /// how many objects and bytes it got since that was returned last, if the queue is empty and
+    /// that was some time ago.
+    pub(super) fn done(
+        &mut self,
+        now: Instant,
+        number: u64,
+    ) -> (Vec<ObjectId>, Option<(u64, u64)>) {
+        let mut objects = Vec::new();
+        while let Some(first) = self.queue.first_entry()
+            && *first.key() <= number
+        {
+            let (number, change) = first.remove_entry();
+            self.is_claimed = true;
+            if let QueuedKind::Put { object, bytes } = change.kind {
+                objects.push(object);
+                if self.pending.get(&change.key) == Some(&number) {
+                    self.pending.remove(&change.key);
+                }
+                self.backlog_bytes -= bytes;
+                self.drained.0 += 1;
+                self.drained.1 += bytes;
+            }
+        }
+        let was_reported = self.reported_at.is_some_and(|at| at.until(now) < REPORT_EVERY);
+        if !self.queue.is_empty() || self.drained.0 == 0 || was_reported {
+            return (objects, None);
+        }
+        self.reported_at = Some(now);
+        (objects, Some(std::mem::take(&mut self.drained)))
+    }
+
+    /// Returns whether a change waits.
+    pub(super) fn waits(&self, number: u64) -> bool {
+        self.queue.contains_key(&number)
+    }
+
+    /// Returns the number of the oldest change that waits.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.queue.first_key_value().map(|(number, _)| *number)
+    }
+
+    pub(super) const fn backlog_bytes(&self) -> u64 {
+        self.backlog_bytes
+    }
+
+    pub(super) fn backlog_changes(&self) -> u64 {
+        self.queue.len() as u64
+    }
+
+    /// Returns when the oldest change that waits was made.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        self.queue.first_key_value().map(|(_, change)| change.at)
+    }
+
+    /// Returns whether nothing more is to be written until the store has taken some.
+    pub(super) fn is_full(&self) -> bool {
+        self.backlog_bytes >= self.backlog_bytes_max || self.queue.len() >= DURABLE_CHANGES_MAX
+    }
+
+    /// Returns the changes that wait, with their numbers.
+    pub(super) fn changes(&self) -> impl Iterator<Item = (u64, &QueuedChange)> {
+        self.queue.iter().map(|(number, change)| (*number, change))
+    }
+
+    /// Returns whether the object of a name waits, or one below it.
+    pub(super) fn is_pending(&self, key: &str) -> bool {
+        if self.pending.contains_key(key) {
+            return true;
+        }
+        let below = format!("{key}/");
+        let mut from = self.pending.range(below.clone()..);
+        from.next().is_some_and(|(next, _)| next.starts_with(&below))
+    }
+
+    /// Adds where the queue contradicts itself.
+    pub(super) fn check(&self, problems: &mut Vec<String>) {
+        let mut derived = BTreeMap::new();
+        let mut bytes = 0;
+        for (number, change) in self.changes() {
+            if let QueuedKind::Put { bytes: length, .. } = change.kind {
+                derived.insert(change.key.clone(), number);
+                bytes += length;
+            }
+        }
+        if derived != self.pending || bytes != self.backlog_bytes {
+            problems.push("the backlog of a durable directory is not what its queue has".into());
+        }
+    }
+}

@@ -1,0 +1,564 @@
+//! Copying durable directories to their stores: what is uploaded when, by which datanode, and in
+//! which order it becomes visible.
+//!
+//! The parts of an object travel to the store at any time and stay invisible. An upload that is
+//! complete is recorded by the namenode, and only then is it made visible, in the order of the
+//! directory's changes. Whatever becomes of this machine, the next one aborts the recorded upload
+//! before it completes another for the same change: so a late completion has no effect.
+//!
+//! The machine holds nothing that must survive. The driver answers every output exactly once, with
+//! `None` when the call failed or its time was over.
+
+mod adopt;
+mod interface;
+mod restore;
+mod task;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use interface::{DurableCall, DurableInput, DurableOutput};
+use sanderling_protocol::message::{
+    DurableChangeKind, DurableProgress, DurableWork, Layout, LostBlock, StoreNode,
+};
+use sanderling_protocol::order::{StoreChange, UploadOrder};
+use sanderling_protocol::{Instant, Millis, NodeId, ObjectId, Refusal};
+
+use crate::Machine;
+use restore::Restores;
+use task::{Directory, Stage, Task};
+
+/// Uploads that one datanode has under way at once.
+const UPLOADS_PER_NODE_MAX: usize = 4;
+
+/// Changes of one directory that are read or sent at once: fewer after failures, more after
+/// successes, so that a slow store is not given more than it takes in time.
+const WINDOW_MIN: usize = 4;
+const WINDOW_MAX: usize = 32;
+
+/// Bytes of one part: S3 takes no smaller one than 5 MiB, but for the last.
+const PART_BYTES_MIN: u64 = 8 << 20;
+
+/// Parts of one upload at most; S3 takes 10,000. Of larger objects the parts are larger.
+const PARTS_MAX: u64 = 9000;
+
+/// Parts that one order sends.
+const PARTS_PER_ORDER_MAX: usize = 8;
+
+/// Pauses before a change is tried again: doubled with each failure, up to the second.
+const RETRY_MIN: Millis = Millis(200);
+const RETRY_MAX: Millis = Millis(10_000);
+
+/// How long a removal may still take effect after the order for it was sent: the datanode begins it
+/// within 5 s of receiving the order or never, and ends it within 20 s.
+const REMOVAL_SETTLES: Millis = Millis(30_000);
+
+/// Copies durable directories to their stores: see the module's text.
+#[derive(Debug, Default)]
+pub struct DurableDrain {
+    directories: BTreeMap<ObjectId, Directory>,
+    restores: Restores,
+    nodes: BTreeMap<NodeId, (StoreNode, usize)>,
+    calls: BTreeMap<DurableCall, Under>,
+    next_call: u64,
+    outputs: std::collections::VecDeque<DurableOutput>,
+    /// What is to be reported to the namenode, and what is being reported.
+    report: DurableProgress,
+    reporting: Option<DurableProgress>,
+    report_at: Option<Instant>,
+    report_tries: u32,
+    /// Whether a view came: removals of an earlier manager may still be under way at the first.
+    has_view: bool,
+}
+
+/// What a call is about.
+#[derive(Debug, Clone)]
+enum Under {
+    Layout { directory: ObjectId, number: u64 },
+    Upload { directory: ObjectId, number: u64, node: NodeId, is_last: bool, end: u64 },
+    Abort { directory: ObjectId, number: u64 },
+    Restore { object: ObjectId, node: NodeId, blocks: Vec<LostBlock> },
+    Change { directory: ObjectId, node: NodeId, numbers: Vec<u64>, removals: Vec<u64> },
+    Adopt { directory: ObjectId, node: NodeId },
+    Report,
+}
+
+impl DurableDrain {
+    /// Returns whether changes wait, as far as the last view and what came after it show.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        let has_work = |it: &Directory| !it.tasks.is_empty() || it.adoption.is_some();
+        let has_tasks = self.directories.values().any(has_work);
+        has_tasks || !self.restores.is_empty()
+    }
+
+    /// Returns whether any directory is durable.
+    #[must_use]
+    pub fn has_directories(&self) -> bool {
+        !self.directories.is_empty()
+    }
+
+    fn call(&mut self, under: Under) -> DurableCall {
+        self.next_call += 1;
+        let call = DurableCall(self.next_call);
+        self.calls.insert(call, under);
+        call
+    }
+
+    fn on_view(&mut self, now: Instant, work: Vec<DurableWork>, nodes: Vec<StoreNode>) {
+        let mut busy: BTreeMap<NodeId, usize> = BTreeMap::new();
+        for under in self.calls.values() {
+            if let Under::Upload { node, .. } | Under::Restore { node, .. } = under {
+                *busy.entry(*node).or_default() += 1;
+            }
+        }
+        let with_load =
+            |node: StoreNode| (node.node, (node.clone(), busy.get(&node.node).copied()));
+        self.nodes = nodes
+            .into_iter()
+            .map(with_load)
+            .map(|(id, (node, uploads))| (id, (node, uploads.unwrap_or(0))))
+            .collect();
+        let present: BTreeSet<ObjectId> = work.iter().map(|it| it.directory).collect();
+        self.directories.retain(|id, _| present.contains(id));
+        for DurableWork { directory, store, may_claim, adoption, changes } in work {
+            let known = self.directories.entry(directory).or_insert_with(|| Directory::new(store));
+            if !self.has_view && changes.iter().any(|change| removes(change.kind)) {
+                known.hold_until = Some(now + REMOVAL_SETTLES);
+            }
+            known.may_claim = may_claim;
+            adopt::see(&mut known.adoption, adoption);
+            known.merge(changes);
+        }
+        self.has_view = true;
+    }
+
+    /// Begins everything that can be begun.
+    fn pump(&mut self, now: Instant) {
+        let ids: Vec<ObjectId> = self.directories.keys().copied().collect();
+        for id in &ids {
+            self.begin_tasks(now, *id);
+        }
+        for id in &ids {
+            self.change_store(now, *id);
+        }
+        self.begin_restores(now);
+        self.begin_adoptions(now);
+        self.send_report(now);
+    }
+
+    fn begin_tasks(&mut self, now: Instant, id: ObjectId) {
+        let Some(directory) = self.directories.get(&id) else { return };
+        let store = directory.store.clone();
+        let due: Vec<u64> = directory.due(now).collect();
+        for number in due {
+            let directory = self.directories.get(&id);
+            let is_full = directory.is_none_or(|it| it.calling() >= it.window);
+            if is_full || self.free_node(&store, None).is_none() {
+                return;
+            }
+            let Some(task) = self.task(id, number) else { continue };
+            let (key, kind) = (task.key.clone(), task.kind);
+            if let Some(upload) = task.ended_upload().cloned() {
+                task.is_calling = true;
+                let call = self.call(Under::Abort { directory: id, number });
+                let Some(node) = self.free_node(&store, None) else { return };
+                let (node, address) = (node.node, node.address.clone());
+                let uploads = vec![(key, upload)];
+                let store = store.clone();
+                self.outputs.push_back(DurableOutput::Abort {
+                    call,
+                    node,
+                    address,
+                    directory: id,
+                    store,
+                    uploads,
+                });
+            } else if let DurableChangeKind::Put { object, bytes } = kind {
+                self.read_layout(id, number, object, bytes);
+            }
+        }
+    }
+
+    fn read_layout(&mut self, id: ObjectId, number: u64, object: ObjectId, bytes: u64) {
+        let Some(task) = self.task(id, number) else { return };
+        task.is_calling = true;
+        let offset = match &task.stage {
+            Stage::Uploading { next, .. } => *next,
+            _ => 0,
+        };
+        let wanted = part_bytes(bytes) * PARTS_PER_ORDER_MAX as u64;
+        let call = self.call(Under::Layout { directory: id, number });
+        self.outputs.push_back(DurableOutput::Layout { call, object, offset, bytes: wanted });
+    }
+
+    fn on_layout(&mut self, now: Instant, id: ObjectId, number: u64, layout: Option<Layout>) {
+        let Some(task) = self.task(id, number) else { return };
+        task.is_calling = false;
+        let Some(layout) = layout else {
+            return self.fail(now, id, number, "the namenode did not say where the bytes are");
+        };
+        if let Some(range) = layout.lost_ranges().first() {
+            let why = format!(
+                "{} has {} bytes missing from {} on: delete it or write it again",
+                layout.stat.path, range.bytes, range.offset
+            );
+            return self.fail(now, id, number, &why);
+        }
+        let Some(task) = self.task(id, number) else { return };
+        let DurableChangeKind::Put { bytes, .. } = task.kind else { return };
+        let (upload, next, first) = match &task.stage {
+            Stage::Uploading { upload, next, parts } => (Some(upload.clone()), *next, parts.len()),
+            _ => (None, 0, 0),
+        };
+        let Some((parts, end)) = task::parts_of(&layout, next, first, part_bytes(bytes)) else {
+            return self.fail(now, id, number, "the object's blocks do not follow each other");
+        };
+        let is_last = end >= bytes;
+        let key = task.key.clone();
+        let avoid = task.avoid;
+        let Some(known) = self.directories.get(&id) else { return };
+        let (store, may_claim) = (known.store.clone(), known.may_claim);
+        let home = layout.blocks.first().and_then(|block| block.home);
+        let Some(node) = self.choose_node(&store, home, avoid) else {
+            if self.is_reached(&store) {
+                // All of them are busy: again when an upload ends.
+                return;
+            }
+            return self.fail(now, id, number, "no datanode reaches the store");
+        };
+        let order = UploadOrder { directory: id, may_claim, store, key, upload, parts };
+        self.upload((id, number), node, order, (is_last, end));
+    }
+
+    fn upload(
+        &mut self,
+        (directory, number): (ObjectId, u64),
+        node: NodeId,
+        order: UploadOrder,
+        (is_last, end): (bool, u64),
+    ) {
+        let Some((known, uploads)) = self.nodes.get_mut(&node) else { return };
+        *uploads += 1;
+        let address = known.address.clone();
+        if let Some(task) = self.task(directory, number) {
+            task.is_calling = true;
+        }
+        let call = self.call(Under::Upload { directory, number, node, is_last, end });
+        self.outputs.push_back(DurableOutput::Upload { call, node, address, order });
+    }
+
+    fn on_uploaded(
+        &mut self,
+        now: Instant,
+        (id, number, node): (ObjectId, u64, NodeId),
+        (is_last, end): (bool, u64),
+        answer: Result<(String, Vec<String>), String>,
+    ) {
+        if let Some((_, uploads)) = self.nodes.get_mut(&node) {
+            *uploads = uploads.saturating_sub(1);
+        }
+        let Some(task) = self.task(id, number) else { return };
+        task.is_calling = false;
+        let (upload, added) = match answer {
+            Ok(answer) => answer,
+            Err(why) => {
+                // What was sent is ended; what this order began itself, its datanode has ended.
+                task.stage = match std::mem::take(&mut task.stage) {
+                    Stage::Uploading { upload, .. } => Stage::Stale { upload },
+                    _ => Stage::Waiting,
+                };
+                task.avoid = Some(node);
+                if let Some(directory) = self.directories.get_mut(&id) {
+                    directory.window = (directory.window / 2).max(1);
+                }
+                return self.fail(now, id, number, &why);
+            }
+        };
+        let mut parts = match std::mem::take(&mut task.stage) {
+            Stage::Uploading { parts, .. } => parts,
+            _ => Vec::new(),
+        };
+        parts.extend(added);
+        if is_last {
+            task.stage = Stage::Uploaded { upload: upload.clone(), parts };
+            self.report.uploads.push((id, number, upload));
+        } else {
+            task.stage = Stage::Uploading { upload, next: end, parts };
+        }
+        if let Some(directory) = self.directories.get_mut(&id) {
+            directory.window = WINDOW_MAX.min(directory.window + 1);
+        }
+    }
+
+    /// Makes the first changes visible that are ready, if nothing of the directory is under way.
+    fn change_store(&mut self, now: Instant, id: ObjectId) {
+        let Some(directory) = self.directories.get_mut(&id) else { return };
+        let skipped = directory.skip_first();
+        if let Some(number) = skipped {
+            self.report.done.push((id, number));
+        }
+        let Some(directory) = self.directories.get(&id) else { return };
+        if directory.is_changing || directory.hold_until.is_some_and(|at| at > now) {
+            return;
+        }
+        let ready = directory.ready(now);
+        if ready.is_empty() {
+            return;
+        }
+        let store = directory.store.clone();
+        let Some(node) = self.choose_node(&store, None, directory.avoid) else { return };
+        let address = self.nodes[&node].0.address.clone();
+        let numbers = ready.iter().map(|(number, _)| *number).collect();
+        let is_removal = |it: &&(u64, StoreChange)| !matches!(it.1, StoreChange::Complete { .. });
+        let removals = ready.iter().filter(is_removal).map(|(number, _)| *number).collect();
+        let changes: Vec<StoreChange> = ready.into_iter().map(|(_, change)| change).collect();
+        if let Some(directory) = self.directories.get_mut(&id) {
+            directory.is_changing = true;
+        }
+        let call = self.call(Under::Change { directory: id, node, numbers, removals });
+        let directory = id;
+        self.outputs.push_back(DurableOutput::Change {
+            call,
+            node,
+            address,
+            directory,
+            store,
+            changes,
+        });
+    }
+
+    fn on_changed(
+        &mut self,
+        now: Instant,
+        (id, node): (ObjectId, NodeId),
+        (numbers, removals): (&[u64], &[u64]),
+        answer: Option<(u32, Option<Refusal>)>,
+    ) {
+        let Some(directory) = self.directories.get_mut(&id) else { return };
+        directory.is_changing = false;
+        let Some((done, failure)) = answer else {
+            // All of it may have been done, or be done later.
+            directory.unknown(numbers);
+            directory.avoid = Some(node);
+            if !removals.is_empty() {
+                directory.hold_until = Some(now + REMOVAL_SETTLES);
+            }
+            if let Some(first) = numbers.first() {
+                self.fail(now, id, *first, "a datanode did not say whether it changed the store");
+            }
+            return;
+        };
+        let (made, left) = numbers.split_at((done as usize).min(numbers.len()));
+        for number in made {
+            if let Some(task) = directory.tasks.remove(number) {
+                directory.unreported.insert(*number, task.key);
+            }
+        }
+        if let Some(last) = made.last() {
+            directory.done = directory.done.max(*last);
+            self.report.stalled.retain(|(stalled, _)| *stalled != id);
+            self.report.done.push((id, *last));
+        }
+        if let (Some(failure), Some(first)) = (failure, left.first()) {
+            directory.unknown(&left[..1]);
+            directory.avoid = Some(node);
+            // What a store that failed was to remove, it may remove yet.
+            let has_failed = matches!(failure, Refusal::TierFailed { .. });
+            if has_failed && removals.contains(first) {
+                directory.hold_until = Some(now + REMOVAL_SETTLES);
+            }
+            let why = failure.to_string();
+            self.fail(now, id, *first, &why);
+        }
+    }
+
+    /// Notes that a change could not be made, and why, if nothing comes before it.
+    fn fail(&mut self, now: Instant, id: ObjectId, number: u64, why: &str) {
+        let Some(directory) = self.directories.get_mut(&id) else { return };
+        let is_first = directory.tasks.keys().next() == Some(&number);
+        if let Some(task) = directory.tasks.get_mut(&number) {
+            task.tries += 1;
+            let pause = RETRY_MIN.0 << task.tries.min(6);
+            task.retry_at = Some(now + Millis(pause.min(RETRY_MAX.0)));
+        }
+        if is_first && directory.reported_stall.as_deref() != Some(why) {
+            directory.reported_stall = Some(why.to_owned());
+            self.report.stalled.push((id, why.to_owned()));
+        }
+    }
+
+    fn send_report(&mut self, now: Instant) {
+        let is_empty = self.report == DurableProgress::default();
+        if self.reporting.is_some() || is_empty || self.report_at.is_some_and(|at| at > now) {
+            return;
+        }
+        let progress = std::mem::take(&mut self.report);
+        self.reporting = Some(progress.clone());
+        let call = self.call(Under::Report);
+        self.outputs.push_back(DurableOutput::Report { call, progress });
+    }
+
+    fn on_reported(&mut self, now: Instant, is_done: bool) {
+        let Some(sent) = self.reporting.take() else { return };
+        if !is_done {
+            // It may have arrived: the same again changes nothing.
+            let later = std::mem::replace(&mut self.report, sent);
+            self.report.uploads.extend(later.uploads);
+            self.report.done.extend(later.done);
+            self.report.stalled.extend(later.stalled);
+            self.report.restored.extend(later.restored);
+            self.report.gone.extend(later.gone);
+            self.report.adopted.extend(later.adopted);
+            self.report_tries += 1;
+            let pause = RETRY_MIN.0 << self.report_tries.min(4);
+            self.report_at = Some(now + Millis(pause));
+            return;
+        }
+        (self.report_tries, self.report_at) = (0, None);
+        self.restores.reported(&sent);
+        self.adoptions_reported(sent.adopted);
+        for (id, number, upload) in sent.uploads {
+            let Some(task) = self.task(id, number) else { continue };
+            if let Stage::Uploaded { upload: held, parts } = task.stage.clone()
+                && held == upload
+            {
+                task.stage = Stage::Recorded { upload, parts };
+            }
+        }
+        for (id, number) in sent.done {
+            if let Some(directory) = self.directories.get_mut(&id) {
+                directory.unreported.retain(|made, _| *made > number);
+                directory.reported_stall = None;
+            }
+        }
+    }
+
+    fn task(&mut self, id: ObjectId, number: u64) -> Option<&mut Task> {
+        self.directories.get_mut(&id)?.tasks.get_mut(&number)
+    }
+
+    fn is_reached(&self, store: &str) -> bool {
+        self.nodes.values().any(|(node, _)| node.stores.iter().any(|name| name == store))
+    }
+
+    fn free_node(&self, store: &str, avoid: Option<NodeId>) -> Option<&StoreNode> {
+        let reaches = |node: &StoreNode| node.stores.iter().any(|name| name == store);
+        let free = self.nodes.values().filter(|(node, uploads)| {
+            reaches(node) && *uploads < UPLOADS_PER_NODE_MAX && Some(node.node) != avoid
+        });
+        free.min_by_key(|(node, uploads)| (*uploads, node.node)).map(|(node, _)| node)
+    }
+
+    /// Returns a node that reaches a store: the one that has the bytes if it is not busier than
+    /// others; not one that failed, if there is another one.
+    fn choose_node(
+        &self,
+        store: &str,
+        home: Option<NodeId>,
+        avoid: Option<NodeId>,
+    ) -> Option<NodeId> {
+        let least = self.free_node(store, avoid).or_else(|| self.free_node(store, None))?;
+        let uploads = |node: NodeId| self.nodes.get(&node).map(|(_, uploads)| *uploads);
+        let at_home = home.filter(|home| {
+            let reaches = |(node, _): &(StoreNode, usize)| node.stores.iter().any(|it| it == store);
+            Some(*home) != avoid
+                && self.nodes.get(home).is_some_and(reaches)
+                && uploads(*home) <= uploads(least.node)
+        });
+        Some(at_home.unwrap_or(least.node))
+    }
+}
+
+impl Machine for DurableDrain {
+    type Input = DurableInput;
+    type Output = DurableOutput;
+
+    fn handle(&mut self, now: Instant, input: DurableInput) {
+        match input {
+            DurableInput::View { work, nodes, losses } => {
+                self.on_view(now, work, nodes);
+                self.restores.see(losses);
+            }
+            DurableInput::Layout { call, layout } => {
+                if let Some(Under::Layout { directory, number }) = self.calls.remove(&call) {
+                    self.on_layout(now, directory, number, layout.map(|it| *it));
+                }
+            }
+            DurableInput::Uploaded { call, answer } => {
+                if let Some(Under::Upload { directory, number, node, is_last, end }) =
+                    self.calls.remove(&call)
+                {
+                    let place = (directory, number, node);
+                    self.on_uploaded(now, place, (is_last, end), answer);
+                }
+            }
+            DurableInput::Aborted { call, is_done } => {
+                if let Some(Under::Abort { directory, number }) = self.calls.remove(&call)
+                    && let Some(task) = self.task(directory, number)
+                {
+                    task.is_calling = false;
+                    match is_done {
+                        true => task.stage = Stage::Waiting,
+                        false => self.fail(now, directory, number, "an upload cannot be ended"),
+                    }
+                }
+            }
+            DurableInput::Changed { call, answer } => {
+                if let Some(Under::Change { directory, node, numbers, removals }) =
+                    self.calls.remove(&call)
+                {
+                    self.on_changed(now, (directory, node), (&numbers, &removals), answer);
+                }
+            }
+            DurableInput::Restored { call, answer } => {
+                if let Some(Under::Restore { object, node, blocks }) = self.calls.remove(&call) {
+                    self.on_restored(now, (object, node, &blocks), answer);
+                }
+            }
+            DurableInput::Adopted { call, answer } => {
+                if let Some(Under::Adopt { directory, node }) = self.calls.remove(&call) {
+                    self.on_adopted(now, (directory, node), answer);
+                }
+            }
+            DurableInput::Reported { call, is_done } => {
+                if let Some(Under::Report) = self.calls.remove(&call) {
+                    self.on_reported(now, is_done);
+                }
+            }
+        }
+        self.pump(now);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let of_directories = self.directories.values().filter_map(Directory::deadline);
+        let report = self.report_at.filter(|_| self.reporting.is_none());
+        of_directories.chain(report).chain(self.restores.deadline()).min()
+    }
+
+    fn handle_deadline(&mut self, now: Instant) {
+        for directory in self.directories.values_mut() {
+            directory.wake(now);
+        }
+        self.restores.wake(now);
+        if self.report_at.is_some_and(|at| at <= now) {
+            self.report_at = None;
+        }
+        self.pump(now);
+    }
+
+    fn poll_output(&mut self) -> Option<DurableOutput> {
+        self.outputs.pop_front()
+    }
+}
+
+/// Returns the bytes of each part of an object but the last.
+fn part_bytes(bytes: u64) -> u64 {
+    bytes.div_ceil(PARTS_MAX).max(PART_BYTES_MIN)
+}
+
+const fn removes(kind: DurableChangeKind) -> bool {
+    matches!(kind, DurableChangeKind::Remove | DurableChangeKind::RemoveTree)
+}
+
+#[cfg(test)]
+mod tests;

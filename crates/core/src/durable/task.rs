@@ -1,0 +1,286 @@
+//! The changes of one durable directory, and how far each is.
+
+use std::collections::BTreeMap;
+
+use sanderling_protocol::limits::STORE_CHANGES_PER_ORDER_MAX;
+use sanderling_protocol::message::{DurableChange, DurableChangeKind, Layout};
+use sanderling_protocol::order::{StoreChange, UploadBlock, UploadPart};
+use sanderling_protocol::{Instant, NodeId};
+
+use super::adopt::AdoptionTask;
+use super::{PARTS_PER_ORDER_MAX, WINDOW_MIN};
+
+/// One durable directory.
+#[derive(Debug)]
+pub(super) struct Directory {
+    pub(super) store: String,
+    /// Whether an empty place may become the store.
+    pub(super) may_claim: bool,
+    /// Changes that may be read or sent at once.
+    pub(super) window: usize,
+    pub(super) tasks: BTreeMap<u64, Task>,
+    /// All changes up to this one were made.
+    pub(super) done: u64,
+    /// The names of changes that were made and that the namenode does not know to be made.
+    pub(super) unreported: BTreeMap<u64, String>,
+    /// Whether an order that changes the store is under way.
+    pub(super) is_changing: bool,
+    /// Nothing is made visible before: a removal may still take effect.
+    pub(super) hold_until: Option<Instant>,
+    /// A node that failed to change the store.
+    pub(super) avoid: Option<NodeId>,
+    /// Why the first change could not be made, as it was reported last.
+    pub(super) reported_stall: Option<String>,
+    /// The adoption of the store, while it lasts.
+    pub(super) adoption: Option<AdoptionTask>,
+}
+
+/// One change.
+#[derive(Debug, Clone)]
+pub(super) struct Task {
+    pub(super) key: String,
+    pub(super) kind: DurableChangeKind,
+    pub(super) stage: Stage,
+    pub(super) is_calling: bool,
+    pub(super) tries: u32,
+    pub(super) retry_at: Option<Instant>,
+    pub(super) avoid: Option<NodeId>,
+}
+
+/// How far the upload of an object is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum Stage {
+    #[default]
+    Waiting,
+    /// An upload was recorded that may have been completed, or may be yet: it is ended first.
+    Stale { upload: String },
+    /// Parts up to this offset are in the store.
+    Uploading { upload: String, next: u64, parts: Vec<String> },
+    /// All parts are in the store.
+    Uploaded { upload: String, parts: Vec<String> },
+    /// The namenode has recorded the upload.
+    Recorded { upload: String, parts: Vec<String> },
+}
+
+impl Directory {
+    pub(super) const fn new(store: String) -> Self {
+        Self {
+            store,
+            may_claim: false,
+            window: WINDOW_MIN,
+            tasks: BTreeMap::new(),
+            done: 0,
+            unreported: BTreeMap::new(),
+            is_changing: false,
+            hold_until: None,
+            avoid: None,
+            reported_stall: None,
+            adoption: None,
+        }
+    }
+
+    /// Returns how many changes are being read or sent.
+    pub(super) fn calling(&self) -> usize {
+        self.tasks.values().filter(|task| task.is_calling).count()
+    }
+
+    /// Takes the changes of a view, which may be older than what was done since.
+    pub(super) fn merge(&mut self, changes: Vec<DurableChange>) {
+        for change in changes.into_iter().filter(|change| change.number > self.done) {
+            let DurableChange { number, key, kind, upload } = change;
+            match self.tasks.get_mut(&number) {
+                Some(task) => {
+                    if kind == DurableChangeKind::Skip && !self.is_changing {
+                        task.kind = kind;
+                    }
+                }
+                None => {
+                    let stage = upload.map_or(Stage::Waiting, |upload| Stage::Stale { upload });
+                    let task = Task {
+                        key,
+                        kind,
+                        stage,
+                        is_calling: false,
+                        tries: 0,
+                        retry_at: None,
+                        avoid: None,
+                    };
+                    self.tasks.insert(number, task);
+                }
+            }
+        }
+    }
+
+    /// Returns the changes for which something can be begun before it is their turn.
+    pub(super) fn due(&self, now: Instant) -> impl Iterator<Item = u64> {
+        let is_due = move |task: &Task| {
+            let is_put = matches!(task.kind, DurableChangeKind::Put { .. });
+            let is_unsent = matches!(task.stage, Stage::Waiting | Stage::Uploading { .. });
+            let has_next = task.ended_upload().is_some() || (is_put && is_unsent);
+            has_next && !task.is_calling && task.retry_at.is_none_or(|at| at <= now)
+        };
+        let due = self.tasks.iter().take(STORE_CHANGES_PER_ORDER_MAX);
+        due.filter(move |(_, task)| is_due(task)).map(|(number, _)| *number)
+    }
+
+    /// Passes over the first changes of which nothing is left to do. Returns the last of them.
+    pub(super) fn skip_first(&mut self) -> Option<u64> {
+        let mut last = None;
+        while !self.is_changing
+            && let Some(first) = self.tasks.first_entry()
+            && first.get().kind == DurableChangeKind::Skip
+            && !first.get().is_calling
+            && first.get().ended_upload().is_none()
+        {
+            self.done = *first.key();
+            last = Some(first.remove_entry().0);
+        }
+        last
+    }
+
+    /// Returns the first changes that can be made visible, each with what the store is to do.
+    ///
+    /// All that may have to be made again, because it is unknown whether they were made or because
+    /// the namenode does not know it yet, are about different names. So whoever makes them again,
+    /// the first ones on top of the last ones, leaves the store in the state that it is in.
+    pub(super) fn ready(&self, now: Instant) -> Vec<(u64, StoreChange)> {
+        let mut ready = Vec::new();
+        for (number, task) in self.tasks.iter().take(STORE_CHANGES_PER_ORDER_MAX) {
+            if task.retry_at.is_some_and(|at| at > now) || task.is_calling {
+                break;
+            }
+            let of_batch = ready.iter().map(|(_, change): &(u64, StoreChange)| key_of(change));
+            let mut others = self.unreported.values().map(String::as_str).chain(of_batch);
+            if others.any(|other| overlaps(other, &task.key)) {
+                break;
+            }
+            let key = task.key.clone();
+            let change = match (task.kind, &task.stage) {
+                (DurableChangeKind::Put { bytes, .. }, Stage::Recorded { upload, parts }) => {
+                    let (upload, parts) = (upload.clone(), parts.clone());
+                    StoreChange::Complete { key, upload, parts, bytes }
+                }
+                (DurableChangeKind::Remove, _) => StoreChange::Remove { number: *number, key },
+                (DurableChangeKind::RemoveTree, _) => {
+                    StoreChange::RemoveTree { number: *number, key }
+                }
+                _ => break,
+            };
+            ready.push((*number, change));
+        }
+        ready
+    }
+
+    /// Notes that it is unknown whether these changes were made: their uploads are ended first.
+    pub(super) fn unknown(&mut self, numbers: &[u64]) {
+        for number in numbers {
+            let Some(task) = self.tasks.get_mut(number) else { continue };
+            if let Stage::Recorded { upload, .. } = std::mem::take(&mut task.stage) {
+                task.stage = Stage::Stale { upload };
+            }
+        }
+    }
+
+    /// Returns when something can be tried again.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let first = self.tasks.values().take(STORE_CHANGES_PER_ORDER_MAX);
+        let adoption = self.adoption.as_ref().and_then(AdoptionTask::deadline);
+        first.filter_map(|task| task.retry_at).chain(self.hold_until).chain(adoption).min()
+    }
+
+    /// Forgets pauses that are over.
+    pub(super) fn wake(&mut self, now: Instant) {
+        if self.hold_until.is_some_and(|at| at <= now) {
+            self.hold_until = None;
+        }
+        if let Some(adoption) = &mut self.adoption {
+            adoption.wake(now);
+        }
+        for task in self.tasks.values_mut() {
+            if task.retry_at.is_some_and(|at| at <= now) {
+                task.retry_at = None;
+            }
+        }
+    }
+}
+
+impl Task {
+    /// Returns the upload that must be ended before anything else is done for the change.
+    pub(super) fn ended_upload(&self) -> Option<&String> {
+        match &self.stage {
+            Stage::Stale { upload } => Some(upload),
+            Stage::Uploaded { upload, .. } | Stage::Recorded { upload, .. } => {
+                (self.kind == DurableChangeKind::Skip).then_some(upload)
+            }
+            Stage::Waiting | Stage::Uploading { .. } => None,
+        }
+    }
+}
+
+fn key_of(change: &StoreChange) -> &str {
+    match change {
+        StoreChange::Complete { key, .. }
+        | StoreChange::Remove { key, .. }
+        | StoreChange::RemoveTree { key, .. } => key,
+    }
+}
+
+/// Returns whether two names are the same, or one is below the other.
+fn overlaps(one: &str, other: &str) -> bool {
+    let is_below = |long: &str, short: &str| {
+        long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    is_below(one, other) || is_below(other, one)
+}
+
+/// Cuts the first bytes of a layout, which begin at `from`, into parts. Returns the parts and the
+/// offset behind them; `None` if the layout has a gap.
+pub(super) fn parts_of(
+    layout: &Layout,
+    from: u64,
+    first: usize,
+    part_bytes: u64,
+) -> Option<(Vec<UploadPart>, u64)> {
+    let mut parts: Vec<UploadPart> = Vec::new();
+    let mut end = from;
+    let mut inline = match (&layout.inline, from) {
+        (Some(inline), 0) => inline.clone(),
+        _ => Vec::new(),
+    };
+    let mut open = new_part(first, from, std::mem::take(&mut inline));
+    end += open.inline.len() as u64;
+    let mut addresses = BTreeMap::new();
+    for place in &layout.places {
+        addresses.insert(place.node, place.address.clone());
+    }
+    for block in layout.blocks.iter().filter(|block| block.offset >= from) {
+        let node = block.home?;
+        if block.offset != end {
+            return None;
+        }
+        let address = addresses.get(&node)?.clone();
+        let (epoch, length) = (block.epoch, block.length);
+        open.blocks.push(UploadBlock { block: block.block, epoch, length, node, address });
+        end += u64::from(length);
+        if end - open.offset >= part_bytes {
+            let number = first + parts.len() + 1;
+            parts.push(std::mem::replace(&mut open, new_part(number, end, Vec::new())));
+            if parts.len() == PARTS_PER_ORDER_MAX {
+                return Some((parts, end));
+            }
+        }
+    }
+    let is_whole = end >= layout.stat.bytes;
+    if is_whole && (end > open.offset || (parts.is_empty() && first == 0)) {
+        parts.push(open);
+    } else if !is_whole {
+        // What is left over begins the next order's first part.
+        end = open.offset;
+    }
+    (!parts.is_empty() || is_whole).then_some((parts, end))
+}
+
+fn new_part(number: usize, offset: u64, inline: Vec<u8>) -> UploadPart {
+    let number = u32::try_from(number).unwrap_or(u32::MAX);
+    UploadPart { number, offset, inline, blocks: Vec::new() }
+}
