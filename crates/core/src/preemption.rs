@@ -16,10 +16,12 @@ mod spec;
 mod tests;
 mod trace;
 
+use std::fmt;
+
 use sanderling_protocol::Millis;
 
 pub use bathtub::Bathtub;
-pub use error::ModelError;
+pub use error::{ModelError, RowError, SpecError};
 pub use exponential::Exponential;
 pub use lifetimes::{Filter, Lifetimes};
 pub use spec::{Distribution, Spec};
@@ -59,12 +61,14 @@ impl Model {
     /// [`ModelError::Unreadable`] when `read` fails, [`ModelError::BadRow`] or
     /// [`ModelError::NoLifetimes`] when the file contains no lifetime: correct the file or the
     /// filter.
-    pub fn load(
+    pub fn load<E: fmt::Display>(
         spec: &Spec,
-        mut read: impl FnMut(&str) -> Result<String, String>,
+        mut read: impl FnMut(&str) -> Result<String, E>,
     ) -> Result<Self, ModelError> {
         let mut text = |file: &String| {
-            read(file).map_err(|why| ModelError::Unreadable { file: file.clone(), why })
+            let unreadable =
+                |error: E| ModelError::Unreadable { file: file.clone(), why: error.to_string() };
+            read(file).map_err(unreadable)
         };
         let shape = match &spec.source {
             Distribution::Bathtub(bathtub) => Shape::Bathtub(*bathtub),

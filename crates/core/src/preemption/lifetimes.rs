@@ -11,7 +11,7 @@
 
 use sanderling_protocol::Millis;
 
-use super::{MILLIS_PER_HOUR, ModelError};
+use super::{MILLIS_PER_HOUR, ModelError, RowError};
 
 /// The ages over which the hazard of recorded lifetimes is averaged: one hour of the model.
 const HAZARD_HOURS: f64 = 1.0;
@@ -86,8 +86,8 @@ impl Lifetimes {
         for (line, row) in rows {
             let fields: Vec<&str> = row.split(',').map(str::trim).collect();
             if fields.len() != columns.count {
-                let why = format!("{} fields, {} in the header", fields.len(), columns.count);
-                return Err(ModelError::BadRow { line, why });
+                let cause = RowError::FieldCount { found: fields.len(), wanted: columns.count };
+                return Err(ModelError::BadRow { line, cause });
             }
             if !columns.pass(&fields, filter) {
                 continue;
@@ -203,9 +203,9 @@ impl Columns {
     fn find(line: usize, header: &str, filter: &Filter) -> Result<Self, ModelError> {
         let names: Vec<&str> = header.split(',').map(str::trim).collect();
         let find = |wanted: &str| names.iter().position(|name| *name == wanted);
-        let need = |wanted: &str| {
-            let why = format!("the header has no column {wanted}");
-            find(wanted).ok_or(ModelError::BadRow { line, why })
+        let need = |column: &'static str| {
+            let cause = RowError::MissingColumn { column };
+            find(column).ok_or(ModelError::BadRow { line, cause })
         };
         let machine = filter.machine.is_some().then(|| need("machine_type")).transpose()?;
         let zone = filter.zone.is_some().then(|| need("zone")).transpose()?;

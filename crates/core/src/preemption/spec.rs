@@ -3,11 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Bathtub, Exponential, Filter, ModelError};
-
-/// What the spellings are, for messages.
-const KNOWN: &str = "known are bathtub:NAME or bathtub:a=,tau1=,tau2=,b=, exponential:mean=12h, \
-                     lifetimes:FILE[,machine=][,zone=], trace:FILE, each with ,speed= at will";
+use super::{Bathtub, Exponential, Filter, ModelError, SpecError};
 
 /// Which model, and how fast its time runs.
 ///
@@ -49,17 +45,17 @@ impl FromStr for Spec {
     /// # Errors
     /// [`ModelError::BadSpec`] when the text is none of the spellings: correct it.
     fn from_str(text: &str) -> Result<Self, ModelError> {
-        parse(text).map_err(|why| ModelError::BadSpec { spec: text.to_owned(), why })
+        parse(text).map_err(|cause| ModelError::BadSpec { spec: text.to_owned(), cause })
     }
 }
 
-fn parse(text: &str) -> Result<Spec, String> {
-    let (kind, rest) = text.split_once(':').ok_or(KNOWN)?;
+fn parse(text: &str) -> Result<Spec, SpecError> {
+    let (kind, rest) = text.split_once(':').ok_or(SpecError::UnknownKind)?;
     let mut words = Words::split(rest)?;
     let source = match kind {
         "bathtub" => Distribution::Bathtub(bathtub(&mut words)?),
         "exponential" => {
-            let mean = words.take("mean").ok_or("the mean is missing: mean=12h")?;
+            let mean = words.take("mean").ok_or(SpecError::MissingMean)?;
             Distribution::Exponential(Exponential { mean_hours: hours(&mean)? })
         }
         "lifetimes" => {
@@ -67,23 +63,18 @@ fn parse(text: &str) -> Result<Spec, String> {
             Distribution::Lifetimes { file: words.file()?, filter }
         }
         "trace" => Distribution::Trace { file: words.file()? },
-        _ => return Err(KNOWN.to_owned()),
+        _ => return Err(SpecError::UnknownKind),
     };
     let speed = words.positive("speed")?.unwrap_or(1.0);
     words.end()?;
     Ok(Spec { source, speed })
 }
 
-fn bathtub(words: &mut Words) -> Result<Bathtub, String> {
+fn bathtub(words: &mut Words) -> Result<Bathtub, SpecError> {
     let mut bathtub = match words.name.take() {
-        Some(name) => Bathtub::preset(&name).ok_or_else(|| {
-            let known: Vec<&str> = Bathtub::preset_names().collect();
-            format!("no fit is called {name}; known are {}", known.join(", "))
-        })?,
+        Some(name) => Bathtub::preset(&name).ok_or(SpecError::UnknownFit { name })?,
         None => {
-            let mut need = |key: &str| {
-                words.positive(key)?.ok_or_else(|| format!("{key} is missing, in hours or a share"))
-            };
+            let mut need = |key| words.positive(key)?.ok_or(SpecError::MissingParameter { key });
             Bathtub::new(need("a")?, need("tau1")?, need("tau2")?, need("b")?)
         }
     };
@@ -91,7 +82,7 @@ fn bathtub(words: &mut Words) -> Result<Bathtub, String> {
         bathtub.limit = limit;
     }
     if bathtub.a > 1.0 {
-        return Err(format!("a is a share of the machines, at most 1: {}", bathtub.a));
+        return Err(SpecError::ShareAboveOne { a: bathtub.a });
     }
     Ok(bathtub)
 }
@@ -103,7 +94,7 @@ struct Words {
 }
 
 impl Words {
-    fn split(text: &str) -> Result<Self, String> {
+    fn split(text: &str) -> Result<Self, SpecError> {
         let mut words = Self { name: None, pairs: Vec::new() };
         for (index, word) in text.split(',').enumerate() {
             match word.split_once('=') {
@@ -111,7 +102,7 @@ impl Words {
                 None if index == 0 => {
                     words.name = Some(word.to_owned()).filter(|it| !it.is_empty())
                 }
-                None => return Err(format!("`{word}` is no key=value")),
+                None => return Err(SpecError::NoPair { word: word.to_owned() }),
             }
         }
         Ok(words)
@@ -122,21 +113,24 @@ impl Words {
         Some(self.pairs.remove(index).1)
     }
 
-    fn positive(&mut self, key: &str) -> Result<Option<f64>, String> {
+    fn positive(&mut self, key: &str) -> Result<Option<f64>, SpecError> {
         let Some(value) = self.take(key) else { return Ok(None) };
         let number = value.parse::<f64>().ok().filter(|it| it.is_finite() && *it > 0.0);
-        number.map(Some).ok_or_else(|| format!("{key}={value} is no positive number"))
+        let key = key.to_owned();
+        number.map(Some).ok_or(SpecError::NoPositive { key, value })
     }
 
-    fn file(&mut self) -> Result<String, String> {
-        self.name.take().ok_or_else(|| "the file's name is missing".to_owned())
+    fn file(&mut self) -> Result<String, SpecError> {
+        self.name.take().ok_or(SpecError::MissingFile)
     }
 
-    fn end(&self) -> Result<(), String> {
+    fn end(&self) -> Result<(), SpecError> {
         match (&self.name, self.pairs.first()) {
             (None, None) => Ok(()),
-            (Some(name), _) => Err(format!("`{name}` means nothing here")),
-            (_, Some((key, value))) => Err(format!("{key}={value} means nothing here")),
+            (Some(name), _) => Err(SpecError::ForeignName { name: name.clone() }),
+            (_, Some((key, value))) => {
+                Err(SpecError::ForeignKey { key: key.clone(), value: value.clone() })
+            }
         }
     }
 }
@@ -146,8 +140,8 @@ const UNITS: [(&str, f64); 5] =
     [("ms", 1.0 / 3_600_000.0), ("s", 1.0 / 3600.0), ("m", 1.0 / 60.0), ("h", 1.0), ("d", 24.0)];
 
 /// Reads a span in hours. humantime would make its other spellings part of this format.
-fn hours(text: &str) -> Result<f64, String> {
-    let why = || format!("`{text}` is no span of time such as 12h, 90m, 45s or 500ms");
+fn hours(text: &str) -> Result<f64, SpecError> {
+    let why = || SpecError::NoSpan { text: text.to_owned() };
     let cut = text.find(|letter: char| letter.is_ascii_alphabetic()).ok_or_else(why)?;
     let (number, unit) = text.split_at(cut);
     let factor = UNITS.iter().find(|(known, _)| *known == unit).ok_or_else(why)?.1;

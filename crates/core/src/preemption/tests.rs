@@ -303,7 +303,9 @@ fn shipped_traces_are_those_that_their_comments_say() {
         let trace: Trace = text.parse().unwrap();
         let drawn = Trace::draw(&model(spec), &fleet, 3);
         assert_eq!(trace, drawn, "drawn anew:\n{drawn}");
-        let load = Model::load(&"trace:shipped.csv".parse().unwrap(), |_| Ok(text.to_owned()));
+        let load = Model::load(&"trace:shipped.csv".parse().unwrap(), |_| {
+            Ok::<_, ModelError>(text.to_owned())
+        });
         assert!(load.unwrap().expected_life(Millis(0)).0 > 0);
     }
 }

@@ -23,7 +23,7 @@ use std::str::FromStr;
 use sanderling_protocol::Millis;
 
 use super::lifetimes::{Lifetimes, rows};
-use super::{Model, ModelError};
+use super::{Model, ModelError, RowError};
 use crate::placement::Draw;
 
 const HEADER: &str = "node,seconds,event,notice_seconds";
@@ -204,22 +204,24 @@ impl FromStr for Trace {
         let mut rows = rows(text);
         let header = rows.next();
         if header.map(|(_, header)| header) != Some(HEADER) {
-            let why = format!("the header of a trace is {HEADER}");
-            return Err(ModelError::BadRow { line: header.map_or(1, |(line, _)| line), why });
+            let line = header.map_or(1, |(line, _)| line);
+            let cause = RowError::NoTraceHeader { wanted: HEADER };
+            return Err(ModelError::BadRow { line, cause });
         }
-        let read =
-            |(line, row): (usize, &str)| event(row).map_err(|why| ModelError::BadRow { line, why });
+        let read = |(line, row): (usize, &str)| {
+            event(row).map_err(|cause| ModelError::BadRow { line, cause })
+        };
         Ok(Self::new(rows.map(read).collect::<Result<_, _>>()?))
     }
 }
 
-fn event(row: &str) -> Result<TraceEvent, String> {
+fn event(row: &str) -> Result<TraceEvent, RowError> {
     let fields: Vec<&str> = row.split(',').map(str::trim).collect();
     let [node, at, kind, notice] = fields[..] else {
-        return Err(format!("{} fields, 4 in the header", fields.len()));
+        return Err(RowError::FieldCount { found: fields.len(), wanted: 4 });
     };
     if node.is_empty() {
-        return Err("the node has no name".to_owned());
+        return Err(RowError::Nameless);
     }
     let kind = match (kind, notice) {
         ("notice", notice) => TraceKind::Notice(millis(notice)?),
@@ -228,15 +230,15 @@ fn event(row: &str) -> Result<TraceEvent, String> {
         ("cancel", "") => TraceKind::Cancel,
         ("kill", "") => TraceKind::Kill,
         ("end", "") => TraceKind::End,
-        (kind, "") => return Err(format!("`{kind}` is no event")),
-        (kind, _) => return Err(format!("`{kind}` has no notice_seconds")),
+        (kind, "") => return Err(RowError::UnknownEvent { event: kind.to_owned() }),
+        (kind, _) => return Err(RowError::ForeignNotice { event: kind.to_owned() }),
     };
     Ok(TraceEvent { at: millis(at)?, node: node.to_owned(), kind })
 }
 
-fn millis(field: &str) -> Result<Millis, String> {
+fn millis(field: &str) -> Result<Millis, RowError> {
     let seconds = field.parse::<f64>().ok().filter(|it| it.is_finite() && *it >= 0.0);
-    let seconds = seconds.ok_or_else(|| format!("`{field}` is no number of seconds"))?;
+    let seconds = seconds.ok_or_else(|| RowError::NoSeconds { field: field.to_owned() })?;
     Ok(Millis((seconds * 1000.0).round() as u64))
 }
 

@@ -1,0 +1,38 @@
+//! Checkpoints of tasks: how a state becomes chunks, packs and a manifest, and what is kept.
+//!
+//! A dump is a stream of bytes. It is cut into chunks of [`CHUNK_BYTES`]; each is named by a keyed
+//! hash of its content. Chunks that the generation before has are not written again. New ones are
+//! appended to packs, and a [`CheckpointManifest`] names everything that the generation consists
+//! of. It is written last, so a generation exists as a whole or not at all.
+//!
+//! Everything is pure. What reads files, encrypts and stores is the crate `task`.
+
+mod bag;
+mod chunk;
+mod driver;
+mod forecast;
+mod framing;
+mod images;
+mod interval;
+mod lock;
+mod manifest;
+mod optimum;
+mod packing;
+mod replay;
+mod retention;
+
+pub use bag::{BagAgent, BagState, BagTask, Market, next_task, on_demand_from};
+pub use chunk::{CHUNK_BYTES, ChunkKey, ChunkName, content_of};
+pub use driver::{CriuRecord, CriuVersion, DriverRecord, MachineView, RestoreRefusal};
+pub use forecast::{DumpForecast, DumpRates, NoticeChoice, StoragePrices};
+pub use framing::{EntryKind, FramingError, StateEntry, StateLayout};
+pub use images::{JoinedImages, StreamedImage, join_images};
+pub use interval::{DumpTimes, young_daly};
+pub use lock::{LockRecord, LockView, judge};
+pub use manifest::{
+    CheckpointManifest, ChunkCodec, ManifestError, ManifestPack, PackId, StoredChunk, StoredContent,
+};
+pub use optimum::AgedIntervals;
+pub use packing::{ChunkView, GenerationHead, Packing, SEAL_BYTES};
+pub use replay::{IntervalPolicy, Replay, ReplayedRun, ReplayedTask, hads_interval};
+pub use retention::{FoundGeneration, RemovalPlan, removal_plan, sparse_packs};

@@ -1,0 +1,161 @@
+//! A bag of tasks with deadlines: which agent starts which task, and when a machine on demand has
+//! to take over.
+//!
+//! After HADS (Teylo, Arantes, Sens and Drummond, "A Bag-of-Tasks Scheduler Tolerant to Temporal
+//! Failures in Clouds", 2018): a task runs on spot machines first, and on a machine on demand from
+//! the latest start that still meets its deadline. There a scheduler plans both starts ahead; here
+//! each agent decides for itself from what all of them see, so agents come and go.
+
+use sanderling_protocol::{Instant, Millis};
+
+/// How an agent's machine is paid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Market {
+    /// Cheap, and taken at any time.
+    Spot,
+    /// Kept until it is given back.
+    OnDemand,
+}
+
+/// What an agent can start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BagAgent {
+    /// How its machine is paid.
+    pub market: Market,
+    /// Memory that no task of it uses.
+    pub free_bytes: u64,
+    /// Time that a start needs before the task goes on, and that a late observation may cost: the
+    /// age at which a runner's lock is stale belongs to it.
+    pub margin: Millis,
+}
+
+/// Whether a task can be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BagState {
+    /// No runner has it.
+    Free,
+    /// A runner has it, or may have it.
+    Running,
+    /// It has ended.
+    Done,
+}
+
+/// A task of a bag, as an agent sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BagTask {
+    /// Whether it can be started.
+    pub state: BagState,
+    /// What it uses.
+    pub memory_bytes: u64,
+    /// When it has to be done.
+    pub deadline: Instant,
+    /// How long it is expected to run from its newest checkpoint on.
+    pub left: Millis,
+}
+
+impl BagTask {
+    /// Returns the latest start that is expected to meet the deadline; the epoch if none does.
+    #[must_use]
+    pub const fn latest_start(&self, margin: Millis) -> Instant {
+        let needed = self.left.0.saturating_add(margin.0).saturating_mul(1000);
+        Instant(self.deadline.0.saturating_sub(needed))
+    }
+
+    /// Returns whether a spot machine that is taken now could make it miss its deadline.
+    #[must_use]
+    pub fn is_urgent(&self, now: Instant, margin: Millis) -> bool {
+        now >= self.latest_start(margin)
+    }
+}
+
+/// Returns the task that an agent starts now, as an index.
+///
+/// A spot agent takes the free task with the earliest latest start, and urgent ones only if there
+/// are no others: they belong to agents on demand, if there are any. An agent on demand takes
+/// urgent tasks alone, so it costs nothing that a spot machine could do.
+#[must_use]
+pub fn next_task(now: Instant, agent: &BagAgent, tasks: &[BagTask]) -> Option<usize> {
+    let urgent = |task: &BagTask| task.is_urgent(now, agent.margin);
+    let fits =
+        |task: &BagTask| task.state == BagState::Free && task.memory_bytes <= agent.free_bytes;
+    let candidates = tasks.iter().enumerate().filter(|(_, task)| fits(task));
+    let taken = candidates.filter(|(_, task)| agent.market == Market::Spot || urgent(task));
+    taken
+        .min_by_key(|(at, task)| {
+            let is_last = agent.market == Market::Spot && urgent(task);
+            (is_last, task.latest_start(agent.margin), *at)
+        })
+        .map(|(at, _)| at)
+}
+
+/// Returns when a machine on demand is needed for the tasks that are not done; `None` if for none.
+///
+/// A task that runs needs one if its runner dies, so it counts like a free one.
+#[must_use]
+pub fn on_demand_from(margin: Millis, tasks: &[BagTask]) -> Option<Instant> {
+    let open = tasks.iter().filter(|task| task.state != BagState::Done);
+    open.map(|task| task.latest_start(margin)).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn task(deadline: u64, left: u64) -> BagTask {
+        BagTask {
+            state: BagState::Free,
+            memory_bytes: 10,
+            deadline: Instant(deadline * SECOND),
+            left: Millis(left * 1000),
+        }
+    }
+
+    fn agent(market: Market) -> BagAgent {
+        BagAgent { market, free_bytes: 100, margin: Millis(5000) }
+    }
+
+    #[test]
+    fn spot_machine_takes_what_has_to_start_first() {
+        let tasks = [task(1000, 10), task(900, 500), task(800, 10)];
+        assert_eq!(next_task(Instant(0), &agent(Market::Spot), &tasks), Some(1));
+        let mut taken = tasks;
+        taken[1].state = BagState::Running;
+        assert_eq!(next_task(Instant(0), &agent(Market::Spot), &taken), Some(2));
+    }
+
+    #[test]
+    fn machine_on_demand_takes_urgent_tasks_alone() {
+        let tasks = [task(1000, 10), task(900, 500)];
+        let on_demand = agent(Market::OnDemand);
+        // 900 - 500 - 5 is the latest start.
+        assert_eq!(next_task(Instant(394 * SECOND), &on_demand, &tasks), None);
+        assert_eq!(next_task(Instant(395 * SECOND), &on_demand, &tasks), Some(1));
+        assert_eq!(on_demand_from(Millis(5000), &tasks), Some(Instant(395 * SECOND)));
+    }
+
+    #[test]
+    fn spot_machine_leaves_urgent_tasks_until_there_are_no_others() {
+        let tasks = [task(100, 99), task(1000, 10)];
+        let spot = agent(Market::Spot);
+        assert_eq!(next_task(Instant(0), &spot, &tasks), Some(1));
+        assert_eq!(next_task(Instant(0), &spot, &tasks[..1]), Some(0));
+    }
+
+    #[test]
+    fn what_does_not_fit_or_is_not_free_is_left() {
+        let spot = BagAgent { free_bytes: 9, ..agent(Market::Spot) };
+        assert_eq!(next_task(Instant(0), &spot, &[task(100, 1)]), None);
+        let done = BagTask { state: BagState::Done, ..task(100, 1) };
+        assert_eq!(next_task(Instant(0), &agent(Market::Spot), &[done]), None);
+        assert_eq!(on_demand_from(Millis(0), &[done]), None);
+    }
+
+    #[test]
+    fn numbers_at_the_ends_are_no_reason_to_fail() {
+        let task = BagTask { deadline: Instant(0), left: Millis(u64::MAX), ..task(0, 0) };
+        assert_eq!(task.latest_start(Millis(u64::MAX)), Instant(0));
+        assert!(task.is_urgent(Instant(0), Millis(0)));
+    }
+}

@@ -1,0 +1,150 @@
+//! How long a dump takes, what it costs, and whether it ends before the machine is taken.
+//!
+//! It is forecast as if nothing of the state were stored yet and nothing of it could be compressed.
+
+use sanderling_protocol::Millis;
+
+use super::packing::PACK_BYTES;
+
+/// A dump is begun only if this many percent of its expected time are left.
+const MARGIN_PERCENT: u64 = 125;
+
+/// What a dump takes beside its bytes.
+const BESIDE: Millis = Millis(500);
+
+/// Bytes of a manifest for each chunk of 64 KiB.
+const MANIFEST_PER_CHUNK: u64 = 48;
+
+/// How fast a machine and a backend are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DumpRates {
+    /// Bytes of state per second that this machine reads, hashes, compresses and encrypts.
+    pub pack_per_second: f64,
+    /// Bytes per second that the backend takes.
+    pub put_per_second: f64,
+    /// What one small object takes.
+    pub request: Millis,
+}
+
+/// What a backend costs, in dollars.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StoragePrices {
+    /// For 10^9 bytes in a month.
+    pub gigabyte_month: f64,
+    /// For 1000 requests that write or list.
+    pub thousand_requests: f64,
+}
+
+/// What a whole dump of a state takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DumpForecast {
+    /// From its begin to the manifest.
+    pub takes: Millis,
+    /// Bytes that are stored.
+    pub stored_bytes: u64,
+    /// Requests that write.
+    pub requests: u64,
+    /// For these requests.
+    pub request_dollars: f64,
+    /// For what is stored, in a month.
+    pub month_dollars: f64,
+}
+
+/// What is done when a notice arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoticeChoice {
+    /// A dump that is begun now ends in time.
+    Dump,
+    /// It does not: the last generation counts.
+    KeepLast,
+}
+
+impl DumpRates {
+    /// Returns what a dump of so many bytes takes.
+    #[must_use]
+    pub fn forecast(&self, state_bytes: u64, prices: StoragePrices) -> DumpForecast {
+        let manifest = state_bytes.div_ceil(64 << 10) * MANIFEST_PER_CHUNK;
+        let stored_bytes = state_bytes + manifest;
+        // Packs, a manifest, and the list of packs before them.
+        let requests = state_bytes.div_ceil(PACK_BYTES) + 2;
+        let seconds = (state_bytes as f64 / self.pack_per_second)
+            .max(stored_bytes as f64 / self.put_per_second);
+        let small = 2 * self.request.0 + BESIDE.0;
+        let takes = Millis((seconds * 1000.0).ceil() as u64 + small);
+        let request_dollars = requests as f64 * prices.thousand_requests / 1000.0;
+        let month_dollars = stored_bytes as f64 / 1e9 * prices.gigabyte_month;
+        DumpForecast { takes, stored_bytes, requests, request_dollars, month_dollars }
+    }
+
+    /// Returns the largest state whose dump ends within a notice.
+    #[must_use]
+    pub fn largest(&self, notice: Millis) -> u64 {
+        let free = StoragePrices { gigabyte_month: 0.0, thousand_requests: 0.0 };
+        let fits = |bytes: u64| {
+            NoticeChoice::of(self.forecast(bytes, free).takes, notice) == NoticeChoice::Dump
+        };
+        let (mut low, mut high) = (0, 1 << 50);
+        while low + 1 < high {
+            let middle = u64::midpoint(low, high);
+            if fits(middle) { low = middle } else { high = middle }
+        }
+        low
+    }
+}
+
+impl NoticeChoice {
+    /// Decides about a dump that takes so long, when so much time is left.
+    #[must_use]
+    pub const fn of(takes: Millis, left: Millis) -> Self {
+        if takes.0.saturating_mul(MARGIN_PERCENT) / 100 <= left.0 {
+            Self::Dump
+        } else {
+            Self::KeepLast
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S3: StoragePrices = StoragePrices { gigabyte_month: 0.023, thousand_requests: 0.005 };
+
+    fn rates(put_per_second: f64) -> DumpRates {
+        DumpRates { pack_per_second: 400e6, put_per_second, request: Millis(20) }
+    }
+
+    #[test]
+    fn slower_of_machine_and_backend_counts() {
+        let forecast = rates(36e6).forecast(7_750_000_000, S3);
+        assert!((215_000..217_000).contains(&forecast.takes.0), "{forecast:?}");
+        let forecast = rates(4e9).forecast(4_000_000_000, S3);
+        assert!((10_000..11_000).contains(&forecast.takes.0), "{forecast:?}");
+    }
+
+    #[test]
+    fn packs_cost_few_requests() {
+        let forecast = rates(36e6).forecast(7_750_000_000, S3);
+        assert_eq!(forecast.requests, 231 + 2);
+        assert!(forecast.request_dollars < 0.0012, "{forecast:?}");
+        assert!((0.178..0.179).contains(&forecast.month_dollars), "{forecast:?}");
+    }
+
+    #[test]
+    fn dump_is_begun_only_if_it_ends_in_time() {
+        assert_eq!(NoticeChoice::of(Millis(24_000), Millis(30_000)), NoticeChoice::Dump);
+        assert_eq!(NoticeChoice::of(Millis(24_001), Millis(30_000)), NoticeChoice::KeepLast);
+        assert_eq!(NoticeChoice::of(Millis(u64::MAX), Millis(30_000)), NoticeChoice::KeepLast);
+    }
+
+    #[test]
+    fn largest_state_is_the_one_at_the_edge() {
+        let (rates, notice) = (rates(36e6), Millis(30_000));
+        let largest = rates.largest(notice);
+        assert!((800_000_000..900_000_000).contains(&largest), "{largest}");
+        let choice = |bytes| NoticeChoice::of(rates.forecast(bytes, S3).takes, notice);
+        assert_eq!(choice(largest), NoticeChoice::Dump);
+        assert_eq!(choice(largest + 1_000_000), NoticeChoice::KeepLast);
+        assert_eq!(rates.largest(Millis(0)), 0);
+    }
+}

@@ -1,0 +1,148 @@
+//! Images whose bytes arrive at once and whose lengths are known at their ends, as one stream.
+//!
+//! The stream is the one that a directory with these files becomes. Whole chunks of large files
+//! are stored while they arrive; what is left is small, and is put together at the end.
+
+use std::collections::BTreeMap;
+
+use super::chunk::{CHUNK_BYTES, ChunkName};
+use super::framing::{EntryKind, StateEntry, StateLayout};
+
+/// Permissions of images: they hold what the process held.
+const IMAGE_MODE: u32 = 0o600;
+
+/// One file that has arrived.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StreamedImage {
+    /// Its whole chunks; `None` for those of zeros.
+    pub chunks: Vec<Option<ChunkName>>,
+    /// The bytes after them, fewer than a chunk has.
+    pub tail: Vec<u8>,
+}
+
+/// Where in the stream everything is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JoinedImages {
+    /// The length of the stream.
+    pub bytes: u64,
+    /// Chunks that are stored, with their positions.
+    pub known: Vec<(u32, ChunkName)>,
+    /// Chunks that are not, with their positions.
+    pub rest: Vec<(u32, Vec<u8>)>,
+}
+
+impl StreamedImage {
+    const fn bytes(&self) -> u64 {
+        (self.chunks.len() * CHUNK_BYTES + self.tail.len()) as u64
+    }
+}
+
+/// Joins files to a stream with an index, by [`StateLayout`].
+#[must_use]
+pub fn join_images(images: &BTreeMap<String, StreamedImage>) -> JoinedImages {
+    let entry = |(name, image): (&String, &StreamedImage)| StateEntry {
+        name: name.as_bytes().to_vec(),
+        mode: IMAGE_MODE,
+        kind: EntryKind::File { bytes: image.bytes() },
+    };
+    let layout = StateLayout::of(images.iter().map(entry).collect());
+    let head = layout.head();
+    let mut pieces: Vec<(u64, &[u8])> = vec![(0, &head)];
+    let mut stored: BTreeMap<u64, Option<ChunkName>> = BTreeMap::new();
+    for (number, start) in &layout.files {
+        let name = String::from_utf8_lossy(&layout.entries[*number].name);
+        let image = &images[name.as_ref()];
+        let first = start / CHUNK_BYTES as u64;
+        stored.extend((first..).zip(image.chunks.iter().copied()));
+        pieces.push((start + (image.chunks.len() * CHUNK_BYTES) as u64, &image.tail));
+    }
+    let mut joined = JoinedImages { bytes: layout.bytes, ..JoinedImages::default() };
+    for position in 0..layout.bytes.div_ceil(CHUNK_BYTES as u64) {
+        let number = u32::try_from(position).expect("a stream is below 256 TiB");
+        match stored.get(&position) {
+            Some(Some(name)) => joined.known.push((number, *name)),
+            Some(None) => {}
+            None => joined.rest.push((number, assembled(position, layout.bytes, &pieces))),
+        }
+    }
+    joined
+}
+
+/// Returns the bytes of one chunk.
+fn assembled(position: u64, stream_bytes: u64, pieces: &[(u64, &[u8])]) -> Vec<u8> {
+    let start = position * CHUNK_BYTES as u64;
+    let end = stream_bytes.min(start + CHUNK_BYTES as u64);
+    let mut chunk = vec![0; (end - start) as usize];
+    for (at, piece) in pieces {
+        let (from, to) = (start.max(*at), end.min(at + piece.len() as u64));
+        if from < to {
+            let bytes = &piece[(from - at) as usize..(to - at) as usize];
+            chunk[(from - start) as usize..(to - start) as usize].copy_from_slice(bytes);
+        }
+    }
+    chunk
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::chunk::ChunkKey;
+    use super::*;
+
+    /// Lays out the files as those of a directory.
+    fn expected(files: &[(&str, Vec<u8>)]) -> Vec<u8> {
+        let entry = |(name, content): &(&str, Vec<u8>)| StateEntry {
+            name: name.as_bytes().to_vec(),
+            mode: IMAGE_MODE,
+            kind: EntryKind::File { bytes: content.len() as u64 },
+        };
+        let layout = StateLayout::of(files.iter().map(entry).collect());
+        let mut stream = vec![0; layout.bytes as usize];
+        let head = layout.head();
+        stream[..head.len()].copy_from_slice(&head);
+        for (number, start) in &layout.files {
+            let name = layout.entries[*number].name.clone();
+            let (_, content) = files.iter().find(|it| it.0.as_bytes() == name).expect("a file");
+            stream[*start as usize..][..content.len()].copy_from_slice(content);
+        }
+        stream
+    }
+
+    #[test]
+    fn joined_images_are_the_stream_of_a_directory() {
+        let chunk = CHUNK_BYTES;
+        let files = [
+            ("core", vec![1; 700]),
+            ("empty", vec![]),
+            ("pages-1.img", vec![2; 3 * chunk + 4096]),
+            ("pages-2.img", [vec![0; chunk], vec![3; chunk]].concat()),
+            ("z", vec![4; chunk - 1]),
+        ];
+        let key = ChunkKey::new([1; 32]);
+        let mut contents = BTreeMap::new();
+        let mut images = BTreeMap::new();
+        for (name, bytes) in &files {
+            let mut image = StreamedImage::default();
+            for part in bytes.chunks(chunk) {
+                if part.len() < chunk {
+                    image.tail = part.to_vec();
+                } else if part.iter().all(|byte| *byte == 0) {
+                    image.chunks.push(None);
+                } else {
+                    contents.insert(key.name(part), part.to_vec());
+                    image.chunks.push(Some(key.name(part)));
+                }
+            }
+            images.insert((*name).to_owned(), image);
+        }
+        let joined = join_images(&images);
+        let mut stream = vec![0; joined.bytes as usize];
+        for (position, name) in &joined.known {
+            stream[*position as usize * chunk..][..chunk].copy_from_slice(&contents[name]);
+        }
+        for (position, bytes) in &joined.rest {
+            stream[*position as usize * chunk..][..bytes.len()].copy_from_slice(bytes);
+        }
+        assert_eq!(stream, expected(&files));
+        assert_eq!(joined.known.len(), 4);
+    }
+}

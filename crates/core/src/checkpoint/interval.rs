@@ -1,0 +1,96 @@
+//! How long a task runs between two checkpoints.
+
+use sanderling_protocol::Millis;
+
+/// Dumps whose times count.
+const MEASURED_MAX: usize = 5;
+
+/// The time that the first dump is expected to take, before one was measured.
+const FIRST: Millis = Millis(1000);
+
+/// The shortest interval: below it a task would do little but write its state.
+pub(super) const INTERVAL_MIN: Millis = Millis(1000);
+
+/// What the last dumps of a task took.
+#[derive(Debug, Clone, Default)]
+pub struct DumpTimes(Vec<Millis>);
+
+impl DumpTimes {
+    /// Adds a measured time.
+    pub fn add(&mut self, took: Millis) {
+        if self.0.len() == MEASURED_MAX {
+            self.0.remove(0);
+        }
+        self.0.push(took);
+    }
+
+    /// Returns the median of the last dumps; an assumption before the first one.
+    #[must_use]
+    pub fn expected(&self) -> Millis {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 2).copied().unwrap_or(FIRST)
+    }
+
+    /// Returns the longest of the last dumps; `None` before the first one.
+    #[must_use]
+    pub fn slowest(&self) -> Option<Millis> {
+        self.0.iter().copied().max()
+    }
+
+    /// Returns the interval that costs least on machines that live so long in the mean.
+    #[must_use]
+    pub fn interval(&self, mean_life: Millis) -> Millis {
+        young_daly(self.expected(), mean_life).max(INTERVAL_MIN)
+    }
+}
+
+/// Returns the time of work between two dumps that loses least: Daly's higher-order estimate of the
+/// optimum (2006), whose first term is Young's (1974).
+///
+/// It holds for failures that come at any time alike, as with exponential lifetimes.
+#[must_use]
+pub fn young_daly(dump: Millis, mean_life: Millis) -> Millis {
+    let (dump, life) = (dump.0 as f64, mean_life.0 as f64);
+    if dump >= 2.0 * life {
+        return mean_life;
+    }
+    let ratio = dump / (2.0 * life);
+    let interval = (2.0 * dump * life).sqrt() * (1.0 + ratio.sqrt() / 3.0 + ratio / 9.0) - dump;
+    Millis(interval.max(0.0).round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interval_is_near_the_square_root() {
+        let hour = Millis(3_600_000);
+        // sqrt(2 * 10 s * 3600 s) is 268.3 s; Daly's terms make 3.3 s and the dump less 10 s.
+        let daly = young_daly(Millis(10_000), hour);
+        assert!((261_000..262_500).contains(&daly.0), "{daly:?}");
+        assert_eq!(young_daly(Millis(8_000_000), hour), hour);
+        assert_eq!(young_daly(Millis(0), hour), Millis(0));
+    }
+
+    #[test]
+    fn interval_is_the_cheapest_of_its_neighbours() {
+        // Expected time per second of work (Daly's complete model): M e^(R/M) (e^((t+d)/M) - 1)/t.
+        let (dump, life) = (30.0_f64, 7200.0_f64);
+        let cost = |work: f64| life * (((work + dump) / life).exp() - 1.0) / work;
+        let best = young_daly(Millis(30_000), Millis(7_200_000)).0 as f64 / 1000.0;
+        assert!(cost(best) < cost(best * 1.05) && cost(best) < cost(best * 0.95));
+    }
+
+    #[test]
+    fn median_of_the_last_dumps_counts() {
+        let mut times = DumpTimes::default();
+        assert_eq!(times.expected(), FIRST);
+        for took in [50_000, 100, 110, 120, 9000, 130] {
+            times.add(Millis(took));
+        }
+        assert_eq!(times.expected(), Millis(120));
+        assert!(DumpTimes::default().interval(Millis(0)) >= INTERVAL_MIN);
+    }
+}

@@ -1,0 +1,91 @@
+//! Which of two runners of one name may go on.
+//!
+//! A lock is one of numbered records, of which the highest counts. A runner that takes it writes
+//! the next number, if that is absent, and renews its own by counting up. No clock is compared: a
+//! record that did not change while another runner looked at it for long enough is stale. The
+//! manifest, which is also written only if its number is absent, is the last barrier.
+
+use serde::{Deserialize, Serialize};
+
+/// What a runner writes under its number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockRecord {
+    /// Drawn for each runner.
+    pub owner: String,
+    /// How often it was renewed.
+    pub renewals: u64,
+    /// Whether its runner has ended.
+    pub is_released: bool,
+    /// The machine's boot and the PID namespace of the runner.
+    pub machine: String,
+    /// The runner's process there.
+    pub pid: u32,
+    /// When that process started, in clock ticks since the boot.
+    pub start_time: u64,
+}
+
+/// What is known about a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockView {
+    /// It may be taken.
+    Free,
+    /// Its runner is alive.
+    Held,
+    /// Look again later.
+    Unknown,
+}
+
+/// Judges a lock from the record that was seen first and the one that is there now.
+///
+/// `is_alive` is whether the process runs, where that can be seen from here; `is_old` whether the
+/// look began longer ago than a record may go without being renewed.
+#[must_use]
+pub fn judge(
+    first: Option<&LockRecord>,
+    now: Option<&LockRecord>,
+    is_alive: Option<bool>,
+    is_old: bool,
+) -> LockView {
+    let Some(now) = now.filter(|it| !it.is_released) else { return LockView::Free };
+    match is_alive {
+        Some(true) => return LockView::Held,
+        Some(false) => return LockView::Free,
+        None => {}
+    }
+    if first != Some(now) {
+        return LockView::Held;
+    }
+    if is_old { LockView::Free } else { LockView::Unknown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(renewals: u64) -> LockRecord {
+        let (owner, machine) = ("a".to_owned(), "m".to_owned());
+        LockRecord { owner, renewals, is_released: false, machine, pid: 1, start_time: 2 }
+    }
+
+    #[test]
+    fn lock_without_renewals_becomes_free_with_time() {
+        let (one, two) = (record(1), record(2));
+        assert_eq!(judge(Some(&one), Some(&one), None, false), LockView::Unknown);
+        assert_eq!(judge(Some(&one), Some(&one), None, true), LockView::Free);
+        assert_eq!(judge(Some(&one), Some(&two), None, true), LockView::Held);
+    }
+
+    #[test]
+    fn lock_of_this_machine_depends_on_the_process() {
+        let one = record(1);
+        assert_eq!(judge(Some(&one), Some(&one), Some(true), true), LockView::Held);
+        assert_eq!(judge(Some(&one), Some(&one), Some(false), false), LockView::Free);
+    }
+
+    #[test]
+    fn released_and_absent_locks_are_free() {
+        let released = LockRecord { is_released: true, ..record(3) };
+        assert_eq!(judge(None, None, None, false), LockView::Free);
+        assert_eq!(judge(Some(&record(3)), Some(&released), Some(true), false), LockView::Free);
+    }
+}

@@ -1,0 +1,274 @@
+//! What a generation consists of.
+//!
+//! A manifest is encoded as one version byte, its fields in postcard, and the first
+//! [`CHECKSUM_BYTES`] of their keyed hash.
+
+use std::fmt;
+
+use sanderling_protocol::Instant;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::chunk::{CHUNK_BYTES, ChunkKey, ChunkName};
+use super::driver::DriverRecord;
+use super::packing::SEAL_BYTES;
+
+/// The version of the encoding.
+const VERSION: u8 = 2;
+
+/// Bytes of the checksum at the end.
+const CHECKSUM_BYTES: usize = 16;
+
+/// The name of a pack, drawn at random.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PackId(pub [u8; 32]);
+
+/// A pack that a generation reads from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestPack {
+    /// Its name.
+    pub id: PackId,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// Where a chunk of the stream is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredChunk {
+    /// Which chunk of the stream it is. Those that are missing are zeros.
+    pub position: u32,
+    /// The keyed hash of its content.
+    pub name: ChunkName,
+    /// Which of the manifest's packs it is in.
+    pub pack: u32,
+    /// Where it begins there.
+    pub offset: u32,
+    /// Its content, and how it is stored there.
+    pub content: StoredContent,
+}
+
+/// The content of a chunk in its pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredContent {
+    /// Its bytes, without the zeros at the end of the chunk.
+    pub bytes: u32,
+    /// Bytes of it in the pack, without the tag.
+    pub stored: u32,
+    /// What was done with it before it was encrypted.
+    pub codec: ChunkCodec,
+}
+
+/// What is done with a content before it is encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChunkCodec {
+    /// Nothing.
+    Plain,
+    /// It is compressed by Zstandard (RFC 8878), as one frame.
+    Zstd,
+}
+
+/// What a generation consists of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointManifest {
+    /// The name of the task.
+    pub task: String,
+    /// The number of the generation.
+    pub generation: u64,
+    /// When it was taken, by the clock of its machine.
+    pub taken_at: Instant,
+    /// What took it.
+    pub driver: DriverRecord,
+    /// The length of the stream.
+    pub stream_bytes: u64,
+    /// Bytes of packs that this generation added.
+    pub added_bytes: u64,
+    /// The packs with its chunks.
+    pub packs: Vec<ManifestPack>,
+    /// Its chunks, in the order of the stream.
+    pub chunks: Vec<StoredChunk>,
+}
+
+/// Why bytes are no manifest.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ManifestError {
+    /// There are too few.
+    #[error("the manifest is cut")]
+    Cut,
+    /// It was written by another release.
+    #[error("the manifest has version {0}, this program reads version {VERSION}")]
+    Version(u8),
+    /// Its checksum is another one.
+    #[error("the manifest is damaged: its checksum does not match")]
+    Checksum,
+    /// What it contains is impossible.
+    #[error("the manifest is damaged: {0}")]
+    Malformed(&'static str),
+}
+
+impl fmt::Debug for PackId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "PackId({self})")
+    }
+}
+
+impl fmt::Display for PackId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&data_encoding::HEXLOWER.encode(&self.0))
+    }
+}
+
+impl PackId {
+    /// Reads the name of a pack's object.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let bytes = data_encoding::HEXLOWER.decode(name.as_bytes()).ok()?;
+        bytes.try_into().ok().map(Self)
+    }
+}
+
+impl CheckpointManifest {
+    /// Encodes the manifest.
+    #[must_use]
+    pub fn encode(&self, key: &ChunkKey) -> Vec<u8> {
+        let body = postcard::to_stdvec(self).expect("a manifest can be encoded");
+        let mut bytes = vec![VERSION];
+        bytes.extend(body);
+        let checksum = key.name(&bytes).0;
+        bytes.extend(&checksum[..CHECKSUM_BYTES]);
+        bytes
+    }
+
+    /// Decodes a manifest and verifies it.
+    ///
+    /// # Errors
+    /// [`ManifestError`]: the generation cannot be restored.
+    pub fn decode(key: &ChunkKey, bytes: &[u8]) -> Result<Self, ManifestError> {
+        let version = *bytes.first().ok_or(ManifestError::Cut)?;
+        if version != VERSION {
+            return Err(ManifestError::Version(version));
+        }
+        let split = bytes.len().checked_sub(CHECKSUM_BYTES).ok_or(ManifestError::Cut)?;
+        let (body, checksum) = bytes.split_at(split);
+        if body.is_empty() {
+            return Err(ManifestError::Cut);
+        }
+        if key.name(body).0[..CHECKSUM_BYTES] != *checksum {
+            return Err(ManifestError::Checksum);
+        }
+        let manifest: Self = postcard::from_bytes(&body[1..])
+            .map_err(|_| ManifestError::Malformed("it cannot be decoded"))?;
+        manifest.verified()
+    }
+
+    /// Returns how many chunks the stream has, those of zeros among them.
+    #[must_use]
+    pub const fn chunk_count(&self) -> u64 {
+        self.stream_bytes.div_ceil(CHUNK_BYTES as u64)
+    }
+
+    fn verified(self) -> Result<Self, ManifestError> {
+        let mut next = 0;
+        for chunk in &self.chunks {
+            let Some(pack) = self.packs.get(chunk.pack as usize) else {
+                return Err(ManifestError::Malformed("a chunk has no pack"));
+            };
+            let StoredContent { bytes, stored, codec } = chunk.content;
+            let end = u64::from(chunk.offset) + u64::from(stored) + SEAL_BYTES as u64;
+            let is_possible = match codec {
+                ChunkCodec::Plain => stored == bytes,
+                ChunkCodec::Zstd => stored < bytes,
+            };
+            if bytes == 0 || bytes as usize > CHUNK_BYTES || !is_possible || end > pack.bytes {
+                return Err(ManifestError::Malformed("a chunk is not within its pack"));
+            }
+            let position = u64::from(chunk.position);
+            if position < next || position >= self.chunk_count() {
+                return Err(ManifestError::Malformed("chunks are not in order"));
+            }
+            next = position + 1;
+        }
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest() -> CheckpointManifest {
+        let chunk = |position, pack, offset, stored, codec| StoredChunk {
+            position,
+            name: ChunkName([position as u8; 32]),
+            pack,
+            offset,
+            content: StoredContent { bytes: 65_000, stored, codec },
+        };
+        CheckpointManifest {
+            task: "count".to_owned(),
+            generation: 7,
+            taken_at: Instant(1_700_000_000_000_000),
+            driver: DriverRecord::Hook,
+            stream_bytes: 200_000,
+            added_bytes: 1000,
+            packs: vec![ManifestPack { id: PackId([0xab; 32]), bytes: 70_000 }],
+            chunks: vec![
+                chunk(0, 0, 0, 984, ChunkCodec::Zstd),
+                chunk(3, 0, 1000, 65_000, ChunkCodec::Plain),
+            ],
+        }
+    }
+
+    #[test]
+    fn bytes_are_the_golden_ones() {
+        let bytes = manifest().encode(&ChunkKey::new([7; 32]));
+        let golden = concat!(
+            "0205636f756e74078080f9c0c1c4820300c09a0ce80701ababababababababababababababababab",
+            "abababababababababababababababf0a20402000000000000000000000000000000000000000000",
+            "0000000000000000000000000000e8fb03d807010303030303030303030303030303030303030303",
+            "0303030303030303030303030300e807e8fb03e8fb0300ad9276025acbbe2b3e7728e963af20aa",
+        );
+        assert_eq!(data_encoding::HEXLOWER.encode(&bytes), golden);
+        assert_eq!(CheckpointManifest::decode(&ChunkKey::new([7; 32]), &bytes), Ok(manifest()));
+    }
+
+    #[test]
+    fn damaged_manifests_are_refused() {
+        let key = ChunkKey::new([7; 32]);
+        let bytes = manifest().encode(&key);
+        for cut in 0..bytes.len() {
+            assert!(CheckpointManifest::decode(&key, &bytes[..cut]).is_err(), "{cut}");
+        }
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert!(CheckpointManifest::decode(&key, &damaged).is_err(), "{at}");
+        }
+        let other = CheckpointManifest::decode(&ChunkKey::new([8; 32]), &bytes);
+        assert_eq!(other, Err(ManifestError::Checksum));
+    }
+
+    #[test]
+    fn impossible_manifests_are_refused() {
+        let key = ChunkKey::new([7; 32]);
+        let broken = |change: fn(&mut CheckpointManifest)| {
+            let mut manifest = manifest();
+            change(&mut manifest);
+            CheckpointManifest::decode(&key, &manifest.encode(&key)).expect_err("refused")
+        };
+        broken(|it| it.chunks[0].pack = 1);
+        broken(|it| it.chunks[0].content.bytes = 0);
+        broken(|it| it.chunks[0].content.stored = 65_000);
+        broken(|it| it.chunks[1].content.stored = 64_999);
+        broken(|it| it.chunks[1].offset = 60_000);
+        broken(|it| it.chunks[0].position = 3);
+        broken(|it| it.chunks[1].position = 4);
+    }
+
+    #[test]
+    fn names_of_packs_are_read() {
+        let id = PackId([0x5a; 32]);
+        assert_eq!(PackId::parse(&id.to_string()), Some(id));
+        assert_eq!(PackId::parse("5a"), None);
+        assert_eq!(PackId::parse(".tmp"), None);
+    }
+}

@@ -1,0 +1,170 @@
+//! Which generations and packs are kept.
+//!
+//! No manifest is ever changed. A pack of which little is still used is emptied by the next dump,
+//! which stores those chunks again, and goes with the last generation that names it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::manifest::{CheckpointManifest, ManifestPack, PackId};
+use super::packing::SEAL_BYTES;
+
+/// A pack below this size is small: reading it is a request for few bytes.
+const SMALL_BYTES: u64 = 8 << 20;
+
+/// Small packs that one generation may read from before the next one joins them.
+const SMALL_MAX: usize = 8;
+
+/// A generation that was found in a backend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundGeneration {
+    /// Its number.
+    pub number: u64,
+    /// Its packs; `None` if its manifest is of no use.
+    pub packs: Option<Vec<ManifestPack>>,
+}
+
+/// What can be removed, manifests first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RemovalPlan {
+    /// Numbers of generations.
+    pub generations: Vec<u64>,
+    /// Packs that no remaining manifest names.
+    pub packs: Vec<PackId>,
+}
+
+impl FoundGeneration {
+    /// Returns whether all its packs are stored, as long as they were.
+    #[must_use]
+    pub fn is_whole(&self, stored: &BTreeMap<PackId, u64>) -> bool {
+        let is_there = |pack: &ManifestPack| stored.get(&pack.id) == Some(&pack.bytes);
+        self.packs.as_ref().is_some_and(|packs| packs.iter().all(is_there))
+    }
+}
+
+/// Returns what to remove so that the newest `keep` whole generations stay.
+///
+/// Generations that are not whole stay while they are newer than the oldest one that is kept:
+/// their packs may come back, and they do not count.
+#[must_use]
+pub fn removal_plan(
+    found: &[FoundGeneration],
+    stored: &BTreeMap<PackId, u64>,
+    keep: usize,
+) -> RemovalPlan {
+    assert!(keep > 0, "at least one generation is kept");
+    let mut whole: Vec<u64> =
+        found.iter().filter(|it| it.is_whole(stored)).map(|it| it.number).collect();
+    whole.sort_unstable_by(|one, other| other.cmp(one));
+    // Without a whole generation nothing is known to be of no use.
+    let Some(oldest) = whole.get(keep.min(whole.len()).wrapping_sub(1)).copied() else {
+        return RemovalPlan::default();
+    };
+    let (kept, removed): (Vec<_>, Vec<_>) = found.iter().partition(|it| it.number >= oldest);
+    let live: BTreeSet<PackId> =
+        kept.iter().flat_map(|it| it.packs.iter().flatten()).map(|pack| pack.id).collect();
+    let mut generations: Vec<u64> = removed.iter().map(|it| it.number).collect();
+    generations.sort_unstable();
+    let packs = stored.keys().filter(|id| !live.contains(id)).copied().collect();
+    RemovalPlan { generations, packs }
+}
+
+/// Returns the packs whose chunks the next dump stores again: those of which the newest generation
+/// uses less than half, and small ones if there are many.
+#[must_use]
+pub fn sparse_packs(newest: &CheckpointManifest) -> BTreeSet<PackId> {
+    let mut used: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
+    for chunk in &newest.chunks {
+        let bytes = u64::from(chunk.content.stored) + SEAL_BYTES as u64;
+        used.entry(chunk.pack).or_default().insert(chunk.offset, bytes);
+    }
+    let used_of = |number: usize| -> u64 {
+        used.get(&(number as u32)).map_or(0, |chunks| chunks.values().sum())
+    };
+    let small = newest.packs.iter().filter(|pack| pack.bytes < SMALL_BYTES).count();
+    let is_sparse = |(number, pack): (usize, &ManifestPack)| {
+        let is_one_of_many = small > SMALL_MAX && pack.bytes < SMALL_BYTES;
+        (is_one_of_many || used_of(number) * 2 < pack.bytes).then_some(pack.id)
+    };
+    newest.packs.iter().enumerate().filter_map(is_sparse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::Instant;
+
+    use super::super::chunk::ChunkName;
+    use super::super::driver::DriverRecord;
+    use super::super::manifest::{ChunkCodec, StoredChunk, StoredContent};
+    use super::*;
+
+    const fn id(number: u8) -> PackId {
+        PackId([number; 32])
+    }
+
+    fn generation(number: u64, packs: &[u8]) -> FoundGeneration {
+        let pack = |number: &u8| ManifestPack { id: id(*number), bytes: 10 };
+        FoundGeneration { number, packs: Some(packs.iter().map(pack).collect()) }
+    }
+
+    fn stored(packs: &[u8]) -> BTreeMap<PackId, u64> {
+        packs.iter().map(|number| (id(*number), 10)).collect()
+    }
+
+    #[test]
+    fn newest_generations_and_their_packs_are_kept() {
+        let found = [
+            generation(1, &[1]),
+            generation(2, &[1, 2]),
+            generation(3, &[2, 3]),
+            generation(4, &[4]),
+        ];
+        let plan = removal_plan(&found, &stored(&[1, 2, 3, 4, 9]), 2);
+        assert_eq!(plan.generations, [1, 2]);
+        assert_eq!(plan.packs, [id(1), id(9)]);
+    }
+
+    #[test]
+    fn generations_that_are_not_whole_do_not_count() {
+        let damaged = FoundGeneration { number: 4, packs: None };
+        let found = [generation(1, &[1]), generation(2, &[2]), generation(3, &[8]), damaged];
+        let plan = removal_plan(&found, &stored(&[1, 2]), 1);
+        assert_eq!(plan, RemovalPlan { generations: vec![1], packs: vec![id(1)] });
+        let nothing = removal_plan(&found[2..], &stored(&[1, 2]), 1);
+        assert_eq!(nothing, RemovalPlan::default());
+    }
+
+    #[test]
+    fn fewer_generations_than_are_kept_stay() {
+        let plan = removal_plan(&[generation(1, &[1])], &stored(&[1]), 3);
+        assert_eq!(plan, RemovalPlan::default());
+        assert_eq!(removal_plan(&[], &stored(&[1]), 3), RemovalPlan::default());
+    }
+
+    #[test]
+    fn sparse_and_many_small_packs_are_rewritten() {
+        let pack = |number, bytes| ManifestPack { id: id(number), bytes };
+        let chunk = |position: u32, pack, bytes| {
+            let (name, offset) = (ChunkName([0; 32]), position * 70_000);
+            let content = StoredContent { bytes, stored: bytes, codec: ChunkCodec::Plain };
+            StoredChunk { position, name, pack, offset, content }
+        };
+        let mut manifest = CheckpointManifest {
+            task: "t".to_owned(),
+            generation: 1,
+            taken_at: Instant(0),
+            driver: DriverRecord::Hook,
+            stream_bytes: 1 << 20,
+            added_bytes: 0,
+            packs: vec![pack(1, 100_000), pack(2, 60_000)],
+            chunks: vec![chunk(0, 0, 40_000), chunk(1, 1, 40_000)],
+        };
+        assert_eq!(sparse_packs(&manifest), BTreeSet::from([id(1)]));
+        manifest.packs = (0..9).map(|number| pack(number, 20)).collect();
+        manifest.packs[0].bytes = SMALL_BYTES;
+        manifest.chunks = (0..9).map(|number| chunk(number, number, 4)).collect();
+        assert_eq!(sparse_packs(&manifest), BTreeSet::from([id(0)]));
+        manifest.packs.push(pack(9, 20));
+        manifest.chunks.push(chunk(9, 9, 4));
+        assert_eq!(sparse_packs(&manifest).len(), 10);
+    }
+}
