@@ -6,9 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sanderling_core::access::{Claims, Rights, TokenRole};
+use sanderling_core::group_generation::GroupGeneration;
 use sanderling_protocol::frame::{RangeReply, RangeRequest, decode_body, encode_body};
 use sanderling_protocol::limits::RANGES_MAX;
-use sanderling_protocol::message::{Hello, HelloReply};
+use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::{
     BlockId, Header, Op, OrderReply, Path, Refusal, Reply, Request, version,
 };
@@ -55,6 +56,13 @@ impl Service for Admission {
             reply,
             Arc::new(Self { service: Arc::clone(&self.service), caller, version: self.version }),
         ))
+    }
+
+    fn generation(&self, hello: &Hello, named: u64) -> Result<u64, Refusal> {
+        if hello.role == Role::Namenode {
+            self.membership().namenode().generation().meets(GroupGeneration(named))?;
+        }
+        Ok(0)
     }
 
     fn speaking(self: &Arc<Self>, version: u8) -> Arc<Self> {

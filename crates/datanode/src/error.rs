@@ -9,6 +9,7 @@ use sanderling_transport::{CallError, ListenError};
 use thiserror::Error;
 
 pub use crate::disk::DiskError;
+use crate::durable::DurableStoreError;
 use crate::object::ObjectTierError;
 
 /// Why a datanode does not start.
@@ -90,6 +91,9 @@ pub enum DatanodeStartError {
     /// The object tier cannot be used.
     #[error(transparent)]
     Object(#[from] ObjectTierError),
+    /// A store of durable directories cannot be used.
+    #[error(transparent)]
+    Durable(#[from] DurableStoreError),
     /// The namenode could not be reached in time.
     #[error("the namenode at {namenode} cannot be reached for {seconds} s: {cause}")]
     Unreachable {

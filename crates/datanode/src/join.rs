@@ -269,8 +269,8 @@ impl Joiner {
         self.membership.contact().given_up(now, self.membership.id(), load, expected);
     }
 
-    /// Forgets everything. Returns whether the process is another node already; else it is none
-    /// until it has registered.
+    /// Forgets what no incarnation owns any more. Returns whether the process is another node
+    /// already; else it is none until it has registered.
     pub(crate) fn begin_again(&self) -> bool {
         let is_joined = self.membership.begin_again();
         if is_joined {

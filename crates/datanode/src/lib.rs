@@ -23,6 +23,7 @@ mod damage_report;
 mod disk;
 mod disk_room;
 mod dram;
+mod durable;
 mod error;
 mod http;
 mod join;
@@ -49,8 +50,10 @@ mod service;
 mod store;
 mod tier;
 mod tiers;
+mod upload;
 mod write_queue;
 
+pub use durable::{DurableOptions, DurableStoreError};
 pub use error::{DatanodeFailure, DatanodeStartError, DiskError, DrainEnd};
 pub use local::LocalOptions;
 pub use object::{ObjectOptions, ObjectTierError};

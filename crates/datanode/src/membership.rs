@@ -145,16 +145,16 @@ impl Membership {
             .send_if_modified(|before| std::mem::replace(before, registration) != registration);
     }
 
-    /// Forgets everything. Returns whether the process is another incarnation already; else it is
-    /// no member until it has registered.
+    /// Forgets everything, but for blocks that the next incarnation keeps. Returns whether the
+    /// process is another incarnation already; else it is no member until it has registered.
     pub(crate) fn begin_again(&self) -> bool {
         let load = self.store.load();
         let held =
             BlockTotals { blocks: load.blocks, bytes: load.dram_used_bytes + load.disk_used_bytes };
         let mut member = self.member.write();
-        member.begin_again(self.clock.now(), held, nonce());
+        let drops = member.begin_again(self.clock.now(), held, nonce());
         // The fence goes with the blocks. Files are deleted when no task waits for the member.
-        let bytes = self.store.wipe();
+        let bytes = drops.then(|| self.store.wipe());
         self.link.forget();
         self.publish(&member);
         drop(member);

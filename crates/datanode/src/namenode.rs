@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sanderling_core::datanode::CallFailure;
+use sanderling_core::group_generation::GroupGeneration;
 use sanderling_protocol::{ClusterId, Refusal, Reply, Request};
 use sanderling_transport::{
     CallError, Connection, EncodedRequest, Namenodes, Pool, Repeats, Security,
@@ -34,6 +35,11 @@ impl Namenode {
             call_time_max: options.call_time_max,
             security: options.security.clone(),
         }
+    }
+
+    /// Returns the generation of the group of namenodes of which a leader has answered.
+    pub(crate) fn generation(&self) -> GroupGeneration {
+        self.pool.connection_options().generation.get()
     }
 
     fn deadline(&self) -> Instant {

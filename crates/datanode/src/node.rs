@@ -8,6 +8,7 @@ use sanderling_transport::{Memory, Pool, Revocations, Secret};
 use crate::activity::Activity;
 use crate::clock::ProcessClock;
 use crate::counters::Counters;
+use crate::durable::DurableStores;
 use crate::join::{Addresses, Joiner};
 use crate::link::Link;
 use crate::local::Local;
@@ -19,6 +20,7 @@ use crate::push::Pusher;
 use crate::scrub::Scrub;
 use crate::service::BlockService;
 use crate::store::BlockStore;
+use crate::upload::Uploader;
 
 /// A running datanode. Only the modules that start and stop its parts, and its HTTP pages, use the
 /// whole of it.
@@ -42,7 +44,7 @@ impl Node {
     /// Puts a datanode together that is no member yet.
     pub(crate) fn new(
         mut options: DatanodeOptions,
-        store: BlockStore,
+        (store, stores): (BlockStore, Arc<DurableStores>),
         namenode: Pool,
         peers: Pool,
         addresses: Addresses,
@@ -64,10 +66,18 @@ impl Node {
         let membership = Arc::new(membership);
         let (blocks, member) = (|| Arc::clone(&store), || Arc::clone(&membership));
         let (active, counted) = (|| Arc::clone(&activity), || Arc::clone(&counters));
+        let uploader = Uploader::new(stores, member(), peers.clone(), addresses.blocks.clone());
         let pusher = Pusher::new(&options, blocks(), member(), Arc::clone(&link), peers);
         let endpoint = local.as_ref().map(|local| local.endpoint.clone());
-        let service =
-            BlockService::new(blocks(), member(), link, active(), counted(), pusher, endpoint);
+        let service = BlockService::new(
+            blocks(),
+            member(),
+            link,
+            active(),
+            counted(),
+            (pusher, uploader),
+            endpoint,
+        );
         Self {
             joiner: Joiner::new(&options, addresses, member(), blocks(), active(), counted()),
             service: Arc::new(service),

@@ -262,7 +262,8 @@ impl ObjectTier {
             Ok((bytes, end)) => {
                 self.check_end(key, end)?;
                 let extra = self.sealing.extra_bytes();
-                Trailer::length_within(bytes, extra).map(Some).map_err(failed)
+                let length = Trailer::length_within(bytes, extra);
+                length.map(Some).map_err(|error| failed(error.to_string()))
             }
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(self.refusal(&error, 0)),

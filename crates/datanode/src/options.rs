@@ -9,6 +9,7 @@ use sanderling_notices::NoticeOptions;
 use sanderling_transport::Security;
 
 use crate::budget;
+use crate::durable::DurableOptions;
 use crate::local::LocalOptions;
 use crate::object::ObjectOptions;
 use crate::seal::EncryptionKey;
@@ -88,6 +89,8 @@ pub struct DatanodeOptions {
     /// Bytes per second of its blocks that the node compares with their checksums unasked; `None`
     /// for none.
     pub scrub_bytes_per_second: Option<u64>,
+    /// The stores of durable directories that this node reaches.
+    pub durable: Vec<DurableOptions>,
     /// Time between two heartbeats of a draining node, which learns from them that it may go.
     pub draining_heartbeat: Duration,
     /// Time that a node waits after the deadline of its notice before it joins again.
@@ -140,6 +143,7 @@ impl Default for DatanodeOptions {
             // A node of 64 GiB in half an hour, for a thousandth of a core and a quarter of what
             // the slowest cloud disks read.
             scrub_bytes_per_second: Some(32 << 20),
+            durable: Vec::new(),
             draining_heartbeat: Duration::from_millis(200),
             // The cloud takes the machine some seconds after the deadline. A node that joined again
             // before that would get new blocks and lose them.

@@ -27,6 +27,8 @@ use crate::budget::Budget;
 use crate::control::Control;
 use crate::damage_report::report_damage;
 use crate::disk::DiskTier;
+use crate::durable::DurableStores;
+use crate::durable::report::report_stores;
 use crate::error::{DatanodeFailure, DatanodeStartError, DrainEnd};
 use crate::http::router;
 use crate::join::{Addresses, Turned};
@@ -89,6 +91,7 @@ impl DatanodeServer {
             Some(object) => Some(ObjectTier::open(object, options.encryption.clone()).await?),
             None => None,
         };
+        let stores = Arc::new(DurableStores::open(&options.durable)?);
         let store = BlockStore::new(Tiers::new(Arc::clone(&arena), disk, objects), budget.index);
         let credentials = options.security.credentials(Role::Datanode);
         let connection = ConnectionOptions { credentials, ..ConnectionOptions::default() };
@@ -103,7 +106,7 @@ impl DatanodeServer {
         let memory = Memory::new(budget.requests);
         let node = Arc::new(Node::new(
             options,
-            store,
+            (store, stores),
             namenode,
             Pool::new(peers),
             addresses,
@@ -154,6 +157,11 @@ impl DatanodeServer {
             let (membership, counters) = (Arc::clone(&node.membership), Arc::clone(&node.counters));
             let collector = Collector { objects, membership, counters };
             tasks.push(tokio::spawn(collector.run(stop.clone())));
+        }
+        if !node.options.durable.is_empty() {
+            let names = node.options.durable.iter().map(|store| store.name.clone()).collect();
+            let membership = Arc::clone(&node.membership);
+            tasks.push(control.spawn(report_stores(membership, names, stop.clone())));
         }
         let (membership, store) = (Arc::clone(&node.membership), Arc::clone(&node.store));
         tasks.push(control.spawn(report_damage(membership, store, stop.clone())));

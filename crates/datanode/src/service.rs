@@ -24,6 +24,7 @@ use crate::membership::Membership;
 use crate::push::Pusher;
 use crate::received::BlockBody;
 use crate::store::BlockStore;
+use crate::upload::Uploader;
 
 /// Serves the node's blocks to callers that were admitted.
 #[derive(Debug)]
@@ -34,6 +35,7 @@ pub(crate) struct BlockService {
     activity: Arc<Activity>,
     counters: Arc<Counters>,
     pusher: Pusher,
+    uploader: Uploader,
     disk_room: DiskRoom,
     /// Where clients of the same machine find the node; `None` when they do not.
     local_endpoint: Option<LocalEndpoint>,
@@ -48,7 +50,7 @@ impl BlockService {
         link: Arc<Link>,
         activity: Arc<Activity>,
         counters: Arc<Counters>,
-        pusher: Pusher,
+        (pusher, uploader): (Pusher, Uploader),
         local_endpoint: Option<LocalEndpoint>,
     ) -> Self {
         let disk_room = DiskRoom::default();
@@ -59,6 +61,7 @@ impl BlockService {
             activity,
             counters,
             pusher,
+            uploader,
             disk_room,
             local_endpoint,
             leader_term: AtomicU64::new(0),

@@ -19,6 +19,8 @@ use sanderling_protocol::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+/// Starts a datanode whose scrub rests unless `change` lets it run: it finds damage by itself, at
+/// any time from the first second on.
 async fn datanode(
     served: &Served,
     directory: &Path,
@@ -26,6 +28,7 @@ async fn datanode(
 ) -> DatanodeServer {
     let mut options = served.options();
     options.disk = Some(DiskOptions { directory: directory.to_owned(), bytes: 8 << 20 });
+    options.scrub_bytes_per_second = None;
     change(&mut options);
     DatanodeServer::start(options).await.unwrap()
 }

@@ -63,7 +63,9 @@ impl From<LogControlError> for HttpRefusal {
     fn from(error: LogControlError) -> Self {
         match error {
             LogControlError::Foreign => Self::new(StatusCode::NOT_FOUND, &error.to_string()),
-            LogControlError::Filter(why) => Refusal::BadRequest { why }.into(),
+            LogControlError::TooLong | LogControlError::Filter(_) => {
+                Refusal::BadRequest { why: error.to_string() }.into()
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
@@ -117,10 +117,11 @@ impl ObjectOptions {
         let prefix = Path::parse(prefix.trim_end_matches('/')).map_err(|error| {
             ObjectTierError::Unusable { url: self.url.clone(), why: error.to_string() }
         })?;
-        Ok((self.bucket(bucket)?, prefix))
+        Ok((Arc::new(self.s3(bucket)?), prefix))
     }
 
-    fn bucket(&self, bucket: &str) -> Result<Arc<dyn ObjectStore>, ObjectTierError> {
+    /// Returns a bucket by the settings.
+    pub(crate) fn s3(&self, bucket: &str) -> Result<AmazonS3, ObjectTierError> {
         // Several crates of the process may use TLS; the first one chooses, and all choose ring.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = ClientOptions::new()
@@ -144,7 +145,7 @@ impl ObjectOptions {
             Err(_) => builder,
         };
         let store = self.settings.iter().fold(builder, with).build();
-        Ok(Arc::new(store.map_err(|error| self.unusable(&error))?))
+        store.map_err(|error| self.unusable(&error))
     }
 
     /// Plain HTTP is used where the endpoint that was configured is plain.

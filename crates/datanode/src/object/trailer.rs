@@ -3,6 +3,7 @@
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::{BlockId, Epoch};
+use thiserror::Error;
 
 /// One object of the tier: a block at one epoch.
 pub(crate) type TierKey = (BlockId, Epoch);
@@ -15,6 +16,13 @@ pub(crate) struct Trailer {
     pub(crate) epoch: Epoch,
     pub(crate) length: u32,
     pub(crate) checksum: u32,
+}
+
+/// An object of the tier is too short or too long to hold a block.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("an object of {object_bytes} bytes is no block")]
+pub(crate) struct NoBlock {
+    object_bytes: u64,
 }
 
 /// Marks a block of ours, and the layout of the trailer.
@@ -64,12 +72,12 @@ impl Trailer {
     }
 
     /// Returns the length of the block in an object of this size, which is longer by `extra` bytes.
-    pub(crate) fn length_within(object_bytes: u64, extra: usize) -> Result<u32, String> {
+    pub(crate) fn length_within(object_bytes: u64, extra: usize) -> Result<u32, NoBlock> {
         let length = object_bytes.checked_sub(extra as u64);
         length
             .and_then(|length| u32::try_from(length).ok())
             .filter(|length| (1..=BLOCK_BYTES_MAX).contains(length))
-            .ok_or_else(|| format!("an object of {object_bytes} bytes is no block"))
+            .ok_or(NoBlock { object_bytes })
     }
 }
 

@@ -8,6 +8,7 @@ use sanderling_protocol::limits::VERIFIED_PER_ORDER_MAX;
 use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{BlockId, Epoch, Header, Order, OrderReply, Refusal};
 use sanderling_transport::{Handled, Response};
+use tokio::time::Instant;
 
 use super::BlockService;
 use crate::tiers::BlockBytes;
@@ -67,12 +68,42 @@ impl BlockService {
                     Ok(answer(&header, &OrderReply::Verified(verified)))
                 })
             }
+            order @ (Order::Upload(_)
+            | Order::ChangeStore { .. }
+            | Order::AbortUploads { .. }
+            | Order::Restore(_)
+            | Order::TakeStore { .. }
+            | Order::ListStore { .. }) => self.store_order(header, order),
             Order::Push { moves } => self.spawned(header, move |service| async move {
                 let pushed = service.pusher.push_all(moves).await;
                 let refused = |refusal: &Refusal| service.counters.count_refusal(refusal);
                 pushed.iter().filter_map(|one| one.as_ref().err()).for_each(refused);
                 Ok(answer(&header, &OrderReply::Pushed(pushed)))
             }),
+        })
+    }
+
+    /// Does what concerns a store of durable directories.
+    fn store_order(self: &Arc<Self>, header: Header, order: Order) -> Handled {
+        let received = Instant::now();
+        self.spawned(header, move |service| async move {
+            let uploader = &service.uploader;
+            let done = match order {
+                Order::Upload(upload) => uploader.upload(*upload).await,
+                Order::ChangeStore { directory, store, changes } => {
+                    uploader.change(directory, &store, &changes, received).await
+                }
+                Order::AbortUploads { directory, store, uploads } => {
+                    uploader.abort(directory, &store, &uploads).await
+                }
+                Order::Restore(loss) => uploader.restore(*loss).await,
+                Order::TakeStore { directory, store } => uploader.take(directory, &store).await,
+                Order::ListStore { directory, store, after } => {
+                    uploader.list(directory, &store, &after).await
+                }
+                other => unreachable!("{other:?} does not concern a store"),
+            };
+            Ok(answer(&header, &done.unwrap_or_else(OrderReply::Refused)))
         })
     }
 

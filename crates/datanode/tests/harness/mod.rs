@@ -18,13 +18,14 @@ use sanderling_datanode::{DatanodeOptions, DatanodeServer};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::message::{
-    Heartbeat, HeartbeatReply, Hello, HelloReply, Joined, Register, Registered, Role, Wiped,
+    DurableReply, DurableRequest, Heartbeat, HeartbeatReply, Hello, HelloReply, Joined, Register,
+    Registered, Role, Wiped,
 };
 use sanderling_protocol::node::{Availability, Load};
 use sanderling_protocol::order::{DamagedBlock, HeldBlock};
 use sanderling_protocol::{
-    BlockId, ClusterId, Epoch, Frame, Header, LogPosition, Millis, NodeId, NodeInfo, Nonce, Op,
-    Order, OrderReply, Policy, Refusal, Reply, Request, Tier,
+    BlockId, ClusterId, Epoch, Frame, Header, LogPosition, Millis, NodeId, NodeInfo, Nonce,
+    ObjectId, Op, Order, OrderReply, Policy, Refusal, Reply, Request, Tier,
 };
 use sanderling_transport::{
     CallError, Handled, Pool, PoolOptions, Response, ServeOptions, Service, serve,
@@ -74,6 +75,10 @@ pub struct State {
     pub unheard: u64,
     /// It cannot say what nodes must hold, as the release before: how often it was asked.
     pub is_older: Option<u64>,
+    /// The changes of durable directories that wait.
+    pub waiting: BTreeSet<(ObjectId, u64)>,
+    /// The stores that datanodes have reported.
+    pub stores: BTreeMap<NodeId, Vec<String>>,
 }
 
 impl Namenode {
@@ -133,6 +138,7 @@ impl Namenode {
                 state.listed += 1;
                 Ok(Reply::Nodes(state.policies.iter().map(|(id, it)| info(*id, *it)).collect()))
             }
+            Request::Durable(request) => state.durable(*request),
             other => Err(Refusal::BadRequest { why: format!("{other:?}") }),
         }
     }
@@ -153,6 +159,23 @@ impl Namenode {
 }
 
 impl State {
+    fn durable(&mut self, request: DurableRequest) -> Result<Reply, Refusal> {
+        match request {
+            DurableRequest::Waits { .. } if self.is_deaf => {
+                Err(Refusal::RetryAfter { after: Millis(1), why: "busy".to_owned() })
+            }
+            DurableRequest::Waits { directory, number } => {
+                let waits = self.waiting.contains(&(directory, number));
+                Ok(Reply::Durable(Box::new(DurableReply::Waits(waits))))
+            }
+            DurableRequest::ServeStores { node, stores, .. } => {
+                self.stores.insert(node, stores);
+                Ok(Reply::Done)
+            }
+            other => Err(Refusal::BadRequest { why: format!("{other:?}") }),
+        }
+    }
+
     fn register(&mut self, register: Register) -> Result<Reply, Refusal> {
         let here = self.cluster.unwrap_or(CLUSTER);
         if let Some(asked) = register.cluster.filter(|asked| *asked != here) {

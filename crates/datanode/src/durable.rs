@@ -1,0 +1,412 @@
+//! Stores outside of the cluster that durable directories are copied to.
+//!
+//! A store has the objects of one durable directory under their relative names, as any tool reads
+//! them. Parts of an object are sent ahead and stay invisible; completing the upload gives them
+//! their name at once. The manager decides what is sent and completed: see
+//! [`sanderling_core::durable`].
+
+mod bucket;
+mod files;
+mod listing;
+mod options;
+pub(crate) mod report;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sanderling_protocol::message::StoreSlice;
+use sanderling_protocol::order::StoreChange;
+use sanderling_protocol::{ClusterId, ObjectId, Refusal};
+use thiserror::Error;
+use tokio::time::timeout;
+
+use self::bucket::Bucket;
+use self::files::Files;
+pub use self::options::{DurableOptions, DurableStoreError};
+
+/// The directory of a store that has no objects: uploads, and whose the store is.
+const OWN_NAME: &str = ".sanderling";
+
+/// Where the store names its durable directory, below [`OWN_NAME`].
+const OWNER_NAME: &str = "owner";
+
+/// Longest time for one operation on a store. A removal must take effect within it or never: see
+/// `REMOVAL_SETTLES` in `sanderling_core::durable`.
+const OPERATION_MAX: Duration = Duration::from_secs(20);
+
+/// How long a bucket is taken to have the owner that it was seen to have: another directory may
+/// adopt it.
+const OWNER_HOLDS: Duration = Duration::from_secs(5);
+
+/// How long the former owner of a bucket may still change it: what it has begun when it saw last
+/// that the bucket is its own takes two operations.
+const BUCKET_SETTLES: Duration = Duration::from_secs(50);
+
+/// Longest time to list a part of a store.
+const LISTING_MAX: Duration = Duration::from_secs(60);
+
+/// What precedes the former owner in the text that names the owner.
+const FORMER: &str = "adopted from ";
+
+/// The stores that this node reaches, by name.
+#[derive(Debug, Default)]
+pub(crate) struct DurableStores {
+    stores: BTreeMap<String, DurableStore>,
+}
+
+/// Whose a store must be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StoreOwner {
+    pub(crate) cluster: ClusterId,
+    pub(crate) directory: ObjectId,
+    /// Whether an empty place becomes this directory's.
+    pub(crate) may_claim: bool,
+}
+
+impl StoreOwner {
+    /// Returns how it is named in the store.
+    fn text(&self) -> String {
+        format!("cluster {} directory {}", self.cluster, self.directory.0)
+    }
+}
+
+/// One store.
+#[derive(Debug)]
+struct DurableStore {
+    url: String,
+    medium: Medium,
+    /// The owner that the store was seen to have, and when.
+    owner: Mutex<Option<(String, Instant)>>,
+}
+
+#[derive(Debug)]
+enum Medium {
+    Files(Arc<Files>),
+    Bucket(Bucket),
+}
+
+/// Why a store did not do what it was to do.
+#[derive(Debug, Error)]
+pub(crate) enum StoreError {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error("{0}")]
+    Bucket(String),
+    #[error("{0}")]
+    Wrong(String),
+}
+
+impl From<object_store::Error> for StoreError {
+    fn from(error: object_store::Error) -> Self {
+        Self::Bucket(crate::object::failure::short(&error))
+    }
+}
+
+impl DurableStores {
+    /// Opens stores. One that is away now is no reason not to start: it is used when it is back.
+    ///
+    /// # Errors
+    /// [`DurableStoreError`]: a URL or the settings are wrong, or two stores have one name.
+    pub(crate) fn open(options: &[DurableOptions]) -> Result<Self, DurableStoreError> {
+        let mut stores = BTreeMap::new();
+        for one in options {
+            let medium = one.open()?;
+            let store = DurableStore { url: one.url.clone(), medium, owner: Mutex::new(None) };
+            if stores.insert(one.name.clone(), store).is_some() {
+                return Err(DurableStoreError::Twice { name: one.name.clone() });
+            }
+        }
+        Ok(Self { stores })
+    }
+
+    fn find(&self, name: &str) -> Result<&DurableStore, Refusal> {
+        self.stores.get(name).ok_or_else(|| Refusal::BadRequest {
+            why: format!("this datanode has no store named {name}"),
+        })
+    }
+
+    /// Begins an upload.
+    ///
+    /// # Errors
+    /// [`Refusal::TierFailed`]: the store failed, is slow, or is another directory's.
+    pub(crate) async fn begin(
+        &self,
+        owner: StoreOwner,
+        store: &str,
+        key: &str,
+    ) -> Result<String, Refusal> {
+        let found = self.find(store)?;
+        found.within(store, found.check_owner(owner)).await?;
+        found.within(store, found.begin(key)).await
+    }
+
+    /// Sends one part of an upload. Returns what the store answered.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub(crate) async fn send(
+        &self,
+        store: &str,
+        (key, upload): (&str, &str),
+        (number, offset): (u32, u64),
+        part: Vec<Bytes>,
+    ) -> Result<String, Refusal> {
+        let found = self.find(store)?;
+        found.within(store, found.send(key, upload, (number, offset), part)).await
+    }
+
+    /// Makes one change visible.
+    ///
+    /// # Errors
+    /// As [`Self::begin`]; whether it was made is then unknown.
+    pub(crate) async fn change(
+        &self,
+        owner: StoreOwner,
+        store: &str,
+        change: &StoreChange,
+    ) -> Result<(), Refusal> {
+        let found = self.find(store)?;
+        found.within(store, found.check_owner(owner)).await?;
+        found.within(store, found.change(change)).await
+    }
+
+    /// Reads a range of an object of so many bytes; `None` if there is no such object.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub(crate) async fn fetch(
+        &self,
+        owner: StoreOwner,
+        store: &str,
+        (key, bytes): (&str, u64),
+        (offset, length): (u64, u32),
+    ) -> Result<Option<Bytes>, Refusal> {
+        let found = self.find(store)?;
+        found.within(store, found.check_owner(owner)).await?;
+        let fetched = async {
+            match &found.medium {
+                Medium::Files(files) => files.fetch(key, bytes, offset, length).await,
+                Medium::Bucket(bucket) => bucket.fetch(key, bytes, offset, length).await,
+            }
+        };
+        found.within(store, fetched).await
+    }
+
+    /// Makes a store that has objects its new owner's, and ends what the former one has begun
+    /// there. Returns how long that may still change it.
+    ///
+    /// # Errors
+    /// As [`Self::begin`], and the store has neither an owner nor objects.
+    pub(crate) async fn take(&self, owner: StoreOwner, store: &str) -> Result<Duration, Refusal> {
+        let found = self.find(store)?;
+        found.within(store, found.take(owner)).await
+    }
+
+    /// Lists a part of what a store has, after a name.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub(crate) async fn list(
+        &self,
+        owner: StoreOwner,
+        store: &str,
+        after: &str,
+    ) -> Result<StoreSlice, Refusal> {
+        let found = self.find(store)?;
+        found.within(store, found.check_owner(owner)).await?;
+        let listed = async {
+            match &found.medium {
+                Medium::Files(files) => files.list(after).await,
+                Medium::Bucket(bucket) => bucket.list(after).await,
+            }
+        };
+        found.for_at_most(LISTING_MAX, store, listed).await
+    }
+
+    /// Ends an upload, so that it can never be completed.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub(crate) async fn abort(
+        &self,
+        owner: StoreOwner,
+        store: &str,
+        key: &str,
+        upload: &str,
+    ) -> Result<(), Refusal> {
+        let found = self.find(store)?;
+        found.within(store, found.check_owner(owner)).await?;
+        found.within(store, found.abort(key, upload)).await
+    }
+}
+
+impl DurableStore {
+    async fn within<T>(
+        &self,
+        name: &str,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, Refusal> {
+        self.for_at_most(OPERATION_MAX, name, work).await
+    }
+
+    async fn for_at_most<T>(
+        &self,
+        most: Duration,
+        name: &str,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, Refusal> {
+        let failed = |why: String| {
+            let why = format!("the store {name} at {}: {why}", self.url);
+            tracing::debug!(store = name, %why, "a store failed");
+            Refusal::TierFailed { tier: "durable".to_owned(), why }
+        };
+        match timeout(most, work).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) => Err(failed(error.to_string())),
+            Err(_) => Err(failed(format!("no answer within {most:?}"))),
+        }
+    }
+
+    /// Returns whose the store is and from which one it was adopted; `None` if no directory has
+    /// used it.
+    async fn owner_there(&self) -> Result<Option<(String, Option<String>)>, StoreError> {
+        let found = match &self.medium {
+            Medium::Files(files) => files.read_owner().await?,
+            Medium::Bucket(bucket) => bucket.read_owner().await?,
+        };
+        Ok(found.map(|text| {
+            let mut lines = text.lines().map(str::trim);
+            let owner = lines.next().unwrap_or_default().to_owned();
+            (owner, lines.find_map(|line| line.strip_prefix(FORMER)).map(str::to_owned))
+        }))
+    }
+
+    async fn is_empty(&self) -> Result<bool, StoreError> {
+        match &self.medium {
+            Medium::Files(files) => files.is_empty().await,
+            Medium::Bucket(bucket) => bucket.is_empty().await,
+        }
+    }
+
+    async fn take(&self, owner: StoreOwner) -> Result<Duration, StoreError> {
+        let wanted = owner.text();
+        let former = match self.owner_there().await? {
+            Some((found, former)) if found == wanted => former,
+            Some((found, _)) => {
+                let text = format!("{wanted}\n{FORMER}{found}");
+                match &self.medium {
+                    Medium::Files(files) => files.replace_owner(&text).await?,
+                    Medium::Bucket(bucket) => bucket.replace_owner(&text).await?,
+                }
+                Some(found)
+            }
+            None if self.is_empty().await? => {
+                let why = "it has nothing to adopt, or is not mounted: an empty place is made a \
+                           store without --adopt";
+                return Err(StoreError::Wrong(why.to_owned()));
+            }
+            None => {
+                match &self.medium {
+                    Medium::Files(files) => files.write_owner(&wanted).await?,
+                    Medium::Bucket(bucket) => bucket.write_owner(&wanted).await?,
+                }
+                None
+            }
+        };
+        self.check_owner(owner).await?;
+        match &self.medium {
+            // The owner is looked at before each change, and no upload of before can be completed.
+            Medium::Files(files) => files.end_uploads().await.map(|()| Duration::ZERO),
+            Medium::Bucket(_) => Ok(former.map_or(Duration::ZERO, |_| BUCKET_SETTLES)),
+        }
+    }
+
+    /// Checks that the store is this directory's, and makes it so if it is empty.
+    async fn check_owner(&self, owner: StoreOwner) -> Result<(), StoreError> {
+        let (wanted, may_claim) = (owner.text(), owner.may_claim);
+        // A directory may be unmounted at any time, and then seems to have no objects.
+        let may_vanish = matches!(self.medium, Medium::Files(_));
+        let is_seen =
+            |(seen, at): &(String, Instant)| *seen == wanted && at.elapsed() < OWNER_HOLDS;
+        if !may_vanish && self.owner.lock().as_ref().is_some_and(is_seen) {
+            return Ok(());
+        }
+        let seen_at = Instant::now();
+        let mut found = self.owner_there().await?;
+        if found.is_none() && !may_claim {
+            let why = "the file that names its owner is gone: it may not be mounted";
+            return Err(StoreError::Wrong(why.to_owned()));
+        }
+        if found.is_none() {
+            if !self.is_empty().await? {
+                let why = "it has objects already: a new durable directory needs an empty place, \
+                           or is made with --adopt";
+                return Err(StoreError::Wrong(why.to_owned()));
+            }
+            match &self.medium {
+                Medium::Files(files) => files.write_owner(&wanted).await?,
+                Medium::Bucket(bucket) => bucket.write_owner(&wanted).await?,
+            }
+            found = self.owner_there().await?;
+        }
+        let found = found.map(|(found, _)| found).unwrap_or_default();
+        if found != wanted {
+            let why = format!(
+                "it belongs to {found}: choose another place, or adopt it (--adopt) if that one is \
+                 gone for good"
+            );
+            return Err(StoreError::Wrong(why));
+        }
+        *self.owner.lock() = Some((wanted, seen_at));
+        Ok(())
+    }
+
+    async fn begin(&self, key: &str) -> Result<String, StoreError> {
+        match &self.medium {
+            Medium::Files(files) => files.begin().await,
+            Medium::Bucket(bucket) => bucket.begin(key).await,
+        }
+    }
+
+    async fn send(
+        &self,
+        key: &str,
+        upload: &str,
+        (number, offset): (u32, u64),
+        part: Vec<Bytes>,
+    ) -> Result<String, StoreError> {
+        match &self.medium {
+            Medium::Files(files) => files.send(upload, offset, part).await,
+            Medium::Bucket(bucket) => bucket.send(key, upload, number, part).await,
+        }
+    }
+
+    async fn change(&self, change: &StoreChange) -> Result<(), StoreError> {
+        match (&self.medium, change) {
+            (Medium::Files(files), StoreChange::Complete { key, upload, bytes, .. }) => {
+                files.complete(key, upload, *bytes).await
+            }
+            (Medium::Files(files), StoreChange::Remove { key, .. }) => files.remove(key).await,
+            (Medium::Files(files), StoreChange::RemoveTree { key, .. }) => {
+                files.remove_tree(key).await
+            }
+            (Medium::Bucket(bucket), StoreChange::Complete { key, upload, parts, bytes }) => {
+                bucket.complete(key, upload, parts, *bytes).await
+            }
+            (Medium::Bucket(bucket), StoreChange::Remove { key, .. }) => bucket.remove(key).await,
+            (Medium::Bucket(bucket), StoreChange::RemoveTree { key, .. }) => {
+                bucket.remove_tree(key).await
+            }
+        }
+    }
+
+    async fn abort(&self, key: &str, upload: &str) -> Result<(), StoreError> {
+        match &self.medium {
+            Medium::Files(files) => files.abort(upload).await,
+            Medium::Bucket(bucket) => bucket.abort(key, upload).await,
+        }
+    }
+}

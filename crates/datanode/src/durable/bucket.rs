@@ -1,0 +1,199 @@
+//! A store in an S3 bucket.
+//!
+//! Every object is a multipart upload, also a small one: an upload that was aborted can never be
+//! completed, where a simple put that is late would cover a newer object.
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+use object_store::aws::AmazonS3;
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path;
+use object_store::{
+    GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+};
+
+use sanderling_protocol::message::StoreSlice;
+
+use super::listing::SliceBuilder;
+use super::{OWN_NAME, OWNER_NAME, StoreError};
+
+/// A bucket, or what begins with a prefix in it.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    store: AmazonS3,
+    prefix: Path,
+}
+
+impl Bucket {
+    pub(super) const fn new(store: AmazonS3, prefix: Path) -> Self {
+        Self { store, prefix }
+    }
+
+    fn place(&self, key: &str) -> Result<Path, StoreError> {
+        let begins = |name: &str| key == name || key.starts_with(&format!("{name}/"));
+        if key.is_empty() || begins(OWN_NAME) {
+            return Err(StoreError::Wrong(format!("{key:?} is no name of an object")));
+        }
+        let names = key.split('/');
+        if names.clone().any(|name| matches!(name, "" | "." | "..")) {
+            return Err(StoreError::Wrong(format!("{key:?} is no name of an object")));
+        }
+        let relative = Path::parse(key).map_err(|error| StoreError::Wrong(error.to_string()))?;
+        Ok(self.prefix.parts().chain(relative.parts()).collect())
+    }
+
+    fn owner(&self) -> Path {
+        self.prefix.clone().join(OWN_NAME).join(OWNER_NAME)
+    }
+
+    pub(super) async fn read_owner(&self) -> Result<Option<String>, StoreError> {
+        match self.store.get(&self.owner()).await {
+            Ok(found) => {
+                let bytes = found.bytes().await?;
+                Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+            }
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(super) async fn write_owner(&self, owner: &str) -> Result<(), StoreError> {
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        let payload = PutPayload::from(format!("{owner}\n").into_bytes());
+        match self.store.put_opts(&self.owner(), payload, options).await {
+            Ok(_) | Err(object_store::Error::AlreadyExists { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Names another owner than the one that there is.
+    pub(super) async fn replace_owner(&self, owner: &str) -> Result<(), StoreError> {
+        let payload = PutPayload::from(format!("{owner}\n").into_bytes());
+        self.store.put(&self.owner(), payload).await?;
+        Ok(())
+    }
+
+    /// Lists a part of what is there, in the order of the names.
+    pub(super) async fn list(&self, after: &str) -> Result<StoreSlice, StoreError> {
+        let prefix = self.prefix.as_ref();
+        let offset = match (prefix, after) {
+            (_, "") => None,
+            ("", after) => Some(after.to_owned()),
+            (prefix, after) => Some(format!("{prefix}/{after}")),
+        };
+        let wrong = |error: object_store::path::Error| StoreError::Wrong(error.to_string());
+        let mut listed = match offset {
+            None => self.store.list(Some(&self.prefix)),
+            Some(offset) => {
+                let offset = Path::parse(offset).map_err(wrong)?;
+                self.store.list_with_offset(Some(&self.prefix), &offset)
+            }
+        };
+        let mut slice = SliceBuilder::default();
+        while let Some(found) = listed.next().await.transpose()? {
+            let key = found.location.as_ref().strip_prefix(prefix).unwrap_or_default();
+            let key = key.trim_start_matches('/');
+            if key.is_empty() || key.starts_with(&format!("{OWN_NAME}/")) {
+                continue;
+            }
+            if slice.is_full() {
+                return Ok(slice.finish(true));
+            }
+            slice.add(key.to_owned(), found.size);
+        }
+        Ok(slice.finish(false))
+    }
+
+    pub(super) async fn is_empty(&self) -> Result<bool, StoreError> {
+        let mut listed = self.store.list(Some(&self.prefix));
+        Ok(listed.next().await.transpose()?.is_none())
+    }
+
+    pub(super) async fn begin(&self, key: &str) -> Result<String, StoreError> {
+        Ok(self.store.create_multipart(&self.place(key)?).await?)
+    }
+
+    pub(super) async fn send(
+        &self,
+        key: &str,
+        upload: &str,
+        number: u32,
+        part: Vec<Bytes>,
+    ) -> Result<String, StoreError> {
+        let (place, upload) = (self.place(key)?, upload.to_owned());
+        let payload = PutPayload::from_iter(part);
+        let sent = self.store.put_part(&place, &upload, number as usize, payload).await?;
+        Ok(sent.content_id)
+    }
+
+    pub(super) async fn complete(
+        &self,
+        key: &str,
+        upload: &str,
+        parts: &[String],
+        bytes: u64,
+    ) -> Result<(), StoreError> {
+        let (place, upload) = (self.place(key)?, upload.to_owned());
+        let parts = parts.iter().map(|part| PartId { content_id: part.clone() }).collect();
+        self.store.complete_multipart(&place, &upload, parts).await?;
+        let found = self.store.head(&place).await?.size;
+        if found != bytes {
+            let why = format!("{key} has {found} bytes there, not {bytes}");
+            return Err(StoreError::Wrong(why));
+        }
+        Ok(())
+    }
+
+    pub(super) async fn remove(&self, key: &str) -> Result<(), StoreError> {
+        match self.store.delete(&self.place(key)?).await {
+            Ok(()) => Ok(()),
+            // The object is gone, or the whole bucket.
+            Err(error @ object_store::Error::NotFound { .. }) => match self.read_owner().await? {
+                Some(_) => Ok(()),
+                None => Err(error.into()),
+            },
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(super) async fn remove_tree(&self, key: &str) -> Result<(), StoreError> {
+        let listed = self.store.list(Some(&self.place(key)?));
+        let places = listed.map_ok(|found| found.location).boxed();
+        let mut removed = self.store.delete_stream(places);
+        while let Some(one) = removed.next().await {
+            match one {
+                Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a range of an object of so many bytes; `None` if there is none.
+    pub(super) async fn fetch(
+        &self,
+        key: &str,
+        bytes: u64,
+        offset: u64,
+        length: u32,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let range = Some(GetRange::Bounded(offset..offset + u64::from(length)));
+        let options = GetOptions { range, ..GetOptions::default() };
+        match self.store.get_opts(&self.place(key)?, options).await {
+            Ok(found) if found.meta.size == bytes => Ok(Some(found.bytes().await?)),
+            Ok(_) => Ok(None),
+            Err(object_store::Error::NotFound { .. }) => match self.read_owner().await? {
+                Some(_) => Ok(None),
+                None => Err(StoreError::Wrong("the bucket is gone".to_owned())),
+            },
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(super) async fn abort(&self, key: &str, upload: &str) -> Result<(), StoreError> {
+        match self.store.abort_multipart(&self.place(key)?, &upload.to_owned()).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Which stores a datanode reaches, and how they are opened.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use object_store::path::Path;
+use thiserror::Error;
+
+use super::bucket::Bucket;
+use super::files::Files;
+use super::{Medium, OPERATION_MAX};
+use crate::object::ObjectOptions;
+
+/// One store of durable directories. All datanodes that name it must mean the same place.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DurableOptions {
+    /// The name by which directories choose it.
+    pub name: String,
+    /// `file:///directory`, which must exist and be shared by all datanodes that name it, or
+    /// `s3://bucket/prefix`.
+    pub url: String,
+    /// Settings of an S3 store by the names of its environment variables (`AWS_ENDPOINT_URL`,
+    /// `AWS_ACCESS_KEY_ID` and others). They are secret.
+    pub settings: Vec<(String, String)>,
+}
+
+/// Why a store of durable directories cannot be used.
+#[derive(Debug, Error)]
+pub enum DurableStoreError {
+    /// The URL names no store that is known.
+    #[error("the store {name} is at file:///directory or s3://bucket/prefix, not at {url:?}")]
+    UnknownUrl {
+        /// Its name.
+        name: String,
+        /// The URL.
+        url: String,
+    },
+    /// The store cannot be opened or does not answer.
+    #[error("the store {name} at {url} cannot be used: {why}")]
+    Unusable {
+        /// Its name.
+        name: String,
+        /// The URL.
+        url: String,
+        /// The error of the store.
+        why: String,
+    },
+    /// Two stores have one name.
+    #[error("there are two stores named {name}")]
+    Twice {
+        /// The name.
+        name: String,
+    },
+}
+
+impl fmt::Debug for DurableOptions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.settings.iter().map(|(name, _)| name.as_str()).collect();
+        formatter
+            .debug_struct("DurableOptions")
+            .field("name", &self.name)
+            .field("url", &self.url)
+            .field("settings", &names)
+            .finish()
+    }
+}
+
+impl DurableOptions {
+    pub(super) fn open(&self) -> Result<Medium, DurableStoreError> {
+        let unusable = |why: String| DurableStoreError::Unusable {
+            name: self.name.clone(),
+            url: self.url.clone(),
+            why,
+        };
+        if let Some(directory) = self.url.strip_prefix("file://").filter(|it| it.starts_with('/')) {
+            return Ok(Medium::Files(Arc::new(Files::new(PathBuf::from(directory)))));
+        }
+        let place = self.url.strip_prefix("s3://").filter(|place| !place.is_empty());
+        let unknown =
+            || DurableStoreError::UnknownUrl { name: self.name.clone(), url: self.url.clone() };
+        let (bucket, prefix) =
+            place.map(|it| it.split_once('/').unwrap_or((it, ""))).ok_or_else(unknown)?;
+        let prefix = Path::parse(prefix.trim_end_matches('/'));
+        let prefix = prefix.map_err(|error| unusable(error.to_string()))?;
+        let options = ObjectOptions {
+            url: self.url.clone(),
+            settings: self.settings.clone(),
+            time_max: OPERATION_MAX,
+            ..ObjectOptions::default()
+        };
+        let store = options.s3(bucket).map_err(|error| unusable(error.to_string()))?;
+        Ok(Medium::Bucket(Bucket::new(store, prefix)))
+    }
+}

@@ -1,0 +1,275 @@
+//! Objects on their way to the stores of durable directories.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+use sanderling_protocol::checksum::crc32c;
+use sanderling_protocol::limits::STORE_CHANGES_PER_ORDER_MAX;
+use sanderling_protocol::message::{DurableLoss, DurableReply, DurableRequest, LostBlock};
+use sanderling_protocol::order::{StoreChange, UploadBlock, UploadOrder, UploadPart};
+use sanderling_protocol::{
+    ClusterId, Header, Millis, ObjectId, Op, OrderReply, Refusal, Reply, Request, Tier,
+};
+use sanderling_transport::{CallError, Pool};
+use tokio::time::Instant;
+
+use crate::durable::{DurableStores, StoreOwner};
+use crate::membership::Membership;
+
+/// Blocks of one part that are read at once.
+const READS_AT_ONCE: usize = 8;
+
+/// Longest time to read one block.
+const READ_MAX: Duration = Duration::from_secs(10);
+
+/// When the places of blocks that are not where they were may be looked up again.
+const LOOK_UP_AFTER: Millis = Millis(100);
+
+/// A change of a store that was not begun so long after its order came is not begun at all: the
+/// manager may count on that. See `REMOVAL_SETTLES` in `sanderling_core::durable`.
+const ORDER_LIVES: Duration = Duration::from_secs(5);
+
+/// Sends objects to stores, whose names and contents the manager orders.
+#[derive(Debug)]
+pub(crate) struct Uploader {
+    stores: Arc<DurableStores>,
+    membership: Arc<Membership>,
+    pool: Pool,
+    /// Where this node serves blocks.
+    address: String,
+}
+
+impl Uploader {
+    pub(crate) const fn new(
+        stores: Arc<DurableStores>,
+        membership: Arc<Membership>,
+        pool: Pool,
+        address: String,
+    ) -> Self {
+        Self { stores, membership, pool, address }
+    }
+
+    fn cluster(&self) -> ClusterId {
+        self.membership.identity().cluster.unwrap_or_default()
+    }
+
+    /// Sends parts of an object.
+    ///
+    /// # Errors
+    /// [`Refusal::TierFailed`]: the store failed. [`Refusal::RetryAfter`]: a block could not be
+    /// read at the place that the order names; look its place up again.
+    pub(crate) async fn upload(&self, order: UploadOrder) -> Result<OrderReply, Refusal> {
+        let UploadOrder { directory, may_claim, store, key, upload, parts } = order;
+        let owner = StoreOwner { cluster: self.cluster(), directory, may_claim };
+        let (upload, is_begun) = match upload {
+            Some(upload) => (upload, false),
+            None => (self.stores.begin(owner, &store, &key).await?, true),
+        };
+        match self.send_parts(&store, (&key, &upload), parts).await {
+            Ok(sent) => Ok(OrderReply::Uploaded { upload, parts: sent }),
+            Err(refusal) => {
+                // The manager never learns of it, so no other node can end it.
+                if is_begun
+                    && let Err(error) = self.stores.abort(owner, &store, &key, &upload).await
+                {
+                    tracing::debug!(store, key, %error, "an upload is left in the store");
+                }
+                Err(refusal)
+            }
+        }
+    }
+
+    async fn send_parts(
+        &self,
+        store: &str,
+        names: (&str, &str),
+        parts: Vec<UploadPart>,
+    ) -> Result<Vec<String>, Refusal> {
+        let mut sent = Vec::with_capacity(parts.len());
+        for part in parts {
+            let place = (part.number, part.offset);
+            let bytes = self.read_part(part).await?;
+            sent.push(self.stores.send(store, names, place, bytes).await?);
+        }
+        Ok(sent)
+    }
+
+    async fn read_part(&self, part: UploadPart) -> Result<Vec<Bytes>, Refusal> {
+        let UploadPart { inline, blocks, .. } = part;
+        let reads = blocks.into_iter().map(|block| self.read_block(block));
+        let read = futures_util::stream::iter(reads).buffered(READS_AT_ONCE);
+        let mut bytes: Vec<Bytes> = read.try_collect().await?;
+        if !inline.is_empty() {
+            bytes.insert(0, Bytes::from(inline));
+        }
+        Ok(bytes)
+    }
+
+    /// Reads a block at its home, which may be this node, and verifies it.
+    async fn read_block(&self, block: UploadBlock) -> Result<Bytes, Refusal> {
+        let UploadBlock { block, epoch, length, node, address } = block;
+        let mut header = Header::new(Op::Read, 0);
+        (header.block, header.epoch, header.length) = (block, epoch, length);
+        let deadline = Instant::now() + READ_MAX;
+        let failed = |why: String| Refusal::RetryAfter { after: LOOK_UP_AFTER, why };
+        let frame = match self.pool.call(&address, Some(node), header, vec![], deadline).await {
+            Ok(frame) => frame,
+            Err(CallError::Refused(refusal)) => {
+                return Err(failed(format!("block {block} at node {node}: {refusal}")));
+            }
+            Err(error) => return Err(failed(format!("node {node} at {address}: {error}"))),
+        };
+        if frame.body.len() != length as usize {
+            let why = format!("node {node} gave {} of {length} bytes", frame.body.len());
+            return Err(failed(format!("block {block}: {why}")));
+        }
+        let (expected, computed) = (frame.header.checksum, crc32c(&frame.body));
+        if computed != expected {
+            return Err(Refusal::ChecksumMismatch { block, expected, computed });
+        }
+        Ok(frame.body)
+    }
+
+    /// Makes changes of a store visible, one after the other, until one fails.
+    ///
+    /// # Errors
+    /// [`Refusal::TooLarge`]: nothing was changed.
+    pub(crate) async fn change(
+        &self,
+        directory: ObjectId,
+        store: &str,
+        changes: &[StoreChange],
+        received: Instant,
+    ) -> Result<OrderReply, Refusal> {
+        if changes.len() > STORE_CHANGES_PER_ORDER_MAX {
+            let (value, limit) = (changes.len() as u64, STORE_CHANGES_PER_ORDER_MAX as u64);
+            return Err(Refusal::TooLarge { what: "changes of a store".to_owned(), value, limit });
+        }
+        let mut done = 0;
+        for change in changes {
+            if received.elapsed() > ORDER_LIVES {
+                let why = "the order is too old to go on with".to_owned();
+                let failure = Some(Refusal::RetryAfter { after: Millis(0), why });
+                return Ok(OrderReply::StoreChanged { done, failure });
+            }
+            let owner = StoreOwner { cluster: self.cluster(), directory, may_claim: false };
+            let made = match self.may_change(directory, change).await {
+                Ok(()) => self.stores.change(owner, store, change).await,
+                Err(refusal) => Err(refusal),
+            };
+            if let Err(failure) = made {
+                return Ok(OrderReply::StoreChanged { done, failure: Some(failure) });
+            }
+            done += 1;
+        }
+        Ok(OrderReply::StoreChanged { done, failure: None })
+    }
+
+    /// Refuses a removal that does not wait any more: the order is late, another node has done it,
+    /// and the name may have another object by now. Completions need no such question.
+    async fn may_change(&self, directory: ObjectId, change: &StoreChange) -> Result<(), Refusal> {
+        let number = match change {
+            StoreChange::Complete { .. } => return Ok(()),
+            StoreChange::Remove { number, .. } | StoreChange::RemoveTree { number, .. } => *number,
+        };
+        let began = Instant::now();
+        let request = DurableRequest::Waits { directory, number };
+        let answer = self.membership.namenode().call(Request::Durable(Box::new(request))).await;
+        let waits = match answer {
+            Ok(Reply::Durable(reply)) => matches!(*reply, DurableReply::Waits(true)),
+            _ => false,
+        };
+        if waits && began.elapsed() < ORDER_LIVES {
+            return Ok(());
+        }
+        let why = "it is not known whether the removal still waits".to_owned();
+        Err(Refusal::RetryAfter { after: Millis(0), why })
+    }
+
+    /// Reads lost blocks back from a store, and holds them.
+    ///
+    /// # Errors
+    /// [`Refusal::BlockDamaged`]: the store does not have the object as it was.
+    /// [`Refusal::TierFailed`], [`Refusal::NodeFull`], [`Refusal::RetryAfter`]: try another node.
+    pub(crate) async fn restore(&self, loss: DurableLoss) -> Result<OrderReply, Refusal> {
+        let DurableLoss { directory, store, key, bytes, blocks, .. } = loss;
+        let owner = StoreOwner { cluster: self.cluster(), directory, may_claim: false };
+        let mut tiers = Vec::with_capacity(blocks.len());
+        for lost in blocks {
+            let range = (lost.offset, lost.length);
+            let found = self.stores.fetch(owner, &store, (&key, bytes), range).await?;
+            let found = found.ok_or(Refusal::BlockDamaged { block: lost.block })?;
+            tiers.push(self.hold(lost, found).await?);
+        }
+        Ok(OrderReply::Restored(tiers))
+    }
+
+    /// Stores a block on this node as a push of another one would, in memory or else on disk.
+    async fn hold(&self, lost: LostBlock, bytes: Bytes) -> Result<Tier, Refusal> {
+        let mut refused = Refusal::NodeFull { tier: Tier::Dram.to_string(), bytes: 0 };
+        for tier in [Tier::Dram, Tier::Disk] {
+            let mut header = Header::new(Op::Store, 0);
+            (header.block, header.epoch, header.length) = (lost.block, lost.epoch, lost.length);
+            header.flags = tier as u16;
+            header.checksum = crc32c(&bytes);
+            let (node, deadline) = (self.membership.id(), Instant::now() + READ_MAX);
+            let body = vec![bytes.clone()];
+            match self.pool.call(&self.address, Some(node), header, body, deadline).await {
+                Ok(_) => return Ok(tier),
+                Err(CallError::Refused(refusal)) => refused = refusal,
+                Err(error) => {
+                    let why = format!("the node cannot store block {}: {error}", lost.block);
+                    return Err(Refusal::RetryAfter { after: LOOK_UP_AFTER, why });
+                }
+            }
+        }
+        Err(refused)
+    }
+
+    /// Makes a store a directory's own, from whichever it belonged to.
+    ///
+    /// # Errors
+    /// [`Refusal::TierFailed`]: the store failed, or has nothing to adopt.
+    pub(crate) async fn take(
+        &self,
+        directory: ObjectId,
+        store: &str,
+    ) -> Result<OrderReply, Refusal> {
+        let owner = StoreOwner { cluster: self.cluster(), directory, may_claim: false };
+        let settles_in = self.stores.take(owner, store).await?;
+        Ok(OrderReply::StoreTaken { settles_in: settles_in.into() })
+    }
+
+    /// Lists a part of what a store has.
+    ///
+    /// # Errors
+    /// [`Refusal::TierFailed`]: the store failed, or is another directory's.
+    pub(crate) async fn list(
+        &self,
+        directory: ObjectId,
+        store: &str,
+        after: &str,
+    ) -> Result<OrderReply, Refusal> {
+        let owner = StoreOwner { cluster: self.cluster(), directory, may_claim: false };
+        Ok(OrderReply::StoreListed(self.stores.list(owner, store, after).await?))
+    }
+
+    /// Ends uploads, so that they can never be completed.
+    ///
+    /// # Errors
+    /// [`Refusal::TierFailed`]: the store failed.
+    pub(crate) async fn abort(
+        &self,
+        directory: ObjectId,
+        store: &str,
+        uploads: &[(String, String)],
+    ) -> Result<OrderReply, Refusal> {
+        for (key, upload) in uploads {
+            let owner = StoreOwner { cluster: self.cluster(), directory, may_claim: false };
+            self.stores.abort(owner, store, key, upload).await?;
+        }
+        Ok(OrderReply::Done)
+    }
+}

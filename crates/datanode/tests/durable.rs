@@ -1,0 +1,169 @@
+//! Stores of durable directories: what a datanode does there, and what it refuses.
+#![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
+
+mod harness;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use harness::{Caller, Served, until};
+use sanderling_datanode::{DatanodeServer, DurableOptions};
+use sanderling_protocol::order::{StoreChange, UploadOrder, UploadPart};
+use sanderling_protocol::{ObjectId, Order, OrderReply, Refusal};
+
+const DIRECTORY: ObjectId = ObjectId(7);
+
+/// Starts a datanode that reaches the store `s` in a directory.
+async fn datanode(served: &Served, place: &Path) -> DatanodeServer {
+    let mut options = served.options();
+    let url = format!("file://{}", place.display());
+    options.durable = vec![DurableOptions { name: "s".to_owned(), url, settings: Vec::new() }];
+    DatanodeServer::start(options).await.unwrap()
+}
+
+/// Orders the upload of a small object.
+async fn upload(caller: &Caller, key: &str, value: &[u8]) -> Result<String, Refusal> {
+    upload_to(caller, key, value, true).await
+}
+
+async fn upload_to(
+    caller: &Caller,
+    key: &str,
+    value: &[u8],
+    may_claim: bool,
+) -> Result<String, Refusal> {
+    let part = UploadPart { number: 0, offset: 0, inline: value.to_vec(), blocks: Vec::new() };
+    let (store, key) = ("s".to_owned(), key.to_owned());
+    let (directory, upload, parts) = (DIRECTORY, None, vec![part]);
+    let order = UploadOrder { directory, may_claim, store, key, upload, parts };
+    match caller.order_in(0, Order::Upload(Box::new(order))).await {
+        Ok(OrderReply::Uploaded { upload, .. }) => Ok(upload),
+        Err(sanderling_transport::CallError::Refused(refusal)) => Err(refusal),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn change(caller: &Caller, change: StoreChange) -> Result<(), Refusal> {
+    let (directory, store) = (DIRECTORY, "s".to_owned());
+    match caller.order(Order::ChangeStore { directory, store, changes: vec![change] }).await {
+        OrderReply::StoreChanged { done: 1, failure: None } => Ok(()),
+        OrderReply::StoreChanged { done: 0, failure: Some(failure) } => Err(failure),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn complete(key: &str, upload: &str, bytes: u64) -> StoreChange {
+    let (key, upload) = (key.to_owned(), upload.to_owned());
+    StoreChange::Complete { key, upload, parts: vec![String::new()], bytes }
+}
+
+async fn put(caller: &Caller, key: &str, value: &[u8]) {
+    let sent = upload(caller, key, value).await.unwrap();
+    change(caller, complete(key, &sent, value.len() as u64)).await.unwrap();
+}
+
+#[tokio::test]
+async fn removal_that_does_not_wait_any_more_removes_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let server = datanode(&served, place.path()).await;
+    let caller = Caller::new(&server);
+    put(&caller, "d/x", b"newer").await;
+    let file = place.path().join("d/x");
+    let remove = || StoreChange::Remove { number: 5, key: "d/x".to_owned() };
+    let remove_all = || StoreChange::RemoveTree { number: 6, key: "d".to_owned() };
+    // An order that was late: another node has done it, and the name has a newer object.
+    change(&caller, remove()).await.unwrap_err();
+    change(&caller, remove_all()).await.unwrap_err();
+    assert_eq!(std::fs::read(&file).unwrap(), b"newer");
+    // The same while the namenode does not answer.
+    served.namenode.state.lock().waiting = [(DIRECTORY, 5), (DIRECTORY, 6)].into();
+    served.namenode.state.lock().is_deaf = true;
+    change(&caller, remove()).await.unwrap_err();
+    assert!(file.exists());
+    served.namenode.state.lock().is_deaf = false;
+    change(&caller, remove()).await.unwrap();
+    assert!(!file.exists());
+    change(&caller, remove_all()).await.unwrap();
+    assert!(!place.path().join("d").exists());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn upload_that_was_ended_or_completed_is_never_completed_again() {
+    let place = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let server = datanode(&served, place.path()).await;
+    let caller = Caller::new(&server);
+    let late = upload(&caller, "x", b"older").await.unwrap();
+    assert!(!place.path().join("x").exists(), "it is visible before it is completed");
+    let (directory, store) = (DIRECTORY, "s".to_owned());
+    let uploads = vec![("x".to_owned(), late.clone())];
+    for _ in 0..2 {
+        let (store, uploads) = (store.clone(), uploads.clone());
+        let ended = caller.order(Order::AbortUploads { directory, store, uploads }).await;
+        assert_eq!(ended, OrderReply::Done, "what was ended is ended");
+    }
+    let first = upload(&caller, "x", b"first").await.unwrap();
+    change(&caller, complete("x", &first, 5)).await.unwrap();
+    put(&caller, "x", b"newer").await;
+    for upload in [&late, &first] {
+        change(&caller, complete("x", upload, 5)).await.unwrap_err();
+    }
+    assert_eq!(std::fs::read(place.path().join("x")).unwrap(), b"newer");
+    // What is shorter than it must be is not made visible.
+    let short = upload(&caller, "y", b"short").await.unwrap();
+    change(&caller, complete("y", &short, 6)).await.unwrap_err();
+    assert!(!place.path().join("y").exists());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn names_that_lead_out_of_the_store_are_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let inside = place.path().join("store");
+    std::fs::create_dir(&inside).unwrap();
+    let served = Served::start().await;
+    let server = datanode(&served, &inside).await;
+    let caller = Caller::new(&server);
+    put(&caller, "x", b"value").await;
+    let outside = place.path().join("outside");
+    std::fs::write(&outside, "precious").unwrap();
+    let absolute = outside.display().to_string();
+    let sent = upload(&caller, "x", b"value").await.unwrap();
+    served.namenode.state.lock().waiting = [(DIRECTORY, 1)].into();
+    for key in ["../outside", "d/../../outside", &absolute, "", ".", ".sanderling/owner", "a//b"] {
+        let key = || key.to_owned();
+        change(&caller, complete(&key(), &sent, 5)).await.unwrap_err();
+        change(&caller, StoreChange::Remove { number: 1, key: key() }).await.unwrap_err();
+        change(&caller, StoreChange::RemoveTree { number: 1, key: key() }).await.unwrap_err();
+    }
+    change(&caller, complete("y", "../../../outside", 8)).await.unwrap_err();
+    assert_eq!(std::fs::read(&outside).unwrap(), b"precious");
+    assert!(inside.join(".sanderling/owner").exists());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn datanode_starts_although_its_store_is_away_and_never_makes_it() {
+    let place = tempfile::tempdir().unwrap();
+    let mounted = place.path().join("store");
+    let served = Served::start().await;
+    let server = datanode(&served, &mounted).await;
+    let caller = Caller::new(&server);
+    until("it reports its store", || !served.namenode.state.lock().stores.is_empty()).await;
+    let refused = upload(&caller, "x", b"value").await.unwrap_err();
+    assert!(matches!(refused, Refusal::TierFailed { .. }), "{refused}");
+    assert!(!mounted.exists());
+    std::fs::create_dir(&mounted).unwrap();
+    std::fs::set_permissions(&mounted, std::fs::Permissions::from_mode(0o755)).unwrap();
+    // Empty, but the directory's store is not.
+    upload_to(&caller, "x", b"value", false).await.unwrap_err();
+    assert_eq!(std::fs::read_dir(&mounted).unwrap().count(), 0);
+    put(&caller, "d/x", b"value").await;
+    // Other users read it as they read the store's own directory.
+    let mode =
+        |path: &str| std::fs::metadata(mounted.join(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("d"), mode("d/x")), (0o755, 0o644));
+    server.stop().await;
+}
