@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use sanderling_core::durable::{DurableInput, DurableOutput};
 use sanderling_core::manager::{LeaseAnswer, LeaseRequest, ViewRequest};
 use sanderling_core::relocation::{Input, Output};
-use sanderling_protocol::message::MoveCandidate;
+use sanderling_protocol::message::{
+    AdoptionStep, DurableReply, DurableRequest, MoveCandidate, StoreSlice,
+};
 use sanderling_protocol::order::PushMove;
 use sanderling_protocol::{
-    BlockId, Epoch, EventKind, Millis, NodeId, Nonce, Order, OrderReply, Refusal, Reply, Request,
+    BlockId, Epoch, EventKind, Millis, NodeId, Nonce, ObjectId, Order, OrderReply, Refusal, Reply,
+    Request,
 };
 use sanderling_transport::{CallError, EncodedRequest, Namenodes, Pool, Repeats};
 use tokio::time::Instant;
@@ -29,6 +33,10 @@ pub(crate) enum Completion {
     /// The last event's sequence, if one came, and whether the manager has not done itself what
     /// happened.
     Event(Option<(u64, bool)>),
+    /// Something for the drain of durable directories.
+    Durable(DurableInput),
+    /// What came of a request for the work of durable directories.
+    DurableView(Result<DurableInput, Option<Refusal>>),
     /// A report to the namenode succeeded or failed; no call waits for it.
     Reported,
 }
@@ -46,6 +54,12 @@ pub(crate) struct NamenodeClient {
 
 /// Most events in one answer: more only repeat that something happened.
 const EVENTS_MAX: u32 = 1000;
+
+/// Longest time to send the parts of one order to a store: 64 MiB at 1 MiB/s.
+const UPLOAD_WITHIN: Duration = Duration::from_secs(64);
+
+/// Longest time to change what is visible in a store.
+const CHANGE_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long the namenode waits for an event.
 const EVENT_WAIT: Duration = Duration::from_secs(5);
@@ -150,6 +164,124 @@ impl NamenodeClient {
                 Input::Pushed { call, outcomes }
             }
         })
+    }
+
+    /// Reads what is to be done for durable directories.
+    pub(crate) async fn durable_work(self) -> Completion {
+        let request = DurableRequest::Work { holder: self.holder };
+        let answer = self.send(Request::Durable(Box::new(request))).await;
+        Completion::DurableView(answer.and_then(|reply| match reply {
+            Reply::Durable(reply) => match *reply {
+                DurableReply::Work { directories: work, losses, nodes } => {
+                    Ok(DurableInput::View { work, nodes, losses })
+                }
+                _ => Err(None),
+            },
+            _ => Err(None),
+        }))
+    }
+
+    /// Executes the calls of the drain of durable directories.
+    pub(crate) async fn perform_durable(self, output: DurableOutput) -> Completion {
+        Completion::Durable(match output {
+            DurableOutput::Layout { call, object, offset, bytes } => {
+                let found = self.send(Request::LookupObject { object, offset, bytes }).await;
+                let layout = match found {
+                    Ok(Reply::Layout(layout)) => Some(Box::new(layout)),
+                    _ => None,
+                };
+                DurableInput::Layout { call, layout }
+            }
+            DurableOutput::Upload { call, node, address, order } => {
+                let order = Order::Upload(Box::new(order));
+                let answer = match self.durable_order(node, &address, order, UPLOAD_WITHIN).await {
+                    Ok(OrderReply::Uploaded { upload, parts }) => Ok((upload, parts)),
+                    Ok(OrderReply::Refused(refusal)) => Err(refusal.to_string()),
+                    Ok(other) => Err(format!("node {node} answered {other:?}")),
+                    Err(error) => Err(format!("node {node} at {address}: {error}")),
+                };
+                DurableInput::Uploaded { call, answer }
+            }
+            DurableOutput::Abort { call, node, address, directory, store, uploads } => {
+                let order = Order::AbortUploads { directory, store, uploads };
+                let done = self.durable_order(node, &address, order, CHANGE_WITHIN).await;
+                DurableInput::Aborted { call, is_done: matches!(done, Ok(OrderReply::Done)) }
+            }
+            DurableOutput::Change { call, node, address, directory, store, changes } => {
+                let order = Order::ChangeStore { directory, store, changes };
+                let answer = match self.durable_order(node, &address, order, CHANGE_WITHIN).await {
+                    Ok(OrderReply::StoreChanged { done, failure }) => Some((done, failure)),
+                    Ok(OrderReply::Refused(refusal)) => Some((0, Some(refusal))),
+                    _ => None,
+                };
+                DurableInput::Changed { call, answer }
+            }
+            DurableOutput::Restore { call, node, address, loss } => {
+                let order = Order::Restore(Box::new(loss));
+                let answer = match self.durable_order(node, &address, order, UPLOAD_WITHIN).await {
+                    Ok(OrderReply::Restored(tiers)) => Ok(tiers),
+                    Ok(OrderReply::Refused(refusal)) => {
+                        let is_gone = matches!(refusal, Refusal::BlockDamaged { .. });
+                        Err((refusal.to_string(), is_gone))
+                    }
+                    Ok(other) => Err((format!("node {node} answered {other:?}"), false)),
+                    Err(error) => Err((format!("node {node} at {address}: {error}"), false)),
+                };
+                DurableInput::Restored { call, answer }
+            }
+            DurableOutput::Adopt { call, node, address, directory, store, step } => {
+                let answer = self.adopt((node, &address), directory, store, step).await;
+                DurableInput::Adopted { call, answer }
+            }
+            DurableOutput::Report { call, progress } => {
+                let request = DurableRequest::Progress { holder: self.holder, progress };
+                match self.send(Request::Durable(Box::new(request))).await {
+                    Ok(_) => DurableInput::Reported { call, is_done: true },
+                    Err(Some(Refusal::NotManager { remaining })) => {
+                        return Completion::NotManager(remaining);
+                    }
+                    Err(_) => DurableInput::Reported { call, is_done: false },
+                }
+            }
+        })
+    }
+
+    /// Orders a step of an adoption. Returns what the store has, and how long its former owner may
+    /// still change it.
+    async fn adopt(
+        &self,
+        (node, address): (NodeId, &str),
+        directory: ObjectId,
+        store: String,
+        step: AdoptionStep,
+    ) -> Result<(StoreSlice, Millis), String> {
+        let order = match step {
+            AdoptionStep::Take => Order::TakeStore { directory, store },
+            AdoptionStep::List(after) => Order::ListStore { directory, store, after },
+        };
+        match self.durable_order(node, address, order, UPLOAD_WITHIN).await {
+            Ok(OrderReply::StoreTaken { settles_in }) => Ok((StoreSlice::default(), settles_in)),
+            Ok(OrderReply::StoreListed(slice)) => Ok((slice, Millis(0))),
+            Ok(OrderReply::Refused(refusal)) => Err(refusal.to_string()),
+            Ok(other) => Err(format!("node {node} answered {other:?}")),
+            Err(error) => Err(format!("node {node} at {address}: {error}")),
+        }
+    }
+
+    async fn durable_order(
+        &self,
+        node: NodeId,
+        address: &str,
+        order: Order,
+        within: Duration,
+    ) -> Result<OrderReply, CallError> {
+        let deadline = Instant::now() + within;
+        self.namenodes.learn_cluster(&self.pool, deadline).await?;
+        match self.pool.order(node, address, order, deadline).await {
+            // It was not begun.
+            Err(CallError::Refused(refusal)) => Ok(OrderReply::Refused(refusal)),
+            answer => answer,
+        }
     }
 
     async fn push(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use sanderling_core::durable::DurableDrain;
 use sanderling_core::manager::{LeaderTerm, Leadership, Manager as Decisions, ViewSchedule};
 use sanderling_core::relocation::{Input, Output};
 use sanderling_core::{Machine, Mechanism};
@@ -21,6 +22,12 @@ use crate::options::ManagerOptions;
 
 /// Pause before events are requested again from a namenode that did not answer.
 const EVENT_RETRY: Duration = Duration::from_secs(1);
+
+/// Pauses between two readings of what durable directories need: while something waits, while
+/// nothing does, and while no directory is durable.
+const DURABLE_POLL: Duration = Duration::from_millis(50);
+const DURABLE_POLL_EMPTY: Duration = Duration::from_millis(100);
+const DURABLE_POLL_NONE: Duration = Duration::from_secs(1);
 
 /// Time to give the lease back when the manager stops.
 const RELEASE_WITHIN: Duration = Duration::from_millis(300);
@@ -136,6 +143,10 @@ struct LeaderLoop<'a> {
     term: LeaderTerm,
     clock: LeaseClock,
     decisions: Decisions,
+    /// Copies durable directories to their stores.
+    durable: DurableDrain,
+    /// When their work is read next; `None` while it is being read.
+    durable_view_at: Option<Instant>,
     /// Calls under way. All of them end with this manager's term.
     calls: JoinSet<Completion>,
     drains: BTreeSet<NodeId>,
@@ -155,6 +166,8 @@ impl<'a> LeaderLoop<'a> {
             term,
             clock: manager.clock,
             decisions: Decisions::new(options.relocator.clone(), options.background.clone()),
+            durable: DurableDrain::default(),
+            durable_view_at: Some(Instant::now()),
             calls: JoinSet::new(),
             drains: BTreeSet::new(),
             views: ViewSchedule::new(options.poll.into(), options.poll_idle.into()),
@@ -200,11 +213,37 @@ impl<'a> LeaderLoop<'a> {
         if self.decisions.deadline().is_some_and(|due| due <= clock) {
             self.decisions.handle_deadline(clock);
         }
+        self.start_durable();
         while self.calls.len() < self.options.calls_max
             && let Some(output) = self.decisions.poll_output()
         {
             let span = span_of(&output);
             self.calls.spawn(trace::run(span, self.caller.clone().perform(output)));
+        }
+    }
+
+    /// Starts the calls for durable directories that are due.
+    fn start_durable(&mut self) {
+        let clock = self.clock.now();
+        if self.durable_view_at.is_some_and(|at| at <= Instant::now()) {
+            self.durable_view_at = None;
+            self.calls.spawn(self.caller.clone().durable_work());
+        }
+        if self.durable.deadline().is_some_and(|due| due <= clock) {
+            self.durable.handle_deadline(clock);
+        }
+        // They are few, and bounded by the machine: they do not wait behind moves.
+        while let Some(output) = self.durable.poll_output() {
+            self.calls.spawn(self.caller.clone().perform_durable(output));
+        }
+    }
+
+    /// Returns the pause before the work of durable directories is read again.
+    fn durable_pause(&self) -> Duration {
+        match (self.durable.has_work(), self.durable.has_directories()) {
+            (true, _) => DURABLE_POLL,
+            (false, true) => DURABLE_POLL_EMPTY,
+            (false, false) => DURABLE_POLL_NONE,
         }
     }
 
@@ -215,7 +254,11 @@ impl<'a> LeaderLoop<'a> {
         if let Some(deadline) = self.views.deadline() {
             due = due.min(self.clock.moment(deadline));
         }
-        if let Some(deadline) = self.decisions.deadline() {
+        if let Some(at) = self.durable_view_at {
+            due = due.min(at);
+        }
+        let durable = self.durable.deadline();
+        if let Some(deadline) = self.decisions.deadline().into_iter().chain(durable).min() {
             // A millisecond at least: what is overdue and waits for a call's end must not spin.
             let left = Duration::from(clock.until(deadline));
             due = due.min(now + left.max(Duration::from_millis(1)));
@@ -253,6 +296,17 @@ impl<'a> LeaderLoop<'a> {
                 self.watch(Duration::ZERO);
             }
             Completion::Event(None) => self.watch(EVENT_RETRY),
+            Completion::Durable(input) => self.durable.handle(self.clock.now(), input),
+            Completion::DurableView(view) => {
+                match view {
+                    Ok(view) => self.durable.handle(self.clock.now(), view),
+                    Err(Some(Refusal::NotManager { remaining })) => {
+                        self.leadership.refused(self.clock.now(), remaining);
+                    }
+                    Err(_) => {}
+                }
+                self.durable_view_at = Some(Instant::now() + self.durable_pause());
+            }
             Completion::Reported => {}
         }
     }

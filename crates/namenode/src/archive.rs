@@ -2,7 +2,8 @@
 //! machine. What is copied next is decided by [`Archive`]; this reads the directory and stores.
 //!
 //! Each start is a generation of its own, under `generation-NUMBER-CLUSTER/`. A namenode that finds
-//! a later generation than its own has been replaced, and ends.
+//! a later generation than its own has been replaced, and ends. In a group the leader writes the
+//! archive: each one begins a generation when it begins to lead, and the one before leaves it.
 
 pub(crate) mod place;
 mod recover;
@@ -16,6 +17,8 @@ use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, WriteMultipart};
 use sanderling_core::archive::{Archive, ArchiveObject, DirectoryFiles, Manifest, Piece};
+use sanderling_core::replica::GroupGeneration;
+use thiserror::Error;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
@@ -24,11 +27,12 @@ use tracing::{info, warn};
 
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeFailure;
+use crate::group::{EndedAs, Standing};
 use crate::journal::SharedEnd;
 use crate::metrics::ArchiveStatus;
 use crate::recovery::Recovered;
 use crate::state::NamenodeState;
-use store::{Generation, Standing, unix_millis};
+use store::{ArchiveStanding, Generation, Owner, unix_millis};
 
 pub use place::{ArchiveError, ArchiveOptions};
 pub use recover::{RecoverError, RecoverOptions, RecoveredArchive, recover_from_archive};
@@ -58,6 +62,31 @@ enum Ended {
     Superseded,
 }
 
+/// Why the archive may lack the last changes of a namenode that has stopped.
+#[derive(Debug, Error)]
+pub(crate) enum CloseError {
+    /// The first snapshot was not stored in time: nothing can be recovered from the archive.
+    #[error("there is no whole copy of the catalog there yet")]
+    Incomplete,
+    /// The store is slow or does not answer.
+    #[error("it did not take them within {} s", CLOSE_WITHIN.as_secs())]
+    Late,
+    /// The store or the directory failed.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+}
+
+/// How much an archiver does at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ArchivePass {
+    /// What is due.
+    Usual,
+    /// All that is missing; another namenode goes on.
+    Final,
+    /// All that is missing, and nothing comes after.
+    Closing,
+}
+
 impl From<ArchiveError> for Ended {
     fn from(error: ArchiveError) -> Self {
         Self::Failed(error)
@@ -78,51 +107,76 @@ pub(crate) struct Archiver {
     directory: Arc<Directory>,
     end: SharedEnd,
     state: Option<Arc<NamenodeState>>,
-    generation: Generation,
+    /// What it has begun; `None` while another member of the group leads.
+    generation: Option<Generation>,
     archive: Archive,
     upload: Option<SnapshotUpload>,
     stored: Option<Manifest>,
     /// Manifests that were begun to be stored.
     manifests: u64,
     compared_at: Instant,
+    /// When another member led, or none; at the start for a namenode alone.
+    rested_at: Instant,
     is_older_removed: bool,
     is_superseded: bool,
 }
 
 impl Archiver {
-    /// Begins a generation.
-    ///
-    /// # Errors
-    /// [`ArchiveError`]: another namenode may have the archive, or the directory is behind it.
-    pub(crate) async fn claim(
+    /// Returns one that has begun nothing.
+    pub(crate) fn new(
         options: &ArchiveOptions,
         directory: &Arc<Directory>,
         recovered: &mut Recovered,
-    ) -> Result<Self, ArchiveError> {
-        let (cluster, commands) = (recovered.namenode.catalog().cluster(), recovered.commands);
-        let generation = store::claim(options, cluster, commands).await?;
-        info!(archive = options.url, generation = generation.number, "the archive is written");
-        Ok(Self {
+    ) -> Self {
+        let end = recovered.journal.share_end();
+        Self {
             options: options.clone(),
             directory: Arc::clone(directory),
-            end: recovered.journal.share_end(),
+            end,
             state: None,
-            generation,
-            archive: Archive::new(cluster),
+            generation: None,
+            archive: Archive::new(recovered.namenode.catalog().cluster()),
             upload: None,
             stored: None,
             manifests: 0,
             compared_at: Instant::now(),
+            rested_at: Instant::now(),
             is_older_removed: false,
             is_superseded: false,
-        })
+        }
+    }
+
+    /// Begins a generation of the archive for a namenode of that generation of its group.
+    ///
+    /// # Errors
+    /// [`ArchiveError`]: another namenode may have the archive, or the directory is behind it.
+    pub(crate) async fn claim(&mut self, group: GroupGeneration) -> Result<(), ArchiveError> {
+        let (cluster, commands) = (self.archive.cluster(), self.end.lock().commands);
+        let owner = Owner { cluster, commands, group };
+        let generation = store::claim(&self.options, &owner).await?;
+        info!(archive = self.options.url, generation = generation.number, "the archive is written");
+        self.archive = Archive::new(cluster);
+        (self.upload, self.stored, self.generation) = (None, None, Some(generation));
+        (self.manifests, self.is_older_removed) = (0, false);
+        self.compared_at = Instant::now();
+        Ok(())
     }
 
     /// Shows its work in the state of the server that has begun.
     pub(crate) fn serve(&mut self, state: &Arc<NamenodeState>) {
-        let now = ArchiveStatus { complete_at: Instant::now(), is_failing: false };
-        *state.metrics.archive.lock() = Some(now);
+        self.rested_at = Instant::now();
         self.state = Some(Arc::clone(state));
+        if self.generation.is_some() {
+            self.show();
+        }
+    }
+
+    /// Shows that this member writes the archive.
+    fn show(&self) {
+        let Some(state) = &self.state else { return };
+        // What this leader has acknowledged since is not there before its first manifest.
+        let now = ArchiveStatus { complete_at: self.rested_at, is_failing: false };
+        state.metrics.archive.lock().get_or_insert(now);
     }
 
     /// Changes how the archive stands.
@@ -137,7 +191,7 @@ impl Archiver {
         loop {
             let pass = async {
                 ticks.tick().await;
-                self.pass(false).await
+                self.turn().await
             };
             let passed = tokio::select! {
                 () = stop.cancelled() => return,
@@ -146,36 +200,78 @@ impl Archiver {
             match passed {
                 Ok(()) => self.answers(),
                 Err(Ended::Failed(error)) => self.fails(&error),
-                Err(Ended::Superseded) => {
-                    self.is_superseded = true;
-                    let archive = self.options.url.clone();
-                    if let Some(state) = &self.state {
-                        state.fail(NamenodeFailure::Superseded { archive });
-                    }
-                    return;
-                }
+                // Another leader, or this one earlier: it begins again if it still leads.
+                Err(Ended::Superseded) if !self.is_alone() => self.generation = None,
+                Err(Ended::Superseded) => return self.superseded(),
+            }
+            if self.is_superseded {
+                return self.superseded();
             }
         }
     }
 
-    /// Stores what is left of a namenode that writes no more.
-    ///
-    /// # Errors
-    /// Why some of the last changes may be missing.
-    pub(crate) async fn close(&mut self) -> Result<(), String> {
-        if self.is_superseded {
+    fn is_alone(&self) -> bool {
+        self.state.as_ref().is_some_and(|it| it.group.standing() == Standing::Alone)
+    }
+
+    fn superseded(&mut self) {
+        self.is_superseded = true;
+        let archive = self.options.url.clone();
+        if let Some(state) = &self.state {
+            state.fail(NamenodeFailure::Superseded { archive });
+        }
+    }
+
+    /// Does what is to be done twice a second: the leader stores, the others do nothing.
+    async fn turn(&mut self) -> Result<(), Ended> {
+        let Some(state) = self.state.clone() else { return Ok(()) };
+        if !state.group.archives() {
+            self.rested_at = Instant::now();
+            if !state.group.standing().serves() {
+                (self.generation, self.upload) = (None, None);
+                *state.metrics.archive.lock() = None;
+            }
             return Ok(());
         }
+        if self.generation.is_none() {
+            self.show();
+            match self.claim(state.group.generation()).await {
+                Ok(()) => {}
+                Err(ArchiveError::LaterGroup { .. }) => {
+                    self.is_superseded = true;
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.pass(ArchivePass::Usual).await
+    }
+
+    /// Stores what is left of a namenode that writes no more. What it was decides whether nothing
+    /// can come after.
+    ///
+    /// # Errors
+    /// [`CloseError`]: some of the last changes may be missing. The directory has them, so the same
+    /// namenode starts on it again.
+    pub(crate) async fn close(&mut self, ended: Option<EndedAs>) -> Result<(), CloseError> {
         self.upload = None;
-        match timeout(CLOSE_WITHIN, self.pass(true)).await {
+        let pass = match ended {
+            _ if self.is_superseded || self.generation.is_none() => return Ok(()),
+            Some(EndedAs::Follower) => return Ok(()),
+            Some(EndedAs::Leader) => ArchivePass::Final,
+            Some(EndedAs::Last) | None => ArchivePass::Closing,
+        };
+        match timeout(CLOSE_WITHIN, self.pass(pass)).await {
+            // Another member goes on, and has everything.
+            Ok(Ok(()) | Err(_)) | Err(_) if pass == ArchivePass::Final => Ok(()),
             Ok(Ok(())) if self.stored.as_ref().is_some_and(|stored| stored.is_closed) => {
                 info!(archive = self.options.url, "the archive is closed: it has every change");
                 Ok(())
             }
-            Ok(Ok(())) => Err("there is no whole copy of the catalog there yet".to_owned()),
-            Ok(Err(Ended::Failed(error))) => Err(error.to_string()),
+            Ok(Ok(())) => Err(CloseError::Incomplete),
+            Ok(Err(Ended::Failed(error))) => Err(error.into()),
             Ok(Err(Ended::Superseded)) => Ok(()),
-            Err(_) => Err(format!("it did not take them within {} s", CLOSE_WITHIN.as_secs())),
+            Err(_) => Err(CloseError::Late),
         }
     }
 
@@ -193,12 +289,13 @@ impl Archiver {
     }
 
     /// Stores what is missing and describes it; removes what is no longer needed.
-    async fn pass(&mut self, is_last: bool) -> Result<(), Ended> {
-        let looked_at = Instant::now();
-        match store::standing(&self.options, &self.generation).await? {
-            Standing::Newest => {}
-            Standing::Superseded => return Err(Ended::Superseded),
-            Standing::Emptied => self.store_again("everything"),
+    async fn pass(&mut self, pass: ArchivePass) -> Result<(), Ended> {
+        let (looked_at, is_last) = (Instant::now(), pass != ArchivePass::Usual);
+        let Some(generation) = self.generation else { return Ok(()) };
+        match store::standing(&self.options, &generation, self.group()).await? {
+            ArchiveStanding::Newest => {}
+            ArchiveStanding::Superseded => return Err(Ended::Superseded),
+            ArchiveStanding::Emptied => self.store_again("everything"),
         }
         if is_last || self.compared_at.elapsed() >= COMPARE_EVERY {
             self.compare().await?;
@@ -213,7 +310,7 @@ impl Archiver {
             }
         }
         let uploaded = if is_last { Ok(()) } else { self.store_snapshots().await };
-        self.describe(is_last).await?;
+        self.describe(pass).await?;
         if self.archive.is_complete() {
             self.note(|status| status.complete_at = looked_at);
         }
@@ -223,8 +320,10 @@ impl Archiver {
     /// Compares what the archive must have with what is there: a cleaner of the store may have
     /// removed some.
     async fn compare(&mut self) -> Result<(), ArchiveError> {
-        let Some(stored) = &self.stored else { return Ok(()) };
-        if let Some(name) = store::missing(&self.options, &self.generation, stored).await? {
+        let (Some(stored), Some(generation)) = (&self.stored, &self.generation) else {
+            return Ok(());
+        };
+        if let Some(name) = store::missing(&self.options, generation, stored).await? {
             self.store_again(&name);
         }
         self.compared_at = Instant::now();
@@ -263,7 +362,7 @@ impl Archiver {
             read => read?,
         };
         let object = ArchiveObject::Piece(first, piece);
-        let path = store::path(&self.options, &self.generation, &object.to_string());
+        let path = self.path(object);
         let put = self.options.store.put(&path, bytes.into()).await;
         put.map_err(|cause| self.error(cause))?;
         self.archive.stored(object);
@@ -280,8 +379,7 @@ impl Archiver {
         if self.upload.is_none()
             && let Some(index) = self.archive.next_snapshot()
         {
-            let name = ArchiveObject::Snapshot(index).to_string();
-            let to = store::path(&self.options, &self.generation, &name);
+            let to = self.path(ArchiveObject::Snapshot(index));
             let from = self.directory.file(FileKind::Snapshot, index);
             let task = tokio::spawn(upload(self.options.clone(), from, to));
             self.upload = Some(SnapshotUpload { index, task: AbortOnDropHandle::new(task) });
@@ -290,34 +388,46 @@ impl Archiver {
     }
 
     /// Stores a manifest if there is more to describe than before, then removes what it leaves out.
-    async fn describe(&mut self, is_last: bool) -> Result<(), ArchiveError> {
+    async fn describe(&mut self, pass: ArchivePass) -> Result<(), ArchiveError> {
+        let Some(generation) = self.generation else { return Ok(()) };
         let failure = self.state.as_ref().and_then(|state| state.failure.borrow().clone());
         let is_whole = !matches!(failure, Some(NamenodeFailure::Journal { .. }));
-        let Some(manifest) = self.archive.manifest(unix_millis(), is_last && is_whole) else {
+        let is_closed = pass == ArchivePass::Closing && is_whole;
+        let Some(mut manifest) = self.archive.manifest(unix_millis(), is_closed) else {
             return Ok(());
         };
+        manifest.group = self.group().0;
         let is_new = self.stored.as_ref().is_none_or(|stored| {
             *stored != Manifest { at_unix_millis: stored.at_unix_millis, ..manifest.clone() }
         });
         if is_new {
             self.manifests += 1;
             let number = self.manifests;
-            store::put_manifest(&self.options, &self.generation, number, &manifest).await?;
+            store::put_manifest(&self.options, &generation, number, &manifest).await?;
             self.stored = Some(manifest.clone());
         }
-        if is_last {
+        if pass != ArchivePass::Usual {
             return Ok(());
         }
         for object in self.archive.take_surplus(&manifest) {
-            let path = store::path(&self.options, &self.generation, &object.to_string());
+            let path = self.path(object);
             // What stays behind costs room until this generation goes.
             let _ = self.options.store.delete(&path).await;
         }
         if !self.is_older_removed {
-            store::remove_older(&self.options, &self.generation).await?;
+            store::remove_older(&self.options, &generation).await?;
             self.is_older_removed = true;
         }
         Ok(())
+    }
+
+    fn group(&self) -> GroupGeneration {
+        self.state.as_ref().map(|state| state.group.generation()).unwrap_or_default()
+    }
+
+    fn path(&self, object: ArchiveObject) -> Path {
+        let generation = self.generation.unwrap_or_default();
+        store::path(&self.options, &generation, &object.to_string())
     }
 
     fn error(&self, cause: object_store::Error) -> ArchiveError {

@@ -10,6 +10,7 @@ use tokio::task::JoinError as TaskError;
 
 use crate::archive::place::ArchiveError;
 use crate::group::join::JoinError;
+use crate::group::log::LogError;
 use crate::journal::header::{PLAIN_VERSION, VERSION};
 
 /// Why a namenode does not start.
@@ -125,6 +126,16 @@ pub enum NamenodeStartError {
     /// A group's member has files that cannot be read or written.
     #[error("the directory of a group's member: {0}")]
     Group(String),
+    /// What the directory of a group's member has of the catalog is damaged. Another member has all
+    /// of it.
+    #[error("{cause}; it is the directory of member {member} of a group")]
+    DamagedMember {
+        /// The member.
+        member: u64,
+        /// What is damaged.
+        #[source]
+        cause: Box<Self>,
+    },
     /// The directory has a catalog, and `--join` needs one without.
     #[error("{} has a catalog already: a namenode joins a group with an empty directory",
         .directory.display())]
@@ -146,6 +157,12 @@ pub enum NamenodeStartError {
     Thread(#[source] io::Error),
 }
 
+impl From<LogError> for NamenodeStartError {
+    fn from(error: LogError) -> Self {
+        Self::Group(error.to_string())
+    }
+}
+
 /// Why a running namenode cannot go on.
 #[derive(Debug, Clone, Error)]
 pub enum NamenodeFailure {
@@ -164,6 +181,21 @@ pub enum NamenodeFailure {
     /// The group has removed this member: another has taken its place, or an operator removed it.
     #[error("this namenode was removed from its group")]
     Removed,
+    /// Its group was begun anew without it, after the majority was lost.
+    #[error(
+        "this namenode is of generation {own} of its group, and there is generation {later}: an \
+         operator has begun the group anew"
+    )]
+    OlderGeneration {
+        /// Its generation.
+        own: u64,
+        /// The later one.
+        later: u64,
+    },
+    /// Its machine will be taken in a moment, and no other can take its place: it closes its
+    /// archive.
+    #[error("this namenode stops before its machine is taken: no other can take its place")]
+    Last,
     /// It has left its group, because its machine will be taken: nothing is wrong.
     #[error("this namenode has left its group: its machine may be taken")]
     Left,

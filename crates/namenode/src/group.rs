@@ -6,14 +6,17 @@
 //! has nothing of this. `docs/mechanisms/replication.md` has the failures.
 
 mod changes;
-mod former;
+mod clock;
 pub(crate) mod hard_state;
 pub(crate) mod incoming;
 pub(crate) mod join;
 mod links;
 pub(crate) mod log;
 pub(crate) mod member;
+pub(crate) mod origin;
 mod outgoing;
+mod own_machine;
+pub(crate) mod rebirth;
 pub(crate) mod round;
 pub(crate) mod service;
 mod view;
@@ -21,18 +24,20 @@ pub(crate) mod wire;
 
 use std::path::PathBuf;
 
-use rustix::time::{ClockId, clock_gettime};
 use sanderling_core::catalog::Catalog;
-use sanderling_core::replica::{Envelope, MemberAddress};
+use sanderling_core::replica::{Envelope, MachineLife, MemberAddress};
 use sanderling_protocol::{ClusterId, Instant, MemberId, Millis, Refusal};
-use sanderling_transport::Credentials;
+use sanderling_transport::{Credentials, KnownGeneration};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use changes::JoinReply;
+pub(crate) use clock::boot_time;
 use links::{Dialer, Links};
 pub(crate) use member::GroupSeat;
+pub(crate) use own_machine::OwnMachine;
 pub use view::Standing;
-pub(crate) use view::{Admission, GroupStatus, GroupView, MemberRow};
+pub(crate) use view::{Admission, EndedAs, GroupStatus, GroupView, MemberRow};
 pub use wire::GroupOrder;
 
 use crate::options::Sync;
@@ -43,7 +48,7 @@ pub(crate) enum GroupInput {
     /// A message of another member, and where that is.
     Message(Envelope, String),
     /// A namenode that joins.
-    Join(MemberAddress, oneshot::Sender<Result<MemberId, Refusal>>),
+    Join(MemberAddress, JoinReply),
     /// A snapshot has arrived whole: the message that it belongs to, the catalog, and the file.
     Snapshot(Envelope, Box<Catalog>, PathBuf),
     /// A snapshot was sent to a member, or not.
@@ -54,6 +59,8 @@ pub(crate) enum GroupInput {
     OwnNotice(Option<Instant>),
     /// How much time another member's machine has left; `None` if it stays.
     Notice(MemberId, Option<Millis>),
+    /// How long another member's machine goes on without a notice.
+    Life(MemberId, MachineLife),
     /// An operator's order.
     Order(GroupOrder, oneshot::Sender<Result<(), Refusal>>),
 }
@@ -67,6 +74,9 @@ pub(crate) struct GroupSetup {
     pub(crate) voters: usize,
     /// The spares that should be ready.
     pub(crate) spares: usize,
+    /// Whether it has an archive.
+    pub(crate) has_archive: bool,
+    pub(crate) machine: OwnMachine,
     pub(crate) sync: Sync,
     pub(crate) credentials: Credentials,
     pub(crate) runtime: Handle,
@@ -74,17 +84,9 @@ pub(crate) struct GroupSetup {
 
 impl GroupSetup {
     /// Returns the connections to the members of a cluster's group.
-    pub(crate) fn links(&self, cluster: ClusterId) -> Links {
+    pub(crate) fn links(&self, cluster: ClusterId, generation: KnownGeneration) -> Links {
         let credentials = self.credentials.clone();
         let own = self.at.address.clone();
-        Links::new(Dialer { cluster, credentials }, self.runtime.clone(), own)
+        Links::new(Dialer { cluster, credentials, generation }, self.runtime.clone(), own)
     }
-}
-
-/// Returns the time since the machine was booted, suspensions included, in microseconds: the clock
-/// of elections and leases.
-pub(crate) fn boot_time() -> Instant {
-    let time = clock_gettime(ClockId::Boottime);
-    let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
-    Instant(seconds.saturating_mul(1_000_000).saturating_add(nanos / 1000))
 }

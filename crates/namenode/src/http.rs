@@ -3,6 +3,7 @@
 mod api;
 mod backup;
 mod console;
+mod durable;
 mod events;
 mod forecast;
 mod log;
@@ -82,6 +83,8 @@ fn router(api: HttpApi) -> Router {
         .route("/v1/nodes/{node}/decommission", post(decommission).delete(cancel))
         .route("/v1/nodes/{node}/cancel", post(cancel))
         .route("/v1/nodes/{node}/forecast", get(forecast::forecast))
+        .route("/v1/durable", get(durable::look).post(durable::make))
+        .route("/v1/durable/wait", post(durable::wait))
         .route("/v1/backup", get(backup::send))
         .route("/v1/events", get(events::stream))
         .route("/v1/group", get(group))
@@ -107,6 +110,9 @@ async fn check_token(State(api): State<HttpApi>, mut request: HttpRequest, next:
     let page = match (request.uri().path(), request.method()) {
         ("/healthz", _) => HttpResource::Health,
         (path, &Method::GET | &Method::HEAD) if console::is_file(path) => HttpResource::Health,
+        ("/v1/durable", &Method::GET | &Method::HEAD) | ("/v1/durable/wait", _) => {
+            HttpResource::AtPath
+        }
         // It holds every name and attribute.
         ("/v1/backup", _) => HttpResource::Change,
         (_, &Method::GET | &Method::HEAD) => HttpResource::Look,
@@ -176,9 +182,10 @@ async fn group(State(api): State<HttpApi>) -> Response {
         })
     });
     let rows: Vec<serde_json::Value> = rows.collect();
+    let at_risk = status.at_risk.map(|risk| risk.to_string());
     page(&json!({
         "standing": group.standing().word(), "member": status.member.0, "term": status.term,
-        "committed": status.committed, "applied": status.applied, "at_risk": status.at_risk,
+        "committed": status.committed, "applied": status.applied, "at_risk": at_risk,
         "spares_missing": status.spares_missing, "dropped_messages": status.dropped,
         "members": rows,
     }))

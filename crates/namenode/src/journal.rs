@@ -194,7 +194,7 @@ impl Journal {
             let unsynced = self.length + self.buffer.len() as u64 - synced;
             let number = self.index + count;
             let encoded = self.layout.encode(command, number, unsynced, &mut self.buffer);
-            encoded.map_err(AppendError::Refused)?;
+            encoded.map_err(|error| AppendError::Refused(error.to_string()))?;
             count += 1;
         }
         let bytes = self.buffer.len() as u64;
@@ -384,7 +384,7 @@ fn publish(
     let mut bytes = header::encode(layout, settings.version, cluster, index);
     for (number, command) in (index..).zip(commands) {
         let encoded = layout.encode(command, number, 0, &mut bytes);
-        encoded.map_err(|why| PublishError::NotThere(io::Error::other(why)))?;
+        encoded.map_err(|error| PublishError::NotThere(io::Error::other(error)))?;
     }
     let path = directory.file(FileKind::Journal, index);
     let file = directory.publish(&path, &[&bytes])?;

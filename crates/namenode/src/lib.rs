@@ -43,7 +43,9 @@ pub use backup::{
 };
 pub use error::{NamenodeFailure, NamenodeStartError};
 pub use group::join::{JoinError, group_page, notice_member, order_group};
+pub use group::rebirth::{RebirthError, RecoveredMember, recover_from_member};
 pub use group::wire::{GroupPage, MemberPage};
 pub use group::{GroupOrder, Standing};
 pub use options::{GroupOptions, NamenodeOptions, Sync};
+pub use sanderling_core::replica::MachineLife;
 pub use server::NamenodeServer;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::{Mutex, RwLock};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -12,6 +12,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use sanderling_core::catalog::DurableBacklog;
 use sanderling_core::namenode::{Answers, Namenode};
 use sanderling_protocol::message::Forecast;
 use sanderling_protocol::{Instant, Policy, Refusal, Reply, Request};
@@ -246,7 +247,7 @@ impl NamenodeMetrics {
     }
 
     /// Takes the time that a frame took.
-    pub(crate) fn took(&self, is_read: bool, elapsed: std::time::Duration) {
+    pub(crate) fn took(&self, is_read: bool, elapsed: Duration) {
         let histogram = if is_read { &self.read_seconds } else { &self.write_seconds };
         histogram.observe(elapsed.as_secs_f64());
     }
@@ -255,7 +256,7 @@ impl NamenodeMetrics {
         self.journal_bytes.set(signed(bytes));
     }
 
-    pub(crate) fn set_unsynced(&self, bytes: u64, age: std::time::Duration) {
+    pub(crate) fn set_unsynced(&self, bytes: u64, age: Duration) {
         self.unsynced_bytes.set(signed(bytes));
         self.unsynced_seconds.set(age.as_secs_f64());
     }
@@ -275,6 +276,7 @@ impl NamenodeMetrics {
         drop(scrape);
         write_drains(&mut text, &drains);
         write_catalog(&mut text, namenode);
+        write_stores(&mut text, &namenode.catalog().durable_backlogs(now));
         if let Some(status) = *self.archive.lock() {
             write_archive(&mut text, &status);
         }
@@ -416,6 +418,20 @@ fn write_catalog(text: &mut String, namenode: &Namenode) {
     let help = "Records of acknowledged changes that were given up with damaged journal";
     gauge("journal_lost_records", help, lost.records);
     gauge("journal_lost_bytes", "Bytes of journal that were given up", lost.bytes);
+}
+
+/// Writes what waits for the stores of all durable directories.
+fn write_stores(text: &mut String, backlogs: &[DurableBacklog]) {
+    let changes = backlogs.iter().map(|it| it.changes).sum();
+    gauge(text, "durable_backlog_changes", "Changes that wait for stores", changes);
+    let bytes = backlogs.iter().map(|it| it.bytes).sum();
+    gauge(text, "durable_backlog_bytes", "Bytes that wait for stores", bytes);
+    let help = "Age of the oldest change that waits for a store";
+    let age = backlogs.iter().map(|it| Duration::from(it.age)).max().unwrap_or_default();
+    write_gauge(text, &format!("{SERVER}_durable_backlog_age_seconds"), help, age.as_secs_f64());
+    let help = "Durable directories whose oldest change cannot be made in their store";
+    let stalled = backlogs.iter().filter(|it| it.is_stalled).count() as u64;
+    gauge(text, "durable_stalled", help, stalled);
 }
 
 fn unix(at: SystemTime) -> i64 {

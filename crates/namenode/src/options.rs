@@ -36,12 +36,21 @@ pub struct GroupOptions {
     /// Spares that should be ready to take the place of a voter. Fewer are shown, and refuse
     /// nothing.
     pub spares: usize,
+    /// The cloud does not take this machine back: it leads before those that it does.
+    pub is_steady: bool,
 }
 
 impl Default for GroupOptions {
     fn default() -> Self {
         // Three survive the loss of one.
-        Self { join: None, advertise: None, advertise_http: None, voters: 3, spares: 1 }
+        Self {
+            join: None,
+            advertise: None,
+            advertise_http: None,
+            voters: 3,
+            spares: 1,
+            is_steady: false,
+        }
     }
 }
 

@@ -80,7 +80,8 @@ impl Orders {
         credentials: Credentials,
     ) -> Self {
         let cluster = Some(state.cluster);
-        let connection = ConnectionOptions { credentials, ..ConnectionOptions::default() };
+        let generation = state.group.known_generation().clone();
+        let connection = ConnectionOptions { credentials, generation, ..Default::default() };
         let (role, options) = (Role::Namenode, PoolOptions::default());
         let pool = Pool::new(PoolOptions { role, cluster, connection, ..options });
         let shared = Arc::new(OrderContext { state, pool, work, stop });

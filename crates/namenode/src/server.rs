@@ -91,7 +91,13 @@ impl NamenodeServer {
         let (directory, mut recovered, start) = group_start::read(&options, &at).await?;
         let archiver = match &options.archive {
             // Before anything is served: a change that is acknowledged must reach the archive.
-            Some(archive) => Some(Archiver::claim(archive, &directory, &mut recovered).await?),
+            Some(archive) => {
+                let mut archiver = Archiver::new(archive, &directory, &mut recovered);
+                if let MemberStart::Alone(generation) = start {
+                    archiver.claim(generation).await?;
+                }
+                Some(archiver)
+            }
             None => None,
         };
         let setup = group_start::setup(&options, at);
@@ -175,8 +181,9 @@ impl NamenodeServer {
             error!("the writer's thread panicked");
         }
         if let Some(archiver) = parts.archiver
-            && let Err(why) = archiver.lock().await.close().await
+            && let Err(error) = archiver.lock().await.close(self.state.group.ended()).await
         {
+            let why = error.to_string();
             error!(why, "the archive may lack the last changes");
             *self.state.unarchived.lock() = Some(why);
         }
@@ -231,10 +238,9 @@ fn launch(
     let http_address = http_listener.as_ref().map(local).transpose()?;
     let Recovered { mut namenode, journal, commands, cut_bytes, found, snapshots } = recovered;
     let clock = Clock::start(namenode.catalog().now());
-    namenode.set_members(alone(address, http_address));
+    namenode.set_members(alone(address, http_address, start.term()));
     let state = Arc::new(NamenodeState::new(namenode, clock));
-    let work = WorkQueue::new(options.waiting_frames_max, options.waiting_bytes_max);
-    let work = Arc::new(work);
+    let work = Arc::new(WorkQueue::new(options.waiting_frames_max, options.waiting_bytes_max));
     let long_reads = LongReads::start(&state).map_err(NamenodeStartError::Thread)?;
     let (effects, effect_queue) = mpsc::channel::<Effect>(EFFECTS_MAX);
     note_start(&state, options, &directory, &snapshots);
@@ -242,16 +248,16 @@ fn launch(
     let snapshots = snapshots.map_err(NamenodeStartError::Thread)?;
     let group = (Arc::clone(&work), setup);
     let mut writer = CatalogWriter::new(Arc::clone(&state), journal, snapshots, effects, group);
-    writer.start(start, (commands, cut_bytes), found).map_err(NamenodeStartError::Group)?;
+    writer.start(start, (commands, cut_bytes), found)?;
     let writer = Arc::new(Mutex::new(writer));
     let writer_handle = Arc::downgrade(&writer);
     let writer = spawn_writer(writer, &state, &work).map_err(NamenodeStartError::Thread)?;
-
     let shutdown = CancellationToken::new();
     // A sync of the disk is nothing to wait for on a thread that serves.
     let writer_handle = if options.sync == Sync::Os { writer_handle } else { Weak::new() };
     let queues = (Arc::clone(&work), Arc::clone(&long_reads));
-    let requests = Requests::new(Arc::clone(&state), queues.0, queues.1, writer_handle);
+    let requests =
+        Requests::new(Arc::clone(&state), queues.0, queues.1, Weak::clone(&writer_handle));
     let security = Arc::new(state.security(&options.security));
     let mut tasks = JoinSet::new();
     let notices = watch_notices(options, &work, &shutdown, &mut tasks);
@@ -263,6 +269,8 @@ fn launch(
             Arc::clone(&state),
             Arc::clone(&notices),
             options.directory.clone(),
+            writer_handle,
+            options.security.credentials(Role::Namenode),
         ),
         memory: bounds.buffers.memory().clone(),
         security: Arc::clone(&security),
@@ -338,7 +346,7 @@ fn serve_http(
 
 /// Returns the members of a group of one. Where a listener takes connections at any address of its
 /// machine, others know better where they reach it.
-fn alone(address: SocketAddr, http_address: Option<SocketAddr>) -> Members {
+fn alone(address: SocketAddr, http_address: Option<SocketAddr>, term: u64) -> Members {
     let known = |address: SocketAddr| match address.ip().is_unspecified() {
         true => String::new(),
         false => address.to_string(),
@@ -346,7 +354,7 @@ fn alone(address: SocketAddr, http_address: Option<SocketAddr>) -> Members {
     let http_address = http_address.map(known).unwrap_or_default();
     let (id, role) = (MemberId(1), MemberRole::Leader);
     let member = Member { id, address: known(address), http_address, role };
-    Members { term: 0, here: id, members: vec![member] }
+    Members { term, here: id, members: vec![member] }
 }
 
 /// Notes for the metrics how the journal is synced and when the newest snapshot was taken.

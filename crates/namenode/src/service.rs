@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use sanderling_core::access::TokenRole;
+use sanderling_core::group_generation::GroupGeneration;
 use sanderling_core::namenode::Answers;
 use sanderling_protocol::frame::{decode_body, encode_onto};
 use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
@@ -64,6 +65,14 @@ impl Service for MetaService {
         let claims = pass.as_ref().map(Pass::claims).transpose()?;
         let caller = RequestOrigin::new(claims.map(|claims| &**claims));
         Ok((reply, Arc::new(Self { pass, caller, ..self.shared() })))
+    }
+
+    fn generation(&self, _hello: &Hello, known: u64) -> Result<u64, Refusal> {
+        let own = self.requests.state.group.generation();
+        // A caller's word ends nothing here: it gets no answers of a group that it has left.
+        let met = GroupGeneration(known).meets(own);
+        met.map_err(|_| Refusal::OtherGeneration { here: own.0, asked: known })?;
+        Ok(own.0)
     }
 
     fn speaking(self: &Arc<Self>, version: u8) -> Arc<Self> {

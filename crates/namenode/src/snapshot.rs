@@ -22,8 +22,11 @@ pub(crate) const HEADER_BYTES: usize = 24;
 const PIECE: u64 = 1 << 20;
 
 /// Encodes a catalog.
-pub(crate) fn encode(catalog: &Catalog) -> Result<Vec<u8>, String> {
-    postcard::to_stdvec(catalog).map_err(|error| error.to_string())
+///
+/// # Errors
+/// The encoder's: the catalog has what this format cannot hold. No snapshot is taken.
+pub(crate) fn encode(catalog: &Catalog) -> Result<Vec<u8>, postcard::Error> {
+    postcard::to_stdvec(catalog)
 }
 
 /// Writes an encoded catalog as the snapshot after `index` commands. It is whole and on the disk
@@ -74,7 +77,7 @@ pub(crate) fn take(
     kept: &[u64],
 ) -> Result<Vec<u64>, TakeError> {
     let index = catalog.index();
-    let body = encode(&catalog).map_err(TakeError::Failed)?;
+    let body = encode(&catalog).map_err(|error| TakeError::Failed(error.to_string()))?;
     // Every page that is written to meanwhile is copied for its sake.
     drop(catalog);
     match write(directory, index, &body) {

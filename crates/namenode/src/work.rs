@@ -88,6 +88,10 @@ const GROUP_MAX: usize = 4096;
 /// A longer frame has a batch of its own: short frames do not wait for it.
 const SHORT_MAX: u64 = 64;
 
+/// The same in a group: each batch waits for the quorum, which costs as much as some hundred
+/// requests.
+const SHORT_IN_GROUP_MAX: u64 = 128;
+
 impl WorkQueue {
     /// Returns an empty queue for at most so many frames of so many bytes.
     pub(crate) fn new(frames_max: usize, bytes_max: usize) -> Self {
@@ -123,6 +127,14 @@ impl WorkQueue {
 
     /// Adds what came for the member of a group, or drops it.
     pub(crate) fn push_group(&self, input: GroupInput) -> Result<(), Unqueued> {
+        self.push_group_silently(input)?;
+        self.wake();
+        Ok(())
+    }
+
+    /// Adds what came for the member of a group, or drops it. The caller takes it, or wakes the
+    /// writer.
+    pub(crate) fn push_group_silently(&self, input: GroupInput) -> Result<(), Unqueued> {
         let mut queue = self.queue.lock();
         if queue.is_stopped {
             return Err(Unqueued::Stopped);
@@ -131,8 +143,12 @@ impl WorkQueue {
             return Err(Unqueued::Full);
         }
         queue.group.push_back(input);
-        self.came.notify_one();
         Ok(())
+    }
+
+    /// Wakes the writer if it waits for work.
+    pub(crate) fn wake(&self) {
+        self.came.notify_one();
     }
 
     /// Takes everything that came for the member of a group.
@@ -179,13 +195,14 @@ impl WorkQueue {
     }
 
     /// Takes what is to be done together, if anything waits.
-    pub(crate) fn take(&self) -> WorkBatch {
+    pub(crate) fn take(&self, is_in_group: bool) -> WorkBatch {
+        let short_max = if is_in_group { SHORT_IN_GROUP_MAX } else { SHORT_MAX };
         let mut queue = self.queue.lock();
         let own = queue.own.len().min(OWN_MAX);
         let mut batch = WorkBatch { own: queue.own.drain(..own).collect(), ..WorkBatch::default() };
         let mut requests = 0;
         while let Some(more) = queue.frames.next_cost()
-            && (requests == 0 || (more <= SHORT_MAX && requests + more <= REQUESTS_MAX))
+            && (requests == 0 || (more <= short_max && requests + more <= REQUESTS_MAX))
             && let Some((_, frame)) = queue.frames.pop()
         {
             requests += more.max(1);
@@ -220,12 +237,24 @@ mod tests {
         let sizes = |batch: &WorkBatch| -> Vec<usize> {
             batch.frames.iter().map(|it| it.requests.len()).collect()
         };
-        let next = || sizes(&queue.take());
+        let next = || sizes(&queue.take(false));
         assert_eq!([next(), next(), next(), next()], [vec![60, 60], vec![300], vec![512], vec![1]]);
         for connection in 0..100 {
             queue.push_frame(Tenant::Connection(connection), 100, frame(10)).unwrap();
         }
         assert_eq!([next().len(), next().len(), next().len()], [51, 49, 0]);
+    }
+
+    #[test]
+    fn frames_of_128_share_a_batch_in_a_group_up_to_512_requests() {
+        let queue = WorkQueue::new(1024, 1 << 20);
+        for connection in 0..5 {
+            queue.push_frame(Tenant::Connection(connection), 100, frame(128)).unwrap();
+        }
+        assert_eq!([(); 2].map(|()| queue.take(true).frames.len()), [4, 1]);
+        queue.push_frame(Tenant::Connection(1), 100, frame(128)).unwrap();
+        queue.push_frame(Tenant::Connection(2), 100, frame(128)).unwrap();
+        assert_eq!(queue.take(false).frames.len(), 1);
     }
 
     #[test]
@@ -236,9 +265,9 @@ mod tests {
             pushed += 1;
         }
         assert_eq!(pushed, 64 / SHARE);
-        assert_eq!(queue.take().frames.len(), 1);
+        assert_eq!(queue.take(false).frames.len(), 1);
         queue.push_frame(Tenant::Connection(2), 100, frame(1)).unwrap();
-        assert_eq!(queue.take().frames[0].requests.len(), 1);
+        assert_eq!(queue.take(false).frames[0].requests.len(), 1);
     }
 
     #[test]
@@ -250,8 +279,8 @@ mod tests {
         let refused = queue.push_frame(Tenant::Connection(1), 100, frame(1));
         assert_eq!(refused, Err(Unqueued::Stopped));
         queue.wait(Duration::from_secs(60));
-        assert!(!queue.take().is_last);
-        let last = queue.take();
+        assert!(!queue.take(false).is_last);
+        let last = queue.take(false);
         assert_eq!((last.frames.len(), last.is_last), (1, true));
     }
 }

@@ -17,20 +17,20 @@ use parking_lot::{Mutex, RwLockWriteGuard};
 use sanderling_core::access::Claims;
 use sanderling_core::catalog::{Action, Command, DatanodeOrder};
 use sanderling_core::namenode::{Answers, Turn, TurnWork, Turns, Unwritten};
-use sanderling_core::replica::GroupPlan;
+use sanderling_core::replica::{GroupEvents, GroupPlan};
 use sanderling_protocol::limits::EVENTS_KEPT_MAX;
 use sanderling_protocol::{Instant, NodeId, Request, Term};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
 use crate::error::NamenodeFailure;
-use crate::group::{GroupSeat, GroupSetup, Standing};
+use crate::group::log::LogError;
+use crate::group::{EndedAs, GroupSeat, GroupSetup, Standing};
 use crate::journal::{AppendError, Journal};
 use crate::server::MemberStart;
 use crate::state::NamenodeState;
 use crate::work::{OwnWork, WaitingFrame, WorkBatch, WorkQueue};
 use events::log;
-use group_events::GroupEvents;
 pub(crate) use snapshots::Snapshots;
 
 /// An outbound effect: something for the part that calls datanodes.
@@ -128,7 +128,7 @@ impl CatalogWriter {
             if serves {
                 writer.grant_grace();
             }
-            let batch = work.take();
+            let batch = work.take(writer.member.is_some());
             is_running = !batch.is_last;
             match serves {
                 true => writer.turn(batch),
@@ -138,7 +138,8 @@ impl CatalogWriter {
         }
         let writer = &mut *writer.lock();
         writer.close_group();
-        if let Err(why) = writer.snapshots.finish(&mut writer.journal) {
+        if let Err(error) = writer.snapshots.finish(&mut writer.journal) {
+            let why = error.to_string();
             error!(%why, "the journal could not be synced at the end");
             writer.state.fail(NamenodeFailure::Journal { why });
         }
@@ -158,6 +159,12 @@ impl CatalogWriter {
     ) -> Option<Answers> {
         let _guard = PoisonGuard { state: Arc::clone(&self.state) };
         self.work_off(Turn::asked(requests, claims)).pop()
+    }
+
+    /// Attends to what came for the member of the group, on the caller's thread.
+    pub(crate) fn attend_here(&mut self) {
+        let _guard = PoisonGuard { state: Arc::clone(&self.state) };
+        self.attend();
     }
 
     /// Does not count time without service against nodes, leases and notices.
@@ -235,7 +242,7 @@ impl CatalogWriter {
                     self.turns.refuse(turn, self.state.now(), &why);
                     return;
                 }
-                self.store_agreed(turn.commands().collect()).map_err(AppendError::Failed)
+                self.store_agreed(turn.commands().collect())
             }
         };
         if is_start {
@@ -317,12 +324,17 @@ impl CatalogWriter {
 
     /// Ends as a member in order: the disk has everything.
     fn close_group(&mut self) {
-        if self.member.is_none() {
+        let Some(mut member) = self.member.take() else {
+            self.state.group.end(EndedAs::Last);
             return;
-        }
+        };
+        self.state.group.end(match (member.is_last(), member.is_serving()) {
+            (true, _) => EndedAs::Last,
+            (false, true) => EndedAs::Leader,
+            (false, false) => EndedAs::Follower,
+        });
         self.state.group.set_standing(Standing::Follower);
         self.state.group.set_lease(0);
-        let Some(mut member) = self.member.take() else { return };
         if self.journal.sync().is_ok()
             && let Err(error) = member.close()
         {
@@ -341,21 +353,29 @@ impl CatalogWriter {
                 self.state.fail(NamenodeFailure::Journal { why: error.to_string() });
             }
         }
+        self.close_alone();
         self.state.metrics.set_journal_bytes(self.journal.bytes());
-        if let Err(why) = self.snapshots.keep(&self.state, &mut self.journal) {
-            self.state.fail(NamenodeFailure::Journal { why });
+        if let Err(error) = self.snapshots.keep(&self.state, &mut self.journal) {
+            self.state.fail(NamenodeFailure::Journal { why: error.to_string() });
         }
     }
 
     /// Begins as what the namenode starts as.
+    ///
+    /// # Errors
+    /// [`LogError`]: the files of a group's member cannot be used, and the namenode does not start.
     pub(crate) fn start(
         &mut self,
         start: MemberStart,
         (commands, cut_bytes): (u64, u64),
         found: Vec<Action>,
-    ) -> Result<(), String> {
+    ) -> Result<(), LogError> {
         match start {
-            MemberStart::Alone => self.begin(commands, cut_bytes, found),
+            MemberStart::Alone(generation) => {
+                self.state.group.set_generation(generation);
+                self.state.group.set_term(generation.first_term());
+                self.begin(commands, cut_bytes, found);
+            }
             start => self.begin_as_member(start)?,
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// A source of notices that the machine is about to be taken.
@@ -92,6 +93,20 @@ impl fmt::Display for NoticeSource {
             Self::Gcp => "gcp",
             Self::Azure => "azure",
             Self::File(_) => "file",
+        })
+    }
+}
+
+impl FromStr for NoticeSource {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text.split_once(':') {
+            None if text == "aws" => Self::Aws,
+            None if text == "gcp" => Self::Gcp,
+            None if text == "azure" => Self::Azure,
+            Some(("file", path)) if !path.is_empty() => Self::File(PathBuf::from(path)),
+            _ => return Err("give aws, gcp, azure or file:PATH"),
         })
     }
 }

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::event::{AdminCall, Purpose, Timer};
 use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{Host, RequestBody, Response, address, meta};
+use crate::wire::{Host, Response, address, meta};
 
 /// The operator: it makes, renames and deletes things, and gives notices.
 #[derive(Debug)]
@@ -77,13 +77,7 @@ impl Admin {
 
     fn change(&mut self, context: &mut Context<'_>, request: Request, tries: u32) {
         let purpose = Purpose::Admin(AdminCall::Change { request: request.clone(), tries });
-        context.runtime.call(
-            Host::Admin,
-            Host::Namenode,
-            RequestBody::Meta(request),
-            CALL_MILLIS,
-            purpose,
-        );
+        context.runtime.call_namenode(Host::Admin, request, CALL_MILLIS, purpose);
     }
 
     /// Sends a request until it is answered.
@@ -94,13 +88,7 @@ impl Admin {
 
     fn must_again(&mut self, context: &mut Context<'_>, request: Request) {
         let purpose = Purpose::Admin(AdminCall::Must(request.clone()));
-        context.runtime.call(
-            Host::Admin,
-            Host::Namenode,
-            RequestBody::Meta(request),
-            CALL_MILLIS,
-            purpose,
-        );
+        context.runtime.call_namenode(Host::Admin, request, CALL_MILLIS, purpose);
     }
 
     pub(crate) fn answered(

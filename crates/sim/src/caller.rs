@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::event::{CallerCall, Purpose, Timer};
 use crate::plan::RunPlan;
 use crate::random::Random;
-use crate::wire::{CALLERS_MAX, Host, RequestBody, Response, meta};
+use crate::wire::{CALLERS_MAX, Host, Response, meta};
 
 /// One caller: it does one thing after the other.
 #[derive(Debug)]
@@ -152,8 +152,8 @@ impl Caller {
         let Some(job) = &self.job else { return };
         let purpose = Purpose::Caller(self.number, CallerCall { job: job.number });
         let open = Request::OpenClient { key: job.key() };
-        let body = RequestBody::Meta(if job.is_opening { open } else { job.request.clone() });
-        context.runtime.call(self.host(), Host::Namenode, body, CALL_MILLIS, purpose);
+        let request = if job.is_opening { open } else { job.request.clone() };
+        context.runtime.call_namenode(self.host(), request, CALL_MILLIS, purpose);
     }
 
     pub(crate) fn answered(

@@ -7,8 +7,12 @@ mod check;
 mod disk;
 mod host;
 mod operator;
+mod preempted;
+mod rounds;
 mod scenario;
 mod world;
+
+pub use preempted::{GroupPreemption, GroupTrace, GroupTraceOutcome, run_group_trace};
 
 use crate::{InjectedBug, RunOutcome, Statistics, Violation};
 

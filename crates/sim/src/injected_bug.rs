@@ -147,6 +147,10 @@ variants! {
         "a new leader takes its machine's clock for the group's time";
     GapCounted, "gap-counted", "group-time",
         "a new leader counts the time without a leader against leases and times to live";
+    RemovalUnreported, "removal-unreported", "group-converges",
+        "members that were removed while they were cut off are not informed, nor send requests";
+    RiskForgotten, "risk-forgotten", "group-risk",
+        "a new leader does not read from the log that an earlier one has reported a risk";
 }
 
 impl InjectedBug {
@@ -162,6 +166,8 @@ impl InjectedBug {
                 | Self::TailNotCut
                 | Self::TimeStepped
                 | Self::GapCounted
+                | Self::RemovalUnreported
+                | Self::RiskForgotten
         )
     }
 

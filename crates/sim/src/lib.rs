@@ -35,7 +35,7 @@ mod wire;
 mod world;
 mod writer;
 
-pub use group::run_group;
+pub use group::{GroupPreemption, GroupTrace, GroupTraceOutcome, run_group, run_group_trace};
 pub use injected_bug::{InjectedBug, UnknownBroken};
 pub use options::{Options, RunOutcome, Statistics, Violation};
 pub use run::{run, run_many};

@@ -95,13 +95,7 @@ impl Manager {
 
     fn request(&mut self, context: &mut Context<'_>, request: Request, call: ManagerCall) {
         let purpose = Purpose::Manager(self.number, call);
-        context.runtime.call(
-            self.host(),
-            Host::Namenode,
-            RequestBody::Meta(request),
-            CALL_MILLIS,
-            purpose,
-        );
+        context.runtime.call_namenode(self.host(), request, CALL_MILLIS, purpose);
     }
 
     pub(crate) fn timer(&mut self, context: &mut Context<'_>, timer: Timer) {

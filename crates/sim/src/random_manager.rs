@@ -98,13 +98,7 @@ impl Eager {
 
     fn request(&mut self, context: &mut Context<'_>, request: Request, call: EagerCall) {
         let purpose = Purpose::Manager(self.number, ManagerCall::Eager(call));
-        context.runtime.call(
-            self.host(),
-            Host::Namenode,
-            RequestBody::Meta(request),
-            1000,
-            purpose,
-        );
+        context.runtime.call_namenode(self.host(), request, 1000, purpose);
     }
 
     /// Begins something, or not. Called as often as the manager looks at the drains.

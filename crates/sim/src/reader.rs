@@ -147,13 +147,7 @@ impl Reader {
         };
         let call = ReaderCall::Layout { job: job.number };
         let purpose = Purpose::Reader(self.number, call);
-        context.runtime.call(
-            self.host(),
-            Host::Namenode,
-            RequestBody::Meta(request),
-            CALL_MILLIS,
-            purpose,
-        );
+        context.runtime.call_namenode(self.host(), request, CALL_MILLIS, purpose);
     }
 
     pub(crate) fn answered(

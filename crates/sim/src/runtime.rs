@@ -1,7 +1,7 @@
 //! What every process of a run works with: virtual time, timers, calls over the network, clocks,
 //! and the record of the run.
 
-use sanderling_protocol::Instant;
+use sanderling_protocol::{Instant, Request};
 
 use crate::calls::{Calls, PendingCall};
 use crate::event::{Event, EventQueue, Purpose, Timer};
@@ -227,6 +227,17 @@ impl Runtime {
         } else if let Some(micros) = self.frames.begin() {
             self.after(micros, Event::Frame);
         }
+    }
+
+    /// Sends one metadata request to the namenode, as [`Self::call`] does.
+    pub(crate) fn call_namenode(
+        &mut self,
+        from: Host,
+        request: Request,
+        millis: u64,
+        purpose: Purpose,
+    ) {
+        self.call(from, Host::Namenode, RequestBody::Meta(request), millis, purpose);
     }
 
     /// Sends the requests that have gathered. Processes that have ended meanwhile send nothing.

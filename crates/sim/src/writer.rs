@@ -174,13 +174,7 @@ impl Writer {
     fn call(&mut self, context: &mut Context<'_>, request: Request, call: WriterCall) {
         let purpose = Purpose::Writer(self.number, call);
         let request = self.numbered(request);
-        context.runtime.call(
-            self.host(),
-            Host::Namenode,
-            RequestBody::Meta(request),
-            CALL_MILLIS,
-            purpose,
-        );
+        context.runtime.call_namenode(self.host(), request, CALL_MILLIS, purpose);
     }
 
     fn begin(&mut self, context: &mut Context<'_>) {

@@ -60,6 +60,8 @@ const fn hint(bug: InjectedBug) -> u64 {
         InjectedBug::TailNotCut => 34,
         InjectedBug::TimeStepped => 8,
         InjectedBug::GapCounted => 19,
+        InjectedBug::RemovalUnreported => 8,
+        InjectedBug::RiskForgotten => 186,
     }
 }
 

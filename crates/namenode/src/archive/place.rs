@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use object_store::ObjectStore;
 use object_store::path::Path;
+use sanderling_core::group_generation::GroupGeneration;
 use sanderling_protocol::ClusterId;
 use thiserror::Error;
 
@@ -56,6 +57,39 @@ pub enum ArchiveError {
         archived: u64,
         /// Changes in the directory.
         found: u64,
+    },
+    /// The group was begun anew, and continues in this archive. The older members end.
+    #[error(
+        "the archive {url} is of generation {found} of the group, and this namenode of {own}: an \
+         operator has begun the group anew"
+    )]
+    LaterGroup {
+        /// The archive.
+        url: String,
+        /// Its generation.
+        found: u64,
+        /// This namenode's.
+        own: u64,
+    },
+    /// Two recoveries have begun the same generation of the group, and the other one was here
+    /// first.
+    #[error(
+        "two recoveries have begun a generation of the group: the archive {url} is of {found}, and \
+         this namenode of {own}; end one of the two"
+    )]
+    OtherRecovery {
+        /// The archive.
+        url: String,
+        /// Its generation.
+        found: GroupGeneration,
+        /// This namenode's.
+        own: GroupGeneration,
+    },
+    /// The archive is a group's: the group continues, not a namenode alone.
+    #[error("the archive {url} was written by a group of namenodes")]
+    OfGroup {
+        /// The archive.
+        url: String,
     },
     /// There is nothing in it to recover from.
     #[error("the archive {url} holds no catalog")]

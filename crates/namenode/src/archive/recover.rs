@@ -8,6 +8,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use object_store::ObjectStoreExt;
 use sanderling_core::archive::{ArchiveObject, Manifest};
+use sanderling_core::replica::GroupGeneration;
 use sanderling_protocol::ClusterId;
 use thiserror::Error;
 
@@ -16,6 +17,7 @@ use super::store::{self, Generation};
 use crate::backup::{RestoreError, exchange, held};
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
+use crate::group::rebirth;
 use crate::recovery;
 
 /// What is recovered, and where to.
@@ -29,6 +31,8 @@ pub struct RecoverOptions {
     pub generation: Option<u64>,
     /// Set aside what a namenode left in the directory.
     pub is_replacing: bool,
+    /// The namenode begins a group anew: older members are refused.
+    pub is_of_group: bool,
 }
 
 /// What was recovered.
@@ -47,6 +51,8 @@ pub struct RecoveredArchive {
     pub later: Option<u64>,
     /// When the archive was written last, in milliseconds since 1970 by that namenode's clock.
     pub at_unix_millis: u64,
+    /// The generation that begins; the default for a namenode alone.
+    pub group: GroupGeneration,
 }
 
 /// Why nothing was recovered.
@@ -77,6 +83,15 @@ pub async fn recover_from_archive(
     options: &RecoverOptions,
 ) -> Result<RecoveredArchive, RecoverError> {
     let (generation, manifest, later) = choose(archive, options).await?;
+    if manifest.group != 0 && !options.is_of_group {
+        return Err(ArchiveError::OfGroup { url: archive.url.clone() }.into());
+    }
+    let next = match options.is_of_group {
+        true => GroupGeneration(manifest.group)
+            .max(newest_group(archive, &generation).await?)
+            .next(rand::random()),
+        false => GroupGeneration::default(),
+    };
     let held = held(&options.directory)?;
     let directory = Arc::new(Directory::open(&options.directory)?);
     if let Some(name) = held.into_iter().next().filter(|_| !options.is_replacing) {
@@ -84,7 +99,15 @@ pub async fn recover_from_archive(
         return Err(RestoreError::NotEmpty { directory, name }.into());
     }
     let files = download(archive, &generation, &manifest, &directory).await?;
-    let checked = exchange(&directory, &files, || recovery::check(&directory));
+    let checked = exchange(&directory, &files, || {
+        let found = recovery::check(&directory)?;
+        // Before a namenode can start there.
+        match options.is_of_group {
+            true => rebirth::begin(&directory, next)?,
+            false => rebirth::leave(&directory)?,
+        }
+        Ok(found)
+    });
     let (cluster, commands) = checked.map_err(|cause| NamenodeStartError::Files {
         what: "recover into",
         path: directory.path().to_owned(),
@@ -98,7 +121,18 @@ pub async fn recover_from_archive(
     }
     let Manifest { is_closed, at_unix_millis, .. } = manifest;
     let (generation, is_closed) = (generation.number, is_closed && later.is_none());
-    Ok(RecoveredArchive { cluster, generation, commands, is_closed, later, at_unix_millis })
+    let group = next;
+    Ok(RecoveredArchive { cluster, generation, commands, is_closed, later, at_unix_millis, group })
+}
+
+/// Returns the latest generation of a group that has begun in an archive.
+async fn newest_group(
+    archive: &ArchiveOptions,
+    generation: &Generation,
+) -> Result<GroupGeneration, ArchiveError> {
+    let there = store::generations(archive).await?;
+    let of_cluster = there.iter().rfind(|it| it.cluster == generation.cluster);
+    store::group_of(archive, of_cluster.unwrap_or(generation)).await
 }
 
 /// Returns the generation that is wanted with its manifest, and the newest one after it.

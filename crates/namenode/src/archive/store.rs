@@ -7,6 +7,7 @@ use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use sanderling_core::archive::Manifest;
+use sanderling_core::replica::GroupGeneration;
 use sanderling_protocol::ClusterId;
 use sanderling_protocol::checksum::crc32c;
 
@@ -18,7 +19,8 @@ const NUMBER_DIGITS: usize = 10;
 /// The last number with so many.
 const NUMBER_MAX: u64 = 9_999_999_999;
 
-/// The object that a namenode makes when it begins a generation.
+/// The object that a namenode makes when it begins a generation. It has the generation of the
+/// namenode's group, or nothing.
 const BEGAN: &str = "began";
 
 /// How the names of the objects begin that describe the others; the last is the newest.
@@ -32,10 +34,19 @@ const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 const CLAIMS_MAX: u64 = 16;
 
 /// What one start of a namenode has stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Generation {
     pub(super) number: u64,
     pub(super) cluster: ClusterId,
+}
+
+/// Which namenode begins a generation.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owner {
+    pub(super) cluster: ClusterId,
+    /// Changes in its directory.
+    pub(super) commands: u64,
+    pub(super) group: GroupGeneration,
 }
 
 impl Generation {
@@ -79,15 +90,30 @@ pub(super) async fn generations(options: &ArchiveOptions) -> Result<Vec<Generati
 
 /// Begins the generation after all that are there. A namenode whose directory is behind the archive
 /// gets none: it would go on without changes that were acknowledged.
+///
+/// # Errors
+/// [`ArchiveError`]: another cluster or a later generation of the group has the archive, or the
+/// directory is behind it.
 pub(super) async fn claim(
     options: &ArchiveOptions,
-    cluster: ClusterId,
-    commands: u64,
+    owner: &Owner,
 ) -> Result<Generation, ArchiveError> {
+    let Owner { cluster, commands, group } = *owner;
     let there = generations(options).await?;
     if let Some(other) = there.iter().find(|it| it.cluster != cluster) {
         let url = options.url.clone();
         return Err(ArchiveError::OtherCluster { url, found: other.cluster, wanted: cluster });
+    }
+    if let Some(newest) = there.last() {
+        let found = group_of(options, newest).await?;
+        if found != group && !group.is_after(found) {
+            let url = options.url.clone();
+            if !found.is_after(group) {
+                return Err(ArchiveError::OtherRecovery { url, found, own: group });
+            }
+            let (found, own) = (found.number(), group.number());
+            return Err(ArchiveError::LaterGroup { url, found, own });
+        }
     }
     for generation in there.iter().rev() {
         if let Some(manifest) = manifest(options, generation).await? {
@@ -103,7 +129,7 @@ pub(super) async fn claim(
     let first = there.last().map_or(1, |newest| newest.number + 1);
     for number in (first..first + CLAIMS_MAX).filter(|number| *number <= NUMBER_MAX) {
         let generation = Generation { number, cluster };
-        if begin(options, &generation).await? {
+        if begin(options, &generation, group).await? {
             return Ok(generation);
         }
     }
@@ -116,7 +142,7 @@ pub(super) async fn claim(
 
 /// What a generation's namenode finds of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum ArchiveStanding {
     /// It is the newest.
     Newest,
     /// A later one has begun.
@@ -132,26 +158,27 @@ pub(super) enum Standing {
 pub(super) async fn standing(
     options: &ArchiveOptions,
     generation: &Generation,
-) -> Result<Standing, ArchiveError> {
+    group: GroupGeneration,
+) -> Result<ArchiveStanding, ArchiveError> {
     let next = Generation { number: generation.number + 1, ..*generation };
     if began(options, &next).await? {
-        return Ok(Standing::Superseded);
+        return Ok(ArchiveStanding::Superseded);
     }
     if began(options, generation).await? {
-        return Ok(Standing::Newest);
+        return Ok(ArchiveStanding::Newest);
     }
     let there = generations(options).await?;
     if there.iter().any(|it| it.number > generation.number) {
-        return Ok(Standing::Superseded);
+        return Ok(ArchiveStanding::Superseded);
     }
     if there.iter().any(|it| it != generation) {
         let object = path(options, generation, BEGAN).to_string();
         let why = "it is gone, and there is another generation".to_owned();
         return Err(ArchiveError::Damaged { url: options.url.clone(), object, why });
     }
-    match begin(options, generation).await? {
-        true => Ok(Standing::Emptied),
-        false => Ok(Standing::Newest),
+    match begin(options, generation, group).await? {
+        true => Ok(ArchiveStanding::Emptied),
+        false => Ok(ArchiveStanding::Newest),
     }
 }
 
@@ -164,14 +191,43 @@ async fn began(options: &ArchiveOptions, generation: &Generation) -> Result<bool
 }
 
 /// Begins a generation; returns whether it had not begun.
-async fn begin(options: &ArchiveOptions, generation: &Generation) -> Result<bool, ArchiveError> {
+async fn begin(
+    options: &ArchiveOptions,
+    generation: &Generation,
+    group: GroupGeneration,
+) -> Result<bool, ArchiveError> {
     let began = path(options, generation, BEGAN);
     let mode = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-    match options.store.put_opts(&began, Vec::new().into(), mode).await {
+    let mark = if group.0 == 0 { String::new() } else { group.0.to_string() };
+    match options.store.put_opts(&began, mark.into_bytes().into(), mode).await {
         Ok(_) => Ok(true),
         Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
         Err(error) => Err(failed(options)(error)),
     }
+}
+
+/// Reads which generation of a group has begun a generation of the archive: the default if it was a
+/// namenode alone.
+pub(super) async fn group_of(
+    options: &ArchiveOptions,
+    generation: &Generation,
+) -> Result<GroupGeneration, ArchiveError> {
+    let path = path(options, generation, BEGAN);
+    let read = match options.store.get(&path).await {
+        Ok(found) => found.bytes().await,
+        Err(object_store::Error::NotFound { .. }) => return Ok(GroupGeneration::default()),
+        Err(error) => Err(error),
+    };
+    let bytes = read.map_err(failed(options))?;
+    if bytes.is_empty() {
+        return Ok(GroupGeneration::default());
+    }
+    let number = std::str::from_utf8(&bytes).ok().and_then(|text| text.parse().ok());
+    number.map(GroupGeneration).ok_or_else(|| ArchiveError::Damaged {
+        url: options.url.clone(),
+        object: path.to_string(),
+        why: "it names no generation of a group".to_owned(),
+    })
 }
 
 /// Stores a manifest: a line with its checksum, and JSON. Each has a number of its own: a request

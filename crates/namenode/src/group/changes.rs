@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use sanderling_core::replica::{
-    Group, GroupChange, GroupChangeError, GroupRole, MemberAddress, ProposeError, Replica,
-    ReplicaRole,
+    Group, GroupChange, GroupChangeError, GroupGeneration, GroupRole, MemberAddress, ProposeError,
+    Replica, ReplicaRole,
 };
 use sanderling_protocol::{Instant, MemberId, Millis, Nonce, Refusal};
 use tokio::sync::oneshot;
@@ -21,13 +21,16 @@ const MOVE_WITHIN: Millis = Millis(2000);
 
 const NO_VOTER: &str = "no other voter answers";
 
+/// Where the answer to a namenode that joins goes.
+pub(super) type JoinReply = oneshot::Sender<Result<(MemberId, GroupGeneration), Refusal>>;
+
 type Done<T> = oneshot::Sender<Result<T, Refusal>>;
 
 /// What waits for an answer.
 #[derive(Debug, Default)]
 pub(crate) struct PendingChanges {
     confirmations: VecDeque<(u64, oneshot::Sender<bool>)>,
-    joins: Vec<(Nonce, Done<MemberId>)>,
+    joins: Vec<(Nonce, JoinReply)>,
     removals: Vec<(MemberId, Done<()>)>,
     /// Until when each may take, the member that is to lead, and where the answer goes.
     moves: Vec<(Instant, Option<MemberId>, Done<()>)>,
@@ -68,12 +71,13 @@ impl PendingChanges {
         replica: &mut Replica,
         now: Instant,
         at: MemberAddress,
-        reply: Done<MemberId>,
+        generation: GroupGeneration,
+        reply: JoinReply,
     ) {
         let nonce = at.nonce;
         let group = replica.group();
         if let Some(id) = group.joined(nonce).filter(|_| replica.is_serving()) {
-            let _ = reply.send(Ok(id));
+            let _ = reply.send(Ok((id, generation)));
             return;
         }
         // A member that lost its directory comes back at its address.
@@ -86,12 +90,13 @@ impl PendingChanges {
         });
     }
 
-    /// Begins what an operator has ordered.
+    /// Begins what an operator has ordered. `successor`: the one that leads if none is named.
     pub(super) fn order(
         &mut self,
         replica: &mut Replica,
         now: Instant,
         order: &GroupOrder,
+        successor: Option<MemberId>,
         reply: Done<()>,
     ) {
         match order {
@@ -101,7 +106,7 @@ impl PendingChanges {
                     pending.removals.push((*id, reply));
                 });
             }
-            GroupOrder::MoveLeader(to) => match Self::transfer(replica, now, *to) {
+            GroupOrder::MoveLeader(to) => match Self::transfer(replica, now, to.or(successor)) {
                 Ok(()) => self.moves.push((now + MOVE_WITHIN, *to, reply)),
                 // A leader that has just begun has received nothing of a voter yet.
                 Err(_) if self.moves.len() < PENDING_MAX && may_answer(replica, *to) => {
@@ -113,16 +118,15 @@ impl PendingChanges {
     }
 
     /// Begins anew what did not succeed: a message may have been lost on its way.
-    pub(super) fn retry(&self, replica: &mut Replica, now: Instant) {
+    pub(super) fn retry(&self, replica: &mut Replica, now: Instant, successor: Option<MemberId>) {
         if let Some((_, to, _)) = self.moves.first() {
             // It is refused while the transfer before is under way.
-            let _ = Self::transfer(replica, now, *to);
+            let _ = Self::transfer(replica, now, to.or(successor));
         }
     }
 
-    /// Begins to give the leadership to a voter, or to the one that has most of the log.
+    /// Begins to give the leadership to a voter.
     fn transfer(replica: &mut Replica, now: Instant, to: Option<MemberId>) -> Result<(), Refusal> {
-        let to = to.or_else(|| successor(replica));
         let Some(to) = to else {
             let why = match replica.role() {
                 ReplicaRole::Leader => NO_VOTER.to_owned(),
@@ -157,7 +161,7 @@ impl PendingChanges {
     }
 
     /// Answers what is done, or cannot be done any more.
-    pub(super) fn look(&mut self, replica: &Replica, now: Instant) {
+    pub(super) fn look(&mut self, replica: &Replica, generation: GroupGeneration, now: Instant) {
         let group = replica.group();
         if replica.role() != ReplicaRole::Leader {
             let error = ProposeError::NotLeader { leader: replica.leader() };
@@ -181,7 +185,7 @@ impl PendingChanges {
         }
         for (nonce, reply) in std::mem::take(&mut self.joins) {
             match group.joined(nonce) {
-                Some(id) => drop(reply.send(Ok(id))),
+                Some(id) => drop(reply.send(Ok((id, generation)))),
                 None if reply.is_closed() => {}
                 None => self.joins.push((nonce, reply)),
             }
@@ -200,7 +204,7 @@ impl PendingChanges {
             }
             let answers =
                 |id: MemberId| replica.progress().iter().any(|it| it.id == id && it.is_active);
-            let refused = if successor(replica).is_none() {
+            let refused = if !has_successor(replica) {
                 Refusal::BadRequest { why: NO_VOTER.to_owned() }
             } else if let Some(id) = to.filter(|id| !answers(*id)) {
                 refusal(&ProposeError::CannotLead(id), group)
@@ -225,10 +229,9 @@ fn may_answer(replica: &Replica, to: Option<MemberId>) -> bool {
     others.any(|it| to.is_none_or(|to| to == it.id))
 }
 
-/// Returns the voter beside the leader that answers and has most of the log.
-pub(crate) fn successor(replica: &Replica) -> Option<MemberId> {
-    let leader = replica.leader()?;
-    let rows = replica.progress().into_iter();
-    let voters = rows.filter(|it| it.role == GroupRole::Voter && it.is_active && it.id != leader);
-    voters.max_by_key(|it| it.matched).map(|it| it.id)
+/// Returns whether a voter beside the leader answers.
+pub(crate) fn has_successor(replica: &Replica) -> bool {
+    let leader = replica.leader();
+    let mut rows = replica.progress().into_iter();
+    rows.any(|it| it.role == GroupRole::Voter && it.is_active && Some(it.id) != leader)
 }

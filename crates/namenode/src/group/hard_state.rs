@@ -6,7 +6,9 @@
 
 use std::path::PathBuf;
 
-use sanderling_core::replica::{BootRecord, Group, LogPlace, Vote};
+use sanderling_core::replica::{
+    BootRecord, Group, GroupGeneration, LogPlace, StartAs, Vote, start_as,
+};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::{ClusterId, MemberId};
 use serde::{Deserialize, Serialize};
@@ -15,7 +17,10 @@ use super::log::LogError;
 use crate::directory::Directory;
 
 const MAGIC: [u8; 8] = *b"SNDLGRST";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// The format without a generation: a zero at its end makes it one of today.
+const VERSION_WITHOUT_GENERATION: u32 = 1;
 const HEADER_BYTES: usize = 16;
 
 /// Longest body: a configuration has at most some dozen members.
@@ -38,6 +43,8 @@ pub(crate) struct HardState {
     pub(crate) start: LogPlace,
     /// The members as of `start`.
     pub(crate) group: Group,
+    /// Which founding of the group it is of.
+    pub(crate) generation: GroupGeneration,
 }
 
 impl HardState {
@@ -75,7 +82,7 @@ impl HardState {
         }
         let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
         let (version, checksum) = (number(8), number(12));
-        if version != VERSION {
+        if ![VERSION, VERSION_WITHOUT_GENERATION].contains(&version) {
             let why = format!("it is of format {version}, and this program reads {VERSION}");
             return Err(damaged(why));
         }
@@ -83,10 +90,21 @@ impl HardState {
         if crc32c(body) != checksum {
             return Err(damaged("it has another checksum".into()));
         }
-        match postcard::take_from_bytes(body) {
+        let mut body = body.to_vec();
+        if version == VERSION_WITHOUT_GENERATION {
+            body.push(0);
+        }
+        match postcard::take_from_bytes(&body) {
             Ok((state, [])) => Ok(Some(state)),
             _ => Err(damaged("it holds no state of a group's member".into())),
         }
+    }
+
+    /// Returns whether the member may have forgotten what it had acknowledged: its machine was
+    /// booted since it wrote a log that was not synced.
+    pub(crate) fn has_forgotten(&self) -> bool {
+        // A group of one counts as well: here others may have more.
+        start_as(&self.boot, &boot(), usize::MAX) == StartAs::NewMember
     }
 
     /// Writes the file in place of the one before. The disk has it when this returns.
@@ -101,8 +119,65 @@ impl HardState {
     }
 }
 
+/// Renames the file, so that the directory is no member's. The caller syncs.
+pub(crate) fn set_aside(directory: &Directory) -> std::io::Result<()> {
+    let path = HardState::path(directory);
+    let names = directory.files().names(directory.path())?;
+    if !names.iter().any(|name| name == NAME) {
+        return Ok(());
+    }
+    directory.files().rename(&path, &path.with_file_name("cut-group-state.bin"))
+}
+
 /// Returns which boot of the machine this is; empty if the kernel does not name it.
 pub(crate) fn boot() -> String {
     let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     read.map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use sanderling_core::replica::{MemberAddress, SyncMode};
+    use sanderling_protocol::Nonce;
+
+    use super::*;
+    use crate::files::disk::Disk;
+
+    fn state() -> HardState {
+        let address = "host:1".to_owned();
+        let at = MemberAddress { http_address: address.clone(), address, nonce: Nonce(1) };
+        HardState {
+            cluster: ClusterId(7),
+            member: MemberId(1),
+            incarnation: 3,
+            boot: BootRecord { boot: "boot".into(), sync: SyncMode::Always, is_closed: false },
+            vote: Vote { term: 5, candidate: Some(MemberId(1)), committed: 4 },
+            start: LogPlace { index: 1, term: 2 },
+            group: Group::of_one(at),
+            generation: GroupGeneration::default(),
+        }
+    }
+
+    #[test]
+    fn state_without_a_generation_is_read_as_that_of_the_first() {
+        let directory = Directory::of(Path::new("/catalog"), Arc::new(Disk::default())).unwrap();
+        state().write(&directory).unwrap();
+        let file = directory.files().open(&HardState::path(&directory)).unwrap();
+        let mut bytes = vec![0; usize::try_from(file.length().unwrap()).unwrap()];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
+        // As the program before wrote it.
+        assert_eq!(bytes.pop(), Some(0), "the generation is the last field");
+        bytes[8..12].copy_from_slice(&VERSION_WITHOUT_GENERATION.to_le_bytes());
+        let checksum = crc32c(&bytes[HEADER_BYTES..]);
+        bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
+        directory.publish(&HardState::path(&directory), &[&bytes]).unwrap();
+        assert_eq!(HardState::read(&directory).unwrap(), Some(state()));
+        bytes[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
+        directory.publish(&HardState::path(&directory), &[&bytes]).unwrap();
+        let later = HardState::read(&directory).unwrap_err().to_string();
+        assert!(later.contains("of format 3"), "{later}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use sanderling_core::replica::MemberAddress;
+use sanderling_core::replica::{GroupGeneration, MemberAddress};
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{ClusterId, MemberId, Millis, Refusal};
@@ -55,6 +55,7 @@ pub enum JoinError {
 pub(crate) struct Joined {
     pub(crate) cluster: ClusterId,
     pub(crate) member: MemberId,
+    pub(crate) generation: GroupGeneration,
 }
 
 /// Calls the leader of the group of which `address` is a member. Returns the cluster and the
@@ -103,8 +104,8 @@ pub(crate) async fn join(
     let frame = GroupFrame::Join { format: GroupFormat::OWN, at: at.clone() };
     loop {
         let cause = match call_leader(address, credentials, &frame).await {
-            Ok((cluster, body)) => match decode_body::<MemberId>(&body) {
-                Ok(member) => return Ok(Joined { cluster, member }),
+            Ok((cluster, body)) => match decode_body::<(MemberId, GroupGeneration)>(&body) {
+                Ok((member, generation)) => return Ok(Joined { cluster, member, generation }),
                 Err(refusal) => CallError::Refused(refusal),
             },
             Err(CallError::Refused(refusal)) if !is_passing(&refusal) => {

@@ -1,25 +1,33 @@
-//! Connections to the other members: one task for each, with a bounded queue. A member that takes
-//! nothing costs the leader nothing: what does not fit into its queue is dropped, and the replica
-//! sends it again.
+//! Connections to the other members. Most messages are sent without an answer by the thread that
+//! has them. A task for each member connects, and sends what waits in a bounded queue: messages
+//! without a connection, and some of the others, whose answers name a later generation of the
+//! group. A member that takes nothing costs the leader nothing: what does not fit is dropped, and
+//! the replica sends it again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use sanderling_protocol::frame::encode_body;
+use parking_lot::Mutex;
+use sanderling_core::replica::GroupGeneration;
+use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Hello, Role};
-use sanderling_protocol::{ClusterId, Header, MemberId, Op};
-use sanderling_transport::{CallError, Connection, ConnectionOptions, Credentials};
+use sanderling_protocol::{ClusterId, Header, MemberId, Op, Refusal};
+use sanderling_transport::{
+    CallError, Connection, ConnectionOptions, Credentials, KnownGeneration,
+};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
-use tracing::debug;
+use tracing::{debug, warn};
 
-use super::wire::GroupFrame;
+use super::wire::{GroupFrame, LaterGeneration};
+use crate::log_limit::Sparing;
 
 /// Messages that wait for one member. Heartbeats are sent about ten times a second, and entries
 /// within the replica's own window.
@@ -37,8 +45,14 @@ const STALE_AFTER: Duration = Duration::from_millis(500);
 /// Time of one frame, and of a connection's start.
 const FRAME_WITHIN: Duration = Duration::from_secs(2);
 
+/// Pause between two messages whose answers are waited for.
+const ANSWER_EVERY: Duration = Duration::from_millis(500);
+
 /// Pause before a connection is made again.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// Lines about members that are of other generations.
+static REFUSED: Sparing = Sparing::new();
 
 /// A message on its way to a member's task.
 #[derive(Debug)]
@@ -47,11 +61,37 @@ struct WaitingMessage {
     since: Instant,
 }
 
+/// The connection to a member, while there is one.
+type MemberLink = Arc<Mutex<Option<Connection>>>;
+
 #[derive(Debug)]
 struct Peer {
     address: String,
+    link: MemberLink,
     queue: mpsc::Sender<WaitingMessage>,
+    /// When the last message went to the queue.
+    queued: Instant,
     _task: AbortOnDropHandle<()>,
+}
+
+impl Peer {
+    /// Sends a message on this thread: none has to be woken for it. Without a connection, and when
+    /// an answer is due, the task sends it. Returns whether it was taken.
+    fn send(&mut self, body: Bytes) -> bool {
+        let now = Instant::now();
+        if now.duration_since(self.queued) < ANSWER_EVERY {
+            let mut link = self.link.lock();
+            if let Some(connection) = &*link {
+                match connection.post(Header::new(Op::Group, 0), vec![body.clone()]) {
+                    Ok(()) => return true,
+                    Err(CallError::Closed { .. }) => *link = None,
+                    Err(_) => return false,
+                }
+            }
+        }
+        self.queued = now;
+        self.queue.try_send(WaitingMessage { body, since: now }).is_ok()
+    }
 }
 
 /// How members call one another.
@@ -59,6 +99,7 @@ struct Peer {
 pub(crate) struct Dialer {
     pub(crate) cluster: ClusterId,
     pub(crate) credentials: Credentials,
+    pub(crate) generation: KnownGeneration,
 }
 
 impl Dialer {
@@ -69,8 +110,8 @@ impl Dialer {
     ) -> Result<Connection, CallError> {
         let cluster = Some(self.cluster);
         let hello = Hello { role: Role::Namenode, cluster, node: None, token: None };
-        let credentials = self.credentials.clone();
-        let options = ConnectionOptions { credentials, ..ConnectionOptions::default() };
+        let (credentials, generation) = (self.credentials.clone(), self.generation.clone());
+        let options = ConnectionOptions { credentials, generation, ..Default::default() };
         let connected = Connection::connect_with(address, hello, deadline, &options);
         // The greeting of a member that is stopped takes its time.
         match timeout_at(deadline, connected).await {
@@ -102,11 +143,14 @@ pub(crate) struct Links {
     peers: BTreeMap<MemberId, Peer>,
     /// Messages that were dropped, as their member's queue was full.
     dropped: u64,
+    /// The latest generation that a member answered to be of, if it is later than the message's.
+    later: Arc<AtomicU64>,
 }
 
 impl Links {
     pub(crate) fn new(dialer: Dialer, runtime: Handle, own: String) -> Self {
-        Self { dialer: Arc::new(dialer), runtime, own, peers: BTreeMap::new(), dropped: 0 }
+        let (dialer, peers, later) = (Arc::new(dialer), BTreeMap::new(), Arc::default());
+        Self { dialer, runtime, own, peers, dropped: 0, later }
     }
 
     pub(crate) const fn dialer(&self) -> &Arc<Dialer> {
@@ -119,6 +163,11 @@ impl Links {
 
     pub(crate) const fn dropped(&self) -> u64 {
         self.dropped
+    }
+
+    /// Returns the latest generation that a member answered to be of, if it is a later one.
+    pub(crate) fn later_generation(&self) -> GroupGeneration {
+        GroupGeneration(self.later.load(Ordering::Acquire))
     }
 
     /// Sends a message to a member, or drops it.
@@ -134,17 +183,13 @@ impl Links {
             self.dropped += 1;
             return;
         }
-        let peer = match self.peers.get(&to).filter(|peer| peer.address == address) {
-            Some(peer) => peer,
-            None => {
-                let peer = self.begin(address);
-                self.peers.insert(to, peer);
-                &self.peers[&to]
-            }
-        };
-        if peer.queue.try_send(WaitingMessage { body, since: Instant::now() }).is_err() {
-            self.dropped += 1;
+        let is_there = self.peers.get(&to).is_some_and(|peer| peer.address == address);
+        if !is_there {
+            let peer = self.begin(address);
+            self.peers.insert(to, peer);
         }
+        let is_taken = self.peers.get_mut(&to).is_some_and(|peer| peer.send(body));
+        self.dropped += u64::from(!is_taken);
     }
 
     /// Ends the connections to members that are not in the group any more.
@@ -155,18 +200,35 @@ impl Links {
     fn begin(&self, address: &str) -> Peer {
         let (queue, waiting) = mpsc::channel(QUEUE_MAX);
         let (dialer, to) = (Arc::clone(&self.dialer), address.to_owned());
-        let task = self.runtime.spawn(async move { run(&dialer, &to, waiting).await });
-        Peer { address: address.to_owned(), queue, _task: AbortOnDropHandle::new(task) }
+        let (link, later) = (MemberLink::default(), Arc::clone(&self.later));
+        let made = Arc::clone(&link);
+        let task =
+            self.runtime.spawn(async move { run(&dialer, &to, waiting, &made, &later).await });
+        let (queued, task) = (Instant::now(), AbortOnDropHandle::new(task));
+        Peer { address: address.to_owned(), link, queue, queued, _task: task }
     }
 }
 
 /// Sends what waits, in order, over one connection after the other.
-async fn run(dialer: &Dialer, address: &str, mut waiting: mpsc::Receiver<WaitingMessage>) {
+async fn run(
+    dialer: &Dialer,
+    address: &str,
+    mut waiting: mpsc::Receiver<WaitingMessage>,
+    link: &Mutex<Option<Connection>>,
+    later: &AtomicU64,
+) {
     loop {
         match dialer.connect(address, Instant::now() + FRAME_WITHIN).await {
             Ok(connection) => {
-                if send_all(&connection, &mut waiting).await.is_none() {
+                *link.lock() = Some(connection.clone());
+                if send_all(dialer, &connection, &mut waiting, later).await.is_none() {
                     return;
+                }
+                *link.lock() = None;
+            }
+            Err(CallError::Refused(refusal @ Refusal::OtherGeneration { .. })) => {
+                if let Some(passed_over) = REFUSED.now(std::time::Instant::now()) {
+                    warn!(address, %refusal, passed_over, "a namenode is none of this group");
                 }
             }
             Err(error) => debug!(address, %error, "a member of the group is not reached"),
@@ -179,10 +241,25 @@ async fn run(dialer: &Dialer, address: &str, mut waiting: mpsc::Receiver<Waiting
     }
 }
 
+/// Returns the later generation that an answer proves.
+fn proven(dialer: &Dialer, address: &str, answer: &Bytes) -> Option<GroupGeneration> {
+    let later = decode_body::<Option<LaterGeneration>>(answer).ok()??;
+    if later.is_proven(dialer.cluster, &dialer.credentials) {
+        return Some(later.generation);
+    }
+    if let Some(passed_over) = REFUSED.now(std::time::Instant::now()) {
+        let generation = later.generation;
+        warn!(address, %generation, passed_over, "a later generation of the group is not proven");
+    }
+    None
+}
+
 /// Sends until the connection breaks; `None` when no more messages will come.
 async fn send_all(
+    dialer: &Dialer,
     connection: &Connection,
     waiting: &mut mpsc::Receiver<WaitingMessage>,
+    later: &AtomicU64,
 ) -> Option<()> {
     let mut under_way = FuturesUnordered::new();
     loop {
@@ -195,10 +272,53 @@ async fn send_all(
             }
             Some(sent) = under_way.next(), if !under_way.is_empty() => {
                 // A refusal concerns one message: the member may be starting.
-                if sent.is_err() && connection.is_broken() {
-                    return Some(());
+                match sent {
+                    Ok(answer) => {
+                        if let Some(generation) = proven(dialer, connection.address(), &answer) {
+                            later.fetch_max(generation.0, Ordering::AcqRel);
+                        }
+                    }
+                    Err(_) if connection.is_broken() => return Some(()),
+                    Err(_) => {}
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_transport::{Secret, Security};
+
+    use super::*;
+
+    fn dialer(secret: Option<&[u8]>) -> Dialer {
+        let secret = secret.map(Secret::of);
+        let security = Security { secret, ..Security::default() };
+        let credentials = security.credentials(Role::Namenode);
+        Dialer { cluster: ClusterId(7), credentials, generation: KnownGeneration::default() }
+    }
+
+    fn answer(of: &Dialer, generation: GroupGeneration) -> Bytes {
+        let later = LaterGeneration::new(of.cluster, generation, &of.credentials);
+        encode_body(&Some(later)).into()
+    }
+
+    #[test]
+    fn later_generation_counts_only_with_a_proof_by_the_clusters_secret() {
+        let later = GroupGeneration::first(1_800_000_000).next(5);
+        let (own, other) = (dialer(Some(&[1; 32])), dialer(Some(&[2; 32])));
+        let (open, elsewhere) = (dialer(None), Dialer { cluster: ClusterId(8), ..own.clone() });
+        assert_eq!(proven(&own, "a:1", &answer(&own, later)), Some(later));
+        for from in [&open, &other, &elsewhere] {
+            assert_eq!(proven(&own, "a:1", &answer(from, later)), None);
+        }
+        // A proof of one generation is none of another.
+        let mut forged = LaterGeneration::new(own.cluster, later, &own.credentials);
+        forged.generation = later.next(6);
+        assert_eq!(proven(&own, "a:1", &encode_body(&Some(forged)).into()), None);
+        // Where there is no secret nothing is authenticated.
+        assert_eq!(proven(&open, "a:1", &answer(&open, later)), Some(later));
+        assert_eq!(proven(&own, "a:1", &encode_body(&None::<LaterGeneration>).into()), None);
     }
 }

@@ -9,19 +9,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use sanderling_core::catalog::Catalog;
 use sanderling_core::replica::{
-    BootRecord, Durability, Envelope, Group, GroupPlan, GroupPlanner, LogEntry, LogPlace,
-    MemberAddress, NOTICE_EVERY, Payload, Persist, PlannerOptions, ProposeError, Replica,
-    ReplicaOptions, ReplicaOutput, ReplicaRole, Restored, SyncMode, Vote,
+    BootRecord, Durability, Envelope, FlightState, FormerMembers, Group, GroupGeneration,
+    GroupPlan, GroupPlanner, GroupRisk, LogEntry, LogPlace, MachineLife, MemberAddress,
+    NoticeReport, OwnNotice, Payload, Persist, PlannerOptions, Replica, ReplicaOptions,
+    ReplicaOutput, ReplicaRole, Restored, RoundFlight, SyncMode, Vote,
 };
 use sanderling_protocol::{ClusterId, Instant, MemberId, Millis};
 use tracing::{debug, info};
 
 use super::changes::PendingChanges;
-use super::former::FormerMembers;
 use super::hard_state::{self, HardState};
 use super::links::Links;
 use super::log::{GroupLog, LogError};
 use super::outgoing::{self, Sending};
+use super::own_machine::OwnMachine;
 use super::wire::GroupFrame;
 use super::{GroupInput, boot_time};
 use crate::directory::{Directory, FileKind};
@@ -35,8 +36,8 @@ const LOG_BYTES_MAX: u64 = 128 << 20;
 /// Bytes of it that stay.
 const LOG_BYTES_KEPT: u64 = 64 << 20;
 
-/// How long after a notice was taken back the leader may still act on it.
-const TAKEN_BACK_WITHIN: Millis = Millis(10_000);
+/// Pause between two reports of how long this machine goes on.
+const LIFE_EVERY: Millis = Millis(5000);
 
 /// What the writer does after the replica was given something.
 #[derive(Debug)]
@@ -53,46 +54,6 @@ pub(crate) enum Step {
     Removed,
 }
 
-/// The entries of the round that this leader has proposed.
-#[derive(Debug)]
-struct Flight {
-    term: u64,
-    first: u64,
-    last: u64,
-    /// Pieces that are proposed, between the entries `first` and `last`.
-    proposed: usize,
-    /// Pieces that are not proposed.
-    left: VecDeque<Bytes>,
-    /// Pieces that are agreed, which the writer has not applied: it applies the round as a whole.
-    agreed: Vec<Bytes>,
-    /// Whether the writer gave it up: it has applied what was agreed of it as another leader's.
-    is_lost: bool,
-}
-
-impl Flight {
-    const fn has(&self, place: LogPlace) -> bool {
-        !self.is_lost
-            && self.term == place.term
-            && self.first <= place.index
-            && place.index <= self.last
-    }
-
-    fn is_agreed(&self) -> bool {
-        !self.is_lost && self.left.is_empty() && self.agreed.len() == self.proposed
-    }
-}
-
-/// What became of the round that is under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FlightState {
-    /// The quorum does not have it yet.
-    UnderWay,
-    /// The quorum has it.
-    Agreed,
-    /// This member does not lead any more: its successor may have the round, or not.
-    Lost,
-}
-
 /// What a member is made with.
 pub(crate) struct MemberParts {
     pub(crate) directory: Arc<Directory>,
@@ -106,6 +67,9 @@ pub(crate) struct MemberParts {
     pub(crate) planner: PlannerOptions,
     /// When this machine will be taken, if it has a notice already.
     pub(crate) own_notice: Option<Instant>,
+    /// The generation of the group, where its directory or its leader has one.
+    pub(crate) generation: GroupGeneration,
+    pub(crate) machine: OwnMachine,
 }
 
 /// The member of a group.
@@ -117,7 +81,7 @@ pub(crate) struct GroupSeat {
     directory: Arc<Directory>,
     links: Links,
     work: Arc<WorkQueue>,
-    flight: Option<Flight>,
+    flight: Option<RoundFlight>,
     applied: LogPlace,
     /// The members as of entries that the log keeps, ascending.
     groups: VecDeque<(u64, Group)>,
@@ -127,17 +91,16 @@ pub(crate) struct GroupSeat {
     arrived: Option<(Box<Catalog>, PathBuf)>,
     /// The term in which this member has begun to serve as the leader, 0 in none.
     pub(crate) served_term: u64,
-    /// When this machine will be taken.
-    own_notice: Option<Instant>,
-    /// The leader to which that was reported last, and when.
-    reported: Option<(MemberId, Instant)>,
+    /// Whether this machine will be taken.
+    own_notice: OwnNotice,
     /// What this member, if it leads, has of the others' machines.
     planner: GroupPlanner,
     /// Whether a notice came since the writer looked last.
     is_noticed: bool,
-    /// When this machine had a notice last.
-    last_notice: Option<Instant>,
     former: FormerMembers,
+    machine: OwnMachine,
+    /// The leader to which its life was reported last, and when.
+    life_reported: Option<(MemberId, Instant)>,
 }
 
 impl std::fmt::Debug for GroupSeat {
@@ -155,13 +118,15 @@ const fn mode(sync: Sync) -> SyncMode {
 
 impl GroupSeat {
     /// Founds a group of this namenode alone, whose catalog counts as the first entry.
-    pub(crate) fn found(parts: MemberParts, at: MemberAddress) -> Result<Self, LogError> {
+    pub(crate) fn found(mut parts: MemberParts, at: MemberAddress) -> Result<Self, LogError> {
         let group = Group::of_one(at);
         let mut restored = Restored::first(group);
-        // A cluster that continues from an archive founds its group anew: its terms are later than
-        // those that datanodes have received.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        restored.vote.term = since.as_secs().max(1);
+        if parts.generation == GroupGeneration::default() {
+            parts.generation = GroupGeneration::first(since.as_secs());
+        }
+        // One that was recovered has led alone in the generation's first term.
+        restored.vote.term = parts.generation.first_term() + 1;
         let member = MemberId(1);
         Self::create(parts, member, restored)
     }
@@ -178,7 +143,8 @@ impl GroupSeat {
             BootRecord { boot: hard_state::boot(), sync: mode(parts.sync), is_closed: false };
         let (vote, start, group) = (restored.vote, restored.start, restored.group.clone());
         let (cluster, incarnation) = (parts.cluster, 1);
-        let hard = HardState { cluster, member, incarnation, boot, vote, start, group };
+        let generation = parts.generation;
+        let hard = HardState { cluster, member, incarnation, boot, vote, start, group, generation };
         hard.write(&parts.directory)?;
         Ok(Self::start(parts, hard, log, restored))
     }
@@ -204,8 +170,10 @@ impl GroupSeat {
 
     fn start(parts: MemberParts, hard: HardState, log: GroupLog, restored: Restored) -> Self {
         let MemberParts { directory, cluster, links, work, times, planner, own_notice, .. } = parts;
+        let machine = parts.machine;
         let mut options = ReplicaOptions::new(cluster, hard.member, rand::random());
         options.incarnation = hard.incarnation;
+        options.generation = hard.generation.0;
         let (applied, group) = (restored.start, restored.group.clone());
         let now = boot_time();
         let replica = Replica::new(options, restored, now, times);
@@ -223,12 +191,12 @@ impl GroupSeat {
             sender: None,
             arrived: None,
             served_term: 0,
-            own_notice,
-            reported: None,
+            own_notice: OwnNotice::new(own_notice),
             planner: GroupPlanner::new(planner),
             is_noticed: false,
-            last_notice: None,
             former: FormerMembers::default(),
+            machine,
+            life_reported: None,
         }
     }
 
@@ -240,6 +208,21 @@ impl GroupSeat {
     /// Returns the members as of the last entry that was applied.
     pub(crate) fn group(&self) -> &Group {
         &self.groups.back().expect("there is always one").1
+    }
+
+    /// Returns which founding of the group it is of.
+    pub(crate) const fn generation(&self) -> GroupGeneration {
+        self.hard.generation
+    }
+
+    /// Returns the generation that another one has reported, if it is later than this member's.
+    pub(crate) fn later_generation(&self) -> Option<GroupGeneration> {
+        Some(self.links.later_generation()).filter(|later| later.is_after(self.hard.generation))
+    }
+
+    /// Returns whether no other member can go on without this one.
+    pub(crate) fn is_last(&self) -> bool {
+        self.is_serving() && self.replica.group().voters().eq([self.id()])
     }
 
     pub(crate) fn is_leader(&self) -> bool {
@@ -300,71 +283,99 @@ impl GroupSeat {
                     None => drop(reply.send(false)),
                 },
                 GroupInput::Join(at, reply) => {
-                    self.changes.join(&mut self.replica, now, at, reply);
+                    let generation = self.hard.generation;
+                    self.changes.join(&mut self.replica, now, at, generation, reply);
                 }
                 GroupInput::OwnNotice(deadline) => {
-                    (self.own_notice, self.reported, self.is_noticed) = (deadline, None, true);
-                    if deadline.is_none() {
-                        self.report_notice(now);
+                    self.own_notice.set(now, deadline);
+                    self.is_noticed = true;
+                }
+                GroupInput::Notice(member, left) => {
+                    self.is_noticed |= self.planner.take_report(now, &self.replica, member, left);
+                }
+                GroupInput::Life(member, life) => {
+                    if self.is_leader() && self.replica.group().member(member).is_some() {
+                        self.planner.expect(member, life);
                     }
                 }
-                // Only a leader acts on them, and of members alone.
-                GroupInput::Notice(member, _)
-                    if !self.is_leader() || self.replica.group().member(member).is_none() => {}
-                GroupInput::Notice(member, left) => {
-                    let is_new = self.planner.deadline(member).is_some() != left.is_some();
-                    self.is_noticed |= is_new;
-                    self.planner.notice(now, member, left.map(|left| now + left));
-                }
                 GroupInput::Order(order, reply) => {
-                    self.changes.order(&mut self.replica, now, &order, reply);
+                    let successor = self.planner.successor(&self.replica);
+                    self.changes.order(&mut self.replica, now, &order, successor, reply);
                 }
             }
         }
         let now = boot_time();
         self.replica.handle_deadline(now);
-        self.changes.retry(&mut self.replica, now);
-        self.changes.look(&self.replica, now);
-        if self.own_notice.is_some() {
-            self.last_notice = Some(now);
-            self.report_notice(now);
-        }
+        let successor = self.planner.successor(&self.replica);
+        self.changes.retry(&mut self.replica, now, successor);
+        self.changes.look(&self.replica, self.hard.generation, now);
+        self.report_life(now);
+        self.report_notice(now);
         if self.former.report(now, &mut self.replica) {
             self.keep_links();
         }
         self.former.request(now, self.hard.member, &mut self.replica);
     }
 
-    /// Repeats this machine's notice to the leader: the next leader has received none.
+    /// Reports this machine's notice to the leader, when that is due.
     fn report_notice(&mut self, now: Instant) {
-        let (id, deadline) = (self.id(), self.own_notice);
+        let Some(NoticeReport { to, left }) = self.own_notice.due(now, self.replica.leader())
+        else {
+            return;
+        };
+        let member = self.id();
+        if to == member {
+            self.is_noticed |= self.planner.take_report(now, &self.replica, member, left);
+        } else if let Some(address) = self.address(to) {
+            let generation = self.hard.generation;
+            let frame = GroupFrame::Notice { generation, member, left };
+            self.links.send_frame(to, &address, &frame);
+        }
+    }
+
+    /// Repeats to the leader how long this machine goes on.
+    fn report_life(&mut self, now: Instant) {
         let Some(leader) = self.replica.leader() else { return };
         let is_recent =
-            self.reported.is_some_and(|(to, at)| to == leader && at.until(now) < NOTICE_EVERY);
-        if is_recent {
+            |&(to, at): &(MemberId, Instant)| to == leader && at.until(now) < LIFE_EVERY;
+        if self.life_reported.as_ref().is_some_and(is_recent) {
             return;
         }
-        self.reported = Some((leader, now));
-        if leader == id {
-            self.is_noticed |= self.planner.deadline(id) != deadline;
-            self.planner.notice(now, id, deadline);
+        self.life_reported = Some((leader, now));
+        let (generation, member, life) = (self.hard.generation, self.id(), self.machine.life());
+        if leader == member {
+            self.planner.expect(member, life);
         } else if let Some(address) = self.address(leader) {
-            let left = deadline.map(|deadline| now.until(deadline));
-            self.links.send_frame(leader, &address, &GroupFrame::Notice { member: id, left });
+            let frame = GroupFrame::Life { generation, member, life };
+            self.links.send_frame(leader, &address, &frame);
+        }
+    }
+
+    /// Returns how long a member's machine goes on, as far as this member has received it.
+    pub(crate) fn life_of(&self, member: MemberId) -> MachineLife {
+        match member == self.id() {
+            true => self.machine.life(),
+            false => self.planner.life(member),
         }
     }
 
     /// Returns when a member's machine will be taken, as far as this member has received it.
     pub(crate) fn notice_of(&self, member: MemberId) -> Option<Instant> {
-        let own = self.own_notice.filter(|_| member == self.id());
+        let own = self.own_notice.deadline().filter(|_| member == self.id());
         own.or_else(|| self.planner.deadline(member).filter(|_| self.is_serving()))
     }
 
     /// Returns whether this machine will be taken, or had a notice when its leader decided: what is
     /// taken back may come too late.
     pub(crate) fn has_notice(&self) -> bool {
-        let is_late = |at: Instant| at.until(boot_time()) < TAKEN_BACK_WITHIN;
-        self.own_notice.is_some() || self.last_notice.is_some_and(is_late)
+        self.own_notice.explains_removal(boot_time())
+    }
+
+    /// Returns why the loss of one more member would stop the group, if this member leads it and
+    /// that is so. `wanted` voters were set, and `plan` was made last.
+    pub(crate) fn risk(&self, wanted: usize, plan: Option<&GroupPlan>) -> Option<GroupRisk> {
+        let has_notice = |id| self.notice_of(id).is_some();
+        GroupRisk::of(&self.replica.progress(), has_notice, wanted, plan)
     }
 
     /// Returns whether a notice came since the last call.
@@ -374,11 +385,7 @@ impl GroupSeat {
 
     /// Returns what the leader does next about its group's machines.
     pub(crate) fn plan(&mut self) -> Option<GroupPlan> {
-        let mut next = self.planner.plan(boot_time(), &self.replica)?;
-        if self.group().is_changing() {
-            next.step = None;
-        }
-        Some(next)
+        self.planner.plan(boot_time(), &self.replica)
     }
 
     /// Ends the connections to whoever is no member, nor was one a moment ago.
@@ -439,12 +446,12 @@ impl GroupSeat {
                     self.replica.snapshot_taken(index, group.clone());
                     self.keep_group(index, &group)?;
                     self.groups.push_back((index, group));
-                    self.changes.look(&self.replica, boot_time());
+                    self.changes.look(&self.replica, self.hard.generation, boot_time());
                     return Ok(Some(Step::Changed));
                 }
                 ReplicaOutput::RoleChanged { role, term, leader } => {
                     info!(?role, term, leader = leader.map(|id| id.0), "the group's leader");
-                    self.changes.look(&self.replica, boot_time());
+                    self.changes.look(&self.replica, self.hard.generation, boot_time());
                     return Ok(Some(Step::Changed));
                 }
                 ReplicaOutput::ReadsConfirmed(number) => self.changes.confirmed(number),
@@ -539,58 +546,28 @@ impl GroupSeat {
 
     /// Begins a round of these pieces, of which none is proposed.
     pub(crate) fn take_off(&mut self, pieces: Vec<Vec<u8>>) {
-        self.flight = Some(Flight {
-            term: self.replica.term(),
-            first: 0,
-            last: 0,
-            proposed: 0,
-            left: pieces.into_iter().map(Bytes::from).collect(),
-            agreed: Vec::new(),
-            is_lost: false,
-        });
+        let pieces = pieces.into_iter().map(Bytes::from);
+        self.flight = Some(RoundFlight::new(self.replica.term(), pieces));
     }
 
     /// Proposes what is left of the round, the last of whose commands is of the time `at`.
-    ///
-    /// # Errors
-    /// Why a piece was not taken. It is proposed by the next call; those before it are.
-    pub(crate) fn propose(&mut self, at: Instant) -> Result<(), ProposeError> {
-        let Some(flight) = &mut self.flight else { return Ok(()) };
-        while let Some(piece) = flight.left.front() {
-            // A round is of one term: another leader's entries may be between two.
-            if flight.is_lost || flight.term != self.replica.term() {
-                return Err(ProposeError::NotLeader { leader: self.replica.leader() });
-            }
-            let place = self.replica.propose(boot_time(), at, piece.clone())?;
-            if flight.proposed == 0 {
-                flight.first = place.index;
-            }
-            flight.last = place.index;
-            flight.proposed += 1;
-            flight.left.pop_front();
+    pub(crate) fn propose(&mut self, at: Instant) {
+        if let Some(flight) = &mut self.flight {
+            flight.propose(boot_time(), at, &mut self.replica);
         }
-        Ok(())
     }
 
     /// Notes that the writer applies an entry. Returns whether it is of the round under way: the
     /// writer applies that when all of it is agreed.
     pub(crate) fn applies(&mut self, place: LogPlace, payload: &Payload) -> bool {
         self.applied = place;
-        match (&mut self.flight, payload) {
-            (Some(flight), Payload::Round { commands, .. }) if flight.has(place) => {
-                flight.agreed.push(commands.clone());
-                true
-            }
-            _ => false,
-        }
+        self.flight.as_mut().is_some_and(|flight| flight.applies(place, payload))
     }
 
     /// Gives up the round under way and returns what is agreed of it: the writer applies that as
     /// another leader's, before anything that follows it in the log.
     pub(crate) fn give_up(&mut self) -> Vec<Bytes> {
-        let Some(flight) = &mut self.flight else { return Vec::new() };
-        flight.is_lost = true;
-        std::mem::take(&mut flight.agreed)
+        self.flight.as_mut().map(RoundFlight::give_up).unwrap_or_default()
     }
 
     /// Reports to the replica what was applied.
@@ -600,15 +577,8 @@ impl GroupSeat {
 
     /// Returns what became of the round under way.
     pub(crate) fn flight(&self) -> FlightState {
-        match &self.flight {
-            Some(flight) if flight.is_agreed() => FlightState::Agreed,
-            Some(flight)
-                if !flight.is_lost && self.is_leader() && flight.term == self.replica.term() =>
-            {
-                FlightState::UnderWay
-            }
-            _ => FlightState::Lost,
-        }
+        let flight = self.flight.as_ref();
+        flight.map_or(FlightState::Lost, |flight| flight.state(&self.replica))
     }
 
     /// Ends the round under way.

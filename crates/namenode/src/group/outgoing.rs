@@ -36,12 +36,12 @@ pub(crate) async fn deliver(dialer: Arc<Dialer>, sending: Sending) -> bool {
     let encoded = tokio::task::spawn_blocking(move || {
         let body = snapshot::encode(&catalog)?;
         let header = snapshot::header(Catalog::FORMAT, &body);
-        Ok::<_, String>([&header[..], &body].concat())
+        Ok::<_, postcard::Error>([&header[..], &body].concat())
     });
     let file = match encoded.await {
         Ok(Ok(file)) => Bytes::from(file),
-        Ok(Err(why)) => {
-            warn!(why, "a snapshot for a member could not be made");
+        Ok(Err(error)) => {
+            warn!(%error, "a snapshot for a member could not be made");
             return false;
         }
         Err(_) => return false,

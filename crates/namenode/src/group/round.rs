@@ -2,6 +2,9 @@
 
 use sanderling_core::catalog::Command;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::journal::AppendError;
 
 /// Bytes of commands after which a round goes on in another entry: well below the longest frame,
 /// which an entry must fit into with its message. A command alone is at most as long as the frame
@@ -14,6 +17,38 @@ pub(crate) struct Round {
     /// Number of the first command: how many were applied when the round was made.
     pub(crate) first: u64,
     pub(crate) commands: Vec<Command>,
+}
+
+/// Why a round of the group's log cannot be applied. The member ends: an operator sets its
+/// directory aside, and it joins the group again with an empty one.
+#[derive(Debug, Error)]
+pub(crate) enum RoundError {
+    /// The bytes are those of no round: the log is damaged, or a later program wrote it.
+    #[error("it is no round: {0}")]
+    Undecodable(#[from] postcard::Error),
+    /// More bytes follow than a round has.
+    #[error("{bytes} bytes follow a round")]
+    Trailing { bytes: usize },
+    /// Commands before the round are in neither the log nor the catalog.
+    #[error("the group's log continues at {first}, the catalog at {index}")]
+    Gap { first: u64, index: u64 },
+    /// The journal does not take what is agreed.
+    #[error(transparent)]
+    Journal(#[from] AppendError),
+}
+
+impl Round {
+    /// Returns the commands that a catalog of `index` commands does not have yet: what was applied
+    /// before a restart, or is in a snapshot, is in the journal.
+    ///
+    /// # Errors
+    /// [`RoundError::Gap`] if the catalog lacks commands before the first.
+    pub(crate) fn after(&self, index: u64) -> Result<&[Command], RoundError> {
+        let first = self.first;
+        let known = index.checked_sub(first).ok_or(RoundError::Gap { first, index })?;
+        let known = usize::try_from(known).unwrap_or(usize::MAX);
+        Ok(self.commands.get(known..).unwrap_or_default())
+    }
 }
 
 /// Encodes a round, in as many pieces as it needs.
@@ -46,12 +81,11 @@ fn piece(first: u64, count: u64, body: &[u8]) -> Vec<u8> {
 /// Decodes a piece of a round.
 ///
 /// # Errors
-/// What is wrong with it.
-pub(crate) fn decode(bytes: &[u8]) -> Result<Round, String> {
-    match postcard::take_from_bytes::<Round>(bytes) {
-        Ok((round, [])) => Ok(round),
-        Ok((_, rest)) => Err(format!("{} bytes follow a round", rest.len())),
-        Err(error) => Err(format!("it is no round: {error}")),
+/// [`RoundError::Undecodable`] and [`RoundError::Trailing`]: the bytes are not what a member wrote.
+pub(crate) fn decode(bytes: &[u8]) -> Result<Round, RoundError> {
+    match postcard::take_from_bytes::<Round>(bytes)? {
+        (round, []) => Ok(round),
+        (_, rest) => Err(RoundError::Trailing { bytes: rest.len() }),
     }
 }
 
@@ -84,6 +118,21 @@ mod tests {
         assert_eq!(all, commands);
         let empty = encode(7, [].iter());
         assert_eq!(decode(&empty[0]).unwrap(), Round { first: 7, commands: vec![] });
-        assert!(decode(&empty[0][..1]).is_err());
+        let cut = decode(&empty[0][..1]);
+        assert!(matches!(cut, Err(RoundError::Undecodable(_))), "{cut:?}");
+        let longer = decode(&[&empty[0][..], &[0]].concat());
+        assert!(matches!(longer, Err(RoundError::Trailing { bytes: 1 })), "{longer:?}");
+    }
+
+    #[test]
+    fn catalog_gets_what_it_lacks_of_a_round_and_a_gap_is_an_error() {
+        let at = |millis| Command { at: Instant(millis), action: Action::Tick };
+        let round = Round { first: 7, commands: vec![at(1), at(2)] };
+        for (index, wanted) in [(7, &round.commands[..]), (8, &round.commands[1..]), (9, &[])] {
+            assert_eq!(round.after(index).unwrap(), wanted, "{index}");
+        }
+        assert!(round.after(u64::MAX).unwrap().is_empty());
+        let gap = round.after(6);
+        assert!(matches!(gap, Err(RoundError::Gap { first: 7, index: 6 })), "{gap:?}");
     }
 }

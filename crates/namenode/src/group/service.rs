@@ -1,29 +1,33 @@
 //! Frames of other members, of namenodes that join, and of operators.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sanderling_core::replica::Envelope;
+use sanderling_core::replica::{Body, Envelope, GroupGeneration};
 use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::{Header, Millis, Refusal};
-use sanderling_transport::{Handled, Response};
+use sanderling_transport::{Credentials, Handled, Response};
 use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::GroupInput;
 use super::incoming::Incoming;
-use super::wire::{GroupFrame, SnapshotPart};
+use super::wire::{GroupFrame, LaterGeneration, SnapshotPart};
+use super::{GroupInput, Standing};
 use crate::own_notices::{OPERATOR, OwnNotices, POSTED};
 use crate::requests::stopping;
 use crate::state::NamenodeState;
 use crate::work::WorkQueue;
+use crate::writer::CatalogWriter;
 
 /// Time in which a change of the members or of the leader is done or refused.
 const CHANGE_WITHIN: Duration = Duration::from_secs(10);
+
+/// A longer message takes its time: that is nothing for a thread that serves.
+const SHORT_BYTES_MAX: usize = 4 << 10;
 
 /// Takes frames of the group and gives them to the writer.
 #[derive(Debug)]
@@ -33,6 +37,10 @@ pub(crate) struct GroupService {
     notices: Arc<OwnNotices>,
     directory: PathBuf,
     incoming: Mutex<Option<Incoming>>,
+    /// The writer, for short messages while it is idle.
+    writer: Weak<Mutex<CatalogWriter>>,
+    /// What it proves its generation with.
+    credentials: Credentials,
 }
 
 impl GroupService {
@@ -41,8 +49,11 @@ impl GroupService {
         state: Arc<NamenodeState>,
         notices: Arc<OwnNotices>,
         directory: PathBuf,
+        writer: Weak<Mutex<CatalogWriter>>,
+        credentials: Credentials,
     ) -> Arc<Self> {
-        Arc::new(Self { work, state, notices, directory, incoming: Mutex::new(None) })
+        let incoming = Mutex::new(None);
+        Arc::new(Self { work, state, notices, directory, incoming, writer, credentials })
     }
 
     /// Answers a frame. Its caller was admitted as a namenode or an operator.
@@ -54,11 +65,14 @@ impl GroupService {
         let service = Arc::clone(self);
         match frame {
             GroupFrame::Message { address, bytes } => {
-                // One that does not fit is dropped: its sender sends another.
-                let push = |it| {
-                    let _ = self.work.push_group(GroupInput::Message(it, address));
+                let take = |it: Envelope| {
+                    let later = self.later_than(GroupGeneration(it.generation));
+                    if later.is_none() {
+                        self.take(it, address, bytes.len());
+                    }
+                    later
                 };
-                Handled::Now(answer(&header, envelope(&bytes).map(push)))
+                Handled::Now(answer(&header, envelope(&bytes).map(take)))
             }
             GroupFrame::Join { format, at } => Handled::Later(Box::pin(async move {
                 let joined = match format.check() {
@@ -71,10 +85,11 @@ impl GroupService {
                 let taken = tokio::task::spawn_blocking(move || service.part(part)).await;
                 answer(&header, taken.unwrap_or_else(|_| Err(stopping())))
             })),
-            GroupFrame::Notice { member, left } => {
-                let input = GroupInput::Notice(member, left);
-                let taken = self.work.push_group(input).map_err(|_| stopping());
-                Handled::Now(answer(&header, taken))
+            GroupFrame::Notice { generation, member, left } => {
+                Handled::Now(self.input(&header, generation, GroupInput::Notice(member, left)))
+            }
+            GroupFrame::Life { generation, member, life } => {
+                Handled::Now(self.input(&header, generation, GroupInput::Life(member, life)))
             }
             GroupFrame::OwnNotice { left, reason } => {
                 let taken = match left {
@@ -92,6 +107,44 @@ impl GroupService {
                 let done = service.change(|reply| GroupInput::Order(order, reply)).await;
                 answer(&header, done)
             })),
+        }
+    }
+
+    /// Returns this member's generation, if it is later than the sender's.
+    fn later_than(&self, theirs: GroupGeneration) -> Option<LaterGeneration> {
+        let (own, cluster) = (self.state.group.generation(), self.state.cluster);
+        own.is_after(theirs).then(|| LaterGeneration::new(cluster, own, &self.credentials))
+    }
+
+    /// Takes what a member of this generation reports.
+    fn input(&self, header: &Header, theirs: GroupGeneration, input: GroupInput) -> Response {
+        let later = self.later_than(theirs);
+        let taken = match later {
+            Some(_) => Ok(()),
+            None => self.work.push_group(input),
+        };
+        answer(header, taken.map(|()| later).map_err(|_| stopping()))
+    }
+
+    /// Gives a message to the writer. One that does not fit is dropped: its sender sends another.
+    fn take(&self, message: Envelope, address: String, bytes: usize) {
+        let is_short = bytes <= SHORT_BYTES_MAX
+            && matches!(message.body, Body::Append { .. } | Body::Heartbeat { .. })
+            && self.state.group.standing() == Standing::Follower;
+        let input = GroupInput::Message(message, address);
+        let writer = is_short.then(|| self.writer.upgrade()).flatten();
+        let Some(writer) = writer else {
+            let _ = self.work.push_group(input);
+            return;
+        };
+        // A short message of the leader is attended to on this thread, while the writer is idle: no
+        // other has to be woken for it. Neither body makes this member a leader.
+        if self.work.push_group_silently(input).is_err() {
+            return;
+        }
+        match writer.try_lock() {
+            Some(mut writer) => writer.attend_here(),
+            None => self.work.wake(),
         }
     }
 

@@ -4,11 +4,13 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use sanderling_core::replica::{GroupGeneration, GroupRisk, MachineLife};
 use sanderling_protocol::message::MemberRole;
 use sanderling_protocol::{Instant, MemberId, Refusal};
+use sanderling_transport::KnownGeneration;
 use tokio::sync::watch;
 
-use super::boot_time;
+use super::clock::boot_time;
 use super::wire::{GroupPage, MemberPage};
 
 /// What a namenode is in its group.
@@ -53,6 +55,17 @@ impl Standing {
     }
 }
 
+/// What a member was when its writer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndedAs {
+    /// The only namenode, or the only voter: no other goes on.
+    Last,
+    /// The leader. Another one will lead.
+    Leader,
+    /// Another one led, or none.
+    Follower,
+}
+
 /// One member of the group, as this one sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemberRow {
@@ -67,6 +80,8 @@ pub(crate) struct MemberRow {
     pub(crate) is_active: Option<bool>,
     /// When its machine will be taken, by [`boot_time`], if this member leads or it is this one.
     pub(crate) notice: Option<Instant>,
+    /// How long its machine goes on without one.
+    pub(crate) life: MachineLife,
 }
 
 /// The group at one moment.
@@ -80,7 +95,7 @@ pub(crate) struct GroupStatus {
     /// Messages that were dropped because a member took none.
     pub(crate) dropped: u64,
     /// Why the group would not survive the loss of one more member, if so.
-    pub(crate) at_risk: Option<String>,
+    pub(crate) at_risk: Option<GroupRisk>,
     /// Spares that should be started, if this member leads.
     pub(crate) spares_missing: Option<usize>,
 }
@@ -118,6 +133,9 @@ pub(crate) struct GroupView {
     /// Until when the leader may answer reads by itself, by [`boot_time`] in microseconds.
     lease_until: AtomicU64,
     term: AtomicU64,
+    generation: KnownGeneration,
+    /// What the member was when its writer ended.
+    ended: Mutex<Option<EndedAs>>,
     status: Mutex<GroupStatus>,
     changes: watch::Sender<Standing>,
     /// Where the leader serves HTTP, if it is another member that does.
@@ -146,6 +164,35 @@ impl GroupView {
 
     pub(crate) fn set_term(&self, term: u64) {
         self.term.store(term, Ordering::Release);
+    }
+
+    /// Returns which founding of the group this member is of.
+    pub(crate) fn generation(&self) -> GroupGeneration {
+        self.generation.get()
+    }
+
+    /// Returns where this member's greetings find its generation.
+    pub(crate) const fn known_generation(&self) -> &KnownGeneration {
+        &self.generation
+    }
+
+    pub(crate) fn set_generation(&self, generation: GroupGeneration) {
+        self.generation.set(generation);
+    }
+
+    /// Returns what the member was when its writer ended.
+    pub(crate) fn ended(&self) -> Option<EndedAs> {
+        *self.ended.lock()
+    }
+
+    pub(crate) fn end(&self, ended: EndedAs) {
+        *self.ended.lock() = Some(ended);
+    }
+
+    /// Returns whether the archive is this member's to write.
+    pub(crate) fn archives(&self) -> bool {
+        self.standing() == Standing::Alone
+            || (self.standing() == Standing::Leader && self.has_lease())
     }
 
     pub(crate) fn set_lease(&self, until: u64) {
@@ -182,10 +229,14 @@ impl GroupView {
             is_active: row.is_active,
             behind_entries: row.behind,
             notice_left: row.notice.map(|at| now.until(at)),
+            expected_life: row.life,
         };
         let GroupStatus { member: here, term, rows, at_risk, spares_missing, .. } = status;
         let members = rows.into_iter().map(row).collect();
-        GroupPage { here, term, members, at_risk, spares_missing }
+        let at_risk = at_risk.map(|risk| risk.to_string());
+        let generation = self.generation().number();
+        let generation_name = self.generation().to_string();
+        GroupPage { here, term, generation, generation_name, members, at_risk, spares_missing }
     }
 
     /// Returns whether the leader may answer a read by itself now.

@@ -5,13 +5,14 @@
 
 use bytes::Bytes;
 use sanderling_core::catalog::Catalog;
-use sanderling_core::replica::MemberAddress;
+use sanderling_core::replica::{GroupGeneration, MachineLife, MemberAddress};
 use sanderling_protocol::message::MemberRole;
-use sanderling_protocol::{MemberId, Millis, Refusal};
+use sanderling_protocol::{ClusterId, MemberId, Millis, Refusal};
+use sanderling_transport::Credentials;
 use serde::{Deserialize, Serialize};
 
 /// The version of these messages. Members of another version are refused.
-const VERSION: u32 = 2;
+const VERSION: u32 = 4;
 
 /// Bytes of a snapshot that are sent in one frame.
 pub(crate) const PART_BYTES: usize = 1 << 20;
@@ -50,9 +51,11 @@ impl GroupFormat {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum GroupFrame {
     /// A message of the replica, encoded by it, and where its sender is: a member that has just
-    /// joined has no list of the others yet.
+    /// joined has no list of the others yet. The answer is a [`LaterGeneration`], if the receiver's
+    /// is later than the message's.
     Message { address: String, bytes: Bytes },
-    /// A namenode without a catalog becomes a member. The answer is its number.
+    /// A namenode without a catalog becomes a member. The answer is its number, and the group's
+    /// generation.
     Join { format: GroupFormat, at: MemberAddress },
     /// A part of a snapshot.
     Part(SnapshotPart),
@@ -60,7 +63,9 @@ pub(crate) enum GroupFrame {
     Order(GroupOrder),
     /// A member's machine has so much time left; `None`: its notice was taken back. Members repeat
     /// their notices to the leader.
-    Notice { member: MemberId, left: Option<Millis> },
+    Notice { generation: GroupGeneration, member: MemberId, left: Option<Millis> },
+    /// How long a member's machine goes on. Members repeat it to the leader.
+    Life { generation: GroupGeneration, member: MemberId, life: MachineLife },
     /// An operator's notice to this member, or that it is taken back.
     OwnNotice { left: Option<Millis>, reason: String },
     /// A request for the group as this member has it. The answer is a [`GroupPage`].
@@ -83,6 +88,10 @@ pub struct GroupPage {
     pub here: MemberId,
     /// Its term.
     pub term: u64,
+    /// How often the group was begun anew after its majority was lost.
+    pub generation: u64,
+    /// That, and what distinguishes it from another recovery of the same generation.
+    pub generation_name: String,
     /// All members. Of what only a leader has, another member shows nothing.
     pub members: Vec<MemberPage>,
     /// Why the group may stop soon, if so.
@@ -108,6 +117,35 @@ pub struct MemberPage {
     pub behind_entries: Option<u64>,
     /// Time until its machine is taken, if it has a notice.
     pub notice_left: Option<Millis>,
+    /// How long its machine goes on without a notice.
+    pub expected_life: MachineLife,
+}
+
+/// The answer to a member that a later generation of its group has left behind. The proof is made
+/// with the cluster's secret, where there is one: without it no process can end a member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LaterGeneration {
+    pub(crate) generation: GroupGeneration,
+    proof: Option<Vec<u8>>,
+}
+
+impl LaterGeneration {
+    pub(crate) fn new(
+        cluster: ClusterId,
+        generation: GroupGeneration,
+        credentials: &Credentials,
+    ) -> Self {
+        Self { generation, proof: credentials.prove(&Self::statement(cluster, generation)) }
+    }
+
+    /// Returns whether a member of the cluster has sent it, as far as that can be checked.
+    pub(crate) fn is_proven(&self, cluster: ClusterId, credentials: &Credentials) -> bool {
+        credentials.is_proven(&Self::statement(cluster, self.generation), self.proof.as_deref())
+    }
+
+    fn statement(cluster: ClusterId, generation: GroupGeneration) -> Vec<u8> {
+        format!("cluster {:016x} has generation {}", cluster.0, generation.0).into_bytes()
+    }
 }
 
 /// A part of a snapshot's file.

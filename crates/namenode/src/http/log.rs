@@ -40,7 +40,7 @@ impl From<LogControlError> for HttpRefusal {
     fn from(error: LogControlError) -> Self {
         match error {
             LogControlError::Foreign => Self::new(StatusCode::NOT_FOUND, &error.to_string()),
-            LogControlError::Filter(why) => bad(&why),
+            LogControlError::TooLong | LogControlError::Filter(_) => bad(&error.to_string()),
         }
     }
 }

@@ -13,6 +13,7 @@ use std::io;
 use sanderling_core::catalog::Command;
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::encode_onto;
+use thiserror::Error;
 
 use crate::files::Window;
 
@@ -80,16 +81,27 @@ impl Tie {
     }
 }
 
+/// A command is longer than a record may be.
+#[derive(Debug, Error)]
+#[error("a command of {bytes} bytes is too long: a record has at most {RECORD_BYTES_MAX}")]
+pub(super) struct RecordTooLong {
+    /// Bytes of the encoded command.
+    bytes: usize,
+}
+
 impl Layout {
     /// Writes one record at the end of `out`. `number` is the command's, `unsynced` the bytes
     /// before it that the disk may not have.
+    ///
+    /// # Errors
+    /// [`RecordTooLong`]: `out` is as it was, and the change of the command is refused.
     pub(super) fn encode(
         self,
         command: &Command,
         number: u64,
         unsynced: u64,
         out: &mut Vec<u8>,
-    ) -> Result<(), String> {
+    ) -> Result<(), RecordTooLong> {
         let start = out.len();
         let header = self.header_bytes();
         out.resize(start + header, 0);
@@ -101,7 +113,7 @@ impl Layout {
         if is_long {
             written.truncate(start);
             *out = written;
-            return Err(format!("a command of {bytes} bytes is too long"));
+            return Err(RecordTooLong { bytes });
         }
         let length = u32::try_from(bytes).expect("checked against the limit");
         let head = &mut written[start..start + header];

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sanderling_core::replica::{MemberAddress, StartAs, start_as};
+use sanderling_core::replica::{GroupGeneration, MemberAddress, StartAs, start_as};
 use sanderling_protocol::message::Role;
 use sanderling_protocol::{MemberId, Nonce};
 use sanderling_transport::ListenError;
@@ -12,21 +12,32 @@ use tracing::info;
 
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
-use crate::group::GroupSetup;
 use crate::group::hard_state::{self, HardState};
 use crate::group::join::join;
+use crate::group::origin;
+use crate::group::{GroupSetup, OwnMachine};
 use crate::options::NamenodeOptions;
 use crate::recovery::{Recovered, recover, recover_member};
 
 /// What a namenode starts as.
 #[derive(Debug)]
 pub(crate) enum MemberStart {
-    /// The only namenode.
-    Alone,
+    /// The only namenode, of this generation.
+    Alone(GroupGeneration),
     /// A member that the group has just taken.
-    Joined(MemberId),
+    Joined(MemberId, GroupGeneration),
     /// The member that the directory is of.
     Member(Box<HardState>),
+}
+
+impl MemberStart {
+    /// Returns the term in which a namenode alone serves: its generation's first.
+    pub(super) const fn term(&self) -> u64 {
+        match self {
+            Self::Alone(generation) => generation.first_term(),
+            Self::Joined(..) | Self::Member(_) => 0,
+        }
+    }
 }
 
 /// A directory that was read, and what the namenode starts as.
@@ -71,6 +82,11 @@ pub(super) fn setup(options: &NamenodeOptions, at: MemberAddress) -> GroupSetup 
         at,
         voters: options.group.voters,
         spares: options.group.spares,
+        has_archive: options.archive.is_some(),
+        machine: OwnMachine {
+            is_steady: options.group.is_steady,
+            model: options.core.preemption.clone(),
+        },
         sync: options.sync,
         credentials: options.security.credentials(Role::Namenode),
         runtime: Handle::current(),
@@ -94,7 +110,7 @@ pub(super) async fn read(
     let reading = options.clone();
     blocking(move || {
         let recovered = recover_member(&directory, &reading, joined.cluster)?;
-        Ok((directory, recovered, MemberStart::Joined(joined.member)))
+        Ok((directory, recovered, MemberStart::Joined(joined.member, joined.generation)))
     })
     .await
 }
@@ -113,14 +129,13 @@ enum FoundDirectory {
 
 fn find(options: &NamenodeOptions) -> Result<FoundDirectory, NamenodeStartError> {
     let directory = Arc::new(Directory::open(&options.directory)?);
-    let state = HardState::read(&directory);
-    let state = state.map_err(|error| NamenodeStartError::Group(error.to_string()))?;
-    if let Some(state) = state {
+    if let Some(state) = HardState::read(&directory)? {
         let voters = state.group.voters().count();
         if start_as(&state.boot, &hard_state::boot(), voters) == StartAs::NewMember {
             return Err(NamenodeStartError::Forgotten { member: state.member.0 });
         }
-        let recovered = recover_member(&directory, options, state.cluster)?;
+        let recovered = recover_member(&directory, options, state.cluster);
+        let recovered = recovered.map_err(|cause| damaged(state.member, cause))?;
         let found = recovered.namenode.catalog().cluster();
         if found != state.cluster {
             let why = format!("the catalog is of cluster {:016x}", found.0);
@@ -132,12 +147,25 @@ fn find(options: &NamenodeOptions) -> Result<FoundDirectory, NamenodeStartError>
     match &options.group.join {
         None => {
             let recovered = recover(&directory, options)?;
-            Ok(FoundDirectory::Read(Box::new((directory, recovered, MemberStart::Alone))))
+            let start = MemberStart::Alone(origin::read(&directory)?);
+            Ok(FoundDirectory::Read(Box::new((directory, recovered, start))))
         }
         Some(address) => {
             clear(&directory)?;
             Ok(FoundDirectory::Joins(directory, address.clone()))
         }
+    }
+}
+
+/// Names the member whose directory is damaged: others have what it lacks.
+fn damaged(member: MemberId, cause: NamenodeStartError) -> NamenodeStartError {
+    match cause {
+        NamenodeStartError::CorruptSnapshot { .. }
+        | NamenodeStartError::DamagedJournal { .. }
+        | NamenodeStartError::CorruptJournal { .. } => {
+            NamenodeStartError::DamagedMember { member: member.0, cause: Box::new(cause) }
+        }
+        cause => cause,
     }
 }
 

@@ -29,7 +29,7 @@ impl Served {
         let recovered = recover(&directory, &options).unwrap();
         let at = group_start::address(&options, &listener, None).unwrap();
         let setup = group_start::setup(&options, at);
-        let catalog = (directory, recovered, MemberStart::Alone, setup);
+        let catalog = (directory, recovered, MemberStart::Alone(Default::default()), setup);
         let server = launch(&options, catalog, listener, None).unwrap();
         Self { server, disk, pool: Pool::new(PoolOptions::default()) }
     }

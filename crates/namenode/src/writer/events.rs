@@ -41,6 +41,52 @@ pub(super) fn log(event: &Event) {
         EventKind::NodeAtRisk { node, name, reason } => {
             info!(%node, name, reason, "the cloud recommends to leave the node");
         }
+        EventKind::NamenodeAbsent { .. }
+        | EventKind::LogEndLost { .. }
+        | EventKind::BlocksOrphaned { .. }
+        | EventKind::ReserveShort { .. }
+        | EventKind::ReserveRestored { .. }
+        | EventKind::BlocksDamaged { .. } => log_of_safety(&event.kind),
+        EventKind::DirectoryDurable { .. }
+        | EventKind::DurableStalled { .. }
+        | EventKind::DurableDropped { .. }
+        | EventKind::StoreAdopted { .. } => log_of_stores(&event.kind),
+        // One line per batch of moves would drown the others, and what a start or a leader found
+        // was logged before.
+        EventKind::BlocksMoved { .. }
+        | EventKind::BlocksCopied { .. }
+        | EventKind::BlocksRebalanced { .. }
+        | EventKind::ObjectsDurable { .. }
+        | EventKind::NamenodeStarted { .. }
+        | EventKind::JournalCut { .. }
+        | EventKind::SnapshotSkipped { .. }
+        | EventKind::NamenodeLeads { .. }
+        | EventKind::GroupChanged { .. }
+        | EventKind::GroupAtRisk { .. }
+        | EventKind::GroupRestored { .. } => {}
+    }
+}
+
+/// Logs what happened to durable directories.
+fn log_of_stores(kind: &EventKind) {
+    match kind {
+        EventKind::DirectoryDurable { path, store } => info!(%path, store, "directory is durable"),
+        EventKind::DurableStalled { path, store, why } => {
+            warn!(%path, store, why, "a durable directory cannot be copied to its store");
+        }
+        EventKind::DurableDropped { path, store, changes, bytes } => {
+            warn!(%path, store, changes, bytes, "a durable directory was deleted");
+        }
+        EventKind::StoreAdopted { path, store, objects, bytes, skipped } => {
+            info!(%path, store, objects, bytes, skipped, "a store was adopted");
+        }
+        _ => {}
+    }
+}
+
+/// Logs what is missing, or could be after one more failure.
+fn log_of_safety(kind: &EventKind) {
+    match kind {
         EventKind::NamenodeAbsent { millis } => {
             warn!(millis, "the namenode did not serve: leases, lifetimes and notices have waited");
         }
@@ -60,17 +106,6 @@ pub(super) fn log(event: &Event) {
         EventKind::BlocksDamaged { node, blocks, saved } => {
             warn!(%node, blocks, saved, "a node found blocks damaged");
         }
-        // One line per batch of moves would drown the others, and what a start or a leader found
-        // was logged before.
-        EventKind::BlocksMoved { .. }
-        | EventKind::BlocksCopied { .. }
-        | EventKind::BlocksRebalanced { .. }
-        | EventKind::NamenodeStarted { .. }
-        | EventKind::JournalCut { .. }
-        | EventKind::SnapshotSkipped { .. }
-        | EventKind::NamenodeLeads { .. }
-        | EventKind::GroupChanged { .. }
-        | EventKind::GroupAtRisk { .. }
-        | EventKind::GroupRestored { .. } => {}
+        _ => {}
     }
 }

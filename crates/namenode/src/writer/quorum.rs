@@ -8,8 +8,8 @@ use parking_lot::RwLockWriteGuard;
 use sanderling_core::catalog::{Catalog, Command};
 use sanderling_core::namenode::{Namenode, Turn, Turns, Unwritten};
 use sanderling_core::replica::{
-    Group, GroupChangeError, GroupPlan, GroupRole, GroupStep, LogEntry, Payload, PlannerOptions,
-    ProposeError,
+    FlightState, Group, GroupChangeError, GroupRisk, GroupRole, GroupStep, LogEntry, Payload,
+    PlannerOptions, ProposeError,
 };
 use sanderling_protocol::limits::EVENTS_KEPT_MAX;
 use sanderling_protocol::message::{Member, MemberRole, Members};
@@ -19,9 +19,10 @@ use tracing::{error, info, warn};
 use super::CatalogWriter;
 use crate::directory::FileKind;
 use crate::error::NamenodeFailure;
-use crate::group::member::{FlightState, MemberParts, Step};
+use crate::group::log::LogError;
+use crate::group::member::{MemberParts, Step};
+use crate::group::round::{self, Round, RoundError};
 use crate::group::{GroupInput, GroupSeat, GroupStatus, MemberRow, Standing};
-use crate::group::{log::LogError, round};
 use crate::journal::AppendError;
 use crate::server::MemberStart;
 
@@ -46,6 +47,17 @@ impl CatalogWriter {
             }
         }
         self.follow();
+        self.leave_to_later_generation();
+    }
+
+    /// Ends a member whose group was begun anew without it.
+    fn leave_to_later_generation(&self) {
+        let Some(member) = &self.member else { return };
+        if let Some(later) = member.later_generation() {
+            let (own, later) = (member.generation().number(), later.number());
+            self.state.group.set_lease(0);
+            self.state.fail(NamenodeFailure::OlderGeneration { own, later });
+        }
     }
 
     /// Does everything that the replica has put out.
@@ -59,8 +71,8 @@ impl CatalogWriter {
             };
             match step {
                 Step::Apply(entries) => {
-                    if let Err(why) = self.apply_agreed(entries) {
-                        self.state.fail(NamenodeFailure::Journal { why });
+                    if let Err(error) = self.apply_agreed(entries) {
+                        self.state.fail(NamenodeFailure::Journal { why: error.to_string() });
                         return;
                     }
                 }
@@ -132,6 +144,7 @@ impl CatalogWriter {
                 behind: seen.map(|seen| last.saturating_sub(seen.matched)),
                 is_active: seen.map(|seen| seen.is_active),
                 notice: member.notice_of(id),
+                life: member.life_of(id),
             }
         };
         let rows: Vec<MemberRow> = group.members().map(row).collect();
@@ -141,7 +154,7 @@ impl CatalogWriter {
             committed,
             applied: member.applied_index(),
             dropped: member.dropped(),
-            at_risk: at_risk(&rows, self.group_options.voters, self.group_plan.as_ref()),
+            at_risk: member.risk(self.group_options.voters, self.group_plan.as_ref()),
             spares_missing: self.group_plan.as_ref().map(|plan| plan.spares_missing),
             rows,
         };
@@ -153,7 +166,7 @@ impl CatalogWriter {
     }
 
     /// Applies entries that are agreed, but those of the round under way: its turn does that.
-    fn apply_agreed(&mut self, entries: Vec<LogEntry>) -> Result<(), String> {
+    fn apply_agreed(&mut self, entries: Vec<LogEntry>) -> Result<(), RoundError> {
         for LogEntry { place, payload } in entries {
             let Some(member) = &mut self.member else { return Ok(()) };
             let is_own = member.applies(place, &payload);
@@ -163,7 +176,7 @@ impl CatalogWriter {
                 // What is agreed of a round of this member comes first. Its callers are refused,
                 // and repeat it.
                 self.apply_given_up()?;
-                self.apply_round(round::decode(&commands)?)?;
+                self.apply_round(&round::decode(&commands)?)?;
             }
         }
         if let Some(member) = &mut self.member {
@@ -173,26 +186,21 @@ impl CatalogWriter {
     }
 
     /// Gives up the round under way, and applies what is agreed of it.
-    fn apply_given_up(&mut self) -> Result<(), String> {
+    fn apply_given_up(&mut self) -> Result<(), RoundError> {
         let agreed = self.member.as_mut().map(GroupSeat::give_up).unwrap_or_default();
         for commands in agreed {
-            self.apply_round(round::decode(&commands)?)?;
+            self.apply_round(&round::decode(&commands)?)?;
         }
         Ok(())
     }
 
     /// Applies a round of another leader: its answers and orders are that leader's.
-    fn apply_round(&mut self, round: round::Round) -> Result<(), String> {
+    fn apply_round(&mut self, round: &Round) -> Result<(), RoundError> {
         let index = self.state.namenode.read().catalog().index();
-        if round.first > index {
-            let first = round.first;
-            return Err(format!("the group's log continues at {first}, the catalog at {index}"));
-        }
-        // What was applied before a restart, or is in a snapshot, is in the journal.
-        let known = usize::try_from(index - round.first).unwrap_or(usize::MAX);
-        let Some(commands) = round.commands.get(known..).filter(|it| !it.is_empty()) else {
+        let commands = round.after(index)?;
+        if commands.is_empty() {
             return Ok(());
-        };
+        }
         self.store_agreed(commands.iter().collect())?;
         let mut namenode = self.state.namenode.write();
         for (place, command) in commands.iter().enumerate() {
@@ -212,12 +220,15 @@ impl CatalogWriter {
     }
 
     /// Writes commands that are agreed to the journal: there is no way back.
-    pub(super) fn store_agreed(&mut self, commands: Vec<&Command>) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// Only [`AppendError::Failed`]: the catalog of this member cannot follow the group any more.
+    pub(super) fn store_agreed(&mut self, commands: Vec<&Command>) -> Result<(), AppendError> {
         loop {
             match self.journal.append(commands.iter().copied()) {
                 Ok(()) => return Ok(()),
                 Err(AppendError::Behind(_)) => std::thread::sleep(BEHIND_PAUSE),
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(AppendError::Failed(error.to_string())),
             }
         }
     }
@@ -263,6 +274,7 @@ impl CatalogWriter {
                 info!("this namenode has founded a group");
                 // It goes on to serve: nothing was on its way to another leader.
                 member.served_term = member.replica.term();
+                self.state.group.set_generation(member.generation());
                 self.member = Some(member);
                 self.follow();
                 true
@@ -286,13 +298,12 @@ impl CatalogWriter {
             behind: None,
             is_active: None,
             notice: self.own_notice,
+            life: self.group_options.machine.life(),
         };
         let status = GroupStatus { member: row.member, rows: vec![row], ..GroupStatus::default() };
-        let why =
-            "this namenode is alone, and its machine will be taken: start namenodes with --join";
         self.state.group.set_status(match self.own_notice {
             Some(_) => GroupStatus {
-                at_risk: Some(why.to_owned()),
+                at_risk: Some(GroupRisk::Alone),
                 spares_missing: Some(self.group_options.spares.max(1)),
                 ..status
             },
@@ -301,15 +312,23 @@ impl CatalogWriter {
     }
 
     /// Begins as a member of a group that there is.
-    pub(crate) fn begin_as_member(&mut self, start: MemberStart) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// [`LogError`]: the member's files cannot be used, and the namenode does not start.
+    pub(crate) fn begin_as_member(&mut self, start: MemberStart) -> Result<(), LogError> {
         self.state.group.set_standing(Standing::Follower);
-        let parts = self.member_parts();
+        let mut parts = self.member_parts();
         let member = match start {
-            MemberStart::Alone => return Ok(()),
-            MemberStart::Joined(id) => GroupSeat::joined(parts, id),
+            MemberStart::Alone(_) => return Ok(()),
+            MemberStart::Joined(id, generation) => {
+                parts.generation = generation;
+                GroupSeat::joined(parts, id)
+            }
             MemberStart::Member(hard) => GroupSeat::reopen(parts, *hard),
         };
-        self.member = Some(member.map_err(|error| error.to_string())?);
+        let member = member?;
+        self.state.group.set_generation(member.generation());
+        self.member = Some(member);
         // Before the first answer: else this member would report that it is alone.
         self.show_group();
         self.attend();
@@ -322,11 +341,15 @@ impl CatalogWriter {
             directory: std::sync::Arc::clone(self.snapshots.directory()),
             cluster: self.state.cluster,
             sync: self.group_options.sync,
-            links: self.group_options.links(self.state.cluster),
+            links: self
+                .group_options
+                .links(self.state.cluster, self.state.group.known_generation().clone()),
             work: std::sync::Arc::clone(&self.work),
             times,
             planner: PlannerOptions::new(self.group_options.voters, self.group_options.spares),
             own_notice: self.own_notice,
+            generation: self.state.group.generation(),
+            machine: self.group_options.machine.clone(),
         }
     }
 
@@ -365,18 +388,7 @@ impl CatalogWriter {
         let mut stopping: Option<Moment> = None;
         loop {
             let Some(member) = &mut self.member else { return Ok(()) };
-            match member.propose(at) {
-                Ok(()) | Err(ProposeError::Transferring | ProposeError::Full) => {}
-                Err(ProposeError::TooLong { bytes }) => {
-                    self.end_flight()?;
-                    let why = format!("a round of {bytes} bytes is too long for the group");
-                    return Err(Unwritten::Refused(why));
-                }
-                Err(_) => {
-                    self.end_flight()?;
-                    return Err(self.lost());
-                }
-            }
+            member.propose(at);
             self.follow();
             let Some(member) = &mut self.member else { return Ok(()) };
             match member.flight() {
@@ -387,6 +399,11 @@ impl CatalogWriter {
                 FlightState::Lost => {
                     self.end_flight()?;
                     return Err(self.lost());
+                }
+                FlightState::TooLong { bytes } => {
+                    self.end_flight()?;
+                    let why = format!("a round of {bytes} bytes is too long for the group");
+                    return Err(Unwritten::Refused(why));
                 }
                 FlightState::UnderWay => {}
             }
@@ -405,7 +422,8 @@ impl CatalogWriter {
         if let Some(member) = &mut self.member {
             member.land();
         }
-        applied.map_err(|why| {
+        applied.map_err(|error| {
+            let why = error.to_string();
             self.state.fail(NamenodeFailure::Journal { why: why.clone() });
             Unwritten::Unknown(why)
         })
@@ -433,7 +451,12 @@ impl CatalogWriter {
         };
         let Some(plan) = member.plan() else { return };
         let (now, step) = (crate::group::boot_time(), plan.step.clone());
+        let is_closing = plan.is_closing;
         self.group_plan = Some(plan);
+        if is_closing {
+            self.close_archive();
+            return;
+        }
         match step {
             Some(GroupStep::Transfer(to)) => {
                 if member.replica.transfer(now, to).is_ok() {
@@ -456,28 +479,26 @@ impl CatalogWriter {
     }
 }
 
-/// Returns why the loss of one more member would stop the group, if it would.
-fn at_risk(rows: &[MemberRow], wanted: usize, plan: Option<&GroupPlan>) -> Option<String> {
-    let is_known = rows.iter().any(|row| row.is_active.is_some());
-    let voters = rows.iter().filter(|row| row.is_voter).count();
-    if !is_known {
-        return None;
+impl CatalogWriter {
+    /// Stops the only namenode whose machine will be taken in a moment.
+    pub(super) fn close_alone(&self) {
+        let within = PlannerOptions::new(1, 0).close_within;
+        let now = crate::group::boot_time();
+        if self.member.is_none() && self.own_notice.is_some_and(|at| now.until(at) <= within) {
+            self.close_archive();
+        }
     }
-    if plan.is_some_and(|plan| plan.is_at_risk) {
-        let noticed = rows.iter().filter(|row| row.notice.is_some()).count();
-        return Some(format!(
-            "too few members stay: {noticed} of {} have a notice, and {voters} vote: start \
-             namenodes with --join",
-            rows.len()
-        ));
+
+    /// Stops the last voter, so that its archive gets everything. Without one, each moment that it
+    /// serves is worth more.
+    fn close_archive(&self) {
+        if self.group_options.has_archive && self.state.failure.borrow().is_none() {
+            warn!(
+                "no other namenode can take the place of this one: it stops and closes its archive"
+            );
+            self.state.fail(NamenodeFailure::Last);
+        }
     }
-    let silent = |row: &&MemberRow| row.is_active == Some(false) || row.notice.is_some();
-    let silent = rows.iter().filter(|row| row.is_voter).filter(silent).count();
-    let staying = voters - silent;
-    if staying <= voters / 2 + 1 && voters >= 2 && (silent > 0 || voters < wanted) {
-        return Some(format!("{staying} of {voters} voters stay, and one more loss stops it"));
-    }
-    (voters < wanted).then(|| format!("it has {voters} voters, and {wanted} are wanted"))
 }
 
 fn members_of(here: MemberId, group: &Group, term: u64, leader: Option<MemberId>) -> Members {

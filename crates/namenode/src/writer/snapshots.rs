@@ -66,17 +66,20 @@ impl Snapshots {
         bytes.min(self.after_bytes.max(self.journal_bytes_max / 4))
     }
 
-    /// Does what is due. An error means that the journal cannot be trusted any more.
+    /// Does what is due.
+    ///
+    /// # Errors
+    /// Only [`AppendError::Failed`]: the journal cannot be trusted any more, and the namenode ends.
     pub(crate) fn keep(
         &mut self,
         state: &NamenodeState,
         journal: &mut Journal,
-    ) -> Result<(), String> {
+    ) -> Result<(), AppendError> {
         if let Some(lag) = journal.lag() {
             let (bytes, age) = lag.waiting();
             state.metrics.set_unsynced(bytes, age);
             if let Some(why) = lag.failure() {
-                return Err(journal.fail(why).to_string());
+                return Err(journal.fail(why));
             }
         }
         if let Some(running) = self.running.take_if(|running| running.is_finished()) {
@@ -90,7 +93,7 @@ impl Snapshots {
     }
 
     /// Takes the catalog's image and starts the next segment; a thread writes the snapshot.
-    fn begin(&mut self, state: &NamenodeState, journal: &mut Journal) -> Result<(), String> {
+    fn begin(&mut self, state: &NamenodeState, journal: &mut Journal) -> Result<(), AppendError> {
         let namenode = state.namenode.read();
         let index = namenode.catalog().index();
         let image = namenode.catalog().image();
@@ -98,7 +101,7 @@ impl Snapshots {
         debug_assert_eq!(index, journal.index(), "only the writer applies, after the journal");
         match journal.rotate() {
             Ok(()) => {}
-            Err(AppendError::Failed(why)) => return Err(why),
+            Err(failed @ AppendError::Failed(_)) => return Err(failed),
             Err(error) => {
                 self.failed(state, &error.to_string());
                 return Ok(());
@@ -122,7 +125,7 @@ impl Snapshots {
         thread: JoinHandle<Result<Vec<u64>, TakeError>>,
         state: &NamenodeState,
         journal: &mut Journal,
-    ) -> Result<(), String> {
+    ) -> Result<(), AppendError> {
         match thread.join() {
             Ok(Ok(kept)) => {
                 let newest = kept.last().copied().unwrap_or(0);
@@ -137,7 +140,7 @@ impl Snapshots {
             }
             Ok(Err(TakeError::Failed(why))) => self.failed(state, &why),
             Ok(Err(TakeError::Unsynced(why))) => {
-                return Err(journal.fail(format!("sync of the directory: {why}")).to_string());
+                return Err(journal.fail(format!("sync of the directory: {why}")));
             }
             Err(_) => self.failed(state, "its thread panicked"),
         }
@@ -167,17 +170,21 @@ impl Snapshots {
     }
 
     /// Waits for the snapshot under way and syncs what was written.
-    pub(crate) fn finish(&mut self, journal: &mut Journal) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// Only [`AppendError::Failed`]: what the disk has is unknown.
+    pub(crate) fn finish(&mut self, journal: &mut Journal) -> Result<(), AppendError> {
         if let Some(thread) = self.running.take()
             && !matches!(thread.join(), Ok(Ok(_)))
         {
             warn!("the last snapshot could not be taken");
         }
-        let synced = journal.sync().map_err(|error| error.to_string());
+        let synced = journal.sync();
         if let (Some(lag), Some(syncer)) = (journal.lag(), self.syncer.take()) {
             lag.close();
             if syncer.join().is_err() {
-                return Err("the thread that syncs the journal panicked".to_owned());
+                let why = "the thread that syncs the journal panicked".to_owned();
+                return Err(AppendError::Failed(why));
             }
         }
         synced

@@ -38,6 +38,20 @@ pub(super) struct EntryModel {
     pub(super) attributes: Attributes,
 }
 
+impl EntryModel {
+    /// Returns a directory that a change makes beside its own object: no answer has its id.
+    const fn directory() -> Self {
+        Self {
+            object: UNKNOWN,
+            kind: ObjectKind::Directory,
+            is_listed: true,
+            expires_at: None,
+            created_by: Nonce(0),
+            attributes: Attributes::none(),
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Pending {
     above: String,
@@ -259,15 +273,7 @@ impl NameModel {
             return false;
         }
         for path in missing.into_iter().rev() {
-            let entry = EntryModel {
-                object: UNKNOWN,
-                kind: ObjectKind::Directory,
-                is_listed: true,
-                expires_at: None,
-                created_by: Nonce(0),
-                attributes: Attributes::none(),
-            };
-            self.entries.insert(path, entry);
+            self.entries.insert(path, EntryModel::directory());
         }
         accepts(ObjectKind::Directory, kind)
     }
@@ -618,15 +624,7 @@ impl NameModel {
             return differs(&format!("register job {path}"), is_good, result);
         }
         if may && is_directory {
-            let entry = EntryModel {
-                object: UNKNOWN,
-                kind: ObjectKind::Directory,
-                is_listed: true,
-                expires_at: None,
-                created_by: Nonce(0),
-                attributes: Attributes::none(),
-            };
-            self.entries.entry(path.to_owned()).or_insert(entry);
+            self.entries.entry(path.to_owned()).or_insert_with(EntryModel::directory);
         }
         if let Ok(Reply::Job(info)) = result {
             let job = JobModel {

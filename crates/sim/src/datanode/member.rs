@@ -149,8 +149,11 @@ impl Datanode {
         let now = context.runtime.monotonic();
         let held = BlockTotals { blocks: self.table.blocks(), bytes: self.used[0] + self.used[1] };
         let next = Nonce(self.random.next());
-        self.member.begin_again(now, held, next);
-        self.wipe();
+        if self.member.begin_again(now, held, next) {
+            self.wipe();
+        }
+        self.throttle.forget();
+        self.noticed_at = None;
         self.member.wiped(now);
         self.follow_member();
         self.step(context);

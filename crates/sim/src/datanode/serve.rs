@@ -15,7 +15,7 @@ use crate::check;
 use crate::content::Content;
 use crate::context::Context;
 use crate::event::{DatanodeCall, Purpose, Timer};
-use crate::wire::{DataAnswer, DataRequest, Host, RequestBody, Response, data};
+use crate::wire::{DataAnswer, DataRequest, Host, Response, data};
 
 /// Time of a call to the namenode.
 const CALL_MILLIS: u64 = 1500;
@@ -43,13 +43,7 @@ impl Datanode {
 
     pub(super) fn call(&mut self, context: &mut Context<'_>, request: Request, call: DatanodeCall) {
         let purpose = Purpose::Datanode(self.slot, call);
-        context.runtime.call(
-            self.host(),
-            Host::Namenode,
-            RequestBody::Meta(request),
-            CALL_MILLIS,
-            purpose,
-        );
+        context.runtime.call_namenode(self.host(), request, CALL_MILLIS, purpose);
     }
 
     pub(crate) fn timer(&mut self, context: &mut Context<'_>, timer: Timer) {
@@ -327,6 +321,16 @@ impl Datanode {
             }
             Order::ListBlocks { after, limit } => {
                 OrderReply::Blocks(self.table.list(after, limit as usize))
+            }
+            // No simulated node reaches a store: core's tests simulate the drain of directories.
+            Order::Upload(_)
+            | Order::ChangeStore { .. }
+            | Order::AbortUploads { .. }
+            | Order::Restore(_)
+            | Order::TakeStore { .. }
+            | Order::ListStore { .. } => {
+                let why = "this node has no stores".to_owned();
+                OrderReply::Refused(Refusal::BadRequest { why })
             }
             Order::Verify { .. } => OrderReply::Verified(Vec::new()),
             Order::Push { moves } => {

@@ -171,6 +171,11 @@ impl GroupChecks {
         }
     }
 
+    /// Returns the rounds that clients have an acknowledgement of.
+    pub(super) fn acknowledged(&self) -> impl Iterator<Item = &u64> {
+        self.acknowledged.keys()
+    }
+
     pub(super) fn newest(&self) -> u64 {
         self.agreed.keys().next_back().copied().unwrap_or(1)
     }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use sanderling_core::replica::{
-    GroupPlanner, LogPlace, Persist, PlannerOptions, Replica, ReplicaOptions,
+    FormerMembers, GroupEvents, GroupPlanner, LogPlace, OwnNotice, Persist, PlannerOptions,
+    Replica, ReplicaOptions, RoundFlight,
 };
 use sanderling_protocol::{ClusterId, Instant, MemberId, Millis};
 
@@ -28,6 +29,10 @@ pub(super) struct Host {
     pub(super) writing: Vec<Persist>,
     pub(super) paused_until: u64,
     pub(super) proposed: BTreeMap<LogPlace, u64>,
+    /// The round of several entries that is under way, and the group's time when it began.
+    pub(super) flight: Option<(Instant, RoundFlight)>,
+    /// Its entries that were applied: their rounds and places.
+    pub(super) flown: Vec<(u64, LogPlace)>,
     /// Reads that wait for a majority: the number, and what was acknowledged when they arrived.
     pub(super) reads: Vec<(u64, u64)>,
     /// The last term in which the process began to serve.
@@ -35,6 +40,11 @@ pub(super) struct Host {
     /// Since when the process has the group's time.
     pub(super) timed_since: Option<u64>,
     pub(super) deadline: Option<u64>,
+    /// When the process reports that.
+    pub(super) own_notice: OwnNotice,
+    pub(super) former: FormerMembers,
+    /// The events that this member, if it leads, writes about the group, and in which term.
+    pub(super) group_events: (u64, GroupEvents),
     /// What this member, if it leads, has of the others' machines.
     pub(super) planner: GroupPlanner,
     pub(super) is_gone: bool,
@@ -62,7 +72,12 @@ impl Host {
             reads: Vec::new(),
             served_term: 0,
             timed_since: None,
+            flight: None,
+            flown: Vec::new(),
             deadline: None,
+            own_notice: OwnNotice::default(),
+            former: FormerMembers::default(),
+            group_events: (0, GroupEvents::default()),
             planner: GroupPlanner::new(PlannerOptions::new(0, 0)),
             is_gone: false,
             old_lease: None,
@@ -89,6 +104,12 @@ impl Host {
         real
     }
 
+    /// Returns when the machine will be taken, by its own clock.
+    pub(super) fn local_deadline(&self, now: u64) -> Option<Instant> {
+        let left = |at: u64| self.local(now) + Millis(at.saturating_sub(now) / 1000);
+        self.deadline.map(left)
+    }
+
     /// Starts the process on its directory.
     pub(super) fn launch(&mut self, now: u64, scenario: &GroupScenario) {
         self.start += 1;
@@ -112,6 +133,9 @@ impl Host {
         // Processes are away for shorter than in the product.
         let gone_after = Millis(1000);
         self.planner = GroupPlanner::new(PlannerOptions { gone_after, behind_max: 20, ..planner });
+        self.own_notice = OwnNotice::new(self.local_deadline(now));
+        self.former = FormerMembers::default();
+        self.group_events = (0, GroupEvents::default());
     }
 
     /// Ends the process.
@@ -121,11 +145,17 @@ impl Host {
         self.writing.clear();
         self.received.clear();
         self.proposed.clear();
+        self.end_flight();
         self.reads.clear();
         self.timed_since = None;
         self.served_term = 0;
         self.old_lease = None;
         self.paused_until = 0;
+    }
+
+    pub(super) fn end_flight(&mut self) {
+        self.flight = None;
+        self.flown.clear();
     }
 
     pub(super) fn is_serving(&self) -> bool {

@@ -2,18 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use sanderling_core::replica::{Group, GroupRole, GroupStep};
-use sanderling_protocol::{MemberId, Millis};
+use sanderling_core::replica::{
+    Group, GroupEvents, GroupRisk, GroupRole, GroupStep, NoticeReport, ReadPermission,
+};
+use sanderling_protocol::{EventKind, MemberId, Millis};
 
 use super::disk::AppliedState;
+use super::preempted::TracedFleet;
 use super::scenario::{FAULTS_END, Victim};
 use super::world::{GroupEvent, GroupWorld, address};
+use crate::InjectedBug;
 
 /// How often the leader looks at the notices.
 pub(super) const PLAN_MICROS: u64 = 50_000;
 
-/// Most machines of one run.
-const HOSTS_MAX: usize = 14;
+/// How long a risk must last for an event: outages are shorter here than in the product.
+const RISK_LASTS: Millis = Millis(300);
 
 impl GroupWorld {
     /// Does the leader's next step.
@@ -26,8 +30,8 @@ impl GroupWorld {
         if self.hosts[at].paused_until > now {
             return;
         }
-        self.repeat_notices(at);
-        let may_start = self.hosts.len() < HOSTS_MAX;
+        let has_machine = self.traced.as_ref().is_none_or(TracedFleet::has_machine);
+        let may_start = self.hosts.len() < self.scenario.hosts_max && has_machine;
         let host = &mut self.hosts[at];
         let local = host.local(now);
         let Some(replica) = &mut host.replica else { return };
@@ -49,20 +53,77 @@ impl GroupWorld {
             None => {}
         }
         self.drain(at);
+        self.write_events(at);
     }
 
-    /// Members that run repeat their notices to the leader.
-    fn repeat_notices(&mut self, at: usize) {
+    /// What a process does at each tick beside the replica: it reports its machine's notice, and
+    /// which members have left.
+    pub(super) fn report(&mut self, at: usize) {
         let now = self.now;
-        let noticed =
-            self.hosts.iter().filter(|host| host.replica.is_some() && host.paused_until <= now);
-        let noticed: Vec<(MemberId, Option<u64>)> =
-            noticed.map(|host| (host.id, host.deadline)).collect();
-        let leader = &mut self.hosts[at];
-        let local = leader.local(now);
-        for (id, deadline) in noticed {
-            let left = |at: u64| local + Millis(at.saturating_sub(now) / 1000);
-            leader.planner.notice(local, id, deadline.map(left));
+        let host = &mut self.hosts[at];
+        let (id, local) = (host.id, host.local(now));
+        let Some(replica) = &mut host.replica else { return };
+        let due = host.own_notice.due(local, replica.leader());
+        if self.bug != Some(InjectedBug::RemovalUnreported) {
+            host.former.report(local, replica);
+            host.former.request(local, id, replica);
+        }
+        let Some(NoticeReport { to, left }) = due else { return };
+        if to == id {
+            host.planner.take_report(local, replica, id, left);
+            return;
+        }
+        let delay = self.notices.between(100, self.scenario.delay_micros_max);
+        let is_lost = self.notices.permille(self.scenario.loss_permille) && now < FAULTS_END;
+        if let Some(host) = self.hosts.iter().position(|host| host.id == to)
+            && !is_lost
+            && !self.is_cut(id, to)
+        {
+            self.at(now + delay, GroupEvent::Noticed { host, from: id, left });
+        }
+    }
+
+    /// Writes the events about the group that the leader's log gets. One that does not lead any
+    /// more writes none that counts.
+    fn write_events(&mut self, at: usize) {
+        let wanted = self.scenario.voters as usize;
+        let host = &mut self.hosts[at];
+        let local = host.local(self.now);
+        let Some(replica) = host.replica.as_ref().filter(|it| it.is_serving()) else { return };
+        if replica.may_read(local) != ReadPermission::Yes {
+            return;
+        }
+        let term = replica.term();
+        if host.group_events.0 != term {
+            let kept = match self.bug {
+                Some(InjectedBug::RiskForgotten) => &[],
+                _ => &self.events_logged[..],
+            };
+            host.group_events = (term, GroupEvents::continued(kept.iter()));
+        }
+        let has_notice = |id| host.planner.deadline(id).is_some();
+        let risk = GroupRisk::of(&replica.progress(), has_notice, wanted, None);
+        let voters = replica.group().voters().collect();
+        let events = host.group_events.1.look(local, voters, risk.as_ref(), RISK_LASTS);
+        self.events_logged.extend(events);
+    }
+
+    /// Checks that operators see no risk in the end if every voter that is wanted runs and stays.
+    fn check_risk(&mut self, group: &Group) {
+        let is_whole = |id: MemberId| {
+            let host = self.hosts.iter().find(|host| host.id == id);
+            host.is_some_and(|host| host.replica.is_some() && host.deadline.is_none())
+        };
+        let voters = group.voters().count() as u64;
+        let is_shown = self.events_logged.iter().rev().find_map(|event| match event {
+            EventKind::GroupAtRisk { .. } => Some(true),
+            EventKind::GroupRestored { .. } => Some(false),
+            _ => None,
+        });
+        let is_calm = voters >= self.scenario.voters && group.voters().all(is_whole);
+        if is_calm && is_shown == Some(true) {
+            let message = format!("{voters} voters stay, and the last event is that of a risk");
+            self.checks.violate("group-risk", message);
         }
     }
 
@@ -72,6 +133,9 @@ impl GroupWorld {
         let new: Vec<MemberId> =
             group.members().map(|(id, _)| id).filter(|id| !there.contains(id)).collect();
         for id in new {
+            if let Some(fleet) = &mut self.traced {
+                fleet.place(id);
+            }
             self.add_host(id, AppliedState::default());
         }
     }
@@ -89,15 +153,20 @@ impl GroupWorld {
 
     pub(super) fn notice(&mut self, at: usize, deadline: u64) {
         self.counts.notices += 1;
-        self.hosts[at].deadline = Some(deadline);
+        let (now, host) = (self.now, &mut self.hosts[at]);
+        host.deadline = Some(deadline);
+        let (local, deadline_there) = (host.local(now), host.local_deadline(now));
+        host.own_notice.set(local, deadline_there);
         self.at(deadline, GroupEvent::Deadline { host: at });
     }
 
     /// A machine is taken, unless the group would be lost with it: that is for the archive.
     pub(super) fn end_machine(&mut self, at: usize) {
         let id = self.hosts[at].id;
+        let local = self.hosts[at].local(self.now);
         self.hosts[at].deadline = None;
-        if self.may_lose(id) {
+        self.hosts[at].own_notice.set(local, None);
+        if self.traced.is_some() || self.may_lose(id) {
             self.hosts[at].kill();
             self.hosts[at].is_gone = true;
             self.counts.kills += 1;
@@ -144,6 +213,14 @@ impl GroupWorld {
             let message = format!("{} members lead {} s after the last fault", faults.1, faults.0);
             return self.checks.violate("group-converges", message);
         }
+        let removed = self.hosts.iter().find(|host| {
+            host.replica.is_some() && group.member(host.id).is_none() && host.id < group.next()
+        });
+        if let Some(host) = removed {
+            let message = format!("member {} was removed and still runs", host.id);
+            return self.checks.violate("group-converges", message);
+        }
+        self.check_risk(&group);
         let newest = self.checks.newest();
         let behind = self.hosts.iter().find(|host| {
             let is_member = group.member(host.id).is_some();

@@ -53,6 +53,9 @@ pub(super) struct GroupScenario {
     pub(super) retained_bytes_max: u64,
     pub(super) round_micros: u64,
     pub(super) faults: Vec<(u64, GroupFault)>,
+    pub(super) run_end: u64,
+    /// Most machines of one run.
+    pub(super) hosts_max: usize,
 }
 
 impl GroupScenario {
@@ -74,6 +77,8 @@ impl GroupScenario {
             retained_bytes_max: random.pick(&[4000, 40_000, 1 << 20]),
             round_micros: random.pick(&[5000, 15_000, 50_000]),
             faults: Vec::new(),
+            run_end: RUN_END,
+            hosts_max: 14,
         };
         // Faults that always come together hide each other's bugs: a subset of the kinds each.
         let kinds = random.next();

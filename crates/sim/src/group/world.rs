@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use sanderling_core::replica::{
     Body, Envelope, Group, MemberAddress, Persist, ReadPermission, Replica, ReplicaOutput,
     ReplicaRole,
 };
-use sanderling_protocol::{MemberId, Millis, Nonce};
+use sanderling_protocol::{EventKind, MemberId, Millis, Nonce};
 
 use super::check::{GroupChecks, Seen, round_of};
 use super::disk::{AppliedState, MemberDisk};
 use super::host::Host;
 use super::operator::PLAN_MICROS;
-use super::scenario::{FAULTS_END, GroupFault, GroupScenario, RUN_END, Victim};
+use super::preempted::TracedFleet;
+use super::scenario::{FAULTS_END, GroupFault, GroupScenario, Victim};
 use crate::InjectedBug;
 use crate::log::Log;
 use crate::random::Random;
@@ -21,16 +21,49 @@ use crate::random::Random;
 /// What happens, at a machine or in the whole world.
 #[derive(Debug, Clone)]
 pub(super) enum GroupEvent {
-    Tick { host: usize, start: u64 },
-    Deliver { host: usize, envelope: Box<Envelope>, file: Option<AppliedState> },
-    Written { host: usize, start: u64 },
-    Sent { host: usize, start: u64, to: MemberId, is_ok: bool },
+    Tick {
+        host: usize,
+        start: u64,
+    },
+    Deliver {
+        host: usize,
+        envelope: Box<Envelope>,
+        file: Option<AppliedState>,
+    },
+    Written {
+        host: usize,
+        start: u64,
+    },
+    Sent {
+        host: usize,
+        start: u64,
+        to: MemberId,
+        is_ok: bool,
+    },
+    /// A member's report of its machine's notice arrives.
+    Noticed {
+        host: usize,
+        from: MemberId,
+        left: Option<Millis>,
+    },
     Propose,
     Read,
     Plan,
-    Launch { host: usize },
+    Launch {
+        host: usize,
+    },
     Fault(GroupFault),
-    Deadline { host: usize },
+    Deadline {
+        host: usize,
+    },
+    /// A trace takes the machine of a place.
+    Preempt {
+        slot: u32,
+    },
+    /// Its replacement is there.
+    Replaced {
+        slot: u32,
+    },
     Heal,
 }
 
@@ -54,14 +87,20 @@ pub(super) struct GroupWorld {
     pub(super) hosts: Vec<Host>,
     pub(super) random: Random,
     network: Random,
+    /// Draws what is about reports of notices, and the lengths of rounds.
+    pub(super) notices: Random,
     /// Messages from one to another that are lost until then.
     cuts: Vec<(MemberId, MemberId, u64)>,
     /// How long the next leader is cut off while the others start again.
     strike: Option<u64>,
     pub(super) checks: GroupChecks,
     pub(super) log: Log,
-    proposals: BTreeMap<u64, u64>,
+    /// The events about the group that its leaders have logged.
+    pub(super) events_logged: Vec<EventKind>,
+    pub(super) proposals: BTreeMap<u64, u64>,
     pub(super) counts: GroupCounts,
+    /// The fleet whose trace takes the members' machines.
+    pub(super) traced: Option<TracedFleet>,
 }
 
 pub(super) fn address(id: u64) -> MemberAddress {
@@ -71,7 +110,11 @@ pub(super) fn address(id: u64) -> MemberAddress {
 
 impl GroupWorld {
     pub(super) fn new(seed: u64, bug: Option<InjectedBug>, keep_events: bool) -> Self {
-        let scenario = GroupScenario::new(seed);
+        Self::of(GroupScenario::new(seed), bug, keep_events)
+    }
+
+    pub(super) fn of(scenario: GroupScenario, bug: Option<InjectedBug>, keep_events: bool) -> Self {
+        let seed = scenario.seed;
         let mut world = Self {
             bug,
             now: 0,
@@ -80,12 +123,15 @@ impl GroupWorld {
             hosts: Vec::new(),
             random: Random::new(seed, 0x6702),
             network: Random::new(seed, 0x6703),
+            notices: Random::new(seed, 0x6704),
+            events_logged: Vec::new(),
             cuts: Vec::new(),
             strike: None,
             checks: GroupChecks::default(),
             log: Log::new(keep_events),
             proposals: BTreeMap::new(),
             counts: GroupCounts::default(),
+            traced: None,
             scenario,
         };
         let group = Group::of_voters(1, (1..=world.scenario.voters).map(address).collect());
@@ -117,15 +163,20 @@ impl GroupWorld {
         self.events.insert((time, self.sequence), event);
     }
 
-    pub(super) fn run(mut self) -> (Option<Seen>, Log, GroupCounts) {
+    /// Lets everything happen until the end, or until a checker has found something.
+    pub(super) fn play(&mut self) {
         while let Some(((time, _), event)) = self.events.pop_first() {
-            if time > RUN_END || self.checks.violation.is_some() {
+            if time > self.scenario.run_end || self.checks.violation.is_some() {
                 break;
             }
             self.now = time;
             self.counts.events += 1;
             self.step(event);
         }
+    }
+
+    pub(super) fn run(mut self) -> (Option<Seen>, Log, GroupCounts) {
+        self.play();
         if self.checks.violation.is_none() {
             self.checks.end();
             self.check_end();
@@ -143,6 +194,7 @@ impl GroupWorld {
             GroupEvent::Tick { host, .. }
             | GroupEvent::Deliver { host, .. }
             | GroupEvent::Written { host, .. }
+            | GroupEvent::Noticed { host, .. }
             | GroupEvent::Sent { host, .. } => Some(*host),
             _ => None,
         };
@@ -161,6 +213,8 @@ impl GroupWorld {
             GroupEvent::Launch { host } => self.launch(host),
             GroupEvent::Fault(fault) => self.fault(fault),
             GroupEvent::Deadline { host } => self.end_machine(host),
+            GroupEvent::Preempt { slot } => self.preempt(slot),
+            GroupEvent::Replaced { slot } => self.replaced(slot),
             GroupEvent::Heal => self.heal(),
             _ => {}
         }
@@ -179,6 +233,7 @@ impl GroupWorld {
                     let next = host.real(deadline, now).max(now + 1);
                     self.at(next, GroupEvent::Tick { host: at, start });
                 }
+                self.report(at);
             }
             GroupEvent::Deliver { envelope, file, .. } => {
                 if let (Body::Snapshot { place, .. }, Some(file)) = (&envelope.body, file) {
@@ -200,6 +255,9 @@ impl GroupWorld {
                 if number > 0 {
                     replica.persisted(local, number);
                 }
+            }
+            GroupEvent::Noticed { from, left, .. } => {
+                host.planner.take_report(local, replica, from, left);
             }
             GroupEvent::Sent { start, to, is_ok, .. } if start == current => {
                 replica.snapshot_sent(local, to, is_ok);
@@ -255,7 +313,10 @@ impl GroupWorld {
             }
             ReplicaOutput::Apply(entries) => self.apply(at, &entries),
             ReplicaOutput::GroupChanged(index, group) => {
-                self.hosts[at].state.group = group.clone();
+                let host = &mut self.hosts[at];
+                let (id, local) = (host.id, host.local(now));
+                host.former.keep(local, id, &host.state.group, &group);
+                host.state.group = group.clone();
                 self.checks.changed(index, &group);
                 self.changed(&group);
             }
@@ -297,11 +358,15 @@ impl GroupWorld {
         }
     }
 
+    pub(super) fn is_cut(&self, from: MemberId, to: MemberId) -> bool {
+        self.cuts.iter().any(|cut| (cut.0, cut.1) == (from, to) && cut.2 > self.now)
+    }
+
     fn send(&mut self, at: usize, envelope: Envelope) {
         let (from, to) = (envelope.from, envelope.to);
         let target = self.hosts.iter().position(|host| host.id == to);
         let calm = self.now >= FAULTS_END;
-        let is_cut = self.cuts.iter().any(|cut| (cut.0, cut.1) == (from, to) && cut.2 > self.now);
+        let is_cut = self.is_cut(from, to);
         let is_lost = !calm && self.network.permille(self.scenario.loss_permille) || is_cut;
         let delay = self.network.between(100, self.scenario.delay_micros_max);
         let is_late = !calm && self.network.permille(self.scenario.late_permille);
@@ -354,10 +419,7 @@ impl GroupWorld {
             let proposals = &self.proposals;
             let proposed = |round: u64| proposals.get(&round).copied().unwrap_or(0);
             self.checks.applies(id, applied, entry, proposed, is_carried);
-            if let Some(round) = self.hosts[at].proposed.remove(&entry.place) {
-                self.checks.acknowledge(round, entry.place);
-                self.counts.rounds += 1;
-            }
+            self.agreed(at, entry);
         }
         let host = &mut self.hosts[at];
         let (local, last) = (host.local(self.now), host.state.place.index);
@@ -381,43 +443,6 @@ impl GroupWorld {
             host.disk.compact(state.clone());
             host.snapshot = Some(state);
         }
-    }
-
-    fn propose(&mut self) {
-        let next = self.now + self.random.between(1, 2 * self.scenario.round_micros);
-        self.at(next, GroupEvent::Propose);
-        let serving: Vec<usize> = (0..self.hosts.len())
-            .filter(|at| self.hosts[*at].is_serving() && self.hosts[*at].paused_until <= self.now)
-            .collect();
-        if serving.is_empty() {
-            return;
-        }
-        let at = self.random.pick(&serving);
-        let round = self.proposals.len() as u64 + 1;
-        let (now, padding) = (self.now, self.random.below(100) as usize);
-        let host = &mut self.hosts[at];
-        let (local, wall) = (host.local(now), host.wall(now));
-        let Some(replica) = &mut host.replica else { return };
-        let time = match self.bug {
-            Some(InjectedBug::TimeStepped) => wall,
-            _ => replica.time(local),
-        };
-        let term = replica.term();
-        let absence = match self.bug {
-            _ if host.served_term == term => Millis(0),
-            Some(InjectedBug::GapCounted) => Millis(0),
-            _ => replica.absence(local, host.state.at),
-        };
-        let mut commands = [round.to_le_bytes(), absence.0.to_le_bytes()].concat();
-        commands.resize(16 + padding, 0);
-        let Ok(place) = replica.propose(local, time, Bytes::from(commands)) else { return };
-        host.served_term = term;
-        host.proposed.insert(place, round);
-        self.proposals.insert(round, now);
-        if self.bug == Some(InjectedBug::AcknowledgedEarly) {
-            self.checks.acknowledge_early(round, place);
-        }
-        self.drain(at);
     }
 
     fn read(&mut self) {

@@ -1,0 +1,46 @@
+//! Which generation of its group a directory was recovered as. It counts for a namenode that is
+//! alone; a member's own state has its generation besides.
+
+use sanderling_core::replica::GroupGeneration;
+use serde::{Deserialize, Serialize};
+
+use super::log::LogError;
+use crate::directory::Directory;
+
+/// The name of the file.
+const NAME: &str = "group-generation.json";
+
+/// Longest file: more than its one number needs.
+const BYTES_MAX: usize = 4096;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DirectoryOrigin {
+    generation: GroupGeneration,
+}
+
+/// Reads the generation of a directory; that of one that was never recovered is the default.
+pub(crate) fn read(directory: &Directory) -> Result<GroupGeneration, LogError> {
+    let path = directory.path().join(NAME);
+    let fail = |cause| LogError::Io { path: path.clone(), cause };
+    let names = directory.files().names(directory.path()).map_err(fail)?;
+    if !names.iter().any(|name| name == NAME) {
+        return Ok(GroupGeneration::default());
+    }
+    let mut bytes = vec![0; BYTES_MAX];
+    let file = directory.files().open(&path).map_err(fail)?;
+    let count = file.read_at(&mut bytes, 0).map_err(fail)?;
+    let origin = serde_json::from_slice::<DirectoryOrigin>(&bytes[..count]);
+    let origin =
+        origin.map_err(|error| LogError::Damaged { path: path.clone(), why: error.to_string() })?;
+    Ok(origin.generation)
+}
+
+/// Writes the generation of a directory. The disk has it when this returns.
+pub(crate) fn write(directory: &Directory, generation: GroupGeneration) -> Result<(), LogError> {
+    let path = directory.path().join(NAME);
+    let json = serde_json::to_vec(&DirectoryOrigin { generation });
+    let json = json.map_err(|error| LogError::Io { path: path.clone(), cause: error.into() })?;
+    let written = directory.publish(&path, &[&json]);
+    written.map(drop).map_err(|error| LogError::Io { path, cause: error.into() })
+}

@@ -1,0 +1,181 @@
+//! A group that begins anew after its majority was lost: from the directory of a member that
+//! survived, or from an archive.
+//!
+//! The directory becomes that of a namenode alone, of a later generation. Others join it. What the
+//! survivor has in the group's log, agreed or not, is applied: a majority may have acknowledged it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sanderling_core::catalog::Command;
+use sanderling_core::replica::{GroupGeneration, LogEntry, Payload};
+use sanderling_protocol::ClusterId;
+use thiserror::Error;
+
+use super::hard_state::{self, HardState};
+use super::log::{GroupLog, LogError};
+use super::origin;
+use super::round::{self, RoundError};
+use crate::directory::{Directory, FileKind};
+use crate::error::NamenodeStartError;
+use crate::options::{NamenodeOptions, Sync};
+use crate::recovery::{Recovered, recover_member};
+
+/// Commands that are written at once.
+const APPEND_MAX: usize = 1024;
+
+/// What became of a survivor's directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecoveredMember {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The member that the directory was of.
+    pub member: u64,
+    /// Changes since the cluster began.
+    pub commands: u64,
+    /// Of those, changes at the end that this member had not received as agreed. A majority may
+    /// have acknowledged them, or not.
+    pub unconfirmed: u64,
+    /// The generation that begins.
+    pub group: GroupGeneration,
+}
+
+/// Why a group does not begin anew from a directory.
+#[derive(Debug, Error)]
+pub enum RebirthError {
+    /// It was never a member's, or has begun anew already.
+    #[error("{} is no directory of a group's member", .directory.display())]
+    NoMember {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// It may have forgotten what it had acknowledged: another member's directory may have more.
+    #[error(
+        "the machine was booted since member {member} wrote {}: without --sync always it may lack \
+         changes that it had acknowledged", .directory.display()
+    )]
+    Forgotten {
+        /// The directory.
+        directory: PathBuf,
+        /// The member.
+        member: u64,
+    },
+    /// The directory cannot be used.
+    #[error(transparent)]
+    Directory(#[from] Box<NamenodeStartError>),
+    /// The group's log in it cannot be used.
+    #[error("the group's log in {} cannot be used: {why}", .directory.display())]
+    Log {
+        /// The directory.
+        directory: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl From<NamenodeStartError> for RebirthError {
+    fn from(error: NamenodeStartError) -> Self {
+        Self::Directory(Box::new(error))
+    }
+}
+
+/// Makes the directory of a member that of a namenode alone, which begins the group anew.
+/// `accepts_forgotten` accepts a directory that a crash of its machine may have cut.
+///
+/// # Errors
+/// [`RebirthError`]. The directory is as it was; what was applied of the group's log stays in its
+/// journal, as if the member had received that it is agreed.
+pub fn recover_from_member(
+    path: &Path,
+    accepts_forgotten: bool,
+) -> Result<RecoveredMember, RebirthError> {
+    let no_member = || RebirthError::NoMember { directory: path.to_owned() };
+    if !path.is_dir() {
+        return Err(no_member());
+    }
+    let directory = Arc::new(Directory::open(path)?);
+    let failed = |error: LogError| log_error(path, error.to_string());
+    let hard = HardState::read(&directory).map_err(failed)?.ok_or_else(no_member)?;
+    if hard.has_forgotten() && !accepts_forgotten {
+        let (directory, member) = (path.to_owned(), hard.member.0);
+        return Err(RebirthError::Forgotten { directory, member });
+    }
+    // After a crash of the machine the end of the journal may be torn.
+    let sync = if accepts_forgotten { Sync::Os } else { Sync::Always };
+    let options = NamenodeOptions { sync, ..NamenodeOptions::default() };
+    let mut recovered = recover_member(&directory, &options, hard.cluster)?;
+    let found = recovered.namenode.catalog().cluster();
+    if found != hard.cluster {
+        return Err(log_error(path, format!("the catalog is of cluster {:016x}", found.0)));
+    }
+    let opened = GroupLog::open(&directory, hard.cluster, Sync::Always, hard.start);
+    let (log, entries) = opened.map_err(failed)?;
+    drop(log);
+    let unconfirmed = apply(&mut recovered, entries, hard.vote.committed);
+    let unconfirmed = unconfirmed.map_err(|error| log_error(path, error.to_string()))?;
+    let next = hard.generation.next(rand::random());
+    drop(recovered.journal);
+    begin(&directory, next)?;
+    Ok(RecoveredMember {
+        cluster: hard.cluster,
+        member: hard.member.0,
+        commands: recovered.namenode.catalog().index(),
+        unconfirmed,
+        group: next,
+    })
+}
+
+fn log_error(path: &Path, why: String) -> RebirthError {
+    RebirthError::Log { directory: path.to_owned(), why }
+}
+
+/// Applies what the log has and the journal does not. Returns how many commands of that are of
+/// entries that were not known to be agreed.
+fn apply(
+    recovered: &mut Recovered,
+    entries: Vec<LogEntry>,
+    committed: u64,
+) -> Result<u64, RoundError> {
+    let mut unconfirmed = 0;
+    for LogEntry { place, payload } in entries {
+        let Payload::Round { commands, .. } = payload else { continue };
+        let round = round::decode(&commands)?;
+        let new = round.after(recovered.namenode.catalog().index())?;
+        for commands in new.chunks(APPEND_MAX) {
+            let commands: Vec<&Command> = commands.iter().collect();
+            recovered.journal.append(commands.iter().copied())?;
+            for command in commands {
+                recovered.namenode.apply(command);
+            }
+        }
+        if place.index > committed {
+            unconfirmed += new.len() as u64;
+        }
+    }
+    recovered.journal.sync()?;
+    Ok(unconfirmed)
+}
+
+/// Makes the directory that of a namenode alone of a later generation. The generation is there
+/// before the member is not, so that no namenode starts on it as one of the older generation.
+pub(crate) fn begin(
+    directory: &Directory,
+    generation: GroupGeneration,
+) -> Result<(), NamenodeStartError> {
+    origin::write(directory, generation)?;
+    leave(directory)
+}
+
+/// Sets aside what makes the directory a member's.
+pub(crate) fn leave(directory: &Directory) -> Result<(), NamenodeStartError> {
+    let fail = |cause| NamenodeStartError::Files {
+        what: "set the group's files aside in",
+        path: directory.path().to_owned(),
+        cause,
+    };
+    hard_state::set_aside(directory).map_err(fail)?;
+    for first in directory.list(FileKind::Rounds).map_err(fail)? {
+        directory.set_aside(FileKind::Rounds, first).map_err(fail)?;
+    }
+    directory.sync().map_err(fail)
+}
