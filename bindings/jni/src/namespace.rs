@@ -1,10 +1,11 @@
 //! Calls whose arguments and results are encoded: names, nodes, tokens.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use sanderling_client::{Client, ClientError, PutOptions};
 use sanderling_native::Listed;
-use sanderling_protocol::message::{Layout, ObjectKind};
+use sanderling_protocol::message::{Durability, Layout, MakeDurable, ObjectKind};
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::token::MintToken;
 use sanderling_protocol::{JobId, Millis, Path, Refusal};
@@ -13,7 +14,7 @@ use crate::encoding::{Decoder, Encoder};
 use crate::error::NativeError;
 
 /// What the calls of Java's class `Operation` are called in traces, from its number 1 on.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 20] = [
     "stat",
     "exists",
     "list",
@@ -31,6 +32,9 @@ const NAMES: [&str; 17] = [
     "metrics",
     "places_of_all",
     "job_account",
+    "make_durable",
+    "durability",
+    "wait_durable",
 ];
 
 /// Returns what a call is called in traces.
@@ -87,9 +91,42 @@ pub(crate) async fn call(
         15 => to.metadata(&client.metrics()),
         16 => return places_of_all(client, decoder).await,
         17 => to.metadata(&client.job_account(JobId(decoder.number()? as u64)).await?),
+        18 => {
+            client.make_durable(make_durable(decoder)?).await?;
+            &mut to
+        }
+        19 => durability(&mut to, client.durability(&decoder.next()?).await?),
+        20 => {
+            let (path, within) = (decoder.next()?, decoder.optional()?.unwrap_or_default());
+            let left = client.wait_durable(&path, Duration::from_millis(within)).await?;
+            durability(&mut to, left)
+        }
         _ => return Err(NativeError::Malformed),
     };
     Ok(to)
+}
+
+fn make_durable(decoder: &mut Decoder<'_>) -> Result<MakeDurable, NativeError> {
+    let (path, store) = (decoder.next()?, decoder.text()?.to_owned());
+    let parents = decoder.flag()?;
+    let backlog_bytes_max = decoder.optional()?.unwrap_or_default();
+    Ok(MakeDurable { path, store, parents, backlog_bytes_max, adopt: decoder.flag()? })
+}
+
+/// Encodes how far something is copied to its store, if it is anything to a store.
+fn durability(encoder: &mut Encoder, found: Option<Durability>) -> &mut Encoder {
+    let Some(found) = found else { return encoder.flag(false) };
+    encoder
+        .flag(true)
+        .text(found.directory.as_str())
+        .text(&found.store)
+        .text(&found.key)
+        .flag(found.is_durable)
+        .number(found.backlog_changes as i64)
+        .number(found.backlog_bytes as i64)
+        .optional(found.backlog_age.map(|age| age.0))
+        .text(&found.stalled)
+        .number(found.stored_bytes as i64)
 }
 
 async fn list(

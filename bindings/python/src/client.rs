@@ -11,7 +11,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use sanderling_client::{Client, ClientConfig, PutOptions, Reader};
 use sanderling_native::{Metadata, register_job};
-use sanderling_protocol::message::{JobHints, JobLimits, ObjectKind, RegisterJob};
+use sanderling_protocol::message::{JobHints, JobLimits, MakeDurable, ObjectKind, RegisterJob};
 use sanderling_protocol::node::NodeSelector;
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::token::MintToken;
@@ -232,6 +232,25 @@ client_methods! {
         parents: bool
     ) -> metadata, {
         client.make_directory(&name, kind.0, parents, true).await
+    }
+
+    fn make_durable(
+        client,
+        name: Given<Path>,
+        store: String,
+        parents: bool,
+        backlog_bytes_max: u64,
+        adopt: bool
+    ) -> metadata, {
+        let path = name.0;
+        client.make_durable(MakeDurable { path, store, parents, backlog_bytes_max, adopt }).await
+    }
+
+    fn durability(client, name: Given<Path>) -> text, { client.durability(&name).await }
+
+    /// Returns how far the directory is if the time was over first.
+    fn wait_durable(client, name: Given<Path>, within_millis: u64) -> text, {
+        client.wait_durable(&name, Duration::from_millis(within_millis)).await
     }
 
     fn rename(client, source: Given<Path>, target: Given<Path>, replace: bool) -> none, {

@@ -114,6 +114,10 @@ CALLS = {
     "delete": ([paths], {"recursive": any_thing, "if_object": any_thing}),
     "rename": ([any_thing, any_thing], {"replace": any_thing}),
     "mkdir": ([paths], {"parents": any_thing, "kind": any_thing}),
+    "make_durable": ([paths, any_thing], {"parents": any_thing, "backlog_max": any_thing}),
+    "durability": ([any_thing], {}),
+    # Nothing is durable here, so it never waits.
+    "wait_durable": ([any_thing], {"timeout": any_thing}),
     "set_ttl": ([paths, any_thing], {}),
     "set_attributes": ([paths, any_thing], {"if_object": any_thing}),
     "concat": ([any_thing, paths], {}),
@@ -270,9 +274,10 @@ def test_everything_after_close_is_refused(cluster, directory):
              "get_range": ["/a", 0, 1], "get_ranges": ["/a", []], "concat": [["/a"], "/b"],
              "set_ttl": ["/a", 1], "set_attributes": ["/a", {}], "notice": ["1", 1],
              "decommission": ["1"], "cancel": ["1"], "renew_job": [1], "end_job": [1],
-             "job_account": [1], "put": ["/a", b""], "get_into": ["/a", bytearray(1)]}
+             "job_account": [1], "put": ["/a", b""], "get_into": ["/a", bytearray(1)],
+             "make_durable": ["/a", "archive"]}
     simple = ["get", "open", "stat", "exists", "list", "delete", "mkdir", "multifile", "table",
-              "job", "register_job", "usage"]
+              "job", "register_job", "usage", "durability", "wait_durable"]
     given |= {name: ["/a"] for name in simple}
     given |= {name: [] for name in ["jobs", "nodes", "events", "follow", "report", "fsck",
                                     "metrics"]}

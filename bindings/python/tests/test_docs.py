@@ -8,7 +8,7 @@ import pytest
 from pages import ROOT, Runner, blocks
 
 PAGES = ["README.md", "docs/QUICKSTART.md", "docs/CLI.md", "docs/HTTP.md", "docs/PYTHON.md",
-         "docs/FSSPEC.md", "docs/ARROW.md"]
+         "docs/FSSPEC.md", "docs/ARROW.md", "docs/TASKS.md", "docs/BAG.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)

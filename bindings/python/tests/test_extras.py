@@ -24,6 +24,7 @@ import {part}
         ("sanderling.arrow", "pyarrow", "arrow"),
         ("sanderling.flight", "pyarrow", "arrow"),
         ("sanderling.fs", "fsspec", "fsspec"),
+        ("sanderling.torch", "torch", "torch"),
     ],
 )
 def test_part_without_its_package_names_the_extra(part: str, package: str, extra: str) -> None:

@@ -8,7 +8,9 @@ use sanderling_core::client::{ChangeAttempts, NextAttempt};
 use sanderling_core::retry::{Retry, RetryDecision};
 use sanderling_protocol::message::{Repetition, Role};
 use sanderling_protocol::{ClusterId, NodeId, Order, OrderReply, Path, Refusal, Reply, Request};
-use sanderling_transport::{CallError, ConnectionOptions, Namenodes, Pool, PoolOptions};
+use sanderling_transport::{
+    CallError, ConnectionOptions, KnownGeneration, Namenodes, Pool, PoolOptions,
+};
 use tokio::time::Instant;
 
 use crate::changes::{Changes, failure};
@@ -107,6 +109,8 @@ impl Client {
             role: Role::Client,
             connection: ConnectionOptions {
                 credentials: config.credentials.clone(),
+                // Another client of the same configuration may be one of another cluster.
+                generation: KnownGeneration::default(),
                 ..config.connection.clone()
             },
             ..PoolOptions::default()

@@ -60,8 +60,12 @@ impl Client {
         Ok(self.keep_job(info.job, info.lease))
     }
 
-    /// Renews a job that was made with such a lease, until the handle is dropped or ended. It is
-    /// renewed by a task of the runtime in whose context this is called.
+    /// Renews a job that was made with such a lease, in milliseconds, until the handle is dropped
+    /// or ended: three times within each lease, so that two renewals may fail. A task of the
+    /// runtime does that in whose context this is called.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
     #[must_use]
     pub fn keep_job(&self, job: JobId, lease: Millis) -> JobHandle {
         let every = Duration::from(lease) / 3;

@@ -103,8 +103,8 @@ impl LocalNodes {
                     ConnectionState::Here(peer)
                 }
                 Ok(None) => ConnectionState::Absent { until: Instant::now() + ABSENT_FOR },
-                Err(why) => {
-                    tracing::debug!(%node, why, "not reached on this machine");
+                Err(error) => {
+                    tracing::debug!(%node, %error, "not reached on this machine");
                     ConnectionState::Absent { until: Instant::now() + BROKEN_FOR }
                 }
             });

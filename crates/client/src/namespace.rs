@@ -1,10 +1,14 @@
 //! Names: list, stat, make, rename, delete.
 
+use std::time::Duration;
+
 use sanderling_protocol::limits::LIST_PAGE_MAX;
 use sanderling_protocol::message::{
-    Attributes, Concat, Condition, CreateMode, Entry, ObjectKind, ObjectStat, Usage,
+    Attributes, Concat, Condition, CreateMode, Durability, DurableReply, DurableRequest,
+    DurableState, DurableStatus, Entry, MakeDurable, ObjectKind, ObjectStat, Usage,
 };
 use sanderling_protocol::{Millis, ObjectId, Path, Refusal, Reply, Request};
+use tokio::time::{Instant, sleep};
 
 use crate::client::Client;
 use crate::error::ClientError;
@@ -21,6 +25,10 @@ macro_rules! reply_of {
 }
 pub(crate) use reply_of;
 
+/// Pauses between two looks whether a store has everything: the first, and the longest.
+const DURABLE_LOOK_MIN: Duration = Duration::from_millis(5);
+const DURABLE_LOOK_MAX: Duration = Duration::from_millis(200);
+
 impl Client {
     /// Returns facts about an object.
     ///
@@ -34,7 +42,8 @@ impl Client {
     /// Returns whether an object exists.
     ///
     /// # Errors
-    /// [`ClientError`] if the namenode did not answer.
+    /// [`ClientError`] if the namenode did not answer, or refuses the token for this path: whether
+    /// it exists is unknown.
     pub async fn exists(&self, path: &Path) -> Result<bool, ClientError> {
         match self.stat(path).await {
             Ok(_) => Ok(true),
@@ -127,6 +136,86 @@ impl Client {
         let request = Request::MakeDirectory { path: path.clone(), kind, parents, is_listed };
         let reply = self.request(request).await?;
         reply_of!(reply, "mkdir", Reply::Stat(stat) => stat)
+    }
+
+    /// Makes a directory whose sealed objects are copied to a store outside of the cluster.
+    ///
+    /// # Errors
+    /// [`Refusal::BadRequest`]: no datanode has a store of this name, or the store has a directory.
+    /// [`Refusal::NotEmpty`], [`Refusal::Exists`], [`Refusal::WrongKind`]: choose another path.
+    pub async fn make_durable(&self, request: MakeDurable) -> Result<ObjectStat, ClientError> {
+        let reply = self.request(Request::Durable(Box::new(DurableRequest::Make(request)))).await?;
+        reply_of!(reply, "mkdir", Reply::Stat(stat) => stat)
+    }
+
+    /// Returns how far what is at a path is copied to its store; `None` if it is in no durable
+    /// directory.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`].
+    pub async fn durability(&self, path: &Path) -> Result<Option<Durability>, ClientError> {
+        let request = DurableRequest::Look { path: path.clone() };
+        let reply = self.request(Request::Durable(Box::new(request))).await?;
+        let reply = reply_of!(reply, "durability", Reply::Durable(reply) => *reply)?;
+        reply_of!(reply, "durability", DurableReply::Durability(found) => found)
+    }
+
+    /// Returns how far all durable directories are copied to their stores.
+    ///
+    /// # Errors
+    /// [`Refusal::Forbidden`]: the token must allow to look at the cluster.
+    pub async fn durable_overview(&self) -> Result<Vec<DurableStatus>, ClientError> {
+        let reply = self.request(Request::Durable(Box::new(DurableRequest::Overview))).await?;
+        let reply = reply_of!(reply, "durability", Reply::Durable(reply) => *reply)?;
+        reply_of!(reply, "durability", DurableReply::Overview(all) => all)
+    }
+
+    /// Returns how far entries of a directory are copied to its store, one for each name; `None` if
+    /// it is in no durable directory.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`].
+    pub async fn durable_states(
+        &self,
+        path: &Path,
+        names: Vec<String>,
+    ) -> Result<Option<Vec<DurableState>>, ClientError> {
+        let request = DurableRequest::States { path: path.clone(), names };
+        let reply = self.request(Request::Durable(Box::new(request))).await?;
+        let reply = reply_of!(reply, "durability", Reply::Durable(reply) => *reply)?;
+        reply_of!(reply, "durability", DurableReply::States(states) => states)
+    }
+
+    /// Waits until the store has everything that was sealed at or below a path before the call, and
+    /// until the objects of a store that is adopted are there.
+    /// Returns `None` then; if the time is over before, how far it is.
+    ///
+    /// # Errors
+    /// [`Refusal::WrongKind`]: the path is in no durable directory. [`Refusal::NotFound`].
+    pub async fn wait_durable(
+        &self,
+        path: &Path,
+        within: Duration,
+    ) -> Result<Option<Durability>, ClientError> {
+        let until = Instant::now() + within;
+        let mut pause = DURABLE_LOOK_MIN;
+        let mut target = None;
+        loop {
+            let Some(found) = self.durability(path).await? else {
+                let why = "it is in no durable directory".to_owned();
+                return Err(Refusal::WrongKind { path: path.clone(), why }.into());
+            };
+            let target = *target.get_or_insert(found.next);
+            let is_adopted = found.adoption.as_ref().is_none_or(|adoption| adoption.is_done);
+            if is_adopted && (found.is_durable || found.done_below >= target) {
+                return Ok(None);
+            }
+            if Instant::now() + pause > until {
+                return Ok(Some(found));
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(DURABLE_LOOK_MAX);
+        }
     }
 
     /// Moves an object, with everything in it, to another name at once.

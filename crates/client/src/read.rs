@@ -122,7 +122,9 @@ impl Reader {
     /// Looks the object up again, so that bytes published meanwhile can be read.
     ///
     /// # Errors
-    /// [`Refusal::ObjectGone`] when it was deleted or replaced.
+    /// [`Refusal::ObjectGone`] when it was deleted or replaced: open the path again to read what is
+    /// there now. [`ClientError`] if the namenode did not answer: what was known stays, and the
+    /// call may be repeated.
     pub async fn refresh(&self) -> Result<(), ClientError> {
         let mut attempts = self.client.attempts(format!("look up {}", self.stat().path));
         self.look_up(&mut attempts).await

@@ -28,6 +28,7 @@ from sanderling.errors import (
 )
 from sanderling.facts import (
     Deleted,
+    Durability,
     Drain,
     Entry,
     Event,
@@ -52,6 +53,7 @@ __all__ = [
     "ClusterError",
     "DataUnavailable",
     "Deleted",
+    "Durability",
     "Drain",
     "Entry",
     "Event",

@@ -321,6 +321,43 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Durability:
+    """How far an object or a directory is copied to its store."""
+
+    directory: str
+    """The durable directory at or above it."""
+    store: str
+    """The name of its store."""
+    key: str
+    """Its name in the store; empty for the directory itself."""
+    is_durable: bool
+    """Whether the store has everything that is sealed at or below it."""
+    backlog_changes: int
+    """Changes of the directory that wait for the store."""
+    backlog_bytes: int
+    """Bytes of the objects among them."""
+    backlog_age: float | None
+    """Seconds since the oldest of them was made; `None` if none waits."""
+    stalled: str
+    """Why the oldest could not be made when it was tried last; empty if it could."""
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> Durability:
+        """Makes one of the JSON of the client."""
+        age = raw["backlog_age"]
+        return cls(
+            raw["directory"],
+            raw["store"],
+            raw["key"],
+            raw["is_durable"],
+            raw["backlog_changes"],
+            raw["backlog_bytes"],
+            None if age is None else age / 1000,
+            raw["stalled"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class JobAccount:
     """What a job holds beside bytes, and may hold."""
 

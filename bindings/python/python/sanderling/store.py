@@ -31,6 +31,7 @@ from sanderling.arguments import (
 from sanderling.errors import NotADirectory, NotFound
 from sanderling.facts import (
     Deleted,
+    Durability,
     Entry,
     Event,
     Fsck,
@@ -42,6 +43,9 @@ from sanderling.facts import (
     Usage,
 )
 from sanderling.files import Arguments
+
+# How long `wait_durable` waits without a timeout.
+DURABLE_SECONDS = 7 * 24 * 3600.0
 
 # Inside the class, `list` is the method.
 Buffers = list[Buffer]
@@ -250,6 +254,50 @@ class Store(Connection):
         expected = arguments.some_whole("if_object", if_object)
         delete = self._client.delete
         return Deleted(*self._run("delete", 0, delete, text(path), recursive, expected))
+
+    def make_durable(
+        self,
+        path: str,
+        store: str,
+        *,
+        parents: bool = False,
+        backlog_max: int = 16 << 30,
+        adopt: bool = False,
+    ) -> Stat:
+        """Makes a directory of which everything that is sealed is copied to a store.
+
+        Datanodes name their stores by `--durable NAME=URL`. While `backlog_max` bytes wait for the
+        store, writers below the directory wait. With `parents`, missing directories above are
+        made, and the directory may have this store already. With `adopt`, what an earlier cluster
+        left in the store becomes the directory's; `wait_durable` waits until it is there.
+        """
+        bound = whole("backlog_max", backlog_max)
+        made = self._client.make_durable
+        name, into = text(path), text(store)
+        return self._stat("create", 0, made, name, into, parents, bound, adopt)
+
+    def durability(self, path: str) -> Durability | None:
+        """Returns how far an object or a directory is copied to its store.
+
+        `None` outside of durable directories.
+        """
+        raw = json.loads(self._call(self._client.durability, text(path)))
+        return None if raw is None else Durability.of(raw)
+
+    def wait_durable(self, path: str, *, timeout: float | None = None) -> None:
+        """Waits until the store has everything that was sealed at or below a path before.
+
+        Raises `TimeoutError` after so many seconds, with what waits and why.
+        """
+        within = millis("timeout", DURABLE_SECONDS if timeout is None else timeout)
+        left = json.loads(self._call(self._client.wait_durable, text(path), within))
+        if left is not None:
+            found = Durability.of(left)
+            why = found.stalled or "it is slow"
+            raise TimeoutError(
+                f"{found.backlog_changes} changes of {found.directory} wait for the store "
+                f"{found.store}: {why}"
+            )
 
     def rename(self, source: str, target: str, *, replace: bool = False) -> None:
         """Moves an object, with everything in it, to another name at once."""

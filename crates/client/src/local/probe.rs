@@ -24,11 +24,15 @@ pub(super) const BROKEN_FOR: Duration = Duration::from_secs(5);
 const WITHIN: Duration = Duration::from_secs(3);
 
 /// Requests the node's local endpoint and connects to it. `None` when it is elsewhere or has none.
+///
+/// # Errors
+/// Those of the call and of the connection to the endpoint: the caller uses TCP, and probes again
+/// after [`BROKEN_FOR`].
 pub(super) async fn probe(
     pool: &Pool,
     node: NodeId,
     address: &str,
-) -> Result<Option<Arc<Peer>>, String> {
+) -> Result<Option<Arc<Peer>>, CallError> {
     let Some(here) = boot_id() else { return Ok(None) };
     let deadline = Instant::now() + WITHIN;
     let header = Header::new(Op::LocalEndpoint, 0);
@@ -36,13 +40,13 @@ pub(super) async fn probe(
     let answer = match answer {
         // A token that does not reach everything gets copies, over TCP.
         Err(CallError::Refused(Refusal::Forbidden { .. })) => return Ok(None),
-        answer => answer.map_err(|error| error.to_string())?,
+        answer => answer?,
     };
-    let endpoint: Option<LocalEndpoint> =
-        decode_body(&answer.body).map_err(|refusal| refusal.to_string())?;
+    let endpoint: Option<LocalEndpoint> = decode_body(&answer.body).map_err(|refusal| {
+        CallError::BadReply { address: address.to_owned(), why: refusal.to_string() }
+    })?;
     let Some(endpoint) = endpoint.filter(|endpoint| endpoint.boot_id == here) else {
         return Ok(None);
     };
-    let peer = Peer::open(PathBuf::from(endpoint.socket), pool, node, deadline).await;
-    peer.map(Some).map_err(|error| error.to_string())
+    Peer::open(PathBuf::from(endpoint.socket), pool, node, deadline).await.map(Some)
 }

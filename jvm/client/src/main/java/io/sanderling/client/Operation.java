@@ -19,6 +19,9 @@ final class Operation {
     static final int METRICS = 15;
     static final int PLACES_OF_ALL = 16;
     static final int JOB_ACCOUNT = 17;
+    static final int MAKE_DURABLE = 18;
+    static final int DURABILITY = 19;
+    static final int WAIT_DURABLE = 20;
 
     private Operation() {}
 }

@@ -8,6 +8,7 @@ import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 
 /**
@@ -110,6 +111,43 @@ public final class SanderlingClient implements AutoCloseable {
      */
     public void makeDirectory(String path, boolean parents) throws IOException {
         call(Operation.MAKE_DIRECTORY, new Encoder().text("path", path).flag(parents).encoded());
+    }
+
+    /**
+     * Makes a directory of which everything that is committed is copied to a store. With {@code
+     * parents} also those above it, and it may have this store already. While more than {@code
+     * backlogMax} bytes wait for the store, writers below the directory wait. With {@code adopt}
+     * what an earlier cluster left in the store becomes the directory's; {@link #waitDurable} waits
+     * until it is there.
+     *
+     * @throws BadRequestException when no datanode has such a store, or it has a directory
+     */
+    public void makeDurable(
+            String path, String store, boolean parents, long backlogMax, boolean adopt)
+            throws IOException {
+        Encoder facts = new Encoder().text("path", path).text("store", store).flag(parents);
+        call(Operation.MAKE_DURABLE, facts.number(backlogMax).flag(adopt).encoded());
+    }
+
+    /** Returns how far an object or a directory is copied; empty outside of durable directories. */
+    public Optional<Durability> durability(String path) throws IOException {
+        return durability(call(Operation.DURABILITY, Encoder.ofText("path", path)));
+    }
+
+    /**
+     * Waits until the store has everything that was committed at or below a path before. Returns
+     * nothing then; after so many milliseconds, how far it is.
+     *
+     * @throws BadRequestException {@code WrongKind} outside of durable directories
+     */
+    public Optional<Durability> waitDurable(String path, long withinMillis) throws IOException {
+        Encoder facts = new Encoder().text("path", path);
+        long within = PutOptions.checked("withinMillis", withinMillis);
+        return durability(call(Operation.WAIT_DURABLE, facts.number(within).encoded()));
+    }
+
+    private static Optional<Durability> durability(Decoder facts) {
+        return facts.flag() ? Optional.of(new Durability(facts)) : Optional.empty();
     }
 
     /**

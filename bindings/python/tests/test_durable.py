@@ -1,0 +1,81 @@
+"""Durable directories from Python: made, looked at, and waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import DRAM_BYTES, until
+
+import sanderling
+import sanderling.aio
+
+
+@pytest.fixture
+def durable(own_cluster: sanderling.Cluster, tmp_path: Path) -> Iterator[Path]:
+    """The directory that is the store `archive`, which one more datanode reaches."""
+    place = tmp_path / "archive"
+    place.mkdir()
+    command = [
+        sys.executable, "-m", "sanderling", "datanode", "--namenode", own_cluster.address,
+        "--http", "none", "--dram", str(DRAM_BYTES), "--durable", f"archive=file://{place}",
+        "--exit-with-parent",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        yield place
+        process.kill()
+
+
+def made(store: sanderling.Store, path: str) -> None:
+    """Makes a durable directory once the datanode has reported its store."""
+
+    def is_made() -> bool:
+        try:
+            store.make_durable(path, "archive", parents=True)
+        except sanderling.SanderlingError as error:
+            assert "no datanode has a store" in str(error)
+            return False
+        return True
+
+    until("the store is reported", is_made)
+
+
+def test_what_is_sealed_lies_in_the_store(own_cluster, durable):
+    with own_cluster.store() as store:
+        made(store, "/out")
+        value = bytes(range(256)) * 1000
+        store.put("/out/step-1/state", value, parents=True)
+        store.wait_durable("/out", timeout=60)
+        assert (durable / "step-1" / "state").read_bytes() == value
+        found = store.durability("/out/step-1/state")
+        assert (found.directory, found.store, found.key) == ("/out", "archive", "step-1/state")
+        assert found.is_durable
+        assert (found.backlog_changes, found.backlog_age) == (0, None)
+        assert store.durability("/") is None
+        with pytest.raises(sanderling.SanderlingError, match="in no durable directory"):
+            store.wait_durable("/", timeout=1)
+
+
+def test_wait_ends_with_the_reason(own_cluster, durable):
+    with own_cluster.store() as store:
+        made(store, "/out")
+        store.put("/out/first", b"first")
+        store.wait_durable("/out", timeout=60)
+        durable.rename(durable.with_name("away"))
+        store.put("/out/second", b"second")
+        until("it is stalled", lambda: store.durability("/out").stalled)
+        with pytest.raises(TimeoutError, match="1 changes of /out wait for the store archive"):
+            store.wait_durable("/out/second", timeout=0.2)
+        assert not store.durability("/out/second").is_durable
+        durable.with_name("away").rename(durable)
+
+        async def waited() -> None:
+            async with sanderling.aio.connect(own_cluster.address) as again:
+                await again.wait_durable("/out/second", timeout=60)
+
+        asyncio.run(waited())
+        assert (durable / "second").read_bytes() == b"second"
