@@ -1,0 +1,193 @@
+//! Arguments that several commands of tasks have, and those of the simple ones.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use sanderling_cli_common::units::Span;
+use sanderling_core::preemption::Spec as PreemptionSpec;
+
+use crate::backend::BackendSpec;
+use crate::driver_args::DriverArgs;
+use crate::machine_notices::OnNoticeArgs;
+
+/// Which task, where it is stored, and its key.
+#[derive(Debug, Clone, Args)]
+pub struct PlaceArgs {
+    /// The task's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: TaskName,
+    #[command(flatten)]
+    pub(crate) storage: StorageArgs,
+}
+
+/// Where checkpoints are stored, and their key.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StorageArgs {
+    /// Where checkpoints are stored: a path in Sanderling, dir:D for a local directory, or
+    /// s3://BUCKET/PREFIX
+    #[arg(long, value_name = "BACKEND", default_value = "/tasks")]
+    pub(crate) backend: BackendSpec,
+    /// The file with the key that checkpoints are encrypted with; `run` makes it if it is absent
+    /// [default: task.key beside the contexts]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// After how long without a renewal a runner on another machine counts as dead
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    pub(crate) lock_age: Span,
+}
+
+/// `task run`.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// The task's name [default: the command's, with digits that depend on all its words]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<TaskName>,
+    #[command(flatten)]
+    pub(crate) storage: StorageArgs,
+    #[command(flatten)]
+    pub(crate) pace: PaceArgs,
+    /// The directory into which the task writes its state; what is in it is replaced by a restored
+    /// state [default: a temporary one]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// When checkpoints are taken, and how many are kept.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PaceArgs {
+    /// Time between two checkpoints; auto: from measured dumps and --mean-life (Young, Daly), or
+    /// --lives
+    #[arg(long, value_name = "auto|DURATION", default_value = "auto")]
+    pub(crate) interval: IntervalArg,
+    /// How long a machine lives in the mean, for --interval auto
+    #[arg(long, value_name = "DURATION", default_value = "4h")]
+    pub(crate) mean_life: Span,
+    /// How machines end, for --interval auto, such as bathtub:typical or lifetimes:FILE: the best
+    /// interval for this machine's age is searched for
+    #[arg(long, value_name = "MODEL", conflicts_with = "mean_life")]
+    pub(crate) lives: Option<PreemptionSpec>,
+    /// Generations that are kept
+    #[arg(long, value_name = "NUMBER", default_value = "3",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) keep: u32,
+    /// How long the task may take to write its state
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    pub(crate) hook_timeout: Span,
+    /// Store chunks as they are instead of compressed
+    #[arg(long)]
+    pub(crate) no_compression: bool,
+    #[command(flatten)]
+    pub(crate) driver: DriverArgs,
+    #[command(flatten)]
+    pub(crate) notice: OnNoticeArgs,
+}
+
+/// `task ls`.
+#[derive(Debug, Clone, Args)]
+pub struct LsArgs {
+    /// Where checkpoints are stored: a path in Sanderling, dir:D for a local directory, or
+    /// s3://BUCKET/PREFIX
+    #[arg(long, value_name = "BACKEND", default_value = "/tasks")]
+    pub(crate) backend: BackendSpec,
+}
+
+/// `task restore`.
+#[derive(Debug, Clone, Args)]
+pub struct RestoreArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    #[command(flatten)]
+    pub(crate) pace: PaceArgs,
+    /// The directory to unpack into; what is in it is replaced
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: PathBuf,
+    /// A command to run with it, as `task run` does
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// `task gc`.
+#[derive(Debug, Clone, Args)]
+pub struct GcArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// Generations that are kept
+    #[arg(long, value_name = "NUMBER", default_value = "3",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) keep: u32,
+}
+
+/// `task child`.
+#[derive(Debug, Clone, Args)]
+pub struct ChildArgs {
+    /// Begin a session of its own instead of ending with the parent.
+    #[arg(long)]
+    pub(crate) session: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// The name of a task: a directory of a backend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TaskName(pub(crate) String);
+
+/// The time between two checkpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IntervalArg {
+    Auto,
+    Fixed(Span),
+}
+
+impl FromStr for TaskName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_allowed = |char: char| char.is_ascii_alphanumeric() || "-_.".contains(char);
+        if text.is_empty() || text.len() > 100 || text.starts_with('.') {
+            return Err("a name has 1 to 100 characters and does not begin with a dot".to_owned());
+        }
+        if !text.chars().all(is_allowed) {
+            return Err("a name has letters, digits, '-', '_' and '.' alone".to_owned());
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl FromStr for IntervalArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            _ => text.parse().map(Self::Fixed).map_err(|error| format!("auto, or {error}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_one_directory() {
+        for good in ["train", "a.b-c_1"] {
+            assert!(good.parse::<TaskName>().is_ok(), "{good}");
+        }
+        for bad in ["", ".a", "a/b", "..", "a b", "ä"] {
+            assert!(bad.parse::<TaskName>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn interval_is_auto_or_a_duration() {
+        assert_eq!("auto".parse(), Ok(IntervalArg::Auto));
+        assert!(matches!("2m".parse(), Ok(IntervalArg::Fixed(_))));
+        assert!("often".parse::<IntervalArg>().is_err());
+    }
+}

@@ -1,0 +1,322 @@
+//! Where checkpoints are stored: in Sanderling, in a directory, or in a bucket.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use bytes::Bytes;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::refused;
+use sanderling_cli_common::session::Session;
+use sanderling_client::{Client, ClientError, PutOptions};
+use sanderling_protocol::message::{Condition, Entry, ObjectKind};
+use sanderling_protocol::{Path as StorePath, Refusal};
+
+use crate::bucket::{BucketUrl, TaskBucket};
+use crate::seal::drawn;
+
+/// Where checkpoints are stored, as `--backend` names it.
+#[derive(Debug, Clone)]
+pub(crate) enum BackendSpec {
+    /// A path in Sanderling.
+    Store(StorePath),
+    /// A directory of this machine, or one that is mounted there.
+    Directory(PathBuf),
+    /// A place in a bucket.
+    Bucket(BucketUrl),
+}
+
+/// The objects of one task, or of all.
+#[derive(Debug, Clone)]
+pub(crate) enum TaskBackend {
+    Store { client: Client, namenode: String, root: StorePath },
+    Directory(PathBuf),
+    Bucket(TaskBucket),
+}
+
+impl FromStr for BackendSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.starts_with("s3://") {
+            return text.parse().map(Self::Bucket);
+        }
+        match text.strip_prefix("dir:") {
+            Some("") => Err("dir: is followed by a directory".to_owned()),
+            Some(directory) => Ok(Self::Directory(directory.into())),
+            None => text.parse().map(Self::Store).map_err(|refusal: Refusal| refusal.to_string()),
+        }
+    }
+}
+
+impl TaskBackend {
+    /// Opens the place of all tasks.
+    ///
+    /// # Errors
+    /// Unavailable (4) when the namenode does not answer.
+    pub(crate) async fn open(session: &Session, spec: &BackendSpec) -> Result<Self, Failure> {
+        Ok(match spec {
+            BackendSpec::Directory(directory) => Self::Directory(directory.clone()),
+            BackendSpec::Bucket(url) => Self::Bucket(TaskBucket::open(url)?),
+            BackendSpec::Store(root) => Self::Store {
+                client: session.client().await?,
+                namenode: session.namenode.clone(),
+                root: root.clone(),
+            },
+        })
+    }
+
+    /// Returns the place of one task.
+    pub(crate) fn of_task(&self, task: &str) -> Result<Self, Failure> {
+        Ok(match self {
+            Self::Directory(directory) => Self::Directory(directory.join(task)),
+            Self::Bucket(bucket) => Self::Bucket(bucket.below(task)),
+            Self::Store { client, namenode, root } => {
+                let root = joined(root, task)?;
+                Self::Store { client: client.clone(), namenode: namenode.clone(), root }
+            }
+        })
+    }
+
+    /// Makes the directories, and looks whether an object can be written, read and deleted.
+    ///
+    /// # Errors
+    /// The backend cannot be used.
+    pub(crate) async fn prepare(&self) -> Result<(), Failure> {
+        self.make(&["locks", "packs", "generations"]).await?;
+        let (name, bytes) = (format!("locks/check-{}", hex(&drawn::<16>())), vec![7; 1000]);
+        self.put_absent(&name, bytes.clone()).await?;
+        let read = self.get(&name).await?;
+        let is_replaced = self.put_absent(&name, vec![8; 1000]).await?;
+        self.remove(&name).await?;
+        if is_replaced {
+            let cause = format!(
+                "{self}: an object is replaced there under the condition that it is absent"
+            );
+            return Err(Failure::new(Exit::Failure, "TaskBackend", cause));
+        }
+        if read.as_deref() != Some(&bytes[..]) {
+            let cause = format!("{self}: what was written there is not what is read");
+            return Err(Failure::new(Exit::Failure, "TaskBackend", cause));
+        }
+        Ok(())
+    }
+
+    /// Makes directories, and those above them.
+    ///
+    /// # Errors
+    /// The backend cannot be used.
+    pub(crate) async fn make(&self, directories: &[&str]) -> Result<(), Failure> {
+        for directory in directories {
+            match self {
+                Self::Directory(root) => {
+                    let path = root.join(directory);
+                    std::fs::create_dir_all(&path).map_err(|error| Failure::file(&path, &error))?;
+                }
+                Self::Store { client, root, .. } => {
+                    let path = joined(root, directory)?;
+                    let made =
+                        client.make_directory(&path, ObjectKind::Directory, true, true).await;
+                    made.map_err(|error| self.failed(&error))?;
+                }
+                Self::Bucket(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes an object that appears as a whole, if there is none of that name; returns whether it
+    /// was written.
+    pub(crate) async fn put_absent(&self, name: &str, bytes: Vec<u8>) -> Result<bool, Failure> {
+        match self {
+            Self::Directory(_) => self.write_file(name, bytes, true).await,
+            Self::Bucket(bucket) => bucket.put_absent(name, bytes).await,
+            Self::Store { client, root, .. } => {
+                let condition = Some(Condition::Absent);
+                let options = PutOptions { condition, ..PutOptions::replacing() };
+                match client.put(&below(root, name)?, bytes.into(), &options).await {
+                    Ok(_) => Ok(true),
+                    Err(ClientError::Refused(Refusal::Exists { .. })) => Ok(false),
+                    Err(error) => Err(self.failed(&error)),
+                }
+            }
+        }
+    }
+
+    /// Writes an object, whatever has its name.
+    pub(crate) async fn replace(&self, name: &str, bytes: Vec<u8>) -> Result<(), Failure> {
+        match self {
+            Self::Directory(_) => self.write_file(name, bytes, false).await.map(|_| ()),
+            Self::Bucket(bucket) => bucket.replace(name, bytes).await,
+            Self::Store { client, root, .. } => {
+                let put =
+                    client.put(&below(root, name)?, bytes.into(), &PutOptions::replacing()).await;
+                put.map(|_| ()).map_err(|error| self.failed(&error))
+            }
+        }
+    }
+
+    /// Returns an object; `None` if there is none of that name.
+    pub(crate) async fn get(&self, name: &str) -> Result<Option<Bytes>, Failure> {
+        match self {
+            Self::Directory(root) => {
+                let path = root.join(name);
+                match tokio::fs::read(&path).await {
+                    Ok(bytes) => Ok(Some(bytes.into())),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                    Err(error) => Err(Failure::file(&path, &error)),
+                }
+            }
+            Self::Bucket(bucket) => bucket.get(name).await,
+            Self::Store { client, root, .. } => match client.get(&below(root, name)?).await {
+                Ok(bytes) => Ok(Some(bytes)),
+                Err(ClientError::Refused(Refusal::NotFound { .. })) => Ok(None),
+                Err(error) => Err(self.failed(&error)),
+            },
+        }
+    }
+
+    /// Returns the names and lengths of the objects of a directory, or the names of directories
+    /// at the root (`""`); nothing if it does not exist.
+    pub(crate) async fn list(&self, directory: &str) -> Result<Vec<(String, u64)>, Failure> {
+        match self {
+            Self::Directory(root) => {
+                let path = root.join(directory);
+                list_files(&path).map_err(|error| Failure::file(&path, &error))
+            }
+            Self::Bucket(bucket) => bucket.list(directory).await,
+            Self::Store { client, root, .. } => {
+                match client.list_all(&below(root, directory)?).await {
+                    Ok(entries) => Ok(entries.into_iter().map(listed).collect()),
+                    Err(ClientError::Refused(Refusal::NotFound { .. })) => Ok(Vec::new()),
+                    Err(error) => Err(self.failed(&error)),
+                }
+            }
+        }
+    }
+
+    /// Deletes an object, if it exists.
+    pub(crate) async fn remove(&self, name: &str) -> Result<(), Failure> {
+        match self {
+            Self::Directory(root) => {
+                let path = root.join(name);
+                match std::fs::remove_file(&path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        Err(Failure::file(&path, &error))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Self::Bucket(bucket) => bucket.remove(name).await,
+            Self::Store { client, root, .. } => {
+                match client.delete(&below(root, name)?, false).await {
+                    Ok(_) | Err(ClientError::Refused(Refusal::NotFound { .. })) => Ok(()),
+                    Err(error) => Err(self.failed(&error)),
+                }
+            }
+        }
+    }
+
+    /// Deletes what runners that were killed did not finish writing. Only for the holder of the
+    /// lock.
+    pub(crate) fn clear_unfinished(&self) {
+        let Self::Directory(root) = self else { return };
+        for directory in ["packs", "generations"] {
+            let entries = std::fs::read_dir(root.join(directory)).into_iter().flatten().flatten();
+            let is_unfinished = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b".");
+            for entry in entries.filter(|entry| is_unfinished(&entry.file_name())) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    async fn write_file(&self, name: &str, bytes: Vec<u8>, absent: bool) -> Result<bool, Failure> {
+        let Self::Directory(root) = self else { unreachable!("only directories have files") };
+        let path = root.join(name);
+        let target = path.clone();
+        let written = tokio::task::spawn_blocking(move || write_whole(&target, &bytes, absent));
+        let written = written.await.map_err(|error| Failure::new(Exit::Failure, "Bug", error))?;
+        written.map_err(|error| Failure::file(&path, &error))
+    }
+
+    fn failed(&self, error: &ClientError) -> Failure {
+        match self {
+            Self::Store { namenode, .. } => refused::client(error, namenode),
+            _ => Failure::new(Exit::Failure, "TaskBackend", error),
+        }
+    }
+}
+
+impl std::fmt::Display for TaskBackend {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Store { root, .. } => write!(formatter, "{root}"),
+            Self::Directory(directory) => write!(formatter, "dir:{}", directory.display()),
+            Self::Bucket(bucket) => write!(formatter, "{bucket}"),
+        }
+    }
+}
+
+/// Returns the name of an entry and how many of its bytes there are: one that lost some is short.
+fn listed(entry: Entry) -> (String, u64) {
+    (entry.name, entry.bytes.saturating_sub(entry.lost_bytes))
+}
+
+/// Writes digits of bytes.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    data_encoding::HEXLOWER.encode(bytes)
+}
+
+fn joined(root: &StorePath, name: &str) -> Result<StorePath, Failure> {
+    root.join(name).map_err(|refusal| refused::refusal_failure(&refusal))
+}
+
+fn below(root: &StorePath, name: &str) -> Result<StorePath, Failure> {
+    let mut parts = name.split('/').filter(|part| !part.is_empty());
+    parts.try_fold(root.clone(), |path, part| joined(&path, part))
+}
+
+/// Writes a file beside its name and gives it the name when all of it is on disk.
+fn write_whole(path: &Path, bytes: &[u8], absent: bool) -> io::Result<bool> {
+    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let unfinished = directory.join(format!(".{}", hex(&drawn::<16>())));
+    let write = || -> io::Result<bool> {
+        let mut file = std::fs::File::create_new(&unfinished)?;
+        io::Write::write_all(&mut file, bytes)?;
+        file.sync_all()?;
+        if !absent {
+            std::fs::rename(&unfinished, path)?;
+        } else if let Err(error) = std::fs::hard_link(&unfinished, path) {
+            return if error.kind() == io::ErrorKind::AlreadyExists {
+                Ok(false)
+            } else {
+                Err(error)
+            };
+        }
+        std::fs::File::open(directory)?.sync_all()?;
+        Ok(true)
+    };
+    let written = write();
+    // After a rename there is nothing under that name.
+    let _ = std::fs::remove_file(&unfinished);
+    written
+}
+
+fn list_files(path: &Path) -> io::Result<Vec<(String, u64)>> {
+    let entries = match std::fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.starts_with('.')
+            && let Ok(metadata) = entry.metadata()
+        {
+            found.push((name, metadata.len()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}

@@ -1,0 +1,325 @@
+//! `task agent`: takes tasks of a bag and runs them, as long as there are any.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use sanderling_cli_common::failure::Failure;
+use sanderling_cli_common::output::Output;
+use sanderling_cli_common::session::Session;
+use sanderling_cli_common::units;
+use sanderling_core::checkpoint::{BagAgent, BagState, BagTask, LockView, next_task};
+use sanderling_protocol::{Instant as WallInstant, Millis};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::store::{AgentRecord, BagRecord, BagStore, Ended, Progress};
+use super::{AgentArgs, MarketArg, absent, task_name};
+use crate::args::{RunArgs, TaskName};
+use crate::backend::{TaskBackend, hex};
+use crate::generations::Generations;
+use crate::lock::LockWatch;
+use crate::runner::{self, RunRecord};
+use crate::seal::drawn;
+use crate::supervise::wall_clock;
+
+/// Pause between two looks at the bag.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Locks that are looked at in one round, at most: a round stays short in a large bag.
+const LOCKS_PER_ROUND: usize = 32;
+
+/// Pause before a task that another agent has is looked at again.
+const HELD_FOR: Duration = Duration::from_secs(2);
+
+/// A task that this agent does not run.
+struct Watched {
+    watch: LockWatch,
+    state: BagState,
+    looked: Option<Instant>,
+}
+
+/// A task that this agent runs.
+struct OwnRun {
+    since: Instant,
+    /// The work that it began with.
+    worked: Millis,
+    newest: Option<u64>,
+}
+
+/// An agent at work.
+struct Agent<'a> {
+    args: &'a AgentArgs,
+    session: &'a Session,
+    backend: TaskBackend,
+    store: BagStore,
+    bag: BagRecord,
+    id: String,
+    since: WallInstant,
+    watched: BTreeMap<u32, Watched>,
+    running: BTreeMap<u32, OwnRun>,
+    /// What other agents have written about progress.
+    progress: BTreeMap<u32, Progress>,
+    runs: JoinSet<(u32, Result<(), Failure>)>,
+    finished: u32,
+}
+
+/// `task agent`.
+///
+/// # Errors
+/// There is no such bag; the backend cannot be used.
+pub(crate) async fn agent(session: Session, args: AgentArgs) -> Result<(), Failure> {
+    let backend = TaskBackend::open(&session, &args.storage.backend).await?;
+    let store = BagStore::of(&backend, &args.bag.0)?;
+    let bag = store.record().await?.ok_or_else(|| absent(&args.bag.0, &backend))?;
+    let (id, since) = (hex(&drawn::<8>()), wall_clock());
+    let mut agent = Agent {
+        args: &args,
+        session: &session,
+        backend,
+        store,
+        bag,
+        id,
+        since,
+        watched: BTreeMap::new(),
+        running: BTreeMap::new(),
+        progress: BTreeMap::new(),
+        runs: JoinSet::new(),
+        finished: 0,
+    };
+    agent.work().await
+}
+
+impl Agent<'_> {
+    async fn work(&mut self) -> Result<(), Failure> {
+        loop {
+            match self.round().await {
+                Ok(true) => break,
+                Ok(false) => {}
+                // The backend may be there again in the next round; what runs goes on.
+                Err(failure) => self.session.output.note(format_args!("{failure}")),
+            }
+            tokio::select! {
+                Some(ended) = self.runs.join_next() => {
+                    if let Ok((number, result)) = ended {
+                        self.ended(number, result);
+                    }
+                }
+                () = self.session.ended.cancelled() => break,
+                () = sleep(LOOK_EVERY) => {}
+            }
+        }
+        // Runners end their tasks when the session ends, and give their locks up.
+        while self.runs.join_next().await.is_some() {}
+        self.running.clear();
+        let _ = self.write_down().await;
+        let document = serde_json::json!({ "agent": self.id, "finished": self.finished });
+        self.session.output.result(&document, |writer| {
+            let count = units::counted(self.finished.into(), "task");
+            writeln!(writer, "{count} of {} finished here", self.args.bag.0)
+        })
+    }
+
+    /// Looks at the bag, and starts what is to be started; returns whether all have ended.
+    async fn round(&mut self) -> Result<bool, Failure> {
+        self.note_progress().await?;
+        self.write_down().await?;
+        let ended: BTreeSet<u32> = self.store.ended().await?.into_iter().collect();
+        if ended.len() >= self.bag.tasks as usize {
+            return Ok(true);
+        }
+        self.watched.retain(|number, _| !ended.contains(number));
+        let numbers: Vec<u32> = (1..=self.bag.tasks).filter(|it| !ended.contains(it)).collect();
+        let output = self.session.output;
+        let report = |failure: &Failure| output.note(format_args!("{failure}"));
+        self.progress = self.store.all_progress(&ended, report).await?;
+        let mut looks = LOCKS_PER_ROUND;
+        while self.running.len() < self.args.at_once as usize && looks > 0 {
+            let tasks: Vec<BagTask> = numbers.iter().map(|number| self.seen(*number)).collect();
+            let Some(at) = next_task(wall_clock(), &self.own(), &tasks) else { break };
+            looks -= 1;
+            let number = numbers[at];
+            if self.is_free(number).await? {
+                self.start(number).await?;
+            }
+        }
+        Ok(false)
+    }
+
+    fn own(&self) -> BagAgent {
+        let used = self.running.len() as u64 * self.bag.memory_bytes;
+        BagAgent {
+            market: self.args.market.into(),
+            free_bytes: self.args.memory.0.saturating_sub(used),
+            margin: self.args.margin.millis(),
+        }
+    }
+
+    /// Returns a task as far as this agent has seen it. One that was not looked at may be free.
+    fn seen(&self, number: u32) -> BagTask {
+        let watched = self.watched.get(&number);
+        // In a large bag each is looked at more seldom, so that all are in the end.
+        let fresh_for = HELD_FOR * (1 + self.watched.len() as u32 / 16);
+        let is_fresh = |it: &&Watched| it.looked.is_some_and(|at| at.elapsed() < fresh_for);
+        let state = match watched.filter(is_fresh) {
+            _ if self.running.contains_key(&number) => BagState::Running,
+            Some(watched) => watched.state,
+            None => BagState::Free,
+        };
+        let worked = self.progress.get(&number).map_or(0, |it| it.worked.0);
+        BagTask {
+            state,
+            memory_bytes: self.bag.memory_bytes,
+            deadline: self.bag.deadline,
+            left: Millis(self.bag.time.0.saturating_sub(worked)),
+        }
+    }
+
+    /// Looks whether no runner has a task.
+    async fn is_free(&mut self, number: u32) -> Result<bool, Failure> {
+        let task = self.backend.of_task(&task_name(&self.args.bag.0, number))?;
+        let new = || Watched { watch: LockWatch::new(), state: BagState::Free, looked: None };
+        let watched = self.watched.entry(number).or_insert_with(new);
+        let view = watched.watch.look(&task, self.args.storage.lock_age.0).await?;
+        let state = if view == LockView::Free { BagState::Free } else { BagState::Running };
+        (watched.state, watched.looked) = (state, Some(Instant::now()));
+        Ok(state == BagState::Free)
+    }
+
+    async fn start(&mut self, number: u32) -> Result<(), Failure> {
+        let name = task_name(&self.args.bag.0, number);
+        let newest = self.newest(number).await?;
+        let mut command: Vec<OsString> = vec!["env".into()];
+        command.push(format!("SANDERLING_TASK_NUMBER={number}").into());
+        command.extend(self.bag.command.iter().map(OsString::from));
+        let args = RunArgs {
+            name: Some(TaskName(name)),
+            storage: self.args.storage.clone(),
+            pace: self.args.pace.clone(),
+            state: None,
+            command,
+        };
+        // What a task prints is its own; its runner adds nothing.
+        let mut session = self.session.clone();
+        session.output = Output { is_json: false, is_quiet: true };
+        let record = EndRecord {
+            store: self.store.clone(),
+            session: session.clone(),
+            number,
+            retries: self.args.retries,
+            agent: self.id.clone(),
+            market: self.args.market,
+        };
+        self.runs.spawn(async move {
+            (number, runner::run_recorded(session, args, Some(&record)).await)
+        });
+        let worked = self.progress.get(&number).map_or(Millis(0), |it| it.worked);
+        self.running.insert(number, OwnRun { since: Instant::now(), worked, newest });
+        Ok(())
+    }
+
+    /// Returns the number of a task's newest checkpoint.
+    async fn newest(&self, number: u32) -> Result<Option<u64>, Failure> {
+        let task = self.backend.of_task(&task_name(&self.args.bag.0, number))?;
+        Ok(Generations::numbers(&task).await?.first().copied())
+    }
+
+    /// Writes down which work the newest checkpoints of this agent's tasks have.
+    async fn note_progress(&mut self) -> Result<(), Failure> {
+        for number in self.running.keys().copied().collect::<Vec<_>>() {
+            let newest = self.newest(number).await?;
+            let Some(running) = self.running.get_mut(&number) else { continue };
+            let before = std::mem::replace(&mut running.newest, newest);
+            if newest <= before {
+                continue;
+            }
+            let worked = Millis(running.worked.0 + Millis::from(running.since.elapsed()).0);
+            // Read anew: a failure may have been counted since the last round.
+            let Progress { failures, .. } = self.store.progress_or_none(number).await?;
+            self.store.put_progress(number, Progress { worked, failures }).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_down(&self) -> Result<(), Failure> {
+        let record = AgentRecord {
+            market: self.args.market,
+            price: self.args.price,
+            since: self.since,
+            seen: wall_clock(),
+            running: self.running.keys().copied().collect(),
+        };
+        self.store.put_agent(&self.id, &record).await
+    }
+
+    /// Takes note of a run that ended.
+    fn ended(&mut self, number: u32, result: Result<(), Failure>) {
+        self.running.remove(&number);
+        match result {
+            Ok(()) if self.session.ended.is_cancelled() => {}
+            Ok(()) => self.finished += 1,
+            // Another agent was faster.
+            Err(failure) if failure.kind == "TaskTaken" => self.leave(number, BagState::Running),
+            Err(failure) if failure.kind == "TaskEnded" => self.leave(number, BagState::Done),
+            Err(failure) => {
+                self.session.output.note(format_args!("task {number}: {failure}"));
+                self.leave(number, BagState::Running);
+            }
+        }
+    }
+
+    /// Leaves a task alone until it is looked at again.
+    fn leave(&mut self, number: u32, state: BagState) {
+        if let Some(watched) = self.watched.get_mut(&number) {
+            (watched.state, watched.looked) = (state, Some(Instant::now()));
+        }
+    }
+}
+
+/// What a run of a bag's task sees and records while it has the lock: so no agent can start the
+/// task between its end and the record of it, nor after.
+struct EndRecord {
+    store: BagStore,
+    session: Session,
+    number: u32,
+    retries: u32,
+    agent: String,
+    market: MarketArg,
+}
+
+impl RunRecord for EndRecord {
+    fn has_ended(&self) -> BoxFuture<'_, Result<bool, Failure>> {
+        Box::pin(self.store.has_ended(self.number))
+    }
+
+    fn record(&self, failure: Option<Failure>) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let is_end = failure.as_ref().is_none_or(|failure| failure.kind == "TaskFailed");
+            // While the backend is away it tries again.
+            while is_end && !self.session.ended.is_cancelled() {
+                if self.write(failure.as_ref()).await.is_ok() {
+                    return;
+                }
+                sleep(LOOK_EVERY).await;
+            }
+        })
+    }
+}
+
+impl EndRecord {
+    /// Writes the end of the task, or one more failure if it is to be tried again.
+    async fn write(&self, failure: Option<&Failure>) -> Result<(), Failure> {
+        if failure.is_some() {
+            let mut progress = self.store.progress_or_none(self.number).await?;
+            progress.failures += 1;
+            if progress.failures <= self.retries {
+                return self.store.put_progress(self.number, progress).await;
+            }
+        }
+        let failed = failure.map(|failure| failure.cause.clone());
+        let (agent, market) = (self.agent.clone(), self.market);
+        let ended = Ended { at: wall_clock(), agent, market, failed };
+        self.store.put_ended(self.number, &ended).await
+    }
+}

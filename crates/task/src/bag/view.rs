@@ -1,0 +1,205 @@
+//! `task bag`: what has ended, what runs, and what the machines cost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::output::{Align, Table};
+use sanderling_cli_common::session::Session;
+use sanderling_cli_common::units;
+use sanderling_core::checkpoint::{BagState, BagTask, on_demand_from};
+use sanderling_protocol::{Instant, Millis};
+use serde::Serialize;
+use tokio::time::sleep;
+
+use super::store::{AgentRecord, BagStore};
+use super::{BagArgs, MarketArg, absent};
+use crate::backend::TaskBackend;
+use crate::supervise::wall_clock;
+
+/// Pause between two looks with `--wait`.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// An agent that wrote nothing for so long is not counted as running.
+const SILENT_AFTER: Millis = Millis(10_000);
+
+/// A bag as it is shown.
+#[derive(Debug, Serialize)]
+struct BagView {
+    bag: String,
+    deadline: String,
+    /// The latest time from which a machine on demand is needed if no spot machine goes on.
+    on_demand_from: Option<String>,
+    tasks: Vec<TaskRow>,
+    agents: Vec<AgentRow>,
+    ended: usize,
+    failed: usize,
+    late: usize,
+    dollars: f64,
+}
+
+/// A task as it is shown.
+#[derive(Debug, Serialize)]
+struct TaskRow {
+    number: u32,
+    /// `waits`, `runs`, `done` or `failed`.
+    state: &'static str,
+    worked_seconds: f64,
+    failures: u32,
+    ended_at: Option<String>,
+    is_late: bool,
+    market: Option<MarketArg>,
+    why: Option<String>,
+}
+
+/// An agent as it is shown.
+#[derive(Debug, Serialize)]
+struct AgentRow {
+    id: String,
+    market: MarketArg,
+    running: Vec<u32>,
+    is_silent: bool,
+    seconds: f64,
+    dollars: f64,
+}
+
+/// `task bag`.
+///
+/// # Errors
+/// There is no such bag; with `--wait`, a task failed or was late.
+pub(crate) async fn show(session: Session, args: BagArgs) -> Result<(), Failure> {
+    let backend = TaskBackend::open(&session, &args.backend).await?;
+    let store = BagStore::of(&backend, &args.bag.0)?;
+    let view = loop {
+        let view = look(&store, &args, &backend).await?;
+        if !args.wait || view.ended == view.tasks.len() {
+            break view;
+        }
+        sleep(LOOK_EVERY).await;
+    };
+    session.output.result(&view, |writer| print(&view, writer))?;
+    if args.wait && view.failed + view.late > 0 {
+        let (failed, late, all) = (view.failed, view.late, view.tasks.len());
+        let cause = format!("of {all} tasks {failed} failed and {late} missed the deadline");
+        return Err(Failure::new(Exit::Partial, "BagMissed", cause));
+    }
+    Ok(())
+}
+
+async fn look(store: &BagStore, args: &BagArgs, backend: &TaskBackend) -> Result<BagView, Failure> {
+    let bag = &args.bag.0;
+    let record = store.record().await?.ok_or_else(|| absent(bag, backend))?;
+    let ended = store.all_ended().await?;
+    let progress = store.all_progress(&BTreeSet::new(), |_| {}).await?;
+    let (agents, now) = (store.agents().await?, wall_clock());
+    let alive = agents.values().filter(|it| !is_silent(it, now));
+    let running: BTreeMap<u32, ()> =
+        alive.flat_map(|it| it.running.iter().map(|number| (*number, ()))).collect();
+    let (mut rows, mut open) = (Vec::new(), Vec::new());
+    for number in 1..=record.tasks {
+        let (end, so_far) = (ended.get(&number), progress.get(&number));
+        let worked = so_far.map_or(Millis(0), |it| it.worked);
+        let state = match end {
+            Some(end) if end.failed.is_some() => "failed",
+            Some(_) => "done",
+            None if running.contains_key(&number) => "runs",
+            None => "waits",
+        };
+        if end.is_none() {
+            open.push(BagTask {
+                state: BagState::Free,
+                memory_bytes: record.memory_bytes,
+                deadline: record.deadline,
+                left: Millis(record.time.0.saturating_sub(worked.0)),
+            });
+        }
+        rows.push(TaskRow {
+            number,
+            state,
+            worked_seconds: worked.0 as f64 / 1000.0,
+            failures: so_far.map_or(0, |it| it.failures),
+            ended_at: end.map(|it| units::instant(it.at)),
+            is_late: end.map_or(now, |it| it.at) > record.deadline,
+            market: end.map(|it| it.market),
+            why: end.and_then(|it| it.failed.clone()),
+        });
+    }
+    Ok(BagView {
+        bag: bag.clone(),
+        deadline: units::instant(record.deadline),
+        on_demand_from: on_demand_from(args.margin.millis(), &open).map(units::instant),
+        ended: ended.len(),
+        failed: rows.iter().filter(|row| row.state == "failed").count(),
+        late: rows.iter().filter(|row| row.is_late).count(),
+        dollars: agents.values().map(AgentRecord::dollars).fold(0.0, |sum, it| sum + it),
+        tasks: rows,
+        agents: agents.into_iter().map(|(id, it)| agent_row(id, &it, now)).collect(),
+    })
+}
+
+fn is_silent(agent: &AgentRecord, now: Instant) -> bool {
+    now.since(agent.seen) > SILENT_AFTER
+}
+
+fn agent_row(id: String, agent: &AgentRecord, now: Instant) -> AgentRow {
+    AgentRow {
+        id,
+        market: agent.market,
+        running: agent.running.clone(),
+        is_silent: is_silent(agent, now),
+        seconds: agent.seen.since(agent.since).0 as f64 / 1000.0,
+        dollars: agent.dollars(),
+    }
+}
+
+fn print(view: &BagView, writer: &mut dyn std::io::Write) -> std::io::Result<()> {
+    let mut table = Table::new(&[
+        ("task", Align::Right),
+        ("state", Align::Left),
+        ("worked", Align::Right),
+        ("failures", Align::Right),
+        ("ended", Align::Left),
+        ("market", Align::Left),
+    ]);
+    for row in &view.tasks {
+        let ended = match (&row.ended_at, row.is_late) {
+            (Some(at), false) => at.clone(),
+            (Some(at), true) => format!("{at}, late"),
+            (None, late) => if late { "late" } else { "-" }.to_owned(),
+        };
+        table.row([
+            row.number.to_string(),
+            row.state.to_owned(),
+            match row.worked_seconds {
+                0.0 => "-".to_owned(),
+                seconds => units::duration(Duration::from_secs_f64(seconds)),
+            },
+            row.failures.to_string(),
+            ended,
+            row.market.map_or_else(|| "-".to_owned(), |it| spelled(it).to_owned()),
+        ]);
+    }
+    table.write(writer)?;
+    let running = view.agents.iter().filter(|it| !it.is_silent).count();
+    writeln!(
+        writer,
+        "{} of {} ended, {} failed, {} late; {running} of {} agents report; ${:.4} for machines",
+        view.ended,
+        view.tasks.len(),
+        view.failed,
+        view.late,
+        view.agents.len(),
+        view.dollars,
+    )?;
+    match &view.on_demand_from {
+        Some(from) => writeln!(writer, "a machine on demand is needed from {from} on"),
+        None => Ok(()),
+    }
+}
+
+const fn spelled(market: MarketArg) -> &'static str {
+    match market {
+        MarketArg::Spot => "spot",
+        MarketArg::OnDemand => "on-demand",
+    }
+}

@@ -1,0 +1,181 @@
+//! Checkpoints in an S3 bucket.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_datanode::ObjectOptions;
+
+/// Longest time for one object: a pack of 32 MiB at 300 kB/s.
+const OPERATION_WITHIN: Duration = Duration::from_secs(120);
+
+/// Longest part of an error that is printed: it may be a page of XML.
+const ERROR_CHARS_MAX: usize = 300;
+
+/// `s3://BUCKET` or `s3://BUCKET/PREFIX`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BucketUrl(String);
+
+/// A place in a bucket.
+#[derive(Debug, Clone)]
+pub(crate) struct TaskBucket {
+    store: Arc<dyn ObjectStore>,
+    root: Path,
+    url: String,
+}
+
+impl FromStr for BucketUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("s3://") {
+            Some(place) if !place.is_empty() && !place.starts_with('/') => {
+                Ok(Self(text.trim_end_matches('/').to_owned()))
+            }
+            _ => Err("a bucket is s3://BUCKET or s3://BUCKET/PREFIX".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for TaskBucket {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.url)
+    }
+}
+
+impl TaskBucket {
+    /// Opens a bucket with the settings of the environment, `AWS_ENDPOINT_URL` and its kin.
+    ///
+    /// # Errors
+    /// They name no store.
+    pub(crate) fn open(url: &BucketUrl) -> Result<Self, Failure> {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        let settings = std::env::vars_os().filter_map(text);
+        let settings = settings.filter(|(name, _)| name.starts_with("AWS_")).collect();
+        let url = url.0.clone();
+        let options = ObjectOptions {
+            url: url.clone(),
+            settings,
+            time_max: OPERATION_WITHIN,
+            ..ObjectOptions::default()
+        };
+        let (store, root) = options.open().map_err(|error| unusable(&url, &error))?;
+        Ok(Self { store, root, url })
+    }
+
+    /// Returns the place of a name below.
+    pub(crate) fn below(&self, name: &str) -> Self {
+        let root = self.root.clone().join(name);
+        Self { store: Arc::clone(&self.store), root, url: format!("{}/{name}", self.url) }
+    }
+
+    /// Writes an object if there is none of that name; returns whether it was written.
+    ///
+    /// # Errors
+    /// The bucket does not take it.
+    pub(crate) async fn put_absent(&self, name: &str, bytes: Vec<u8>) -> Result<bool, Failure> {
+        let bytes = Bytes::from(bytes);
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        let payload = PutPayload::from(bytes.clone());
+        match self.store.put_opts(&self.place(name), payload, options).await {
+            Ok(_) => Ok(true),
+            Err(
+                object_store::Error::AlreadyExists { .. }
+                | object_store::Error::Precondition { .. },
+            ) => {
+                // A request whose answer was lost is repeated, and finds what it wrote itself.
+                Ok(self.get(name).await?.is_some_and(|found| found == bytes))
+            }
+            Err(error) => Err(unusable(&self.url, &error)),
+        }
+    }
+
+    /// Writes an object, whatever has its name.
+    ///
+    /// # Errors
+    /// The bucket does not take it.
+    pub(crate) async fn replace(&self, name: &str, bytes: Vec<u8>) -> Result<(), Failure> {
+        let put = self.store.put(&self.place(name), PutPayload::from(bytes)).await;
+        put.map(|_| ()).map_err(|error| unusable(&self.url, &error))
+    }
+
+    /// Returns an object; `None` if there is none of that name.
+    ///
+    /// # Errors
+    /// The bucket cannot be read.
+    pub(crate) async fn get(&self, name: &str) -> Result<Option<Bytes>, Failure> {
+        let found = async { self.store.get(&self.place(name)).await?.bytes().await };
+        match found.await {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(unusable(&self.url, &error)),
+        }
+    }
+
+    /// Returns the names and lengths of objects below a directory, or the names of directories if
+    /// it is the root.
+    ///
+    /// # Errors
+    /// The bucket cannot be read.
+    pub(crate) async fn list(&self, directory: &str) -> Result<Vec<(String, u64)>, Failure> {
+        let failed = |error: object_store::Error| unusable(&self.url, &error);
+        let place = self.place(directory);
+        let mut found: Vec<(String, u64)> = if directory.is_empty() {
+            let listed = self.store.list_with_delimiter(Some(&place)).await.map_err(failed)?;
+            let names = listed.common_prefixes.iter().filter_map(Path::filename);
+            names.map(|name| (name.to_owned(), 0)).collect()
+        } else {
+            let listed: Vec<_> =
+                self.store.list(Some(&place)).try_collect().await.map_err(failed)?;
+            let names = listed.iter().filter_map(|it| Some((it.location.filename()?, it.size)));
+            names.map(|(name, bytes)| (name.to_owned(), bytes)).collect()
+        };
+        found.sort();
+        Ok(found)
+    }
+
+    /// Deletes an object, if it exists.
+    ///
+    /// # Errors
+    /// The bucket does not delete it.
+    pub(crate) async fn remove(&self, name: &str) -> Result<(), Failure> {
+        match self.store.delete(&self.place(name)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(unusable(&self.url, &error)),
+        }
+    }
+
+    fn place(&self, name: &str) -> Path {
+        let names = name.split('/').filter(|name| !name.is_empty());
+        names.fold(self.root.clone(), |path, name| path.join(name))
+    }
+}
+
+fn unusable(url: &str, error: &dyn fmt::Display) -> Failure {
+    let why: String = error.to_string().chars().take(ERROR_CHARS_MAX).collect();
+    Failure::new(Exit::Unavailable, "TaskBackend", format!("{url} cannot be used: {why}"))
+        .next("the same with AWS_ENDPOINT_URL, AWS_REGION and the keys in the environment")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_a_bucket() {
+        for good in ["s3://b", "s3://b/p/q", "s3://b/"] {
+            assert!(good.parse::<BucketUrl>().is_ok(), "{good}");
+        }
+        for bad in ["s3://", "s3:///p", "b", "file:///b"] {
+            assert!(bad.parse::<BucketUrl>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! A task in namespaces of its own, whose process ids no other process has: after a restore they
+//! are the ones of before.
+//!
+//! `unshare` makes the namespaces, and process 1 in there is `sanderling task init`. It starts the
+//! task and CRIU, and reaps zombies. It has a socket to the runner; both are of one release.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::process;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::Child;
+use tokio::sync::{Mutex, mpsc};
+
+/// What the runner requests of the init process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum CellRequest {
+    /// Start a command; its words are bytes.
+    Start { words: Vec<Vec<u8>>, is_restored: bool, has_own_network: bool },
+    /// Restore the task from images that are served in a directory.
+    Restore { criu: PathBuf, arguments: Vec<String>, pipes: [String; 2], has_own_network: bool },
+    /// Look for what CRIU cannot dump.
+    Check { root: u32, allows_locks: bool, has_own_network: bool },
+    /// Run CRIU.
+    Dump { criu: PathBuf, arguments: Vec<String> },
+    /// End the task.
+    End { within_millis: u64 },
+}
+
+/// What the init process answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum CellReply {
+    /// The task runs.
+    Running { root: u32, pipes: [String; 2] },
+    /// A request cannot be fulfilled.
+    Refused { why: String },
+    /// CRIU has ended.
+    Criu { code: i32 },
+    /// What CRIU cannot dump.
+    Checked { is_starting: bool, problems: Vec<String> },
+    /// The task has ended.
+    Ended(TaskEnd),
+}
+
+/// How a task has ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TaskEnd {
+    pub(crate) code: Option<i32>,
+    pub(crate) signal: Option<i32>,
+}
+
+/// The namespaces of a task, with their process 1.
+pub(crate) struct Cell {
+    child: Child,
+    handle: CellHandle,
+    ended: mpsc::Receiver<TaskEnd>,
+}
+
+/// Requests to a cell.
+#[derive(Clone)]
+pub(crate) struct CellHandle {
+    calls: Arc<Mutex<CellCalls>>,
+    /// Whether the task has a network of its own.
+    pub(crate) has_own_network: bool,
+}
+
+struct CellCalls {
+    writer: OwnedWriteHalf,
+    replies: mpsc::Receiver<CellReply>,
+}
+
+impl Cell {
+    /// Makes the namespaces. `environment` is added to what the task gets.
+    ///
+    /// # Errors
+    /// They cannot be made: this process lacks the rights, or `unshare` is absent.
+    pub(crate) fn open(
+        environment: &[(&str, OsString)],
+        has_own_network: bool,
+    ) -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| {
+            Failure::new(Exit::Failure, "Process", format_args!("no namespaces: {error}"))
+        };
+        let (own, other) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
+        let program = process::program()?;
+        // The command that dies with this process becomes `unshare`, which kills process 1.
+        let mut command = process::program()?;
+        command.args(["task", "child", "--", "unshare", "--fork", "--pid", "--mount-proc"]);
+        command.arg("--kill-child=KILL");
+        if has_own_network {
+            command.arg("--net");
+        }
+        command.arg("--").arg(program.get_program()).args(program.get_args());
+        command.args(["task", "init"]);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        command.env_remove("SANDERLING_TASK_RESTORED");
+        command.stdin(Stdio::from(OwnedFd::from(other)));
+        let mut command = tokio::process::Command::from(command);
+        let child = command.kill_on_drop(true).spawn().map_err(failed)?;
+        own.set_nonblocking(true).map_err(failed)?;
+        let (reader, writer) = UnixStream::from_std(own).map_err(failed)?.into_split();
+        let (reply, replies) = mpsc::channel(8);
+        let (end, ended) = mpsc::channel(1);
+        tokio::spawn(read_replies(BufReader::new(reader).lines(), reply, end));
+        let calls = Arc::new(Mutex::new(CellCalls { writer, replies }));
+        Ok(Self { child, handle: CellHandle { calls, has_own_network }, ended })
+    }
+
+    /// Returns what sends requests.
+    pub(crate) fn handle(&self) -> CellHandle {
+        self.handle.clone()
+    }
+
+    /// Returns the process id that this process sees, of the one that the cell sees.
+    pub(crate) fn outer_pid(&self, inner: u32) -> Option<u32> {
+        let unshare = self.child.id()?;
+        let namespace = std::fs::read_link(format!("/proc/{unshare}/ns/pid_for_children")).ok()?;
+        let processes = std::fs::read_dir("/proc").ok()?.flatten();
+        let mut pids = processes.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
+        pids.find(|pid| {
+            let is_inside = std::fs::read_link(format!("/proc/{pid}/ns/pid"))
+                .is_ok_and(|found| found == namespace);
+            is_inside && inner_pid(*pid) == Some(inner)
+        })
+    }
+
+    /// Waits until the task has ended.
+    ///
+    /// # Errors
+    /// Process 1 of the cell has ended without a report, so nothing is known about the task.
+    pub(crate) async fn wait(&mut self) -> Result<TaskEnd, Failure> {
+        match self.ended.recv().await {
+            Some(end) => Ok(end),
+            None => Err(gone()),
+        }
+    }
+
+    /// Ends whatever is left.
+    pub(crate) async fn kill(&mut self) {
+        let _ = self.child.kill().await;
+    }
+}
+
+impl CellHandle {
+    /// Sends a request and waits for its reply. Requests come one after the other. One whose caller
+    /// is gone gets its reply too, so that the next one does not.
+    ///
+    /// # Errors
+    /// Process 1 has ended, or refuses.
+    pub(crate) async fn call(&self, request: &CellRequest) -> Result<CellReply, Failure> {
+        let line = serde_json::to_string(request).expect("a request can be encoded") + "\n";
+        let mut calls = Arc::clone(&self.calls).lock_owned().await;
+        let called = tokio::spawn(async move {
+            calls.writer.write_all(line.as_bytes()).await.ok()?;
+            calls.replies.recv().await
+        });
+        match called.await.ok().flatten() {
+            Some(CellReply::Refused { why }) => {
+                Err(Failure::new(Exit::Failure, "Process", format_args!("the task's init: {why}")))
+            }
+            Some(reply) => Ok(reply),
+            None => Err(gone()),
+        }
+    }
+
+    /// Requests the end of the task, without waiting for other requests to be answered first.
+    pub(crate) async fn call_end(&self, within_millis: u64) {
+        // While CRIU runs there is no other way than to end the cell, which the caller does then.
+        if let Ok(mut calls) = self.calls.try_lock() {
+            let line = serde_json::to_string(&CellRequest::End { within_millis });
+            let line = line.expect("a request can be encoded") + "\n";
+            let _ = calls.writer.write_all(line.as_bytes()).await;
+        }
+    }
+}
+
+/// Returns the words of a command as bytes, which JSON has no strings for.
+pub(crate) fn bytes_of(words: &[OsString]) -> Vec<Vec<u8>> {
+    words.iter().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// Returns the words from their bytes.
+pub(crate) fn words_of(bytes: &[Vec<u8>]) -> VecDeque<OsString> {
+    bytes.iter().map(|word| OsStr::from_bytes(word).to_owned()).collect()
+}
+
+async fn read_replies(
+    mut lines: Lines<BufReader<OwnedReadHalf>>,
+    reply: mpsc::Sender<CellReply>,
+    end: mpsc::Sender<TaskEnd>,
+) {
+    while let Ok(Some(line)) = lines.next_line().await {
+        let sent = match serde_json::from_str(&line) {
+            Ok(CellReply::Ended(task)) => end.send(task).await.is_ok(),
+            Ok(other) => reply.send(other).await.is_ok(),
+            Err(_) => false,
+        };
+        if !sent {
+            return;
+        }
+    }
+}
+
+/// Returns the id of a process in the innermost of its namespaces.
+fn inner_pid(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status"));
+    let ids = status.ok()?.lines().find_map(|line| line.strip_prefix("NSpid:").map(str::to_owned));
+    ids?.split_ascii_whitespace().last()?.parse().ok()
+}
+
+fn gone() -> Failure {
+    let cause = "process 1 of the task's namespaces has ended";
+    Failure::new(Exit::Failure, "Process", cause).next("the same as root, or with --driver hook")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn call_that_is_given_up_leaves_its_reply_to_no_other() {
+        let (own, _other) = UnixStream::pair().expect("a pair");
+        let (_, writer) = own.into_split();
+        let (sender, replies) = mpsc::channel(8);
+        let calls = Arc::new(Mutex::new(CellCalls { writer, replies }));
+        let cell = CellHandle { calls, has_own_network: false };
+        let request = CellRequest::Check { root: 1, allows_locks: false, has_own_network: false };
+        let given_up = tokio::time::timeout(Duration::from_millis(10), cell.call(&request)).await;
+        assert!(given_up.is_err());
+        let next = tokio::spawn({
+            let cell = cell.clone();
+            async move { cell.call(&CellRequest::End { within_millis: 1 }).await }
+        });
+        let problems = vec!["a terminal".to_owned()];
+        sender.send(CellReply::Checked { is_starting: false, problems }).await.expect("taken");
+        sender.send(CellReply::Criu { code: 7 }).await.expect("taken");
+        let reply = next.await.expect("it ends").expect("a reply");
+        assert!(matches!(reply, CellReply::Criu { code: 7 }), "{reply:?}");
+    }
+}

@@ -1,0 +1,326 @@
+//! The driver with CRIU: it dumps the processes of a task, which need not know of it.
+
+use std::io::ErrorKind;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::mpsc;
+
+use rustix::process::geteuid;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_core::checkpoint::{
+    CheckpointManifest, CriuRecord, CriuVersion, DriverRecord, MachineView,
+};
+use tokio::sync::oneshot;
+
+use crate::backend::hex;
+use crate::cell::{CellHandle, CellReply, CellRequest};
+use crate::driver::{CapturedState, CheckpointDriver, TaskHandle};
+use crate::generations::Generations;
+use crate::image_server::ImageServer;
+use crate::image_stream::{CAPTURE_SOCKET, SERVE_SOCKET, receive};
+use crate::pack_writer::PackWriter;
+use crate::seal::drawn;
+use crate::state::make_private;
+
+/// CRIU's log in the directory of images.
+const LOG: &str = "criu.log";
+
+/// Lines of the log that look like errors and are none.
+const NOISE: [&str; 3] = ["rlimit: Can't setup", "Can't keep kdat cache", "Can't check shutdown"];
+
+/// Options of every dump and restore. Control groups of another machine have other names.
+const ALWAYS: [&str; 4] = ["--stream", "--manage-cgroups=ignore", "-v2", "-o"];
+
+/// Options of both for connections within a network of the task's own.
+const CONNECTIONS: [&str; 3] = ["--tcp-established", "--network-lock", "nftables"];
+
+/// CRIU, as it was found on this machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Criu {
+    program: PathBuf,
+    version: CriuVersion,
+}
+
+/// The driver, for one task.
+#[derive(Clone)]
+pub(crate) struct CriuDriver {
+    pub(crate) criu: Criu,
+    /// The task's process id in its cell, and the pipes of its output.
+    pub(crate) root: u32,
+    pub(crate) pipes: [String; 2],
+    pub(crate) dumps_locks: bool,
+}
+
+/// A dump that runs: CRIU connects to the listener.
+pub(crate) struct CriuDump {
+    listener: UnixListener,
+    result: mpsc::Receiver<Result<DriverRecord, Failure>>,
+}
+
+/// A directory for CRIU's socket and log, which is removed in the end.
+struct WorkDirectory(PathBuf);
+
+impl Criu {
+    /// Finds CRIU and looks whether it can be used here.
+    ///
+    /// # Errors
+    /// It is absent, too old, or this process lacks the rights.
+    pub(crate) fn probe(program: &Path) -> Result<Self, Failure> {
+        let refused = |why: String| {
+            let next = "the same with --criu PATH, or with --driver hook";
+            Failure::new(Exit::Failure, "Criu", format!("CRIU cannot be used: {why}")).next(next)
+        };
+        let run = |words: &[&str]| -> Result<Output, Failure> {
+            Command::new(program).args(words).output().map_err(|error| match error.kind() {
+                ErrorKind::NotFound => refused(format!("no program {}", program.display())),
+                _ => refused(format!("{}: {error}", program.display())),
+            })
+        };
+        let printed = run(&["--version"])?.stdout;
+        let printed = String::from_utf8_lossy(&printed).into_owned();
+        let version = printed.lines().find_map(|line| line.strip_prefix("Version:"));
+        let version = version.and_then(|it| it.trim().parse::<CriuVersion>().ok());
+        let none = || refused(format!("{} prints no version", program.display()));
+        let version = version.ok_or_else(none)?;
+        if version < CriuVersion::OLDEST {
+            let oldest = CriuVersion::OLDEST;
+            return Err(refused(format!("it has version {version}, and {oldest} is needed")));
+        }
+        if !geteuid().is_root() {
+            return Err(refused("this process is not root".to_owned()));
+        }
+        let check = run(&["check"])?;
+        if !check.status.success() {
+            let text = String::from_utf8_lossy(&check.stderr).into_owned();
+            let why = errors_of(&text).unwrap_or_else(|| text.trim().to_owned());
+            return Err(refused(format!("`criu check` fails: {why}")));
+        }
+        Ok(Self { program: program.to_owned(), version })
+    }
+
+    /// Returns its release.
+    pub(crate) const fn version(&self) -> CriuVersion {
+        self.version
+    }
+
+    /// Restores a generation in a cell. Returns the process id of the task in there, and its pipes;
+    /// `Err` in the inner result if the generation is of no use.
+    ///
+    /// # Errors
+    /// CRIU failed although the generation is good, or the cell has ended.
+    pub(crate) async fn restore(
+        &self,
+        cell: &CellHandle,
+        generations: &Generations,
+        manifest: &CheckpointManifest,
+        record: &CriuRecord,
+    ) -> Result<Result<(u32, [String; 2]), Failure>, Failure> {
+        let server = match ImageServer::open(generations, manifest).await {
+            Ok(server) => server,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        let mut directory = WorkDirectory::new()?;
+        let listener = directory.listener(SERVE_SOCKET)?;
+        let (stop, failed) = server.serve(listener, directory.0.join(SERVE_SOCKET));
+        let mut arguments = self.arguments("restore", &directory.0, record.has_own_network);
+        arguments.extend(["-d".to_owned(), "--restore-sibling".to_owned()]);
+        let reply = cell
+            .call(&CellRequest::Restore {
+                criu: self.program.clone(),
+                arguments,
+                pipes: record.output_pipes.clone(),
+                has_own_network: record.has_own_network,
+            })
+            .await;
+        drop(stop);
+        let failed = failed.await.ok().flatten();
+        match (reply?, failed) {
+            (CellReply::Running { root, pipes }, None) => Ok(Ok((root, pipes))),
+            (_, Some(failure)) => Ok(Err(failure)),
+            (reply, None) => {
+                let code = if let CellReply::Criu { code } = reply { code } else { -1 };
+                let number = manifest.generation;
+                let why = directory.reason(code);
+                let log = directory.keep().join(LOG);
+                let cause = format!("CRIU cannot restore generation {number}: {why}");
+                Err(Failure::new(Exit::Failure, "CriuRestore", cause)
+                    .next(format_args!("less {}", log.display())))
+            }
+        }
+    }
+
+    fn arguments(&self, verb: &str, directory: &Path, has_own_network: bool) -> Vec<String> {
+        let mut arguments = vec![verb.to_owned()];
+        arguments.extend(ALWAYS.map(str::to_owned));
+        arguments.extend([LOG.to_owned(), "-D".to_owned(), directory.display().to_string()]);
+        if has_own_network {
+            arguments.extend(CONNECTIONS.map(str::to_owned));
+        }
+        arguments
+    }
+}
+
+impl CheckpointDriver for CriuDriver {
+    type State = CriuDump;
+
+    async fn capture(&self, task: &TaskHandle) -> Result<Option<CriuDump>, Failure> {
+        let cell = task.cell.clone().expect("a task of this driver has its namespaces");
+        let (root, has_own_network) = (self.root, cell.has_own_network);
+        let check = CellRequest::Check { root, allows_locks: self.dumps_locks, has_own_network };
+        let CellReply::Checked { is_starting, problems } = cell.call(&check).await? else {
+            let cause = "the answer of the task's init was another";
+            return Err(Failure::new(Exit::Failure, "Bug", cause));
+        };
+        if is_starting {
+            return Ok(None);
+        }
+        if let Some(first) = problems.first() {
+            let more = match problems.len() - 1 {
+                0 => String::new(),
+                more => format!(" (and {more} more)"),
+            };
+            let cause = format!("the task cannot be dumped: {first}{more}");
+            return Err(Failure::new(Exit::Failure, "CriuDump", cause));
+        }
+        let directory = WorkDirectory::new()?;
+        let listener = directory.listener(CAPTURE_SOCKET)?;
+        let mut arguments = self.criu.arguments("dump", &directory.0, has_own_network);
+        arguments.extend(["--leave-running", "-t"].map(str::to_owned));
+        arguments.push(root.to_string());
+        if self.dumps_locks {
+            arguments.push("--file-locks".to_owned());
+        }
+        let record = record(self.criu.version, root, &self.pipes, has_own_network);
+        let criu = self.criu.program.clone();
+        let (sender, result) = mpsc::channel();
+        // It goes on when this dump is given up: CRIU is waited for in any case.
+        tokio::spawn(async move {
+            let reply = cell.call(&CellRequest::Dump { criu, arguments }).await;
+            let ended = match reply {
+                Ok(CellReply::Criu { code: 0 }) => Ok(DriverRecord::Criu(record)),
+                Ok(CellReply::Criu { code }) => Err(directory.reason(code)),
+                Ok(_) => Err("the answer of the task's init was another".to_owned()),
+                Err(failure) => Err(failure.cause),
+            };
+            let ended = ended.map_err(|why| {
+                let cause = format!("CRIU cannot dump the task: {why}");
+                Failure::new(Exit::Failure, "CriuDump", cause)
+            });
+            let _ = sender.send(ended);
+            // If CRIU has failed before it connected, the receiver still waits.
+            let _ = UnixStream::connect(directory.0.join(CAPTURE_SOCKET));
+        });
+        Ok(Some(CriuDump { listener, result }))
+    }
+}
+
+impl CapturedState for CriuDump {
+    fn read(self, writer: &mut PackWriter) -> Result<DriverRecord, Failure> {
+        let failed =
+            |why: String| Failure::new(Exit::Failure, "CriuDump", format!("no images: {why}"));
+        let (socket, _) = self.listener.accept().map_err(|error| failed(error.to_string()))?;
+        let received = receive(socket, writer);
+        let ended = self.result.recv().map_err(|error| failed(error.to_string()));
+        // What CRIU reports names the cause; the stream is cut then.
+        match (ended, received) {
+            (Ok(Ok(record)), Ok(())) => Ok(record),
+            (Ok(Ok(_)) | Err(_), Err(failure)) | (Ok(Err(failure)) | Err(failure), _) => {
+                Err(failure)
+            }
+        }
+    }
+}
+
+impl WorkDirectory {
+    fn new() -> Result<Self, Failure> {
+        let name = format!("sanderling-criu-{}", hex(&drawn::<16>()));
+        let path = std::env::temp_dir().join(name);
+        make_private(&path)?;
+        Ok(Self(path))
+    }
+
+    fn listener(&self, name: &str) -> Result<UnixListener, Failure> {
+        let path = self.0.join(name);
+        UnixListener::bind(&path).map_err(|error| Failure::file(&path, &error))
+    }
+
+    /// Returns why CRIU has failed.
+    fn reason(&self, code: i32) -> String {
+        let log = std::fs::read_to_string(self.0.join(LOG)).unwrap_or_default();
+        errors_of(&log).unwrap_or_else(|| format!("it ended with exit code {code}"))
+    }
+
+    /// Leaves the directory for a look at the log, and returns where it is.
+    fn keep(&mut self) -> PathBuf {
+        let kept = std::env::temp_dir().join("sanderling-criu-failed");
+        // Only the last log is kept.
+        let _ = std::fs::remove_dir_all(&kept);
+        if std::fs::rename(&self.0, &kept).is_ok() {
+            self.0 = PathBuf::new();
+        }
+        kept
+    }
+}
+
+impl Drop for WorkDirectory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Returns what this machine has for restores.
+pub(crate) fn machine_view(criu: Option<&Criu>) -> MachineView {
+    let architecture = std::env::consts::ARCH.to_owned();
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = cpu.lines().find(|line| line.starts_with("flags") || line.starts_with("Features"));
+    let all = line.and_then(|line| line.split_once(':')).map_or("", |(_, features)| features);
+    let cpu_features = MachineView::used_features(&architecture, all);
+    MachineView { criu: criu.map(Criu::version), architecture, cpu_features }
+}
+
+fn record(
+    version: CriuVersion,
+    root: u32,
+    pipes: &[String; 2],
+    has_own_network: bool,
+) -> CriuRecord {
+    let MachineView { architecture, cpu_features, .. } = machine_view(None);
+    let output_pipes = pipes.clone();
+    CriuRecord { version, architecture, cpu_features, root, output_pipes, has_own_network }
+}
+
+/// Returns the first error of a log of CRIU: what follows is caused by it.
+fn errors_of(log: &str) -> Option<String> {
+    let error = |line: &str| {
+        let (_, rest) = line.split_once("Error (")?;
+        let (_, message) = rest.split_once("): ")?;
+        (!NOISE.iter().any(|noise| message.contains(noise))).then(|| message.trim().to_owned())
+    };
+    log.lines().find_map(error)
+}
+
+/// Keeps an [`ImageServer`] going until it is dropped.
+pub(crate) type StopServing = oneshot::Sender<()>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_error_of_a_log_counts() {
+        let log = "(00.1) Warn  (criu/x.c:1): something\n\
+                   (00.1) Error (criu/util.c:1534): rlimit: Can't setup RLIMIT_NOFILE for self\n\
+                   (00.2) Error (criu/sk-unix.c:9): unix: External socket is used.\n\
+                   (00.3) Error (criu/cr-dump.c:1): Dumping FAILED.\n";
+        assert_eq!(errors_of(log).as_deref(), Some("unix: External socket is used."));
+        assert_eq!(errors_of("(00.1) Dumping finished successfully\n"), None);
+    }
+
+    #[test]
+    fn absent_and_strange_programs_are_refused() {
+        let refused = |program: &str| Criu::probe(Path::new(program)).unwrap_err().cause;
+        assert!(refused("/absent/criu").contains("/absent/criu"));
+        assert!(refused("true").contains("no version"));
+    }
+}

@@ -1,0 +1,93 @@
+//! How the state of a running task becomes a generation: the interface of the drivers.
+
+use std::path::{Path, PathBuf};
+
+use sanderling_cli_common::failure::Failure;
+use sanderling_core::checkpoint::DriverRecord;
+
+use crate::cell::CellHandle;
+use crate::criu::CriuDump;
+use crate::pack_writer::PackWriter;
+use crate::state::read_chunks;
+
+/// Gets the state of a running task.
+pub(crate) trait CheckpointDriver {
+    /// What it returns.
+    type State: CapturedState;
+
+    /// Gets the state of a task, or begins to; `None` if the task cannot give it yet.
+    ///
+    /// # Errors
+    /// There is no checkpoint this time. The task goes on.
+    async fn capture(&self, task: &TaskHandle) -> Result<Option<Self::State>, Failure>;
+}
+
+/// The state of a task at one moment, as a stream.
+pub(crate) trait CapturedState: Send + 'static {
+    /// Writes the whole stream, on a thread that may block.
+    ///
+    /// # Errors
+    /// The state cannot be read: there is no checkpoint.
+    fn read(self, writer: &mut PackWriter) -> Result<DriverRecord, Failure>;
+}
+
+/// A running task, as drivers reach it.
+#[derive(Clone)]
+pub(crate) struct TaskHandle {
+    /// Its process id, as this process sees it.
+    pub(crate) pid: u32,
+    /// Its namespaces, if it has its own.
+    pub(crate) cell: Option<CellHandle>,
+}
+
+/// A state that lies in a directory and stays as it is.
+pub(crate) struct DirectoryState(pub(crate) PathBuf);
+
+/// The state of one of the drivers.
+pub(crate) enum Captured {
+    Directory(DirectoryState),
+    Images(CriuDump),
+}
+
+impl CapturedState for DirectoryState {
+    fn read(self, writer: &mut PackWriter) -> Result<DriverRecord, Failure> {
+        read_chunks(&self.0, |chunk| writer.add(chunk))?;
+        Ok(DriverRecord::Hook)
+    }
+}
+
+impl CapturedState for Captured {
+    fn read(self, writer: &mut PackWriter) -> Result<DriverRecord, Failure> {
+        match self {
+            Self::Directory(state) => state.read(writer),
+            Self::Images(dump) => dump.read(writer),
+        }
+    }
+}
+
+impl TaskHandle {
+    /// Returns the memory that all processes of the task have in use.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let mut total = 0;
+        let mut waiting = vec![self.pid];
+        while let Some(pid) = waiting.pop() {
+            let process = PathBuf::from(format!("/proc/{pid}"));
+            total += resident_of(&process);
+            let tasks = std::fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+            for task in tasks {
+                let children =
+                    std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+                let children = children.split_ascii_whitespace();
+                waiting.extend(children.filter_map(|it| it.parse::<u32>().ok()));
+            }
+        }
+        total
+    }
+}
+
+fn resident_of(process: &Path) -> u64 {
+    let status = std::fs::read_to_string(process.join("status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    kibibytes.and_then(|number| number.trim().parse::<u64>().ok()).unwrap_or(0) * 1024
+}

@@ -1,0 +1,326 @@
+//! The generations of one task: dumps, reads and removals.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::Path;
+
+use bytes::Bytes;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_core::checkpoint::{
+    CHUNK_BYTES, CheckpointManifest, DriverRecord, FoundGeneration, GenerationHead, PackId,
+    Packing, RemovalPlan, SEAL_BYTES, StoredChunk, removal_plan, sparse_packs,
+};
+use sanderling_protocol::Instant;
+use tokio::sync::mpsc;
+
+use crate::backend::TaskBackend;
+use crate::driver::CapturedState;
+use crate::pack_writer::{PackWriter, expanded};
+use crate::seal::TaskKey;
+use crate::state::Unpacking;
+
+/// Packs that are kept in memory while a generation is read.
+const PACKS_MAX: usize = 4;
+
+/// Full packs that wait for the backend. A process that is dumped is frozen until the last of its
+/// pages is in a pack; more packs would shorten that on a slow backend, and take 32 MiB each.
+const PACKS_WAITING_MAX: usize = 4;
+
+/// The generations of one task in one backend.
+#[derive(Clone)]
+pub(crate) struct Generations {
+    pub(crate) backend: TaskBackend,
+    pub(crate) key: TaskKey,
+    pub(crate) task: String,
+    /// Whether new chunks are compressed.
+    pub(crate) compresses: bool,
+}
+
+/// A generation that was found, with what is wrong with it.
+pub(crate) type CheckedGeneration = (u64, Result<CheckpointManifest, Failure>);
+
+impl Generations {
+    /// Returns the numbers of all generations, the newest first.
+    pub(crate) async fn numbers(backend: &TaskBackend) -> Result<Vec<u64>, Failure> {
+        let listed = backend.list("generations").await?;
+        let mut numbers: Vec<u64> =
+            listed.iter().filter_map(|(name, _)| name.parse().ok()).collect();
+        numbers.sort_unstable_by(|one, other| other.cmp(one));
+        Ok(numbers)
+    }
+
+    /// Returns the packs that are stored, with their lengths.
+    pub(crate) async fn packs(backend: &TaskBackend) -> Result<BTreeMap<PackId, u64>, Failure> {
+        let listed = backend.list("packs").await?;
+        let pack = |(name, bytes): (String, u64)| PackId::parse(&name).map(|id| (id, bytes));
+        Ok(listed.into_iter().filter_map(pack).collect())
+    }
+
+    /// Reads all manifests, the newest first, and looks whether their packs are stored.
+    ///
+    /// # Errors
+    /// The backend cannot be read; what is wrong with one generation is in its result.
+    pub(crate) async fn look(&self) -> Result<Vec<CheckedGeneration>, Failure> {
+        let packs = Self::packs(&self.backend).await?;
+        let mut found = Vec::new();
+        for number in Self::numbers(&self.backend).await? {
+            let manifest = match self.manifest(number).await {
+                Ok(manifest) => self.with_packs(manifest, &packs),
+                Err(failure) if is_of_generation(&failure) => Err(failure),
+                Err(failure) => return Err(failure),
+            };
+            found.push((number, manifest));
+        }
+        Ok(found)
+    }
+
+    async fn manifest(&self, number: u64) -> Result<CheckpointManifest, Failure> {
+        let Some(sealed) = self.backend.get(&manifest_name(number)).await? else {
+            return Err(self.bad(number, "its manifest is gone"));
+        };
+        let opened = self.key.open_manifest(&self.task, number, &sealed);
+        let bytes = opened.map_err(|error| self.bad(number, error))?;
+        CheckpointManifest::decode(&self.key.chunk_key(), &bytes)
+            .map_err(|error| self.bad(number, error))
+    }
+
+    fn with_packs(
+        &self,
+        manifest: CheckpointManifest,
+        stored: &BTreeMap<PackId, u64>,
+    ) -> Result<CheckpointManifest, Failure> {
+        let number = manifest.generation;
+        for pack in &manifest.packs {
+            let id = pack.id;
+            match stored.get(&id) {
+                None => return Err(self.bad(number, format_args!("its pack {id} is missing"))),
+                Some(bytes) if *bytes != pack.bytes => {
+                    let of = pack.bytes;
+                    let why = format!("its pack {id} is cut: it has {bytes} of {of} bytes");
+                    return Err(self.bad(number, why));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(manifest)
+    }
+
+    /// Reads a whole generation and verifies each chunk.
+    ///
+    /// # Errors
+    /// A pack is missing or a chunk damaged: the generation is of no use.
+    pub(crate) async fn read(
+        &self,
+        manifest: &CheckpointManifest,
+        each: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        self.read_range(manifest, 0..manifest.stream_bytes, each).await
+    }
+
+    /// Reads a range of a generation's stream, and verifies each chunk of it.
+    ///
+    /// # Errors
+    /// As [`Generations::read`].
+    pub(crate) async fn read_range(
+        &self,
+        manifest: &CheckpointManifest,
+        range: Range<u64>,
+        mut each: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let chunk_bytes = CHUNK_BYTES as u64;
+        let mut packs: Vec<(u32, Bytes)> = Vec::new();
+        let positions = range.start / chunk_bytes..range.end.div_ceil(chunk_bytes);
+        let first = manifest.chunks.partition_point(|it| u64::from(it.position) < positions.start);
+        let mut chunks = manifest.chunks[first..].iter().peekable();
+        for position in positions {
+            let start = position * chunk_bytes;
+            let length = (manifest.stream_bytes - start).min(chunk_bytes);
+            let mut whole = vec![0; length as usize];
+            if let Some(chunk) = chunks.next_if(|it| u64::from(it.position) == position) {
+                self.open_chunk(manifest, chunk, &mut packs, &mut whole).await?;
+            }
+            let from = range.start.saturating_sub(start);
+            let to = length.min(range.end - start);
+            each(&whole[from as usize..to as usize])?;
+        }
+        Ok(())
+    }
+
+    /// Writes the content of one chunk over zeros.
+    async fn open_chunk(
+        &self,
+        manifest: &CheckpointManifest,
+        chunk: &StoredChunk,
+        packs: &mut Vec<(u32, Bytes)>,
+        whole: &mut [u8],
+    ) -> Result<(), Failure> {
+        let (number, position) = (manifest.generation, chunk.position);
+        let id = manifest.packs[chunk.pack as usize].id;
+        let pack = match packs.iter().find(|(number, _)| *number == chunk.pack) {
+            Some((_, pack)) => pack.clone(),
+            None => {
+                let pack = self.backend.get(&pack_name(id)).await?;
+                let missing = || self.bad(number, format_args!("its pack {id} is missing"));
+                let pack = pack.ok_or_else(missing)?;
+                packs.truncate(PACKS_MAX - 1);
+                packs.insert(0, (chunk.pack, pack.clone()));
+                pack
+            }
+        };
+        let from = chunk.offset as usize;
+        let sealed = pack.get(from..from + chunk.content.stored as usize + SEAL_BYTES);
+        let cipher = self.key.pack_cipher(id);
+        let content = sealed
+            .and_then(|sealed| cipher.open(u64::from(chunk.offset), &chunk.name.0, sealed))
+            .and_then(|stored| expanded(stored, chunk.content))
+            .filter(|content| self.key.chunk_key().name(content) == chunk.name)
+            .filter(|content| content.len() <= whole.len());
+        let damaged =
+            || self.bad(number, format_args!("its chunk {position} in pack {id} is damaged"));
+        let content = content.ok_or_else(damaged)?;
+        whole[..content.len()].copy_from_slice(&content);
+        Ok(())
+    }
+
+    /// Unpacks a generation into a state directory.
+    ///
+    /// # Errors
+    /// As [`Generations::read`]; what was in the directory is still there then.
+    pub(crate) async fn restore(
+        &self,
+        manifest: &CheckpointManifest,
+        directory: &Path,
+    ) -> Result<(), Failure> {
+        let mut unpacking = Unpacking::new(directory)?;
+        self.read(manifest, |bytes| unpacking.push(bytes)).await?;
+        unpacking.finish()
+    }
+
+    /// Stores a state as a generation on top of another one. The manifest is written last, and only
+    /// if there is none of this number.
+    ///
+    /// # Errors
+    /// The state cannot be read or an object not written; another runner has written the
+    /// generation.
+    pub(crate) async fn dump(
+        &self,
+        source: impl CapturedState,
+        base: Option<&CheckpointManifest>,
+        number: u64,
+        taken_at: Instant,
+    ) -> Result<CheckpointManifest, Failure> {
+        let stored = Self::packs(&self.backend).await?;
+        let mut rewritten = base.map(sparse_packs).unwrap_or_default();
+        let lost = base.iter().flat_map(|base| &base.packs);
+        let lost = lost.filter(|pack| stored.get(&pack.id) != Some(&pack.bytes));
+        rewritten.extend(lost.map(|pack| pack.id));
+        let mut written = Vec::new();
+        let packed = self.store_packs(source, Packing::new(base, &rewritten), &mut written).await;
+        if packed.is_err() {
+            // No manifest names them. A store that is full has room again for a smaller dump.
+            for pack in written {
+                let _ = self.backend.remove(&pack_name(pack)).await;
+            }
+        }
+        let (packing, stream_bytes, driver) = packed?;
+        let task = self.task.clone();
+        let head = GenerationHead { task, generation: number, taken_at, driver };
+        let manifest = packing.finish(head, stream_bytes);
+        let bytes = manifest.encode(&self.key.chunk_key());
+        let sealed = self.key.seal_manifest(&self.task, number, bytes);
+        if self.backend.put_absent(&manifest_name(number), sealed).await? {
+            return Ok(manifest);
+        }
+        let cause = format!("another runner of {} has written generation {number}", self.task);
+        Err(Failure::new(Exit::Failure, "TaskTaken", cause))
+    }
+
+    /// Packs a state and stores the packs; returns the dump, the length of its stream and what took
+    /// it. The ids of packs that were stored are added to `written`.
+    async fn store_packs(
+        &self,
+        source: impl CapturedState,
+        packing: Packing,
+        written: &mut Vec<PackId>,
+    ) -> Result<(Packing, u64, DriverRecord), Failure> {
+        let (sender, mut packs) = mpsc::channel(PACKS_WAITING_MAX);
+        let mut writer = PackWriter::new(packing, self.key.clone(), self.compresses, sender)?;
+        let reader = tokio::task::spawn_blocking(move || {
+            let driver = source.read(&mut writer)?;
+            let (packing, stream_bytes) = writer.finish()?;
+            Ok((packing, stream_bytes, driver))
+        });
+        while let Some((id, bytes)) = packs.recv().await {
+            // Also one that fails may be there in the end.
+            written.push(id);
+            if !self.backend.put_absent(&pack_name(id), bytes).await? {
+                written.pop();
+                let cause = format!("{}: there is a pack {id} already", self.backend);
+                return Err(Failure::new(Exit::Failure, "TaskBackend", cause));
+            }
+        }
+        reader.await.map_err(|error| Failure::new(Exit::Failure, "Bug", error))?
+    }
+
+    /// Removes what is older than the newest `keep` generations; only for the holder of the lock.
+    ///
+    /// # Errors
+    /// The backend cannot be read, or an object not deleted.
+    pub(crate) async fn collect(
+        &self,
+        found: &[FoundGeneration],
+        keep: usize,
+    ) -> Result<RemovalPlan, Failure> {
+        let stored = Self::packs(&self.backend).await?;
+        let plan = removal_plan(found, &stored, keep);
+        self.remove(&plan.generations).await?;
+        for pack in &plan.packs {
+            self.backend.remove(&pack_name(*pack)).await?;
+        }
+        Ok(plan)
+    }
+
+    /// Removes the manifests of generations, as far as they exist.
+    ///
+    /// # Errors
+    /// An object cannot be deleted.
+    pub(crate) async fn remove(&self, generations: &[u64]) -> Result<(), Failure> {
+        for number in generations {
+            self.backend.remove(&manifest_name(*number)).await?;
+        }
+        Ok(())
+    }
+
+    fn bad(&self, number: u64, why: impl std::fmt::Display) -> Failure {
+        let cause = format!("generation {number} of {} is refused: {why}", self.task);
+        Failure::new(Exit::Partial, "BadGeneration", cause)
+    }
+}
+
+/// Returns whether a failure concerns one generation, so that the one before may be good.
+pub(crate) fn is_of_generation(failure: &Failure) -> bool {
+    ["BadGeneration", "DataUnavailable"].contains(&failure.kind.as_str())
+}
+
+/// Returns what decides about removals.
+pub(crate) fn found(looked: &[CheckedGeneration]) -> Vec<FoundGeneration> {
+    let found = |(number, manifest): &CheckedGeneration| FoundGeneration {
+        number: *number,
+        packs: manifest.as_ref().ok().map(|manifest| manifest.packs.clone()),
+    };
+    looked.iter().map(found).collect()
+}
+
+fn manifest_name(number: u64) -> String {
+    format!("generations/{number:010}")
+}
+
+/// Returns the name of a pack's object.
+pub(crate) fn pack_name(id: PackId) -> String {
+    format!("packs/{id}")
+}
+
+/// Returns the packs that several generations read from, each once.
+pub(crate) fn distinct_packs(manifests: &[&CheckpointManifest]) -> BTreeSet<PackId> {
+    manifests.iter().flat_map(|it| it.packs.iter()).map(|pack| pack.id).collect()
+}

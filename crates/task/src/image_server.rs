@@ -1,0 +1,122 @@
+//! Serves the images of a generation to CRIU, straight from the backend.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::ops::Range;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_core::checkpoint::{CHUNK_BYTES, CheckpointManifest, EntryKind, StateLayout};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::criu::StopServing;
+use crate::generations::Generations;
+use crate::image_stream::serve;
+
+/// The images of one generation.
+#[derive(Clone)]
+pub(crate) struct ImageServer {
+    generations: Generations,
+    manifest: Arc<CheckpointManifest>,
+    images: Arc<BTreeMap<String, Range<u64>>>,
+}
+
+impl ImageServer {
+    /// Reads the index of a generation.
+    ///
+    /// # Errors
+    /// It cannot be read: the generation is of no use.
+    pub(crate) async fn open(
+        generations: &Generations,
+        manifest: &CheckpointManifest,
+    ) -> Result<Self, Failure> {
+        let number = manifest.generation;
+        let bad = |why: String| {
+            let cause = format!("generation {number} of {} is refused: {why}", manifest.task);
+            Failure::new(Exit::Partial, "BadGeneration", cause)
+        };
+        let mut head = Vec::new();
+        let mut end = manifest.stream_bytes.min(CHUNK_BYTES as u64);
+        loop {
+            let read = head.len() as u64..end;
+            let push = |bytes: &[u8]| {
+                head.extend_from_slice(bytes);
+                Ok(())
+            };
+            generations.read_range(manifest, read, push).await?;
+            let bytes = StateLayout::head_bytes(&head).map_err(|error| bad(error.to_string()))?;
+            let bytes = bytes.unwrap_or(usize::MAX) as u64;
+            if bytes <= end {
+                break;
+            }
+            if bytes > manifest.stream_bytes {
+                return Err(bad("its index is cut".to_owned()));
+            }
+            end = bytes;
+        }
+        let layout = StateLayout::read(&head).map_err(|error| bad(error.to_string()))?;
+        let image = |(number, start): &(usize, u64)| {
+            let entry = &layout.entries[*number];
+            let EntryKind::File { bytes } = entry.kind else { return None };
+            let name = String::from_utf8_lossy(&entry.name).into_owned();
+            Some((name, *start..start + bytes))
+        };
+        let images = layout.files.iter().filter_map(image).collect();
+        let (generations, manifest) = (generations.clone(), Arc::new(manifest.clone()));
+        Ok(Self { generations, manifest, images: Arc::new(images) })
+    }
+
+    /// Serves images until the returned sender is dropped. The receiver gets what was wrong with
+    /// the generation.
+    pub(crate) fn serve(
+        &self,
+        listener: UnixListener,
+        path: PathBuf,
+    ) -> (StopServing, oneshot::Receiver<Option<Failure>>) {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (done, failed) = oneshot::channel();
+        let first: Arc<Mutex<Option<Failure>>> = Arc::default();
+        let (runtime, noted) = (Handle::current(), Arc::clone(&first));
+        let images = Arc::clone(&self.images);
+        let served = self.clone();
+        let write = move |name: &str, mut pipe: File| {
+            let range = served.images[name].clone();
+            // CRIU that has failed breaks the pipe; its own error counts then.
+            let push = |bytes: &[u8]| pipe.write_all(bytes).map_err(|_| broken_pipe());
+            let read = served.generations.read_range(&served.manifest, range, push);
+            if let Err(failure) = runtime.block_on(read)
+                && failure.kind != BROKEN_PIPE
+                && let Ok(mut first) = noted.lock()
+            {
+                first.get_or_insert(failure);
+            }
+        };
+        tokio::task::spawn_blocking(move || {
+            let accepted = listener.accept();
+            let exists = |name: &str| images.contains_key(name);
+            let served = accepted.and_then(|(socket, _)| serve(socket, exists, write));
+            let mut failure = first.lock().ok().and_then(|mut first| first.take());
+            if let (None, Err(error)) = (&failure, served) {
+                failure = Some(Failure::new(Exit::Failure, "CriuRestore", error));
+            }
+            let _ = done.send(failure);
+        });
+        tokio::spawn(async move {
+            let _ = stopped.await;
+            // If CRIU has failed before it connected, the server still waits.
+            let _ = UnixStream::connect(path);
+        });
+        (stop, failed)
+    }
+}
+
+/// The kind of a failure that CRIU has caused.
+const BROKEN_PIPE: &str = "BrokenPipe";
+
+fn broken_pipe() -> Failure {
+    Failure::new(Exit::Failure, BROKEN_PIPE, "CRIU has closed a pipe")
+}

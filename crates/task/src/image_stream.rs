@@ -1,0 +1,199 @@
+//! CRIU's streaming protocol: images come and go through pipes, without a copy on a disk.
+//!
+//! CRIU connects to a socket in its directory of images. For each image it sends its name, as a
+//! little-endian length of 32 bits and a protobuf message with one string. At a restore the other
+//! side answers whether there is such an image. Then CRIU sends an end of a pipe.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_core::checkpoint::{CHUNK_BYTES, StreamedImage, join_images};
+
+use crate::pack_writer::PackWriter;
+
+/// The socket of a dump, in the directory of images.
+pub(crate) const CAPTURE_SOCKET: &str = "streamer-capture.sock";
+
+/// The socket of a restore.
+pub(crate) const SERVE_SOCKET: &str = "streamer-serve.sock";
+
+/// The longest request: a name of an image has some 20 bytes.
+const REQUEST_BYTES_MAX: u32 = 4096;
+
+/// Chunks of all images that wait to be stored.
+const CHUNKS_WAITING_MAX: usize = 64;
+
+/// Images that one dump may have: some for each process, and some for all.
+const IMAGES_MAX: usize = 1 << 20;
+
+/// The answer that an image exists: field 1, true.
+const EXISTS: &[u8] = &[2, 0, 0, 0, 0x08, 1];
+
+/// The answer that it does not.
+const ABSENT: &[u8] = &[2, 0, 0, 0, 0x08, 0];
+
+/// The first byte of a message whose field 1 is a string.
+const STRING_1: u8 = 0x0a;
+
+/// A piece of an image; a piece that is shorter than a chunk is its last.
+type ImagePiece = (String, io::Result<Vec<u8>>);
+
+/// Receives all images of a dump, until CRIU closes the socket, and stores them.
+///
+/// # Errors
+/// The connection or a pipe failed, or the dump was given up: what was received is of no use.
+pub(crate) fn receive(mut socket: UnixStream, writer: &mut PackWriter) -> Result<(), Failure> {
+    let (sender, pieces) = mpsc::sync_channel::<ImagePiece>(CHUNKS_WAITING_MAX);
+    let accepting = std::thread::spawn(move || -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        while let Some(name) = read_request(&mut socket)? {
+            let pipe = File::from(receive_pipe(&socket)?);
+            if names.len() == IMAGES_MAX || names.contains(&name) {
+                return Err(io::Error::other(format!("the image {name} comes again")));
+            }
+            names.push(name.clone());
+            let sender = sender.clone();
+            std::thread::spawn(move || read_pieces(pipe, &name, &sender));
+        }
+        Ok(names)
+    });
+    let mut images: BTreeMap<String, StreamedImage> = BTreeMap::new();
+    for (name, piece) in pieces {
+        let piece = piece.map_err(|error| broken(format_args!("{name}: {error}")))?;
+        let image = images.entry(name).or_default();
+        if piece.len() == CHUNK_BYTES {
+            image.chunks.push(writer.store(&piece)?);
+        } else {
+            image.tail = piece;
+        }
+    }
+    let names = accepting.join().map_err(|_| broken("a thread has failed"))?;
+    let names = names.map_err(broken)?;
+    if names.len() != images.len() {
+        return Err(broken(format_args!("{} of {} images came", images.len(), names.len())));
+    }
+    let joined = join_images(&images);
+    for (position, name) in joined.known {
+        writer.note(position, name);
+    }
+    for (position, bytes) in joined.rest {
+        if let Some(name) = writer.store(&bytes)? {
+            writer.note(position, name);
+        }
+    }
+    writer.set_stream_bytes(joined.bytes);
+    Ok(())
+}
+
+/// Serves images of a restore until CRIU closes the socket. `write` writes an image into a pipe;
+/// it runs on a thread of its own.
+///
+/// # Errors
+/// The connection failed.
+pub(crate) fn serve(
+    mut socket: UnixStream,
+    exists: impl Fn(&str) -> bool,
+    write: impl Fn(&str, File) + Send + Clone + 'static,
+) -> io::Result<()> {
+    while let Some(name) = read_request(&mut socket)? {
+        if !exists(&name) {
+            socket.write_all(ABSENT)?;
+            continue;
+        }
+        socket.write_all(EXISTS)?;
+        let pipe = File::from(receive_pipe(&socket)?);
+        let write = write.clone();
+        std::thread::spawn(move || write(&name, pipe));
+    }
+    Ok(())
+}
+
+fn broken(why: impl std::fmt::Display) -> Failure {
+    let cause = format!("CRIU's images could not be received: {why}");
+    Failure::new(Exit::Failure, "CriuDump", cause)
+}
+
+/// Reads an image chunk by chunk. The last piece is shorter than a chunk, and may be empty.
+fn read_pieces(mut pipe: File, name: &str, sender: &mpsc::SyncSender<ImagePiece>) {
+    loop {
+        let mut piece = Vec::with_capacity(CHUNK_BYTES);
+        let read = Read::by_ref(&mut pipe).take(CHUNK_BYTES as u64).read_to_end(&mut piece);
+        let is_last = read.is_err() || piece.len() < CHUNK_BYTES;
+        // Without a receiver the dump was given up: the pipe breaks at CRIU's side.
+        if sender.send((name.to_owned(), read.map(|_| piece))).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// Reads the name of the next image; `None` at the end.
+fn read_request(socket: &mut UnixStream) -> io::Result<Option<String>> {
+    let mut length = [0; 4];
+    match socket.read_exact(&mut length) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        read => read?,
+    }
+    let length = u32::from_le_bytes(length);
+    if length > REQUEST_BYTES_MAX {
+        return Err(io::Error::other(format!("a request of {length} bytes")));
+    }
+    let mut message = vec![0; length as usize];
+    socket.read_exact(&mut message)?;
+    name_of(&message).map(Some).ok_or_else(|| io::Error::other("a request names no image"))
+}
+
+/// Reads a message with a string in field 1.
+fn name_of(message: &[u8]) -> Option<String> {
+    let mut rest = message.strip_prefix(&[STRING_1])?;
+    let mut length = 0_usize;
+    for shift in [0, 7] {
+        let (byte, after) = rest.split_first()?;
+        rest = after;
+        length |= usize::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return (rest.len() == length).then(|| String::from_utf8(rest.to_vec()).ok())?;
+        }
+    }
+    None
+}
+
+fn receive_pipe(socket: &UnixStream) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let descriptors = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    descriptors.flatten().next().ok_or_else(|| io::Error::other("a request came without its pipe"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_and_others_are_refused() {
+        let mut message = vec![STRING_1, 13];
+        message.extend(b"inventory.img");
+        assert_eq!(name_of(&message).as_deref(), Some("inventory.img"));
+        let long = [&[STRING_1, 0x80, 1][..], &[b'a'; 128]].concat();
+        assert_eq!(name_of(&long).map(|name| name.len()), Some(128));
+        for bad in [&[][..], &[STRING_1], &[STRING_1, 5, b'a'], &[0x08, 1], &[STRING_1, 0x80]] {
+            assert_eq!(name_of(bad), None, "{bad:?}");
+        }
+        let (mut one, mut other) = UnixStream::pair().unwrap();
+        one.write_all(&[0xff; 4]).unwrap();
+        assert!(read_request(&mut other).is_err());
+        drop(one);
+        assert!(read_request(&mut other).unwrap().is_none());
+    }
+}

@@ -1,0 +1,287 @@
+//! `sanderling task init`: process 1 of a task's namespaces.
+//!
+//! It starts the task and CRIU, copies the task's output, reaps what is left behind, and ends with
+//! the task, which ends everything else in there.
+
+use std::ffi::OsString;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::process;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
+
+use crate::cell::{CellReply, CellRequest, TaskEnd, words_of};
+use crate::descriptors::problems;
+use crate::inherited::keep_from_children;
+
+/// Process ids below it are left to this process and to CRIU, so that those of the task are free
+/// when it is restored. The kernel leaves as many out when it begins again from the lowest.
+const TASK_PIDS_FROM: u32 = 300;
+
+/// Where the kernel has the process id that it gave out last.
+const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
+
+/// Words of the command that becomes the task's.
+const STARTING: &[u8] = b"\0task\0child\0--session\0";
+
+/// What runs in the cell.
+struct Init {
+    writer: tokio::net::unix::OwnedWriteHalf,
+    root: Option<u32>,
+    criu: Option<u32>,
+    /// The pipes of a task that CRIU restores, until that has succeeded.
+    restoring: Option<[String; 2]>,
+    kill_at: Option<Instant>,
+    copies: Vec<JoinHandle<()>>,
+    has_own_network: bool,
+}
+
+/// Runs process 1 to the end of its task.
+///
+/// # Errors
+/// It was not started by `task run`.
+pub(crate) fn run() -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::new(Exit::Failure, "Process", error);
+    if std::process::id() != 1 {
+        let cause = "task init is process 1 of namespaces that `sanderling task run` makes";
+        return Err(Failure::usage(cause));
+    }
+    keep_from_children().map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(failed)?.block_on(async {
+        let control = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
+        let control = std::os::unix::net::UnixStream::from(control);
+        control.set_nonblocking(true).map_err(failed)?;
+        let (reader, writer) = UnixStream::from_std(control).map_err(failed)?.into_split();
+        let mut lines = BufReader::new(reader).lines();
+        let mut children = signal(SignalKind::child()).map_err(failed)?;
+        let mut init = Init {
+            writer,
+            root: None,
+            criu: None,
+            restoring: None,
+            kill_at: None,
+            copies: Vec::new(),
+            has_own_network: false,
+        };
+        loop {
+            let kill_at = init.kill_at;
+            let killing = async {
+                match kill_at {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                line = lines.next_line() => match line.ok().flatten() {
+                    Some(line) => init.request(&line).await,
+                    // The runner is gone.
+                    None => return Ok(()),
+                },
+                _ = children.recv() => {
+                    if init.reap().await {
+                        return Ok(());
+                    }
+                }
+                () = killing => {
+                    init.kill_at = None;
+                    init.signal(Signal::KILL);
+                }
+            }
+        }
+    })
+}
+
+impl Init {
+    async fn request(&mut self, line: &str) {
+        let result = match serde_json::from_str(line) {
+            Ok(CellRequest::Start { words, is_restored, has_own_network }) => {
+                self.has_own_network = has_own_network;
+                self.start(words_of(&words).into(), is_restored).map(Some)
+            }
+            Ok(CellRequest::Restore { criu, arguments, pipes, has_own_network }) => {
+                self.has_own_network = has_own_network;
+                self.restore(&criu, &arguments, pipes).map(|()| None)
+            }
+            Ok(CellRequest::Check { root, allows_locks, has_own_network }) => {
+                let problems = problems(root, allows_locks, has_own_network);
+                Ok(Some(CellReply::Checked { is_starting: is_starting(root), problems }))
+            }
+            Ok(CellRequest::Dump { criu, arguments }) => {
+                self.criu(&criu, &arguments).map(|()| None)
+            }
+            Ok(CellRequest::End { within_millis }) => {
+                self.signal(Signal::TERM);
+                self.kill_at = Some(Instant::now() + Duration::from_millis(within_millis));
+                Ok(None)
+            }
+            Err(error) => Err(io::Error::other(format!("a request cannot be read: {error}"))),
+        };
+        match result {
+            Ok(None) => {}
+            Ok(Some(reply)) => self.reply(&reply).await,
+            Err(error) => self.reply(&CellReply::Refused { why: error.to_string() }).await,
+        }
+    }
+
+    async fn reply(&mut self, reply: &CellReply) {
+        let line = serde_json::to_string(reply).expect("a reply can be encoded") + "\n";
+        // Without a runner this process ends when it reads the next request.
+        let _ = self.writer.write_all(line.as_bytes()).await;
+    }
+
+    fn start(&mut self, words: Vec<OsString>, is_restored: bool) -> io::Result<CellReply> {
+        self.prepare_network()?;
+        std::fs::write(LAST_PID, (TASK_PIDS_FROM - 1).to_string())?;
+        let [out, err] = self.pipes()?;
+        let pipes = [name_of(&out)?, name_of(&err)?];
+        let mut command = process::program().map_err(|it| io::Error::other(it.cause))?;
+        command.args(["task", "child", "--session", "--"]).args(words);
+        if is_restored {
+            command.env("SANDERLING_TASK_RESTORED", "1");
+        }
+        let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn()?;
+        self.root = Some(child.id());
+        Ok(CellReply::Running { root: child.id(), pipes })
+    }
+
+    fn restore(&mut self, criu: &Path, arguments: &[String], was: [String; 2]) -> io::Result<()> {
+        self.prepare_network()?;
+        let [out, err] = self.pipes()?;
+        let mut arguments = arguments.to_vec();
+        for (pipe, was) in [(&out, &was[0]), (&err, &was[1])] {
+            // CRIU gets it under the same number.
+            fcntl_setfd(pipe, FdFlags::empty())?;
+            arguments.extend(["--inherit-fd".into(), format!("fd[{}]:{was}", pipe.as_raw_fd())]);
+        }
+        self.restoring = Some([name_of(&out)?, name_of(&err)?]);
+        self.criu(criu, &arguments)
+    }
+
+    fn criu(&mut self, criu: &Path, arguments: &[String]) -> io::Result<()> {
+        let mut command = Command::new(criu);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.criu = Some(command.spawn()?.id());
+        Ok(())
+    }
+
+    /// Makes the pipes for the task's output, and copies what comes from them.
+    fn pipes(&mut self) -> io::Result<[PipeWriter; 2]> {
+        let (out_reader, out) = io::pipe()?;
+        let (err_reader, err) = io::pipe()?;
+        self.copies.push(std::thread::spawn(|| copy(out_reader, io::stdout())));
+        self.copies.push(std::thread::spawn(|| copy(err_reader, io::stderr())));
+        Ok([out, err])
+    }
+
+    fn prepare_network(&self) -> io::Result<()> {
+        if !self.has_own_network {
+            return Ok(());
+        }
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+        match up {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(io::Error::other(format!("`ip link set lo up` ended with {status}"))),
+            Err(error) => Err(io::Error::other(format!("a network needs the command ip: {error}"))),
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let root = self.root.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        if let Some(root) = root {
+            // It may end just now.
+            let _ = kill_process(root, signal);
+        }
+    }
+
+    /// Reaps all children that have ended; returns whether the task is one of them.
+    async fn reap(&mut self) -> bool {
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            let pid = pid.as_raw_nonzero().get().unsigned_abs();
+            if Some(pid) == self.criu {
+                self.criu = None;
+                self.criu_ended(status).await;
+            }
+            if Some(pid) == self.root {
+                self.drain().await;
+                let (code, signal) = (status.exit_status(), status.terminating_signal());
+                self.reply(&CellReply::Ended(TaskEnd { code, signal })).await;
+                return true;
+            }
+        }
+        false
+    }
+
+    async fn criu_ended(&mut self, status: WaitStatus) {
+        let code = status.exit_status().unwrap_or(-1);
+        let Some(pipes) = self.restoring.take() else {
+            return self.reply(&CellReply::Criu { code }).await;
+        };
+        let root = pids().into_iter().filter(|pid| *pid >= TASK_PIDS_FROM).find(|pid| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let parent = stat.rsplit_once(')').and_then(|it| it.1.split_whitespace().nth(1));
+            parent == Some("1")
+        });
+        let (true, Some(root)) = (code == 0, root) else {
+            return self.reply(&CellReply::Criu { code: if code == 0 { -1 } else { code } }).await;
+        };
+        self.root = Some(root);
+        // New processes of the task get ids that CRIU does not take at the next restore.
+        let last = pids().into_iter().max().unwrap_or(0).max(TASK_PIDS_FROM - 1);
+        let _ = std::fs::write(LAST_PID, last.to_string());
+        self.reply(&CellReply::Running { root, pipes }).await;
+    }
+
+    /// Ends what the task left behind, and waits until all of its output is copied.
+    async fn drain(&mut self) {
+        for pid in pids().into_iter().filter(|pid| *pid != 1) {
+            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+            let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
+        }
+        let copies = std::mem::take(&mut self.copies);
+        let joined = tokio::task::spawn_blocking(|| {
+            copies.into_iter().for_each(|copy| drop(copy.join()));
+        });
+        // Nothing holds the other ends any more. A slow reader of the task's output gets all of it.
+        let _ = joined.await;
+    }
+}
+
+/// Returns whether a process is still the program that becomes the task's command.
+fn is_starting(root: u32) -> bool {
+    let words = std::fs::read(format!("/proc/{root}/cmdline")).unwrap_or_default();
+    words.windows(STARTING.len()).any(|part| part == STARTING)
+}
+
+fn copy(mut from: PipeReader, mut to: impl Write) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(bytes) = from.read(&mut buffer) {
+        // A reader of this output that has gone does not end the task.
+        if bytes == 0 {
+            return;
+        }
+        let _ = to.write_all(&buffer[..bytes]).and_then(|()| to.flush());
+    }
+}
+
+/// Returns the name of a pipe, as `/proc` and CRIU have it.
+fn name_of(pipe: &PipeWriter) -> io::Result<String> {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", pipe.as_raw_fd()))?;
+    Ok(link.to_string_lossy().into_owned())
+}
+
+/// Returns the ids of all processes in here.
+pub(crate) fn pids() -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|it| it.file_name().to_str()?.parse().ok()).collect()
+}

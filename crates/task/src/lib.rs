@@ -1,0 +1,138 @@
+//! `sanderling task`: runs a task, takes checkpoints of it, and starts it from the newest one.
+//!
+//! What a checkpoint consists of and what is kept is decided in `core::checkpoint`.
+
+mod args;
+mod backend;
+mod bag;
+mod bucket;
+mod cell;
+mod criu;
+mod descriptors;
+mod driver;
+mod driver_args;
+mod generations;
+mod hook;
+mod image_server;
+mod image_stream;
+mod inherited;
+mod init;
+mod lock;
+mod machine_notices;
+mod pack_writer;
+mod predict;
+mod report;
+mod runner;
+mod running;
+mod seal;
+mod state;
+mod supervise;
+
+use std::os::unix::process::CommandExt;
+
+use clap::Subcommand;
+use rustix::process::setsid;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::global::Global;
+use sanderling_cli_common::{server, session};
+
+use crate::args::{ChildArgs, GcArgs, LsArgs, PlaceArgs, RestoreArgs, RunArgs};
+use crate::backend::BackendSpec;
+pub use crate::driver_args::usable_criu;
+use crate::predict::PredictArgs;
+
+/// `sanderling task`.
+#[derive(Debug, Subcommand)]
+pub enum TaskCommand {
+    /// Run a command, take checkpoints of it, and start it from the newest one if there is one
+    Run(RunArgs),
+    /// List the tasks that have checkpoints
+    Ls(LsArgs),
+    /// Unpack the newest good checkpoint, and start a command with it if one is given
+    Restore(RestoreArgs),
+    /// Read all checkpoints of a task and verify every chunk
+    Verify(PlaceArgs),
+    /// Remove old checkpoints, and what interrupted ones left behind
+    Gc(GcArgs),
+    /// Forecast how long a checkpoint takes, what it costs, and whether it fits into a notice
+    Predict(PredictArgs),
+    /// Submit a bag of equal tasks with a deadline
+    Submit(bag::SubmitArgs),
+    /// Run tasks of a bag on this machine until all have ended
+    Agent(bag::AgentArgs),
+    /// Show the tasks of a bag, its agents, and what they cost
+    Bag(bag::BagArgs),
+    /// Become a command that ends with its runner.
+    #[command(hide = true)]
+    Child(ChildArgs),
+    /// Be process 1 of a task's namespaces.
+    #[command(hide = true)]
+    Init,
+}
+
+impl TaskCommand {
+    /// Returns whether it connects to a cluster.
+    #[must_use]
+    pub const fn uses_cluster(&self) -> bool {
+        let backend = match self {
+            Self::Child(_) | Self::Init => return false,
+            Self::Predict(args) => &args.backend,
+            Self::Run(args) => &args.storage.backend,
+            Self::Ls(args) => &args.backend,
+            Self::Restore(args) => &args.place.storage.backend,
+            Self::Verify(args) => &args.storage.backend,
+            Self::Gc(args) => &args.place.storage.backend,
+            Self::Submit(args) => &args.backend,
+            Self::Agent(args) => &args.storage.backend,
+            Self::Bag(args) => &args.backend,
+        };
+        matches!(backend, BackendSpec::Store(_))
+    }
+}
+
+/// Runs `sanderling task ...`.
+///
+/// # Errors
+/// The backend or the key cannot be used; no checkpoint is good; the command failed.
+pub fn run(global: &Global, command: TaskCommand) -> Result<(), Failure> {
+    match &command {
+        TaskCommand::Child(args) => return Err(become_command(args)),
+        TaskCommand::Init => return init::run(),
+        _ => {}
+    }
+    session::run(global, |session| async move {
+        match command {
+            TaskCommand::Run(args) => runner::run(session, args).await,
+            TaskCommand::Ls(args) => report::list(&session, &args).await,
+            TaskCommand::Restore(args) => runner::restore(session, args).await,
+            TaskCommand::Verify(args) => report::verify(&session, &args).await,
+            TaskCommand::Gc(args) => report::collect(&session, &args).await,
+            TaskCommand::Predict(args) => predict::run(&session, &args).await,
+            TaskCommand::Submit(args) => bag::submit(session, args).await,
+            TaskCommand::Agent(args) => bag::agent(session, args).await,
+            TaskCommand::Bag(args) => bag::show(session, args).await,
+            TaskCommand::Child(_) | TaskCommand::Init => Ok(()),
+        }
+    })
+}
+
+/// Replaces this process by a command that gets SIGKILL when its parent ends, or that has a session
+/// of its own. Returns why that failed.
+fn become_command(args: &ChildArgs) -> Failure {
+    let prepared = match args.session {
+        true => setsid().map(|_| ()).map_err(|error| {
+            Failure::new(Exit::Failure, "Process", format_args!("setsid: {error}"))
+        }),
+        false => server::die_with_parent(),
+    };
+    if let Err(failure) = prepared {
+        return failure;
+    }
+    let words = &args.command[..];
+    let [program, arguments @ ..] = words else {
+        return Failure::usage("no command");
+    };
+    let error = std::process::Command::new(program).args(arguments).exec();
+    let cause = format!("cannot start {}: {error}", program.to_string_lossy());
+    Failure::new(Exit::Failure, "Process", cause)
+}

@@ -1,0 +1,215 @@
+//! The lock of a task's name: one runner at a time.
+
+use std::time::Duration;
+
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::process::RecordedProcess;
+use sanderling_core::checkpoint::{LockRecord, LockView, judge};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::{TaskBackend, hex};
+use crate::seal::drawn;
+
+/// Pause between two looks at a lock whose runner may be dead.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// How many renewals a lock may miss.
+const RENEWALS: u32 = 3;
+
+/// The lock, while it is held.
+pub(crate) struct TaskLock {
+    backend: TaskBackend,
+    number: u64,
+    record: LockRecord,
+    /// Cancelled when another runner has taken it.
+    pub(crate) lost: CancellationToken,
+    ended: CancellationToken,
+}
+
+/// What was seen of a task's lock, from one look to the next.
+pub(crate) struct LockWatch {
+    own: LockRecord,
+    /// The highest number, and the records at the first look that found it and at the last.
+    seen: Option<(u64, Option<LockRecord>)>,
+    newest: Option<LockRecord>,
+    since: Instant,
+}
+
+impl LockWatch {
+    pub(crate) fn new() -> Self {
+        Self { own: own_record(), seen: None, newest: None, since: Instant::now() }
+    }
+
+    /// Looks at the lock. One whose record did not change for `age` is free.
+    pub(crate) async fn look(
+        &mut self,
+        backend: &TaskBackend,
+        age: Duration,
+    ) -> Result<LockView, Failure> {
+        let number = highest(backend).await?;
+        self.newest = match number {
+            Some(number) => read(backend, number).await?,
+            None => None,
+        };
+        let number = number.unwrap_or(0);
+        if self.seen.as_ref().is_none_or(|(seen, _)| *seen != number) {
+            (self.seen, self.since) = (Some((number, self.newest.clone())), Instant::now());
+        }
+        let is_alive = self.newest.as_ref().and_then(|it| is_alive(it, &self.own));
+        let first = self.seen.as_ref().and_then(|(_, first)| first.as_ref());
+        let view = judge(first, self.newest.as_ref(), is_alive, self.since.elapsed() >= age);
+        if view == LockView::Held {
+            // A renewal begins the wait anew.
+            (self.seen, self.since) = (Some((number, self.newest.clone())), Instant::now());
+        }
+        Ok(view)
+    }
+
+    fn next_number(&self) -> u64 {
+        self.seen.as_ref().map_or(0, |(number, _)| *number) + 1
+    }
+
+    const fn newest(&self) -> Option<&LockRecord> {
+        self.newest.as_ref()
+    }
+}
+
+impl TaskLock {
+    /// Takes the lock, and renews it from now on. Where its last runner ran elsewhere and left it,
+    /// this waits for `age` to see whether it is renewed.
+    ///
+    /// # Errors
+    /// Another runner has it.
+    pub(crate) async fn take(
+        backend: &TaskBackend,
+        task: &str,
+        age: Duration,
+    ) -> Result<Self, Failure> {
+        let mut watch = LockWatch::new();
+        loop {
+            match watch.look(backend, age).await? {
+                LockView::Held => return Err(held(task, watch.newest())),
+                LockView::Unknown => sleep(LOOK_EVERY).await,
+                LockView::Free => {
+                    let (next, record) = (watch.next_number(), watch.own.clone());
+                    if backend.put_absent(&lock_name(next), encoded(&record)).await? {
+                        return Ok(Self::renewed(backend, next, record, age));
+                    }
+                }
+            }
+        }
+    }
+
+    fn renewed(backend: &TaskBackend, number: u64, record: LockRecord, age: Duration) -> Self {
+        let (lost, ended) = (CancellationToken::new(), CancellationToken::new());
+        let lock = Self { backend: backend.clone(), number, record, lost, ended };
+        let (backend, lost, ended) = (lock.backend.clone(), lock.lost.clone(), lock.ended.clone());
+        let mut record = lock.record.clone();
+        tokio::spawn(async move {
+            // Those before count no longer.
+            for before in numbers(&backend).await.unwrap_or_default() {
+                if before < number {
+                    let _ = backend.remove(&lock_name(before)).await;
+                }
+            }
+            loop {
+                tokio::select! {
+                    () = ended.cancelled() => return,
+                    () = sleep(age / RENEWALS) => {}
+                }
+                record.renewals += 1;
+                // A backend that is away now may be there at the next renewal.
+                match highest(&backend).await {
+                    Ok(Some(highest)) if highest > number => return lost.cancel(),
+                    Ok(_) if !ended.is_cancelled() => {
+                        let _ = backend.replace(&lock_name(number), encoded(&record)).await;
+                    }
+                    _ => {}
+                }
+            }
+        });
+        lock
+    }
+
+    /// Gives the lock up.
+    pub(crate) async fn release(mut self) {
+        self.ended.cancel();
+        self.record.is_released = true;
+        let (backend, name) = (self.backend.clone(), lock_name(self.number));
+        let record = encoded(&self.record);
+        if self.lost.is_cancelled() || backend.replace(&name, record.clone()).await.is_ok() {
+            return;
+        }
+        // The next runner waits until the lock is old, or until this process has ended. One that
+        // goes on gives it up as soon as the backend is there.
+        tokio::spawn(async move {
+            while backend.replace(&name, record.clone()).await.is_err() {
+                sleep(LOOK_EVERY).await;
+            }
+        });
+    }
+}
+
+impl Drop for TaskLock {
+    fn drop(&mut self) {
+        self.ended.cancel();
+    }
+}
+
+fn held(task: &str, record: Option<&LockRecord>) -> Failure {
+    let owner = record.map_or_else(String::new, |it| format!(", process {}", it.pid));
+    let cause = format!("another runner has the task {task}{owner}");
+    let next = "sanderling task ls, or the same with another --name";
+    Failure::new(Exit::Unavailable, "TaskTaken", cause).next(next)
+}
+
+/// Returns whether a record's process runs, if it is one of this machine.
+fn is_alive(record: &LockRecord, own: &LockRecord) -> Option<bool> {
+    if record.machine != own.machine || record.machine.is_empty() {
+        return None;
+    }
+    let process = RecordedProcess { pid: record.pid, start_time: record.start_time };
+    Some(process.is_running())
+}
+
+fn own_record() -> LockRecord {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let process = RecordedProcess::of(std::process::id());
+    // Without all three nothing is known about the processes of another record.
+    let machine = match process {
+        Some(_) if !boot.trim().is_empty() => format!("{} {}", boot.trim(), namespace.display()),
+        _ => String::new(),
+    };
+    LockRecord {
+        owner: hex(&drawn::<16>()),
+        renewals: 0,
+        is_released: false,
+        machine,
+        pid: std::process::id(),
+        start_time: process.map_or(0, |it| it.start_time),
+    }
+}
+
+async fn numbers(backend: &TaskBackend) -> Result<Vec<u64>, Failure> {
+    let listed = backend.list("locks").await?;
+    Ok(listed.iter().filter_map(|(name, _)| name.parse().ok()).collect())
+}
+
+async fn highest(backend: &TaskBackend) -> Result<Option<u64>, Failure> {
+    Ok(numbers(backend).await?.into_iter().max())
+}
+
+async fn read(backend: &TaskBackend, number: u64) -> Result<Option<LockRecord>, Failure> {
+    let bytes = backend.get(&lock_name(number)).await?;
+    Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+}
+
+fn encoded(record: &LockRecord) -> Vec<u8> {
+    serde_json::to_vec(record).expect("a record can be encoded")
+}
+
+fn lock_name(number: u64) -> String {
+    format!("locks/{number:010}")
+}

@@ -1,0 +1,138 @@
+//! Notices that this machine will be taken, for a task.
+
+use std::time::Duration;
+
+use clap::Args;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::output::Output;
+use sanderling_cli_common::units::Span;
+use sanderling_notices::{NoticeOptions, NoticeSource, SourceReader};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+/// Deadlines of one source that lie less apart are one notice.
+const APART: Duration = Duration::from_millis(500);
+
+/// What happens when this machine will be taken.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct OnNoticeArgs {
+    /// At a notice, take a checkpoint if it ends in time. SIGTERM is one, after which the task ends
+    #[arg(long)]
+    pub(crate) on_notice: bool,
+    /// A source of notices: aws, gcp, azure, file:PATH; may be repeated
+    #[arg(long, value_name = "SOURCE", requires = "on_notice")]
+    pub(crate) notice_source: Vec<NoticeSource>,
+    /// The address of the cloud's metadata service [default: the cloud's own address]
+    #[arg(long, value_name = "URL", requires = "notice_source")]
+    pub(crate) notice_url: Option<String>,
+    /// Time left after SIGTERM, and after a notice that has no deadline of its own
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    pub(crate) notice_deadline: Span,
+}
+
+/// A notice, by this process's clock.
+#[derive(Debug, Clone)]
+pub(crate) struct MachineNotice {
+    pub(crate) source: String,
+    deadline: Instant,
+}
+
+/// The signals that count as notices.
+pub(crate) struct Terminations(Signal);
+
+impl MachineNotice {
+    /// Returns the notice of a signal.
+    pub(crate) fn of_sigterm(left: Duration) -> Self {
+        Self { source: "SIGTERM".to_owned(), deadline: Instant::now() + left }
+    }
+
+    /// Returns the time that is left.
+    pub(crate) fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+}
+
+impl Terminations {
+    /// Takes SIGTERM.
+    ///
+    /// # Errors
+    /// The operating system refuses.
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let taken = signal(SignalKind::terminate());
+        taken.map(Self).map_err(|error| Failure::new(Exit::Failure, "Process", error))
+    }
+
+    /// Waits for the next one.
+    pub(crate) async fn recv(&mut self) {
+        if self.0.recv().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl OnNoticeArgs {
+    /// Watches the sources until the receiver is dropped.
+    ///
+    /// # Errors
+    /// The address of a source is none.
+    pub(crate) fn watch(&self, output: Output) -> Result<mpsc::Receiver<MachineNotice>, Failure> {
+        let (sender, notices) = mpsc::channel(4);
+        for source in &self.notice_source {
+            let options = NoticeOptions {
+                url: self.notice_url.clone(),
+                deadline: self.notice_deadline.0,
+                ..NoticeOptions::new(source.clone())
+            };
+            let since = Instant::now();
+            let reader = SourceReader::new(&options, since)
+                .map_err(|error| Failure::usage(format_args!("--notice-url: {error}")))?;
+            tokio::spawn(poll(reader, options, since, sender.clone(), output));
+        }
+        Ok(notices)
+    }
+}
+
+async fn poll(
+    mut reader: SourceReader,
+    options: NoticeOptions,
+    since: Instant,
+    sender: mpsc::Sender<MachineNotice>,
+    output: Output,
+) {
+    let source = options.source.to_string();
+    let mut shown: Option<Instant> = None;
+    let mut is_bad = false;
+    while !sender.is_closed() {
+        match reader.look().await {
+            Ok(reading) => {
+                is_bad = false;
+                let deadline =
+                    reading.notice.map(|notice| since + Duration::from_micros(notice.deadline.0));
+                if let Some(deadline) = deadline
+                    && shown.is_none_or(|shown| !is_same(shown, deadline))
+                    && sender
+                        .send(MachineNotice { source: source.clone(), deadline })
+                        .await
+                        .is_err()
+                {
+                    return;
+                }
+                shown = deadline;
+            }
+            // It is reported once. What the source showed before may still hold.
+            Err(error) => {
+                if !std::mem::replace(&mut is_bad, true) {
+                    output.note(format_args!("the source of notices {source} fails: {error}"));
+                }
+            }
+        }
+        if !reader.has_waited() {
+            sleep(options.poll()).await;
+        }
+    }
+}
+
+fn is_same(one: Instant, other: Instant) -> bool {
+    one.max(other).saturating_duration_since(one.min(other)) < APART
+}

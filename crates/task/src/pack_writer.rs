@@ -1,0 +1,180 @@
+//! Chunks on their way into packs: named, compressed and encrypted.
+
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_core::checkpoint::{
+    CHUNK_BYTES, ChunkCodec, ChunkKey, ChunkName, ChunkView, PackId, Packing, StoredContent,
+};
+use tokio::sync::mpsc;
+use zstd::bulk::Compressor;
+
+use crate::seal::{TaskKey, drawn};
+
+/// The fastest level of Zstandard's usual ones.
+const LEVEL: i32 = 1;
+
+/// A pack on its way to the backend.
+pub(crate) type FullPack = (PackId, Vec<u8>);
+
+/// Takes the chunks of one dump, and sends full packs. It belongs to a thread that may block.
+pub(crate) struct PackWriter {
+    packing: Packing,
+    key: TaskKey,
+    chunk_key: ChunkKey,
+    compressor: Option<Compressor<'static>>,
+    compressed: Vec<u8>,
+    open: Option<FullPack>,
+    sender: mpsc::Sender<FullPack>,
+    position: u32,
+    stream_bytes: u64,
+}
+
+impl PackWriter {
+    pub(crate) fn new(
+        packing: Packing,
+        key: TaskKey,
+        compresses: bool,
+        sender: mpsc::Sender<FullPack>,
+    ) -> Result<Self, Failure> {
+        let compressor = compresses.then(|| Compressor::new(LEVEL)).transpose();
+        Ok(Self {
+            packing,
+            chunk_key: key.chunk_key(),
+            key,
+            compressor: compressor.map_err(|error| Failure::new(Exit::Failure, "Bug", error))?,
+            compressed: Vec::with_capacity(CHUNK_BYTES),
+            open: None,
+            sender,
+            position: 0,
+            stream_bytes: 0,
+        })
+    }
+
+    /// Takes the next chunk of the stream; only the last one is shorter than [`CHUNK_BYTES`].
+    ///
+    /// # Errors
+    /// The dump was given up.
+    pub(crate) fn add(&mut self, chunk: &[u8]) -> Result<(), Failure> {
+        if let Some(name) = self.store(chunk)? {
+            self.packing.note(self.position, name);
+        }
+        self.position += 1;
+        self.stream_bytes += chunk.len() as u64;
+        Ok(())
+    }
+
+    /// Stores a chunk whose position is not known yet; `None` if it is all zeros.
+    ///
+    /// # Errors
+    /// The dump was given up.
+    pub(crate) fn store(&mut self, chunk: &[u8]) -> Result<Option<ChunkName>, Failure> {
+        let (name, bytes) = match self.packing.view(&self.chunk_key, chunk) {
+            ChunkView::Zero => return Ok(None),
+            ChunkView::Present(name) => return Ok(Some(name)),
+            ChunkView::New(name, bytes) => (name, bytes),
+        };
+        if self.packing.open_pack().is_none() {
+            self.packing.open(PackId(drawn()));
+        }
+        let content = &chunk[..bytes as usize];
+        let (stored, codec) = match self.is_compressed(content) {
+            true => (&self.compressed[..], ChunkCodec::Zstd),
+            false => (content, ChunkCodec::Plain),
+        };
+        let content = StoredContent { bytes, stored: stored.len() as u32, codec };
+        let (pack, offset) = self.packing.append(name, content);
+        let (_, buffer) = self.open.get_or_insert_with(|| (pack, Vec::new()));
+        assert_eq!(buffer.len(), offset as usize, "chunks follow each other");
+        self.key.pack_cipher(pack).append(buffer, &name.0, stored);
+        if self.packing.open_pack().is_none() {
+            self.send()?;
+        }
+        Ok(Some(name))
+    }
+
+    /// Puts a chunk that was stored, or that is stored now, at its position.
+    pub(crate) fn note(&mut self, position: u32, name: ChunkName) {
+        self.packing.note(position, name);
+    }
+
+    /// Sets the length of a stream whose chunks were not added in order.
+    pub(crate) const fn set_stream_bytes(&mut self, bytes: u64) {
+        self.stream_bytes = bytes;
+    }
+
+    /// Sends the last pack; returns the dump and the length of its stream.
+    ///
+    /// # Errors
+    /// The dump was given up.
+    pub(crate) fn finish(mut self) -> Result<(Packing, u64), Failure> {
+        self.send()?;
+        Ok((self.packing, self.stream_bytes))
+    }
+
+    /// Compresses a content into the buffer; returns whether that is worth it.
+    fn is_compressed(&mut self, content: &[u8]) -> bool {
+        let Some(compressor) = &mut self.compressor else { return false };
+        self.compressed.clear();
+        // A buffer as long as the content: what does not get shorter fails.
+        let worth = content.len() - content.len() / 16;
+        self.compressed.reserve(CHUNK_BYTES);
+        match compressor.compress_to_buffer(content, &mut self.compressed) {
+            Ok(bytes) => bytes < worth,
+            Err(_) => false,
+        }
+    }
+
+    fn send(&mut self) -> Result<(), Failure> {
+        let Some(full) = self.open.take() else { return Ok(()) };
+        let ended = |_| Failure::new(Exit::Failure, "TaskBackend", "the dump has ended");
+        self.sender.blocking_send(full).map_err(ended)
+    }
+}
+
+/// Returns a content from how it is stored; `None` if that is not what the manifest describes.
+pub(crate) fn expanded(stored: Vec<u8>, content: StoredContent) -> Option<Vec<u8>> {
+    match content.codec {
+        ChunkCodec::Plain => Some(stored),
+        ChunkCodec::Zstd => {
+            let expanded = zstd::bulk::decompress(&stored, content.bytes as usize).ok()?;
+            (expanded.len() == content.bytes as usize).then_some(expanded)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn stored(chunk: &[u8], compresses: bool) -> u64 {
+        let directory = tempfile::tempdir().unwrap();
+        let key = TaskKey::create(&directory.path().join("key")).unwrap();
+        let (sender, mut packs) = mpsc::channel(1);
+        let packing = Packing::new(None, &BTreeSet::new());
+        let mut writer = PackWriter::new(packing, key, compresses, sender).unwrap();
+        writer.add(chunk).unwrap();
+        writer.finish().unwrap();
+        packs.try_recv().unwrap().1.len() as u64
+    }
+
+    #[test]
+    fn what_gets_shorter_is_compressed() {
+        let text = b"some text ".repeat(6000);
+        assert!(stored(&text, true) < 1000);
+        assert_eq!(stored(&text, false), 60_016);
+        let random: Vec<u8> = (0..100).flat_map(|_| drawn::<64>()).collect();
+        assert_eq!(stored(&random, true), 6416);
+    }
+
+    #[test]
+    fn wrong_frames_expand_to_nothing() {
+        let frame = zstd::bulk::compress(&[7; 1000], LEVEL).unwrap();
+        let content =
+            |bytes| StoredContent { bytes, stored: frame.len() as u32, codec: ChunkCodec::Zstd };
+        assert_eq!(expanded(frame.clone(), content(1000)), Some(vec![7; 1000]));
+        assert_eq!(expanded(frame.clone(), content(999)), None);
+        assert_eq!(expanded(frame.clone(), content(1001)), None);
+        assert_eq!(expanded(frame[1..].to_vec(), content(1000)), None);
+    }
+}

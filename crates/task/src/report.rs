@@ -1,0 +1,174 @@
+//! `task ls`, `task verify` and `task gc`.
+
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::output::{Align, Table};
+use sanderling_cli_common::session::Session;
+use sanderling_cli_common::units;
+use sanderling_core::checkpoint::CheckpointManifest;
+use serde::Serialize;
+
+use crate::args::{GcArgs, LsArgs, PlaceArgs};
+use crate::backend::TaskBackend;
+use crate::generations::{Generations, distinct_packs, found, is_of_generation};
+use crate::lock::TaskLock;
+use crate::runner::{absent, opened};
+
+/// A task as `task ls` shows it: what is known without its key.
+#[derive(Debug, Serialize)]
+struct TaskRow {
+    name: String,
+    generations: Vec<u64>,
+    packs: usize,
+    bytes: u64,
+}
+
+/// A generation as `task verify` shows it.
+#[derive(Debug, Serialize)]
+struct GenerationRow {
+    generation: u64,
+    is_good: bool,
+    why: Option<String>,
+    taken_at: Option<String>,
+    state_bytes: Option<u64>,
+    added_bytes: Option<u64>,
+}
+
+/// `task ls`.
+pub(crate) async fn list(session: &Session, args: &LsArgs) -> Result<(), Failure> {
+    let backend = TaskBackend::open(session, &args.backend).await?;
+    let mut rows = Vec::new();
+    for (name, _) in backend.list("").await? {
+        let Ok(task) = backend.of_task(&name) else { continue };
+        let generations = Generations::numbers(&task).await.unwrap_or_default();
+        let packs = Generations::packs(&task).await.unwrap_or_default();
+        if !generations.is_empty() || !packs.is_empty() {
+            rows.push(TaskRow {
+                name,
+                generations,
+                packs: packs.len(),
+                bytes: packs.values().sum(),
+            });
+        }
+    }
+    session.output.result(&serde_json::json!({ "tasks": rows }), |writer| {
+        let mut table = Table::new(&[
+            ("newest", Align::Right),
+            ("generations", Align::Right),
+            ("packs", Align::Right),
+            ("bytes", Align::Right),
+            ("name", Align::Left),
+        ]);
+        for row in &rows {
+            table.row([
+                row.generations.first().map_or_else(|| "-".to_owned(), ToString::to_string),
+                row.generations.len().to_string(),
+                row.packs.to_string(),
+                units::bytes(row.bytes),
+                row.name.clone(),
+            ]);
+        }
+        table.write(writer)
+    })
+}
+
+/// `task verify`.
+pub(crate) async fn verify(session: &Session, args: &PlaceArgs) -> Result<(), Failure> {
+    let name = &args.name.0;
+    let backend = TaskBackend::open(session, &args.storage.backend).await?.of_task(name)?;
+    let generations = opened(&backend, name, &args.storage, false).await?;
+    let mut rows = Vec::new();
+    for (number, manifest) in generations.look().await? {
+        let read = match &manifest {
+            Ok(manifest) => generations.read(manifest, |_| Ok(())).await,
+            Err(failure) => Err(failure.clone()),
+        };
+        let why = match read {
+            Ok(()) => None,
+            Err(failure) if is_of_generation(&failure) => Some(failure.cause),
+            Err(failure) => return Err(failure),
+        };
+        rows.push(row(number, manifest.as_ref().ok(), why));
+    }
+    session.output.result(&serde_json::json!({ "generations": rows }), |writer| {
+        let mut table = Table::new(&[
+            ("generation", Align::Right),
+            ("taken", Align::Left),
+            ("state", Align::Right),
+            ("new", Align::Right),
+            ("result", Align::Left),
+        ]);
+        let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), units::bytes);
+        for row in &rows {
+            table.row([
+                row.generation.to_string(),
+                row.taken_at.clone().unwrap_or_else(|| "-".to_owned()),
+                bytes(row.state_bytes),
+                bytes(row.added_bytes),
+                row.why.clone().unwrap_or_else(|| "good".to_owned()),
+            ]);
+        }
+        table.write(writer)
+    })?;
+    let bad = rows.iter().filter(|row| !row.is_good).count();
+    if rows.is_empty() {
+        return Err(absent(name, &backend));
+    }
+    if bad > 0 {
+        let cause = format!("{bad} of {} generations cannot be restored", rows.len());
+        return Err(Failure::new(Exit::Partial, "BadGeneration", cause));
+    }
+    Ok(())
+}
+
+fn row(
+    generation: u64,
+    manifest: Option<&CheckpointManifest>,
+    why: Option<String>,
+) -> GenerationRow {
+    GenerationRow {
+        generation,
+        is_good: why.is_none(),
+        why,
+        taken_at: manifest.map(|it| units::instant(it.taken_at)),
+        state_bytes: manifest.map(|it| it.stream_bytes),
+        added_bytes: manifest.map(|it| it.added_bytes),
+    }
+}
+
+/// `task gc`.
+pub(crate) async fn collect(session: &Session, args: &GcArgs) -> Result<(), Failure> {
+    let (name, storage) = (&args.place.name.0, &args.place.storage);
+    let backend = TaskBackend::open(session, &storage.backend).await?.of_task(name)?;
+    let generations = opened(&backend, name, storage, false).await?;
+    if Generations::numbers(&backend).await?.is_empty() {
+        return Err(absent(name, &backend));
+    }
+    let lock = TaskLock::take(&backend, name, storage.lock_age.0).await?;
+    backend.clear_unfinished();
+    let removed = async {
+        let looked = generations.look().await?;
+        let plan = generations.collect(&found(&looked), args.keep as usize).await?;
+        let left: Vec<&CheckpointManifest> = looked
+            .iter()
+            .filter(|(number, _)| !plan.generations.contains(number))
+            .filter_map(|(_, manifest)| manifest.as_ref().ok())
+            .collect();
+        Ok((plan, left.len(), distinct_packs(&left).len()))
+    };
+    let removed: Result<_, Failure> = removed.await;
+    lock.release().await;
+    let (plan, generations, packs) = removed?;
+    let document = serde_json::json!({
+        "removed_generations": plan.generations,
+        "removed_packs": plan.packs.len(),
+        "generations": generations,
+        "packs": packs,
+    });
+    session.output.result(&document, |writer| {
+        let count = |of: usize, noun| units::counted(of as u64, noun);
+        let (gone, packs_gone) =
+            (count(plan.generations.len(), "generation"), count(plan.packs.len(), "pack"));
+        let (generations, packs) = (count(generations, "generation"), count(packs, "pack"));
+        writeln!(writer, "removed {gone} and {packs_gone}; {generations} with {packs} left")
+    })
+}

@@ -1,0 +1,370 @@
+//! `task run` and `task restore`: the process, its checkpoints, and where it begins.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::session::Session;
+use sanderling_cli_common::units;
+use sanderling_context::of_environment;
+use sanderling_core::checkpoint::{CheckpointManifest, ChunkKey, DriverRecord, DumpTimes};
+use sanderling_core::preemption::Model;
+
+use crate::args::{PaceArgs, RestoreArgs, RunArgs, StorageArgs};
+use crate::backend::{TaskBackend, hex};
+use crate::cell::Cell;
+use crate::criu::{Criu, CriuDriver, machine_view};
+use crate::driver_args::{DriverArg, NetworkArg};
+use crate::generations::{CheckedGeneration, Generations, is_of_generation};
+use crate::hook::Hook;
+use crate::lock::TaskLock;
+use crate::machine_notices::Terminations;
+use crate::predict::measure;
+use crate::running::{RunningTask, TaskEnvironment};
+use crate::seal::{TaskKey, drawn};
+use crate::state::make_private;
+use crate::supervise::{Drivers, Lives, RunReport, Runner, Triggers};
+
+/// How long a runner may take to end its task and to give the lock up.
+const CLEAN_UP: Duration = Duration::from_secs(2);
+
+/// What a caller of a run has to see and to record while no other runner can have the task.
+pub(crate) trait RunRecord: Send + Sync {
+    /// Returns whether the task has ended, so that it is not started.
+    fn has_ended(&self) -> BoxFuture<'_, Result<bool, Failure>>;
+
+    /// Records how the task ended: why it failed, if it did.
+    fn record(&self, failure: Option<Failure>) -> BoxFuture<'_, ()>;
+}
+
+/// `task run`.
+pub(crate) async fn run(session: Session, args: RunArgs) -> Result<(), Failure> {
+    run_recorded(session, args, None).await
+}
+
+/// As `task run`, with a record. A task that has ended is refused by the kind `TaskEnded`.
+pub(crate) async fn run_recorded(
+    session: Session,
+    args: RunArgs,
+    record: Option<&dyn RunRecord>,
+) -> Result<(), Failure> {
+    let name = args.name.map_or_else(|| default_name(&args.command), |name| name.0);
+    let temporary = std::env::temp_dir().join(format!("sanderling-{name}-{}", hex(&drawn::<16>())));
+    let state = args.state.clone().unwrap_or_else(|| temporary.clone());
+    let task = (name, &args.storage, &args.pace);
+    let result = run_in(&session, task, &state, &args.command, false, record).await;
+    if args.state.is_none() {
+        // It may not have been made.
+        let _ = std::fs::remove_dir_all(&temporary);
+    }
+    result
+}
+
+/// `task restore`.
+pub(crate) async fn restore(session: Session, args: RestoreArgs) -> Result<(), Failure> {
+    let storage = &args.place.storage;
+    let name = args.place.name.0.clone();
+    if !args.command.is_empty() {
+        let task = (name, storage, &args.pace);
+        return run_in(&session, task, &args.state, &args.command, true, None).await;
+    }
+    let backend = TaskBackend::open(&session, &storage.backend).await?.of_task(&name)?;
+    let generations = opened(&backend, &name, storage, false).await?;
+    let looked = generations.look().await?;
+    let restored = newest(&session, &generations, &looked, &args.state).await?;
+    let manifest = restored.ok_or_else(|| absent(&name, &backend))?;
+    let report = RunReport {
+        name,
+        restored: Some(manifest.generation),
+        checkpoints: 0,
+        generation: Some(manifest.generation),
+    };
+    session.output.result(&report, |writer| {
+        let (number, bytes) = (manifest.generation, units::bytes(manifest.stream_bytes));
+        writeln!(writer, "restored generation {number}: {bytes} in {}", args.state.display())
+    })
+}
+
+async fn run_in(
+    session: &Session,
+    (name, storage, pace): (String, &StorageArgs, &PaceArgs),
+    state: &Path,
+    command: &[OsString],
+    must_restore: bool,
+    record: Option<&dyn RunRecord>,
+) -> Result<(), Failure> {
+    // Before the first thing that takes long: a signal counts from here on.
+    let terminations = pace.notice.on_notice.then(Terminations::new).transpose()?;
+    if pace.notice.on_notice {
+        session.clean_up_within(pace.notice.notice_deadline.0 + CLEAN_UP);
+    }
+    let notices = pace.notice.watch(session.output)?;
+    let backend = TaskBackend::open(session, &storage.backend).await?.of_task(&name)?;
+    backend.prepare().await?;
+    let criu = pace.driver.criu()?;
+    let read = |file: &str| std::fs::read_to_string(file);
+    let lives = pace.lives.as_ref().map(|spec| Model::load(spec, read));
+    let lives =
+        lives.transpose().map_err(|error| Failure::usage(format_args!("--lives: {error}")))?;
+    let lock = TaskLock::take(&backend, &name, storage.lock_age.0).await?;
+    backend.clear_unfinished();
+    let running = async {
+        if let Some(record) = record
+            && record.has_ended().await?
+        {
+            return Err(Failure::new(Exit::Failure, "TaskEnded", format_args!("{name} has ended")));
+        }
+        let mut generations = opened(&backend, &name, storage, true).await?;
+        generations.compresses = !pace.no_compression;
+        make_private(state)?;
+        let rates = match pace.notice.on_notice {
+            true => Some(measure(&backend, generations.compresses).await?),
+            false => None,
+        };
+        let looked = generations.look().await?;
+        let start = Start { session, generations: &generations, pace, state, criu, command };
+        let (task, driver, restored) = start.begin(&looked, must_restore).await?;
+        let hook = Hook { state: state.to_owned(), within: pace.hook_timeout.0 };
+        let is_of_images = |it: &CheckpointManifest| matches!(it.driver, DriverRecord::Criu(_));
+        let prefers_hook =
+            pace.driver.driver == DriverArg::Auto && !restored.as_ref().is_some_and(is_of_images);
+        let drivers = Drivers { hook, criu: driver, prefers_hook };
+        let triggers = Triggers { notices, terminations, rates };
+        let (times, checkpoints) = (DumpTimes::default(), 0);
+        let mut runner = Runner {
+            session,
+            generations: generations.clone(),
+            drivers,
+            triggers,
+            pace,
+            looked,
+            times,
+            lives: lives.map(Lives::new),
+            checkpoints,
+            given_up: Vec::new(),
+        };
+        runner.follow(&lock, task, restored).await
+    };
+    let result = running.await;
+    if let Some(record) = record {
+        record.record(result.as_ref().err().cloned()).await;
+    }
+    lock.release().await;
+    result
+}
+
+/// What a task is started from.
+struct Start<'a> {
+    session: &'a Session,
+    generations: &'a Generations,
+    pace: &'a PaceArgs,
+    state: &'a Path,
+    criu: Option<Criu>,
+    command: &'a [OsString],
+}
+
+/// A task that runs, the driver with CRIU if it can have one, and what it was restored from.
+type StartedTask = (RunningTask, Option<CriuDriver>, Option<CheckpointManifest>);
+
+impl Start<'_> {
+    /// Starts a task from its newest generation that is good, or from nothing if there is none.
+    async fn begin(
+        &self,
+        looked: &[CheckedGeneration],
+        must_restore: bool,
+    ) -> Result<StartedTask, Failure> {
+        let mut refused: Option<Failure> = None;
+        for (number, manifest) in looked {
+            let begun = match manifest {
+                Ok(manifest) => self.restored(manifest).await?,
+                Err(failure) => Err(failure.clone()),
+            };
+            match begun {
+                Ok((task, driver)) => {
+                    self.session.output.note(format_args!("restored generation {number}"));
+                    return Ok((task, driver, manifest.as_ref().ok().cloned()));
+                }
+                Err(failure) => {
+                    self.session.output.note(&failure.cause);
+                    refused.get_or_insert(failure);
+                }
+            }
+        }
+        let (task, backend) = (&self.generations.task, &self.generations.backend);
+        if let Some(first) = refused {
+            return Err(none_good(task, &first));
+        }
+        if must_restore {
+            return Err(absent(task, backend));
+        }
+        let (task, driver) = self.started(false).await?;
+        Ok((task, driver, None))
+    }
+
+    /// Starts the task from a generation; the inner error is that the generation is of no use.
+    async fn restored(
+        &self,
+        manifest: &CheckpointManifest,
+    ) -> Result<Result<(RunningTask, Option<CriuDriver>), Failure>, Failure> {
+        let record = match &manifest.driver {
+            DriverRecord::Criu(record) => record,
+            DriverRecord::Hook => {
+                return match self.generations.restore(manifest, self.state).await {
+                    Ok(()) => self.started(true).await.map(Ok),
+                    Err(failure) if is_of_generation(&failure) => Ok(Err(failure)),
+                    Err(failure) => Err(failure),
+                };
+            }
+        };
+        let refused = |why: String| {
+            let (number, task) = (manifest.generation, &manifest.task);
+            let cause = format!("generation {number} of {task} cannot be restored here: {why}");
+            let next = "the same on a machine like the one where it was taken, with --criu PATH";
+            Failure::new(Exit::Failure, "OtherMachine", cause).next(next)
+        };
+        let view = machine_view(self.criu.as_ref());
+        record.fits(&view).map_err(|error| refused(error.to_string()))?;
+        let Some(criu) = &self.criu else { return Err(refused("there is no CRIU".to_owned())) };
+        let cell = self.cell(record.has_own_network)?;
+        let restored = criu.restore(&cell.handle(), self.generations, manifest, record).await?;
+        Ok(restored.map(|(root, pipes)| {
+            let driver = self.driver(criu, root, pipes);
+            (RunningTask::of_cell(cell, root), Some(driver))
+        }))
+    }
+
+    async fn started(
+        &self,
+        is_restored: bool,
+    ) -> Result<(RunningTask, Option<CriuDriver>), Failure> {
+        let Some(criu) = &self.criu else {
+            let task = RunningTask::start(&self.environment(), self.command, is_restored)?;
+            return Ok((task, None));
+        };
+        let cell = self.cell(self.pace.driver.network == NetworkArg::Own)?;
+        let (root, pipes) =
+            RunningTask::start_in(&cell.handle(), self.command, is_restored).await?;
+        Ok((RunningTask::of_cell(cell, root), Some(self.driver(criu, root, pipes))))
+    }
+
+    fn cell(&self, has_own_network: bool) -> Result<Cell, Failure> {
+        Cell::open(&self.environment().variables()?, has_own_network)
+    }
+
+    fn driver(&self, criu: &Criu, root: u32, pipes: [String; 2]) -> CriuDriver {
+        let dumps_locks = self.pace.driver.file_locks;
+        CriuDriver { criu: criu.clone(), root, pipes, dumps_locks }
+    }
+
+    fn environment(&self) -> TaskEnvironment<'_> {
+        TaskEnvironment { state: self.state, task: &self.generations.task }
+    }
+}
+
+fn none_good(task: &str, first: &Failure) -> Failure {
+    let cause = format!("no generation of {task} can be restored; {}", first.cause);
+    let next = "the same with the --key that they were made with, or with another --name";
+    Failure::new(Exit::Partial, "NoGeneration", cause).next(next)
+}
+
+/// Unpacks the newest generation that is good into a state directory. Each that is not is reported.
+///
+/// # Errors
+/// There are generations and none is good.
+async fn newest(
+    session: &Session,
+    generations: &Generations,
+    looked: &[CheckedGeneration],
+    state: &Path,
+) -> Result<Option<CheckpointManifest>, Failure> {
+    let mut refused: Option<Failure> = None;
+    for (number, manifest) in looked {
+        let restored = match manifest {
+            Ok(manifest) => generations.restore(manifest, state).await.map(|()| manifest.clone()),
+            Err(failure) => Err(failure.clone()),
+        };
+        match restored {
+            Ok(manifest) => {
+                session.output.note(format_args!("restored generation {number}"));
+                return Ok(Some(manifest));
+            }
+            Err(failure) if is_of_generation(&failure) => {
+                session.output.note(&failure.cause);
+                refused.get_or_insert(failure);
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    let Some(first) = refused else { return Ok(None) };
+    Err(none_good(&generations.task, &first))
+}
+
+/// Reads the key of a task; with `makes` one is made if the task has no checkpoint yet.
+///
+/// # Errors
+/// There is no key.
+pub(crate) async fn opened(
+    backend: &TaskBackend,
+    task: &str,
+    storage: &StorageArgs,
+    makes: bool,
+) -> Result<Generations, Failure> {
+    let path = match &storage.key {
+        Some(path) => path.clone(),
+        None => default_key()?,
+    };
+    let key = match TaskKey::read(&path)? {
+        Some(key) => key,
+        None if makes && Generations::numbers(backend).await?.is_empty() => TaskKey::create(&path)?,
+        None => {
+            let cause =
+                format!("no key in {}: the checkpoints of {task} need theirs", path.display());
+            let next = "the same with --key and the file that `task run` made for them";
+            return Err(Failure::new(Exit::NotFound, "TaskKey", cause).next(next));
+        }
+    };
+    let (backend, task) = (backend.clone(), task.to_owned());
+    Ok(Generations { backend, key, task, compresses: true })
+}
+
+fn default_key() -> Result<PathBuf, Failure> {
+    let contexts = sanderling_context::file(&of_environment);
+    contexts.map(|path| path.with_file_name("task.key")).map_err(|error| {
+        Failure::new(Exit::Failure, "TaskKey", error).next("the same with --key FILE")
+    })
+}
+
+/// Returns the failure of a task without checkpoints.
+pub(crate) fn absent(task: &str, backend: &TaskBackend) -> Failure {
+    let cause = format!("the task {task} has no checkpoint in {backend}");
+    Failure::new(Exit::NotFound, "NoGeneration", cause).next("sanderling task ls")
+}
+
+/// Returns the name of a task that was given none: two commands have two names.
+fn default_name(words: &[OsString]) -> String {
+    let program = words.first().map(PathBuf::from).unwrap_or_default();
+    let stem = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let is_allowed = |char: &char| char.is_ascii_alphanumeric() || "-_".contains(*char);
+    let stem: String = stem.chars().filter(is_allowed).take(40).collect();
+    let all: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    let digits = ChunkKey::new([0; 32]).name(&all.join(&0)).0;
+    format!("{stem}-{}", hex(&digits[..4]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::TaskName;
+
+    #[test]
+    fn default_names_depend_on_all_words() {
+        let name = |words: &[&str]| default_name(&words.iter().map(Into::into).collect::<Vec<_>>());
+        assert!(name(&["/usr/bin/python3", "a.py"]).starts_with("python3-"));
+        assert_ne!(name(&["python3", "a.py"]), name(&["python3", "b.py"]));
+        assert_ne!(name(&["a", "b c"]), name(&["a", "b", "c"]));
+        assert!(name(&["./.x y"]).parse::<TaskName>().is_ok());
+    }
+}

@@ -1,0 +1,140 @@
+//! A task's process: how it is started, waited for and ended.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::process;
+use tokio::process::Child;
+use tokio::time::timeout;
+
+use crate::cell::{Cell, CellHandle, CellReply, CellRequest, TaskEnd, bytes_of};
+use crate::driver::TaskHandle;
+
+/// How long an interrupted task may take to end; the session allows two seconds.
+const END_WITHIN: Duration = Duration::from_millis(1500);
+
+/// The process of a task.
+pub(crate) enum RunningTask {
+    /// It is a child of this process.
+    Direct(Child),
+    /// It has namespaces of its own.
+    Cell(Box<Cell>, TaskHandle),
+}
+
+/// What a task learns from its environment.
+pub(crate) struct TaskEnvironment<'a> {
+    pub(crate) state: &'a Path,
+    pub(crate) task: &'a str,
+}
+
+impl TaskEnvironment<'_> {
+    pub(crate) fn variables(&self) -> Result<Vec<(&'static str, OsString)>, Failure> {
+        let state = std::path::absolute(self.state);
+        let state = state.map_err(|error| Failure::file(self.state, &error))?;
+        Ok(vec![
+            ("SANDERLING_TASK_STATE", state.into_os_string()),
+            ("SANDERLING_TASK_NAME", self.task.into()),
+        ])
+    }
+}
+
+impl RunningTask {
+    /// Starts a command as a child.
+    ///
+    /// # Errors
+    /// The operating system starts no process.
+    pub(crate) fn start(
+        environment: &TaskEnvironment<'_>,
+        words: &[OsString],
+        is_restored: bool,
+    ) -> Result<Self, Failure> {
+        let mut command = process::program()?;
+        command.args(["task", "child", "--"]).args(words);
+        command.envs(environment.variables()?);
+        command.env_remove("SANDERLING_TASK_RESTORED");
+        if is_restored {
+            command.env("SANDERLING_TASK_RESTORED", "1");
+        }
+        let mut command = tokio::process::Command::from(command);
+        let child = command.kill_on_drop(true).spawn().map_err(|error| {
+            Failure::new(Exit::Failure, "Process", format_args!("cannot start the task: {error}"))
+        })?;
+        Ok(Self::Direct(child))
+    }
+
+    /// Starts a command in a cell; returns its process id in there, and its pipes.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(crate) async fn start_in(
+        cell: &CellHandle,
+        words: &[OsString],
+        is_restored: bool,
+    ) -> Result<(u32, [String; 2]), Failure> {
+        let has_own_network = cell.has_own_network;
+        let words = bytes_of(words);
+        match cell.call(&CellRequest::Start { words, is_restored, has_own_network }).await? {
+            CellReply::Running { root, pipes } => Ok((root, pipes)),
+            _ => Err(Failure::new(Exit::Failure, "Process", "the task was not started")),
+        }
+    }
+
+    /// Returns the task that runs in a cell with that process id.
+    pub(crate) fn of_cell(cell: Cell, root: u32) -> Self {
+        let pid = cell.outer_pid(root).unwrap_or_default();
+        let handle = TaskHandle { pid, cell: Some(cell.handle()) };
+        Self::Cell(Box::new(cell), handle)
+    }
+
+    /// Returns how drivers reach it.
+    pub(crate) fn handle(&self) -> TaskHandle {
+        match self {
+            Self::Direct(child) => TaskHandle { pid: child.id().unwrap_or_default(), cell: None },
+            Self::Cell(_, handle) => handle.clone(),
+        }
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    /// Nothing is known about its end.
+    pub(crate) async fn wait(&mut self) -> Result<TaskEnd, Failure> {
+        match self {
+            Self::Direct(child) => {
+                let status = child.wait().await;
+                let status =
+                    status.map_err(|error| Failure::new(Exit::Failure, "Process", error))?;
+                Ok(TaskEnd { code: status.code(), signal: status.signal() })
+            }
+            Self::Cell(cell, _) => cell.wait().await,
+        }
+    }
+
+    /// Ends it: SIGTERM, and SIGKILL if that is not enough.
+    pub(crate) async fn end(&mut self) {
+        match self {
+            Self::Direct(child) => {
+                let pid =
+                    child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+                if let Some(pid) = pid {
+                    let _ = kill_process(pid, Signal::TERM);
+                }
+                if timeout(END_WITHIN, child.wait()).await.is_err() {
+                    let _ = child.kill().await;
+                }
+            }
+            Self::Cell(cell, handle) => {
+                if let Some(handle) = &handle.cell {
+                    let within = u64::try_from(END_WITHIN.as_millis()).unwrap_or(u64::MAX);
+                    handle.call_end(within).await;
+                }
+                let _ = timeout(END_WITHIN, cell.wait()).await;
+                cell.kill().await;
+            }
+        }
+    }
+}

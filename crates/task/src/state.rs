@@ -1,0 +1,323 @@
+//! A state directory as one stream, and back.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_core::checkpoint::{CHUNK_BYTES, EntryKind, StateEntry, StateLayout};
+
+/// What the task writes when its state is complete. It is no part of the state.
+pub(crate) const DONE: &str = "done";
+
+/// Where a state is unpacked before it takes its place.
+const UNPACKING: &str = ".sanderling-restoring";
+
+/// Reads a state directory as a stream of chunks.
+///
+/// # Errors
+/// A file cannot be read, changed meanwhile, or is none: the task has to change what it writes.
+pub(crate) fn read_chunks(
+    directory: &Path,
+    mut each: impl FnMut(&[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut entries = Vec::new();
+    collect(directory, directory, &mut entries)?;
+    let layout = StateLayout::of(entries);
+    let mut held = Vec::with_capacity(CHUNK_BYTES);
+    let mut at = 0_u64;
+    let mut push = |mut bytes: &[u8], held: &mut Vec<u8>| -> Result<(), Failure> {
+        at += bytes.len() as u64;
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(CHUNK_BYTES - held.len()));
+            held.extend_from_slice(now);
+            bytes = later;
+            if held.len() == CHUNK_BYTES {
+                each(held)?;
+                held.clear();
+            }
+        }
+        Ok(())
+    };
+    let head = layout.head();
+    push(&head, &mut held)?;
+    let mut end = head.len() as u64;
+    let mut buffer = vec![0; CHUNK_BYTES];
+    for (number, start) in &layout.files {
+        push(&vec![0; (start - end) as usize], &mut held)?;
+        let entry = &layout.entries[*number];
+        let EntryKind::File { bytes } = entry.kind else { continue };
+        let path = directory.join(OsStr::from_bytes(&entry.name));
+        let failed = |error: io::Error| Failure::file(&path, &error);
+        let mut file = File::open(&path).map_err(failed)?;
+        let mut read = 0;
+        loop {
+            let count = file.read(&mut buffer).map_err(failed)?;
+            read += count as u64;
+            if count == 0 || read > bytes {
+                break;
+            }
+            push(&buffer[..count], &mut held)?;
+        }
+        if read != bytes {
+            let cause = format!("{} changed while it was read", path.display());
+            let next = "a task that writes only between SIGUSR1 and the file `done`";
+            return Err(Failure::new(Exit::Failure, "StateChanged", cause).next(next));
+        }
+        end = start + bytes;
+    }
+    debug_assert_eq!(at, layout.bytes, "the stream is as long as its layout");
+    if held.is_empty() { Ok(()) } else { each(&held) }
+}
+
+fn collect(root: &Path, directory: &Path, found: &mut Vec<StateEntry>) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::file(directory, &error);
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.strip_prefix(root).expect("it is below the root");
+        if name == Path::new(DONE) || name == Path::new(UNPACKING) {
+            continue;
+        }
+        let metadata = fs::symlink_metadata(&path).map_err(|it| Failure::file(&path, &it))?;
+        let kind = if metadata.is_dir() {
+            EntryKind::Directory
+        } else if metadata.is_file() {
+            EntryKind::File { bytes: metadata.len() }
+        } else if metadata.is_symlink() {
+            let target = fs::read_link(&path).map_err(|it| Failure::file(&path, &it))?;
+            EntryKind::Link { target: target.as_os_str().as_bytes().to_vec() }
+        } else {
+            let cause = format!("{} is no file, directory or link", path.display());
+            return Err(Failure::new(Exit::Failure, "StateKind", cause));
+        };
+        let is_directory = kind == EntryKind::Directory;
+        let name = name.as_os_str().as_bytes().to_vec();
+        found.push(StateEntry { name, mode: metadata.permissions().mode() & 0o7777, kind });
+        if is_directory {
+            collect(root, &path, found)?;
+        }
+    }
+    Ok(())
+}
+
+/// Unpacks a stream beside the state directory's content, and replaces that at the end.
+pub(crate) struct Unpacking {
+    directory: PathBuf,
+    held: Vec<u8>,
+    layout: Option<StateLayout>,
+    at: u64,
+    next: usize,
+    file: Option<File>,
+}
+
+impl Unpacking {
+    /// Begins below a state directory, which is made if it does not exist.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub(crate) fn new(directory: &Path) -> Result<Self, Failure> {
+        make_private(directory)?;
+        let place = directory.join(UNPACKING);
+        match fs::remove_dir_all(&place) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(Failure::file(&place, &error));
+            }
+            _ => {}
+        }
+        make_private(&place)?;
+        let directory = directory.to_owned();
+        Ok(Self { directory, held: Vec::new(), layout: None, at: 0, next: 0, file: None })
+    }
+
+    /// Takes the next bytes of the stream.
+    ///
+    /// # Errors
+    /// The stream is none, or a file cannot be written.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        if self.layout.is_some() {
+            return self.write(bytes);
+        }
+        self.held.extend_from_slice(bytes);
+        let bad = |error| Failure::new(Exit::Failure, "BadGeneration", error);
+        let Some(head) = StateLayout::head_bytes(&self.held).map_err(bad)? else { return Ok(()) };
+        if self.held.len() < head {
+            return Ok(());
+        }
+        let layout = StateLayout::read(&self.held[..head]).map_err(bad)?;
+        for entry in &layout.entries {
+            let path = self.path(&entry.name);
+            let made = match &entry.kind {
+                EntryKind::Directory => fs::create_dir(&path),
+                EntryKind::File { .. } => fs::OpenOptions::new()
+                    .write(true)
+                    .create_new(true)
+                    .mode(0o600)
+                    .open(&path)
+                    .map(|_| ()),
+                EntryKind::Link { target } => symlink(OsStr::from_bytes(target), &path),
+            };
+            made.map_err(|error| Failure::file(&path, &error))?;
+        }
+        self.layout = Some(layout);
+        self.at = head as u64;
+        let rest = std::mem::take(&mut self.held);
+        self.write(&rest[head..])
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> Result<(), Failure> {
+        let layout = self.layout.take().expect("the head was read");
+        while !bytes.is_empty() {
+            let Some((number, start)) = layout.files.get(self.next).copied() else { break };
+            let entry = &layout.entries[number];
+            let EntryKind::File { bytes: length } = entry.kind else { break };
+            if self.at < start {
+                let skipped = bytes.len().min((start - self.at) as usize);
+                bytes = &bytes[skipped..];
+                self.at += skipped as u64;
+                continue;
+            }
+            let left = start + length - self.at;
+            let (now, later) = bytes.split_at(bytes.len().min(left as usize));
+            let path = self.path(&entry.name);
+            let failed = |error: io::Error| Failure::file(&path, &error);
+            if self.file.is_none() {
+                let opened = fs::OpenOptions::new().write(true).open(&path).map_err(failed)?;
+                self.file = Some(opened);
+            }
+            if let Some(file) = &mut self.file {
+                file.write_all(now).map_err(failed)?;
+            }
+            bytes = later;
+            self.at += now.len() as u64;
+            if now.len() as u64 == left {
+                (self.file, self.next) = (None, self.next + 1);
+            }
+        }
+        self.layout = Some(layout);
+        Ok(())
+    }
+
+    /// Ends: sets the permissions, and replaces what was in the state directory.
+    ///
+    /// # Errors
+    /// The stream is cut, or the directory cannot be written.
+    pub(crate) fn finish(self) -> Result<(), Failure> {
+        let is_whole = self.layout.as_ref().is_some_and(|layout| self.at == layout.bytes);
+        let Some(layout) = self.layout.as_ref().filter(|_| is_whole) else {
+            return Err(Failure::new(Exit::Failure, "BadGeneration", "its stream is cut"));
+        };
+        // What is in a directory before the directory.
+        for entry in layout.entries.iter().rev() {
+            if matches!(entry.kind, EntryKind::Link { .. }) {
+                continue;
+            }
+            let path = self.path(&entry.name);
+            let set = fs::set_permissions(&path, fs::Permissions::from_mode(entry.mode));
+            set.map_err(|error| Failure::file(&path, &error))?;
+        }
+        let place = self.directory.join(UNPACKING);
+        let failed = |error: io::Error| Failure::file(&self.directory, &error);
+        for entry in fs::read_dir(&self.directory).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path != place {
+                remove_any(&path).map_err(failed)?;
+            }
+        }
+        for entry in fs::read_dir(&place).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            fs::rename(entry.path(), self.directory.join(entry.file_name())).map_err(failed)?;
+        }
+        fs::remove_dir(&place).map_err(failed)
+    }
+
+    fn path(&self, name: &[u8]) -> PathBuf {
+        self.directory.join(UNPACKING).join(OsStr::from_bytes(name))
+    }
+}
+
+/// Makes a directory for its owner alone; one that exists stays as it is.
+pub(crate) fn make_private(path: &Path) -> Result<(), Failure> {
+    let made = fs::DirBuilder::new();
+    let made = {
+        use std::os::unix::fs::DirBuilderExt;
+        let mut made = made;
+        made.recursive(true).mode(0o700).create(path)
+    };
+    made.map_err(|error| Failure::file(path, &error))
+}
+
+fn remove_any(path: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(path)?.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(directory: &Path) -> Result<Vec<u8>, Failure> {
+        let mut all = Vec::new();
+        read_chunks(directory, |chunk| {
+            all.extend_from_slice(chunk);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    #[test]
+    fn directory_comes_back_as_it_was() {
+        let place = tempfile::tempdir().unwrap();
+        let (from, to) = (place.path().join("from"), place.path().join("to"));
+        fs::create_dir_all(from.join("a/b")).unwrap();
+        fs::write(from.join("a/b/large"), vec![7; 300_000]).unwrap();
+        fs::write(from.join("a/small"), b"small").unwrap();
+        fs::write(from.join("empty"), b"").unwrap();
+        fs::write(from.join(DONE), b"").unwrap();
+        fs::set_permissions(from.join("a/small"), fs::Permissions::from_mode(0o400)).unwrap();
+        symlink("a/small", from.join("link")).unwrap();
+        fs::create_dir_all(&to).unwrap();
+        fs::write(to.join("old"), b"old").unwrap();
+        let bytes = stream(&from).unwrap();
+        for step in [1000, 65_536, 1 << 20] {
+            let mut unpacking = Unpacking::new(&to).unwrap();
+            bytes.chunks(step).for_each(|part| unpacking.push(part).unwrap());
+            unpacking.finish().unwrap();
+            assert_eq!(fs::read(to.join("a/b/large")).unwrap(), vec![7; 300_000]);
+            assert_eq!(fs::read(to.join("link")).unwrap(), b"small");
+            assert_eq!(fs::read(to.join("empty")).unwrap(), b"");
+            let mode = fs::metadata(to.join("a/small")).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o400);
+            assert!(!to.join(DONE).exists() && !to.join("old").exists());
+            assert_eq!(stream(&to).unwrap(), bytes);
+        }
+    }
+
+    #[test]
+    fn cut_stream_leaves_what_was_there() {
+        let place = tempfile::tempdir().unwrap();
+        let (from, to) = (place.path().join("from"), place.path().join("to"));
+        fs::create_dir_all(&from).unwrap();
+        fs::write(from.join("file"), vec![7; 300_000]).unwrap();
+        fs::create_dir_all(&to).unwrap();
+        fs::write(to.join("old"), b"old").unwrap();
+        let bytes = stream(&from).unwrap();
+        let mut unpacking = Unpacking::new(&to).unwrap();
+        unpacking.push(&bytes[..200_000]).unwrap();
+        assert!(unpacking.finish().is_err());
+        assert_eq!(fs::read(to.join("old")).unwrap(), b"old");
+    }
+
+    #[test]
+    fn socket_is_refused_by_its_name() {
+        let place = tempfile::tempdir().unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(place.path().join("s")).unwrap();
+        let refused = stream(place.path()).unwrap_err();
+        assert!(refused.cause.contains("/s is no file"), "{refused}");
+    }
+}

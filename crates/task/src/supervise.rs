@@ -1,0 +1,365 @@
+//! The runner of a task that runs: when checkpoints are taken, and how it ends.
+
+use std::time::{Duration, SystemTime};
+
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::session::Session;
+use sanderling_cli_common::units;
+use sanderling_core::checkpoint::{
+    AgedIntervals, CheckpointManifest, DriverRecord, DumpRates, DumpTimes, NoticeChoice,
+    StoragePrices,
+};
+use sanderling_core::preemption::Model;
+use sanderling_protocol::{Instant as WallInstant, Millis};
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use crate::args::{IntervalArg, PaceArgs};
+use crate::cell::TaskEnd;
+use crate::criu::CriuDriver;
+use crate::driver::{Captured, CheckpointDriver, TaskHandle};
+use crate::generations::{CheckedGeneration, Generations, found};
+use crate::hook::{Hook, handles_usr1};
+use crate::lock::TaskLock;
+use crate::machine_notices::{MachineNotice, Terminations};
+use crate::running::RunningTask;
+
+/// Pause before a task that does not handle the signal yet is looked at again.
+const NOT_YET: Duration = Duration::from_millis(200);
+
+/// Generations that were given up and whose manifests are removed again and again: one that a store
+/// writes late is there after the first time.
+const GIVEN_UP_MAX: usize = 8;
+
+/// What a runner did.
+#[derive(Debug, Serialize)]
+pub(crate) struct RunReport {
+    pub(crate) name: String,
+    pub(crate) restored: Option<u64>,
+    pub(crate) checkpoints: u64,
+    pub(crate) generation: Option<u64>,
+}
+
+/// The drivers of one task.
+pub(crate) struct Drivers {
+    pub(crate) hook: Hook,
+    pub(crate) criu: Option<CriuDriver>,
+    /// Whether the hook is used where the task handles its signal although there is CRIU.
+    pub(crate) prefers_hook: bool,
+}
+
+/// What triggers a checkpoint beside the interval.
+pub(crate) struct Triggers {
+    pub(crate) notices: mpsc::Receiver<MachineNotice>,
+    pub(crate) terminations: Option<Terminations>,
+    /// What is expected of a dump before one was measured.
+    pub(crate) rates: Option<DumpRates>,
+}
+
+/// A task that runs, with what its checkpoints need.
+pub(crate) struct Runner<'a> {
+    pub(crate) session: &'a Session,
+    pub(crate) generations: Generations,
+    pub(crate) drivers: Drivers,
+    pub(crate) triggers: Triggers,
+    pub(crate) pace: &'a PaceArgs,
+    pub(crate) looked: Vec<CheckedGeneration>,
+    pub(crate) times: DumpTimes,
+    /// How machines end, if that is known better than by a mean.
+    pub(crate) lives: Option<Lives>,
+    pub(crate) checkpoints: u64,
+    /// Numbers of generations that this runner began and that may be written yet, in rising order.
+    pub(crate) given_up: Vec<u64>,
+}
+
+/// How machines end, and the intervals that follow.
+pub(crate) struct Lives {
+    model: Model,
+    /// For dumps that take so long.
+    computed: Option<(Millis, AgedIntervals)>,
+}
+
+impl Lives {
+    pub(crate) const fn new(model: Model) -> Self {
+        Self { model, computed: None }
+    }
+
+    /// Returns the interval for this machine, as old as it is now.
+    fn interval(&mut self, dump: Millis) -> Millis {
+        let is_near = |(of, _): &&(Millis, AgedIntervals)| of.0.abs_diff(dump.0) * 10 <= of.0;
+        if let Some((_, intervals)) = self.computed.as_ref().filter(is_near) {
+            return intervals.at(machine_age());
+        }
+        let intervals = AgedIntervals::of(&self.model, dump);
+        let interval = intervals.at(machine_age());
+        self.computed = Some((dump, intervals));
+        interval
+    }
+}
+
+/// What happened to a task that runs.
+enum RunnerEvent {
+    Ended(Result<TaskEnd, Failure>),
+    Interrupted,
+    Terminated,
+    LockLost,
+    Notice(MachineNotice),
+    Checkpoint(Result<Option<CheckpointManifest>, Failure>),
+}
+
+impl Drivers {
+    async fn capture(&self, task: &TaskHandle) -> Result<Option<Captured>, Failure> {
+        match &self.criu {
+            Some(criu) if !(self.prefers_hook && handles_usr1(task.pid)) => {
+                Ok(criu.capture(task).await?.map(Captured::Images))
+            }
+            _ => Ok(self.hook.capture(task).await?.map(Captured::Directory)),
+        }
+    }
+}
+
+impl Runner<'_> {
+    /// Follows a task to its end.
+    ///
+    /// # Errors
+    /// The task failed, or another runner has taken it.
+    pub(crate) async fn follow(
+        &mut self,
+        lock: &TaskLock,
+        mut task: RunningTask,
+        restored: Option<CheckpointManifest>,
+    ) -> Result<(), Failure> {
+        let number = restored.as_ref().map(|manifest| manifest.generation);
+        let handle = task.handle();
+        let mut base = restored;
+        let mut next = Instant::now() + self.interval();
+        loop {
+            match self.event(lock, &mut task, &handle, base.as_ref(), next).await {
+                RunnerEvent::Ended(end) => {
+                    return self.report(end?, number, base.map(|it| it.generation));
+                }
+                RunnerEvent::Interrupted => {
+                    task.end().await;
+                    return Ok(());
+                }
+                RunnerEvent::LockLost => return Err(self.lost(&mut task).await),
+                RunnerEvent::Terminated => {
+                    let notice = MachineNotice::of_sigterm(self.pace.notice.notice_deadline.0);
+                    self.on_notice(&handle, base.as_ref(), &notice).await;
+                    task.end().await;
+                    return Ok(());
+                }
+                RunnerEvent::Notice(notice) => {
+                    if let Some(manifest) = self.on_notice(&handle, base.as_ref(), &notice).await {
+                        base = Some(manifest);
+                        next = Instant::now() + self.interval();
+                    }
+                }
+                RunnerEvent::Checkpoint(taken) => {
+                    next = Instant::now() + self.interval();
+                    match taken {
+                        Ok(Some(manifest)) => base = Some(manifest),
+                        Ok(None) => next = Instant::now() + self.interval().min(NOT_YET),
+                        Err(failure) if failure.kind == "TaskTaken" => {
+                            return Err(self.lost(&mut task).await);
+                        }
+                        // The task goes on, and the next checkpoint may succeed.
+                        Err(failure) => {
+                            self.session.output.note(format_args!("no checkpoint: {failure}"));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn event(
+        &mut self,
+        lock: &TaskLock,
+        task: &mut RunningTask,
+        handle: &TaskHandle,
+        base: Option<&CheckpointManifest>,
+        next: Instant,
+    ) -> RunnerEvent {
+        let session = self.session;
+        // Taken apart: a checkpoint needs the rest of the runner meanwhile.
+        let (_, closed) = mpsc::channel(1);
+        let mut notices = std::mem::replace(&mut self.triggers.notices, closed);
+        let mut terminations = self.triggers.terminations.take();
+        let event = {
+            let checkpoint = async {
+                sleep_until(next).await;
+                self.checkpoint(handle, base).await
+            };
+            let terminated = async {
+                match &mut terminations {
+                    Some(terminations) => terminations.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let noticed = async {
+                match notices.recv().await {
+                    Some(notice) => notice,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // SIGTERM also interrupts the session.
+                biased;
+                () = terminated => RunnerEvent::Terminated,
+                () = session.ended.cancelled() => RunnerEvent::Interrupted,
+                () = lock.lost.cancelled() => RunnerEvent::LockLost,
+                end = task.wait() => RunnerEvent::Ended(end),
+                notice = noticed => RunnerEvent::Notice(notice),
+                taken = checkpoint => RunnerEvent::Checkpoint(taken),
+            }
+        };
+        (self.triggers.notices, self.triggers.terminations) = (notices, terminations);
+        event
+    }
+
+    /// Takes a last checkpoint if it ends in time.
+    async fn on_notice(
+        &mut self,
+        handle: &TaskHandle,
+        base: Option<&CheckpointManifest>,
+        notice: &MachineNotice,
+    ) -> Option<CheckpointManifest> {
+        let left = Millis::from(notice.left());
+        let takes = self.expected(handle);
+        let output = self.session.output;
+        let head = format!("notice from {}: {} left", notice.source, units::millis(left));
+        let last = base.map_or_else(
+            || "and there is no generation".to_owned(),
+            |base| format!("generation {} counts", base.generation),
+        );
+        if NoticeChoice::of(takes, left) == NoticeChoice::KeepLast {
+            let takes = units::millis(takes);
+            output.note(format_args!("{head}, a dump takes {takes}: none is begun, {last}"));
+            return None;
+        }
+        output.note(format_args!("{head}, a dump takes {}: it is taken now", units::millis(takes)));
+        match tokio::time::timeout(notice.left(), self.checkpoint(handle, base)).await {
+            Ok(Ok(Some(manifest))) => return Some(manifest),
+            Ok(Ok(None)) => output.note(format_args!("the task cannot give its state: {last}")),
+            Ok(Err(failure)) => output.note(format_args!("no checkpoint: {failure}; {last}")),
+            Err(_) => output.note(format_args!("the dump did not end in time: {last}")),
+        }
+        None
+    }
+
+    /// Returns how long the next dump takes.
+    fn expected(&self, handle: &TaskHandle) -> Millis {
+        if let Some(slowest) = self.times.slowest() {
+            return slowest;
+        }
+        let free = StoragePrices { gigabyte_month: 0.0, thousand_requests: 0.0 };
+        match &self.triggers.rates {
+            Some(rates) => rates.forecast(handle.resident_bytes(), free).takes,
+            None => self.times.expected(),
+        }
+    }
+
+    /// Takes a checkpoint; returns nothing if the task cannot give one yet.
+    async fn checkpoint(
+        &mut self,
+        task: &TaskHandle,
+        base: Option<&CheckpointManifest>,
+    ) -> Result<Option<CheckpointManifest>, Failure> {
+        let begun = Instant::now();
+        let Some(state) = self.drivers.capture(task).await? else { return Ok(None) };
+        // The manifest of a dump that was given up, or that failed, may be written yet.
+        let newest = self.looked.iter().map(|(number, _)| *number).max().unwrap_or(0);
+        let number = newest.max(self.given_up.last().copied().unwrap_or(0)) + 1;
+        self.given_up.push(number);
+        let manifest = self.generations.dump(state, base, number, wall_clock()).await?;
+        let took = begun.elapsed();
+        self.times.add(took.into());
+        self.checkpoints += 1;
+        self.looked.insert(0, (number, Ok(manifest.clone())));
+        let driver = match &manifest.driver {
+            DriverRecord::Hook => "the hook".to_owned(),
+            DriverRecord::Criu(record) => format!("CRIU {}", record.version),
+        };
+        let next = self.interval();
+        self.session.output.note(format_args!(
+            "generation {number}: {} of state, {} new, taken by {driver} in {}, next in {}",
+            units::bytes(manifest.stream_bytes),
+            units::bytes(manifest.added_bytes),
+            units::duration(took),
+            units::duration(next),
+        ));
+        // What is old goes only now that the new generation stands. Generations that were given up
+        // go first: nothing else names their packs.
+        self.given_up.retain(|it| *it != number);
+        self.given_up.drain(..self.given_up.len().saturating_sub(GIVEN_UP_MAX));
+        if let Err(failure) = self.generations.remove(&self.given_up).await {
+            self.session.output.note(format_args!("old generations stay: {failure}"));
+            return Ok(Some(manifest));
+        }
+        let plan = self.generations.collect(&found(&self.looked), self.pace.keep as usize).await;
+        match plan {
+            Ok(plan) => self.looked.retain(|(number, _)| !plan.generations.contains(number)),
+            Err(failure) => {
+                self.session.output.note(format_args!("old generations stay: {failure}"));
+            }
+        }
+        Ok(Some(manifest))
+    }
+
+    fn interval(&mut self) -> Duration {
+        match self.pace.interval {
+            IntervalArg::Fixed(span) => span.0,
+            IntervalArg::Auto => {
+                let Millis(millis) = match &mut self.lives {
+                    Some(lives) => lives.interval(self.times.expected()),
+                    None => self.times.interval(self.pace.mean_life.millis()),
+                };
+                Duration::from_millis(millis)
+            }
+        }
+    }
+
+    async fn lost(&self, task: &mut RunningTask) -> Failure {
+        task.end().await;
+        let name = &self.generations.task;
+        let cause = format!("another runner has taken the task {name}; this one has ended it here");
+        Failure::new(Exit::Failure, "TaskTaken", cause).next("sanderling task ls")
+    }
+
+    fn report(
+        &self,
+        end: TaskEnd,
+        restored: Option<u64>,
+        generation: Option<u64>,
+    ) -> Result<(), Failure> {
+        if end.code != Some(0) {
+            let how = match (end.code, end.signal) {
+                (Some(code), _) => format!("with exit code {code}"),
+                (_, Some(signal)) => format!("by signal {signal}"),
+                _ => "in an unknown way".to_owned(),
+            };
+            let task = &self.generations.task;
+            let cause = format!("the task {task} ended {how}");
+            let next = "the same again: it starts from the newest checkpoint";
+            return Err(Failure::new(Exit::Failure, "TaskFailed", cause).next(next));
+        }
+        let name = self.generations.task.clone();
+        let report = RunReport { name, restored, checkpoints: self.checkpoints, generation };
+        self.session.output.result(&report, |_| Ok(()))
+    }
+}
+
+/// Returns this machine's time.
+pub(crate) fn wall_clock() -> WallInstant {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    WallInstant(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// Returns how long this machine runs already.
+fn machine_age() -> Millis {
+    let uptime = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
+    let seconds = uptime.split_whitespace().next().and_then(|it| it.parse::<f64>().ok());
+    Millis((seconds.unwrap_or(0.0) * 1000.0) as u64)
+}
