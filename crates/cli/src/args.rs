@@ -1,6 +1,7 @@
 //! The command line: what all commands have in common. The flags of each are beside it.
 
 use clap::{Parser, Subcommand};
+use sanderling_task::TaskCommand;
 
 use crate::completions::Completions;
 use crate::config::ConfigCommand;
@@ -90,8 +91,9 @@ impl Command {
         }
     }
 
-    pub(crate) const fn cluster_use(&self) -> ClusterUse {
+    pub(crate) fn cluster_use(&self) -> ClusterUse {
         match self {
+            Self::Task(task) if !task.uses_cluster() => ClusterUse::Nothing,
             Self::Namenode(args) if matches!(args.command, Some(NamenodeCommand::Backup(_))) => {
                 ClusterUse::Current
             }
@@ -166,6 +168,9 @@ pub(crate) enum Command {
     /// List, make, renew and end jobs
     #[command(subcommand)]
     Job(Job),
+    /// Run commands with checkpoints, to continue on another machine
+    #[command(subcommand)]
+    Task(Box<TaskCommand>),
     /// Follow nodes, drains, throughput, jobs and events on one screen
     Top(Top),
     /// Show what happened to the cluster

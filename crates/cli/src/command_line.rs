@@ -13,7 +13,7 @@ use crate::refused::shell_word;
 /// The groups of commands in `sanderling --help`. A command without a group is for operators.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Begin", &["tour"]),
-    ("Data", &["fs", "job"]),
+    ("Data", &["fs", "job", "task"]),
     ("Operate", &["local", "namenode", "datanode", "manager", "gateway", "node", "group"]),
     ("Measure", &["demo", "bench", "sim", "lab", "mock-metadata"]),
 ];

@@ -91,7 +91,8 @@ async fn of_machine(directory: &Path, dram: u64) -> Vec<Check> {
     let place = directory.to_owned();
     let looks = spawn_blocking(move || {
         let mut checks = vec![machine::open_files(), machine::memory(dram), machine::memfd()];
-        checks.extend([machine::clock(), machine::disk(&place), cluster::python()]);
+        checks.extend([machine::clock(), machine::disk(&place), machine::task_drivers()]);
+        checks.push(cluster::python());
         checks
     });
     match timeout(MACHINE_WITHIN, looks).await {

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod copy;
+mod durable;
 mod get;
 mod list;
 mod lookup;
@@ -16,8 +17,11 @@ use std::io::Write;
 
 use clap::{Args, Subcommand};
 use sanderling_client::PutOptions;
-use sanderling_protocol::message::{CreateMode, ObjectKind, ObjectStat};
+use sanderling_protocol::message::{
+    CreateMode, Durability, DurableRequest, MakeDurable, ObjectKind, ObjectStat,
+};
 use sanderling_protocol::{Path, Reply, Request};
+use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::node::unexpected;
@@ -25,8 +29,10 @@ use crate::printable::printable;
 use crate::refused;
 use crate::session::Session;
 use crate::units;
+use crate::units::Size;
 use attributes::Attr;
 use copy::Cp;
+use durable::SyncArgs;
 use get::{Cat, Get};
 use list::{Ls, Tree};
 use lookup::{existing, target};
@@ -65,6 +71,8 @@ pub(crate) enum Fs {
     Du(Du),
     /// Show the room left on the nodes
     Df(Df),
+    /// Wait until the stores of durable directories have everything that was sealed below paths
+    Sync(SyncArgs),
     /// Draw a subtree
     Tree(Tree),
 }
@@ -81,6 +89,17 @@ pub(crate) struct Mkdir {
     /// What to make
     #[arg(long, value_enum, default_value_t = ContainerKind::Directory)]
     pub(crate) kind: ContainerKind,
+    /// Copy what is sealed in the directory to this store, which datanodes were started with by
+    /// `--durable STORE=URL`
+    #[arg(long, value_name = "STORE", conflicts_with = "kind")]
+    pub(crate) durable: Option<String>,
+    /// Bytes that may wait for the store: while more do, writers in the directory wait
+    #[arg(long, value_name = "SIZE", default_value = "16GiB", requires = "durable")]
+    pub(crate) backlog_max: Size,
+    /// Take the store over with what an earlier cluster left in it, and wait until its objects are
+    /// there; their bytes are read from the store when they are read first
+    #[arg(long, requires = "durable")]
+    pub(crate) adopt: bool,
 }
 
 /// What `fs mkdir` makes.
@@ -161,6 +180,7 @@ async fn dispatch(session: &Session, command: Fs) -> Result<(), Failure> {
         Fs::Attr(args) => attributes::run(session, args).await,
         Fs::Concat(args) => concat(session, args).await,
         Fs::Du(args) => usage::of_subtrees(session, args).await,
+        Fs::Sync(args) => durable::wait(session, args).await,
         Fs::Df(args) => usage::of_nodes(session, &args).await,
     }
 }
@@ -172,13 +192,32 @@ async fn make(session: &Session, args: Mkdir) -> Result<(), Failure> {
         ContainerKind::Multifile => ObjectKind::Multifile,
         ContainerKind::Table => ObjectKind::Table,
     };
-    let mut made = Vec::new();
+    let (mut made, mut adopted) = (Vec::new(), Vec::new());
     for path in args.paths {
-        let request = Request::MakeDirectory { path, kind, parents: args.parents, is_listed: true };
+        let parents = args.parents;
+        let at = path.clone();
+        let request = match args.durable.clone() {
+            Some(store) => {
+                let (backlog_bytes_max, adopt) = (args.backlog_max.0, args.adopt);
+                let made = MakeDurable { path, store, parents, backlog_bytes_max, adopt };
+                Request::Durable(Box::new(DurableRequest::Make(made)))
+            }
+            None => Request::MakeDirectory { path, kind, parents, is_listed: true },
+        };
         match session.call(&client, request).await? {
             Reply::Stat(stat) => made.push(stat),
             reply => return Err(unexpected(&reply)),
         }
+        if args.adopt {
+            adopted.push(durable::wait_adopted(session, &client, &at).await?);
+        }
+    }
+    if args.adopt {
+        let json = serde_json::json!({ "objects": made, "adopted": adopted });
+        let lines = made.iter().zip(&adopted);
+        return session.output.result(&json, |writer| {
+            lines.clone().try_for_each(|(stat, it)| durable::write_adopted(writer, &stat.path, it))
+        });
     }
     session.output.result(&serde_json::json!({ "objects": made }), |_| Ok(()))
 }
@@ -218,11 +257,25 @@ async fn stat(session: &Session, args: ObjectPaths) -> Result<(), Failure> {
     let client = session.client().await?;
     let mut stats = Vec::new();
     for path in pattern::all(session, &client, &args.paths).await? {
-        stats.push(existing(session, &client, &path).await?);
+        let object = existing(session, &client, &path).await?;
+        let durability = durable::of(&client, &path).await;
+        stats.push(StatRow { object, durability });
     }
     session.output.result(&serde_json::json!({ "objects": stats }), |writer| {
-        stats.iter().try_for_each(|stat| write_stat(writer, stat))
+        stats.iter().try_for_each(|row| {
+            write_stat(writer, &row.object)?;
+            row.durability.iter().try_for_each(|found| durable::write(writer, found))
+        })
     })
+}
+
+/// One object of `fs stat`.
+#[derive(Debug, Serialize)]
+struct StatRow {
+    #[serde(flatten)]
+    object: ObjectStat,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    durability: Option<Durability>,
 }
 
 fn write_stat(writer: &mut dyn Write, stat: &ObjectStat) -> std::io::Result<()> {

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 use sanderling_protocol::event::LossReport;
-use sanderling_protocol::message::FsckReport;
+use sanderling_protocol::message::{DurableStatus, FsckReport};
 use sanderling_protocol::{Reply, Request};
 use serde::Serialize;
 
@@ -37,6 +37,7 @@ struct FsckOutcome {
     catalog: FsckReport,
     report: LossReport,
     deep: Option<Deep>,
+    durable: Vec<DurableStatus>,
 }
 
 /// Checks, prints, and ends with 5 when data is lost, 1 when something is wrong.
@@ -52,7 +53,9 @@ pub(crate) async fn run(session: Session, args: Fsck) -> Result<(), Failure> {
     let Reply::Fsck(catalog) = reply else { return Err(unexpected(&reply)) };
     let reply = session.call(&client, Request::Report).await?;
     let Reply::Report(report) = reply else { return Err(unexpected(&reply)) };
-    let outcome = FsckOutcome { catalog, report, deep };
+    // A namenode of an earlier release has no durable directories.
+    let durable = client.durable_overview().await.unwrap_or_default();
+    let outcome = FsckOutcome { catalog, report, deep, durable };
     session.output.result(&outcome, |writer| write(writer, &outcome))?;
     verdict(&outcome)
 }
@@ -78,6 +81,29 @@ fn verdict(outcome: &FsckOutcome) -> Result<(), Failure> {
             .next("sanderling fsck, which names the objects once the losses are declared"));
     }
     Ok(())
+}
+
+/// Writes what of a durable directory is volatile, since when, and why it stalls.
+fn write_durable(writer: &mut dyn Write, status: &DurableStatus) -> io::Result<()> {
+    let (directory, store) = (printable(status.directory.as_str()), printable(&status.store));
+    match status.backlog_age {
+        None => writeln!(writer, "{directory}: the store {store} has everything")?,
+        Some(age) => writeln!(
+            writer,
+            "{directory}: VOLATILE until the store {store} has {}, {}, the oldest since {}",
+            units::count(status.backlog_changes, "change", "changes"),
+            units::bytes(status.backlog_bytes),
+            units::millis(age)
+        )?,
+    }
+    if let Some(adoption) = status.adoption.as_ref().filter(|adoption| !adoption.is_done) {
+        let objects = units::count(adoption.objects, "object", "objects");
+        writeln!(writer, "  {objects} are adopted so far")?;
+    }
+    match status.stalled.is_empty() {
+        true => Ok(()),
+        false => writeln!(writer, "  STALLED: {}", printable(&status.stalled)),
+    }
 }
 
 fn write(writer: &mut dyn Write, outcome: &FsckOutcome) -> io::Result<()> {
@@ -106,6 +132,7 @@ fn write(writer: &mut dyn Write, outcome: &FsckOutcome) -> io::Result<()> {
         units::bytes(report.bytes),
         units::count(report.blocks, "block", "blocks")
     )?;
+    outcome.durable.iter().try_for_each(|status| write_durable(writer, status))?;
     // What may concern any object is the root's, without a range.
     for loss in report.losses.iter().filter(|loss| loss.path.is_root() && loss.ranges.is_empty()) {
         writeln!(writer, "LOST {}: {}", units::instant(loss.at), loss.why)?;

@@ -3,7 +3,9 @@
 use std::io::Write;
 
 use clap::{Args, Subcommand};
-use sanderling_namenode::{GroupOrder, GroupPage, group_page, notice_member, order_group};
+use sanderling_namenode::{
+    GroupOrder, GroupPage, MachineLife, group_page, notice_member, order_group,
+};
 use sanderling_protocol::message::Members;
 use sanderling_protocol::{MemberId, Millis, Reply, Request};
 use serde::Serialize;
@@ -12,6 +14,7 @@ use crate::failure::Failure;
 use crate::node::unexpected;
 use crate::output::{Align, Table};
 use crate::refused;
+use crate::serve::backup::{GroupRecover, recover_group};
 use crate::session::Session;
 use crate::units::{self, Span};
 
@@ -26,6 +29,8 @@ pub(crate) enum GroupCommand {
     Notice(NoticeMember),
     /// Take back a notice that was given to a namenode by hand
     Cancel(CancelNotice),
+    /// Begin the group anew after most of its members were lost
+    Recover(GroupRecover),
     /// Remove a member for good; start it again on an empty directory with --join to bring it back
     Remove(Remove),
 }
@@ -33,7 +38,8 @@ pub(crate) enum GroupCommand {
 /// `group move-leader`.
 #[derive(Debug, Args)]
 pub(crate) struct MoveLeader {
-    /// The number of the voter, by `group ls` [default: the one that has most of the log]
+    /// The number of the voter, by `group ls` [default: the one whose machine
+    /// lives longest]
     pub(crate) member: Option<u64>,
 }
 
@@ -86,6 +92,7 @@ pub(crate) async fn run(session: &Session, command: GroupCommand) -> Result<(), 
         GroupCommand::MoveLeader(MoveLeader { member }) => {
             order(session, GroupOrder::MoveLeader(member.map(MemberId))).await
         }
+        GroupCommand::Recover(args) => recover_group(session, args).await,
         GroupCommand::Remove(Remove { member }) => {
             order(session, GroupOrder::Remove(MemberId(member))).await
         }
@@ -149,6 +156,7 @@ fn write_page(writer: &mut dyn Write, page: &GroupPage) -> std::io::Result<()> {
         ("role", Align::Left),
         ("state", Align::Left),
         ("behind", Align::Right),
+        ("life", Align::Right),
         ("address", Align::Left),
         ("http", Align::Left),
     ]);
@@ -163,6 +171,7 @@ fn write_page(writer: &mut dyn Write, page: &GroupPage) -> std::io::Result<()> {
             member.role.word().to_owned(),
             state,
             member.behind_entries.map_or_else(|| "-".to_owned(), |it| it.to_string()),
+            life(member.expected_life),
             member.address.clone(),
             member.http_address.clone(),
         ]);
@@ -176,6 +185,14 @@ fn write_page(writer: &mut dyn Write, page: &GroupPage) -> std::io::Result<()> {
         writeln!(writer, "{spares} missing: sanderling namenode --join ADDRESS")?;
     }
     Ok(())
+}
+
+fn life(life: MachineLife) -> String {
+    match life {
+        MachineLife::Unknown => "-".to_owned(),
+        MachineLife::Expected(life) => units::duration(life.into()),
+        MachineLife::Steady => "steady".to_owned(),
+    }
 }
 
 async fn members(session: &Session) -> Result<Members, Failure> {

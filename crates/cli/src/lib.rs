@@ -179,6 +179,7 @@ fn run(
         Command::Job(command) => {
             session::run(global, |session| spanned(begin("job"), job::run(session, command)))
         }
+        Command::Task(command) => sanderling_task::run(global, *command),
         Command::Top(args) => session::run(global, |session| top::run(session, args)),
         Command::Events(args) => session::run(global, |session| events::run(session, args)),
         Command::Fsck(args) => {

@@ -9,6 +9,7 @@ pub(crate) mod gateway;
 pub(crate) mod manager;
 pub(crate) mod namenode;
 pub(crate) mod notices;
+mod page_token;
 mod process;
 
 pub(crate) use datanode::run as datanode;

@@ -12,7 +12,7 @@ use data_encoding::HEXLOWER;
 use ring::rand::{SecureRandom, SystemRandom};
 use sanderling_cli_common::cluster::first_address;
 use sanderling_core::access::{
-    Claims, Lineage, Rights, SUBJECT_BYTES_MAX, TokenRole, parts, right_words,
+    Claims, Lineage, Rights, SUBJECT_BYTES_MAX, TokenRole, UnknownRight, parts, right_words,
 };
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::token::MintToken;
@@ -263,9 +263,11 @@ fn given(
 
 fn claims(args: &New) -> Result<Claims, Failure> {
     let part = TokenRole::from_word(&args.role).expect("the command line accepts only these roles");
-    let rights = Rights::of_words(args.rights.iter().map(String::as_str)).map_err(|word| {
-        Failure::usage(format_args!("{word:?} is no right: give some of {}", right_words()))
-    })?;
+    let rights = Rights::of_words(args.rights.iter().map(String::as_str)).map_err(
+        |UnknownRight { word }| {
+            Failure::usage(format_args!("{word:?} is no right: give some of {}", right_words()))
+        },
+    )?;
     let subtree: sanderling_protocol::Path =
         args.subtree.parse().map_err(|refusal| Failure::usage(&refusal))?;
     if part != TokenRole::Client && !subtree.is_root() {

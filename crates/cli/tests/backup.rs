@@ -124,7 +124,8 @@ async fn numbers(client: &Client, stored: u64) -> BTreeSet<u64> {
 
 /// Waits until a datanode has shown blocks that only the lost end of the log had.
 async fn assert_report(client: &Client) {
-    let limit = std::time::Instant::now() + SOON;
+    // They are kept for 30 s first.
+    let limit = std::time::Instant::now() + SOON + SOON;
     loop {
         let events = client.events(0, 10_000, Millis(0)).await.expect("the namenode answers");
         if events.iter().any(|event| matches!(event.kind, EventKind::BlocksOrphaned { .. })) {

@@ -8,7 +8,7 @@ use cluster::{run, sanderling};
 fn figures_are_printed_and_written_as_page_csv_and_json() {
     let directory = tempfile::TempDir::new().expect("a directory for the test");
     let out = directory.path().join("made/by/it");
-    for figure in ["figure2", "figure6", "figure7"] {
+    for figure in ["figure2", "figure6", "figure7", "checkpoint"] {
         let ran = run(sanderling().args(["lab", figure, "--out"]).arg(&out));
         assert_eq!(ran.code, 0, "{ran}");
         assert!(ran.stdout.lines().count() > 3, "{ran}");

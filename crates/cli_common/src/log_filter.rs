@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
+use thiserror::Error;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 
 /// The variable with the filter.
 pub const VARIABLE: &str = "SANDERLING_LOG";
@@ -29,13 +31,53 @@ const PARTS: [&str; 9] = [
 /// Reports each request of the S3 gateway that fails, with what its client sent.
 const SILENT: &str = "s3s";
 
+/// Why a text is no filter: correct it.
+#[derive(Debug, Error)]
+pub enum FilterError {
+    /// A word alone is no level.
+    #[error("{word:?} is no level: give one of {}, or PART=LEVEL", levels())]
+    NoLevel {
+        /// The word.
+        word: String,
+    },
+    /// What a part is given is no level.
+    #[error("{word:?} is no level: give one of {}", levels())]
+    NoPartLevel {
+        /// The word.
+        word: String,
+    },
+    /// No part of a program has such a name.
+    #[error("{name:?} is no part of the program: give LEVEL or PART=LEVEL")]
+    NoPart {
+        /// The name.
+        name: String,
+    },
+    /// The name begins like one of this program's parts, and none of those that log has it.
+    #[error("{name:?} logs nothing: the parts that do are {}", parts())]
+    SilentPart {
+        /// The name.
+        name: String,
+    },
+    /// The rest of the syntax is wrong.
+    #[error(transparent)]
+    Syntax(#[from] ParseError),
+}
+
+fn levels() -> String {
+    LEVELS.join(", ")
+}
+
+fn parts() -> String {
+    PARTS.map(|part| format!("{OWN}{part}")).join(", ")
+}
+
 /// Reads a filter: levels, and levels of parts, separated by commas.
 ///
 /// `EnvFilter` alone takes a misspelled level for the name of a part, and logs nothing.
 ///
 /// # Errors
-/// Why it is none, for the operator.
-pub fn read(text: &str) -> Result<EnvFilter, String> {
+/// [`FilterError`]: what the operator is to correct.
+pub fn read(text: &str) -> Result<EnvFilter, FilterError> {
     let mut directives = String::new();
     for directive in text.split(',').map(str::trim) {
         check(directive)?;
@@ -46,10 +88,11 @@ pub fn read(text: &str) -> Result<EnvFilter, String> {
         directives.push_str("=off");
     }
     let directives = directives.trim_end_matches(',');
-    EnvFilter::try_new(directives).map_err(|error| error.to_string())
+    Ok(EnvFilter::try_new(directives)?)
 }
 
-/// Returns the next more verbose level than a filter's first one.
+/// Returns the next more verbose level than a filter's first one; `trace` after `trace`, and for a
+/// filter without a level that is known.
 #[must_use]
 pub fn louder(filter: &str) -> &'static str {
     let level = filter.split(',').find(|directive| !directive.contains('=')).unwrap_or("info");
@@ -58,27 +101,25 @@ pub fn louder(filter: &str) -> &'static str {
     LEVELS[next]
 }
 
-fn check(directive: &str) -> Result<(), String> {
+fn check(directive: &str) -> Result<(), FilterError> {
     let is_level = |text: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(text));
-    let levels = LEVELS.join(", ");
     let Some((target, level)) = directive.split_once('=') else {
         return match is_level(directive) {
             true => Ok(()),
-            false => Err(format!("{directive:?} is no level: give one of {levels}, or PART=LEVEL")),
+            false => Err(FilterError::NoLevel { word: directive.to_owned() }),
         };
     };
     if !is_level(level) {
-        return Err(format!("{level:?} is no level: give one of {levels}"));
+        return Err(FilterError::NoPartLevel { word: level.to_owned() });
     }
     let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == ':';
     if target.is_empty() || !target.chars().all(is_word) {
-        return Err(format!("{target:?} is no part of the program: give LEVEL or PART=LEVEL"));
+        return Err(FilterError::NoPart { name: target.to_owned() });
     }
     let crate_name = target.split(':').next().unwrap_or_default();
     match crate_name.strip_prefix(OWN) {
         Some(part) if !PARTS.contains(&part) => {
-            let parts = PARTS.map(|part| format!("{OWN}{part}")).join(", ");
-            Err(format!("{crate_name:?} logs nothing: the parts that do are {parts}"))
+            Err(FilterError::SilentPart { name: crate_name.to_owned() })
         }
         _ => Ok(()),
     }
@@ -110,7 +151,9 @@ mod tests {
         ] {
             assert!(read(filter).is_err(), "{filter}");
         }
-        assert!(read("loud").unwrap_err().contains("off, error, warn, info, debug, trace"));
+        assert!(
+            read("loud").unwrap_err().to_string().contains("off, error, warn, info, debug, trace")
+        );
     }
 
     #[test]

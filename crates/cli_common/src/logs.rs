@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use sanderling_transport::LogControl;
+use sanderling_transport::{LogControl, LogFilterError};
 use tracing_subscriber::{EnvFilter, reload};
 
 use crate::failure::Failure;
@@ -93,8 +93,8 @@ fn wanted(global: &Global, source: LogSource) -> String {
 /// `SANDERLING_LOG` is no filter.
 pub fn start(global: &Global, source: LogSource, format: LogFormat) -> Result<(), Failure> {
     let text = wanted(global, source);
-    let filter = log_filter::read(&text).map_err(|why| {
-        let cause = format!("{}={text}: {why}", log_filter::VARIABLE);
+    let filter = log_filter::read(&text).map_err(|error| {
+        let cause = format!("{}={text}: {error}", log_filter::VARIABLE);
         Failure::usage(cause).next(format_args!("export {}=debug", log_filter::VARIABLE))
     })?;
     let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
@@ -106,7 +106,7 @@ pub fn start(global: &Global, source: LogSource, format: LogFormat) -> Result<()
         .with_target(false);
     // A second start inside one process keeps the first one's logs, and its control.
     let reload = |filter: &str, set: &dyn Fn(EnvFilter) -> Result<(), reload::Error>| {
-        set(log_filter::read(filter)?).map_err(|error| error.to_string())
+        set(log_filter::read(filter)?).map_err(LogFilterError::from)
     };
     match format {
         LogFormat::Text => {

@@ -11,7 +11,7 @@ use crate::printable::Printable;
 
 pub use sanderling_transport::SCHEMA;
 
-/// The format of results and notes.
+/// Prints what a command has: results to stdout, as text or as JSON; notes and failures to stderr.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Output {
     /// Print JSON instead of text.
@@ -97,7 +97,8 @@ pub enum Align {
     Right,
 }
 
-/// A table for people: columns as wide as their widest cell.
+/// Lays rows out for people: each column is as wide as its widest cell, counted in the columns of a
+/// terminal, of which a wide letter takes two.
 #[derive(Debug)]
 pub struct Table {
     columns: Vec<(&'static str, Align)>,

@@ -88,7 +88,11 @@ async fn follow_log_signals() -> Infallible {
     }
 }
 
-fn die_with_parent() -> Result<(), Failure> {
+/// Requests that this process is killed when the thread that started it ends.
+///
+/// # Errors
+/// The parent has ended already, or the system refuses.
+pub fn die_with_parent() -> Result<(), Failure> {
     let failed = |error| Failure::new(Exit::Failure, "Process", format_args!("prctl: {error}"));
     let before = getppid();
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed)?;

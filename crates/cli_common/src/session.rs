@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use sanderling_client::{Client, ClientConfig, diagnosed};
@@ -42,14 +42,23 @@ pub struct Session {
     limit: Option<Duration>,
     /// Set when the command goes on until it is stopped.
     is_endless: Arc<AtomicBool>,
+    /// How long it may take to clean up, in milliseconds, if not [`CLEAN_UP`].
+    clean_up_millis: Arc<AtomicU64>,
 }
 
 impl Session {
     /// Returns the way to a cluster that no option names, without a limit of time.
     #[must_use]
     pub fn new(namenode: String, credentials: Credentials, output: Output) -> Self {
-        let (ended, is_endless) = (CancellationToken::new(), Arc::default());
-        Self { namenode, credentials, output, ended, limit: None, is_endless }
+        Self {
+            namenode,
+            credentials,
+            output,
+            ended: CancellationToken::new(),
+            limit: None,
+            is_endless: Arc::default(),
+            clean_up_millis: Arc::default(),
+        }
     }
 
     /// Returns the way to one of several namenodes.
@@ -62,6 +71,18 @@ impl Session {
     /// now on it succeeds when its `--timeout` passes.
     pub fn goes_on(&self) {
         self.is_endless.store(true, Ordering::Relaxed);
+    }
+
+    /// Allows the command so much time to clean up when it is interrupted.
+    pub fn clean_up_within(&self, limit: Duration) {
+        let millis = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        self.clean_up_millis.store(millis, Ordering::Relaxed);
+    }
+
+    /// Returns after how long the command is ended, from `--timeout`.
+    #[must_use]
+    pub const fn limit(&self) -> Option<Duration> {
+        self.limit
     }
 
     /// Connects to the namenode. Where it does not listen, this fails at once: only for calls that
@@ -168,7 +189,9 @@ where
         ended: CancellationToken::new(),
         limit: global.timeout.map(|span| span.0),
         is_endless: Arc::default(),
+        clean_up_millis: Arc::default(),
     };
+    let clean_up_millis = Arc::clone(&session.clean_up_millis);
     let (ended, limit) = (session.ended.clone(), session.limit);
     let (namenode, is_endless) = (session.namenode.clone(), Arc::clone(&session.is_endless));
     let result = block_on(async move {
@@ -183,7 +206,11 @@ where
             },
         };
         ended.cancel();
-        let cleaned = tokio::time::timeout(CLEAN_UP, &mut work).await;
+        let clean_up = match clean_up_millis.load(Ordering::Relaxed) {
+            0 => CLEAN_UP,
+            millis => Duration::from_millis(millis),
+        };
+        let cleaned = tokio::time::timeout(clean_up, &mut work).await;
         // The command names what it waited for, where it can.
         let tried = cleaned.ok().and_then(|result| result.err()?.tried);
         let tried = tried.unwrap_or_else(|| format!("waited for the cluster at {namenode}"));

@@ -218,6 +218,13 @@ pub fn millis(span: Millis) -> String {
     span.to_string()
 }
 
+/// Writes how many there are: `1 object`, `2 objects`. The plural of the noun has an `s` more.
+#[must_use]
+pub fn counted(count: u64, noun: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{ending}")
+}
+
 /// Writes an instant of the wall clock as `2026-01-31T12:34:56.789Z`; one after the year 9999 as
 /// the last millisecond of that year.
 #[must_use]
@@ -231,6 +238,11 @@ mod tests {
     use sanderling_protocol::Instant;
 
     use super::*;
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!([0, 1, 2].map(|it| counted(it, "task")), ["0 tasks", "1 task", "2 tasks"]);
+    }
 
     #[test]
     fn sizes_are_read_in_every_spelling() {

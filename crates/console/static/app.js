@@ -3,7 +3,7 @@
 import { Acts } from "./acts.js";
 import { Charts } from "./charts.js";
 import { Drains, Fleet, summarize } from "./fleet.js";
-import { Events, Jobs, Losses } from "./lists.js";
+import { Durables, Events, Jobs, Losses } from "./lists.js";
 import { Stream, call, session } from "./stream.js";
 import { $, Names, bytes, setClass, setText } from "./text.js";
 
@@ -41,6 +41,7 @@ const drains = new Drains(model, draw, (node, act) => acts.open(node, act));
 const charts = new Charts($("charts"), draw);
 const jobs = new Jobs(model, draw, (job) => acts.openJob(job));
 const losses = new Losses(model, draw);
+const durables = new Durables(draw);
 const events = new Events(model, draw);
 
 const receivers = {
@@ -176,5 +177,11 @@ acts.onRefused = (error) => {
   connection("refused", error);
 };
 
+const DURABLE_MILLIS = 2000;
+
 setInterval(() => drains.tick(), 100);
+setInterval(() => {
+  const isLive = model.hello && !document.hidden && !document.body.classList.contains("stale");
+  if (isLive) durables.load(() => call("/v1/durable"));
+}, DURABLE_MILLIS);
 stream.start();

@@ -122,6 +122,54 @@ function lengthOf(range) {
   return range.bytes;
 }
 
+/** Durable directories: what waits for their stores, and why it stalls. Hidden without any. */
+export class Durables {
+  #draw;
+  #all = [];
+  #isReading = false;
+
+  constructor(draw) {
+    this.#draw = draw;
+    head($("durable"), [["Directory", "path"], ["Store"], ["Changes", "number"],
+      ["Bytes", "number"], ["Oldest", "number"], ["State", "why"]]);
+  }
+
+  /** Reads them anew, unless that is under way. */
+  async load(read) {
+    if (this.#isReading) return;
+    this.#isReading = true;
+    try {
+      this.#all = (await read()).directories;
+      this.#draw(this.draw);
+    } catch {
+      // An earlier release has none; else the next reading brings them.
+    } finally {
+      this.#isReading = false;
+    }
+  }
+
+  draw = () => {
+    $("durable-section").hidden = !this.#all.length;
+    const changes = this.#all.reduce((all, it) => all + it.backlog_changes, 0);
+    setText($("durable-count"), changes ? `${plural(changes, "change")} volatile` : "");
+    $("durable").tBodies[0].replaceChildren(...this.#all.map((it) => this.#row(it)));
+  };
+
+  #row(it) {
+    const text = (textContent, className = "") => el("td", { textContent, className });
+    const isAdopting = it.adoption && !it.adoption.is_done;
+    const state = it.stalled ? `Stalled: ${it.stalled}`
+      : isAdopting ? `${plural(it.adoption.objects, "object")} adopted so far`
+      : it.backlog_changes ? "Copying" : "Durable";
+    return el("tr", {},
+      el("th", { scope: "row", className: "path", textContent: it.directory }),
+      text(it.store), text(count(it.backlog_changes), "number"),
+      text(bytes(it.backlog_bytes), "number"),
+      text(it.backlog_age === null ? "–" : span(it.backlog_age), "number"),
+      text(state, it.stalled ? "why bad" : "why"));
+  }
+}
+
 const moved = (it, name) =>
   `${plural(it.blocks, "block")}, ${bytes(it.bytes)} from ${name(it.from)} to ${name(it.to)}`;
 
@@ -176,16 +224,27 @@ const KINDS = {
   group_at_risk: ["namenode", (it) => `The group of namenodes is at risk: ${it.why}`],
   group_restored: ["namenode", (it) =>
     `The group survives the loss of a namenode again: ${count(it.voters)} vote`],
+  directory_durable: ["durable", (it) => `${it.path} is durable: copied to the store ${it.store}`],
+  objects_durable: ["durable", (it) => `The store ${it.store} has all of ${it.path}: ` +
+    `${plural(it.objects, "object")} more, ${bytes(it.bytes)}`],
+  durable_stalled: ["durable", (it) =>
+    `${it.path} cannot be copied to the store ${it.store}: ${it.why}`],
+  durable_dropped: ["durable", (it) => `${it.path} was deleted; ${plural(it.changes, "change")} ` +
+    `never got to the store ${it.store}`],
+  store_adopted: ["durable", (it) => `${it.path} has what was in the store ${it.store}: ` +
+    `${plural(it.objects, "object")}, ${bytes(it.bytes)}` +
+    (it.skipped ? `; ${count(it.skipped)} were left out` : "")],
   snapshot_skipped: ["namenode", (it) => `A damaged snapshot was not used: ${it.why}`],
   blocks_damaged: ["losses", (it, name) => `${plural(it.blocks, "block")} damaged on ` +
     `${name(it.node)}, ${count(it.saved)} with another copy`],
 };
 
 const BAD = new Set(["blocks_lost", "log_end_lost", "blocks_orphaned", "journal_cut",
-  "blocks_damaged", "reserve_short", "group_at_risk"]);
+  "blocks_damaged", "reserve_short", "group_at_risk", "durable_stalled"]);
 
 const GROUPS = { "": "All events", drains: "Notices and drains", moves: "Moves and copies",
-  losses: "Losses and damage", nodes: "Nodes", jobs: "Jobs", namenode: "Namenode" };
+  losses: "Losses and damage", nodes: "Nodes", jobs: "Jobs", namenode: "Namenode",
+  durable: "Durable directories" };
 
 const because = (reason) => (reason ? `, because of ${reason}` : "");
 

@@ -34,6 +34,9 @@ const NATIVE: &[&str] = &["protocol", "transport", "client", "context", "otlp"];
 /// What measures the product sees of it: its clients' side, and the simulated world.
 const MEASURING: &[&str] =
     &["protocol", "core", "transport", "client", "sim", "cli-common", "plot"];
+/// What runs tasks stores their checkpoints as a client, or in a bucket as the object tier does.
+const OF_TASKS: &[&str] =
+    &["protocol", "core", "transport", "notices", "datanode", "client", "context", "cli-common"];
 /// What the commands of the product stand on.
 const COMMANDS: &[&str] = &[
     "protocol",
@@ -47,6 +50,7 @@ const COMMANDS: &[&str] = &[
     "gateway",
     "context",
     "cli-common",
+    "task",
     "lab",
     "bench",
 ];
@@ -72,6 +76,7 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "cli-common", number: 5, imports: CLI_COMMON },
     Floor { name: "lab", number: 6, imports: MEASURING },
     Floor { name: "bench", number: 6, imports: MEASURING },
+    Floor { name: "task", number: 6, imports: OF_TASKS },
     Floor { name: "cli", number: 7, imports: COMMANDS },
     Floor { name: "tidy", number: 0, imports: &[] },
     Floor { name: "fuzz", number: 5, imports: ALL },

@@ -64,6 +64,15 @@ fn available_bytes() -> Option<u64> {
     Some((kibibytes * 1024).min(group.unwrap_or(u64::MAX)))
 }
 
+/// Looks which drivers take checkpoints of tasks. That there is no CRIU is no fault.
+pub(super) fn task_drivers() -> Check {
+    let found = match sanderling_task::usable_criu() {
+        Ok(version) => format!("checkpoints of tasks by the hook and by CRIU {version}"),
+        Err(why) => format!("checkpoints of tasks by the hook alone: {why}"),
+    };
+    Check::ok("tasks", found)
+}
+
 /// Makes the kind of memory that a datanode's arena is made of, and touches it.
 pub(super) fn memfd() -> Check {
     let name = "memfd";

@@ -38,7 +38,7 @@ impl Severity {
 }
 
 /// The names of all kinds, in the order of the protocol.
-pub(crate) const KINDS: [&str; 30] = [
+pub(crate) const KINDS: [&str; 35] = [
     "node_registered",
     "node_noticed",
     "node_decommissioning",
@@ -69,6 +69,11 @@ pub(crate) const KINDS: [&str; 30] = [
     "group_changed",
     "group_at_risk",
     "group_restored",
+    "directory_durable",
+    "objects_durable",
+    "durable_stalled",
+    "durable_dropped",
+    "store_adopted",
 ];
 
 /// Returns the name of a kind, as JSON has it.
@@ -104,6 +109,11 @@ pub(crate) const fn kind_name(kind: &EventKind) -> &'static str {
         EventKind::GroupChanged { .. } => "group_changed",
         EventKind::GroupAtRisk { .. } => "group_at_risk",
         EventKind::GroupRestored { .. } => "group_restored",
+        EventKind::DirectoryDurable { .. } => "directory_durable",
+        EventKind::ObjectsDurable { .. } => "objects_durable",
+        EventKind::DurableStalled { .. } => "durable_stalled",
+        EventKind::DurableDropped { .. } => "durable_dropped",
+        EventKind::StoreAdopted { .. } => "store_adopted",
     }
 }
 
@@ -121,7 +131,10 @@ pub(crate) const fn severity(kind: &EventKind) -> Severity {
         {
             Severity::Warning
         }
+        EventKind::DurableDropped { changes, .. } if *changes == 0 => Severity::Info,
         EventKind::JobEnded { is_expired: true, .. }
+        | EventKind::DurableStalled { .. }
+        | EventKind::DurableDropped { .. }
         | EventKind::NodeNoticed { .. }
         | EventKind::NodeAtRisk { .. }
         | EventKind::NodeGone { .. }
@@ -166,7 +179,12 @@ pub(crate) fn nodes_of(kind: &EventKind) -> Vec<NodeId> {
         | EventKind::NamenodeLeads { .. }
         | EventKind::GroupChanged { .. }
         | EventKind::GroupAtRisk { .. }
-        | EventKind::GroupRestored { .. } => Vec::new(),
+        | EventKind::GroupRestored { .. }
+        | EventKind::DirectoryDurable { .. }
+        | EventKind::ObjectsDurable { .. }
+        | EventKind::DurableStalled { .. }
+        | EventKind::DurableDropped { .. }
+        | EventKind::StoreAdopted { .. } => Vec::new(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What an event is for people, in one line.
 
 use sanderling_protocol::event::EventKind;
-use sanderling_protocol::{MemberId, Millis, NodeId};
+use sanderling_protocol::{JobId, MemberId, Millis, NodeId};
 
 use super::names::NodeNames;
 use crate::units;
@@ -43,12 +43,7 @@ pub(crate) fn text(kind: &EventKind, names: &NodeNames) -> String {
         ),
         EventKind::NodeGone { node, name, why } => format!("node {node} ({name}) is gone: {why}"),
         EventKind::BlocksLost { node, blocks, bytes: lost, objects, jobs } => {
-            let of = match &jobs[..] {
-                [] => String::new(),
-                [job] => format!(" of job {job}"),
-                jobs => format!(" of {} jobs", jobs.len()),
-            };
-            let (lost, title) = (bytes(lost), title(node));
+            let (of, lost, title) = (of_jobs(jobs), bytes(lost), title(node));
             format!("LOST {blocks} blocks, {lost} of {objects} objects{of} with {title}")
         }
         EventKind::JobRegistered { job, path } => format!("job {job} began at {path}"),
@@ -62,6 +57,11 @@ pub(crate) fn text(kind: &EventKind, names: &NodeNames) -> String {
         | EventKind::GroupChanged { .. }
         | EventKind::GroupAtRisk { .. }
         | EventKind::GroupRestored { .. } => of_the_group(kind),
+        EventKind::DirectoryDurable { .. }
+        | EventKind::ObjectsDurable { .. }
+        | EventKind::DurableStalled { .. }
+        | EventKind::DurableDropped { .. }
+        | EventKind::StoreAdopted { .. } => of_stores(kind),
         EventKind::NamenodeStarted { .. }
         | EventKind::NamenodeAbsent { .. }
         | EventKind::LogEndLost { .. }
@@ -125,6 +125,47 @@ fn of_the_group(kind: &EventKind) -> String {
         EventKind::GroupAtRisk { why } => format!("GROUP AT RISK: {why}"),
         EventKind::GroupRestored { voters } => {
             format!("the group survives the loss of a namenode again: {voters} vote")
+        }
+        // The caller describes all others.
+        other => format!("{other:?}"),
+    }
+}
+
+fn of_jobs(jobs: &[JobId]) -> String {
+    match jobs {
+        [] => String::new(),
+        [job] => format!(" of job {job}"),
+        jobs => format!(" of {} jobs", jobs.len()),
+    }
+}
+
+/// Describes what happened to durable directories.
+fn of_stores(kind: &EventKind) -> String {
+    match kind {
+        EventKind::DirectoryDurable { path, store } => {
+            format!("{path} is durable: what is sealed below it is copied to the store {store}")
+        }
+        EventKind::ObjectsDurable { path, store, objects, bytes } => format!(
+            "the store {store} has all of {path}: {objects} objects more, {}",
+            units::bytes(*bytes)
+        ),
+        EventKind::DurableStalled { path, store, why } => {
+            format!("NOT DURABLE: {path} cannot be copied to the store {store}: {why}")
+        }
+        EventKind::DurableDropped { path, store, changes, bytes } => format!(
+            "{path} was deleted: the store {store} keeps what it has, {changes} changes with {} \
+             never get there",
+            units::bytes(*bytes)
+        ),
+        EventKind::StoreAdopted { path, store, objects, bytes, skipped } => {
+            let left_out = match skipped {
+                0 => String::new(),
+                _ => format!("; {skipped} were left out: sanderling fs stat {path}"),
+            };
+            let bytes = units::bytes(*bytes);
+            format!(
+                "{path} has what was in the store {store}: {objects} objects, {bytes}{left_out}"
+            )
         }
         // The caller describes all others.
         other => format!("{other:?}"),

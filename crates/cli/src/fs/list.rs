@@ -7,7 +7,7 @@ use std::pin::Pin;
 use clap::{ArgAction, Args};
 use sanderling_client::Client;
 use sanderling_protocol::limits::LIST_PAGE_MAX;
-use sanderling_protocol::message::{Entry, ObjectKind, ObjectStat};
+use sanderling_protocol::message::{DurableState, Entry, ObjectKind, ObjectStat};
 use sanderling_protocol::{Path, Reply, Request};
 use serde::Serialize;
 
@@ -46,7 +46,7 @@ pub(crate) struct Ls {
     /// What to list; patterns are expanded in the store
     #[arg(default_value = "/")]
     pub(crate) paths: Vec<Paths>,
-    /// Show kind, size and time
+    /// Show kind, size and time, and in durable directories whether the store has it
     #[arg(short)]
     pub(crate) long: bool,
     /// How sizes are written.
@@ -74,12 +74,16 @@ pub(super) struct Located {
     pub(super) path: Path,
     #[serde(flatten)]
     pub(super) entry: Entry,
+    /// How far it is copied to the store of its durable directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) durability: Option<DurableState>,
 }
 
 pub(super) async fn run(session: &Session, args: Ls) -> Result<(), Failure> {
     let client = session.client().await?;
     let mut kept: Vec<Located> = Vec::new();
     let paths = pattern::all(session, &client, &args.paths).await?;
+    let has_states = args.long || session.output.is_json;
     let mut print = |page: Vec<Located>| -> Result<(), Failure> {
         if session.output.is_json {
             kept.extend(page);
@@ -92,7 +96,8 @@ pub(super) async fn run(session: &Session, args: Ls) -> Result<(), Failure> {
     for path in &paths {
         let stat = existing(session, &client, path).await?;
         if !stat.kind.is_container() {
-            print(vec![alone(stat)])?;
+            let found = if has_states { super::durable::of(&client, path).await } else { None };
+            print(vec![alone(stat, found.as_ref().map(super::durable::state))])?;
             continue;
         }
         if paths.len() > 1 && !args.recursive && !session.output.is_json {
@@ -102,7 +107,7 @@ pub(super) async fn run(session: &Session, args: Ls) -> Result<(), Failure> {
         let mut waiting = vec![path.clone()];
         while let Some(directory) = waiting.pop() {
             let mut inside = Vec::new();
-            each_page(session, &client, &directory, |page| {
+            pages(session, &client, (&directory, has_states), |page| {
                 let containers = page.iter().filter(|located| located.entry.kind.is_container());
                 inside.extend(containers.map(|located| located.path.clone()));
                 print(page)
@@ -123,7 +128,7 @@ pub(super) async fn run(session: &Session, args: Ls) -> Result<(), Failure> {
 }
 
 /// A file listed by its own name.
-fn alone(stat: ObjectStat) -> Located {
+fn alone(stat: ObjectStat, durability: Option<DurableState>) -> Located {
     let entry = Entry {
         name: stat.path.name().unwrap_or_default().to_owned(),
         kind: stat.kind,
@@ -134,7 +139,7 @@ fn alone(stat: ObjectStat) -> Located {
         modified_at: stat.modified_at,
         attributes: stat.attributes,
     };
-    Located { path: stat.path, entry }
+    Located { path: stat.path, entry, durability }
 }
 
 /// Gives every page of a directory to `take`, so that a directory of any size takes little memory.
@@ -142,6 +147,16 @@ pub(super) async fn each_page(
     session: &Session,
     client: &Client,
     directory: &Path,
+    take: impl FnMut(Vec<Located>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    pages(session, client, (directory, false), take).await
+}
+
+/// The same, with how far each entry is copied to its store if that is requested.
+async fn pages(
+    session: &Session,
+    client: &Client,
+    (directory, mut has_states): (&Path, bool),
     mut take: impl FnMut(Vec<Located>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut after = String::new();
@@ -153,9 +168,22 @@ pub(super) async fn each_page(
         let Reply::Entries { entries, is_more } = reply else { return Err(unexpected(&reply)) };
         after = entries.last().map_or_else(String::new, |entry| entry.name.clone());
         let is_last = !is_more || entries.is_empty();
+        let states = match has_states {
+            true => {
+                let names = entries.iter().map(|entry| entry.name.clone()).collect();
+                // A namenode of an earlier release does not have it.
+                client.durable_states(directory, names).await.ok().flatten()
+            }
+            false => None,
+        };
+        has_states = states.is_some();
+        let mut states = states.unwrap_or_default().into_iter();
         let page: Result<Vec<_>, _> = entries
             .into_iter()
-            .map(|entry| Ok::<_, Failure>(Located { path: joined(directory, &entry.name)?, entry }))
+            .map(|entry| {
+                let (path, durability) = (joined(directory, &entry.name)?, states.next());
+                Ok::<_, Failure>(Located { path, entry, durability })
+            })
             .collect();
         take(page?)?;
         if is_last {
@@ -199,7 +227,9 @@ fn write_line(writer: &mut dyn Write, args: &Ls, located: &Located) -> io::Resul
     };
     let modified = units::instant(entry.modified_at);
     let notes = notes(entry);
-    writeln!(writer, "{:9}  {size:>9}  {modified}  {name}{slash}{notes}", entry.kind.name())
+    let state = located.durability.map_or_else(String::new, |it| format!("  {:8}", it.name()));
+    let kind = entry.kind.name();
+    writeln!(writer, "{kind:9}  {size:>9}  {modified}{state}  {name}{slash}{notes}")
 }
 
 fn notes(entry: &Entry) -> String {

@@ -11,18 +11,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use sanderling_cli_common::cluster::first_address;
-use sanderling_core::access::{Claims, Lineage, Rights, TokenRole};
 use sanderling_namenode::{BackupDescription, check_backup};
-use sanderling_protocol::{Path, Token};
-use sanderling_transport::{PageCall, PageCallError, unix_seconds};
+use sanderling_transport::{PageCall, PageCallError};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-pub(crate) use self::archive::{ArchivePlace, Recover, archive_kind, run as recover};
+pub(crate) use self::archive::{
+    ArchivePlace, GroupRecover, Recover, archive_kind, recover_group, run as recover,
+};
 use self::location::{Place, Received};
 pub(crate) use self::restore::{Restore, run as restore};
-use super::process::is_loopback;
+use super::page_token::{PageEndpoint, page_token};
 use crate::failure::{Exit, Failure};
 use crate::ready::Ready;
 use crate::security::CallerCredentials;
@@ -51,9 +51,6 @@ pub(crate) struct Backup {
 /// How long the namenode may take to write the backup before it sends it, and to send on.
 const ANSWER_WITHIN: Duration = Duration::from_secs(600);
 
-/// How long the token lasts that is made for the one call.
-const TOKEN_SECONDS: u64 = 15;
-
 /// The kind of failure of a backup that is damaged.
 const BAD_BACKUP: &str = "BadBackup";
 
@@ -66,13 +63,10 @@ const PIECES_MAX: usize = 4;
 /// Unavailable (4): no namenode answers there, or another backup is being taken.
 pub(crate) async fn run(session: Session, args: Backup) -> Result<(), Failure> {
     let (pieces, received) = mpsc::channel(PIECES_MAX);
-    let (address, token) = (address(&session, &args)?, token(&session, &args)?);
+    let address = address(&session, &args)?;
+    let endpoint = PageEndpoint { address: &address, server: "namenode" };
+    let token = page_token(&session, &args.held, "backup", &endpoint)?;
     let tls = session.credentials.tls.as_ref();
-    if token.is_some() && tls.is_none() && !is_loopback(&address) {
-        let cause = format!("a token would go to {address} without encryption");
-        return Err(Failure::new(Exit::Failure, "Credentials", cause)
-            .next("the same with --tls-ca PEM, or on the namenode's machine"));
-    }
     let call = PageCall {
         address: &address,
         tls,
@@ -148,25 +142,6 @@ fn address(session: &Session, args: &Backup) -> Result<String, Failure> {
         let cause = format!("{} has no port", session.namenode);
         Failure::usage(cause).next("the same with --http ADDRESS")
     })
-}
-
-/// Returns the token to show: the given one, else one that is made with the cluster's secret.
-fn token(session: &Session, args: &Backup) -> Result<Option<Token>, Failure> {
-    if let Some(source) = &session.credentials.token {
-        let token = source.token(None);
-        return token.map(Some).map_err(|error| Failure::new(Exit::Failure, "BadToken", error));
-    }
-    let secret = args.held.secret()?;
-    Ok(secret.map(|secret| {
-        secret.sign(&Claims {
-            subject: "backup".to_owned(),
-            role: TokenRole::Client,
-            subtree: Path::root(),
-            rights: Rights::ADMIN,
-            expires_at: unix_seconds() + TOKEN_SECONDS,
-            lineage: Lineage::default(),
-        })
-    }))
 }
 
 fn unanswered(error: &PageCallError) -> Failure {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use sanderling_datanode::{
-    DatanodeOptions, DatanodeServer, DatanodeStartError, DiskOptions, DrainEnd, LocalOptions,
-    ObjectOptions,
+    DatanodeOptions, DatanodeServer, DatanodeStartError, DiskOptions, DrainEnd, DurableOptions,
+    LocalOptions, ObjectOptions,
 };
 use sanderling_notices::Acknowledge;
 
@@ -105,6 +105,11 @@ pub(crate) struct Datanode {
     /// Most bytes that this node stores there
     #[arg(long, value_name = "SIZE", requires = "object", help_heading = "Storage options")]
     pub(crate) object_bytes: Option<Size>,
+    /// A store that durable directories may choose by its name: `file:///directory`, which all
+    /// datanodes that name it share, or `s3://bucket/prefix`, with the same environment; repeat it
+    /// for more than one
+    #[arg(long, value_name = "NAME=URL", help_heading = "Storage options")]
+    pub(crate) durable: Vec<DurablePlace>,
     /// Encrypt the disk tier and the object tier with the key in this file, which only its owner
     /// may be able to read: 32 bytes as 64 hexadecimal digits or in base64 [default: no encryption]
     #[arg(long, value_name = "KEYFILE", help_heading = "Storage options")]
@@ -173,6 +178,26 @@ pub(crate) struct Datanode {
     pub(crate) process: ProcessArgs,
 }
 
+/// A store of durable directories.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DurablePlace {
+    name: String,
+    url: String,
+}
+
+impl FromStr for DurablePlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((name, url)) if !name.is_empty() && url.contains("://") => {
+                Ok(Self { name: name.to_owned(), url: url.to_owned() })
+            }
+            _ => Err("a store is NAME=URL, such as archive=s3://bucket/prefix".to_owned()),
+        }
+    }
+}
+
 /// How fast blocks are scrubbed; `None` for not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScrubRate(pub(crate) Option<u64>);
@@ -238,6 +263,7 @@ fn options(global: &Global, args: &Datanode) -> Result<DatanodeOptions, Failure>
         dram_bytes: args.dram.0,
         disk,
         object: object(args)?,
+        durable: durable(args)?,
         encryption: args.encrypt.as_deref().map(security::encryption_key).transpose()?,
         local: local(args),
         egress_limit: args.egress_limit.map(|rate| rate.0),
@@ -304,6 +330,14 @@ fn object(args: &Datanode) -> Result<Option<ObjectOptions>, Failure> {
     }
     let settings = object_settings();
     Ok(Some(ObjectOptions { url: url.clone(), bytes: size.0, settings, ..Default::default() }))
+}
+
+fn durable(args: &Datanode) -> Result<Vec<DurableOptions>, Failure> {
+    let options = args.durable.iter().map(|place| {
+        let DurablePlace { name, url } = place.clone();
+        Ok(DurableOptions { name, url, settings: object_settings() })
+    });
+    options.collect()
 }
 
 fn address(text: &str) -> Result<SocketAddr, Failure> {

@@ -5,13 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use sanderling_core::access::{Claims, Lineage, Rights, TokenRole};
-use sanderling_protocol::{Path, Token};
-use sanderling_transport::{PageCall, PageCallError, unix_seconds};
+use sanderling_transport::{PageCall, PageCallError};
 use serde_json::{Value, json};
 
 use super::datanode::HTTP_DEFAULT;
-use super::process::is_loopback;
+use super::page_token::{PageEndpoint, page_token};
 use crate::failure::{Exit, Failure};
 use crate::ready::Ready;
 use crate::security::CallerCredentials;
@@ -44,9 +42,6 @@ pub(crate) struct LocalDrain {
 /// How long the datanode may take to answer, beside the time that is waited for.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long the token lasts that is made for the one call.
-const TOKEN_SECONDS: u64 = 15;
-
 /// Gives the notice, and waits if that is requested.
 ///
 /// # Errors
@@ -55,12 +50,9 @@ pub(crate) async fn run(session: Session, args: LocalDrain) -> Result<(), Failur
     let address = address(&args)?;
     let millis = u64::try_from(args.deadline.0.as_millis()).unwrap_or(u64::MAX);
     let body = json!({ "deadline_millis": millis, "reason": args.reason }).to_string();
-    let (tls, token) = (session.credentials.tls.as_ref(), token(&session, &args)?);
-    if token.is_some() && tls.is_none() && !is_loopback(&address) {
-        let cause = format!("a token would go to {address} without encryption");
-        return Err(Failure::new(Exit::Failure, "Credentials", cause)
-            .next("the same with --tls-ca PEM, or on the datanode's machine"));
-    }
+    let endpoint = PageEndpoint { address: &address, server: "datanode" };
+    let token = page_token(&session, &args.held, "drain", &endpoint)?;
+    let tls = session.credentials.tls.as_ref();
     let call = PageCall {
         address: &address,
         tls,
@@ -92,26 +84,6 @@ fn address(args: &LocalDrain) -> Result<String, Failure> {
         Failure::new(Exit::NotFound, "NotFound", cause)
             .next("sanderling datanode --ready-file FILE")
     })
-}
-
-/// Returns the token to show: the given one, else one that is made with the cluster's secret.
-fn token(session: &Session, args: &LocalDrain) -> Result<Option<Token>, Failure> {
-    if let Some(source) = &session.credentials.token {
-        let token = source.token(None);
-        return token.map(Some).map_err(|error| Failure::new(Exit::Failure, "BadToken", error));
-    }
-    let secret = args.held.secret()?;
-    Ok(secret.map(|secret| {
-        secret.sign(&Claims {
-            subject: "drain".to_owned(),
-            // What the notice needs, and no more: whoever listens at the address receives it.
-            role: TokenRole::Client,
-            subtree: Path::root(),
-            rights: Rights::ADMIN,
-            expires_at: unix_seconds() + TOKEN_SECONDS,
-            lineage: Lineage::default(),
-        })
-    }))
 }
 
 fn unanswered(error: &PageCallError) -> Failure {

@@ -93,6 +93,10 @@ pub(crate) struct NamenodeArgs {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u8).range(0..=7))]
     pub(crate) spares: u8,
+    /// The cloud does not take this machine back: of a group, its namenode leads before those whose
+    /// machines may be taken
+    #[arg(long)]
+    pub(crate) steady: bool,
     /// When a change is acknowledged
     #[arg(long, value_enum, value_name = "MODE", default_value_t = SyncMode::Os)]
     pub(crate) sync: SyncMode,
@@ -281,7 +285,7 @@ async fn until_end(
                 break Ok(());
             }
             failure = server.failed() => {
-                if matches!(failure, NamenodeFailure::Left) {
+                if matches!(failure, NamenodeFailure::Left | NamenodeFailure::Last) {
                     break Ok(());
                 }
                 break Err(Failure::new(Exit::Failure, "NamenodeFailed", &failure)
@@ -317,6 +321,7 @@ fn options(args: &NamenodeArgs, security: Security) -> Result<NamenodeOptions, F
             advertise_http: None,
             voters: args.voters.into(),
             spares: args.spares.into(),
+            is_steady: args.steady,
         },
         // An Azure event starts at its own time: a member that has left ends at once.
         notices: args.notice.options(Acknowledge::Never),
@@ -364,8 +369,7 @@ fn bound_memory(
 
 /// Reads the preemption model and the files that it names.
 fn model(spec: &Spec) -> Result<Model, Failure> {
-    let read = |file: &str| std::fs::read_to_string(file).map_err(|error| error.to_string());
-    Model::load(spec, read).map_err(|error| {
+    Model::load(spec, |file| std::fs::read_to_string(file)).map_err(|error| {
         Failure::new(Exit::Usage, "BadPreemptionModel", &error)
             .next("sanderling namenode with another --preemption-model, or without one")
     })
@@ -377,7 +381,10 @@ const fn ended(failure: &NamenodeFailure) -> &'static str {
         NamenodeFailure::Superseded { .. } => {
             "nothing here: the other namenode serves; its directory may be removed"
         }
-        NamenodeFailure::Removed | NamenodeFailure::Left => {
+        NamenodeFailure::OlderGeneration { .. } => {
+            "sanderling namenode --join ADDRESS of the later group, with an empty --dir"
+        }
+        NamenodeFailure::Removed | NamenodeFailure::Left | NamenodeFailure::Last => {
             "nothing here; or the same with --join ADDRESS and an empty --dir to come back"
         }
         NamenodeFailure::Journal { .. } | NamenodeFailure::Ended { .. } => {
@@ -410,6 +417,10 @@ fn next(error: &NamenodeStartError) -> Cow<'static, str> {
                 "sanderling group remove {member}, move the directory away, then the same with \
                  --join ADDRESS"
             ));
+        }
+        NamenodeStartError::DamagedMember { .. } => {
+            "move the directory away and keep it, then the same with --join ADDRESS of a member; \
+             where none leads, sanderling group recover from another directory"
         }
         NamenodeStartError::DirectoryLocked { .. } => "the same with --dir DIR",
         NamenodeStartError::DamagedJournal { name, .. } => {

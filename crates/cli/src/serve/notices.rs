@@ -1,8 +1,5 @@
 //! Where the notices of a server's machine come from, as the command line names it.
 
-use std::path::PathBuf;
-use std::str::FromStr;
-
 use clap::Args;
 use sanderling_notices::{Acknowledge, NoticeOptions, NoticeSource};
 
@@ -14,7 +11,7 @@ pub(crate) struct NoticeArgs {
     /// The source of notices: aws, gcp, azure, file:PATH; may be repeated [default: SIGTERM and
     /// POST /v1/notice only]
     #[arg(long, value_name = "SOURCE", help_heading = "Notice options")]
-    pub(crate) notice_source: Vec<NoticeSourceArg>,
+    pub(crate) notice_source: Vec<NoticeSource>,
     /// The address of the cloud's metadata service [default: the cloud's own address]
     #[arg(long, value_name = "URL", requires = "notice_source", help_heading = "Notice options")]
     pub(crate) notice_url: Option<String>,
@@ -37,32 +34,14 @@ pub(crate) struct NoticeArgs {
 impl NoticeArgs {
     /// Returns the sources.
     pub(crate) fn options(&self, acknowledge: Acknowledge) -> Vec<NoticeOptions> {
-        let options = |source: &NoticeSourceArg| NoticeOptions {
+        let options = |source: &NoticeSource| NoticeOptions {
             url: self.notice_url.clone(),
             poll: self.notice_poll.map(|span| span.0),
             call_within: self.notice_call_within.0,
             deadline: self.notice_deadline.0,
             acknowledge,
-            ..NoticeOptions::new(source.0.clone())
+            ..NoticeOptions::new(source.clone())
         };
         self.notice_source.iter().map(options).collect()
-    }
-}
-
-/// A source of notices as the command line names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NoticeSourceArg(pub(crate) NoticeSource);
-
-impl FromStr for NoticeSourceArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Ok(Self(match text.split_once(':') {
-            None if text == "aws" => NoticeSource::Aws,
-            None if text == "gcp" => NoticeSource::Gcp,
-            None if text == "azure" => NoticeSource::Azure,
-            Some(("file", path)) if !path.is_empty() => NoticeSource::File(PathBuf::from(path)),
-            _ => return Err("give aws, gcp, azure or file:PATH".to_owned()),
-        }))
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod model;
 pub(crate) mod namenodes;
 mod process;
 pub(crate) mod pty;
+pub(crate) mod stores;
 pub(crate) mod stubs;
 
 use std::path::{Path as LocalPath, PathBuf};

@@ -7,16 +7,18 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use sanderling_core::group_generation::GroupGeneration;
 use sanderling_datanode::ObjectOptions;
 use sanderling_namenode::{
-    ArchiveError, ArchiveOptions, RecoverError, RecoverOptions, RecoveredArchive, RestoreError,
-    recover_from_archive,
+    ArchiveError, ArchiveOptions, RebirthError, RecoverError, RecoverOptions, RecoveredArchive,
+    RecoveredMember, RestoreError, recover_from_archive, recover_from_member,
 };
 use sanderling_protocol::ClusterId;
+use tokio::task::spawn_blocking;
 
 use super::restore::{cluster_id, kind};
 use crate::failure::{Exit, Failure};
-use crate::serve::process::object_settings;
+use crate::serve::process::{keep_private, object_settings};
 use crate::session::Session;
 use crate::units;
 
@@ -104,34 +106,82 @@ pub(crate) struct Recover {
     replace: bool,
 }
 
+/// `group recover`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct GroupRecover {
+    /// The directory of a member that survived, whose process has ended; with --archive, the
+    /// directory to make
+    #[arg(long = "dir", value_name = "D", env = "SANDERLING_NAMENODE_DIR", hide_env_values = true)]
+    directory: PathBuf,
+    /// The archive of the group, where no member's directory has survived: a directory, or
+    /// `s3://BUCKET/PREFIX`
+    #[arg(long, value_name = "PLACE")]
+    archive: Option<ArchivePlace>,
+    /// Recover that cluster and no other; 16 hexadecimal digits, as `doctor` prints them
+    #[arg(long, value_name = "ID", value_parser = cluster_id, requires = "archive")]
+    cluster: Option<ClusterId>,
+    /// Recover what that leader has written [default: the newest]
+    #[arg(long, value_name = "N", requires = "archive")]
+    generation: Option<u64>,
+    /// Set aside the catalog that the directory holds, in a directory `replaced-N` inside
+    #[arg(long, requires = "archive")]
+    replace: bool,
+    /// Recover from a member whose machine has crashed although it did not run with --sync always:
+    /// the changes that its disk did not have are missing
+    #[arg(long, conflicts_with = "archive")]
+    accept_loss: bool,
+}
+
 /// Makes a namenode's directory from an archive.
 ///
 /// # Errors
 /// The archive or the directory is refused; what was there is as it was.
 pub(crate) async fn run(session: Session, args: Recover) -> Result<(), Failure> {
+    restore(&session, args, false).await
+}
+
+/// Begins a group anew, from its archive or from the directory of a member that survived.
+///
+/// # Errors
+/// The archive or the directory is refused; what was there is as it was.
+pub(crate) async fn recover_group(session: &Session, args: GroupRecover) -> Result<(), Failure> {
+    keep_private();
+    match args.archive {
+        Some(archive) => {
+            let GroupRecover { directory, cluster, generation, replace, .. } = args;
+            let args = Recover { archive, directory, cluster, generation, replace };
+            restore(session, args, true).await
+        }
+        None => from_member(session, &args).await,
+    }
+}
+
+async fn restore(session: &Session, args: Recover, is_of_group: bool) -> Result<(), Failure> {
     let archive = args.archive.open(false)?;
     let options = RecoverOptions {
         directory: args.directory.clone(),
         cluster: args.cluster,
         generation: args.generation,
         is_replacing: args.replace,
+        is_of_group,
     };
     let recovered = tokio::select! {
         recovered = recover_from_archive(&archive, &options) => recovered,
         () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
     };
     let recovered = recovered.map_err(|error| failed(&error, &args))?;
-    print(&session, &args, &recovered)
+    print(session, &args, &recovered)
 }
 
 fn print(session: &Session, args: &Recover, found: &RecoveredArchive) -> Result<(), Failure> {
-    let RecoveredArchive { cluster, generation, commands, is_closed, later, at_unix_millis } =
-        *found;
+    let RecoveredArchive { cluster, generation, commands, is_closed, later, .. } = *found;
+    let RecoveredArchive { at_unix_millis, group, .. } = *found;
     let cluster = format!("{:016x}", cluster.0);
     let document = serde_json::json!({
         "directory": args.directory, "archive": args.archive.to_string(), "cluster": cluster,
         "generation": generation, "commands": commands, "is_closed": is_closed, "later": later,
-        "at_unix_millis": at_unix_millis,
+        "at_unix_millis": at_unix_millis, "group": group.number(),
+        "group_name": group.to_string(),
     });
     session.output.result(&document, |writer| {
         let directory = args.directory.display();
@@ -154,8 +204,74 @@ fn print(session: &Session, args: &Recover, found: &RecoveredArchive) -> Result<
                 )?;
             }
         }
-        writeln!(writer, "next: sanderling namenode --dir {directory} --archive {}", args.archive)
+        if group.number() > 0 {
+            writeln!(writer, "{}", begun_anew(group))?;
+        }
+        writeln!(writer, "next: sanderling namenode --dir {directory} --archive {}", args.archive)?;
+        if group.number() > 0 {
+            writeln!(writer, "then: sanderling namenode --join ADDRESS, with an empty --dir each")?;
+        }
+        Ok(())
     })
+}
+
+fn begun_anew(group: GroupGeneration) -> String {
+    let number = group.number();
+    format!(
+        "the group begins anew, as generation {number} ({group}): its older members are refused, \
+         and so is the outcome of another recovery"
+    )
+}
+
+async fn from_member(session: &Session, args: &GroupRecover) -> Result<(), Failure> {
+    let (path, accepts) = (args.directory.clone(), args.accept_loss);
+    let recovered = spawn_blocking(move || recover_from_member(&path, accepts)).await;
+    let recovered =
+        recovered.map_err(|error| Failure::new(Exit::Failure, "NotRecovered", error))?;
+    let RecoveredMember { cluster, member, commands, unconfirmed, group } =
+        recovered.map_err(|error| member_failed(&error, args))?;
+    let cluster = format!("{:016x}", cluster.0);
+    let document = serde_json::json!({
+        "directory": args.directory, "cluster": cluster, "member": member, "commands": commands,
+        "unconfirmed": unconfirmed, "group": group.number(), "group_name": group.to_string(),
+    });
+    session.output.result(&document, |writer| {
+        let directory = args.directory.display();
+        writeln!(
+            writer,
+            "{directory}: cluster {cluster} after {commands} changes of member {member}"
+        )?;
+        writeln!(
+            writer,
+            "its last {unconfirmed} changes are kept, and may not have been acknowledged"
+        )?;
+        writeln!(
+            writer,
+            "changes that the others acknowledged without this member are missing: at most those \
+             of the time in which it was cut off or behind"
+        )?;
+        writeln!(writer, "{}", begun_anew(group))?;
+        writeln!(writer, "next: sanderling namenode --dir {directory}")?;
+        writeln!(writer, "then: sanderling namenode --join ADDRESS, with an empty --dir each")
+    })
+}
+
+fn member_failed(error: &RebirthError, args: &GroupRecover) -> Failure {
+    let (kind, next) = match error {
+        RebirthError::NoMember { .. } => {
+            ("NotFound", "the same with --dir of a member that survived, or with --archive PLACE")
+        }
+        RebirthError::Forgotten { .. } => (
+            "MayHaveForgotten",
+            "the same with the directory of another member, with --archive, or with --accept-loss",
+        ),
+        RebirthError::Directory(_) | RebirthError::Log { .. } => {
+            ("NotRecovered", "the same with the directory of another member, or with --archive")
+        }
+    };
+    let directory = args.directory.display();
+    let cause = format!("no group was recovered from {directory}: {error}");
+    Failure::new(Exit::Failure, kind, cause).next(next)
 }
 
 fn failed(error: &RecoverError, args: &Recover) -> Failure {
@@ -182,6 +298,18 @@ pub(crate) fn archive_kind(error: &ArchiveError) -> (&'static str, &'static str)
             "ArchiveAhead",
             "sanderling namenode recover --archive PLACE --dir DIR --replace, then this again",
         ),
+        ArchiveError::LaterGroup { .. } => (
+            "OlderGeneration",
+            "sanderling namenode --join ADDRESS of the later group, with an empty --dir",
+        ),
+        ArchiveError::OtherRecovery { .. } => (
+            "OtherGeneration",
+            "end one of the two groups: namenodes of its own join the other with --join ADDRESS, \
+             with an empty --dir each",
+        ),
+        ArchiveError::OfGroup { .. } => {
+            ("BadOption", "sanderling group recover, with the same flags")
+        }
         ArchiveError::Empty { .. } => ("NotFound", "the same with the right --archive"),
         ArchiveError::NoGeneration { .. } => ("NotFound", "the same with one of those"),
         ArchiveError::SeveralClusters { .. } => ("BadOption", "the same with --cluster ID"),

@@ -1,0 +1,59 @@
+//! The token that a command shows to the HTTP endpoint of a server.
+
+use sanderling_core::access::{Claims, Lineage, Rights, TokenRole};
+use sanderling_protocol::{Path, Token};
+use sanderling_transport::unix_seconds;
+
+use super::process::is_loopback;
+use crate::failure::{Exit, Failure};
+use crate::security::CallerCredentials;
+use crate::session::Session;
+
+/// How long the token lasts that is made for the one call.
+const TOKEN_SECONDS: u64 = 15;
+
+/// The endpoint that is called.
+pub(super) struct PageEndpoint<'a> {
+    /// Where it is.
+    pub(super) address: &'a str,
+    /// Which server has it, for messages.
+    pub(super) server: &'static str,
+}
+
+/// Returns the token to show: the given one, else one that is made with the cluster's secret for
+/// `subject`. `None` without both.
+///
+/// # Errors
+/// Failure (1): the token or the secret cannot be read, or the token would go to another machine
+/// without encryption.
+pub(super) fn page_token(
+    session: &Session,
+    held: &CallerCredentials,
+    subject: &str,
+    endpoint: &PageEndpoint<'_>,
+) -> Result<Option<Token>, Failure> {
+    let token = match &session.credentials.token {
+        Some(source) => {
+            let token = source.token(None);
+            Some(token.map_err(|error| Failure::new(Exit::Failure, "BadToken", error))?)
+        }
+        None => held.secret()?.map(|secret| {
+            secret.sign(&Claims {
+                subject: subject.to_owned(),
+                // What the call needs, and no more: whatever listens at the address receives it.
+                role: TokenRole::Client,
+                subtree: Path::root(),
+                rights: Rights::ADMIN,
+                expires_at: unix_seconds() + TOKEN_SECONDS,
+                lineage: Lineage::default(),
+            })
+        }),
+    };
+    let PageEndpoint { address, server } = endpoint;
+    if token.is_some() && session.credentials.tls.is_none() && !is_loopback(address) {
+        let cause = format!("a token would go to {address} without encryption");
+        return Err(Failure::new(Exit::Failure, "Credentials", cause)
+            .next(format_args!("the same with --tls-ca PEM, or on the {server}'s machine")));
+    }
+    Ok(token)
+}

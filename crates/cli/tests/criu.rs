@@ -1,0 +1,302 @@
+//! Checkpoints of processes that do not take part in them, by CRIU. Without root and CRIU (which
+//! scripts/criu.sh unpacks) these tests are skipped.
+
+mod cluster;
+
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path as LocalPath, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use cluster::{Ran, SOON, run, sanderling, until};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Counts in memory, and appends each number to a file. Its argument is what else it has open.
+/// It ends when there is a file `stop`, and prints the number.
+const COUNTER: &str = r#"
+import fcntl, os, socket, sys, time
+here, what = sys.argv[1], sys.argv[2]
+if what == "terminal":
+    held = os.openpty()
+elif what == "lock":
+    held = open(os.path.join(here, "locked"), "a")
+    fcntl.flock(held, fcntl.LOCK_EX)
+elif what == "connection":
+    listener = socket.create_server(("127.0.0.1", 0))
+    held = socket.create_connection(listener.getsockname()), listener.accept()[0]
+elif what == "device":
+    held = open("/dev/fuse")
+elif what == "memory":
+    held = [os.urandom(1 << 20) for _ in range(48)]
+log = open(os.path.join(here, "log"), "a")
+count = 0
+while not os.path.exists(os.path.join(here, "stop")):
+    time.sleep(0.01)
+    count += 1
+    print(count, file=log, flush=True)
+if what == "connection":
+    held[0].sendall(b"through")
+    assert held[1].recv(10) == b"through"
+print("ended at", count)
+"#;
+
+struct Place {
+    directory: TempDir,
+    criu: PathBuf,
+}
+
+impl Place {
+    /// Returns a place with the counter; `None` where CRIU cannot be used.
+    fn new(test: &str) -> Option<Self> {
+        let root = LocalPath::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let given = std::env::var_os("SANDERLING_CRIU").map(PathBuf::from);
+        let unpacked = Some(root.join("target/criu/criu")).filter(|it| it.exists());
+        let criu = given.or(unpacked).unwrap_or_else(|| "criu".into());
+        let check = Command::new(&criu).arg("check").output();
+        let is_usable = check.is_ok_and(|it| it.status.success());
+        if !rustix::process::geteuid().is_root() || !is_usable {
+            eprintln!("SKIPPED {test}: no root or no CRIU here: scripts/criu.sh");
+            return None;
+        }
+        let directory = TempDir::new().expect("a directory");
+        std::fs::write(directory.path().join("counter.py"), COUNTER).expect("written");
+        Some(Self { directory, criu })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn task(&self, verb: &str) -> Command {
+        let mut command = sanderling();
+        let backend = format!("dir:{}", self.path("backend").display());
+        command.args(["task", verb, "--backend", &backend, "--name", "count", "--key"]);
+        command.arg(self.path("key"));
+        command
+    }
+
+    fn runner(&self, what: &str, flags: &[&str]) -> Command {
+        self.runner_with("criu", &self.criu, what, flags)
+    }
+
+    fn runner_with(&self, driver: &str, criu: &LocalPath, what: &str, flags: &[&str]) -> Command {
+        let mut command = self.task("run");
+        command.arg("--criu").arg(criu);
+        command.args(["--driver", driver, "--interval", "200ms"]).args(flags);
+        command.args(["--", "python3"]).arg(self.path("counter.py"));
+        command.arg(self.directory.path()).arg(what);
+        command
+    }
+
+    fn start(&self, what: &str, flags: &[&str]) -> Runner {
+        let mut options = std::fs::OpenOptions::new();
+        let log = options.create(true).append(true).open(self.path("runner.log"));
+        let mut command = self.runner(what, flags);
+        command.stdout(Stdio::null()).stderr(log.expect("a log"));
+        Runner(command.spawn().expect("started"))
+    }
+
+    /// Runs the counter until it has so many generations since it began to count, and kills the
+    /// runner.
+    fn publish(&self, what: &str, flags: &[&str], generations: u64) {
+        let mut runner = self.start(what, flags);
+        let mut first = None;
+        until("generations are published", SOON, || {
+            assert!(!runner.has_ended(), "{}", self.text("runner.log"));
+            if self.numbers().is_empty() {
+                return None;
+            }
+            // One may have been begun before the first number.
+            let first = *first.get_or_insert(self.newest().unwrap_or(0) + 1);
+            (self.newest()? >= first + generations).then_some(())
+        });
+    }
+
+    fn newest(&self) -> Option<u64> {
+        let entries = std::fs::read_dir(self.path("backend/count/generations")).ok()?.flatten();
+        entries.filter_map(|it| it.file_name().to_str()?.parse().ok()).max()
+    }
+
+    fn text(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        self.text("log").lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
+    /// Starts the runner again, lets the counter go on, and returns how it ended.
+    fn finish(&self, flags: &[&str]) -> Ran {
+        let before = self.numbers().len();
+        let mut runner = self.start("none", flags);
+        until("the counter goes on", SOON, || {
+            assert!(!runner.has_ended(), "{}", self.text("runner.log"));
+            (self.numbers().len() > before + 5).then_some(())
+        });
+        drop(runner);
+        std::fs::write(self.path("stop"), "").expect("written");
+        run(&mut self.runner("none", flags))
+    }
+
+    /// Asserts that the numbers of the log never begin again.
+    fn assert_went_on(&self) {
+        let numbers = self.numbers();
+        assert_eq!(numbers.iter().filter(|number| **number == 1).count(), 1, "{numbers:?}");
+        for pair in numbers.windows(2) {
+            assert!(pair[1] <= pair[0] + 1, "{pair:?} in {numbers:?}");
+        }
+        let back = numbers.windows(2).filter(|pair| pair[1] <= pair[0]).count();
+        assert!(back >= 1, "it was restored from a checkpoint: {numbers:?}");
+    }
+}
+
+/// A runner, which is killed when its test is over.
+struct Runner(Child);
+
+impl Runner {
+    fn has_ended(&mut self) -> bool {
+        self.0.try_wait().expect("our own child").is_some()
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn killed_process_goes_on_from_the_number_in_its_memory() {
+    let Some(place) = Place::new("killed_process_goes_on") else { return };
+    place.publish("memory", &[], 2);
+    let ran = place.finish(&[]);
+    assert_eq!(ran.code, 0, "{ran}\n{}", place.text("runner.log"));
+    assert!(ran.stdout.contains("ended at"), "the output of the task is copied: {ran}");
+    assert!(ran.stderr.contains("restored generation"), "{ran}");
+    place.assert_went_on();
+    // What does not change is stored once: of 48 MiB, a second generation adds little.
+    let verified = run(place.task("verify").arg("--json"));
+    assert_eq!(verified.code, 0, "{verified}");
+    let document: Value = serde_json::from_str(&verified.stdout).expect("JSON");
+    let row = &document["generations"][0];
+    assert!(row["state_bytes"].as_u64().expect("bytes") > 48 << 20, "{document}");
+    assert!(row["added_bytes"].as_u64().expect("bytes") < 24 << 20, "{document}");
+}
+
+#[test]
+fn slow_reader_gets_all_of_the_output() {
+    let Some(place) = Place::new("slow_reader_gets_all") else { return };
+    let mut command = place.task("run");
+    command.arg("--criu").arg(&place.criu).args(["--driver", "criu", "--interval", "10m"]);
+    let end = place.path("end");
+    let words = format!("seq 1 20000; touch {}", end.display());
+    command.args(["--", "sh", "-c", &words]).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut runner = command.spawn().expect("started");
+    let mut out = runner.stdout.take().expect("piped");
+    // The pipes hold it all, so the task ends before the first byte is read: three seconds before.
+    until("the task ends", SOON, || end.exists().then_some(()));
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let mut text = String::new();
+    out.read_to_string(&mut text).expect("read");
+    assert_eq!(text.lines().count(), 20_000, "{:?}", text.lines().last());
+    assert!(runner.wait().expect("waited for").success());
+}
+
+#[test]
+fn what_cannot_be_dumped_is_refused_by_its_descriptor_and_the_task_goes_on() {
+    for (what, why) in [
+        ("terminal", "a terminal"),
+        ("lock", "a file lock"),
+        ("connection", "a TCP connection"),
+        ("device", "a device"),
+    ] {
+        let Some(place) = Place::new("what_cannot_be_dumped") else { return };
+        if what == "device" && !LocalPath::new("/dev/fuse").exists() {
+            continue;
+        }
+        let runner = place.start(what, &[]);
+        let refusal = until("the dump is refused", SOON, || {
+            let log = place.text("runner.log");
+            log.lines().find(|line| line.contains("cannot be dumped")).map(str::to_owned)
+        });
+        assert!(refusal.contains("has descriptor ") && refusal.contains(why), "{refusal}");
+        assert!(refusal.contains("(python3)"), "{refusal}");
+        let (before, newest) = (place.numbers().len(), place.newest());
+        until("the task goes on", SOON, || (place.numbers().len() > before + 5).then_some(()));
+        drop(runner);
+        assert_eq!(place.newest(), newest, "{what}");
+    }
+}
+
+#[test]
+fn locks_and_connections_of_the_task_are_restored_on_request() {
+    let Some(place) = Place::new("locks_and_connections") else { return };
+    place.publish("lock", &["--file-locks"], 1);
+    let ran = place.finish(&["--file-locks"]);
+    assert_eq!(ran.code, 0, "{ran}\n{}", place.text("runner.log"));
+    place.assert_went_on();
+    let Some(place) = Place::new("locks_and_connections") else { return };
+    place.publish("connection", &["--network", "own"], 1);
+    let ran = place.finish(&["--network", "own"]);
+    assert_eq!(ran.code, 0, "{ran}\n{}", place.text("runner.log"));
+    place.assert_went_on();
+}
+
+#[test]
+fn damaged_generation_of_criu_is_refused_for_the_one_before() {
+    let Some(place) = Place::new("damaged_generation_of_criu") else { return };
+    place.publish("memory", &[], 1);
+    let packs = || -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(place.path("backend/count/packs")).expect("packs");
+        entries.map(|it| it.expect("readable").path()).collect()
+    };
+    let first = packs();
+    place.publish("memory", &[], 1);
+    for pack in packs().into_iter().filter(|pack| !first.contains(pack)) {
+        let mut bytes = std::fs::read(&pack).expect("readable");
+        bytes.iter_mut().step_by(1000).for_each(|byte| *byte ^= 1);
+        std::fs::write(&pack, bytes).expect("written");
+    }
+    std::fs::write(place.path("stop"), "").expect("written");
+    let ran = run(&mut place.runner("memory", &[]));
+    assert_eq!(ran.code, 0, "{ran}");
+    assert!(ran.stderr.contains("is refused: its chunk"), "{ran}");
+    assert!(ran.stderr.contains("restored generation"), "{ran}");
+}
+
+#[test]
+fn machine_without_a_fitting_criu_is_refused_and_nothing_is_lost() {
+    let Some(place) = Place::new("machine_without_a_fitting_criu") else { return };
+    place.publish("none", &[], 1);
+    let newest = place.newest();
+    let stub = |name: &str, script: &str| {
+        let path = place.path(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("set");
+        path
+    };
+    let old = stub("old", "echo Version: 3.17.1");
+    let other = stub("other", "echo Version: 4.0.2");
+    let broken = stub("broken", "echo Version: 4.2.1; [ \"$1\" = --version ]");
+    let failing = stub("failing", "echo Version: 4.9; [ \"$1\" != restore ]");
+    for (criu, driver, why) in [
+        (place.path("absent"), "criu", "CRIU cannot be used"),
+        (old, "criu", "it has version 3.17.1, and 4.0.0 is needed"),
+        (broken, "criu", "`criu check` fails"),
+        (other, "criu", "taken by CRIU 4.2"),
+        (place.path("absent"), "auto", "and CRIU cannot be used here"),
+        (place.path("absent"), "hook", "and CRIU cannot be used here"),
+        (failing, "criu", "CRIU cannot restore generation"),
+    ] {
+        let ran = run(&mut place.runner_with(driver, &criu, "none", &[]));
+        assert!(ran.code == 1 && ran.stderr.contains(why), "{why}: {ran}");
+        assert_eq!(place.newest(), newest);
+    }
+    std::fs::write(place.path("stop"), "").expect("written");
+    let ran = run(&mut place.runner("none", &[]));
+    assert_eq!(ran.code, 0, "{ran}");
+    assert!(ran.stderr.contains("restored generation"), "{ran}");
+}
