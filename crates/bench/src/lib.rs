@@ -38,7 +38,7 @@ use error::BenchError;
 use kinds::{RunFuture, TYPES, Way};
 use noisy::Noisy;
 use plan::{Bench, BenchPlan};
-use scale::Scale;
+use scale::{CreateSeal, Scale};
 use scenario::{Counter, Measured};
 use threads::{ClientSource, Thread, Threads};
 
@@ -59,6 +59,8 @@ pub struct Benches {
 pub(crate) enum Tool {
     /// Measure what one namenode carries: objects, nodes, and the cost of one of each
     Scale(Scale),
+    /// Measure how many files a running namenode creates and seals, each with a block
+    CreateSeal(CreateSeal),
     /// Measure what a tenant's small operations take while another one takes all it can get
     Noisy(Noisy),
 }
@@ -77,6 +79,9 @@ pub fn main(global: &Global, args: Benches) -> Result<(), Failure> {
     let args = match (args.tool, args.types) {
         (Some(Tool::Scale(args)), _) => {
             return session::run(global, |session| scale::run(session, args));
+        }
+        (Some(Tool::CreateSeal(args)), _) => {
+            return session::run(global, |session| scale::run_create_seal(session, args));
         }
         (Some(Tool::Noisy(args)), _) => {
             return session::run(global, |session| noisy::run(session, args));

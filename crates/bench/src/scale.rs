@@ -4,6 +4,7 @@
 //! do. What is measured is the namenode's: its processor time, memory, journal, and how long its
 //! answers take. Cost per unit must not grow with the number of units.
 
+mod create_seal;
 mod datanode_stub;
 mod fill;
 mod fleet;
@@ -21,6 +22,7 @@ use crate::session::Session;
 use crate::units::{Percent, Span};
 
 use clap::Args;
+pub(super) use create_seal::{CreateSeal, run as run_create_seal};
 use record::Point;
 
 /// `sanderling bench scale`.

@@ -27,7 +27,7 @@ use sanderling_cli_common::{
 
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
-use figures::{Figure, defaults, figure2, figure6, figure7};
+use figures::{Figure, checkpoint, defaults, figure2, figure6, figure7};
 use page::run::Computed;
 use plan::Options;
 use print_trace::Trace;
@@ -52,6 +52,8 @@ pub enum Lab {
     Figure6(figure6::Figure6Args),
     /// Which instance sizes fit which notice, with and without the exposure bound
     Figure7(figure7::Figure7Args),
+    /// How often a task dumps its state, what a notice holds, and what 30 days of checkpoints cost
+    Checkpoint(checkpoint::CheckpointArgs),
     /// Draw a trace of preemptions for other experiments: which machine is taken when
     Trace(Trace),
     /// Write the page of an earlier run anew from its records
@@ -97,6 +99,10 @@ pub fn run(global: &Global, command: Lab) -> Result<(), Failure> {
         }
         Lab::Figure7(arguments) => {
             let figure = figure7::compute(&arguments);
+            show(output, &figure, arguments.written.directory.as_deref())
+        }
+        Lab::Checkpoint(arguments) => {
+            let figure = checkpoint::compute(&arguments)?;
             show(output, &figure, arguments.written.directory.as_deref())
         }
         Lab::Trace(arguments) => print_trace::print(output, &arguments),

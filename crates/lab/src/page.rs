@@ -2,6 +2,7 @@
 //! JSON beside it.
 
 mod bandwidth;
+pub(crate) mod checkpoint;
 pub(crate) mod cost;
 pub(crate) mod csv;
 mod exposure;

@@ -271,8 +271,8 @@ fn policies(options: &Options) -> Vec<PolicyName> {
 /// # Errors
 /// Usage (2) for a file that cannot be read or holds no lifetimes.
 pub(super) fn load(spec: &Spec) -> Result<Model, Failure> {
-    let read = |file: &str| std::fs::read_to_string(file).map_err(|error| error.to_string());
-    Model::load(spec, read).map_err(|error| Failure::new(Exit::Usage, "Usage", error))
+    Model::load(spec, |file| std::fs::read_to_string(file))
+        .map_err(|error| Failure::new(Exit::Usage, "Usage", error))
 }
 
 /// Returns the bytes that a link carries in a time.

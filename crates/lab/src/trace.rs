@@ -123,7 +123,7 @@ mod tests {
 
     fn model() -> Model {
         let spec = "exponential:mean=20s".parse().expect("a model");
-        Model::load(&spec, |_| Err("no file".to_owned())).expect("needs no file")
+        Model::load(&spec, |_| Err("no file")).expect("needs no file")
     }
 
     #[test]

@@ -157,6 +157,15 @@ impl DatanodeStub {
                 OrderReply::Pushed(moves.into_iter().map(|one| self.push(&one)).collect())
             }
             Order::ListBlocks { .. } => OrderReply::Blocks(self.held().values().copied().collect()),
+            Order::Upload(_)
+            | Order::ChangeStore { .. }
+            | Order::AbortUploads { .. }
+            | Order::Restore(_)
+            | Order::TakeStore { .. }
+            | Order::ListStore { .. } => {
+                let why = "it reaches no store".to_owned();
+                OrderReply::Refused(Refusal::BadRequest { why })
+            }
             // It has no bytes to look at.
             Order::Verify { .. } => OrderReply::Verified(Vec::new()),
             Order::FenceNode { .. } | Order::UnfenceNode | Order::Adopt { .. } => OrderReply::Done,

@@ -13,11 +13,17 @@ use crate::failure::Failure;
 use super::fleet::{FleetShared, StubFleet};
 use super::requests::{Meta, failed, unexpected};
 
-/// Requests of one frame.
-const BATCH: u64 = 256;
+/// How requests are sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Framing {
+    /// Requests of one frame.
+    pub(super) requests: u64,
+    /// Frames under way together.
+    pub(super) frames: usize,
+}
 
-/// Frames under way together.
-const FRAMES: usize = 8;
+/// How catalogs are filled.
+pub(super) const FILLING: Framing = Framing { requests: 256, frames: 8 };
 
 /// Objects of one directory.
 pub(super) const PER_DIRECTORY: u64 = 1000;
@@ -53,16 +59,18 @@ pub(super) async fn fill(
     fleet: &StubFleet,
     what: What,
     range: std::ops::Range<u64>,
+    framing: Framing,
 ) -> Result<(), Failure> {
     let meta = Meta::connect(address, Role::Client).await.map_err(failed)?;
-    let mut starts = range.clone().step_by(usize::try_from(BATCH).expect("a small number"));
+    let mut starts =
+        range.clone().step_by(usize::try_from(framing.requests).expect("a small number"));
     let mut frames: JoinSet<Result<(), Failure>> = JoinSet::new();
     loop {
-        while frames.len() < FRAMES
+        while frames.len() < framing.frames
             && let Some(start) = starts.next()
         {
             let (meta, shared) = (meta.clone(), Arc::clone(&fleet.shared));
-            let batch = start..(start + BATCH).min(range.end);
+            let batch = start..(start + framing.requests).min(range.end);
             frames.spawn(async move { create(&meta, &shared, what, batch).await });
         }
         let Some(ended) = frames.join_next().await else { return Ok(()) };

@@ -11,7 +11,7 @@ use super::Scale;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
 
-use super::fill::{What, fill};
+use super::fill::{FILLING, What, fill};
 use super::fleet::StubFleet;
 use super::namenode::{Cpu, NamenodeProcess};
 use super::probe::{Probed, during, many};
@@ -158,14 +158,14 @@ async fn filled(
     let first = JOURNALLED.min(count);
     let (journal, (memory, _)) = (namenode.file_bytes("journal-")?, namenode.memory()?);
     let meter = Meter::begin(namenode, base)?;
-    fill(address, fleet, what, 0..first).await?;
+    fill(address, fleet, what, 0..first, FILLING).await?;
     let journal = namenode.file_bytes("journal-")?.saturating_sub(journal);
     // Only files can be looked up while others are made: the first of them are there by now.
     let probed = match what {
         What::File => first,
         What::Value => JOURNALLED.min(fleet.held()),
     };
-    let rest = fill(address, fleet, what, first..count);
+    let rest = fill(address, fleet, what, first..count, FILLING);
     let ((), calls_during) = during(address, probed.max(1), rest).await?;
     let cost = meter.end(namenode, count)?;
     let memory = namenode.memory()?.0.saturating_sub(memory);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use clap::Args;
-use sanderling_core::preemption::{Filter, Lifetimes, Model, ModelError, Shape, Spec};
+use sanderling_core::preemption::{Bathtub, Filter, Lifetimes, Model, ModelError, Shape, Spec};
 use sanderling_protocol::Millis;
 use serde::Serialize;
 
@@ -210,10 +210,10 @@ fn recorded(name: String, group: usize, data: Lifetimes) -> NamedDistribution {
 }
 
 /// Returns a fit's name; its parameters are in the docs.
-fn short(spec: &Spec) -> String {
-    let is_it =
-        |(text, _, _): &&(&str, &str, &str)| text.parse::<Spec>().ok().as_ref() == Some(spec);
-    let known = FITS.iter().find(is_it).map(|(text, _, _)| (*text).to_owned());
+pub(crate) fn short(spec: &Spec) -> String {
+    let named = |name| format!("bathtub:{name}");
+    let is_it = |text: &String| text.parse::<Spec>().ok().as_ref() == Some(spec);
+    let known = Bathtub::preset_names().map(named).find(is_it);
     known.unwrap_or_else(|| spec.to_string())
 }
 
@@ -222,9 +222,8 @@ pub(crate) fn can_load(spec: &Spec) -> bool {
     load(spec).is_ok()
 }
 
-fn load(spec: &Spec) -> Result<Model, Failure> {
-    let file = |name: &str| std::fs::read_to_string(name).map_err(|error| error.to_string());
-    Model::load(spec, file).map_err(bad)
+pub(crate) fn load(spec: &Spec) -> Result<Model, Failure> {
+    Model::load(spec, |file| std::fs::read_to_string(file)).map_err(bad)
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
