@@ -53,14 +53,30 @@ dist: ## Builds all packages into dist/, with checksums; ARGS="tarball wheel" fo
 dist-test: ## Installs and uses each package of dist/ in a clean root; as root; ARGS="-k wheel".
 	@python3 packaging/dist_test.py $(ARGS)
 
+.PHONY: dist-compare
+dist-compare: ## Builds dist/ again in another directory and compares every file; ARGS="wheel jars".
+	@python3 packaging/dist.py --check-reproducible $(ARGS)
+
 .PHONY: dist-arm
 dist-arm: ## Builds the packages for aarch64 into dist-arm/, by a compiler of Debian sid.
 	@scripts/venv.sh dist
-	@python3 packaging/aarch64.py $(ARGS)
+	@python3 packaging/aarch64.py $(ARGS) || [ $$? = 77 ]
 
 .PHONY: dist-arm-test
 dist-arm-test: ## Runs the packages of dist-arm/ under qemu; skips with the reason what it cannot.
 	@python3 packaging/aarch64_test.py $(ARGS)
+
+.PHONY: torch-test
+torch-test: ## Tests checkpoints of torch, from Debian sid's packages; ARGS="RanksTest" for some.
+	@[ -n "$$WHEEL" ] || { scripts/venv.sh build && scripts/build-wheel.sh; }
+	@scripts/torch_env.sh; code=$$?; [ $$code -ne 77 ] || exit 0; [ $$code -eq 0 ] || exit $$code; \
+	target/torch/python3 scripts/torch_test.py $(ARGS)
+
+.PHONY: torch-bench
+torch-bench: ## Measures checkpoints of torch beside torch's own on tmpfs; ARGS="--mib 256".
+	@[ -n "$$WHEEL" ] || { scripts/venv.sh build && scripts/build-wheel.sh; }
+	@scripts/torch_env.sh
+	@target/torch/python3 bench/torch_checkpoint.py $(ARGS)
 
 .PHONY: jvm
 jvm: ## Builds the jars of the Java client and of what stands on it, into jvm/*/target.
@@ -118,6 +134,10 @@ bench-scrub: build ## Measures what a datanode's scrub costs itself and its read
 .PHONY: bench-noisy
 bench-noisy: build ## Measures a tenant beside noisy ones; ARGS="--seconds 3 --hog usage,list".
 	@python3 bench/noisy.py $(ARGS)
+
+.PHONY: bench-group
+bench-group: build ## Measures three namenodes beside one; ARGS="--parts steady --rounds 5".
+	@python3 bench/group.py $(ARGS)
 
 .PHONY: mutants
 mutants: ## Changes the code in 150 small ways and tells which no test notices; ARGS="--seed 7".

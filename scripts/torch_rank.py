@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""One rank of a program that saves or loads a checkpoint; scripts/torch_test.py starts them."""
+
+import argparse
+import datetime
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import DefaultSavePlanner
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+import torch_state
+from sanderling.torch import StorageReader, StorageWriter
+
+# How long a rank waits for another one that is gone.
+RANK_SECONDS = 60
+SIZES = (23, 1 << 16)
+
+
+def main() -> None:
+    """Does what the command line names, with the other ranks."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("what", choices=["save", "async", "load"])
+    arguments.add_argument("--rank", type=int, required=True)
+    arguments.add_argument("--ranks", type=int, required=True)
+    arguments.add_argument("--meet", type=Path, required=True, help="a file that all ranks share")
+    arguments.add_argument("--address", required=True)
+    arguments.add_argument("--path", required=True)
+    arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--overwrite", action="store_true")
+    arguments.add_argument("--stay", type=Path, help="makes this file in the save, and stays there")
+    options = arguments.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{options.meet}", rank=options.rank,
+                            world_size=options.ranks,
+                            timeout=datetime.timedelta(seconds=RANK_SECONDS))
+    whole = tensors(options.seed)
+    if options.what == "load":
+        load(options, whole)
+    else:
+        save(options, whole)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def tensors(seed: int) -> dict[str, torch.Tensor]:
+    """Returns what all ranks together have."""
+    generator = torch.Generator().manual_seed(seed)
+    return {name: torch_state.bits(generator, SIZES, dtype) for name, dtype in
+            (("rows", torch.float32), ("columns", torch.bfloat16), ("copied", torch.int64))}
+
+
+def shared(whole: dict[str, torch.Tensor], ranks: int) -> dict[str, Any]:
+    """Returns this rank's part of it: by rows, by columns, and a copy."""
+    mesh = init_device_mesh("cpu", (ranks,))
+    places = {"rows": Shard(0), "columns": Shard(1), "copied": Replicate()}
+    return {name: distribute_tensor(tensor, mesh, [places[name]], src_data_rank=None)
+            for name, tensor in whole.items()}
+
+
+class Staying(DefaultSavePlanner):
+    """Stays in the middle of a save until the process is killed."""
+
+    def __init__(self, mark: Path) -> None:
+        super().__init__()
+        self.mark = mark
+
+    def resolve_data(self, write_item: Any) -> Any:
+        self.mark.touch()
+        while True:
+            time.sleep(1)
+
+
+def save(options: argparse.Namespace, whole: dict[str, torch.Tensor]) -> None:
+    """Saves this rank's part."""
+    state = shared(whole, options.ranks) | {f"own {options.rank}": torch.tensor(options.rank)}
+    writer = StorageWriter(options.address, options.path, overwrite=options.overwrite)
+    planner = Staying(options.stay) if options.stay else None
+    if options.what == "save":
+        dcp.save(state, storage_writer=writer, planner=planner)
+        return
+    future = dcp.async_save(state, storage_writer=writer, planner=planner)
+    for name in whole:
+        # What was staged is saved, whatever becomes of the state meanwhile.
+        state[name].to_local().view(torch.uint8).zero_()
+    future.result()
+
+
+def load(options: argparse.Namespace, whole: dict[str, torch.Tensor]) -> None:
+    """Loads this rank's part, with another number of ranks than at the save, and compares it."""
+    zeros = {name: torch.zeros_like(tensor) for name, tensor in whole.items()}
+    state = shared(zeros, options.ranks)
+    dcp.load(state, storage_reader=StorageReader(options.address, options.path))
+    expected = shared(whole, options.ranks)
+    for name, tensor in expected.items():
+        found = torch_state.differences(tensor.to_local(), state[name].to_local(), name)
+        assert not found, f"rank {options.rank} has other bits of {found}"
+
+
+if __name__ == "__main__":
+    main()

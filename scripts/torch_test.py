@@ -1,0 +1,422 @@
+#!/usr/bin/env python3
+"""Tests checkpoints of torch against a running cluster: `make torch-test`."""
+
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import CheckpointException, DefaultLoadPlanner, DefaultSavePlanner
+
+import sanderling
+import torch_state
+from cluster import ROOT, Cluster, until
+from sanderling.torch import StorageReader, StorageWriter, latest, layout
+
+# A rank that waits for one that is gone ends by itself.
+RANKS_SECONDS = 240.0
+
+
+class AtItem(DefaultSavePlanner):
+    """Does something in the middle of a save."""
+
+    def __init__(self, count: int, then: Callable[[], Any]) -> None:
+        super().__init__()
+        self.left = count
+        self.then = then
+
+    def resolve_data(self, write_item: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            self.then()
+        return super().resolve_data(write_item)
+
+
+class LateWriter(StorageWriter):
+    """Does something between the data and the metadata of a save."""
+
+    before: Callable[[], Any]
+
+    def finish(self, metadata: Any, results: Any) -> None:
+        self.before()
+        super().finish(metadata, results)
+
+
+class AtTensor(DefaultLoadPlanner):
+    """Does something in the middle of a load."""
+
+    def __init__(self, count: int, then: Callable[[], Any]) -> None:
+        super().__init__()
+        self.left = count
+        self.then = then
+
+    def resolve_tensor(self, read_item: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            self.then()
+        return super().resolve_tensor(read_item)
+
+
+class TorchTest(unittest.TestCase):
+    """A cluster, and a directory, for each test."""
+
+    node_flags: tuple[str, ...] = ()
+
+    def setUp(self) -> None:
+        warnings.simplefilter("ignore")
+        own = tempfile.TemporaryDirectory(prefix="sanderling-torch-")
+        self.addCleanup(own.cleanup)
+        self.own = Path(own.name)
+        self.cluster = self.started()
+        self.store = sanderling.connect(self.cluster.namenode)
+
+    def started(self) -> Cluster:
+        """Starts a cluster that ends with the test."""
+        cluster = Cluster(datanodes=3, dram="192MiB", node_flags=self.node_flags)
+        self.addCleanup(cluster.stop)
+        return cluster
+
+    def save(self, path: str, seed: int = 1, **more: Any) -> dict[str, Any]:
+        """Saves a state and returns it."""
+        state = torch_state.state(seed)
+        planner = more.pop("planner", None)
+        dcp.save(state, storage_writer=StorageWriter(self.store, path, **more), planner=planner)
+        return state
+
+    def assert_has(self, path: str, seed: int, where: Any = None, planner: Any = None) -> None:
+        """Checks that a checkpoint is the state of a seed, bit by bit."""
+        state = torch_state.state(seed)
+        found = torch_state.blank(state)
+        dcp.load(found, storage_reader=StorageReader(where or self.store, path), planner=planner)
+        self.assertEqual(torch_state.differences(state, found), [])
+
+    def names(self, path: str) -> list[str]:
+        """Returns the names in a directory."""
+        return [entry.name for entry in self.store.list(path)]
+
+
+class LayoutTest(unittest.TestCase):
+    def test_spans_of_a_part_are_its_elements(self) -> None:
+        before = layout.RUN_BYTES_MIN, layout.RUNS_MAX
+        try:
+            for seed in range(3000):
+                self.check_part(random.Random(seed))
+        finally:
+            layout.RUN_BYTES_MIN, layout.RUNS_MAX = before
+
+    def check_part(self, drawn: random.Random) -> None:
+        """Compares what the spans of a part of a drawn tensor hold with the part."""
+        layout.RUN_BYTES_MIN = drawn.choice([1, 8, 32, 16 << 10])
+        layout.RUNS_MAX = drawn.choice([2, 4096])
+        sizes = tuple(drawn.randrange(1, 6) for _ in range(drawn.randrange(5)))
+        offsets = tuple(drawn.randrange(size) for size in sizes)
+        lengths = tuple(drawn.randrange(drawn.random() >= 0.1, size - offset + 1)
+                        for size, offset in zip(sizes, offsets))
+        whole = torch.arange(layout.product(sizes), dtype=torch.float32).reshape(sizes)
+        content = b"before!" + bytes(layout.view(whole))
+        piece = layout.Piece("name", 7, whole.nbytes, sizes, whole.dtype)
+        spans = layout.spans(piece, offsets, lengths)
+        found = b"".join(content[at:at + length] for at, length in spans.ranges)
+        beside = torch.empty(len(found) // 4)
+        layout.view(beside)[:] = found
+        part = beside.as_strided(lengths, spans.strides or layout.row_strides(lengths))
+        expected = whole
+        for at, (offset, length) in enumerate(zip(offsets, lengths)):
+            expected = expected.narrow(at, offset, length)
+        self.assertTrue(torch.equal(part, expected), (sizes, offsets, lengths, spans))
+
+
+class StateTest(TorchTest):
+    def test_state_is_loaded_bit_by_bit(self) -> None:
+        self.save("/out/1")
+        self.assert_has("/out/1", 1)
+        self.assert_has("/out/1", 1, where=self.cluster.namenode)
+
+    def test_state_goes_into_tensors_of_other_strides_and_types(self) -> None:
+        saved = {"a": torch.randn(40, 30), "b": torch.arange(100), "c": torch.randn(5, 6, 7)}
+        dcp.save(saved, storage_writer=StorageWriter(self.store, "/out"))
+        found = {"a": torch.zeros(30, 40).t(), "b": torch.zeros(100), "c": torch.zeros(5, 6, 7)}
+        dcp.load(found, storage_reader=StorageReader(self.store, "/out"))
+        self.assertTrue(torch.equal(found["a"], saved["a"]))
+        self.assertTrue(torch.equal(found["b"], saved["b"].float()))
+        self.assertTrue(torch.equal(found["c"], saved["c"]))
+
+    def test_module_and_optimizer_go_on(self) -> None:
+        torch.manual_seed(7)
+        model = torch.nn.Sequential(torch.nn.Linear(30, 40), torch.nn.Linear(40, 3))
+        optimizer = torch.optim.AdamW(model.parameters())
+        model(torch.randn(8, 30)).sum().backward()
+        optimizer.step()
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        dcp.save(state, storage_writer=StorageWriter(self.store, "/out"))
+        other = torch.nn.Sequential(torch.nn.Linear(30, 40), torch.nn.Linear(40, 3))
+        found = {"model": other.state_dict(), "optimizer": torch_state.blank(state["optimizer"])}
+        dcp.load(found, storage_reader=StorageReader(self.store, "/out"))
+        self.assertEqual(torch_state.differences(state, found), [])
+        self.assertTrue(torch.equal(model(torch.ones(30)), other(torch.ones(30))))
+
+    def test_asynchronous_save_has_the_state_of_its_call(self) -> None:
+        state = torch_state.state(3)
+        future = dcp.async_save(state, storage_writer=StorageWriter(self.store, "/out"))
+        state["large"].view(torch.uint8).zero_()
+        future.result()
+        self.assert_has("/out", 3)
+
+    def test_checkpoint_id_is_a_path_or_a_url(self) -> None:
+        state = torch_state.state(4)
+        url = f"sanderling://{self.cluster.namenode}/named/2"
+        dcp.save(state, checkpoint_id="/named/1", storage_writer=StorageWriter(self.store))
+        dcp.save(state, checkpoint_id=url, storage_writer=StorageWriter())
+        for path in ("/named/1", "/named/2"):
+            self.assert_has(path, 4)
+        found = torch_state.blank(state)
+        dcp.load(found, checkpoint_id=url, storage_reader=StorageReader())
+        self.assertEqual(torch_state.differences(state, found), [])
+
+    def test_torchs_own_writer_reaches_the_store_by_fsspec(self) -> None:
+        state = torch_state.state(5)
+        url = f"sanderling://{self.cluster.namenode}/plain"
+        dcp.save(state, checkpoint_id=url)
+        found = torch_state.blank(state)
+        dcp.load(found, checkpoint_id=url)
+        self.assertEqual(torch_state.differences(state, found), [])
+        with self.assertRaisesRegex(CheckpointException, "no checkpoint of this format"):
+            self.assert_has("/plain", 5)
+
+    def test_what_cannot_be_saved_is_refused_by_name(self) -> None:
+        sparse = {"matrix": torch.eye(3).to_sparse()}
+        with self.assertRaisesRegex(CheckpointException, "matrix is torch.sparse_coo"):
+            dcp.save(sparse, storage_writer=StorageWriter(self.store, "/out"))
+        with self.assertRaisesRegex(ValueError, "use_collectives=True"):
+            dcp.save({"a": torch.ones(1)}, use_collectives=False,
+                     storage_writer=StorageWriter(self.store, "/out"))
+        self.assertIsNone(latest(self.store, "/"))
+        with self.assertRaisesRegex(CheckpointException, "no save there was completed"):
+            self.assert_has("/out", 1)
+
+    def test_tensors_of_another_shape_are_refused(self) -> None:
+        dcp.save({"a": torch.ones(3, 4)}, storage_writer=StorageWriter(self.store, "/out"))
+        with self.assertRaises((CheckpointException, ValueError)):
+            dcp.load({"a": torch.ones(3, 5)}, storage_reader=StorageReader(self.store, "/out"))
+
+    def test_writer_travels_to_another_process(self) -> None:
+        writer = pickle.loads(pickle.dumps(StorageWriter(self.store, "/out")))
+        dcp.save(torch_state.state(6), storage_writer=writer)
+        self.assert_has("/out", 6)
+
+
+class ReplaceTest(TorchTest):
+    def test_checkpoint_is_replaced_only_with_leave(self) -> None:
+        self.save("/out", 1)
+        with self.assertRaisesRegex(CheckpointException, "overwrite=True"):
+            self.save("/out", 2)
+        self.assert_has("/out", 1)
+        self.save("/out", 3, overwrite=True)
+        self.assert_has("/out", 3)
+        self.assertEqual(len(self.names("/out")), 2, "the replaced checkpoint is deleted")
+
+    def test_of_two_saves_at_once_one_fails(self) -> None:
+        for overwrite in (False, True):
+            path = f"/out/{overwrite}"
+            if overwrite:
+                self.save(path, 1)
+            between = AtItem(5, lambda: self.save(path, 2, overwrite=overwrite))
+            with self.assertRaises(CheckpointException):
+                self.save(path, 3, planner=between, overwrite=overwrite)
+            self.assert_has(path, 2)
+
+    def test_of_two_saves_that_end_at_once_one_fails(self) -> None:
+        for overwrite in (False, True):
+            path = f"/out/{overwrite}"
+            if overwrite:
+                self.save(path, 1)
+            writer = LateWriter(self.store, path, overwrite=overwrite)
+            writer.before = lambda: self.save(path, 2, overwrite=overwrite)
+            with self.assertRaisesRegex(CheckpointException, "Changed|Exists"):
+                dcp.save(torch_state.state(3), storage_writer=writer)
+            self.assert_has(path, 2)
+
+    def test_interrupted_save_is_no_checkpoint_and_can_be_repeated(self) -> None:
+        self.save("/out/1", 1)
+
+        def fail() -> None:
+            raise KeyboardInterrupt
+
+        with self.assertRaises(CheckpointException):
+            self.save("/out/2", 2, planner=AtItem(20, fail))
+        self.assertEqual(latest(self.store, "/out"), "/out/1")
+        self.save("/out/2", 2)
+        self.assertEqual(latest(self.store, "/out"), "/out/2")
+        self.assert_has("/out/2", 2)
+
+    def test_latest_is_the_checkpoint_that_was_completed_last(self) -> None:
+        self.assertIsNone(latest(self.store, "/none"))
+        for path in ("/out/9", "/out/10", "/out/8"):
+            dcp.save({"a": torch.ones(3)}, storage_writer=StorageWriter(self.store, path))
+        self.store.put("/out/notes", b"no directory")
+        self.store.mkdir("/out/11")
+        self.assertEqual(latest(self.store, "/out"), "/out/8")
+
+
+class PreemptionTest(TorchTest):
+    def give_notice(self, name: str) -> None:
+        """Gives a datanode its notice; its process is killed when nothing is left on it."""
+        self.cluster.notice(name)
+
+    def test_node_leaves_during_a_save(self) -> None:
+        self.save("/out", 1, planner=AtItem(30, lambda: self.give_notice("n0")))
+        self.assert_has("/out", 1)
+
+    def test_node_leaves_during_a_load(self) -> None:
+        self.save("/out", 2)
+        self.assert_has("/out", 2, planner=AtTensor(5, lambda: self.give_notice("n1")))
+
+    def test_object_whose_node_is_killed_during_the_save_is_written_again(self) -> None:
+        killed: list[str] = []
+
+        def kill() -> None:
+            if not killed:
+                killed.append("n0")
+                for name in ("n0", "n1"):
+                    self.cluster.kill(name)
+
+        # Two of three nodes go, so that one of them has a part of what was written.
+        self.save("/out", 4, planner=AtItem(700, kill))
+        self.assertTrue(killed)
+        self.assert_has("/out", 4)
+
+
+class DurableTest(TorchTest):
+    def setUp(self) -> None:
+        archive = tempfile.TemporaryDirectory(prefix="sanderling-archive-")
+        self.addCleanup(archive.cleanup)
+        self.archive = Path(archive.name)
+        self.node_flags = ("--durable", f"archive=file://{self.archive}")
+        super().setUp()
+        self.cluster.cli("fs", "mkdir", "/out", "--durable", "archive")
+
+    def test_checkpoint_outlives_the_cluster(self) -> None:
+        self.save("/out/step-1", 1, wait_durable=True)
+        # The copy is whole when the save returns: nothing waits for anything else.
+        self.cluster.stop()
+        url = f"file://{self.archive}"
+        self.assertEqual(latest(url, "/"), "/step-1")
+        self.assert_has("/step-1", 1, where=url)
+
+    def test_latest_copy_is_the_checkpoint_that_was_completed_last(self) -> None:
+        for path in ("/out/9", "/out/10", "/out/8"):
+            dcp.save({"a": torch.ones(3)}, storage_writer=StorageWriter(self.store, path))
+        self.store.wait_durable("/out", timeout=60)
+        (self.archive / "11").mkdir()
+        self.assertEqual(latest(f"file://{self.archive}", "/"), "/8")
+
+    def test_copy_that_is_cut_is_refused(self) -> None:
+        self.save("/out/step-1", 1, wait_durable=True)
+        (place,) = (self.archive / "step-1").glob("rank-*")
+        with open(place, "r+b") as file:
+            file.truncate(place.stat().st_size - 5)
+        with self.assertRaisesRegex(CheckpointException, "bytes too early"):
+            self.assert_has("/step-1", 1, where=f"file://{self.archive}")
+
+    def test_checkpoint_is_replaced_once_the_store_has_it(self) -> None:
+        self.save("/out/last", 1, wait_durable=True)
+        self.save("/out/last", 2, wait_durable=True, overwrite=True)
+        self.store.wait_durable("/out", timeout=60)
+        self.cluster.stop()
+        self.assert_has("/last", 2, where=f"file://{self.archive}")
+        self.assertEqual(len(list((self.archive / "last").iterdir())), 2)
+
+    def test_waiting_without_a_durable_directory_is_refused(self) -> None:
+        with self.assertRaisesRegex(CheckpointException, "no durable directory"):
+            self.save("/elsewhere", 1, wait_durable=True)
+
+
+class RanksTest(TorchTest):
+    def ranks(self, what: str, count: int, path: str, *words: str,
+              of: dict[int, tuple[str, ...]] | None = None) -> list[subprocess.Popen[str]]:
+        """Starts all ranks of a program."""
+        meet = tempfile.mktemp(dir=self.own)
+        started = []
+        for rank in range(count):
+            command = [sys.executable, str(ROOT / "scripts/torch_rank.py"), what,
+                       "--rank", str(rank), "--ranks", str(count), "--meet", meet,
+                       "--address", self.cluster.namenode, "--path", path, *words,
+                       *(of or {}).get(rank, ())]
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            self.addCleanup(self.end, process)
+            started.append(process)
+        return started
+
+    def end(self, process: subprocess.Popen[str]) -> None:
+        """Kills what a test left."""
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+    def succeed(self, what: str, count: int, path: str, *words: str) -> None:
+        """Runs all ranks of a program, each of which must succeed."""
+        for process in self.ranks(what, count, path, *words):
+            _, errors = process.communicate(timeout=RANKS_SECONDS)
+            self.assertEqual(process.returncode, 0, errors[-3000:])
+
+    def test_ranks_save_and_others_load(self) -> None:
+        for save, load in ((4, 2), (2, 4), (4, 3)):
+            path = f"/out/{save}-{load}"
+            self.succeed("save", save, path)
+            self.assertEqual(len(self.names(path)), save + 1)
+            self.succeed("load", load, path)
+
+    def test_ranks_save_asynchronously(self) -> None:
+        self.succeed("async", 2, "/out")
+        self.succeed("load", 4, "/out")
+
+    def test_refusal_of_the_coordinator_ends_all_ranks(self) -> None:
+        self.succeed("save", 2, "/out")
+        for process in self.ranks("save", 2, "/out", "--seed", "2"):
+            _, errors = process.communicate(timeout=RANKS_SECONDS)
+            self.assertNotEqual(process.returncode, 0)
+            self.assertIn("overwrite=True", errors)
+        self.succeed("load", 2, "/out")
+        self.succeed("save", 4, "/out", "--seed", "2", "--overwrite")
+        self.succeed("load", 2, "/out", "--seed", "2")
+
+    def test_rank_killed_in_a_save_leaves_no_checkpoint_and_no_rank_that_hangs(self) -> None:
+        self.succeed("save", 2, "/out/1")
+        for victim in (0, 1):
+            mark = self.own / f"in-save-{victim}"
+            ranks = self.ranks("save", 2, "/out/2", "--seed", "2",
+                               of={victim: ("--stay", str(mark))})
+
+            def is_in_save() -> bool:
+                for process in ranks:
+                    if process.poll() is not None:
+                        self.fail(process.communicate()[1][-3000:])
+                return mark.exists()
+
+            until("the rank is in its save", is_in_save, seconds=RANKS_SECONDS)
+            ranks[victim].send_signal(signal.SIGKILL)
+            ranks[victim].communicate()
+            _, errors = ranks[1 - victim].communicate(timeout=RANKS_SECONDS)
+            self.assertNotEqual(ranks[1 - victim].returncode, 0, errors[-3000:])
+            self.assertEqual(latest(self.store, "/out"), "/out/1")
+            self.assertNotIn(".metadata", self.names("/out/2"))
+        self.succeed("load", 2, "/out/1")
+        self.succeed("save", 2, "/out/2", "--seed", "2")
+        self.assertEqual(latest(self.store, "/out"), "/out/2")
+        self.succeed("load", 2, "/out/2", "--seed", "2")
+        self.assertEqual(len(self.names("/out/2")), 3, "nothing of the killed saves is left")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
