@@ -20,7 +20,7 @@ os.environ.setdefault("DIST", str(HERE.parent / "dist-arm"))
 
 import aarch64_tools  # noqa: E402
 import dist_test  # noqa: E402
-from aarch64 import MACHINE  # noqa: E402
+from aarch64 import MACHINE, build_tests  # noqa: E402
 from dist_test import VERSION, needs, package, run  # noqa: E402
 from tree import ROOT  # noqa: E402
 
@@ -79,6 +79,22 @@ class TarballTest(Case):
         self.program()
         (built,) = self.place.glob("*/bin/sanderling")
         self.is_of_the_machine(built)
+
+
+class ClientTest(Case):
+    """The Rust client: its tests' servers and clients are of that machine."""
+
+    def test_tests_of_the_client_pass(self):
+        try:
+            programs = build_tests(CLIENT_TESTS)
+        except aarch64_tools.MissingError as error:
+            self.skipTest(str(error))
+        self.assertEqual(sorted(CLIENT_TESTS), sorted(programs))
+        for name, built in programs.items():
+            with self.subTest(name):
+                ran = run(self.emulated(name, built), "--test-threads", "2",
+                          cwd=ROOT / "crates/client", env=dist_test.clean())
+                print(f"{name}: {ran.stdout.strip().splitlines()[-1]}", flush=True)
 
 
 class WheelTest(Case):
@@ -141,6 +157,8 @@ class JarTest(Case):
             run(program, "local", "stop", *local, env=env)
 
 
+# Those that measure no time and kill nothing.
+CLIENT_TESTS = ("bad_input", "concat", "conformance", "objects", "same_host")
 USE_PYTHON = """
 import os
 import platform

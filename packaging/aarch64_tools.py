@@ -15,7 +15,7 @@ from pathlib import Path
 from tree import ROOT
 
 TRIPLE = "aarch64-unknown-linux-gnu"
-RUST = ROOT / "target" / "aarch64-rust"
+RUST = Path(os.environ.get("AARCH64_RUST", ROOT / "target" / "aarch64-rust"))
 # What programs of that machine have at /, by what they need: packages of this machine's Debian.
 MACHINE_PACKAGES = {
     "root": ["libc6:arm64", "libgcc-s1:arm64"],

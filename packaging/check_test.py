@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import tarfile
@@ -17,6 +18,8 @@ import tempfile
 import tomllib
 import unittest
 import xml.etree.ElementTree as xml
+import zipfile
+import zlib
 from pathlib import Path
 from unittest import mock
 
@@ -30,6 +33,7 @@ import crates  # noqa: E402
 import debian  # noqa: E402
 import dist  # noqa: E402
 import image  # noqa: E402
+import recompress  # noqa: E402
 import sbom  # noqa: E402
 import tree  # noqa: E402
 
@@ -330,6 +334,25 @@ class ToolTest(unittest.TestCase):
             self.assertIn("install ca-certificates", line)
             self.assertFalse([line for line in dist.missing(["tarball"]) if "/none" in line])
 
+    def test_packages_for_aarch64_are_skipped_with_the_reason(self):
+        with tempfile.TemporaryDirectory() as place:
+            Path(place, "python3").symlink_to(sys.executable)
+            # The machine has Rust, without the standard library of aarch64, and no apt.
+            for name, text in (("cargo", "exit 9"), ("rustc", "echo /none"),
+                               ("aarch64-linux-gnu-strip", "exit 9"), ("mvn", "exit 9")):
+                Path(place, name).write_text(f"#!/bin/sh\n{text}\n")
+                Path(place, name).chmod(0o755)
+            for kind, reason in (("jars", "javac is missing: install default-jdk-headless"),
+                                 ("tarball", "qemu-aarch64 is missing"),
+                                 ("wheel", "the packages come from Debian")):
+                command = [f"{place}/python3", str(HERE / "aarch64.py"), kind]
+                ran = run(*command, env={"PATH": place, "DIST": f"{place}/dist",
+                                         "AARCH64_RUST": f"{place}/rust"})
+                self.assertEqual(77, ran.returncode, ran.stdout + ran.stderr)
+                self.assertIn("SKIPPED", ran.stderr)
+                self.assertIn(reason, ran.stderr)
+            self.assertFalse(Path(place, "dist").exists())
+
     def test_page_names_every_tool(self):
         page = (ROOT / "docs/PACKAGES.md").read_text()
         for package, _ in dist.TOOLS.values():
@@ -366,6 +389,34 @@ class ArchiveTest(unittest.TestCase):
             (second / "more").write_text("more")
             self.assertEqual({"deep/same": True, "more": False, "other": False},
                              dist.differences(first, second))
+
+    def test_recompressed_archive_has_the_same_entries(self):
+        def compress(content: bytes) -> bytes:
+            packer = zlib.compressobj(9, wbits=-15)
+            return packer.compress(content) + packer.flush()
+
+        with tempfile.TemporaryDirectory() as place:
+            path = Path(place, "a.whl")
+            with zipfile.ZipFile(path, "w") as archive:
+                for name, mode, content in (("b/program", 0o755, b"x" * 5000), ("ä", 0o644, b""),
+                                            ("a/text", 0o600, b"text")):
+                    info = zipfile.ZipInfo(name, (2026, 9, 21, 14, 13, 58))
+                    info.external_attr = (stat.S_IFREG | mode) << 16
+                    archive.writestr(info, content)
+
+            def entries() -> list[tuple]:
+                with zipfile.ZipFile(path) as archive:
+                    self.assertIsNone(archive.testzip())
+                    return [(it.filename, it.date_time, it.external_attr, it.create_system,
+                             archive.read(it)) for it in archive.infolist()]
+
+            before, size = entries(), path.stat().st_size
+            recompress.recompress(path, compress)
+            self.assertEqual(before, entries())
+            self.assertLess(path.stat().st_size, size)
+            if shutil.which("unzip"):
+                ran = run("unzip", "-tq", str(path))
+                self.assertEqual(0, ran.returncode, ran.stdout + ran.stderr)
 
     def test_sums_are_those_of_sha256sum(self):
         with tempfile.TemporaryDirectory() as place:

@@ -20,6 +20,7 @@ import debian
 import image
 import jars
 import program
+import tools
 import wheels
 from tree import DIST, ROOT, TARGET, VENV, epoch, run, version
 
@@ -56,6 +57,8 @@ def main() -> int:
     if unknown:
         arguments.error(f"no package is called {unknown[0]}: {', '.join(KINDS)}")
     kinds = options.kinds or list(KINDS)
+    tools.install([package for tool, (package, users) in TOOLS.items()
+                   if users & set(kinds) and not shutil.which(tool)])
     lacks = missing(kinds)
     if lacks:
         print("dist: " + "\n      ".join(lacks), file=sys.stderr)

@@ -23,6 +23,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import crates  # noqa: E402
+import tools as installer  # noqa: E402
 import tree  # noqa: E402
 
 DIST = tree.DIST
@@ -48,8 +49,10 @@ USED = (
 
 
 def needs(tools: str, package: str):
-    """Skips a test where a tool is missing."""
+    """Skips a test where a tool is missing, and cannot be installed."""
     missing = [tool for tool in tools.split() if not shutil.which(tool)]
+    if missing and installer.install([package]):
+        missing = [tool for tool in missing if not shutil.which(tool)]
     return unittest.skipIf(missing, f"{', '.join(missing)} is missing: apt install {package}")
 
 

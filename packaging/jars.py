@@ -9,7 +9,7 @@ from pathlib import Path
 
 import program
 import sbom
-from tree import DIST, MACHINE, ROOT, TARGET, TRIPLE, WORK, build_crate, epoch, run, version
+from tree import DIST, MACHINE, NATIVE, ROOT, TARGET, TRIPLE, WORK, build_crate, epoch, run, version
 
 HASHES = ("md5", "sha1", "sha256", "sha512")
 
@@ -19,7 +19,7 @@ def make(others: dict[str, Path] | None = None) -> None:
 
     The jars also get the native halves for other machines, by the name that the client looks for.
     """
-    build_crate("--package", "sanderling-jni")
+    build_crate(*NATIVE)
     built = program.stripped(TARGET / TRIPLE / "release/libsanderling_jni.so")
     native = WORK / "jvm-native"
     shutil.rmtree(native, ignore_errors=True)

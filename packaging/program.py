@@ -7,7 +7,7 @@ from pathlib import Path
 
 import archives
 import sbom
-from tree import DIST, HERE, MACHINE, ROOT, TARGET, TRIPLE, WORK, build_crate, run, version
+from tree import DIST, HERE, MACHINE, PROGRAM, ROOT, TARGET, TRIPLE, WORK, build_crate, run, version
 
 # Where each shell looks for completions, below PREFIX/share.
 COMPLETIONS = {
@@ -19,7 +19,7 @@ COMPLETIONS = {
 
 def build() -> Path:
     """Builds the program against the old glibc; returns where it is."""
-    build_crate("--package", "sanderling-cli", "--no-default-features")
+    build_crate(*PROGRAM)
     return stripped(TARGET / TRIPLE / "release" / "sanderling")
 
 

@@ -16,6 +16,10 @@ TRIPLE = "x86_64-unknown-linux-gnu"
 # The oldest glibc that the programs need: that of manylinux_2_28, RHEL 8 and Debian 10.
 GLIBC = "2.28"
 MACHINE = "linux-x86_64"
+# cargo's words for the program, and for the native half of the Java client. The second names the
+# program, too: then cargo takes the same features of what they share, and compiles it once.
+PROGRAM = ("--package", "sanderling-cli", "--no-default-features")
+NATIVE = (*PROGRAM, "--package", "sanderling-jni")
 
 
 def project() -> dict[str, str]:

@@ -28,6 +28,8 @@ def make_wheel(triple: str = TRIPLE, env: dict[str, str] | None = None) -> None:
          "--compatibility", tag, "--profile", PROFILE, "--compression-level", "9",
          "--manifest-path", MANIFEST, "--interpreter", str(VENV / "python"), "--out", str(DIST)],
         env=env or environment())
+    for wheel in DIST.glob(f"sanderling-{version()}-*_{triple.partition('-')[0]}.whl"):
+        run([str(VENV / "python"), "packaging/recompress.py", str(wheel)])
     name = f"sanderling-{version()}-py"
     sbom.write(DIST / f"{name}.cdx.json", "sanderling-python", "sanderling-python", "library")
 
