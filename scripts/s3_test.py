@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests the object tier against an S3 server: moto, as a process, spoken to by real datanodes.
+"""Tests the object tier and durable directories against an S3 server: moto, as a process.
 
 Run with .venv-s3/bin/python, which scripts/venv.sh s3 makes. The program is SANDERLING_BIN, else
 the one in .venv, else the one that cargo built.
@@ -34,8 +34,8 @@ def content(number: int) -> bytes:
     return (seed * (FILE_BYTES // len(seed) + 1))[:FILE_BYTES]
 
 
-class S3Tier(unittest.TestCase):
-    """A fleet with little memory whose object tier is a bucket."""
+class S3Fleet(unittest.TestCase):
+    """A namenode beside an S3 server."""
 
     def setUp(self) -> None:
         self.directory = Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -46,11 +46,6 @@ class S3Tier(unittest.TestCase):
         self.namenode = "127.0.0.1:0"
         ready = self.start("namenode", "--listen", self.namenode, "--dir", self.path("catalog"))
         self.namenode = ready["address"]
-        self.start("datanode", "--dram", "8MiB", name="n0")
-        url = f"s3://{BUCKET}/{PREFIX}"
-        for name in ["o0", "o1"]:
-            self.start("datanode", "--dram", "64KiB", "--object", url, "--object-bytes", "64MiB",
-                       name=name)
 
     def path(self, name: str) -> str:
         return str(self.directory / name)
@@ -134,6 +129,18 @@ class S3Tier(unittest.TestCase):
         found = self.s3.list_objects_v2(Bucket=BUCKET, Prefix=PREFIX).get("Contents", [])
         return [entry["Key"] for entry in found]
 
+
+class S3Tier(S3Fleet):
+    """A fleet with little memory whose object tier is a bucket."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.start("datanode", "--dram", "8MiB", name="n0")
+        url = f"s3://{BUCKET}/{PREFIX}"
+        for name in ["o0", "o1"]:
+            self.start("datanode", "--dram", "64KiB", "--object", url, "--object-bytes", "64MiB",
+                       name=name)
+
     def fill(self) -> None:
         """Stores files, all on the node that is then taken away with a notice."""
         self.cli("fs", "mkdir", "/data")
@@ -202,6 +209,130 @@ class S3Tier(unittest.TestCase):
         self.processes["moto"].send_signal(signal.SIGCONT)
         readable = next(number for number in range(FILES) if back[number] is not None)
         until("the store is back", lambda: self.read(readable, (0, 1, 4, 5, 124)) is not None)
+
+
+
+class DurableBucket(S3Fleet):
+    """A durable directory whose store is a bucket."""
+
+    STORE = "results/run-7"
+
+    def setUp(self) -> None:
+        super().setUp()
+        place = f"archive=s3://{BUCKET}/{self.STORE}"
+        for name in ["d0", "d1"]:
+            self.start("datanode", "--dram", "64MiB", "--durable", place, name=name)
+
+        def is_made() -> bool:
+            words = ["fs", "mkdir", "/out", "--durable", "archive"]
+            ran = self.cli(*words, passes=(0, 1))
+            reason = b"no datanode has a store"
+            self.assertTrue(ran.returncode == 0 or reason in ran.stderr, ran.stderr)
+            return ran.returncode == 0
+
+        until("a datanode reports its store", is_made)
+
+    def put(self, name: str, value: bytes, *flags: str) -> None:
+        local = self.directory / "value"
+        local.write_bytes(value)
+        self.cli("fs", "put", "-p", *flags, str(local), f"/out/{name}")
+
+    def stored(self) -> dict[str, bytes]:
+        """Returns the objects of the store by their names, without what is the store's own."""
+        found = self.s3.list_objects_v2(Bucket=BUCKET, Prefix=self.STORE).get("Contents", [])
+        names = [entry["Key"].removeprefix(f"{self.STORE}/") for entry in found]
+        return {
+            name: self.s3.get_object(Bucket=BUCKET, Key=f"{self.STORE}/{name}")["Body"].read()
+            for name in names if not name.startswith(".sanderling/")
+        }
+
+    def test_sealed_objects_lie_in_the_bucket_under_their_names(self) -> None:
+        values = {"small": b"x" * 100, "empty": b"", "a b/c#?%": content(1)[:70_000],
+                  "big": content(2) * 40}
+        for name, value in values.items():
+            self.put(name, value)
+        self.cli("fs", "sync", "/out")
+        self.assertEqual(self.stored(), values)
+        # A newer version, a deletion and a rename follow.
+        self.put("small", b"newer", "-f")
+        self.cli("fs", "rm", "/out/empty")
+        self.cli("fs", "mv", "/out/big", "/out/bigger")
+        self.cli("fs", "sync", "/out")
+        values["small"] = b"newer"
+        values["bigger"] = values.pop("big")
+        del values["empty"]
+        self.assertEqual(self.stored(), values)
+        self.assertNotIn(SECRET, self.cli("fs", "stat", "/out/small").stdout.decode())
+
+    def test_bucket_that_hangs_or_dies_delays_the_copy_only(self) -> None:
+        self.put("first", content(3))
+        self.cli("fs", "sync", "/out")
+        self.processes["moto"].send_signal(signal.SIGSTOP)
+        self.put("second", content(4))
+        self.put("third", content(5))
+        ran = self.cli("fs", "sync", "/out", "--timeout", "2s", passes=(124,))
+        self.assertIn(b"wait for the store archive", ran.stderr)
+        read = self.cli("fs", "cat", "/out/second").stdout
+        self.assertEqual(read, content(4))
+        self.cli("node", "notice", "d0", "--deadline", "200s", "--wait")
+        self.kill("d0")
+        self.processes["moto"].send_signal(signal.SIGCONT)
+        self.cli("fs", "sync", "/out", "--timeout", "90s")
+        stored = self.stored()
+        self.assertEqual(list(stored), ["first", "second", "third"])
+        self.assertEqual(stored["third"], content(5))
+
+    def test_another_cluster_adopts_the_bucket_when_it_has_settled(self) -> None:
+        values = {"small": b"x" * 100, "empty": b"", "a/deep/one": content(1)[:70_000],
+                  "big": content(2) * 40}
+        for name, value in values.items():
+            self.put(name, value)
+        self.cli("fs", "sync", "/out")
+        # What the earlier cluster has put into the bucket goes on without it.
+        for name in ["d0", "d1", "namenode"]:
+            self.kill(name)
+        self.s3.put_object(Bucket=BUCKET, Key=f"{self.STORE}/by-hand", Body=b"foreign")
+        values["by-hand"] = b"foreign"
+        ready = self.start("namenode", "--listen", "127.0.0.1:0", "--dir", self.path("later"),
+                           name="later")
+        self.namenode = ready["address"]
+        place = f"archive=s3://{BUCKET}/{self.STORE}"
+        for name in ["e0", "e1"]:
+            self.start("datanode", "--dram", "64MiB", "--durable", place, name=name)
+
+        def is_adopted() -> bool:
+            words = ["fs", "mkdir", "/in", "--durable", "archive", "--adopt"]
+            ran = self.cli(*words, "--timeout", "80s", passes=(0, 1))
+            reason = b"no datanode has a store"
+            self.assertTrue(ran.returncode == 0 or reason in ran.stderr, ran.stderr)
+            return ran.returncode == 0
+
+        until("the bucket is adopted", is_adopted)
+        for name, value in values.items():
+            self.assertEqual(self.cli("fs", "cat", f"/in/{name}").stdout, value, name)
+        self.cli("fs", "rm", "/in/small")
+        self.cli("fs", "sync", "/in")
+        del values["small"]
+        self.assertEqual(self.stored(), values)
+
+    def test_bucket_of_another_directory_is_not_written_to(self) -> None:
+        self.put("ours", b"ours")
+        self.cli("fs", "sync", "/out")
+        owner = f"{self.STORE}/.sanderling/owner"
+        body = b"cluster 1 directory 2\n"
+        self.s3.put_object(Bucket=BUCKET, Key=owner, Body=body)
+        for name in ["d0", "d1"]:
+            self.kill(name)
+            place = f"archive=s3://{BUCKET}/{self.STORE}"
+            self.start("datanode", "--dram", "64MiB", "--durable", place, name=f"{name}-again")
+        self.put("more", b"more")
+
+        def is_stalled() -> bool:
+            shown = self.cli("fs", "stat", "/out/more").stdout
+            return b"it belongs to cluster 1 directory 2" in shown
+
+        until("the directory is stalled", is_stalled)
+        self.assertEqual(self.stored(), {"ours": b"ours"})
 
 
 if __name__ == "__main__":
