@@ -332,7 +332,7 @@ def step_clippy(_options: argparse.Namespace) -> Counts:
     """Checks that clippy finds nothing."""
     if subprocess.run(["cargo", "clippy", "--version"], capture_output=True).returncode:
         return Counts(skipped=["clippy is not installed: rustup component add clippy"])
-    targets = ["--locked", "--workspace", "--all-targets"]
+    targets = ["--locked", "--workspace", "--all-targets", "--keep-going"]
     return one(run("clippy", ["cargo", "clippy", *targets, "--", "-D", "warnings"]))
 
 

@@ -523,7 +523,7 @@ impl SlowManifest {
         let mut server = TcpStream::connect(&self.server).expect("it serves");
         let mut back = (server.try_clone().expect("a socket"), caller.try_clone().expect("one"));
         let is_this = Arc::new(AtomicBool::new(false));
-        let waits = is_this.clone();
+        let waits = Arc::clone(&is_this);
         thread::spawn(move || {
             let mut buffer = [0; 1 << 16];
             while let Ok(read @ 1..) = caller.read(&mut buffer) {
