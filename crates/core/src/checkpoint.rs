@@ -8,6 +8,7 @@
 //! Everything is pure. What reads files, encrypts and stores is the crate `task`.
 
 mod bag;
+mod bag_replay;
 mod chunk;
 mod driver;
 mod forecast;
@@ -22,6 +23,7 @@ mod replay;
 mod retention;
 
 pub use bag::{BagAgent, BagState, BagTask, Market, next_task, on_demand_from};
+pub use bag_replay::{BagPolicy, BagReplay, ReplayedBag, ReplayedBagRun};
 pub use chunk::{CHUNK_BYTES, ChunkKey, ChunkName, content_of};
 pub use driver::{CriuRecord, CriuVersion, DriverRecord, MachineView, RestoreRefusal};
 pub use forecast::{DumpForecast, DumpRates, NoticeChoice, StoragePrices};

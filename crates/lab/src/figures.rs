@@ -1,5 +1,6 @@
 //! The figures that need no fleet: they are computed from models, prices and limits.
 
+pub(crate) mod bags;
 pub(crate) mod checkpoint;
 pub(crate) mod figure2;
 pub(crate) mod figure6;

@@ -54,28 +54,43 @@ pub struct ReplayedRun {
 pub struct Replay<'a> {
     model: &'a Model,
     task: ReplayedTask,
-    interval: Interval,
+    interval: PlayedInterval,
 }
 
 /// The interval of a policy under a model.
 #[derive(Debug)]
-enum Interval {
+pub(super) enum PlayedInterval {
     Same(Millis),
     ByAge(AgedIntervals),
+}
+
+impl PlayedInterval {
+    /// Returns the interval of a policy for dumps that take so long.
+    pub(super) fn of(model: &Model, policy: IntervalPolicy, dump: Millis) -> Self {
+        match policy {
+            IntervalPolicy::Fixed(interval) => Self::Same(interval),
+            IntervalPolicy::YoungDaly => {
+                Self::Same(young_daly(dump, model.expected_life(Millis(0))))
+            }
+            IntervalPolicy::Optimum => Self::ByAge(AgedIntervals::of(model, dump)),
+        }
+    }
+
+    /// Returns the interval on a machine of this age: a second at least.
+    pub(super) fn at(&self, age: Millis) -> Millis {
+        match self {
+            Self::Same(interval) => *interval,
+            Self::ByAge(intervals) => intervals.at(age),
+        }
+        .max(INTERVAL_MIN)
+    }
 }
 
 impl<'a> Replay<'a> {
     /// Returns a player of runs.
     #[must_use]
     pub fn new(model: &'a Model, policy: IntervalPolicy, task: ReplayedTask) -> Self {
-        let interval = match policy {
-            IntervalPolicy::Fixed(interval) => Interval::Same(interval),
-            IntervalPolicy::YoungDaly => {
-                Interval::Same(young_daly(task.dump, model.expected_life(Millis(0))))
-            }
-            IntervalPolicy::Optimum => Interval::ByAge(AgedIntervals::of(model, task.dump)),
-        };
-        Self { model, task, interval }
+        Self { model, task, interval: PlayedInterval::of(model, policy, task.dump) }
     }
 
     /// Plays one run; `draw` gives a number that is uniform over 64 bits for each machine.
@@ -98,7 +113,7 @@ impl<'a> Replay<'a> {
         run.launched.0 += age.0;
         run.elapsed.0 += age.0;
         while age < life && *left > Millis(0) {
-            let work = self.interval(age).max(INTERVAL_MIN).min(*left);
+            let work = self.interval.at(age).min(*left);
             // The end of a task needs no dump.
             let dump = if work == *left { Millis(0) } else { self.task.dump };
             let end = Millis(age.0 + work.0 + dump.0);
@@ -113,13 +128,6 @@ impl<'a> Replay<'a> {
             age = end;
         }
         run.is_finished = *left == Millis(0);
-    }
-
-    fn interval(&self, age: Millis) -> Millis {
-        match &self.interval {
-            Interval::Same(interval) => *interval,
-            Interval::ByAge(intervals) => intervals.at(age),
-        }
     }
 }
 

@@ -13,6 +13,7 @@ use sanderling_protocol::Millis;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::figures::bags::{self, BagArgs, BagRow, BagTaskOf};
 use crate::figures::figure2::{load, short};
 use crate::figures::{Figure, Written};
 use crate::output::{Align, Table};
@@ -73,6 +74,9 @@ pub struct CheckpointArgs {
     /// The first seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+    /// A bag of such tasks.
+    #[command(flatten)]
+    pub(crate) bag: BagArgs,
     /// Where it goes.
     #[command(flatten)]
     pub(crate) written: Written,
@@ -93,6 +97,21 @@ pub(crate) struct CheckpointFigure {
     pub(crate) runs: u32,
     /// One row for each policy under each model.
     pub(crate) policies: Vec<PolicyRow>,
+    /// The bag.
+    pub(crate) bag: ReplayedBagFigure,
+}
+
+/// A bag of tasks with a deadline, replayed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct ReplayedBagFigure {
+    /// Its tasks.
+    pub(crate) tasks: u32,
+    /// Spot machines at a time, at most.
+    pub(crate) spot_machines: u32,
+    /// Hours until all have to be done.
+    pub(crate) deadline_hours: f64,
+    /// One row for each policy under each model; none without tasks.
+    pub(crate) rows: Vec<BagRow>,
 }
 
 /// One cell of the table of 30 days.
@@ -149,9 +168,11 @@ pub(crate) struct PolicyRow {
 pub(crate) fn compute(arguments: &CheckpointArgs) -> Result<CheckpointFigure, Failure> {
     let known = MODELS.map(|name| name.parse::<Spec>().expect("the models are known"));
     let specs = if arguments.models.is_empty() { &known[..] } else { &arguments.models[..] };
-    let mut policies = Vec::new();
+    let (mut policies, mut rows) = (Vec::new(), Vec::new());
+    let task = bag_task(arguments);
     for spec in specs {
         let model = load(spec)?;
+        rows.extend(bags::rows(&arguments.bag, task, (&short(spec), &model)));
         for (policy, interval) in policies_of(arguments) {
             policies.push(replay(arguments, (&short(spec), &model), policy, interval));
         }
@@ -163,7 +184,27 @@ pub(crate) fn compute(arguments: &CheckpointArgs) -> Result<CheckpointFigure, Fa
         dump_seconds: arguments.dump.0.as_secs_f64(),
         runs: arguments.runs,
         policies,
+        bag: ReplayedBagFigure {
+            tasks: arguments.bag.tasks,
+            spot_machines: arguments.bag.spot_machines,
+            deadline_hours: arguments.bag.deadline.0.as_secs_f64() / 3600.0,
+            rows,
+        },
     })
+}
+
+/// Returns the task of the bag. A dump straight to S3 takes as much longer as the authors measured.
+fn bag_task(arguments: &CheckpointArgs) -> BagTaskOf {
+    let [(_, s3, _), (_, ebs, _), _] = SERVICES;
+    let dump = arguments.dump.millis();
+    BagTaskOf {
+        work: arguments.work.millis(),
+        dump,
+        slow_dump: Millis((dump.0 as f64 * s3 / ebs) as u64),
+        launch: arguments.launch.millis(),
+        runs: arguments.runs,
+        seed: arguments.seed,
+    }
 }
 
 /// Returns time and cost of the task of 30 days: the work, a dump for each checkpoint, the machine
@@ -250,6 +291,10 @@ impl Figure for CheckpointFigure {
             table.row(row.cells());
         }
         table.write(writer)?;
+        if !self.bag.rows.is_empty() {
+            writeln!(writer, "\n{}:", self.bag.title())?;
+            bags::table(&self.bag.rows).write(writer)?;
+        }
         writeln!(writer, "\nThe largest state that is dumped within a notice:")?;
         let mut table = Table::new(&[
             ("service", Align::Left),
@@ -288,6 +333,11 @@ impl Figure for CheckpointFigure {
                 row("policies", &it.model, it.policy, quantity, format!("{value:.4}"));
             }
         }
+        for it in &self.bag.rows {
+            for (quantity, value) in it.quantities() {
+                row("bag", &it.model, it.policy, quantity, format!("{value:.4}"));
+            }
+        }
         for it in &self.notices {
             for (notice, megabytes) in &it.fits_megabytes {
                 let quantity = format!("{notice:.0}");
@@ -304,6 +354,16 @@ impl Figure for CheckpointFigure {
 
     fn section(&self) -> Section {
         page::checkpoint::section(self)
+    }
+}
+
+impl ReplayedBagFigure {
+    /// Returns one line about the bag.
+    pub(crate) fn title(&self) -> String {
+        format!(
+            "A bag of {} such tasks on at most {} spot machines, to be done within {:.1} h",
+            self.tasks, self.spot_machines, self.deadline_hours
+        )
     }
 }
 
@@ -393,6 +453,25 @@ mod tests {
             assert!(optimum.elapsed_seconds < fixed.elapsed_seconds, "{rows:?}");
             assert!(optimum.wasted_share < 0.9 * fixed.wasted_share, "{rows:?}");
             assert!(optimum.wasted_share < 1.05 * daly.wasted_share, "{rows:?}");
+        }
+    }
+
+    #[test]
+    fn bag_costs_less_than_with_the_fixed_interval_and_meets_as_many_deadlines() {
+        let figure = computed(100);
+        assert_eq!(figure.bag.rows.len(), 15);
+        for rows in figure.bag.rows.chunks(5) {
+            let [on_demand, s3, ebs, by_age, ours] = rows else { panic!("five: {rows:?}") };
+            assert_eq!((on_demand.met_share, on_demand.lost_hours), (1.0, 0.0), "{rows:?}");
+            // 16 tasks of 10 h and launches of 2 minutes.
+            let hours = 16.0 * (10.0 + 2.0 / 60.0);
+            assert!((on_demand.on_demand_hours - hours).abs() < 1e-6, "{rows:?}");
+            for hads in [s3, ebs] {
+                assert!(ours.met_share >= hads.met_share, "{rows:?}");
+                assert!(ours.dollars < 0.95 * hads.dollars, "{rows:?}");
+                assert!(by_age.dollars < hads.dollars, "{rows:?}");
+            }
+            assert!(ours.dollars < 0.3 * on_demand.dollars && ours.lost_hours < 0.01, "{rows:?}");
         }
     }
 

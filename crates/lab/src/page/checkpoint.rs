@@ -2,6 +2,7 @@
 
 use super::plot::{Axis, NumberFormat, Plot, legend};
 use super::{Section, paragraph, rerun, table};
+use crate::figures::bags::BagRow;
 use crate::figures::checkpoint::{CheckpointFigure, LongRun, NoticeRow, PolicyRow};
 
 /// Space for the names of the policies.
@@ -25,6 +26,15 @@ pub(crate) fn section(figure: &CheckpointFigure) -> Section {
         figure.policies.iter().map(PolicyRow::cells),
     );
     body += &rerun("sanderling lab checkpoint --out D");
+    if !figure.bag.rows.is_empty() {
+        body += "<h3>A bag with a deadline</h3>\n";
+        body += &paragraph(&format!(
+            "{}. Agents take tasks by the product's rule. HADS stands for the checkpoints of Teylo \
+             et al.: dumps straight to a storage service at a fixed interval, notices unused.",
+            figure.bag.title()
+        ));
+        body += &table(&bag_heads(), figure.bag.rows.iter().map(BagRow::cells));
+    }
     body += "<h3>What a notice holds</h3>\n";
     body += &paragraph(
         "The largest state that is dumped within a notice at the rates that Teylo et al. measured.",
@@ -43,6 +53,11 @@ pub(crate) fn section(figure: &CheckpointFigure) -> Section {
         figure.long_runs.iter().map(LongRun::cells),
     );
     Section { title: "How often to dump".to_owned(), body }
+}
+
+/// Returns the heads of the bag's table; `#` marks columns of numbers.
+fn bag_heads() -> [&'static str; 8] {
+    ["model", "checkpoints", "#deadline met", "#cost", "#on demand", "#dumps", "#lost", "#elapsed"]
 }
 
 fn bars(rows: &[PolicyRow]) -> String {
