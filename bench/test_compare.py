@@ -146,7 +146,7 @@ class Run(unittest.TestCase):
 def sanderling() -> str | None:
     """Returns a program that is built, if there is one."""
     built = ["target/release/sanderling", "target/debug/sanderling"]
-    found = [os.environ.get("SANDERLING_EXE", ""), *(str(ROOT / path) for path in built)]
+    found = [os.environ.get("SANDERLING_BIN", ""), *(str(ROOT / path) for path in built)]
     return next((path for path in found if path and Path(path).exists()), None)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import io
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -130,6 +131,16 @@ class Steps(unittest.TestCase):
         steps.SPENT.seconds = 0.0
         self.assertTrue(steps.run("busy", [sys.executable, "-c", "sum(range(3_000_000))"]).is_fine)
         self.assertGreater(steps.SPENT.seconds, 0.0)
+
+
+class Page(unittest.TestCase):
+    """What the page about tests states of the steps."""
+
+    def test_page_names_every_step(self) -> None:
+        text = (SCRIPTS.parent / "docs" / "TESTING.md").read_text()
+        words = text.split("One step alone:")[1].split(". `program`")[0]
+        named = re.findall(r"`([a-z0-9]+)`", words)
+        self.assertEqual(sorted(named), sorted(steps.STEPS))
 
 
 class Programs(unittest.TestCase):

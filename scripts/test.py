@@ -31,7 +31,8 @@ LOGS = ROOT / "target" / "logs"
 # The wheel's command, which has what the product needs, and the program with all commands. What
 # does not test the wheel runs the latter, which is built first.
 SANDERLING = ROOT / ".venv" / "bin" / "sanderling"
-PROGRAM = ROOT / "target" / "release" / "sanderling"
+PROFILE = "quick"
+PROGRAM = ROOT / "target" / PROFILE / "sanderling"
 # The members of the workspace that need no Python to link against.
 MEMBERS = ["--workspace", "--exclude", "sanderling-python"]
 TAIL_LINES = 60
@@ -443,9 +444,9 @@ def has_peers() -> bool:
 @once
 def build_wheel() -> bool:
     """Builds the wheel and installs it beside what its tests need, unless it is there."""
-    # The wheel that is shipped links for eight minutes, on one core. This profile, the default of a
-    # checkout, shares its crates with the program.
-    wheel = ["env", "PROFILE=release", "scripts/build-wheel.sh"]
+    # The wheel that is shipped links for eight minutes, on one core. This one shares its crates
+    # with the program.
+    wheel = ["env", f"PROFILE={PROFILE}", "scripts/build-wheel.sh"]
     return run("venv", ["scripts/venv.sh", "test"]).is_fine and run("wheel", wheel).is_fine
 
 
@@ -456,7 +457,7 @@ def build_program() -> bool:
     One command of cargo for both: features of crates that they share are the same, so that these
     are compiled once, for the wheel, too.
     """
-    return run("program", ["env", "PROFILE=release", "CHECKED=1", "BESIDE=sanderling-cli",
+    return run("program", ["env", f"PROFILE={PROFILE}", "CHECKED=1", "BESIDE=sanderling-cli",
                            "scripts/build-jvm.sh"]).is_fine
 
 
