@@ -73,6 +73,37 @@ impl StoreOwner {
     }
 }
 
+/// Whose a store is, as it is named there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct NamedOwner {
+    owner: String,
+    /// The owner that the store was adopted from.
+    former: Option<String>,
+}
+
+impl NamedOwner {
+    /// Reads the text that names the owner.
+    fn of(text: &str) -> Self {
+        let mut lines = text.lines().map(str::trim);
+        let owner = lines.next().unwrap_or_default().to_owned();
+        Self { owner, former: lines.find_map(|it| it.strip_prefix(FORMER)).map(str::to_owned) }
+    }
+
+    /// Returns the text that names another owner, and this one as the former.
+    fn replaced_by(&self, owner: &str) -> String {
+        format!("{owner}\n{FORMER}{}", self.owner)
+    }
+
+    /// Refuses whose the store is not.
+    fn refusal(&self) -> StoreError {
+        StoreError::Wrong(format!(
+            "it belongs to {}: choose another place, or adopt it (--adopt) if that one is gone for \
+             good",
+            self.owner
+        ))
+    }
+}
+
 /// One store.
 #[derive(Debug)]
 struct DurableStore {
@@ -170,7 +201,7 @@ impl DurableStores {
     ) -> Result<(), Refusal> {
         let found = self.find(store)?;
         found.within(store, found.check_owner(owner)).await?;
-        found.within(store, found.change(change)).await
+        found.within(store, found.change(owner, change)).await
     }
 
     /// Reads a range of an object of so many bytes; `None` if there is no such object.
@@ -270,18 +301,13 @@ impl DurableStore {
         }
     }
 
-    /// Returns whose the store is and from which one it was adopted; `None` if no directory has
-    /// used it.
-    async fn owner_there(&self) -> Result<Option<(String, Option<String>)>, StoreError> {
+    /// Returns whose the store is; `None` if no directory has used it.
+    async fn owner_there(&self) -> Result<Option<NamedOwner>, StoreError> {
         let found = match &self.medium {
             Medium::Files(files) => files.read_owner().await?,
             Medium::Bucket(bucket) => bucket.read_owner().await?,
         };
-        Ok(found.map(|text| {
-            let mut lines = text.lines().map(str::trim);
-            let owner = lines.next().unwrap_or_default().to_owned();
-            (owner, lines.find_map(|line| line.strip_prefix(FORMER)).map(str::to_owned))
-        }))
+        Ok(found.as_deref().map(NamedOwner::of))
     }
 
     async fn is_empty(&self) -> Result<bool, StoreError> {
@@ -293,35 +319,27 @@ impl DurableStore {
 
     async fn take(&self, owner: StoreOwner) -> Result<Duration, StoreError> {
         let wanted = owner.text();
-        let former = match self.owner_there().await? {
-            Some((found, former)) if found == wanted => former,
-            Some((found, _)) => {
-                let text = format!("{wanted}\n{FORMER}{found}");
-                match &self.medium {
-                    Medium::Files(files) => files.replace_owner(&text).await?,
-                    Medium::Bucket(bucket) => bucket.replace_owner(&text).await?,
-                }
-                Some(found)
-            }
-            None if self.is_empty().await? => {
+        let settles_in = match &self.medium {
+            // No change of the former owner is under way, and no upload of it can be completed.
+            Medium::Files(files) => files.take(&wanted).await?.then_some(Duration::ZERO),
+            Medium::Bucket(bucket) => bucket.take(&wanted).await?.map(|found| {
+                let is_own = found.owner == wanted && found.former.is_none();
+                if is_own { Duration::ZERO } else { BUCKET_SETTLES }
+            }),
+        };
+        if settles_in.is_none() {
+            if self.is_empty().await? {
                 let why = "it has nothing to adopt, or is not mounted: an empty place is made a \
                            store without --adopt";
                 return Err(StoreError::Wrong(why.to_owned()));
             }
-            None => {
-                match &self.medium {
-                    Medium::Files(files) => files.write_owner(&wanted).await?,
-                    Medium::Bucket(bucket) => bucket.write_owner(&wanted).await?,
-                }
-                None
+            match &self.medium {
+                Medium::Files(files) => files.write_owner(&wanted).await?,
+                Medium::Bucket(bucket) => bucket.write_owner(&wanted).await?,
             }
-        };
-        self.check_owner(owner).await?;
-        match &self.medium {
-            // The owner is looked at before each change, and no upload of before can be completed.
-            Medium::Files(files) => files.end_uploads().await.map(|()| Duration::ZERO),
-            Medium::Bucket(_) => Ok(former.map_or(Duration::ZERO, |_| BUCKET_SETTLES)),
         }
+        self.check_owner(owner).await?;
+        Ok(settles_in.unwrap_or_default())
     }
 
     /// Checks that the store is this directory's, and makes it so if it is empty.
@@ -352,13 +370,9 @@ impl DurableStore {
             }
             found = self.owner_there().await?;
         }
-        let found = found.map(|(found, _)| found).unwrap_or_default();
-        if found != wanted {
-            let why = format!(
-                "it belongs to {found}: choose another place, or adopt it (--adopt) if that one is \
-                 gone for good"
-            );
-            return Err(StoreError::Wrong(why));
+        let found = found.unwrap_or_default();
+        if found.owner != wanted {
+            return Err(found.refusal());
         }
         *self.owner.lock() = Some((wanted, seen_at));
         Ok(())
@@ -384,14 +398,17 @@ impl DurableStore {
         }
     }
 
-    async fn change(&self, change: &StoreChange) -> Result<(), StoreError> {
+    async fn change(&self, owner: StoreOwner, change: &StoreChange) -> Result<(), StoreError> {
+        let owner = owner.text();
         match (&self.medium, change) {
             (Medium::Files(files), StoreChange::Complete { key, upload, bytes, .. }) => {
-                files.complete(key, upload, *bytes).await
+                files.complete(&owner, (key, upload), *bytes).await
             }
-            (Medium::Files(files), StoreChange::Remove { key, .. }) => files.remove(key).await,
+            (Medium::Files(files), StoreChange::Remove { key, .. }) => {
+                files.remove(&owner, key).await
+            }
             (Medium::Files(files), StoreChange::RemoveTree { key, .. }) => {
-                files.remove_tree(key).await
+                files.remove_tree(&owner, key).await
             }
             (Medium::Bucket(bucket), StoreChange::Complete { key, upload, parts, bytes }) => {
                 bucket.complete(key, upload, parts, *bytes).await

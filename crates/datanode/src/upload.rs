@@ -174,8 +174,13 @@ impl Uploader {
             StoreChange::Complete { .. } => return Ok(()),
             StoreChange::Remove { number, .. } | StoreChange::RemoveTree { number, .. } => *number,
         };
-        let began = Instant::now();
         let request = DurableRequest::Waits { directory, number };
+        self.still_waits(request, "the removal still waits").await
+    }
+
+    /// Refuses what the namenode does not confirm in time.
+    async fn still_waits(&self, request: DurableRequest, what: &str) -> Result<(), Refusal> {
+        let began = Instant::now();
         let answer = self.membership.namenode().call(Request::Durable(Box::new(request))).await;
         let waits = match answer {
             Ok(Reply::Durable(reply)) => matches!(*reply, DurableReply::Waits(true)),
@@ -184,7 +189,7 @@ impl Uploader {
         if waits && began.elapsed() < ORDER_LIVES {
             return Ok(());
         }
-        let why = "it is not known whether the removal still waits".to_owned();
+        let why = format!("it is not known whether {what}");
         Err(Refusal::RetryAfter { after: Millis(0), why })
     }
 
@@ -228,15 +233,24 @@ impl Uploader {
         Err(refused)
     }
 
-    /// Makes a store a directory's own, from whichever it belonged to.
+    /// Makes a store a directory's own, from whichever it belonged to. An order that is late does
+    /// nothing: the store may have been adopted by another cluster since.
     ///
     /// # Errors
     /// [`Refusal::TierFailed`]: the store failed, or has nothing to adopt.
+    /// [`Refusal::RetryAfter`]: the namenode does not confirm the order.
     pub(crate) async fn take(
         &self,
         directory: ObjectId,
         store: &str,
+        received: Instant,
     ) -> Result<OrderReply, Refusal> {
+        let request = DurableRequest::WaitsToTake { directory };
+        self.still_waits(request, "the store is still to be taken over").await?;
+        if received.elapsed() > ORDER_LIVES {
+            let why = "the order is too old to go on with".to_owned();
+            return Err(Refusal::RetryAfter { after: Millis(0), why });
+        }
         let owner = StoreOwner { cluster: self.cluster(), directory, may_claim: false };
         let settles_in = self.stores.take(owner, store).await?;
         Ok(OrderReply::StoreTaken { settles_in: settles_in.into() })

@@ -3,6 +3,7 @@
 
 mod harness;
 
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -165,5 +166,75 @@ async fn datanode_starts_although_its_store_is_away_and_never_makes_it() {
     let mode =
         |path: &str| std::fs::metadata(mounted.join(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("d"), mode("d/x")), (0o755, 0o644));
+    server.stop().await;
+}
+
+/// Takes the lock of the store as a datanode of another process does, which then pauses.
+fn locked(place: &Path, is_alone: bool) -> File {
+    let file = OpenOptions::new().write(true).open(place.join(".sanderling/lock")).unwrap();
+    let locked = if is_alone { file.try_lock() } else { file.try_lock_shared() };
+    locked.expect("nothing is under way");
+    file
+}
+
+async fn take(caller: &Caller) -> Result<(), Refusal> {
+    let order = Order::TakeStore { directory: DIRECTORY, store: "s".to_owned() };
+    match caller.order_in(0, order).await {
+        Ok(OrderReply::StoreTaken { .. }) => Ok(()),
+        Err(sanderling_transport::CallError::Refused(refusal)) => Err(refusal),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn order_to_adopt_that_is_late_takes_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let server = datanode(&served, place.path()).await;
+    let caller = Caller::new(&server);
+    put(&caller, "x", b"value").await;
+    let owner = place.path().join(".sanderling/owner");
+    let other = "cluster 1 directory 1\n";
+    std::fs::write(&owner, other).unwrap();
+    // Its adoption went on with another node, and another cluster has adopted the store since.
+    let refused = take(&caller).await.unwrap_err();
+    assert!(matches!(refused, Refusal::RetryAfter { .. }), "{refused}");
+    assert_eq!(std::fs::read_to_string(&owner).unwrap(), other);
+    // The same while the namenode does not answer.
+    served.namenode.state.lock().to_take = [DIRECTORY].into();
+    served.namenode.state.lock().is_deaf = true;
+    take(&caller).await.unwrap_err();
+    assert_eq!(std::fs::read_to_string(&owner).unwrap(), other);
+    served.namenode.state.lock().is_deaf = false;
+    take(&caller).await.unwrap();
+    let named = std::fs::read_to_string(&owner).unwrap();
+    assert!(named.ends_with("adopted from cluster 1 directory 1\n"), "{named}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn store_is_not_adopted_while_its_owner_changes_it() {
+    let place = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let server = datanode(&served, place.path()).await;
+    let caller = Caller::new(&server);
+    put(&caller, "x", b"value").await;
+    let owner = place.path().join(".sanderling/owner");
+    std::fs::write(&owner, "cluster 1 directory 1\n").unwrap();
+    served.namenode.state.lock().to_take = [DIRECTORY].into();
+    // A datanode of the former owner has looked at the owner, pauses, and will remove a name.
+    let paused = locked(place.path(), false);
+    let refused = take(&caller).await.unwrap_err();
+    assert!(refused.to_string().contains("a change of its owner is under way"), "{refused}");
+    assert_eq!(std::fs::read_to_string(&owner).unwrap(), "cluster 1 directory 1\n");
+    drop(paused);
+    take(&caller).await.unwrap();
+    // Another adoption is under way: what is in flight of this owner is not made.
+    let sent = upload(&caller, "y", b"value").await.unwrap();
+    let paused = locked(place.path(), true);
+    let refused = change(&caller, complete("y", &sent, 5)).await.unwrap_err();
+    assert!(refused.to_string().contains("an adoption is under way"), "{refused}");
+    drop(paused);
+    change(&caller, complete("y", &sent, 5)).await.unwrap();
     server.stop().await;
 }

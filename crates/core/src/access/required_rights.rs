@@ -124,7 +124,9 @@ fn need_of_durable(request: &DurableRequest) -> Need<'_> {
             Need::Path(Read, path)
         }
         DurableRequest::Overview => Need::Observe,
-        DurableRequest::ServeStores { .. } | DurableRequest::Waits { .. } => Need::Datanode,
+        DurableRequest::ServeStores { .. }
+        | DurableRequest::Waits { .. }
+        | DurableRequest::WaitsToTake { .. } => Need::Datanode,
         DurableRequest::Work { .. } | DurableRequest::Progress { .. } => Need::Manager,
     }
 }

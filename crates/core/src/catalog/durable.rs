@@ -9,8 +9,8 @@ use sanderling_protocol::limits::{
     STORES_PER_NODE_MAX, TEXT_BYTES_MAX,
 };
 use sanderling_protocol::message::{
-    Durability, DurableChange, DurableChangeKind, DurableProgress, DurableReply, DurableState,
-    DurableStatus, DurableWork, MakeDurable, ObjectKind, StoreNode,
+    AdoptionStep, Durability, DurableChange, DurableChangeKind, DurableProgress, DurableReply,
+    DurableState, DurableStatus, DurableWork, MakeDurable, ObjectKind, StoreNode,
 };
 use sanderling_protocol::{
     EventKind, Instant, Millis, NodeId, Nonce, ObjectId, Path, Policy, Refusal, Reply,
@@ -232,6 +232,12 @@ impl Catalog {
         let durable = self.durables.directories.get(&directory);
         let waits = durable.is_some_and(|durable| durable.waits(number));
         Reply::Durable(Box::new(DurableReply::Waits(waits)))
+    }
+
+    /// Returns whether the store of a directory is to be taken over: the adoption's first step.
+    pub(crate) fn durable_waits_to_take(&self, directory: ObjectId) -> Reply {
+        let step = self.durables.directories.get(&directory).and_then(|it| it.adoption_step());
+        Reply::Durable(Box::new(DurableReply::Waits(step == Some(&AdoptionStep::Take))))
     }
 
     /// Returns what is to be done. An object is gone only if it was deleted with bytes missing.

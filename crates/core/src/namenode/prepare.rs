@@ -232,6 +232,7 @@ impl Namenode {
             | DurableRequest::Overview
             | DurableRequest::States { .. }
             | DurableRequest::Waits { .. }
+            | DurableRequest::WaitsToTake { .. }
             | DurableRequest::Work { .. }) => {
                 let why = format!("{other:?} changes nothing");
                 return Err(Refusal::BadRequest { why }.into());

@@ -129,6 +129,9 @@ impl Namenode {
             DurableRequest::Waits { directory, number } => {
                 Some(Ok(catalog.durable_waits(*directory, *number)))
             }
+            DurableRequest::WaitsToTake { directory } => {
+                Some(Ok(catalog.durable_waits_to_take(*directory)))
+            }
             DurableRequest::Work { holder } => {
                 Some(catalog.check_manager(*holder, now).map(|()| catalog.durable_work()))
             }

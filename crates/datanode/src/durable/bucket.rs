@@ -10,12 +10,13 @@ use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
     GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    UpdateVersion,
 };
 
 use sanderling_protocol::message::StoreSlice;
 
 use super::listing::SliceBuilder;
-use super::{OWN_NAME, OWNER_NAME, StoreError};
+use super::{NamedOwner, OWN_NAME, OWNER_NAME, StoreError};
 
 /// A bucket, or what begins with a prefix in it.
 #[derive(Debug)]
@@ -66,10 +67,39 @@ impl Bucket {
         }
     }
 
-    /// Names another owner than the one that there is.
-    pub(super) async fn replace_owner(&self, owner: &str) -> Result<(), StoreError> {
-        let payload = PutPayload::from(format!("{owner}\n").into_bytes());
-        self.store.put(&self.owner(), payload).await?;
+    /// Names this owner if there is another one. Returns the owner that there was, or that the
+    /// store was adopted from.
+    pub(super) async fn take(&self, wanted: &str) -> Result<Option<NamedOwner>, StoreError> {
+        let found = match self.store.get(&self.owner()).await {
+            Ok(found) => found,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let seen = UpdateVersion { e_tag: found.meta.e_tag.clone(), version: None };
+        let named = NamedOwner::of(&String::from_utf8_lossy(&found.bytes().await?));
+        if named.owner != wanted {
+            self.replace_owner(&named.replaced_by(wanted), seen).await?;
+        }
+        Ok(Some(named))
+    }
+
+    /// Replaces the owner that was seen, and no other one, where the server has conditions.
+    async fn replace_owner(&self, text: &str, seen: UpdateVersion) -> Result<(), StoreError> {
+        let payload = PutPayload::from(format!("{text}\n").into_bytes());
+        // A server without entity tags has no conditions.
+        let mode = if seen.e_tag.is_some() { PutMode::Update(seen) } else { PutMode::Overwrite };
+        let options = PutOptions { mode, ..PutOptions::default() };
+        match self.store.put_opts(&self.owner(), payload.clone(), options).await {
+            Err(object_store::Error::NotImplemented { .. }) => {
+                self.store.put(&self.owner(), payload).await?;
+            }
+            Err(object_store::Error::Precondition { .. }) => {
+                let why = "another directory has adopted it at the same time";
+                return Err(StoreError::Wrong(why.to_owned()));
+            }
+            Err(error) => return Err(error.into()),
+            Ok(_) => {}
+        }
         Ok(())
     }
 

@@ -2,12 +2,19 @@
 //!
 //! An upload is a file below `.sanderling/uploads`. It is completed by a rename, and ended by a
 //! removal: whichever comes first, the other finds no file.
+//!
+//! Who changes the store holds a shared lock of a file, and looks at the owner while it does. Who
+//! replaces the owner holds that lock alone. So no change of a former owner is under way when
+//! another one has the store, also if a process pauses for long. The operating system ends the lock
+//! of a process that ends.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::Semaphore;
@@ -15,10 +22,19 @@ use tokio::task::spawn_blocking;
 
 use sanderling_protocol::message::StoreSlice;
 
-use super::{OWN_NAME, OWNER_NAME, StoreError, listing};
+use super::{NamedOwner, OWN_NAME, OWNER_NAME, StoreError, listing};
 
 /// Where uploads are, below [`OWN_NAME`].
 const UPLOADS_NAME: &str = "uploads";
+
+/// The file whose lock changes of the store hold, below [`OWN_NAME`].
+const LOCK_NAME: &str = "lock";
+
+/// How long a lock is waited for: less than `OPERATION_MAX`.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Pause before the lock is tried again.
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Operations at once.
 const WORKS_MAX: usize = 16;
@@ -118,34 +134,82 @@ impl Files {
         .await
     }
 
-    /// Names another owner than the one that there is, at once.
-    pub(super) async fn replace_owner(self: &Arc<Self>, owner: &str) -> Result<(), StoreError> {
-        let owner = owner.to_owned();
+    /// Names this owner if there is another one, and ends all uploads, so that none can be
+    /// completed. Returns whether there is an owner.
+    pub(super) async fn take(self: &Arc<Self>, wanted: &str) -> Result<bool, StoreError> {
+        let wanted = wanted.to_owned();
         self.run(move |files| {
-            let own = files.root.join(OWN_NAME);
-            let draft = own.join(format!("owner-{:016x}", rand::random::<u64>()));
-            let mut file = File::create(&draft)?;
-            file.write_all(format!("{owner}\n").as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&draft, files.owner())?;
-            sync_directory(&own)
+            if !files.owner().try_exists()? {
+                return Ok(false);
+            }
+            let _alone = files.locked(true)?;
+            let found = NamedOwner::of(&fs::read_to_string(files.owner())?);
+            if found.owner != wanted {
+                files.replace_owner(&found.replaced_by(&wanted))?;
+            }
+            files.end_uploads()?;
+            Ok(true)
         })
         .await
     }
 
-    /// Ends all uploads, so that none can be completed.
-    pub(super) async fn end_uploads(self: &Arc<Self>) -> Result<(), StoreError> {
-        self.run(|files| {
-            let uploads = files.root.join(OWN_NAME).join(UPLOADS_NAME);
-            for entry in fs::read_dir(&uploads)? {
-                match fs::remove_file(entry?.path()) {
-                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
-                    _ => {}
+    /// Returns the lock of the store; none where the file system has no locks.
+    fn locked(&self, is_alone: bool) -> Result<Option<File>, StoreError> {
+        let place = self.root.join(OWN_NAME).join(LOCK_NAME);
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(place)?;
+        let began = Instant::now();
+        loop {
+            let locked = if is_alone { file.try_lock() } else { file.try_lock_shared() };
+            match locked {
+                Ok(()) => return Ok(Some(file)),
+                Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
+                    return Ok(None);
+                }
+                Err(TryLockError::Error(error)) => return Err(error.into()),
+                Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_WAIT_MAX => {
+                    thread::sleep(LOCK_PAUSE);
+                }
+                Err(TryLockError::WouldBlock) => {
+                    let others = if is_alone { "a change of its owner" } else { "an adoption" };
+                    let why = format!(
+                        "{others} is under way for {LOCK_WAIT_MAX:?}: a datanode that reaches it \
+                         may be paused, and has to go on or to be ended"
+                    );
+                    return Err(StoreError::Wrong(why));
                 }
             }
-            sync_directory(&uploads)
-        })
-        .await
+        }
+    }
+
+    /// Locks the store for a change, and checks that it is this owner's.
+    fn owned(&self, wanted: &str) -> Result<Option<File>, StoreError> {
+        let lock = self.locked(false)?;
+        let found = NamedOwner::of(&fs::read_to_string(self.owner())?);
+        if found.owner != wanted {
+            return Err(found.refusal());
+        }
+        Ok(lock)
+    }
+
+    fn replace_owner(&self, text: &str) -> Result<(), StoreError> {
+        let own = self.root.join(OWN_NAME);
+        let draft = own.join(format!("owner-{:016x}", rand::random::<u64>()));
+        let mut file = File::create(&draft)?;
+        file.write_all(format!("{text}\n").as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&draft, self.owner())?;
+        sync_directory(&own)
+    }
+
+    fn end_uploads(&self) -> Result<(), StoreError> {
+        let uploads = self.root.join(OWN_NAME).join(UPLOADS_NAME);
+        for entry in fs::read_dir(&uploads)? {
+            match fs::remove_file(entry?.path()) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
+        }
+        sync_directory(&uploads)
     }
 
     /// Lists a part of what is there, in the order of the names.
@@ -198,12 +262,13 @@ impl Files {
 
     pub(super) async fn complete(
         self: &Arc<Self>,
-        key: &str,
-        upload: &str,
+        owner: &str,
+        (key, upload): (&str, &str),
         bytes: u64,
     ) -> Result<(), StoreError> {
-        let (key, upload) = (key.to_owned(), upload.to_owned());
+        let (owner, key, upload) = (owner.to_owned(), key.to_owned(), upload.to_owned());
         self.run(move |files| {
+            let _lock = files.owned(&owner)?;
             let (from, to) = (files.upload(&upload)?, files.place(&key)?);
             let file = File::open(&from)?;
             let found = file.metadata()?.len();
@@ -245,9 +310,10 @@ impl Files {
         Ok(())
     }
 
-    pub(super) async fn remove(self: &Arc<Self>, key: &str) -> Result<(), StoreError> {
-        let key = key.to_owned();
+    pub(super) async fn remove(self: &Arc<Self>, owner: &str, key: &str) -> Result<(), StoreError> {
+        let (owner, key) = (owner.to_owned(), key.to_owned());
         self.run(move |files| {
+            let _lock = files.owned(&owner)?;
             let place = files.place(&key)?;
             match fs::remove_file(&place) {
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -258,9 +324,14 @@ impl Files {
         .await
     }
 
-    pub(super) async fn remove_tree(self: &Arc<Self>, key: &str) -> Result<(), StoreError> {
-        let key = key.to_owned();
+    pub(super) async fn remove_tree(
+        self: &Arc<Self>,
+        owner: &str,
+        key: &str,
+    ) -> Result<(), StoreError> {
+        let (owner, key) = (owner.to_owned(), key.to_owned());
         self.run(move |files| {
+            let _lock = files.owned(&owner)?;
             let place = files.place(&key)?;
             match fs::remove_dir_all(&place) {
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),

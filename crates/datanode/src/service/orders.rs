@@ -97,7 +97,9 @@ impl BlockService {
                     uploader.abort(directory, &store, &uploads).await
                 }
                 Order::Restore(loss) => uploader.restore(*loss).await,
-                Order::TakeStore { directory, store } => uploader.take(directory, &store).await,
+                Order::TakeStore { directory, store } => {
+                    uploader.take(directory, &store, received).await
+                }
                 Order::ListStore { directory, store, after } => {
                     uploader.list(directory, &store, &after).await
                 }

@@ -77,6 +77,8 @@ pub struct State {
     pub is_older: Option<u64>,
     /// The changes of durable directories that wait.
     pub waiting: BTreeSet<(ObjectId, u64)>,
+    /// The directories whose stores are to be taken over.
+    pub to_take: BTreeSet<ObjectId>,
     /// The stores that datanodes have reported.
     pub stores: BTreeMap<NodeId, Vec<String>>,
 }
@@ -161,11 +163,15 @@ impl Namenode {
 impl State {
     fn durable(&mut self, request: DurableRequest) -> Result<Reply, Refusal> {
         match request {
-            DurableRequest::Waits { .. } if self.is_deaf => {
+            DurableRequest::Waits { .. } | DurableRequest::WaitsToTake { .. } if self.is_deaf => {
                 Err(Refusal::RetryAfter { after: Millis(1), why: "busy".to_owned() })
             }
             DurableRequest::Waits { directory, number } => {
                 let waits = self.waiting.contains(&(directory, number));
+                Ok(Reply::Durable(Box::new(DurableReply::Waits(waits))))
+            }
+            DurableRequest::WaitsToTake { directory } => {
+                let waits = self.to_take.contains(&directory);
                 Ok(Reply::Durable(Box::new(DurableReply::Waits(waits))))
             }
             DurableRequest::ServeStores { node, stores, .. } => {

@@ -56,6 +56,12 @@ pub enum DurableRequest {
         /// What was done.
         progress: DurableProgress,
     },
+    /// A datanode requests whether a store that it was ordered to take over still is to be taken.
+    /// Reply: `Waits`.
+    WaitsToTake {
+        /// The directory that adopts the store.
+        directory: ObjectId,
+    },
 }
 
 /// A reply about durable directories.
@@ -67,7 +73,7 @@ pub enum DurableReply {
     Overview(Vec<DurableStatus>),
     /// Answer to `States`: one for each name, `None` outside of durable directories.
     States(Option<Vec<DurableState>>),
-    /// Answer to `Waits`.
+    /// Answer to `Waits` and `WaitsToTake`.
     Waits(bool),
     /// Answer to `Work`.
     Work {
@@ -93,6 +99,7 @@ impl DurableRequest {
             Self::Waits { .. } => "durable_waits",
             Self::Work { .. } => "durable_work",
             Self::Progress { .. } => "durable_progress",
+            Self::WaitsToTake { .. } => "durable_waits_to_take",
         }
     }
 
@@ -107,6 +114,7 @@ impl DurableRequest {
             | Self::Overview
             | Self::States { .. }
             | Self::Waits { .. }
+            | Self::WaitsToTake { .. }
             | Self::Work { .. } => Repetition::Reads,
         }
     }
