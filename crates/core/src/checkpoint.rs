@@ -8,6 +8,7 @@
 //! Everything is pure. What reads files, encrypts and stores is the crate `task`.
 
 mod bag;
+mod bag_looks;
 mod bag_replay;
 mod chunk;
 mod driver;
@@ -23,6 +24,7 @@ mod replay;
 mod retention;
 
 pub use bag::{BagAgent, BagState, BagTask, Market, next_task, on_demand_from};
+pub use bag_looks::{BAG_ROUND, BagLooks, LOOKS_PER_ROUND};
 pub use bag_replay::{BagPolicy, BagReplay, ReplayedBag, ReplayedBagRun};
 pub use chunk::{CHUNK_BYTES, ChunkKey, ChunkName, content_of};
 pub use driver::{CriuRecord, CriuVersion, DriverRecord, MachineView, RestoreRefusal};

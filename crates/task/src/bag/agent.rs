@@ -9,7 +9,9 @@ use sanderling_cli_common::failure::Failure;
 use sanderling_cli_common::output::Output;
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units;
-use sanderling_core::checkpoint::{BagAgent, BagState, BagTask, LockView, next_task};
+use sanderling_core::checkpoint::{
+    BAG_ROUND, BagAgent, BagLooks, BagState, BagTask, LOOKS_PER_ROUND, LockView, next_task,
+};
 use sanderling_protocol::{Instant as WallInstant, Millis};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -24,21 +26,8 @@ use crate::runner::{self, RunRecord};
 use crate::seal::drawn;
 use crate::supervise::wall_clock;
 
-/// Pause between two looks at the bag.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-
-/// Locks that are looked at in one round, at most: a round stays short in a large bag.
-const LOCKS_PER_ROUND: usize = 32;
-
-/// Pause before a task that another agent has is looked at again.
-const HELD_FOR: Duration = Duration::from_secs(2);
-
-/// A task that this agent does not run.
-struct Watched {
-    watch: LockWatch,
-    state: BagState,
-    looked: Option<Instant>,
-}
+/// Pause between two rounds.
+const ROUND: Duration = Duration::from_millis(BAG_ROUND.0);
 
 /// A task that this agent runs.
 struct OwnRun {
@@ -57,7 +46,10 @@ struct Agent<'a> {
     bag: BagRecord,
     id: String,
     since: WallInstant,
-    watched: BTreeMap<u32, Watched>,
+    started: Instant,
+    /// The locks of tasks that this agent does not run, and what it saw of them.
+    watched: BTreeMap<u32, LockWatch>,
+    looks: BagLooks,
     running: BTreeMap<u32, OwnRun>,
     /// What other agents have written about progress.
     progress: BTreeMap<u32, Progress>,
@@ -82,7 +74,9 @@ pub(crate) async fn agent(session: Session, args: AgentArgs) -> Result<(), Failu
         bag,
         id,
         since,
+        started: Instant::now(),
         watched: BTreeMap::new(),
+        looks: BagLooks::default(),
         running: BTreeMap::new(),
         progress: BTreeMap::new(),
         runs: JoinSet::new(),
@@ -107,7 +101,7 @@ impl Agent<'_> {
                     }
                 }
                 () = self.session.ended.cancelled() => break,
-                () = sleep(LOOK_EVERY) => {}
+                () = sleep(ROUND) => {}
             }
         }
         // Runners end their tasks when the session ends, and give their locks up.
@@ -130,11 +124,12 @@ impl Agent<'_> {
             return Ok(true);
         }
         self.watched.retain(|number, _| !ended.contains(number));
+        self.looks.retain(|number| !ended.contains(&number));
         let numbers: Vec<u32> = (1..=self.bag.tasks).filter(|it| !ended.contains(it)).collect();
         let output = self.session.output;
         let report = |failure: &Failure| output.note(format_args!("{failure}"));
         self.progress = self.store.all_progress(&ended, report).await?;
-        let mut looks = LOCKS_PER_ROUND;
+        let mut looks = LOOKS_PER_ROUND;
         while self.running.len() < self.args.at_once as usize && looks > 0 {
             let tasks: Vec<BagTask> = numbers.iter().map(|number| self.seen(*number)).collect();
             let Some(at) = next_task(wall_clock(), &self.own(), &tasks) else { break };
@@ -158,14 +153,9 @@ impl Agent<'_> {
 
     /// Returns a task as far as this agent has seen it. One that was not looked at may be free.
     fn seen(&self, number: u32) -> BagTask {
-        let watched = self.watched.get(&number);
-        // In a large bag each is looked at more seldom, so that all are in the end.
-        let fresh_for = HELD_FOR * (1 + self.watched.len() as u32 / 16);
-        let is_fresh = |it: &&Watched| it.looked.is_some_and(|at| at.elapsed() < fresh_for);
-        let state = match watched.filter(is_fresh) {
-            _ if self.running.contains_key(&number) => BagState::Running,
-            Some(watched) => watched.state,
-            None => BagState::Free,
+        let state = match self.running.contains_key(&number) {
+            true => BagState::Running,
+            false => self.looks.state(number, self.age()),
         };
         let worked = self.progress.get(&number).map_or(0, |it| it.worked.0);
         BagTask {
@@ -179,12 +169,16 @@ impl Agent<'_> {
     /// Looks whether no runner has a task.
     async fn is_free(&mut self, number: u32) -> Result<bool, Failure> {
         let task = self.backend.of_task(&task_name(&self.args.bag.0, number))?;
-        let new = || Watched { watch: LockWatch::new(), state: BagState::Free, looked: None };
-        let watched = self.watched.entry(number).or_insert_with(new);
-        let view = watched.watch.look(&task, self.args.storage.lock_age.0).await?;
+        let watch = self.watched.entry(number).or_insert_with(LockWatch::new);
+        let view = watch.look(&task, self.args.storage.lock_age.0).await?;
         let state = if view == LockView::Free { BagState::Free } else { BagState::Running };
-        (watched.state, watched.looked) = (state, Some(Instant::now()));
+        self.leave(number, state);
         Ok(state == BagState::Free)
+    }
+
+    /// Returns how long this agent runs.
+    fn age(&self) -> Millis {
+        self.started.elapsed().into()
     }
 
     async fn start(&mut self, number: u32) -> Result<(), Failure> {
@@ -269,11 +263,10 @@ impl Agent<'_> {
         }
     }
 
-    /// Leaves a task alone until it is looked at again.
+    /// Takes a task for what it is now, until it is looked at again.
     fn leave(&mut self, number: u32, state: BagState) {
-        if let Some(watched) = self.watched.get_mut(&number) {
-            (watched.state, watched.looked) = (state, Some(Instant::now()));
-        }
+        let now = self.age();
+        self.looks.note(number, state, now);
     }
 }
 
@@ -301,7 +294,7 @@ impl RunRecord for EndRecord {
                 if self.write(failure.as_ref()).await.is_ok() {
                     return;
                 }
-                sleep(LOOK_EVERY).await;
+                sleep(ROUND).await;
             }
         })
     }
