@@ -6,6 +6,10 @@ mod harness;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use harness::{Caller, Served, until};
 use sanderling_datanode::{DatanodeServer, DurableOptions};
@@ -236,5 +240,39 @@ async fn store_is_not_adopted_while_its_owner_changes_it() {
     assert!(refused.to_string().contains("an adoption is under way"), "{refused}");
     drop(paused);
     change(&caller, complete("y", &sent, 5)).await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn store_whose_owner_changes_it_all_the_time_is_adopted() {
+    let place = tempfile::tempdir().unwrap();
+    let served = Served::start().await;
+    let server = datanode(&served, place.path()).await;
+    let caller = Caller::new(&server);
+    put(&caller, "x", b"value").await;
+    served.namenode.state.lock().to_take = [DIRECTORY].into();
+    // Two datanodes, one of which always has a change under way, by the protocol of the lock.
+    let (own, ending) = (place.path().join(".sanderling"), Arc::new(AtomicBool::new(false)));
+    let is_ending = Arc::clone(&ending);
+    let changes = thread::spawn(move || {
+        let open = |name: &str| OpenOptions::new().write(true).open(own.join(name)).unwrap();
+        let mut held = None;
+        while !is_ending.load(Ordering::SeqCst) {
+            let (gate, lock) = (open("gate"), open("lock"));
+            if gate.try_lock_shared().is_ok() && lock.try_lock_shared().is_ok() {
+                held = Some(lock);
+            } else {
+                // It ends what it has begun, and waits for the adoption.
+                held = None;
+            }
+            drop(gate);
+            thread::sleep(Duration::from_millis(30));
+        }
+        drop(held);
+    });
+    let taken = take(&caller).await;
+    ending.store(true, Ordering::SeqCst);
+    changes.join().unwrap();
+    taken.unwrap();
     server.stop().await;
 }

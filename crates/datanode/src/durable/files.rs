@@ -3,7 +3,7 @@
 //! An upload is a file below `.sanderling/uploads`. It is completed by a rename, and ended by a
 //! removal: whichever comes first, the other finds no file.
 //!
-//! Who changes the store holds a shared lock of a file, and looks at the owner while it does. Who
+//! A change of the store holds a shared lock of a file, from its look at the owner to its end. What
 //! replaces the owner holds that lock alone. So no change of a former owner is under way when
 //! another one has the store, also if a process pauses for long. The operating system ends the lock
 //! of a process that ends.
@@ -30,7 +30,10 @@ const UPLOADS_NAME: &str = "uploads";
 /// The file whose lock changes of the store hold, below [`OWN_NAME`].
 const LOCK_NAME: &str = "lock";
 
-/// How long a lock is waited for: less than `OPERATION_MAX`.
+/// The file whose lock is held until that of [`LOCK_NAME`] is, below [`OWN_NAME`].
+const GATE_NAME: &str = "gate";
+
+/// How long a lock is waited for: with the gate's, less than `OPERATION_MAX`.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Pause before the lock is tried again.
@@ -154,8 +157,18 @@ impl Files {
     }
 
     /// Returns the lock of the store; none where the file system has no locks.
+    ///
+    /// Each passes through a gate that an adoption closes while it waits. Otherwise an owner that
+    /// changes the store all the time would keep it for ever.
     fn locked(&self, is_alone: bool) -> Result<Option<File>, StoreError> {
-        let place = self.root.join(OWN_NAME).join(LOCK_NAME);
+        let gate = self.locked_file(GATE_NAME, is_alone)?;
+        let lock = self.locked_file(LOCK_NAME, is_alone)?;
+        drop(gate);
+        Ok(lock)
+    }
+
+    fn locked_file(&self, name: &str, is_alone: bool) -> Result<Option<File>, StoreError> {
+        let place = self.root.join(OWN_NAME).join(name);
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(place)?;
         let began = Instant::now();
         loop {
