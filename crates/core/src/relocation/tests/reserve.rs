@@ -192,9 +192,14 @@ fn view(catalog: &Catalog) -> Targets {
     targets
 }
 
-/// Moves a block as the relocator does: what a target refuses is tried elsewhere, and once more
-/// with another view. Returns whether it found a place.
+/// Moves a block as the relocator does: to where room is reserved for it already, or else what a
+/// target refuses is tried elsewhere, and once more with another view. Returns whether it found a
+/// place.
 fn relocate(catalog: &mut Catalog, from: NodeId, candidate: &MoveCandidate) -> bool {
+    let reserved = candidate.reserved_to.map(|(node, tier)| Choice { node, tier });
+    if reserved.is_some_and(|choice| move_to(catalog, candidate, choice)) {
+        return true;
+    }
     for _ in 0..2 {
         let mut targets = view(catalog);
         while let TargetSearch::Go(choice) =
@@ -262,4 +267,25 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn block_whose_room_is_reserved_already_is_moved_there() {
+    let dram = |bytes| TierCapacity { tier: Tier::Dram, bytes };
+    let object = TierCapacity { tier: Tier::Object, bytes: 2_285_668 };
+    let nodes = vec![vec![dram(2_285_668)], vec![dram(2_285_668)], vec![dram(876_644), object]];
+    let mut fleet = Fleet::new(nodes, 2);
+    let write = |bytes, length, is_sealed| Step::Write { bytes, length, is_sealed };
+    for step in [
+        write(1101, 1, false),
+        Step::Delete(0),
+        write(376_909, 1, false),
+        write(950_349, 950_273, true),
+        Step::Move { block: 3, node: 4, tier: Tier::Dram, is_copy: false },
+    ] {
+        fleet.step(step);
+    }
+    let catalog = fleet.namenode.catalog();
+    assert!(catalog.room().fits(), "{:?}", catalog.room());
+    leave(&mut catalog.clone(), &[fleet.nodes[0], fleet.nodes[2]]).expect("all of it has a place");
 }
