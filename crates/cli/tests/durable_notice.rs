@@ -51,12 +51,16 @@ fn notice_too_short_for_all_bytes_moves_the_volatile_ones_and_loses_nothing() {
         let node = NodeSelector("slow".to_owned());
         client.notice(&node, 8_000, "test").await.expect("taken");
     });
+    // How fast it sends while others use the processors is measured, so that a forecast may state
+    // volatile bytes as late for a moment. What the store has is never part of it.
     until("its deadline passes or it is empty", SOON, || {
         let nodes = cluster.json(&["node", "ls", "--all"]);
         let nodes = nodes["nodes"].as_array().expect("a list");
         let slow = nodes.iter().find(|node| node["name"] == "slow").expect("it is listed");
-        let late = &slow["drain"]["forecast"]["late_bytes"];
-        assert!(late.is_null() || late == 0, "{slow}");
+        for counted in ["left_bytes", "late_bytes"] {
+            let bytes = slow["drain"]["forecast"][counted].as_u64().unwrap_or(0);
+            assert!(bytes <= 6 * MIB, "{counted}: {slow}");
+        }
         (slow["policy"] == "gone").then_some(())
     });
     cluster.datanode("slow").kill();
