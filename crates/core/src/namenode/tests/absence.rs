@@ -208,6 +208,25 @@ fn blocks_of_a_lost_log_end_are_kept_at_first_then_counted_once_and_dropped() {
 }
 
 #[test]
+fn what_an_earlier_start_has_counted_as_lost_is_dropped_at_once_after_the_next() {
+    let mut rig = Rig::with_nodes(1);
+    let next = rig.namenode.catalog().numbers().block;
+    rig.start_again(Millis(0), 1);
+    rig.start_again(Millis(10), 2);
+    let block = BlockId(next + 5);
+    let blocks = vec![HeldBlock { block, epoch: Epoch(1), length: 100, tier: Tier::Dram }];
+    let report = Request::BlockReport { node: NodeId(1), blocks };
+    assert_eq!(rig.ask(report.clone()), Ok(Reply::Drop { blocks: vec![] }));
+    rig.pass(Millis(30_001));
+    // The node does not receive this answer.
+    rig.ask(report.clone()).unwrap();
+    rig.start_again(Millis(10), 3);
+    assert_eq!(rig.ask(report), Ok(Reply::Drop { blocks: vec![block] }));
+    let lost = rig.namenode.catalog().report();
+    assert_eq!((lost.blocks, lost.bytes), (1, 100), "it is counted once");
+}
+
+#[test]
 fn what_a_lost_log_end_had_put_into_the_object_tier_is_kept_at_first() {
     let mut rig = Rig::with_nodes(1);
     let known = rig.put("/kept", 10).blocks[0].block;
