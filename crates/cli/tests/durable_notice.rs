@@ -9,6 +9,9 @@ use sanderling_protocol::node::NodeSelector;
 
 const MIB: u64 = 1 << 20;
 
+/// Bytes of the first test that no store has.
+const VOLATILE: u64 = 3 * (256 << 10);
+
 /// Returns the bytes that only one node has, as the namenode counts them.
 fn exposed(cluster: &Cluster, name: &str) -> u64 {
     let nodes = cluster.json(&["node", "ls"]);
@@ -22,12 +25,13 @@ fn notice_too_short_for_all_bytes_moves_the_volatile_ones_and_loses_nothing() {
     let mut cluster = Cluster::start(Shape { datanodes: 0, ..Shape::default() });
     let store = cluster.path("store");
     std::fs::create_dir(&store).expect("made");
-    // Its link takes two seconds longer for everything than the notice.
+    // Its link takes more than two seconds longer for everything than the notice. What is volatile
+    // needs a twentieth of the notice, so that a busy processor makes none of it late.
     add_with(&mut cluster, "slow", &store, &["--egress-limit", "2MiB/s"]);
     make(&cluster, "/out");
     block_on(async {
         let client = cluster.client().await;
-        for number in 0..7 {
+        for number in 0..10 {
             put(&client, &format!("/out/{number}"), number, 2 << 20).await;
         }
         assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
@@ -36,30 +40,30 @@ fn notice_too_short_for_all_bytes_moves_the_volatile_ones_and_loses_nothing() {
     block_on(async {
         let client = cluster.client().await;
         for number in 0..3 {
-            put(&client, &format!("/volatile/{number}"), 100 + number, 2 << 20).await;
+            put(&client, &format!("/volatile/{number}"), 100 + number, 256 << 10).await;
         }
     });
-    assert_eq!(exposed(&cluster, "slow"), 6 * MIB);
+    assert_eq!(exposed(&cluster, "slow"), VOLATILE);
     for name in ["n1", "n2"] {
         add(&mut cluster, name, &store);
     }
     let planned = cluster.json(&["node", "notice", "slow", "--deadline", "8s", "--dry-run"]);
     let forecast = &planned["forecast"];
     assert_eq!(forecast["late_bytes"], 0, "{planned}");
+    assert_eq!(forecast["left_bytes"], VOLATILE, "{planned}");
     block_on(async {
         let client = cluster.client().await;
         let node = NodeSelector("slow".to_owned());
         client.notice(&node, 8_000, "test").await.expect("taken");
     });
-    // How fast it sends while others use the processors is measured, so that a forecast may state
-    // volatile bytes as late for a moment. What the store has is never part of it.
     until("its deadline passes or it is empty", SOON, || {
         let nodes = cluster.json(&["node", "ls", "--all"]);
         let nodes = nodes["nodes"].as_array().expect("a list");
         let slow = nodes.iter().find(|node| node["name"] == "slow").expect("it is listed");
-        for counted in ["left_bytes", "late_bytes"] {
-            let bytes = slow["drain"]["forecast"][counted].as_u64().unwrap_or(0);
-            assert!(bytes <= 6 * MIB, "{counted}: {slow}");
+        let forecast = &slow["drain"]["forecast"];
+        if !forecast.is_null() {
+            assert_eq!(forecast["late_bytes"], 0, "{slow}");
+            assert!(forecast["left_bytes"].as_u64().expect("a number") <= VOLATILE, "{slow}");
         }
         (slow["policy"] == "gone").then_some(())
     });
@@ -69,9 +73,12 @@ fn notice_too_short_for_all_bytes_moves_the_volatile_ones_and_loses_nothing() {
         for number in 0..3 {
             let read =
                 client.get(&path(&format!("/volatile/{number}"))).await.expect("it has left");
-            assert!(read == bytes_of(100 + number, 2 << 20), "/volatile/{number} has other bytes");
+            assert!(
+                read == bytes_of(100 + number, 256 << 10),
+                "/volatile/{number} has other bytes"
+            );
         }
-        for number in 0..7 {
+        for number in 0..10 {
             let read = client.get(&path(&format!("/out/{number}"))).await.expect("it is read back");
             assert!(read == bytes_of(number, 2 << 20), "/out/{number} has other bytes");
         }
