@@ -7,9 +7,11 @@ use std::fs;
 use std::ops::Range;
 
 use cluster::guarded::text;
+use cluster::stubs::Stubs;
 use cluster::{Cluster, SOON, block_on, bytes_of, path, run, sanderling, until_drained};
 use sanderling_client::{Client, PutOptions};
-use sanderling_protocol::{Event, EventKind, Instant, Millis};
+use sanderling_protocol::order::HeldBlock;
+use sanderling_protocol::{Epoch, Event, EventKind, Instant, Millis, Tier};
 
 const BYTES: usize = 100_000;
 
@@ -140,5 +142,43 @@ fn blocks_on_a_node_that_joined_after_the_backup_are_read_there() {
         store(&client, 20..30).await;
         assert_stored(&client, 0..30).await;
         assert_eq!(client.fsck().await.expect("answered").problems.len(), 0);
+    });
+}
+
+/// Reports a block until the namenode lets the node drop it.
+async fn until_dropped(stubs: &Stubs, held: HeldBlock) {
+    let limit = std::time::Instant::now() + SOON + SOON;
+    while !stubs.report(vec![held]).await.contains(&held.block) {
+        assert!(std::time::Instant::now() < limit, "it is still to be kept");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+/// The answer is lost with the namenode: the node still has the block at the next start.
+#[test]
+fn what_was_counted_as_lost_before_the_next_start_has_no_more_time_and_is_counted_once() {
+    let mut cluster = Cluster::of(1);
+    block_on(async {
+        let client = cluster.client().await;
+        let file = tokio::task::block_in_place(|| backup(&cluster));
+        store(&client, 0..1).await;
+        let layout = client.layout(&path("/0"), 0..BYTES as u64).await.expect("it is there");
+        let (block, length) = (layout.blocks[0].block, BYTES as u32);
+        let held = HeldBlock { block, epoch: Epoch(1), length, tier: Tier::Dram };
+        cluster.datanode("n0").kill();
+        tokio::task::block_in_place(|| start_on(&mut cluster, &file));
+        let stubs = Stubs::register(&cluster.namenode.address, 1).await;
+        assert_eq!(stubs.report(vec![held]).await, [], "it is kept at first");
+        tokio::select! {
+            () = stubs.live() => {}
+            () = until_dropped(&stubs, held) => {}
+        }
+        cluster.namenode.kill();
+        tokio::task::block_in_place(|| cluster.start_namenode(&[]));
+        let stubs = Stubs::register(&cluster.namenode.address, 1).await;
+        assert_eq!(stubs.report(vec![held]).await, [block]);
+        let client = cluster.client().await;
+        let report = client.report().await.expect("the namenode answers");
+        assert_eq!((report.blocks, report.bytes), (1, BYTES as u64), "{report:?}");
     });
 }

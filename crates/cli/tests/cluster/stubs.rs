@@ -7,7 +7,10 @@ use bytes::Bytes;
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Heartbeat, Hello, Register, Role};
 use sanderling_protocol::node::{Load, TierCapacity};
-use sanderling_protocol::{Header, Millis, NodeId, Nonce, Op, Refusal, Reply, Request, Tier};
+use sanderling_protocol::order::HeldBlock;
+use sanderling_protocol::{
+    BlockId, Header, Millis, NodeId, Nonce, Op, Refusal, Reply, Request, Tier,
+};
 use sanderling_transport::Connection;
 use tokio::time::Instant;
 
@@ -68,6 +71,15 @@ impl Stubs {
             };
             let requests = self.nodes.iter().enumerate().map(beat).collect();
             self.send(requests).await;
+        }
+    }
+
+    /// Reports for the first node that it holds these blocks; returns those that it is to drop.
+    pub(crate) async fn report(&self, blocks: Vec<HeldBlock>) -> Vec<BlockId> {
+        let request = Request::BlockReport { node: self.nodes[0].0, blocks };
+        match self.send(vec![request]).await.pop() {
+            Some(Reply::Drop { blocks }) => blocks,
+            other => panic!("{other:?}"),
         }
     }
 
