@@ -13,18 +13,19 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Counts to its second argument, and writes a line when it starts and one when it has ended. It
-/// writes its count when it gets SIGUSR1.
+/// Counts to its second argument and on while there is a file `hold` beside its log, and writes a
+/// line when it starts and one when it has ended. It writes its count when it gets SIGUSR1.
 const COUNTER: &str = r#"
 import os, signal, sys, time
 state, number = os.environ["SANDERLING_TASK_STATE"], os.environ["SANDERLING_TASK_NUMBER"]
 log, last, count = sys.argv[1], int(sys.argv[2]), 0
-if os.environ.get("SANDERLING_TASK_RESTORED"):
+restored = "SANDERLING_TASK_RESTORED" in os.environ
+if restored:
     count = int(open(os.path.join(state, "count")).read())
 
 def line(word):
     with open(log, "a") as file:
-        file.write(f"{word} {number} {count} {time.time()}\n")
+        file.write(f"{word} {number} {int(restored)} {time.time()}\n")
 
 def save(*_):
     with open(os.path.join(state, "count"), "w") as file:
@@ -34,7 +35,8 @@ def save(*_):
 
 signal.signal(signal.SIGUSR1, save)
 line("start")
-while count < last:
+hold = os.path.join(os.path.dirname(log), "hold")
+while count < last or os.path.exists(hold):
     time.sleep(0.01)
     count += 1
 line("end")
@@ -54,7 +56,8 @@ struct Place {
 struct Line {
     word: String,
     number: u32,
-    count: u32,
+    /// It had the state of a checkpoint, whose count may be zero.
+    is_restored: bool,
     at: f64,
 }
 
@@ -68,6 +71,15 @@ impl Place {
 
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
+    }
+
+    /// Lets no task end until [`Self::release`], however slow the machine is.
+    fn hold(&self) {
+        std::fs::write(self.path("hold"), "").expect("written");
+    }
+
+    fn release(&self) {
+        std::fs::remove_file(self.path("hold")).expect("removed");
     }
 
     fn task(&self, verb: &str) -> Command {
@@ -117,8 +129,8 @@ fn parsed(line: &str) -> Option<Line> {
     let mut words = line.split(' ');
     let word = words.next()?.to_owned();
     let number = words.next()?.parse().ok()?;
-    let count = words.next()?.parse().ok()?;
-    Some(Line { word, number, count, at: words.next()?.parse().ok()? })
+    let is_restored = words.next()? == "1";
+    Some(Line { word, number, is_restored, at: words.next()?.parse().ok()? })
 }
 
 /// An agent, which is killed when its test is over, also by a failure.
@@ -185,12 +197,14 @@ fn has_checkpoint(task: &LocalPath) -> bool {
 #[test]
 fn tasks_of_a_killed_agent_go_on_elsewhere_from_their_checkpoints() {
     let place = Place::new();
-    let submitted = place.submit(&["--count", "4", "--time", "2s", "--deadline", "10m"], 200);
+    let submitted = place.submit(&["--count", "4", "--time", "2s", "--deadline", "10m"], 100);
     assert_eq!(submitted.code, 0, "{submitted}");
+    place.hold();
     let mut first = place.agent("spot", &["--at-once", "2"]);
     let stored = place.path("backend").join("bag.000001");
     until("a checkpoint of task 1", SOON, || has_checkpoint(&stored).then_some(()));
     kill(&mut first);
+    place.release();
     let mut second = place.agent("spot", &["--at-once", "2"]);
     let (code, view) = place.show(&["--wait"]);
     assert_eq!(
@@ -205,7 +219,7 @@ fn tasks_of_a_killed_agent_go_on_elsewhere_from_their_checkpoints() {
         let ends = lines.iter().filter(|it| it.word == "end" && it.number == number);
         assert_eq!(ends.count(), 1, "{lines:?}");
     }
-    let goes_on = |it: &Line| it.word == "start" && it.number == 1 && it.count > 0;
+    let goes_on = |it: &Line| it.word == "start" && it.number == 1 && it.is_restored;
     assert!(lines.iter().any(goes_on), "task 1 began anew: {lines:?}");
     // Both agents have an account, the killed one too.
     assert_eq!(view["agents"].as_array().expect("a list").len(), 2, "{view}");
@@ -261,7 +275,8 @@ fn end_of_a_task_is_recorded_when_the_backend_comes_back() {
 #[test]
 fn agent_that_gets_a_notice_leaves_a_last_checkpoint_and_a_free_lock() {
     let place = Place::new();
-    place.submit(&["--time", "5s", "--deadline", "10m"], 300);
+    place.submit(&["--time", "5s", "--deadline", "10m"], 100);
+    place.hold();
     let mut first = place.agent("spot", &["--interval", "10m", "--on-notice"]);
     let runs = || place.lines().iter().any(|it| it.word == "start").then_some(());
     until("it runs", SOON, runs);
@@ -274,6 +289,7 @@ fn agent_that_gets_a_notice_leaves_a_last_checkpoint_and_a_free_lock() {
     let newest = locks.map(|it| it.expect("readable").path()).max().expect("a lock");
     let lock = std::fs::read_to_string(newest).expect("readable");
     assert!(lock.contains(r#""is_released":true"#), "{lock}");
+    place.release();
     let mut second = place.agent("spot", &[]);
     let (code, view) = place.show(&["--wait"]);
     assert_eq!(code, 0, "{view}");
@@ -288,7 +304,8 @@ fn machine_that_comes_back_from_a_pause_ends_what_another_has_taken() {
         return;
     }
     let mut place = Place::new();
-    place.submit(&["--time", "10s", "--deadline", "10m"], 1000);
+    place.submit(&["--time", "10s", "--deadline", "10m"], 100);
+    place.hold();
     // In a namespace of its own a runner cannot be seen from here, as one on another machine.
     place.around = vec!["unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"];
     let mut first = place.agent("spot", &["--lock-age", "1s"]);
@@ -307,6 +324,7 @@ fn machine_that_comes_back_from_a_pause_ends_what_another_has_taken() {
     let log = std::fs::read_to_string(place.path("agents.log")).unwrap_or_default();
     let ends = place.lines().iter().filter(|it| it.word == "end").count();
     assert_eq!(ends, 0, "{:?} {log}", place.lines());
+    place.release();
     let (code, view) = place.show(&["--wait"]);
     assert_eq!(code, 0, "{view}");
     assert!(second.wait().expect("waited for").success());
