@@ -184,6 +184,8 @@ fn last_of_three_noticed_namenodes_closes_the_archive_and_the_group_begins_anew_
         let mut server = fleet.group.members[place].take().expect("it runs");
         assert!(server.wait(SOON).success(), "{}", server.log());
         closed += usize::from(server.log().contains("the archive is closed"));
+        let given_on = server.log().matches("another member leads").count();
+        assert!(given_on <= 2, "the leadership moves to and fro: {}", server.log());
     }
     assert!(noticed.elapsed() < Duration::from_secs(18), "{:?}", noticed.elapsed());
     assert_eq!(closed, 1, "the last one closes the archive");

@@ -6,7 +6,7 @@ use sanderling_protocol::{Instant, MemberId, Millis};
 use serde::{Deserialize, Serialize};
 
 use super::group::{GroupChange, GroupRole};
-use super::planner::PlannerOptions;
+use super::planner::{NOTICE_EVERY, PlannerOptions};
 use crate::preemption::Model;
 
 /// How long a member's machine goes on without a notice, as it reports. A later one is better.
@@ -27,6 +27,14 @@ const OUTLIVES_BY: Millis = Millis(5000);
 /// How long a leader without a notice leads before a machine that lives longer leads instead: the
 /// members have reported by then, and a group that elects again and again is not kept busy.
 const LEADS_AT_LEAST: Millis = Millis(30_000);
+
+/// How long a new leader waits for the notices of the others before it gives the leadership on for
+/// its own: each is repeated four times meanwhile. Members that all have one would give it to and
+/// fro otherwise, because a new leader has received none but its own.
+const HEARS_WITHIN: Millis = Millis(4 * NOTICE_EVERY.0);
+
+/// With less time than this before its deadline a leader does not wait.
+const HURRIES_WITHIN: Millis = Millis(5000);
 
 /// How much longer than twice as long another voter's machine must be expected to live so that it
 /// leads instead. Expectations change as machines age: less would move the leadership to and fro.
@@ -137,6 +145,8 @@ pub(super) fn plan(context: &PlanContext<'_>) -> GroupPlan {
     let successors =
         best(of(GroupRole::Voter).filter(|it| it.can_serve() && it.id != leader).collect());
     let own = members.iter().find(|it| it.id == leader && it.role == GroupRole::Voter);
+    let is_near = |it: &MemberView| it.left(now).is_some_and(|left| left <= HURRIES_WITHIN);
+    let has_heard = context.led_for >= HEARS_WITHIN || own.is_some_and(is_near);
     let is_leader_noticed = own.is_some_and(|it| !it.stays());
     let successor = match successors.first() {
         Some(to) => Some(*to),
@@ -148,7 +158,7 @@ pub(super) fn plan(context: &PlanContext<'_>) -> GroupPlan {
     let spares_staying = of(GroupRole::Spare).filter(|it| it.stays()).count();
     let is_at_risk = voters_staying + ready.len() < count / 2 + 1;
     let step = match successor {
-        Some(to) if is_leader_noticed => Some(GroupStep::Transfer(to)),
+        Some(to) if is_leader_noticed => has_heard.then_some(GroupStep::Transfer(to)),
         _ => change(context, &ready, is_at_risk).map(GroupStep::Change),
     };
     // What keeps the group able to decide comes first.
@@ -286,6 +296,25 @@ mod tests {
         assert_eq!(next.step, Some(GroupStep::Transfer(MemberId(2))));
         // The next leader swaps it.
         assert_eq!(plan_of(2, &members, 3).step, swap(&[4], &[1]));
+    }
+
+    #[test]
+    fn new_leader_with_a_notice_waits_for_those_of_the_others() {
+        let mut members = three_and_spares(0);
+        members[0].deadline = Some(DEADLINE);
+        let step = |now: u64, led_for: u64, members: &[MemberView]| {
+            let (options, led_for) = (PlannerOptions::new(3, 0), Millis(led_for));
+            let (now, leader) = (Instant(now), MemberId(1));
+            plan(&PlanContext { now, leader, led_for, members, options: &options }).step
+        };
+        let second = Some(GroupStep::Transfer(MemberId(2)));
+        assert_eq!(step(0, 0, &members), None, "the others may have one, too");
+        assert_eq!(step(0, 1999, &members), None);
+        assert_eq!(step(0, 2000, &members), second);
+        assert_eq!(step(25_000_000, 0, &members), second, "there is no time to wait");
+        members[1].deadline = Some(DEADLINE);
+        members[2].deadline = Some(DEADLINE);
+        assert_eq!(step(0, 2000, &members), None, "no machine stays longer");
     }
 
     #[test]

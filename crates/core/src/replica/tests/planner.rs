@@ -59,6 +59,8 @@ fn noticed_leader_gives_the_leadership_away() {
     let (mut test, mut planner) = group();
     let leader = test.leader();
     planner.notice(test.now, leader, Some(test.now + Millis(60_000)));
+    assert_eq!(next(&mut test, &mut planner).step, None, "the others may have one, too");
+    test.pass(2000);
     let step = next(&mut test, &mut planner).step;
     let Some(GroupStep::Transfer(to)) = step else { panic!("{step:?}") };
     let now = test.now;
