@@ -129,6 +129,29 @@ fn namenode_that_was_stopped_continues_elsewhere_and_no_client_notices() {
     });
 }
 
+/// It begins on a snapshot, so that its journal alone is no whole copy.
+#[test]
+fn namenode_that_is_stopped_at_once_leaves_a_whole_copy_of_its_catalog() {
+    let mut cluster = Cluster::of(1);
+    let (file, http) = (text(cluster.path("backup")), cluster.namenode.http_address.clone());
+    let taken = cluster.cli(&["namenode", "backup", "--to", &file, "--http", &http]);
+    assert_eq!(taken.code, 0, "{taken}");
+    cluster.namenode.kill();
+    let catalog = text(cluster.path("catalog"));
+    fs::rename(&catalog, cluster.path("before")).expect("renamed");
+    let words = ["namenode", "restore", "--from", &file, "--dir", &catalog];
+    let restored = run(sanderling().args(words));
+    assert_eq!(restored.code, 0, "{restored}");
+    let archive = tempfile::tempdir().expect("a directory for the archive");
+    let archive = place(&archive);
+    cluster.start_namenode(&["--archive", &archive]);
+    cluster.namenode.terminate();
+    assert!(cluster.namenode.wait(SOON).success(), "{}", cluster.namenode.log());
+    let recovered = recover(&cluster, &archive, &[]);
+    assert_eq!(recovered.code, 0, "{recovered}");
+    assert!(recovered.stdout.contains("no change is missing"), "{recovered}");
+}
+
 #[test]
 fn killed_namenode_leaves_all_but_its_last_second() {
     let (mut cluster, archive) = archived(2);

@@ -235,16 +235,20 @@ impl Archiver {
         }
         if self.generation.is_none() {
             self.show();
-            match self.claim(state.group.generation()).await {
-                Ok(()) => {}
-                Err(ArchiveError::LaterGroup { .. }) => {
-                    self.is_superseded = true;
-                    return Ok(());
-                }
-                Err(error) => return Err(error.into()),
-            }
+            self.begin().await?;
         }
         self.pass(ArchivePass::Usual).await
+    }
+
+    /// Begins the generation of a leader that has none yet.
+    async fn begin(&mut self) -> Result<(), Ended> {
+        match self.claim(self.group()).await {
+            Err(ArchiveError::LaterGroup { .. }) => {
+                self.is_superseded = true;
+                Err(Ended::Superseded)
+            }
+            claimed => Ok(claimed?),
+        }
     }
 
     /// Stores what is left of a namenode that writes no more. What it was decides whether nothing
@@ -254,14 +258,21 @@ impl Archiver {
     /// [`CloseError`]: some of the last changes may be missing. The directory has them, so the same
     /// namenode starts on it again.
     pub(crate) async fn close(&mut self, ended: Option<EndedAs>) -> Result<(), CloseError> {
-        self.upload = None;
         let pass = match ended {
-            _ if self.is_superseded || self.generation.is_none() => return Ok(()),
+            _ if self.is_superseded => return Ok(()),
             Some(EndedAs::Follower) => return Ok(()),
+            Some(EndedAs::Leader) | None if self.generation.is_none() => return Ok(()),
             Some(EndedAs::Leader) => ArchivePass::Final,
             Some(EndedAs::Last) | None => ArchivePass::Closing,
         };
-        match timeout(CLOSE_WITHIN, self.pass(pass)).await {
+        let last = async {
+            // It began to lead a moment ago, or the store did not answer until now.
+            if self.generation.is_none() {
+                self.begin().await?;
+            }
+            self.pass(pass).await
+        };
+        match timeout(CLOSE_WITHIN, last).await {
             // Another member goes on, and has everything.
             Ok(Ok(()) | Err(_)) | Err(_) if pass == ArchivePass::Final => Ok(()),
             Ok(Ok(())) if self.stored.as_ref().is_some_and(|stored| stored.is_closed) => {
@@ -309,7 +320,11 @@ impl Archiver {
                 break;
             }
         }
-        let uploaded = if is_last { Ok(()) } else { self.store_snapshots().await };
+        let uploaded = match pass {
+            ArchivePass::Usual => self.store_snapshots().await,
+            ArchivePass::Final => Ok(()),
+            ArchivePass::Closing => self.complete().await,
+        };
         self.describe(pass).await?;
         if self.archive.is_complete() {
             self.note(|status| status.complete_at = looked_at);
@@ -371,11 +386,27 @@ impl Archiver {
 
     /// Goes on with the snapshots, one at a time, beside the journal.
     async fn store_snapshots(&mut self) -> Result<(), ArchiveError> {
-        if let Some(mut upload) = self.upload.take_if(|upload| upload.task.is_finished()) {
-            let ended = (&mut upload.task).await;
-            ended.map_err(io::Error::other)??;
-            self.archive.stored(ArchiveObject::Snapshot(upload.index));
+        if self.upload.as_ref().is_some_and(|upload| upload.task.is_finished()) {
+            self.end_upload().await?;
         }
+        self.begin_upload();
+        Ok(())
+    }
+
+    /// Stores snapshots until all can be read back: a leader that began a moment ago has stored
+    /// none.
+    async fn complete(&mut self) -> Result<(), ArchiveError> {
+        while !self.archive.is_complete() {
+            self.begin_upload();
+            if self.upload.is_none() {
+                break;
+            }
+            self.end_upload().await?;
+        }
+        Ok(())
+    }
+
+    fn begin_upload(&mut self) {
         if self.upload.is_none()
             && let Some(index) = self.archive.next_snapshot()
         {
@@ -384,6 +415,15 @@ impl Archiver {
             let task = tokio::spawn(upload(self.options.clone(), from, to));
             self.upload = Some(SnapshotUpload { index, task: AbortOnDropHandle::new(task) });
         }
+    }
+
+    /// Waits for the end of the upload that is under way.
+    async fn end_upload(&mut self) -> Result<(), ArchiveError> {
+        let Some(upload) = &mut self.upload else { return Ok(()) };
+        let (ended, index) = ((&mut upload.task).await, upload.index);
+        self.upload = None;
+        ended.map_err(io::Error::other)??;
+        self.archive.stored(ArchiveObject::Snapshot(index));
         Ok(())
     }
 
