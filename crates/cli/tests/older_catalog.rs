@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use cluster::guarded::text;
 use cluster::stubs::Stubs;
-use cluster::{Cluster, SOON, block_on, bytes_of, path, run, sanderling, until_drained};
+use cluster::{Cluster, SOON, Server, block_on, bytes_of, path, run, sanderling, until_drained};
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{Epoch, Event, EventKind, Instant, Millis, Tier};
@@ -143,6 +143,72 @@ fn blocks_on_a_node_that_joined_after_the_backup_are_read_there() {
         assert_stored(&client, 0..30).await;
         assert_eq!(client.fsck().await.expect("answered").problems.len(), 0);
     });
+}
+
+/// Starts a datanode in the place of one that was drained, and a namenode on a catalog that still
+/// has the one of before. The new one registers before any other node has reported what it holds.
+fn replaced_under_an_older_catalog(address: impl FnOnce(&mut Cluster, &str) -> String) {
+    let mut cluster = Cluster::of(3);
+    block_on(async {
+        let client = cluster.client().await;
+        store(&client, 0..20).await;
+        let file = tokio::task::block_in_place(|| backup(&cluster));
+        let name = fullest(&client).await;
+        let before = cluster.datanode(&name).node;
+        take(&mut cluster, &client, &name).await;
+        let address = address(&mut cluster, &name);
+        tokio::task::block_in_place(|| {
+            cluster.add(&name, &["--listen", &address]);
+        });
+        let others = |cluster: &Cluster, act: fn(&Server)| {
+            cluster.datanodes.iter().filter(|it| it.name != name).for_each(act);
+        };
+        others(&cluster, Server::pause);
+        tokio::task::block_in_place(|| start_on(&mut cluster, &file));
+        let client = cluster.client().await;
+        let limit = std::time::Instant::now() + SOON;
+        loop {
+            let nodes = client.nodes(false).await.expect("the namenode answers");
+            if nodes.iter().any(|it| it.name == name && it.id.0 != before) {
+                break;
+            }
+            assert!(std::time::Instant::now() < limit, "it did not register: {nodes:?}");
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        others(&cluster, Server::resume);
+        assert_stored(&client, 0..20).await;
+        until_only(&client, &name, before).await;
+        let report = client.report().await.expect("the namenode answers");
+        assert_eq!((report.blocks, report.bytes), (0, 0), "{report:?}");
+        store(&client, 20..30).await;
+        assert_stored(&client, 0..30).await;
+        assert_eq!(client.fsck().await.expect("answered").problems.len(), 0);
+    });
+}
+
+/// Waits until the node of before is gone and another one has its name.
+async fn until_only(client: &Client, name: &str, before: u32) {
+    let limit = std::time::Instant::now() + SOON;
+    loop {
+        let nodes = client.nodes(false).await.expect("the namenode answers");
+        let ids: Vec<u32> = nodes.iter().filter(|it| it.name == name).map(|it| it.id.0).collect();
+        if !ids.contains(&before) && ids.len() == 1 {
+            return;
+        }
+        assert!(std::time::Instant::now() < limit, "{nodes:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+#[test]
+fn blocks_of_a_node_whose_address_another_has_taken_are_read_where_they_moved() {
+    replaced_under_an_older_catalog(|cluster, name| cluster.datanode(name).address.clone());
+}
+
+/// As in Kubernetes, where a pod that is made again keeps its name and gets another address.
+#[test]
+fn blocks_of_a_node_whose_name_another_has_taken_are_read_where_they_moved() {
+    replaced_under_an_older_catalog(|_, _| "127.0.0.1:0".to_owned());
 }
 
 /// Reports a block until the namenode lets the node drop it.

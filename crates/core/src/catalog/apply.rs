@@ -63,7 +63,7 @@ impl Catalog {
         orders: &mut Orders,
     ) -> Result<Reply, Refusal> {
         match action {
-            Action::Register(request) => self.register(request.clone(), heartbeat, orders),
+            Action::Register(request) => self.register(request.clone(), false, heartbeat, orders),
             Action::Notice { .. }
             | Action::Decommission { .. }
             | Action::Recommend { .. }

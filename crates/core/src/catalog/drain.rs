@@ -15,9 +15,15 @@ use super::timers::Timer;
 impl Catalog {
     /// Lets a datanode join. The same process gets the same id again; another process on the
     /// address of a live node takes its place, because two cannot listen there.
+    ///
+    /// In the first seconds after a start ([`Catalog::settles_in`]) the node of before stays, and
+    /// is declared dead when the others have reported: a lost end of the log may have moved its
+    /// blocks to them, or to this very process. If `is_of_lost_end`, this process was a member by
+    /// that end, which had seen the node of before go: its name is free, too.
     pub(super) fn register(
         &mut self,
         request: Register,
+        is_of_lost_end: bool,
         heartbeat: Millis,
         orders: &mut Orders,
     ) -> Result<Reply, Refusal> {
@@ -33,12 +39,16 @@ impl Catalog {
         }
         check_register(&request)?;
         let name = if request.name.is_empty() { &request.address } else { &request.name }.clone();
+        let settles = self.settles_in(self.now).is_some();
         if let Some((node, live)) = self.nodes.live_named(&name)
             && live.address != request.address
+            && !(settles && is_of_lost_end)
         {
             return Err(Refusal::NameInUse { name, node });
         }
-        if let Some((before, _)) = self.nodes.live_at(&request.address) {
+        if let Some((before, _)) = self.nodes.live_at(&request.address)
+            && !settles
+        {
             self.remove_node(before, "another process took its address", orders);
         }
         let id = self.insert_node(request, name);

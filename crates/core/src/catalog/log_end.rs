@@ -102,7 +102,8 @@ impl Catalog {
     ) -> Result<Reply, Refusal> {
         let Join { register, seen, wiped } = join;
         let is_new = self.node_of(register.nonce).is_none();
-        let welcome = self.register(register.clone(), heartbeat, orders)?;
+        let is_of_lost_end = seen.is_some_and(|place| !self.continues(place));
+        let welcome = self.register(register.clone(), is_of_lost_end, heartbeat, orders)?;
         if let Some(place) = seen.filter(|place| !self.continues(*place)) {
             self.note_missing(place, &register.name, &register.address);
             let lost = wiped.filter(|wiped| is_new && self.nodes.get(wiped.node).is_none());

@@ -295,6 +295,25 @@ fn block_that_a_lost_log_end_had_moved_is_found_where_it_went() {
     assert_eq!(layout.stat.lost_bytes, 0);
 }
 
+#[test]
+fn node_whose_place_is_taken_stays_while_others_may_have_its_blocks() {
+    let (mut rig, held, home, other) = moved_by_a_lost_end();
+    let (name, address) = (format!("node-{}", home.0), format!("node-{}:1", home.0));
+    let elsewhere = rig.register_as(&name, "elsewhere:1", Nonce(500));
+    assert!(matches!(elsewhere, Err(Refusal::NameInUse { .. })), "it never saw the first one go");
+    let taker = rig.register_as(&name, &address, Nonce(501)).unwrap();
+    assert_eq!(rig.namenode.catalog().node_policy(home).unwrap().0, Policy::Active);
+    rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+    let why = String::new();
+    rig.log_and_apply(Command { at: rig.now, action: Action::NodeDead { node: home, why } })
+        .unwrap();
+    let layout = rig.layout("/file").unwrap();
+    assert_eq!((layout.blocks[0].home, layout.stat.lost_bytes), (Some(other), 0));
+    rig.pass(Millis(10_001));
+    rig.register_as(&name, &address, Nonce(502)).unwrap();
+    assert_eq!(rig.namenode.catalog().node_policy(taker).unwrap().0, Policy::Gone);
+}
+
 /// Makes a reservation for a block's move and starts again, on a log that has not committed it.
 fn reserved_when_the_log_ends() -> (Rig, HeldBlock, NodeId, NodeId) {
     let mut rig = Rig::with_nodes(2);
