@@ -16,10 +16,10 @@ impl Catalog {
     /// Lets a datanode join. The same process gets the same id again; another process on the
     /// address of a live node takes its place, because two cannot listen there.
     ///
-    /// In the first seconds after a start ([`Catalog::settles_in`]) the node of before stays, and
-    /// is declared dead when the others have reported: a lost end of the log may have moved its
-    /// blocks to them, or to this very process. If `is_of_lost_end`, this process was a member by
-    /// that end, which had seen the node of before go: its name is free, too.
+    /// In the first seconds after a start ([`Catalog::settles_in`]) a node of before the start
+    /// stays, and is declared dead when the others have reported: a lost end of the log may have
+    /// moved its blocks to them, or to this very process. If `is_of_lost_end`, this process was a
+    /// member by that end, which had seen the node of before go: its name is free, too.
     pub(super) fn register(
         &mut self,
         request: Register,
@@ -39,15 +39,19 @@ impl Catalog {
         }
         check_register(&request)?;
         let name = if request.name.is_empty() { &request.address } else { &request.name }.clone();
-        let settles = self.settles_in(self.now).is_some();
+        let stays = |node: NodeId| {
+            self.keeps_replaced_nodes()
+                && self.settles_in(self.now).is_some()
+                && self.history.may_have_moved_off(node)
+        };
         if let Some((node, live)) = self.nodes.live_named(&name)
             && live.address != request.address
-            && !(settles && is_of_lost_end)
+            && !(is_of_lost_end && stays(node))
         {
             return Err(Refusal::NameInUse { name, node });
         }
         if let Some((before, _)) = self.nodes.live_at(&request.address)
-            && !settles
+            && !stays(before)
         {
             self.remove_node(before, "another process took its address", orders);
         }

@@ -108,6 +108,13 @@ impl History {
         skipped.any(|skipped| skipped.contains(&node.0))
     }
 
+    /// Returns whether a lost end of the log may have moved a node's blocks: it registered before
+    /// the last start, which skipped numbers. A new leader of a group skips none: its log is whole.
+    pub(super) fn may_have_moved_off(&self, node: NodeId) -> bool {
+        let last = self.starts.last();
+        last.is_some_and(|it| node.0 < it.before.node && it.before.node < it.after.node)
+    }
+
     /// Returns whether the log has a record already that it does not contain a place, or one before
     /// it.
     pub(super) fn is_known_missing(&self, place: LogPosition) -> bool {

@@ -72,8 +72,9 @@ impl Catalog {
     /// ([`ReapQueue`](super::reap_queue::ReapQueue)). 4: bytes behind a block that a request leaves
     /// out are refused, and a node that has taken more than it holds gives up as many copies more.
     /// 5: after a start, block reports also commit moves that were stored, and show what a lost end
-    /// had moved into the object tier.
-    pub const RULES: u32 = 5;
+    /// had moved into the object tier. 6: a node whose address another process takes after a start
+    /// stays until it is declared dead.
+    pub const RULES: u32 = 6;
 
     /// Returns the rules by which commands are applied, and how many entries are freed in a slice.
     #[must_use]
@@ -111,6 +112,11 @@ impl Catalog {
     /// Returns whether block reports commit stored moves, and show what is in the object tier.
     pub(super) const fn learns_moves(&self) -> bool {
         self.reaping.rules >= 5
+    }
+
+    /// Returns whether a node of before a start stays when another process takes its address.
+    pub(super) const fn keeps_replaced_nodes(&self) -> bool {
+        self.reaping.rules >= 6
     }
 
     /// Returns whether a node's bytes beyond its capacity count where room is made on it.

@@ -6,7 +6,7 @@ use sanderling_protocol::message::{
 use sanderling_protocol::node::Load;
 use sanderling_protocol::{
     BlockId, ClusterId, Epoch, EventKind, Millis, NodeId, NodeSelector, Nonce, Order, Policy,
-    Refusal, Reply, Request, Tier,
+    Refusal, Reply, Request, Term, Tier,
 };
 
 use crate::catalog::CatalogLimits;
@@ -440,6 +440,17 @@ fn nodes_are_found_by_nonce_name_and_address_after_a_snapshot_too() {
     assert_eq!(rig.namenode.catalog().node_policy(second).unwrap().0, Policy::Gone);
     assert!(rig.register_as("a", "e:1", Nonce(104)).is_ok(), "nobody alive has the name");
     assert_ne!(third, second);
+}
+
+/// The log of a group has lost no end: nothing of the node can be elsewhere.
+#[test]
+fn node_whose_address_is_taken_under_a_new_leader_is_gone_at_once() {
+    let mut rig = Rig::with_nodes(1);
+    for command in rig.namenode.take_over(rig.now, Term(5), Millis(0)) {
+        rig.log_and_apply(command).unwrap();
+    }
+    rig.register_as("node-1", "node-1:1", Nonce(500)).unwrap();
+    assert_eq!(rig.policy(NodeId(1)), Policy::Gone);
 }
 
 #[test]
