@@ -33,7 +33,9 @@ const LEADS_AT_LEAST: Millis = Millis(30_000);
 /// fro otherwise, because a new leader has received none but its own.
 const HEARS_WITHIN: Millis = Millis(4 * NOTICE_EVERY.0);
 
-/// With less time than this before its deadline a leader does not wait.
+/// With less time than [`HURRIES_WITHIN`] before its deadline a leader waits for two of them.
+const HEARS_IN_A_HURRY: Millis = Millis(2 * NOTICE_EVERY.0);
+
 const HURRIES_WITHIN: Millis = Millis(5000);
 
 /// How much longer than twice as long another voter's machine must be expected to live so that it
@@ -146,7 +148,8 @@ pub(super) fn plan(context: &PlanContext<'_>) -> GroupPlan {
         best(of(GroupRole::Voter).filter(|it| it.can_serve() && it.id != leader).collect());
     let own = members.iter().find(|it| it.id == leader && it.role == GroupRole::Voter);
     let is_near = |it: &MemberView| it.left(now).is_some_and(|left| left <= HURRIES_WITHIN);
-    let has_heard = context.led_for >= HEARS_WITHIN || own.is_some_and(is_near);
+    let hears_within = if own.is_some_and(is_near) { HEARS_IN_A_HURRY } else { HEARS_WITHIN };
+    let has_heard = context.led_for >= hears_within;
     let is_leader_noticed = own.is_some_and(|it| !it.stays());
     let successor = match successors.first() {
         Some(to) => Some(*to),
@@ -311,7 +314,8 @@ mod tests {
         assert_eq!(step(0, 0, &members), None, "the others may have one, too");
         assert_eq!(step(0, 1999, &members), None);
         assert_eq!(step(0, 2000, &members), second);
-        assert_eq!(step(25_000_000, 0, &members), second, "there is no time to wait");
+        assert_eq!(step(25_000_000, 999, &members), None);
+        assert_eq!(step(25_000_000, 1000, &members), second, "there is no time to wait longer");
         members[1].deadline = Some(DEADLINE);
         members[2].deadline = Some(DEADLINE);
         assert_eq!(step(0, 2000, &members), None, "no machine stays longer");
