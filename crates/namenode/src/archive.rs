@@ -281,7 +281,10 @@ impl Archiver {
             }
             Ok(Ok(())) => Err(CloseError::Incomplete),
             Ok(Err(Ended::Failed(error))) => Err(error.into()),
-            Ok(Err(Ended::Superseded)) => Ok(()),
+            Ok(Err(Ended::Superseded)) => {
+                warn!("a later namenode has the archive: the last changes are not in it");
+                Ok(())
+            }
             Err(_) => Err(CloseError::Late),
         }
     }
