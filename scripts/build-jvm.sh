@@ -1,25 +1,18 @@
 #!/usr/bin/env bash
 # Builds the native half of the Java client into target/jvm-native, from where Maven puts it into
 # the jar. PROFILE=release optimizes; ARCH=aarch64 builds for that where rustup has the target and
-# a linker is there. BESIDE="PACKAGE ..." builds these too, in the same command: crates that they
-# share with the library are then compiled once. CHECKED=1 checks assertions and overflows in the
-# library's own crate, whatever the profile. Prints where the library is.
+# a linker is there. SELECTION="..." are the packages and targets that cargo builds in one command,
+# the library among them: crates that they share with it are then compiled once. Prints where the
+# library is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 profile=${PROFILE:-dev}
 arch=${ARCH:-x86_64}
 target=${CARGO_TARGET_DIR:-target}
-arguments=(--locked --quiet --package sanderling-jni --profile "$profile")
+read -ra selection <<<"${SELECTION:---package sanderling-jni}"
+arguments=(--locked --quiet "${selection[@]}" --profile "$profile")
 built=$target/$([ "$profile" = dev ] && echo debug || echo "$profile")
-for package in ${BESIDE:-}; do
-    arguments+=(--package "$package")
-done
-if [ -n "${CHECKED:-}" ]; then
-    for check in debug-assertions overflow-checks; do
-        arguments+=(--config "profile.$profile.package.sanderling-jni.$check=true")
-    done
-fi
 if [ "$arch" != "$(uname -m)" ]; then
     arguments+=(--target "$arch-unknown-linux-gnu")
     built=$target/$arch-unknown-linux-gnu/$([ "$profile" = dev ] && echo debug || echo "$profile")

@@ -31,10 +31,13 @@ LOGS = ROOT / "target" / "logs"
 # The wheel's command, which has what the product needs, and the program with all commands. What
 # does not test the wheel runs the latter, which is built first.
 SANDERLING = ROOT / ".venv" / "bin" / "sanderling"
-PROFILE = "quick"
-PROGRAM = ROOT / "target" / PROFILE / "sanderling"
+PROGRAM = ROOT / "target" / "debug" / "sanderling"
 # The members of the workspace that need no Python to link against.
 MEMBERS = ["--workspace", "--exclude", "sanderling-python"]
+# The program and the native half of the Java client, with the profile of the tests and, because one
+# test is among them, with the features of crates that tests need: what they share with the test
+# programs is compiled once.
+PROGRAM_SELECTION = [*MEMBERS, "--lib", "--bins", "--test", "repository"]
 TAIL_LINES = 60
 TAIL_COLUMNS = 200
 # Lines shown of one failed test.
@@ -120,8 +123,8 @@ def main() -> int:
     arguments.add_argument("steps", nargs="*", help=f"only these of: {', '.join(STEPS)}")
     arguments.add_argument("--at-once", type=int, default=AT_ONCE, help="steps that run at once")
     arguments.add_argument("--sim-seconds", type=float, default=360.0, help="time for seeds")
-    arguments.add_argument("--sim-seeds", type=int, default=20_000, help="seeds at most")
-    arguments.add_argument("--sim-drawn", type=int, default=1000, help="seeds drawn at random")
+    arguments.add_argument("--sim-seeds", type=int, default=10_000, help="seeds at most")
+    arguments.add_argument("--sim-drawn", type=int, default=2000, help="seeds drawn at random")
     arguments.add_argument("--sim-groups", type=int, default=2000, help="seeds of groups")
     arguments.add_argument("--sim-first", type=int, help="the first drawn seed, to run it again")
     options = arguments.parse_args()
@@ -254,6 +257,9 @@ def run(
     path = LOGS / f"{name}.log"
     quiet = {"NO_COLOR": "1", "CARGO_TERM_COLOR": "never", "CARGO_TERM_PROGRESS_WHEN": "never"}
     own = {"JAVA_TOOL_OPTIONS": JAVA_OPTIONS, "SANDERLING_BIN": str(PROGRAM)}
+    if "CI" in os.environ:
+        # Nothing is compiled twice there: what incremental builds keep would only be written.
+        own["CARGO_INCREMENTAL"] = "0"
     environment = own | os.environ | quiet
     late = threading.Event()
     if ENDING.is_set():
@@ -444,21 +450,17 @@ def has_peers() -> bool:
 @once
 def build_wheel() -> bool:
     """Builds the wheel and installs it beside what its tests need, unless it is there."""
-    # The wheel that is shipped links for eight minutes, on one core. This one shares its crates
-    # with the program.
-    wheel = ["env", f"PROFILE={PROFILE}", "scripts/build-wheel.sh"]
+    # The wheel that is shipped links for eight minutes, on one core. This one has the profile of
+    # the tests.
+    wheel = ["env", "PROFILE=dev", "scripts/build-wheel.sh"]
     return run("venv", ["scripts/venv.sh", "test"]).is_fine and run("wheel", wheel).is_fine
 
 
 @once
 def build_program() -> bool:
-    """Builds the program with all commands and the native half of the Java client.
-
-    One command of cargo for both: features of crates that they share are the same, so that these
-    are compiled once, for the wheel, too.
-    """
-    return run("program", ["env", f"PROFILE={PROFILE}", "CHECKED=1", "BESIDE=sanderling-cli",
-                           "scripts/build-jvm.sh"]).is_fine
+    """Builds the program with all commands and the native half of the Java client."""
+    selection = f"SELECTION={' '.join(PROGRAM_SELECTION)}"
+    return run("program", ["env", selection, "scripts/build-jvm.sh"]).is_fine
 
 
 def step_python(_options: argparse.Namespace) -> Counts:
@@ -755,8 +757,9 @@ STEPS = {
     "format": Step(step_format),
     "licences": Step(step_licences),
     "program": Step(step_program),
-    "clippy": Step(step_clippy),
-    "rust": Step(step_rust),
+    # They would wait for cargo's lock of the directory.
+    "clippy": Step(step_clippy, ("program",)),
+    "rust": Step(step_rust, ("program",)),
     "jvm": Step(step_jvm, ("program",)),
     "spark": Step(step_spark, ("jvm",)),
     "wheel": Step(step_wheel, ("program",)),
