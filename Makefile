@@ -115,6 +115,11 @@ group-chaos: ## Kills and stops namenodes of a group 500 times and judges what c
 		--package sanderling-cli --test group_chaos -- --ignored --nocapture
 	@cd scripts/linearizability && go run . ../../target/histories/group.jsonl
 
+.PHONY: task-chaos
+task-chaos: ## Kills what a task and its checkpoints need 1000 times and restores it each time; ROUNDS=1000 SEED=1.
+	@SANDERLING_TASK_ROUNDS=$(or $(ROUNDS),1000) SANDERLING_TASK_SEED=$(SEED) cargo test --locked --quiet \
+		--package sanderling-cli --test task_chaos -- --ignored --nocapture
+
 .PHONY: bench
 bench: ## Compares with iperf3, Redis, memcached, Ray and fio; ARGS="--rows 1,2" for some rows.
 	@python3 bench/compare.py $(ARGS)

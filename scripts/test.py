@@ -757,10 +757,11 @@ STEPS = {
     "format": Step(step_format),
     "licences": Step(step_licences),
     "program": Step(step_program),
-    # They would wait for cargo's lock of the directory.
+    # Cargo locks the directory: clippy and the build of the tests come behind the program, one
+    # after the other, and the JVM beside clippy.
     "clippy": Step(step_clippy, ("program",)),
-    "rust": Step(step_rust, ("program",)),
     "jvm": Step(step_jvm, ("program",)),
+    "rust": Step(step_rust, ("program",)),
     "spark": Step(step_spark, ("jvm",)),
     "wheel": Step(step_wheel, ("program",)),
     "python": Step(step_python, ("wheel",)),
