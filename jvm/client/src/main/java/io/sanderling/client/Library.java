@@ -1,7 +1,7 @@
 package io.sanderling.client;
 
-import java.io.DataInputStream;
 import java.io.IOException;
+import java.io.InputStream;
 import java.net.URL;
 import java.net.URLConnection;
 import java.nio.file.Files;
@@ -11,7 +11,6 @@ import java.nio.file.StandardCopyOption;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
-import java.util.Arrays;
 import java.util.Locale;
 import java.util.Properties;
 
@@ -58,7 +57,7 @@ final class Library {
     }
 
     private static void loadOwn(String system) throws NativeLibraryException {
-        byte[] library = resource("/native/" + system + "/" + FILE);
+        URL library = Library.class.getResource("/native/" + system + "/" + FILE);
         if (library == null) {
             throw new NativeLibraryException(
                     "the jar of sanderling-client has no native library for " + system
@@ -122,16 +121,19 @@ final class Library {
     }
 
     /** Unpacks the library under the name of its contents, unless that has been done. */
-    private static Path unpacked(byte[] library) throws IOException {
+    private static Path unpacked(URL library) throws IOException {
         String user = System.getProperty("user.name", "user").replaceAll("[^A-Za-z0-9._-]", "_");
         Path temporary = Paths.get(System.getProperty("java.io.tmpdir"));
         Path directory = owned(temporary.resolve("sanderling-native-" + user));
-        Path file = directory.resolve(digest(library).substring(0, 32) + "-" + FILE);
-        if (Files.isRegularFile(file) && Arrays.equals(Files.readAllBytes(file), library)) {
+        String digest = digest(opened(library));
+        Path file = directory.resolve(digest.substring(0, 32) + "-" + FILE);
+        if (Files.isRegularFile(file) && digest(Files.newInputStream(file)).equals(digest)) {
             return file;
         }
         Path unnamed = Files.createTempFile(directory, "unpacking-", ".so");
-        Files.write(unnamed, library);
+        try (InputStream stream = opened(library)) {
+            Files.copy(stream, unnamed, StandardCopyOption.REPLACE_EXISTING);
+        }
         Files.setPosixFilePermissions(unnamed, PosixFilePermissions.fromString("r-x------"));
         Files.move(
                 unnamed, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
@@ -170,12 +172,14 @@ final class Library {
 
     private static void check(String version) throws NativeLibraryException {
         Properties build = new Properties();
-        byte[] properties = resource("/io/sanderling/client/build.properties");
-        try {
-            build.load(new java.io.ByteArrayInputStream(properties == null ? new byte[0]
-                    : properties));
-        } catch (IOException impossible) {
-            throw new IllegalStateException(impossible);
+        URL properties = Library.class.getResource("build.properties");
+        if (properties != null) {
+            try (InputStream stream = opened(properties)) {
+                build.load(stream);
+            } catch (IOException error) {
+                // Then its version is not known.
+                build.clear();
+            }
         }
         String own = build.getProperty("version", "unknown");
         if (!own.equals(version)) {
@@ -186,34 +190,31 @@ final class Library {
         }
     }
 
-    /** Reads a resource into one array of its size: a small heap has no room for copies of it. */
-    private static byte[] resource(String name) {
-        URL url = Library.class.getResource(name);
-        if (url == null) {
-            return null;
-        }
-        try {
-            URLConnection connection = url.openConnection();
-            connection.setUseCaches(false);
-            try (DataInputStream stream = new DataInputStream(connection.getInputStream())) {
-                byte[] bytes = new byte[connection.getContentLength()];
-                stream.readFully(bytes);
-                return bytes;
-            }
-        } catch (IOException | NegativeArraySizeException error) {
-            return null;
-        }
+    /** Opens a resource without a cache, which would keep the jar open. */
+    private static InputStream opened(URL url) throws IOException {
+        URLConnection connection = url.openConnection();
+        connection.setUseCaches(false);
+        return connection.getInputStream();
     }
 
-    private static String digest(byte[] bytes) {
+    /** Returns the SHA-256 of a stream and closes it. A small heap has no room for the library. */
+    private static String digest(InputStream stream) throws IOException {
+        MessageDigest digest;
         try {
-            StringBuilder text = new StringBuilder();
-            for (byte each : MessageDigest.getInstance("SHA-256").digest(bytes)) {
-                text.append(String.format("%02x", each));
-            }
-            return text.toString();
+            digest = MessageDigest.getInstance("SHA-256");
         } catch (NoSuchAlgorithmException impossible) {
             throw new IllegalStateException("every JVM has SHA-256", impossible);
         }
+        try (InputStream read = stream) {
+            byte[] part = new byte[1 << 16];
+            for (int count = read.read(part); count >= 0; count = read.read(part)) {
+                digest.update(part, 0, count);
+            }
+        }
+        StringBuilder text = new StringBuilder();
+        for (byte each : digest.digest()) {
+            text.append(String.format("%02x", each));
+        }
+        return text.toString();
     }
 }
