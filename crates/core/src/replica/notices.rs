@@ -31,12 +31,13 @@ const LEADS_AT_LEAST: Millis = Millis(30_000);
 /// How long a new leader waits for the notices of the others before it gives the leadership on for
 /// its own: each is repeated four times meanwhile. Members that all have one would give it to and
 /// fro otherwise, because a new leader has received none but its own.
-const HEARS_WITHIN: Millis = Millis(4 * NOTICE_EVERY.0);
+const RECEIVES_WITHIN: Millis = Millis(4 * NOTICE_EVERY.0);
 
-/// With less time than [`HURRIES_WITHIN`] before its deadline a leader waits for two of them.
-const HEARS_IN_A_HURRY: Millis = Millis(2 * NOTICE_EVERY.0);
+/// With less time than [`NEAR_WITHIN`] before its deadline a leader waits for two of them.
+const RECEIVES_SOON: Millis = Millis(2 * NOTICE_EVERY.0);
 
-const HURRIES_WITHIN: Millis = Millis(5000);
+/// When a deadline is near.
+const NEAR_WITHIN: Millis = Millis(5000);
 
 /// How much longer than twice as long another voter's machine must be expected to live so that it
 /// leads instead. Expectations change as machines age: less would move the leadership to and fro.
@@ -147,9 +148,9 @@ pub(super) fn plan(context: &PlanContext<'_>) -> GroupPlan {
     let successors =
         best(of(GroupRole::Voter).filter(|it| it.can_serve() && it.id != leader).collect());
     let own = members.iter().find(|it| it.id == leader && it.role == GroupRole::Voter);
-    let is_near = |it: &MemberView| it.left(now).is_some_and(|left| left <= HURRIES_WITHIN);
-    let hears_within = if own.is_some_and(is_near) { HEARS_IN_A_HURRY } else { HEARS_WITHIN };
-    let has_heard = context.led_for >= hears_within;
+    let is_near = |it: &MemberView| it.left(now).is_some_and(|left| left <= NEAR_WITHIN);
+    let receives_within = if own.is_some_and(is_near) { RECEIVES_SOON } else { RECEIVES_WITHIN };
+    let has_received = context.led_for >= receives_within;
     let is_leader_noticed = own.is_some_and(|it| !it.stays());
     let successor = match successors.first() {
         Some(to) => Some(*to),
@@ -161,7 +162,7 @@ pub(super) fn plan(context: &PlanContext<'_>) -> GroupPlan {
     let spares_staying = of(GroupRole::Spare).filter(|it| it.stays()).count();
     let is_at_risk = voters_staying + ready.len() < count / 2 + 1;
     let step = match successor {
-        Some(to) if is_leader_noticed => has_heard.then_some(GroupStep::Transfer(to)),
+        Some(to) if is_leader_noticed => has_received.then_some(GroupStep::Transfer(to)),
         _ => change(context, &ready, is_at_risk).map(GroupStep::Change),
     };
     // What keeps the group able to decide comes first.
