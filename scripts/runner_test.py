@@ -89,6 +89,37 @@ class Steps(unittest.TestCase):
         self.assertEqual(list(counts), ["last", "left", "right"])
         self.assertRegex(out, r"\[1/3\] last: 2 passed, 0 failed, 0 skipped in \d+ s")
 
+    def test_step_that_fills_gaps_runs_beside_the_others_at_the_lowest_priority(self) -> None:
+        all_three = threading.Barrier(3, timeout=LONG_SECONDS)
+
+        def meets(_options: argparse.Namespace) -> steps.Counts:
+            all_three.wait()
+            name = f"priority-{threading.get_ident()}"
+            log = steps.run(name, [sys.executable, "-c", "import os; print(os.nice(0))"]).log
+            return steps.Counts(passed=int(log) + 1)
+
+        made = {name: steps.Step(meets) for name in ("left", "right")}
+        counts, _ = self.run_steps({**made, "gaps": steps.Step(meets, fills_gaps=True)})
+        usual = os.nice(0) + 1
+        passed = [counts[name].passed for name in ("left", "right", "gaps")]
+        self.assertEqual(passed, [usual, usual, steps.LOWEST + 1])
+
+    def test_step_that_fills_gaps_runs_alone_when_one_runs_at_once(self) -> None:
+        now = []
+
+        def alone(_options: argparse.Namespace) -> steps.Counts:
+            now.append(1)
+            found = len(now)
+            now.pop()
+            return steps.Counts(passed=found)
+
+        counts, _ = self.run_steps({
+            "one": steps.Step(alone),
+            "gaps": steps.Step(alone, ("one",), fills_gaps=True),
+            "last": steps.Step(alone, ("gaps",)),
+        }, at_once=1)
+        self.assertEqual([one.passed for one in counts.values()], [1, 1, 1])
+
     def test_step_that_raises_has_failed_and_the_others_go_on(self) -> None:
         counts, out = self.run_steps({
             "bad": steps.Step(lambda _: 1 // 0),
@@ -128,9 +159,9 @@ class Steps(unittest.TestCase):
         self.assertTrue(until_gone(int(pid.read_text())))
 
     def test_processor_time_of_a_command_counts(self) -> None:
-        steps.SPENT.seconds = 0.0
+        steps.CURRENT.seconds = 0.0
         self.assertTrue(steps.run("busy", [sys.executable, "-c", "sum(range(3_000_000))"]).is_fine)
-        self.assertGreater(steps.SPENT.seconds, 0.0)
+        self.assertGreater(steps.CURRENT.seconds, 0.0)
 
 
 class Page(unittest.TestCase):

@@ -74,6 +74,8 @@ DRAWN_BELOW = 1 << 40
 DEADLINE = 124
 # Each of them uses more than one processor at times; many wait for servers most of the time.
 AT_ONCE = 2
+# The priority of what fills gaps.
+LOWEST = 19
 # Time for a command to end what it started.
 END_SECONDS = 10.0
 
@@ -83,13 +85,14 @@ RUNNING: list[subprocess.Popen] = []
 ENDING = threading.Event()
 
 
-class Spent(threading.local):
-    """The processor time of the step that a thread runs."""
+class Current(threading.local):
+    """The step that a thread runs: its processor time, and whether it only fills gaps."""
 
     seconds = 0.0
+    fills_gaps = False
 
 
-SPENT = Spent()
+CURRENT = Current()
 
 
 @dataclass
@@ -115,6 +118,9 @@ class Step:
 
     run: Callable[[argparse.Namespace], Counts]
     after: tuple[str, ...] = ()
+    # It runs beside all others, at the lowest priority: it computes, and waits for nothing that
+    # has a deadline.
+    fills_gaps: bool = False
 
 
 def main() -> int:
@@ -122,7 +128,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("steps", nargs="*", help=f"only these of: {', '.join(STEPS)}")
     arguments.add_argument("--at-once", type=int, default=AT_ONCE, help="steps that run at once")
-    arguments.add_argument("--sim-seconds", type=float, default=360.0, help="time for seeds")
+    arguments.add_argument("--sim-seconds", type=float, default=1500.0, help="time for seeds")
     arguments.add_argument("--sim-seeds", type=int, default=10_000, help="seeds at most")
     arguments.add_argument("--sim-drawn", type=int, default=2000, help="seeds drawn at random")
     arguments.add_argument("--sim-groups", type=int, default=2000, help="seeds of groups")
@@ -165,8 +171,12 @@ class Plan:
         self.changed = threading.Condition()
 
     def run(self, at_once: int) -> dict[str, Counts]:
-        """Runs all steps, some at once, and returns what each found, in their order."""
-        threads = [threading.Thread(target=self.work, daemon=True) for _ in range(at_once)]
+        """Runs all steps, some at once, and returns what each found, in their order.
+
+        One after the other, none fills gaps.
+        """
+        takes = [None] if at_once == 1 else [*[False] * at_once, True]
+        threads = [threading.Thread(target=self.work, args=(one,), daemon=True) for one in takes]
         for thread in threads:
             thread.start()
         try:
@@ -182,13 +192,14 @@ class Plan:
             sys.exit(130)
         return {name: self.counts[name] for name in self.names}
 
-    def work(self) -> None:
-        """Runs one step after the other, until none is left."""
+    def work(self, fills_gaps: bool | None) -> None:
+        """Runs one step after the other, those that fill gaps or the others, until none is left."""
+        CURRENT.fills_gaps = bool(fills_gaps)
         while True:
             with self.changed:
-                while self.waiting and not (ready := self.ready()):
+                while (mine := self.mine(fills_gaps)) and not (ready := self.ready(mine)):
                     self.changed.wait()
-                if not self.waiting or ENDING.is_set():
+                if not mine or ENDING.is_set():
                     return
                 name = ready[0]
                 self.waiting.remove(name)
@@ -199,17 +210,21 @@ class Plan:
                 self.counts[name] = counts
                 self.changed.notify_all()
 
-    def ready(self) -> list[str]:
-        """Returns the waiting steps for which no other one has to end."""
+    def mine(self, fills_gaps: bool | None) -> list[str]:
+        """Returns the waiting steps that a thread may run; all for one that runs alone."""
+        return [name for name in self.waiting if fills_gaps in (None, STEPS[name].fills_gaps)]
+
+    def ready(self, names: list[str]) -> list[str]:
+        """Returns those of the waiting steps for which no other one has to end."""
         open_steps = {*self.waiting, *self.running}
-        return [name for name in self.waiting if not open_steps.intersection(STEPS[name].after)]
+        return [name for name in names if not open_steps.intersection(STEPS[name].after)]
 
     def one(self, name: str) -> Counts:
         """Runs a step and prints a line before and after it."""
         place = f"[{self.names.index(name) + 1}/{len(self.names)}] {name}"
         print(f"{place} ...", flush=True)
         started = time.monotonic()
-        SPENT.seconds = 0.0
+        CURRENT.seconds = 0.0
         try:
             counts = STEPS[name].run(self.options)
         except Exception:
@@ -224,7 +239,7 @@ class Plan:
         print(
             f"{place}: {counts.passed} passed, {counts.failed} failed, {len(counts.skipped)}"
             f" skipped in {time.monotonic() - started:.0f} s"
-            f" ({SPENT.seconds:.0f} s of processor)",
+            f" ({CURRENT.seconds:.0f} s of processor)",
             flush=True,
         )
         return counts
@@ -264,6 +279,8 @@ def run(
     late = threading.Event()
     if ENDING.is_set():
         return Run("", False)
+    if CURRENT.fills_gaps:
+        command = ["nice", "-n", str(LOWEST), *command]
     with path.open("w") as log:
         process = subprocess.Popen(
             command,
@@ -275,6 +292,10 @@ def run(
             start_new_session=True,
         )
     RUNNING.append(process)
+    if CURRENT.fills_gaps:
+        # Where the kernel groups the processes of a session, only the group's priority counts.
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{process.pid}/autogroup").write_text(str(LOWEST))
     limit = threading.Timer(seconds, lambda: (late.set(), stop(process)))
     limit.start()
     # What it used, with all its descendants that were waited for.
@@ -282,7 +303,7 @@ def run(
     process.returncode = os.waitstatus_to_exitcode(status)
     limit.cancel()
     RUNNING.remove(process)
-    SPENT.seconds += used.ru_utime + used.ru_stime
+    CURRENT.seconds += used.ru_utime + used.ru_stime
     text = path.read_text(errors="replace")
     is_fine = process.returncode in passes and not late.is_set()
     if not is_fine:
@@ -699,7 +720,7 @@ def step_simulation(options: argparse.Namespace) -> Counts:
         counts.failed += 1
     for name in names:
         command = [str(PROGRAM), "-q", "sim", "--seeds", "12000", "--bug", name]
-        found = run(f"bug-{name}", command, seconds=900, passes=(1,))
+        found = run(f"bug-{name}", command, seconds=1500, passes=(1,))
         counts.passed += found.is_fine
         counts.failed += not found.is_fine
     return counts
@@ -765,7 +786,7 @@ STEPS = {
     "spark": Step(step_spark, ("jvm",)),
     "wheel": Step(step_wheel, ("program",)),
     "python": Step(step_python, ("wheel",)),
-    "simulation": Step(step_simulation, ("program",)),
+    "simulation": Step(step_simulation, ("program",), fills_gaps=True),
     "s3": Step(step_s3, ("program",)),
     "console": Step(step_console, ("program",)),
     "packages": Step(step_packages, ("wheel",)),
