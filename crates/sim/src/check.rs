@@ -327,6 +327,14 @@ impl Checking<'_> {
     /// Looks at a process that begins with this catalog.
     pub(crate) fn started(&mut self) {
         self.checks.numbers.starts(self.namenode.catalog());
+        self.checks.lost_end.started(self.runtime.now());
+    }
+
+    /// Looks at an answer as it is sent.
+    pub(crate) fn sent(&mut self, asked: &Request, answer: &Result<Reply, Refusal>) {
+        let Checks { lost_end, numbers, .. } = &mut *self.checks;
+        let found = lost_end.answered(numbers, self.runtime.now(), asked.inner(), answer);
+        self.expect(found);
     }
 
     /// Notes that everything has gone back to what is left of the log.

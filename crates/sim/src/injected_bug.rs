@@ -119,6 +119,8 @@ variants! {
         "a start goes on with the numbers that its log ends with, whatever the log has lost";
     LostEndIgnored, "lost-end-ignored", "log-lost-told",
         "the namenode ignores the log position that a datanode sends";
+    OrphansDropped, "orphans-dropped", "orphans-kept",
+        "datanodes drop at once what the namenode's log does not know, whatever it has lost";
     TermIgnored, "term-ignored", "log-lost-told",
         "of the log position that a datanode sends only the number of commands is compared";
     ClockStepTaken, "clock-step-taken", "clock",

@@ -46,6 +46,7 @@ const fn hint(bug: InjectedBug) -> u64 {
         InjectedBug::StaleRead => 0,
         InjectedBug::NumbersReused => 0,
         InjectedBug::LostEndIgnored => 0,
+        InjectedBug::OrphansDropped => 8,
         InjectedBug::TermIgnored => 53,
         InjectedBug::ClockStepTaken => 20,
         InjectedBug::LiveNodeIgnored => 4,

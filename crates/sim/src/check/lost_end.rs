@@ -1,10 +1,16 @@
 //! What must follow when the log has lost its end.
 
-use sanderling_protocol::{Event, EventKind, LogPosition, Term};
+use std::collections::BTreeSet;
 
+use sanderling_protocol::{BlockId, Event, EventKind, LogPosition, Refusal, Reply, Request, Term};
+
+use super::numbers::Numbers;
 use super::view::View;
 use crate::runtime::CheckResult;
 use crate::wire::Host;
+
+/// How long after a start of the namenode datanodes keep what only a lost end can have made.
+const KEPT_MICROS: u64 = 30_000_000;
 
 /// Which processes have more of the log than there is, since the last time that its end was lost.
 #[derive(Debug, Default)]
@@ -17,6 +23,11 @@ pub(crate) struct LostEnd {
     after: u64,
     /// Terms of which the log has lost an end and reports it, each with the event that does.
     noticed: Vec<(u64, Term)>,
+    /// When the namenode started last.
+    started_at: u64,
+    /// Blocks of a lost end that datanodes were let drop: those are counted in the log, so that a
+    /// later start has them dropped at once.
+    dropped: BTreeSet<BlockId>,
 }
 
 const fn is_log_end_lost(kind: &EventKind) -> bool {
@@ -53,7 +64,35 @@ impl LostEnd {
         // An answer on its way may have the only position of the end: of the last term left.
         let left = catalog.position().map(|place| place.term);
         let cut = ahead.iter().map(|(.., seen)| seen.term).chain(left).collect();
-        *self = Self { ahead, cut, after, noticed: before.noticed };
+        *self = Self { ahead, cut, after, ..before };
+    }
+
+    pub(super) const fn started(&mut self, now: u64) {
+        self.started_at = now;
+    }
+
+    /// Looks at what a datanode is let drop: an operator who has started on an older copy of the
+    /// log may end the namenode, and start on one that has more.
+    pub(super) fn answered(
+        &mut self,
+        numbers: &Numbers,
+        now: u64,
+        asked: &Request,
+        answer: &Result<Reply, Refusal>,
+    ) -> CheckResult {
+        let (Request::BlockReport { .. }, Ok(Reply::Drop { blocks })) = (asked, answer) else {
+            return Ok(());
+        };
+        for block in blocks.iter().filter(|block| numbers.is_lost_block(**block)) {
+            let since = now - self.started_at;
+            if self.dropped.insert(*block) && since < KEPT_MICROS {
+                let millis = since / 1000;
+                let text =
+                    format!("block {block} of a lost end is dropped {millis} ms after a start");
+                return Err(("orphans-kept", text));
+            }
+        }
+        Ok(())
     }
 
     /// A lost end of which a datanode that still runs has a position was noticed.

@@ -223,6 +223,13 @@ impl NamenodeHost {
                 report.losses.pop();
                 Ok(Reply::Report(report))
             }
+            (Request::BlockReport { blocks: held, .. }, Ok(Reply::Drop { mut blocks }))
+                if self.has_bug(InjectedBug::OrphansDropped) =>
+            {
+                let unknown = held.iter().map(|held| held.block);
+                blocks.extend(unknown.filter(|it| self.catalog().block_home(*it).is_none()));
+                Ok(Reply::Drop { blocks })
+            }
             (request, Ok(mut reply)) => {
                 self.mistake_copy_answer(request, &mut reply);
                 Ok(reply)

@@ -142,6 +142,7 @@ impl NamenodeHost {
             for ((call, request), answer) in calls.into_iter().zip(&requests).zip(answers) {
                 let answer = self.mistake_answer(request, answer);
                 let answer = self.mistake_stale(from, request, answer, context.runtime.now());
+                context.checking(self).sent(request, &answer);
                 if let Ok(Reply::Layout(layout)) = &answer {
                     context.checking(self).located(layout);
                 }

@@ -182,7 +182,9 @@ impl NamenodeHost {
         for ((from, frame), answers) in asked.iter().zip(turn.finish()) {
             let mut replies = Vec::with_capacity(frame.len());
             for ((call, request), answer) in frame.iter().zip(answers) {
-                replies.push((*call, Response::Meta(self.mistake_answer(request, answer))));
+                let answer = self.mistake_answer(request, answer);
+                context.checking(self).sent(request, &answer);
+                replies.push((*call, Response::Meta(answer)));
             }
             context.runtime.reply_frame(*from, replies);
         }
