@@ -210,6 +210,7 @@ impl Generations {
         taken_at: Instant,
     ) -> Result<CheckpointManifest, Failure> {
         let stored = Self::packs(&self.backend).await?;
+        self.backend.remove_lost().await;
         let mut rewritten = base.map(sparse_packs).unwrap_or_default();
         let lost = base.iter().flat_map(|base| &base.packs);
         let lost = lost.filter(|pack| stored.get(&pack.id) != Some(&pack.bytes));

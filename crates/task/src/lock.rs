@@ -106,13 +106,17 @@ impl TaskLock {
         let lock = Self { backend: backend.clone(), number, record, lost, ended };
         let (backend, lost, ended) = (lock.backend.clone(), lock.lost.clone(), lock.ended.clone());
         let mut record = lock.record.clone();
+        let cleaned = lock.backend.clone();
+        // Below a durable directory a removal waits for the store: renewals do not wait for it.
         tokio::spawn(async move {
             // Those before count no longer.
-            for before in numbers(&backend).await.unwrap_or_default() {
+            for before in numbers(&cleaned).await.unwrap_or_default() {
                 if before < number {
-                    let _ = backend.remove(&lock_name(before)).await;
+                    let _ = cleaned.remove(&lock_name(before)).await;
                 }
             }
+        });
+        tokio::spawn(async move {
             loop {
                 tokio::select! {
                     () = ended.cancelled() => return,

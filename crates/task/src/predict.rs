@@ -13,6 +13,7 @@ use sanderling_core::checkpoint::{
 use sanderling_protocol::Millis;
 use serde::Serialize;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::backend::{BackendSpec, TaskBackend};
@@ -149,27 +150,36 @@ pub(crate) async fn measure(backend: &TaskBackend, compresses: bool) -> Result<D
     let packing = tokio::task::spawn_blocking(move || pack_rate(compresses));
     let packing = packing.await.map_err(|error| Failure::new(Exit::Failure, "Bug", error))?;
     let pack_per_second = packing?;
-    // The name of a pack: what a killed process leaves is removed as any pack of no use.
-    let place = pack_name(PackId(drawn()));
-    let begun = Instant::now();
-    put(backend, &place, vec![1; 100]).await?;
-    let request = begun.elapsed();
+    let mut removals = JoinSet::new();
+    let request = put(backend, vec![1; 100], &mut removals).await?;
     let mut slowest = Duration::ZERO;
     for _ in 0..MEASURED {
-        let bytes = incompressible(MEASURED_BYTES);
-        let begun = Instant::now();
-        put(backend, &place, bytes).await?;
-        slowest = slowest.max(begun.elapsed());
+        let took = put(backend, incompressible(MEASURED_BYTES), &mut removals).await?;
+        slowest = slowest.max(took);
     }
+    removals.join_all().await;
     let seconds = slowest.saturating_sub(request).as_secs_f64().max(1e-6);
     let put_per_second = MEASURED_BYTES as f64 / seconds;
     Ok(DumpRates { pack_per_second, put_per_second, request: request.into() })
 }
 
-async fn put(backend: &TaskBackend, place: &str, bytes: Vec<u8>) -> Result<(), Failure> {
-    let written = backend.put_absent(place, bytes).await;
-    backend.remove(place).await?;
-    written.map(|_| ())
+/// Writes an object and returns how long that took. It is removed meanwhile: below a durable
+/// directory that waits for the store, which may be away.
+async fn put(
+    backend: &TaskBackend,
+    bytes: Vec<u8>,
+    removals: &mut JoinSet<()>,
+) -> Result<Duration, Failure> {
+    // The name of a pack: what stays behind is removed as any pack of no use.
+    let place = pack_name(PackId(drawn()));
+    let begun = Instant::now();
+    let written = backend.put_absent(&place, bytes).await;
+    let took = begun.elapsed();
+    let backend = backend.clone();
+    removals.spawn(async move {
+        let _ = backend.remove(&place).await;
+    });
+    written.map(|_| took)
 }
 
 /// Packs contents that do not repeat and cannot be compressed, which takes longest.

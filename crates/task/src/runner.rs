@@ -111,6 +111,7 @@ async fn run_in(
         lives.transpose().map_err(|error| Failure::usage(format_args!("--lives: {error}")))?;
     let lock = TaskLock::take(&backend, &name, storage.lock_age.0).await?;
     backend.clear_unfinished();
+    backend.remove_lost().await;
     let running = async {
         if let Some(record) = record
             && record.has_ended().await?
