@@ -71,8 +71,8 @@ impl LostEnd {
         self.started_at = now;
     }
 
-    /// Looks at what a datanode is let drop: an operator who has started on an older copy of the
-    /// log may end the namenode, and start on one that has more.
+    /// Looks at what a datanode is let drop: after a start on an older copy of the log, an operator
+    /// may end the namenode and start on one that has more.
     pub(super) fn answered(
         &mut self,
         numbers: &Numbers,
