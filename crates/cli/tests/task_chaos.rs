@@ -242,6 +242,22 @@ fn newest_generation_restores_after_a_kill_of_each_process() {
     world.take_all_machines();
 }
 
+/// Below the directory nothing that waits for the store can be deleted: each removal of an old
+/// generation would take as long as a call may.
+#[test]
+fn task_goes_on_being_stored_while_its_store_is_away() {
+    let world = World::start(1);
+    let mut runner = world.runner();
+    let before = world.until_after(3, &mut runner);
+    let away = world.store.with_extension("away");
+    std::fs::rename(&world.store, &away).expect("away");
+    // More than are kept: seven of them would have waited for ten seconds each.
+    world.until_after(before + 9, &mut runner);
+    let _ = std::fs::remove_dir_all(&world.store);
+    std::fs::rename(&away, &world.store).expect("back");
+    drop(runner);
+}
+
 #[test]
 #[ignore = "make task-chaos: a thousand rounds"]
 fn newest_generation_restores_after_a_thousand_kills() {

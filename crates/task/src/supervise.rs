@@ -13,7 +13,7 @@ use sanderling_core::preemption::Model;
 use sanderling_protocol::{Instant as WallInstant, Millis};
 use serde::Serialize;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::args::{IntervalArg, PaceArgs};
 use crate::cell::TaskEnd;
@@ -27,6 +27,9 @@ use crate::running::RunningTask;
 
 /// Pause before a task that does not handle the signal yet is looked at again.
 const NOT_YET: Duration = Duration::from_millis(200);
+
+/// How long a removal of old generations may hold the next checkpoint up.
+const COLLECT_WITHIN: Duration = Duration::from_secs(2);
 
 /// Generations that were given up and whose manifests are removed again and again: one that a store
 /// writes late is there after the first time.
@@ -294,16 +297,19 @@ impl Runner<'_> {
         // go first: nothing else names their packs.
         self.given_up.retain(|it| *it != number);
         self.given_up.drain(..self.given_up.len().saturating_sub(GIVEN_UP_MAX));
-        if let Err(failure) = self.generations.remove(&self.given_up).await {
-            self.session.output.note(format_args!("old generations stay: {failure}"));
-            return Ok(Some(manifest));
-        }
-        let plan = self.generations.collect(&found(&self.looked), self.pace.keep as usize).await;
-        match plan {
-            Ok(plan) => self.looked.retain(|(number, _)| !plan.generations.contains(number)),
-            Err(failure) => {
+        let (found, keep) = (found(&self.looked), self.pace.keep as usize);
+        let collected = async {
+            self.generations.remove(&self.given_up).await?;
+            self.generations.collect(&found, keep).await
+        };
+        match timeout(COLLECT_WITHIN, collected).await {
+            Ok(Ok(plan)) => self.looked.retain(|(number, _)| !plan.generations.contains(number)),
+            Ok(Err(failure)) => {
                 self.session.output.note(format_args!("old generations stay: {failure}"));
             }
+            // The next checkpoint is worth more. Below a durable directory removals wait for the
+            // store; what was removed so far need not be removed again.
+            Err(_) => self.session.output.note("old generations stay: the backend is slow"),
         }
         Ok(Some(manifest))
     }
