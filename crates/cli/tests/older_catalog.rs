@@ -178,6 +178,14 @@ fn replaced_under_an_older_catalog(address: impl FnOnce(&mut Cluster, &str) -> S
         others(&cluster, Server::resume);
         assert_stored(&client, 0..20).await;
         until_only(&client, &name, before).await;
+        let events = client.events(0, 10_000, Millis(0)).await.expect("the namenode answers");
+        let is_it = |event: &&Event| matches!(event.kind, EventKind::NodeGone { .. });
+        let EventKind::NodeGone { node, why, .. } =
+            &events.iter().rfind(is_it).expect("one is gone").kind
+        else {
+            unreachable!("it was found by its kind");
+        };
+        assert_eq!((node.0, &**why), (before, "its process has ended"));
         let report = client.report().await.expect("the namenode answers");
         assert_eq!((report.blocks, report.bytes), (0, 0), "{report:?}");
         store(&client, 20..30).await;

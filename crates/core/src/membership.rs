@@ -357,6 +357,13 @@ impl Membership {
         members.map(|(node, _)| *node).collect()
     }
 
+    /// Returns whether a node's machine has refused it and nothing came of it since: its process has
+    /// ended.
+    #[must_use]
+    pub fn has_ended(&self, node: NodeId) -> bool {
+        self.members.get(&node).is_some_and(|member| member.has_ended)
+    }
+
     /// Returns when [`Membership::to_probe`] or [`Membership::dead`] may return something, or
     /// a time before that.
     #[must_use]
@@ -528,6 +535,7 @@ mod tests {
         membership.reported(at(500), NodeId(3));
         assert!(membership.deadline() <= Some(at(500)));
         assert_eq!(membership.dead(at(500)), [NodeId(1)]);
+        assert!(membership.has_ended(NodeId(1)) && !membership.has_ended(NodeId(2)));
     }
 
     #[test]

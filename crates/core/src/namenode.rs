@@ -373,8 +373,12 @@ impl Namenode {
             commands.push(Command { at: now, action: Action::Reap });
         }
         for node in self.membership.dead(now) {
-            let why = "it sent no heartbeat".to_owned();
-            commands.push(Command { at: now, action: Action::NodeDead { node, why } });
+            let why = match self.membership.has_ended(node) {
+                true => "its process has ended",
+                false => "it sent no heartbeat",
+            };
+            let action = Action::NodeDead { node, why: why.to_owned() };
+            commands.push(Command { at: now, action });
         }
         commands
     }
