@@ -162,7 +162,7 @@ impl Client {
         Self { shared: Arc::clone(&self.shared), call_deadline }
     }
 
-    /// Returns the cluster's id.
+    /// Returns the id of the cluster that this client is connected to.
     #[must_use]
     pub fn cluster(&self) -> ClusterId {
         self.shared.cluster
@@ -185,13 +185,14 @@ impl Client {
         self.call_deadline
     }
 
-    /// Returns the configuration.
+    /// Returns the configuration that the client was connected with. All clones share it; the
+    /// deadline of [`Client::with_deadline`] is not part of it.
     #[must_use]
     pub fn config(&self) -> &ClientConfig {
         &self.shared.config
     }
 
-    /// Returns what was counted so far.
+    /// Returns the counters of this client and all of its clones since it was connected.
     #[must_use]
     pub fn metrics(&self) -> ClientMetrics {
         self.shared.counters.read()
@@ -264,10 +265,11 @@ impl Client {
         }
     }
 
-    /// Gives an order to a datanode, once.
+    /// Sends an order to a datanode and returns its reply. A failed attempt is not repeated.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] or [`ClientError::Call`].
+    /// [`ClientError::Refused`] or [`ClientError::Call`]; [`ClientError::recovery`] names the next
+    /// step.
     pub async fn order(
         &self,
         node: NodeId,
@@ -283,7 +285,8 @@ impl Client {
         self.attempts_since(Instant::now(), what)
     }
 
-    /// The same for a call that began before.
+    /// Returns the state of a call's attempts before the first one. The call's deadline counts from
+    /// `began`.
     pub(crate) fn attempts_since(&self, began: Instant, what: impl Into<What>) -> Attempts {
         let config = &self.shared.config;
         Attempts {

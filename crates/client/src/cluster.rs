@@ -13,20 +13,20 @@ use crate::error::ClientError;
 use crate::namespace::reply_of;
 
 impl Client {
-    /// Returns the nodes; with `all` also those that are gone.
+    /// Returns the cluster's nodes; with `all` also those that are gone and remembered.
     ///
     /// # Errors
-    /// [`ClientError`] if the namenode did not answer.
+    /// [`ClientError`] if the namenode did not answer before the call's deadline: try again.
     pub async fn nodes(&self, all: bool) -> Result<Vec<NodeInfo>, ClientError> {
         let reply = self.request(Request::Nodes { all }).await?;
         reply_of!(reply, "nodes", Reply::Nodes(nodes) => nodes)
     }
 
-    /// Returns what may still be written, and what is kept so that nodes can leave; `None` from a
-    /// namenode of the release before, which keeps nothing.
+    /// Returns how many bytes may still be written and how many are reserved so that nodes can
+    /// leave; `None` from a namenode of the previous release, which reserves nothing.
     ///
     /// # Errors
-    /// [`ClientError`] if the namenode did not answer.
+    /// [`ClientError`] if the namenode did not answer before the call's deadline: try again.
     pub async fn room(&self) -> Result<Option<Room>, ClientError> {
         let reply = match self.request(Request::Room).await {
             Err(ClientError::Refused(Refusal::UnknownVersion { .. })) => return Ok(None),
@@ -35,10 +35,12 @@ impl Client {
         reply_of!(reply, "room", Reply::Room(room) => Some(room))
     }
 
-    /// Gives a node a notice of that many milliseconds.
+    /// Gives a node a notice: it ends in `deadline_millis` milliseconds, and as many of its blocks
+    /// as possible move to other nodes before. Returns the node's state.
     ///
     /// # Errors
-    /// `UnknownNode`, `DeadlinePassed` unless it is positive, `WrongState` when the node is gone.
+    /// `UnknownNode`: select one of [`Client::nodes`]. `DeadlinePassed`: give a positive deadline.
+    /// `WrongState`: the node is gone already.
     pub async fn notice(
         &self,
         node: &NodeSelector,
@@ -50,7 +52,8 @@ impl Client {
         reply_of!(reply, "notice", Reply::Node(info) => *info)
     }
 
-    /// Starts an orderly removal without a deadline.
+    /// Starts the orderly removal of a node, without a deadline: it takes no new blocks and no
+    /// writes, and its blocks move to other nodes. Returns the node's state.
     ///
     /// # Errors
     /// As [`Client::notice`].
@@ -64,10 +67,11 @@ impl Client {
         reply_of!(reply, "decommission", Reply::Node(info) => *info)
     }
 
-    /// Takes a notice or decommission back.
+    /// Cancels the notice or the decommission of a node, so that it stays. Returns the node's
+    /// state.
     ///
     /// # Errors
-    /// `WrongState` when the node does not drain.
+    /// `WrongState` when the node does not drain: there is nothing to cancel.
     pub async fn cancel(&self, node: &NodeSelector) -> Result<NodeInfo, ClientError> {
         let reply = self.request(Request::Cancel { node: node.clone() }).await?;
         reply_of!(reply, "cancel", Reply::Node(info) => *info)
@@ -76,7 +80,7 @@ impl Client {
     /// Returns events after a sequence; waits up to `wait` for the first.
     ///
     /// # Errors
-    /// [`ClientError`] if the namenode did not answer.
+    /// [`ClientError`] if the namenode did not answer in time: try again with the same sequence.
     pub async fn events(
         &self,
         after: u64,
@@ -97,27 +101,28 @@ impl Client {
     /// Returns everything that was ever declared lost.
     ///
     /// # Errors
-    /// [`ClientError`] if the namenode did not answer.
+    /// [`ClientError`] if the namenode did not answer before the call's deadline: try again.
     pub async fn report(&self) -> Result<LossReport, ClientError> {
         let reply = self.request(Request::Report).await?;
         reply_of!(reply, "report", Reply::Report(report) => report)
     }
 
-    /// Checks the catalog against itself.
+    /// Makes the namenode check its catalog for contradictions, and returns the report.
     ///
     /// # Errors
-    /// [`ClientError`] if the namenode did not answer.
+    /// [`ClientError`] if the namenode did not answer before the call's deadline: try again, or
+    /// with more time ([`Client::with_deadline`]).
     pub async fn fsck(&self) -> Result<FsckReport, ClientError> {
         let reply = self.request(Request::Fsck).await?;
         reply_of!(reply, "fsck", Reply::Fsck(report) => report)
     }
 
-    /// Takes tokens back that end by themselves at `until`, in seconds since 1970; with `None` they
-    /// hold again.
+    /// Revokes tokens that end by themselves at `until`, in seconds since 1970, so that servers
+    /// refuse them. With `None` they hold again.
     ///
     /// # Errors
-    /// `Forbidden` without the right to administrate; `BadRequest` when there is nothing to take
-    /// back, or as many revocations are kept as may be.
+    /// `Forbidden` without the right to administrate: use a token that has it. `BadRequest` when
+    /// there is nothing to take back, or as many revocations are kept as may be.
     pub async fn revoke_tokens(
         &self,
         tokens: &TokenSelector,
@@ -128,10 +133,10 @@ impl Client {
         reply_of!(reply, "revoke tokens", Reply::Done => ())
     }
 
-    /// Returns what was taken back and is kept because the tokens could hold still.
+    /// Returns the revocations that are kept because their tokens have not ended by themselves.
     ///
     /// # Errors
-    /// `Forbidden` without the right to administrate.
+    /// `Forbidden` without the right to administrate: use a token that has it.
     pub async fn revocations(&self) -> Result<Vec<Revocation>, ClientError> {
         // No list has this version: all of it is returned.
         let reply = self.request(Request::Revocations { known: u64::MAX }).await?;

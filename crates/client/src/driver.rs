@@ -42,7 +42,7 @@ impl Driver {
     /// Starts a driver with its background thread. Both live until the process exits.
     ///
     /// # Errors
-    /// When the kernel has no descriptor or thread left.
+    /// The kernel has no descriptor or thread left: free some, then start again.
     pub fn start() -> io::Result<&'static Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let driver: &'static Self = Box::leak(Box::new(Self {

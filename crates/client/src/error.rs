@@ -64,7 +64,8 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Returns what the caller does next.
+    /// Returns the caller's next step: try again with a new look-up or after a time, recompute the
+    /// lost ranges, correct the call, or inform an operator.
     #[must_use]
     pub const fn recovery(&self) -> Recovery {
         match self {
@@ -109,7 +110,8 @@ impl ClientError {
         }
     }
 
-    /// Returns the refusal, if the cluster answered.
+    /// Returns the refusal with which a server answered; `None` for every other variant, also for
+    /// [`ClientError::DataUnavailable`].
     #[must_use]
     pub const fn refusal(&self) -> Option<&Refusal> {
         match self {

@@ -22,13 +22,14 @@ impl Client {
     /// renews.
     ///
     /// # Errors
-    /// `WrongKind` when the subtree is not empty or is another job's.
+    /// `WrongKind` when the subtree is not empty or is another job's: choose another path.
     pub async fn register_job(&self, request: RegisterJob) -> Result<JobInfo, ClientError> {
         let reply = self.request(Request::RegisterJob(request)).await?;
         reply_of!(reply, "register job", Reply::Job(job) => job)
     }
 
-    /// Makes a job that may hold so many names and attributes, beside the bytes of its quota.
+    /// Makes a job with limits on its names and on its bytes of attributes, beside the quota for
+    /// its bytes. The limits of a job do not change.
     ///
     /// # Errors
     /// As [`Client::register_job`].
@@ -42,10 +43,11 @@ impl Client {
         reply_of!(reply, "register job", Reply::Job(job) => job)
     }
 
-    /// Returns what a job holds beside bytes, and its limits.
+    /// Returns how many names and how many bytes of attributes a job holds, and its limits for
+    /// both.
     ///
     /// # Errors
-    /// `UnknownJob` when it has ended.
+    /// `UnknownJob` when it has ended: register another job.
     pub async fn job_account(&self, job: JobId) -> Result<JobAccount, ClientError> {
         let reply = self.request(Request::JobAccount { job }).await?;
         reply_of!(reply, "job account", Reply::JobAccount(account) => account)
@@ -75,10 +77,11 @@ impl Client {
         JobHandle { client: self.clone(), job, has_ended, task }
     }
 
-    /// Renews a job's lease.
+    /// Renews a job's lease once, so that the job and its subtree stay for another lease.
+    /// [`Client::keep_job`] does this in the background.
     ///
     /// # Errors
-    /// `UnknownJob` when it has ended.
+    /// `UnknownJob` when it has ended: register another job.
     pub async fn renew_job(&self, job: JobId) -> Result<(), ClientError> {
         let reply = self.request(Request::RenewJob { job }).await?;
         reply_of!(reply, "renew job", Reply::Done => ())
@@ -87,26 +90,26 @@ impl Client {
     /// Ends a job; its subtree goes, unless it was to be kept.
     ///
     /// # Errors
-    /// `UnknownJob` when it has ended.
+    /// `UnknownJob` when it has ended already: nothing is left to do.
     pub async fn end_job(&self, job: JobId) -> Result<(), ClientError> {
         let reply = self.request(Request::EndJob { job }).await?;
         reply_of!(reply, "end job", Reply::Done => ())
     }
 
-    /// Returns a token that allows less than the client's own, or the same for a shorter time.
+    /// Returns a new token that allows less than the client's own, or the same for a shorter time.
     ///
     /// # Errors
-    /// `Forbidden` for more than the client's own token allows; `BadRequest` if the cluster has
-    /// no tokens.
+    /// `Forbidden` for more than the client's own token allows: request less. `BadRequest` if the
+    /// cluster has no tokens: none is needed.
     pub async fn mint_token(&self, wanted: MintToken) -> Result<Token, ClientError> {
         let reply = self.request(Request::MintToken(wanted)).await?;
         reply_of!(reply, "mint a token", Reply::Token(token) => token)
     }
 
-    /// Returns the jobs.
+    /// Returns the jobs that have not ended, each with its subtree, lease, quota and bytes in use.
     ///
     /// # Errors
-    /// [`ClientError`] if the namenode did not answer.
+    /// [`ClientError`] if the namenode did not answer before the call's deadline: try again.
     pub async fn jobs(&self) -> Result<Vec<JobInfo>, ClientError> {
         let reply = self.request(Request::Jobs).await?;
         reply_of!(reply, "jobs", Reply::Jobs(jobs) => jobs)
@@ -129,7 +132,7 @@ impl Drop for JobHandle {
 }
 
 impl JobHandle {
-    /// Returns the job.
+    /// Returns the id of the job that this handle renews.
     #[must_use]
     pub const fn job(&self) -> JobId {
         self.job
@@ -160,7 +163,8 @@ impl JobHandle {
         self.client.mint_token(wanted).await
     }
 
-    /// Ends the job now.
+    /// Ends the job now instead of with its lease, and stops its renewal. Its subtree goes, unless
+    /// it was to be kept.
     ///
     /// # Errors
     /// As [`Client::end_job`].

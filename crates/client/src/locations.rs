@@ -31,7 +31,7 @@ impl Locations {
         CachedLayout { layout, forgotten }
     }
 
-    /// Returns what is kept of an object.
+    /// Returns the cached layout of an object; `None` if the cache has none.
     pub(crate) fn known(&self, object: ObjectId) -> Option<CachedLayout> {
         let forgotten = self.forgotten();
         let layout = self.cache.lock().layout(object)?;

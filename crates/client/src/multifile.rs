@@ -14,10 +14,11 @@ use crate::write::Writer;
 const READ_AHEAD: u64 = 4 << 20;
 
 impl Client {
-    /// Makes a multifile, if it does not exist.
+    /// Makes an empty multifile and the missing directories above it, and returns its metadata. A
+    /// multifile that exists stays as it is.
     ///
     /// # Errors
-    /// `Exists` when something else has the name.
+    /// `Exists` when something else has the name: choose another one.
     pub async fn make_multifile(&self, path: &Path) -> Result<ObjectStat, ClientError> {
         self.make_directory(path, ObjectKind::Multifile, true, true).await
     }
@@ -26,7 +27,7 @@ impl Client {
     /// names.
     ///
     /// # Errors
-    /// `Exists` when the multifile has a part of this name.
+    /// `Exists` when the multifile has a part of this name: choose another one.
     pub async fn create_part(
         &self,
         multifile: &Path,
@@ -40,7 +41,7 @@ impl Client {
     /// on are not in it.
     ///
     /// # Errors
-    /// `NotFound`, `NotADirectory`.
+    /// `NotFound` and `NotADirectory`: correct the path.
     pub async fn open_multi(&self, path: &Path) -> Result<MultiReader, ClientError> {
         let parts = self.list_all(path).await?;
         let parts: Vec<Entry> =
@@ -61,7 +62,8 @@ pub struct MultiReader {
 }
 
 impl MultiReader {
-    /// Returns the parts still to be read, in order.
+    /// Returns the parts that are not opened yet, in the order in which they are read. The part
+    /// that is being read is not among them.
     pub fn parts(&self) -> impl Iterator<Item = &Entry> {
         self.parts.iter().rev()
     }
@@ -94,10 +96,11 @@ impl MultiReader {
         }
     }
 
-    /// Reads all parts to the end.
+    /// Reads all parts that are left to the end and returns their bytes, in order, as one piece of
+    /// memory.
     ///
     /// # Errors
-    /// That of the first part that fails.
+    /// That of the first part that fails. To read the others call [`MultiReader::next`] instead.
     pub async fn read_all(mut self) -> Result<Bytes, ClientError> {
         let mut all = bytes::BytesMut::new();
         while let Some(read) = self.next().await {

@@ -30,16 +30,18 @@ const DURABLE_LOOK_MIN: Duration = Duration::from_millis(5);
 const DURABLE_LOOK_MAX: Duration = Duration::from_millis(200);
 
 impl Client {
-    /// Returns facts about an object.
+    /// Returns an object's metadata, such as its id, kind, length in bytes and whether it is
+    /// sealed. It reads none of the object's bytes.
     ///
     /// # Errors
-    /// [`Refusal::NotFound`].
+    /// [`Refusal::NotFound`]: check the name; the object's TTL or its job may have ended.
     pub async fn stat(&self, path: &Path) -> Result<ObjectStat, ClientError> {
         let reply = self.request(Request::Stat { path: path.clone() }).await?;
         reply_of!(reply, "stat", Reply::Stat(stat) => stat)
     }
 
-    /// Returns whether an object exists.
+    /// Returns whether an object of any kind has this path; `false` also if a component before the
+    /// last is not a directory.
     ///
     /// # Errors
     /// [`ClientError`] if the namenode did not answer, or refuses the token for this path: whether
@@ -54,10 +56,11 @@ impl Client {
         }
     }
 
-    /// Returns one page of a directory in the order of names, and whether there is more.
+    /// Returns at most `limit` entries of a directory, in the order of names from the first one
+    /// behind `after` on, and whether there are more. An empty `after` begins with the first entry.
     ///
     /// # Errors
-    /// [`Refusal::NotADirectory`].
+    /// [`Refusal::NotADirectory`]: correct the path.
     pub async fn list(
         &self,
         path: &Path,
@@ -67,7 +70,8 @@ impl Client {
         self.page(path, after, limit, false).await
     }
 
-    /// The same, with what applications keep beside the bytes of each.
+    /// Returns one page of a directory, as [`Client::list`] does, with the attributes that
+    /// applications keep beside the bytes of each entry.
     ///
     /// # Errors
     /// As [`Client::list`].
@@ -92,7 +96,8 @@ impl Client {
         reply_of!(reply, "list", Reply::Entries { entries, is_more } => (entries, is_more))
     }
 
-    /// Returns a whole directory. What changes meanwhile may be in it or not.
+    /// Returns all entries of a directory in the order of names, page by page. An entry that is
+    /// created or deleted meanwhile may be among them or not.
     ///
     /// # Errors
     /// As [`Client::list`].
@@ -100,7 +105,8 @@ impl Client {
         self.pages(path, false).await
     }
 
-    /// The same, with what applications keep beside the bytes of each.
+    /// Returns all entries of a directory, as [`Client::list_all`] does, with the attributes that
+    /// applications keep beside the bytes of each.
     ///
     /// # Errors
     /// As [`Client::list`].
@@ -125,7 +131,8 @@ impl Client {
     /// and it may exist already.
     ///
     /// # Errors
-    /// [`Refusal::Exists`], [`Refusal::NotFound`] of the directory above.
+    /// [`Refusal::Exists`]: choose another name. [`Refusal::NotFound`] of the directory above: make
+    /// it first, or set `parents`.
     pub async fn make_directory(
         &self,
         path: &Path,
@@ -148,11 +155,11 @@ impl Client {
         reply_of!(reply, "mkdir", Reply::Stat(stat) => stat)
     }
 
-    /// Returns how far what is at a path is copied to its store; `None` if it is in no durable
-    /// directory.
+    /// Returns how far an object, or everything in a directory, is copied to its store; `None` if
+    /// the path is in no durable directory.
     ///
     /// # Errors
-    /// [`Refusal::NotFound`].
+    /// [`Refusal::NotFound`]: check the path.
     pub async fn durability(&self, path: &Path) -> Result<Option<Durability>, ClientError> {
         let request = DurableRequest::Look { path: path.clone() };
         let reply = self.request(Request::Durable(Box::new(request))).await?;
@@ -174,7 +181,7 @@ impl Client {
     /// it is in no durable directory.
     ///
     /// # Errors
-    /// [`Refusal::NotFound`].
+    /// [`Refusal::NotFound`]: check the path.
     pub async fn durable_states(
         &self,
         path: &Path,
@@ -221,7 +228,7 @@ impl Client {
     /// Moves an object, with everything in it, to another name at once.
     ///
     /// # Errors
-    /// [`Refusal::Exists`] unless `replace` and both are files.
+    /// [`Refusal::Exists`] unless `replace` and both are files: choose another name.
     pub async fn rename(&self, from: &Path, to: &Path, replace: bool) -> Result<(), ClientError> {
         let request = Request::Rename { from: from.clone(), to: to.clone(), replace };
         let reply = self.request(request).await?;
@@ -232,7 +239,8 @@ impl Client {
     /// with more than some hundred entries what was freed at once, the rest is freed afterwards.
     ///
     /// # Errors
-    /// [`Refusal::NotEmpty`] for a directory that holds something, unless `recursive`.
+    /// [`Refusal::NotEmpty`] for a directory that holds something: set `recursive` to delete that,
+    /// too.
     pub async fn delete(&self, path: &Path, recursive: bool) -> Result<(u64, u64), ClientError> {
         let reply = self.request(Request::Delete { path: path.clone(), recursive }).await?;
         reply_of!(
@@ -246,8 +254,8 @@ impl Client {
     /// nothing is deleted. Returns how many objects went and how many bytes they had.
     ///
     /// # Errors
-    /// [`Refusal::Changed`] when another object than `expected` has the name by now; else as
-    /// [`Client::delete`].
+    /// [`Refusal::Changed`] when another object than `expected` has the name by now: look it up and
+    /// decide again. Else as [`Client::delete`].
     pub async fn delete_object(
         &self,
         path: &Path,
@@ -263,20 +271,21 @@ impl Client {
         )
     }
 
-    /// Sets the time an object has left, or takes it back.
+    /// Sets the time that is left until an object is deleted; `None` takes an earlier TTL back.
     ///
     /// # Errors
-    /// [`Refusal::NotFound`].
+    /// [`Refusal::NotFound`]: check the name; an earlier TTL may have ended.
     pub async fn set_ttl(&self, path: &Path, ttl: Option<Millis>) -> Result<(), ClientError> {
         let reply = self.request(Request::SetTtl { path: path.clone(), ttl }).await?;
         reply_of!(reply, "set TTL", Reply::Done => ())
     }
 
-    /// Sets what is kept beside an object's bytes, in place of all that was.
+    /// Replaces all attributes that applications keep beside an object's bytes, and returns the
+    /// object's metadata. With `expected` only if that object still has the path.
     ///
     /// # Errors
-    /// [`Refusal::Changed`] when another object than `expected` has the name by now,
-    /// [`Refusal::TooLarge`].
+    /// [`Refusal::Changed`] when another object than `expected` has the name by now: look it up and
+    /// decide again. [`Refusal::TooLarge`]: set fewer or shorter attributes.
     pub async fn set_attributes(
         &self,
         path: &Path,
@@ -317,10 +326,10 @@ impl Client {
         reply_of!(reply, "concat", Reply::Stat(stat) => stat)
     }
 
-    /// Returns what a subtree holds.
+    /// Returns how many files, directories, bytes and lost bytes a subtree holds.
     ///
     /// # Errors
-    /// [`Refusal::NotFound`].
+    /// [`Refusal::NotFound`]: check the path.
     pub async fn usage(&self, path: &Path) -> Result<Usage, ClientError> {
         let reply = self.request(Request::Usage { path: path.clone() }).await?;
         reply_of!(reply, "usage", Reply::Usage(usage) => usage)

@@ -33,10 +33,11 @@ pub struct Reader {
 }
 
 impl Client {
-    /// Opens an object for reading.
+    /// Looks an object up and returns a reader with its metadata and the locations of its blocks.
+    /// No bytes are read yet.
     ///
     /// # Errors
-    /// [`Refusal::NotFound`], [`Refusal::IsADirectory`].
+    /// [`Refusal::NotFound`] and [`Refusal::IsADirectory`]: correct the path.
     pub async fn open(&self, path: &Path) -> Result<Reader, ClientError> {
         let mut attempts = self.attempts(("open", path));
         self.open_within(&mut attempts, path).await
@@ -76,7 +77,7 @@ impl Client {
     /// work to the data. A reader does not need it.
     ///
     /// # Errors
-    /// [`Refusal::NotFound`].
+    /// [`Refusal::NotFound`]: check the path.
     pub async fn layout(&self, path: &Path, range: Range<u64>) -> Result<Layout, ClientError> {
         let mut attempts = self.attempts(format!("look up {path}"));
         let bytes = range.end.saturating_sub(range.start);
@@ -113,7 +114,8 @@ impl Reader {
         self.known.read().layout.stat.clone()
     }
 
-    /// Returns how many bytes can be read.
+    /// Returns how many bytes can be read, as of the last look-up. [`Reader::refresh`] looks the
+    /// object up again.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.known.read().layout.stat.bytes
@@ -141,11 +143,12 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads `bytes` bytes from `offset`.
+    /// Reads `bytes` bytes from `offset`, counted in bytes from the object's start, and returns
+    /// them as one piece.
     ///
     /// # Errors
-    /// [`Refusal::OutOfRange`] when the range passes the end; [`ClientError::DataUnavailable`] with
-    /// the lost ranges.
+    /// [`Refusal::OutOfRange`] when the range passes the end: read less, or [`Reader::refresh`]
+    /// first. [`ClientError::DataUnavailable`] with the lost ranges: recompute these.
     pub async fn read_range(&self, offset: u64, bytes: u64) -> Result<Bytes, ClientError> {
         let range = ByteRange { offset, bytes };
         let began = Instant::now();
@@ -235,7 +238,8 @@ impl Reader {
         Ok(filled)
     }
 
-    /// Reads many ranges, with one call for all ranges of a datanode up to a bound in bytes.
+    /// Reads many ranges and returns their bytes in the order of the ranges. One call to a datanode
+    /// requests all of its ranges, up to a bound in bytes.
     ///
     /// # Errors
     /// As [`Reader::read_range`]; if any range fails, all do.
@@ -368,7 +372,8 @@ impl ReadStream {
         Some(tokio::spawn(carried(async move { reader.read_range(offset, bytes).await })))
     }
 
-    /// Goes on at another offset.
+    /// Continues the stream at `offset`, in bytes of the object, and aborts the reads that are
+    /// under way. An offset behind the end is the end.
     pub fn seek(&mut self, offset: u64) {
         self.forget_ahead();
         self.plan.seek(offset);

@@ -14,10 +14,12 @@ use crate::read::Reader;
 use crate::write::Writer;
 
 impl Client {
-    /// Writes a whole object. A small one takes one round trip to the namenode.
+    /// Writes a whole object, seals it and returns its metadata. A small one takes one round trip
+    /// to the namenode.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with what is wrong about the name or the place.
+    /// [`ClientError::Refused`] with what is wrong about the name or the place: correct that, as
+    /// [`ClientError::recovery`] states.
     pub async fn put(
         &self,
         path: &Path,
@@ -60,10 +62,12 @@ impl Client {
         }
     }
 
-    /// Reads a whole object.
+    /// Reads a whole object and returns its bytes as one piece. An object that is to be deleted
+    /// after a read is deleted then.
     ///
     /// # Errors
-    /// [`ClientError::DataUnavailable`] with the lost ranges.
+    /// [`ClientError::DataUnavailable`] with the lost ranges: recompute these, a retry does not
+    /// help.
     pub async fn get(&self, path: &Path) -> Result<Bytes, ClientError> {
         let mut attempts = self.attempts(("get", path));
         loop {
@@ -136,10 +140,12 @@ impl Client {
         }
     }
 
-    /// Reads a range of an object.
+    /// Reads `bytes` bytes of an object from `offset` and returns them as one piece. An object that
+    /// is to be deleted after a whole read stays.
     ///
     /// # Errors
-    /// As [`Client::get`], and [`Refusal::OutOfRange`].
+    /// As [`Client::get`], and [`Refusal::OutOfRange`]: read within the length that
+    /// [`Client::stat`] returns.
     pub async fn get_range(
         &self,
         path: &Path,
@@ -150,7 +156,8 @@ impl Client {
         Ok(ranges.pop().expect("one answer to one range"))
     }
 
-    /// Reads many ranges of an object at once.
+    /// Reads many ranges of an object and returns their bytes in the order of the ranges. If the
+    /// object is replaced meanwhile, all of them are read from the new one.
     ///
     /// # Errors
     /// As [`Client::get_range`]; if any range fails, all do.

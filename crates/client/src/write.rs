@@ -51,10 +51,12 @@ pub struct Writer {
 }
 
 impl Client {
-    /// Creates an object and returns its writer.
+    /// Creates an object and returns the writer that has its lease. [`Writer::close`] seals the
+    /// object; a writer that is dropped before aborts it.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with what is wrong about the name or the place.
+    /// [`ClientError::Refused`] with what is wrong about the name or the place: correct that, as
+    /// [`ClientError::recovery`] states.
     pub async fn create(
         &self,
         path: &Path,
@@ -64,10 +66,12 @@ impl Client {
         self.writer(path, request, format!("create {path}")).await
     }
 
-    /// Opens a sealed file to write at its end.
+    /// Opens a sealed file and returns a writer that adds bytes at its end. No other client can
+    /// write the file until the writer is closed or dropped.
     ///
     /// # Errors
-    /// [`Refusal::SecondWriter`] while another writer has it.
+    /// [`Refusal::SecondWriter`] while another writer has it: try again after the time in the
+    /// refusal.
     pub async fn append(&self, path: &Path) -> Result<Writer, ClientError> {
         let writer = self.shared.nonces.draw();
         let request = Request::Append { path: path.clone(), writer };
@@ -137,7 +141,8 @@ impl Writer {
         self.machine.position()
     }
 
-    /// Returns the object's path when it was opened.
+    /// Returns the path under which the object was created or opened. A later rename does not
+    /// change it.
     #[must_use]
     pub const fn path(&self) -> &Path {
         &self.path
@@ -160,10 +165,12 @@ impl Writer {
         self.set_attribute(RECOMPUTE_MILLIS, time.0.to_string());
     }
 
-    /// Writes bytes at the end. They are copied.
+    /// Copies bytes to the object's end. They are sent in full pieces, and other clients can read
+    /// them after [`Writer::flush`] or [`Writer::close`].
     ///
     /// # Errors
-    /// After an error the writer takes no further call; what was flushed before stays.
+    /// After an error the writer takes no further call; what was flushed before stays. Create the
+    /// object again, or append to it.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         self.begin()?;
         self.take(bytes).await?;

@@ -21,7 +21,7 @@ pub(crate) use lineage::is_of_servers;
 pub use lineage::{Lineage, Revoked};
 use required_rights::{Need, Right, need};
 
-/// Longest name of a token's owner.
+/// Longest name of a token's owner, in bytes.
 pub const SUBJECT_BYTES_MAX: usize = 256;
 
 /// What the owner of a token is.
@@ -48,13 +48,14 @@ impl TokenRole {
         (Self::Client, "client"),
     ];
 
-    /// Returns its word in tokens and on the command line.
+    /// Returns the role's word in tokens and on the command line.
     #[must_use]
     pub fn word(self) -> &'static str {
         Self::ALL.iter().find(|(part, _)| *part == self).map_or("", |(_, word)| word)
     }
 
-    /// Returns the part with that word.
+    /// Returns the role that this word names in tokens and on the command line; `None` if none has
+    /// it.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, known)| *known == word).map(|(part, _)| *part)
@@ -73,7 +74,7 @@ impl From<Role> for TokenRole {
     }
 }
 
-/// A word is no right.
+/// A word that should name a right names none.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{word:?} is no right: {}", right_words())]
 pub struct UnknownRight {
@@ -81,7 +82,7 @@ pub struct UnknownRight {
     pub word: String,
 }
 
-/// A set of rights.
+/// The set of rights that a token gives its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rights(u8);
 
@@ -94,7 +95,7 @@ impl Rights {
     pub const ADMIN: Self = Self(4);
     /// Metrics, nodes, events and the loss report may be read.
     pub const METRICS: Self = Self(8);
-    /// All of them.
+    /// All rights that can be given: to read, to write, to administrate and to read metrics.
     pub const ALL: Self = Self(15);
 
     /// What servers have that move bytes.
@@ -107,7 +108,7 @@ impl Rights {
         (Self::METRICS, "metrics"),
     ];
 
-    /// Returns the set of these words.
+    /// Returns the set of the rights that these words name, such as `read` and `write`.
     ///
     /// # Errors
     /// [`UnknownRight`] with the first word that is none: give one of [`right_words`].
@@ -120,18 +121,18 @@ impl Rights {
         Ok(rights)
     }
 
-    /// Returns the words of the set.
+    /// Returns the words of all rights in the set, such as `read` and `write`.
     pub fn words(self) -> impl Iterator<Item = &'static str> {
         Self::WORDS.into_iter().filter(move |(right, _)| self.has(*right)).map(|(_, word)| word)
     }
 
-    /// Returns both sets together.
+    /// Returns the rights that are in at least one of the two sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Returns whether all of `other` is in the set.
+    /// Returns whether the set has every right of `other`.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -243,7 +244,8 @@ impl Claims {
         matches!(self.role, TokenRole::Admin | TokenRole::Datanode | TokenRole::Manager)
     }
 
-    /// Checks whether a request is allowed.
+    /// Checks whether a token with these claims allows a request. `names` has the paths of the
+    /// objects that the request names by id.
     ///
     /// # Errors
     /// [`Refusal::Forbidden`]: a token with more rights, or for another subtree, is needed.

@@ -139,7 +139,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Returns all objects that it names.
+    /// Returns all objects of the archive that the manifest names: the snapshots, then the pieces
+    /// of the journal.
     pub fn objects(&self) -> impl Iterator<Item = ArchiveObject> {
         let pieces = self.segments.iter().flat_map(|segment| {
             segment.pieces.iter().map(|piece| ArchiveObject::Piece(segment.first, *piece))
@@ -180,7 +181,7 @@ pub struct DirectoryFiles {
     pub end: JournalEnd,
 }
 
-/// A segment as far as it is stored.
+/// A segment of the journal, and which pieces of it are stored.
 #[derive(Debug, Default)]
 struct StoredSegment {
     pieces: Vec<Piece>,
@@ -228,7 +229,7 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Begins with an empty archive.
+    /// Returns the state of a cluster's archive in which nothing is stored yet.
     #[must_use]
     pub fn new(cluster: ClusterId) -> Self {
         Self {
@@ -247,7 +248,8 @@ impl Archive {
         self.cluster
     }
 
-    /// Takes what the directory holds now.
+    /// Updates the segments and snapshots that there are to store to what the namenode's directory
+    /// holds now.
     pub fn look(&mut self, files: &DirectoryFiles) {
         for (first, bytes) in &files.segments {
             if *first < files.end.first {
@@ -289,7 +291,8 @@ impl Archive {
         self.there.iter().rev().copied().find(|index| !self.snapshots.contains(index))
     }
 
-    /// Notes that an object is stored.
+    /// Notes that an object is stored in the archive. Shorter pieces of the journal that it
+    /// contains become surplus.
     pub fn stored(&mut self, object: ArchiveObject) {
         match object {
             ArchiveObject::Snapshot(index) => {

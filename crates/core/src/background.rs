@@ -109,7 +109,7 @@ impl Background {
         self.fleet.engage(if self.config.pace.yields_to_drains { nodes } else { BTreeSet::new() });
     }
 
-    /// Returns what was done so far.
+    /// Returns the counts of what the manager did in the background since it began.
     #[must_use]
     pub fn counts(&self) -> BackgroundCounts {
         BackgroundCounts { unplaced_bytes: self.unplaced.values().sum(), ..self.counts }

@@ -190,7 +190,8 @@ impl<B: Clone> BlockTable<B> {
         self.is_fenced = false;
     }
 
-    /// Returns whether the node refuses writes.
+    /// Returns whether the whole node is fenced and refuses writes to every block. Blocks that were
+    /// fenced one by one do not count.
     #[must_use]
     pub const fn is_fenced(&self) -> bool {
         self.is_fenced

@@ -267,7 +267,8 @@ impl Catalog {
         self
     }
 
-    /// Makes what an image leaves out.
+    /// Derives again what an image of the catalog leaves out, such as the names, accounts and sums,
+    /// from the objects, jobs and nodes that it has.
     #[must_use]
     pub fn restored(mut self) -> Self {
         self.names = self.names.anew(&self.objects);
@@ -308,7 +309,7 @@ impl Catalog {
         self.clients.set_answers_max(limits.answers_per_client_max);
     }
 
-    /// Returns the cluster's id.
+    /// Returns the id of the cluster whose catalog this is.
     #[must_use]
     pub const fn cluster(&self) -> ClusterId {
         self.cluster
@@ -320,7 +321,7 @@ impl Catalog {
         self.index
     }
 
-    /// Returns the time of the last command.
+    /// Returns the time of the last command. The catalog has no other clock.
     #[must_use]
     pub const fn now(&self) -> Instant {
         self.now
@@ -338,13 +339,14 @@ impl Catalog {
         self.reserve.departures()
     }
 
-    /// Returns what may still be stored and what is kept. Cost: linear in the nodes.
+    /// Returns how many bytes may still be stored and how many are reserved so that nodes can
+    /// leave. Cost: linear in the nodes.
     #[must_use]
     pub fn room(&self) -> Room {
         self.reserve.room(&self.nodes)
     }
 
-    /// Returns whether so many bytes more would use what is kept so that nodes can leave.
+    /// Returns whether `bytes` bytes more would use room that is reserved so that nodes can leave.
     #[must_use]
     pub fn uses_reserve(&self, bytes: u64) -> bool {
         room::uses_reserve(&self.nodes, bytes)
@@ -361,7 +363,7 @@ impl Catalog {
         self.revocations.version()
     }
 
-    /// Returns the tokens that do not hold any more.
+    /// Returns which tokens are revoked, for servers that refuse them.
     #[must_use]
     pub fn revoked(&self) -> Revoked {
         self.revocations.revoked()

@@ -40,13 +40,13 @@ impl FleetView {
         changes
     }
 
-    /// Returns the row of a node.
+    /// Returns the row of a node; `None` if the last update had no such node.
     #[must_use]
     pub fn row(&self, node: NodeId) -> Option<&NodeRow> {
         self.rows.get(&node)
     }
 
-    /// Returns all rows in the order of their nodes.
+    /// Returns the rows of the last update, in the order of the nodes' ids.
     pub fn rows(&self) -> impl Iterator<Item = &NodeRow> {
         self.rows.values()
     }

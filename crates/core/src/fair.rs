@@ -64,7 +64,7 @@ struct TenantQueue<T> {
 }
 
 impl<K: Ord + Clone, T> Fair<K, T> {
-    /// Returns an empty queue.
+    /// Returns an empty queue that takes pieces of work within these bounds.
     #[must_use]
     pub const fn new(bounds: Bounds) -> Self {
         Self {
@@ -107,14 +107,15 @@ impl<K: Ord + Clone, T> Fair<K, T> {
         self.queue(tenant, size).pieces.push_front((size, piece));
     }
 
-    /// Returns the cost of the next piece.
+    /// Returns the cost of the piece that [`Self::pop`] would return; `None` if no piece waits.
     #[must_use]
     pub fn next_cost(&self) -> Option<u64> {
         let (_, _, key) = self.turns.first()?;
         self.waiting[key].pieces.front().map(|(size, _)| size.cost)
     }
 
-    /// Takes the next piece, with its tenant.
+    /// Removes the next piece of work and returns it with its tenant; `None` if no piece waits. A
+    /// tenant that has had little, by the cost of its pieces, goes before one that has had much.
     pub fn pop(&mut self) -> Option<(K, T)> {
         let (start, _, key) = self.turns.pop_first()?;
         let tenant = self.waiting.get_mut(&key).expect("a tenant with a turn has work");
@@ -144,7 +145,7 @@ impl<K: Ord + Clone, T> Fair<K, T> {
         Some((key, piece))
     }
 
-    /// Returns whether nothing waits.
+    /// Returns whether no tenant has a piece of work in the queue.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.turns.is_empty()

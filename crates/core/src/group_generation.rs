@@ -64,19 +64,19 @@ impl GroupGeneration {
         }
     }
 
-    /// Returns how many generations there were before.
+    /// Returns how many generations of the group there were before this one.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0 >> TERM_BITS
     }
 
-    /// Returns how many generations there were before the one that a term is of.
+    /// Returns how many generations of the group there were before the one to which a term belongs.
     #[must_use]
     pub const fn number_of_term(term: u64) -> u64 {
         Self(term).number()
     }
 
-    /// Returns the term of its first leader.
+    /// Returns the term of this generation's first leader.
     #[must_use]
     pub const fn first_term(self) -> u64 {
         self.0

@@ -53,7 +53,7 @@ pub enum MemberFailure {
     Foreign,
 }
 
-/// What a caller does next.
+/// The member of a group that a caller tries next, or how long it waits before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextMember {
     /// Send the request there.
@@ -220,7 +220,8 @@ impl GroupView {
         }
     }
 
-    /// Notes how an attempt at a member failed.
+    /// Notes how an attempt at the member at `address` failed. It no longer counts as the leader,
+    /// and the members are requested again soon.
     pub fn failed(&mut self, now: Instant, address: &str, failure: MemberFailure) {
         if self.leader.as_deref() == Some(address) {
             // A term that a leader claimed and cannot hold must not outlast it.
@@ -347,7 +348,7 @@ impl GroupView {
         self.refresh_at = self.refresh_at.min(now + REFRESH_SOON);
     }
 
-    /// Returns when the members are requested again.
+    /// Returns when the caller is to request the list of members again.
     #[must_use]
     pub const fn refresh_at(&self) -> Instant {
         self.refresh_at

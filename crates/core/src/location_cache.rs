@@ -75,7 +75,8 @@ impl LocationCache {
         }
     }
 
-    /// Returns what is kept of an object.
+    /// Returns the cached layout of an object, which counts as used last from now on; `None` if it
+    /// is not cached.
     pub fn layout(&mut self, object: ObjectId) -> Option<Arc<Layout>> {
         let kept = self.by_object.get_mut(&object)?;
         self.clock += 1;
@@ -108,13 +109,13 @@ impl LocationCache {
         }
     }
 
-    /// Returns how many objects are kept.
+    /// Returns the number of objects whose layout is cached.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_object.len()
     }
 
-    /// Returns whether nothing is kept.
+    /// Returns whether no object's layout is cached.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_object.is_empty()

@@ -31,7 +31,7 @@ impl Manager {
         Self { relocator: Relocator::new(relocator), background: Background::new(background) }
     }
 
-    /// Returns what was relocated so far.
+    /// Returns the counts of what the relocator did for draining nodes since the manager began.
     #[must_use]
     pub const fn relocated(&self) -> RelocatorCounts {
         self.relocator.counts()

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sanderling_protocol::node::{Availability, Load};
 use sanderling_protocol::{Instant, Millis, NodeId, Refusal};
 
-/// What came of dialling a node.
+/// The outcome of dialling a node that may have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe {
     /// It answered as itself.
@@ -201,7 +201,7 @@ impl Membership {
         }
     }
 
-    /// Adds a node, or notes that it is alive.
+    /// Adds a node, or notes that a known one is alive, so that it is no longer suspected.
     pub fn joined(&mut self, now: Instant, node: NodeId) {
         let Some(member) = self.members.get_mut(&node) else {
             let load = Load::default();
@@ -227,7 +227,8 @@ impl Membership {
         self.version += u64::from(std::mem::take(&mut member.is_suspected));
     }
 
-    /// Records a heartbeat of a node, with its load.
+    /// Records a heartbeat of a node: it is alive, and `load` replaces the load that it reported
+    /// before.
     pub fn heartbeat(&mut self, now: Instant, node: NodeId, load: Load) {
         self.joined(now, node);
         if let Some(member) = self.members.get_mut(&node) {
@@ -252,7 +253,7 @@ impl Membership {
         }
     }
 
-    /// Forgets a node that is gone.
+    /// Removes a node that is gone: it is no longer expected to send heartbeats.
     pub fn left(&mut self, node: NodeId) {
         self.version += u64::from(self.members.remove(&node).is_some());
         if let Some(unreported) = &mut self.unreported {

@@ -118,7 +118,7 @@ pub struct Namenode {
     candidates: KnownCandidates,
     /// When the process last read what had come, as recorded in the log; `None` before it serves.
     listened_at: Option<Instant>,
-    /// The same, as far as the membership has been updated.
+    /// The same time as `listened_at`, as far as the membership has been updated.
     members_at: Option<Instant>,
     /// When it last read again after it had not for a while, and for how long.
     away: Option<(Instant, Millis)>,
@@ -227,13 +227,14 @@ impl Namenode {
         &self.catalog
     }
 
-    /// Returns the configuration.
+    /// Returns the configuration that the namenode was made with.
     #[must_use]
     pub const fn config(&self) -> &NamenodeConfig {
         &self.config
     }
 
-    /// Applies a command that the journal has.
+    /// Applies a command that the journal has to the catalog, and what follows from it to the
+    /// membership. Returns the command's outcome.
     pub fn apply(&mut self, command: &Command) -> Applied {
         let mut applied = self.catalog.apply(command, self.config.heartbeat);
         match (&command.action, &mut applied.result) {
@@ -336,9 +337,10 @@ impl Namenode {
         self.is_refusing = true;
     }
 
-    /// Notes that the process reads what has come. Returns the command that excuses the time since
-    /// it last did, if that was an absence: the process was stopped, the machine paused, or a
-    /// change of millions of objects took the time. It is returned again until it has been applied.
+    /// Notes that the process reads the messages that have arrived. Returns the command that
+    /// excuses the time since it last did, if that was an absence: the process was stopped, the
+    /// machine paused, or a change of millions of objects took the time. It is returned again until
+    /// it has been applied.
     pub fn listened(&mut self, now: Instant) -> Option<Command> {
         let unheard = now.since(self.members_at.replace(now)?);
         if unheard > ABSENCE_MIN {

@@ -256,12 +256,13 @@ impl Notices {
         self.recommended.insert(source.to_owned(), recommended);
     }
 
-    /// Takes that a source recommends nothing any more.
+    /// Removes a source's recommendation to leave the node, which it no longer gives.
     pub fn withdraw(&mut self, source: &str) {
         self.recommended.remove(source);
     }
 
-    /// Takes how the node stands by an answer of the namenode. `asked_at`: when that was asked.
+    /// Takes the node's policy and deadline from an answer of the namenode. `asked_at`: when the
+    /// request for the answer was made.
     pub fn stands(&mut self, asked_at: Instant, policy: Policy, deadline: Option<Instant>) {
         self.policy = policy;
         self.later = None;

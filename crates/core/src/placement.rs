@@ -136,7 +136,7 @@ fn ramped(age: Millis, ramp_up: Millis) -> u32 {
     WEIGHT_NEW + u32::try_from(grown).expect("below the whole weight")
 }
 
-/// What is asked of the nodes.
+/// What the nodes that get new blocks must fulfil, and which of them are preferred.
 #[derive(Debug, Clone)]
 pub struct PlacementRequest<'a> {
     /// Where the blocks may go.
@@ -159,7 +159,7 @@ impl Draw {
         Self(seed)
     }
 
-    /// Returns the next number.
+    /// Returns the next number of the generator, uniform over 64 bits.
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -191,7 +191,7 @@ impl<R: Fn(NodeId, Tier) -> TierSpace> PlacementDraft<'_, R> {
         (free.saturating_sub(taken.map(|(_, _, bytes)| bytes).sum()), size)
     }
 
-    /// Returns that of two with the larger free share.
+    /// Returns the index of the one of two candidates whose tier has the larger free share.
     fn emptier(&self, (first, second): (usize, usize), tier: Tier) -> usize {
         let share = |index: usize| {
             let (free, size) = self.room(index, tier);

@@ -44,7 +44,7 @@ pub enum Shape {
     Bathtub(Bathtub),
     /// No memory: the same hazard at every age.
     Exponential(Exponential),
-    /// What was observed, as it is.
+    /// The observed lifetimes themselves, without a formula.
     Lifetimes(Lifetimes),
 }
 

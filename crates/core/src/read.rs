@@ -55,7 +55,7 @@ pub struct Filling<P> {
 }
 
 impl<P> Filling<P> {
-    /// Returns ranges without a part.
+    /// Returns the wanted ranges, of which no part has been read yet.
     #[must_use]
     pub fn new(wanted: &[ByteRange]) -> Self {
         let parts = wanted.iter().map(|_| BTreeMap::new()).collect();
@@ -244,7 +244,7 @@ pub fn joined(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
     joined
 }
 
-/// Checks that ranges end inside the object.
+/// Checks that each of the ranges ends inside the object, whose length the layout has.
 ///
 /// # Errors
 /// [`Refusal::OutOfRange`] for the first that does not. The application reads less, or looks the

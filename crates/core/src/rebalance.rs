@@ -44,7 +44,7 @@ impl Default for RebalanceConfig {
     }
 }
 
-/// How one tier of the fleet stands.
+/// How evenly the bytes of one tier are spread over the nodes of the fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Balance {
     /// Bytes that each of the fuller nodes has beyond its share.
@@ -70,7 +70,8 @@ pub fn home_load(node: &NodeInfo, tier: Tier) -> Option<(NodeId, u64, u64)> {
     has_part.then_some((node.id, usage.capacity_bytes, load))
 }
 
-/// Returns how one tier stands, from each node's size and load: its share grows with its size.
+/// Returns how evenly one tier is filled, from each node's id, size and load in bytes. A node's
+/// fair share of the load grows with its size.
 #[must_use]
 pub fn balance(loads: &[(NodeId, u64, u64)]) -> Balance {
     let size: u128 = loads.iter().map(|(_, size, _)| u128::from(*size)).sum();

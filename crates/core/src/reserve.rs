@@ -34,7 +34,7 @@ pub enum Departures {
 struct Taker {
     /// Bytes of memory and disk that surely can be used.
     own: u64,
-    /// The same with the object tier.
+    /// Bytes of memory, disk and object tier that surely can be used.
     all: u64,
     /// The largest tier.
     tier: u64,
@@ -53,7 +53,7 @@ pub struct FleetCapacity {
     is_bound: bool,
     /// What memory and disks surely hold then.
     own: u64,
-    /// The same with the object tier.
+    /// What memory, disks and object tiers surely hold then.
     all: u64,
     /// The largest tier that is left then.
     tier: u64,

@@ -52,13 +52,13 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// Returns the state before the first attempt.
+    /// Returns the state of a call before its first attempt. `deadline` is that of the whole call.
     #[must_use]
     pub const fn new(policy: RetryPolicy, deadline: Instant) -> Self {
         Self { policy, deadline, attempts: 1 }
     }
 
-    /// Returns how many attempts were made.
+    /// Returns how many attempts were made, with the one that is under way.
     #[must_use]
     pub const fn attempts(&self) -> u32 {
         self.attempts

@@ -32,7 +32,8 @@ const UNIT_BYTES: u64 = 4096;
 /// block was written in pieces of this size.
 const DRAM_UNIT_BYTES: u64 = 100;
 
-/// The same for the disk tier: a checksum, and which append wrote it if it is encrypted.
+/// Memory that the index takes for a unit of the disk tier: a checksum, and which append wrote the
+/// unit if it is encrypted.
 const DISK_UNIT_BYTES: u64 = 24;
 
 /// Bytes of memory for what a datanode keeps beside the arena.

@@ -15,7 +15,7 @@ impl ProcessClock {
         Self(Instant::now())
     }
 
-    /// Returns its zero.
+    /// Returns the moment at which the clock started, which is its time 0.
     pub(crate) const fn since(self) -> Instant {
         self.0
     }

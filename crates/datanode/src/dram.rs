@@ -179,7 +179,7 @@ impl DramBytes {
         Ok(())
     }
 
-    /// The same, unless they were compared a moment ago.
+    /// Compares all bytes with their checksum, unless that was done within the last `age_max`.
     ///
     /// # Errors
     /// As [`Self::verify`].

@@ -138,7 +138,7 @@ pub enum DatanodeFailure {
     },
 }
 
-/// How a drain ended.
+/// Whether all blocks had left a draining node when its drain ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrainEnd {
     /// No block has its home here any more: nothing is lost when the node stops.

@@ -33,7 +33,7 @@ pub fn is_sealed(object: &[u8]) -> bool {
     matches!(End::of(object), End::Sealed(_))
 }
 
-/// Writes the end of an object.
+/// Returns the trailer that ends the object of a block that is not encrypted.
 #[must_use]
 pub fn write_object_end(end: ObjectEnd) -> Vec<u8> {
     let ObjectEnd { block, epoch, length, checksum } = end;

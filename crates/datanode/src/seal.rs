@@ -85,7 +85,7 @@ impl EncryptionKey {
         Ok(Self::of(key))
     }
 
-    /// Returns the key of these bytes.
+    /// Returns the key that consists of these bytes.
     #[must_use]
     pub fn of(bytes: [u8; KEY_BYTES]) -> Self {
         Self(Arc::new(bytes))

@@ -183,13 +183,13 @@ impl DatanodeServer {
         Self { node, address, http_address, tasks, failure, stop, control }
     }
 
-    /// Returns where it serves blocks.
+    /// Returns the address at which the datanode serves blocks.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns where it serves HTTP.
+    /// Returns the address at which the datanode serves HTTP; `None` if it does not.
     #[must_use]
     pub const fn http_address(&self) -> Option<SocketAddr> {
         self.http_address
@@ -202,7 +202,7 @@ impl DatanodeServer {
         self.node.membership.id()
     }
 
-    /// Returns the cluster that it joined.
+    /// Returns the id of the cluster that the datanode has joined.
     #[must_use]
     pub fn cluster(&self) -> ClusterId {
         self.node.membership.identity().cluster.unwrap_or_default()

@@ -32,7 +32,7 @@ pub(crate) struct CopiedObject {
 }
 
 impl CopiedObject {
-    /// Returns its facts as of when it was opened.
+    /// Returns the object's metadata as of its last look-up.
     pub(crate) fn stat(&self) -> ObjectStat {
         self.reader.stat()
     }

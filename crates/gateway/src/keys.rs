@@ -150,7 +150,8 @@ impl fmt::Debug for AccessKeys {
 }
 
 impl AccessKeys {
-    /// Returns the public pair for this machine.
+    /// Returns the one pair of access key and secret that is public, for a gateway that only this
+    /// machine reaches.
     #[must_use]
     pub fn local() -> Self {
         let secret = SecretKey::from(LOCAL_SECRET_KEY);

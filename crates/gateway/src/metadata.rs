@@ -57,7 +57,7 @@ macro_rules! headers_of {
 pub(crate) use headers_of;
 
 impl Headers {
-    /// Returns them as attributes.
+    /// Returns the headers as attributes of an object.
     ///
     /// # Errors
     /// `MetadataTooLarge`.
@@ -90,7 +90,7 @@ impl Headers {
         Ok(attributes)
     }
 
-    /// Reads them back.
+    /// Returns the headers that an object's attributes contain.
     pub(crate) fn of(attributes: &Attributes) -> Self {
         let text = |name: &str| attributes.get(name).map(str::to_owned);
         let user = attributes.iter().filter_map(|(name, text)| {
@@ -159,7 +159,7 @@ pub(crate) fn tagging_of(attributes: &Attributes) -> Option<&str> {
     attributes.get(TAGGING)
 }
 
-/// Sets them.
+/// Sets the tags of an object, given as a query; without any it removes those that it has.
 pub(crate) fn set_tagging(attributes: &mut Attributes, tagging: Option<String>) {
     match tagging.filter(|it| !it.is_empty()) {
         Some(tagging) => attributes.set(TAGGING, tagging),

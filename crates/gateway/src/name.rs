@@ -50,7 +50,7 @@ impl KeyComponent {
         }
     }
 
-    /// The same.
+    /// Returns the piece, or its start, without copying it.
     pub(crate) fn into_text(self) -> String {
         match self {
             Self::Whole(text) | Self::Start(text) => text,

@@ -55,8 +55,8 @@ pub(crate) fn keep(attributes: &mut Attributes, parts: &[(i32, u64)]) {
     }
 }
 
-/// Reads them back; `None` when they are not those of these bytes. Other interfaces can write
-/// anything.
+/// Reads the runs of parts from an object's attributes; `None` when they are not those of an object
+/// of so many bytes. Other interfaces can write anything.
 fn runs_of(attributes: &Attributes, bytes: u64) -> Option<Vec<EqualParts>> {
     let (text, total) = attributes.get(PARTS)?.split_once(' ')?;
     if total.parse() != Ok(bytes) {

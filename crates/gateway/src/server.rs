@@ -79,7 +79,8 @@ pub struct GatewayServer {
 }
 
 impl GatewayServer {
-    /// Connects to the cluster and starts to serve.
+    /// Listens, connects to the cluster, and starts to serve S3 and, if an address is set for it,
+    /// HTTP.
     ///
     /// # Errors
     /// [`GatewayStartError`]: its text has what to do.
@@ -128,7 +129,7 @@ impl GatewayServer {
         Ok(Self { address, http_address, cluster, shutdown, served })
     }
 
-    /// Returns where S3 is served.
+    /// Returns the address at which the gateway serves S3.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -140,13 +141,13 @@ impl GatewayServer {
         self.http_address
     }
 
-    /// Returns the cluster's id.
+    /// Returns the id of the cluster whose objects the gateway serves.
     #[must_use]
     pub const fn cluster(&self) -> ClusterId {
         self.cluster
     }
 
-    /// Stops after the answers that are under way.
+    /// Stops taking requests, and returns when the answers that are under way have ended.
     pub async fn stop(mut self) {
         self.shutdown.cancel();
         while self.served.join_next().await.is_some() {}

@@ -122,7 +122,7 @@ pub(crate) struct Archiver {
 }
 
 impl Archiver {
-    /// Returns one that has begun nothing.
+    /// Returns an archiver that has stored nothing yet.
     pub(crate) fn new(
         options: &ArchiveOptions,
         directory: &Arc<Directory>,
@@ -179,7 +179,8 @@ impl Archiver {
         state.metrics.archive.lock().get_or_insert(now);
     }
 
-    /// Changes how the archive stands.
+    /// Changes the archive's status in the metrics. Returns the result of `change`; `None` without
+    /// a status.
     fn note<T>(&self, change: impl FnOnce(&mut ArchiveStatus) -> T) -> Option<T> {
         self.state.as_ref()?.metrics.archive.lock().as_mut().map(change)
     }

@@ -33,7 +33,7 @@ pub(crate) trait Files: Debug + Send + Sync {
 
 /// What is done with one open file.
 pub(crate) trait Stored: Debug + Send + Sync {
-    /// Returns its length in bytes.
+    /// Returns the file's length in bytes.
     fn length(&self) -> io::Result<u64>;
     /// Reads at an offset; fewer bytes at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;

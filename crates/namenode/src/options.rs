@@ -29,7 +29,7 @@ pub struct GroupOptions {
     pub join: Option<String>,
     /// Where other machines reach the protocol and HTTP; `None` for where it listens.
     pub advertise: Option<String>,
-    /// The same of HTTP.
+    /// Where other machines reach HTTP; `None` for where it listens.
     pub advertise_http: Option<String>,
     /// Voters that the group should have. Those beyond are spares.
     pub voters: usize,

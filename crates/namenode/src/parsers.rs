@@ -63,10 +63,10 @@ pub fn read_segment(segment: &[u8]) -> Result<Vec<Command>, NamenodeStartError> 
     bytes::read(window(segment)?)
 }
 
-/// Reads a snapshot.
+/// Decodes the bytes of a snapshot's file and returns the catalog in it.
 ///
 /// # Errors
-/// [`NamenodeStartError`]: it is none.
+/// [`NamenodeStartError`]: the bytes are no snapshot.
 pub fn read_snapshot(file: &[u8]) -> Result<Catalog, NamenodeStartError> {
     snapshot::read_window(Path::new("memory"), &mut window(file)?)
 }

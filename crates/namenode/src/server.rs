@@ -76,7 +76,7 @@ struct Parts {
 type SharedArchiver = Arc<tokio::sync::Mutex<Archiver>>;
 
 impl NamenodeServer {
-    /// Reads the directory, listens, and serves.
+    /// Listens, recovers the catalog from the directory, and serves it.
     ///
     /// # Errors
     /// [`NamenodeStartError`] has the cause; nothing is served then.
@@ -111,19 +111,19 @@ impl NamenodeServer {
         Ok(server)
     }
 
-    /// Returns where it serves the protocol.
+    /// Returns the address at which the namenode serves the protocol.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns where it serves HTTP.
+    /// Returns the address at which the namenode serves HTTP; `None` if it does not.
     #[must_use]
     pub const fn http_address(&self) -> Option<SocketAddr> {
         self.http_address
     }
 
-    /// Returns the cluster's id.
+    /// Returns the id of the cluster whose catalog the namenode has.
     #[must_use]
     pub fn cluster(&self) -> ClusterId {
         self.state.cluster

@@ -41,7 +41,7 @@ pub(crate) fn header(version: u32, body: &[u8]) -> [u8; HEADER_BYTES] {
     header_of(version, crc32c(body), body.len() as u64)
 }
 
-/// The same for a body with that checksum and length.
+/// Returns the header of a snapshot whose body has this checksum and length.
 pub(crate) fn header_of(version: u32, checksum: u32, length: u64) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..8].copy_from_slice(&MAGIC);
@@ -113,7 +113,7 @@ pub(crate) fn read(directory: &Directory, path: &Path) -> Result<Catalog, Nameno
     read_window(path, &mut open(directory, path)?)
 }
 
-/// The same for a file that is open.
+/// Reads a snapshot from a file that is open. One that is not what was written is refused.
 pub(crate) fn read_window(path: &Path, window: &mut Window) -> Result<Catalog, NamenodeStartError> {
     let corrupt = |why: &str| corrupt(path, why);
     let (version, length) = check(path, window)?;

@@ -47,7 +47,7 @@ pub(crate) struct WorkBatch {
 /// Why work is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unqueued {
-    /// As much waits as may.
+    /// The queue is full: as many frames or bytes wait as may.
     Full,
     /// The server stops.
     Stopped,
@@ -88,8 +88,8 @@ const GROUP_MAX: usize = 4096;
 /// A longer frame has a batch of its own: short frames do not wait for it.
 const SHORT_MAX: u64 = 64;
 
-/// The same in a group: each batch waits for the quorum, which costs as much as some hundred
-/// requests.
+/// A longer frame has a batch of its own in a group: each batch waits for the quorum, which costs
+/// as much as some hundred requests.
 const SHORT_IN_GROUP_MAX: u64 = 128;
 
 impl WorkQueue {

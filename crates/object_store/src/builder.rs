@@ -92,21 +92,21 @@ impl StoreBuilder {
         self
     }
 
-    /// Sets the configuration of the client.
+    /// Sets the configuration with which the store connects to the cluster.
     #[must_use]
     pub fn with_client_config(mut self, config: ClientConfig) -> Self {
         self.options.client = config;
         self
     }
 
-    /// Sets the storage class of what is written.
+    /// Sets the storage class of all objects that the store writes.
     #[must_use]
     pub const fn with_storage_class(mut self, class: StorageClass) -> Self {
         self.options.put.class = class;
         self
     }
 
-    /// Sets the time that what is written has; `None` to keep it.
+    /// Sets the time after which objects that the store writes are deleted; `None` keeps them.
     #[must_use]
     pub fn with_ttl(mut self, ttl: Option<Duration>) -> Self {
         self.options.put.ttl = ttl.map(Millis::from);
@@ -132,7 +132,8 @@ impl StoreBuilder {
     /// `token_file`.
     ///
     /// # Errors
-    /// `UnknownConfigurationKey`, or `Generic` with what is wrong about the value.
+    /// `UnknownConfigurationKey`: use one of the names above. `Generic` with what is wrong about
+    /// the value: correct it.
     pub fn with_option(self, key: &str, value: &str) -> Result<Self> {
         let bad = |why: String| {
             let (key, value) = (key.to_owned(), value.to_owned());
@@ -166,7 +167,8 @@ impl StoreBuilder {
         })
     }
 
-    /// Returns the store; the first call connects.
+    /// Returns the store. It connects to the cluster in its first call, unless it was built over a
+    /// client.
     #[must_use]
     pub fn build(self) -> SanderlingStore {
         SanderlingStore::of_options(self.options, self.connected)
@@ -197,7 +199,8 @@ pub fn parse_url(url: &Url) -> Result<(Box<dyn ObjectStore>, Location)> {
     parse_url_opts(url, std::iter::empty::<(&str, &str)>())
 }
 
-/// Returns the same as [`parse_url`], with the options of [`StoreBuilder::with_option`].
+/// Returns the store of `sanderling://host:port` with the options of [`StoreBuilder::with_option`],
+/// and the location in it that the URL names.
 ///
 /// # Errors
 /// As [`parse_url`] and [`StoreBuilder::with_option`].

@@ -140,7 +140,8 @@ fn rest(
     pieces(reader, range, step).map_err(move |error| error::of(&location, error)).boxed()
 }
 
-/// The same with the client's errors.
+/// Streams a range in pieces, with the client's errors; the next pieces are read while the caller
+/// works on one.
 pub(crate) fn pieces(
     reader: Reader,
     range: Range<u64>,

@@ -38,7 +38,8 @@ pub(crate) fn is_object(stat: &ObjectStat) -> bool {
     !stat.kind.is_container() && stat.is_sealed
 }
 
-/// The same of a line of a listing.
+/// Returns whether a line of a listing is an object for this interface: neither a directory nor
+/// still being written.
 pub(crate) fn is_listed_object(entry: &Entry) -> bool {
     !entry.kind.is_container() && entry.is_sealed
 }

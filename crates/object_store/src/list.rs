@@ -198,7 +198,7 @@ impl SubtreeWalk {
     }
 }
 
-/// Returns those of some locations under which there are directories.
+/// Returns the locations, among these, that name directories.
 async fn containers(store: &SanderlingStore, locations: &[Location]) -> Result<Vec<Location>> {
     // A name that no object can have names no directory either.
     let paths = locations.iter().filter_map(|it| Some((store.path(it).ok()?, it)));

@@ -41,7 +41,7 @@ impl SanderlingStore {
         Self { inner: Arc::new(Inner { options, client: OnceCell::new_with(client) }) }
     }
 
-    /// Returns the client below, connected.
+    /// Returns the client that the store uses. The first call connects it to the cluster.
     ///
     /// # Errors
     /// [`ClientError::Call`] when no namenode answers there. The next call tries again.
@@ -50,7 +50,7 @@ impl SanderlingStore {
         client.get_or_try_init(|| Client::connect(&options.address, options.client.clone())).await
     }
 
-    /// The same for a call about one object.
+    /// Returns the client that the store uses, for a call about one object, which the error names.
     pub(crate) async fn client_for(&self, location: &Location) -> Result<&Client> {
         self.client().await.map_err(|error| error::of(location, error))
     }

@@ -51,7 +51,8 @@ pub fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
-/// Writes a figure with three digits.
+/// Writes a value below 1,000 with three digits, rounded: `1.50`, `12.0`, `345`. A larger one has
+/// all of its digits before the point.
 #[must_use]
 pub fn three_figures(value: f64) -> String {
     if value < 9.995 {

@@ -32,7 +32,7 @@ impl Visitor<'_> for ByteVecVisitor {
 }
 
 pub(crate) mod optional {
-    //! The same for bytes that may be missing.
+    //! Bytes as one piece that may be missing. The encoding is that of `Option<Vec<u8>>`.
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -56,7 +56,7 @@ pub(crate) mod optional {
         bytes.as_deref().map(Borrowed).serialize(serializer)
     }
 
-    /// Reads them.
+    /// Reads bytes, if there are any.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Vec<u8>>, D::Error> {

@@ -3,7 +3,7 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// Returns the CRC32C of `bytes`.
+/// Returns the CRC32C (Castagnoli) of `bytes`. [`Running`] computes it from pieces.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
@@ -70,12 +70,12 @@ impl Default for Running {
 }
 
 impl Running {
-    /// Adds the next piece.
+    /// Adds the next piece of the run, in the order of its bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// Returns the checksum of all pieces so far.
+    /// Returns the CRC32C of all pieces so far, joined; more may be added.
     #[must_use]
     pub fn value(&self) -> u32 {
         u32::try_from(self.0.finalize()).expect("CRC32C has 32 bits")

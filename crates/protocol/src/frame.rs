@@ -83,7 +83,8 @@ pub enum Op {
 }
 
 impl Op {
-    /// Returns the operation with that number.
+    /// Returns the operation that has this number in a header; `None` for a number that this
+    /// version does not have.
     #[must_use]
     pub const fn from_wire(number: u8) -> Option<Self> {
         Some(match number {
@@ -209,13 +210,13 @@ impl Header {
         reply
     }
 
-    /// Returns the tier named by the flags.
+    /// Returns the tier that the header's flags name; `None` if they name none.
     #[must_use]
     pub const fn tier(&self) -> Option<Tier> {
         Tier::from_wire((self.flags & 0xff) as u8)
     }
 
-    /// Writes the header's bytes.
+    /// Returns the header as it travels: [`HEADER_BYTES`] bytes, all numbers in little endian.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
@@ -234,7 +235,7 @@ impl Header {
         bytes
     }
 
-    /// Reads a header.
+    /// Decodes the header that precedes the body of a frame.
     ///
     /// # Errors
     /// [`FrameError`]: send its refusal and close the connection.
@@ -302,7 +303,7 @@ impl RangeRequest {
     /// Bytes on the wire.
     pub const BYTES: usize = 24;
 
-    /// Writes the range at the end of `out`.
+    /// Appends the range to `out` as [`Self::BYTES`] bytes, numbers in little endian.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.block.0.to_le_bytes());
         out.extend_from_slice(&self.epoch.0.to_le_bytes());
@@ -311,7 +312,7 @@ impl RangeRequest {
         out.extend_from_slice(&[0; 4]);
     }
 
-    /// Reads all ranges of a request's body.
+    /// Decodes all ranges of a request's body, in their order; an empty body has none.
     ///
     /// # Errors
     /// [`Refusal::BadFrame`] when the body is not a whole number of ranges: answer with it.
@@ -334,7 +335,7 @@ impl RangeReply {
     /// Bytes on the wire.
     pub const BYTES: usize = 16;
 
-    /// Writes the range's header at the end of `out`.
+    /// Appends the header of the range's answer to `out` as [`Self::BYTES`] bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.status.to_le_bytes());
         out.extend_from_slice(&[0; 2]);

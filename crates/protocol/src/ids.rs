@@ -86,7 +86,7 @@ pub struct LogPosition {
 }
 
 impl Epoch {
-    /// Returns the epoch after this one.
+    /// Returns the epoch after this one. Only the namenode raises a block's epoch.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)

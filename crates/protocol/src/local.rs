@@ -65,7 +65,7 @@ impl LeaseRequest {
         ranges.iter().for_each(|range| range.encode(out));
     }
 
-    /// Reads a body.
+    /// Decodes a request's body: the numbers of the returned leases, then the ranges to lease.
     ///
     /// # Errors
     /// [`Refusal::BadFrame`] when it is no such request, or longer than the limits: answer with it.
@@ -90,7 +90,7 @@ pub fn encode_returns(returned: &[u64], out: &mut Vec<u8>) {
     returned.iter().for_each(|lease| out.extend_from_slice(&lease.to_le_bytes()));
 }
 
-/// Reads numbers of returned leases.
+/// Decodes the numbers of returned leases, eight bytes each in little endian.
 ///
 /// # Errors
 /// [`Refusal::BadFrame`] when the body is not a whole number of them: close the connection.
@@ -134,7 +134,8 @@ impl LeaseReply {
     /// Bytes on the wire.
     pub const BYTES: usize = 24;
 
-    /// Writes the answer at the end of `out`.
+    /// Appends the answer to `out` as [`Self::BYTES`] bytes. Copied bytes or the refusal follow
+    /// behind all answers.
     pub fn encode(self, out: &mut Vec<u8>) {
         let (kind, length, place, checksum): (u32, u32, u64, u32) = match self {
             Self::Leased { place, length } => (1, length, place, 0),

@@ -129,7 +129,8 @@ pub enum Request {
         /// Bytes of interest; `u64::MAX` for all.
         bytes: u64,
     },
-    /// The same by id, for a reader that goes on after a rename or a replacement. Reply: `Layout`.
+    /// Finds an object by its id and the places of a range of its bytes, for a reader that goes on
+    /// after a rename or a replacement. Reply: `Layout`.
     LookupObject {
         /// The object.
         object: ObjectId,
@@ -288,8 +289,8 @@ pub enum Request {
         /// At most this many, and never more than `BLOCKS_PER_PAGE_MAX`.
         limit: u32,
     },
-    /// The same for a caller that only reads, such as a plan that moves nothing. Reply:
-    /// `Candidates`.
+    /// Blocks whose home a node is, in the order of their ids, for a caller that only reads, such
+    /// as a plan that moves nothing. Reply: `Candidates`.
     NodeBlocks {
         /// The node.
         node: NodeSelector,
@@ -372,9 +373,11 @@ pub enum Request {
         blocks: Vec<BlockId>,
     },
 
-    /// As `Register`, from a datanode that keeps count of the log. Reply: `Joined`.
+    /// Registers a datanode that keeps count of the log, as `Register` does one that does not.
+    /// Reply: `Joined`.
     Join(Box<Join>),
-    /// As `Heartbeat`, from a datanode that keeps count of the log. Reply: `Beat`.
+    /// Shows that a datanode that keeps count of the log is alive, as `Heartbeat` does for one that
+    /// does not. Reply: `Beat`.
     Beat(Heartbeat),
     /// A change that is executed once, however often it arrives. Reply: that of the change.
     Once(Box<Once>),
@@ -433,7 +436,7 @@ pub enum Request {
         /// The version that the caller has; 0 if it has none.
         known: u64,
     },
-    /// As `RegisterJob`, with limits beside the quota. Reply: `Job`.
+    /// Makes a job with limits beside its quota; `RegisterJob` makes one without. Reply: `Job`.
     RegisterLimitedJob(Box<RegisterLimitedJob>),
     /// What a job holds beside bytes. Reply: `JobAccount`.
     JobAccount {

@@ -34,7 +34,7 @@ pub enum Policy {
     Active,
     /// It got a notice: no new blocks, no writes, its blocks leave before the deadline.
     Draining,
-    /// The same without a deadline.
+    /// It is removed without a deadline: no new blocks, no writes, its blocks leave.
     Decommissioning,
     /// It drains or decommissions and holds nothing more: it may go.
     Drained,

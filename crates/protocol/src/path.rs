@@ -17,7 +17,7 @@ use crate::refusal::Refusal;
 pub struct Path(String);
 
 impl Path {
-    /// Returns the root directory's path.
+    /// Returns `/`, the path of the root directory.
     #[must_use]
     pub fn root() -> Self {
         Self("/".to_owned())
@@ -41,7 +41,7 @@ impl Path {
         &self.0
     }
 
-    /// Returns whether this is the root directory.
+    /// Returns whether this is `/`, the path of the root directory.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.0.len() == 1

@@ -47,7 +47,8 @@ macro_rules! refusals {
         }
 
         impl Refusal {
-            /// Returns the refusal's number on the wire.
+            /// Returns the refusal's number, which is the `status` of the frame that carries it and
+            /// never changes.
             #[must_use]
             pub const fn code(&self) -> u16 {
                 match self { $( Self::$name { .. } => $code, )* }
@@ -318,7 +319,8 @@ impl Refusal {
         }
     }
 
-    /// Returns what the caller does next.
+    /// Returns the caller's next step: try again with a new look-up or after a time, recompute the
+    /// lost ranges, correct the request, or inform an operator.
     #[must_use]
     pub const fn recovery(&self) -> Recovery {
         match self {

@@ -25,7 +25,7 @@ pub struct Millis(pub u64);
 pub struct Instant(pub u64);
 
 impl Millis {
-    /// Returns the span of that many whole seconds.
+    /// Returns the span of `seconds` whole seconds, or the longest one if that exceeds it.
     #[must_use]
     pub const fn from_secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1000))

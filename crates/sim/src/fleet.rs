@@ -86,7 +86,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Lets so many more nodes join.
+    /// Registers `nodes` more nodes at the namenode, each on a machine of its own.
     ///
     /// # Errors
     /// The namenode's refusal of a node.
@@ -138,7 +138,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Gives a node its notice.
+    /// Gives the node with this index a notice of one hour.
     ///
     /// # Errors
     /// The namenode's refusal.
@@ -148,7 +148,7 @@ impl Fleet {
         self.request(Request::Notice { node, deadline_millis, reason }).map(drop)
     }
 
-    /// Lets every node send a heartbeat.
+    /// Sends the namenode one heartbeat of every node, with an empty load.
     ///
     /// # Errors
     /// The namenode's refusal.
@@ -246,7 +246,7 @@ impl Fleet {
         applied.result
     }
 
-    /// Returns what is known of a node.
+    /// Returns the namenode's information about the node with this index; `None` if it has none.
     #[must_use]
     pub fn node(&self, node: usize) -> Option<NodeInfo> {
         self.namenode.node_info(self.nodes[node].0, self.now)

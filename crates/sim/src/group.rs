@@ -16,7 +16,8 @@ pub use preempted::{GroupPreemption, GroupTrace, GroupTraceOutcome, run_group_tr
 
 use crate::{InjectedBug, RunOutcome, Statistics, Violation};
 
-/// Runs the group of one seed.
+/// Simulates the group of namenodes that `seed` determines, with an injected bug if one is given,
+/// and returns what the checkers found. `keep_events` keeps the events of the run.
 #[must_use]
 pub fn run_group(seed: u64, bug: Option<InjectedBug>, keep_events: bool) -> RunOutcome {
     let (violation, log, counts) = world::GroupWorld::new(seed, bug, keep_events).run();

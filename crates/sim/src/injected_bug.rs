@@ -23,13 +23,13 @@ macro_rules! variants {
                 match self { $( Self::$name => $text, )* }
             }
 
-            /// Returns what is wrong, in one line.
+            /// Returns one line about what the bug makes wrong.
             #[must_use]
             pub const fn describe(self) -> &'static str {
                 match self { $( Self::$name => $about, )* }
             }
 
-            /// Returns the checker that must see it.
+            /// Returns the name of the checker that must find the bug.
             #[must_use]
             pub const fn checker(self) -> &'static str {
                 match self { $( Self::$name => $checker, )* }

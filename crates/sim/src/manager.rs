@@ -40,7 +40,7 @@ pub(crate) struct Manager {
 /// Pause between two views of the drains, and between two ticks of the adversarial self.
 const POLL: Millis = Millis(200);
 
-/// The same in microseconds.
+/// The pause [`POLL`] in microseconds.
 const POLL_MICROS: u64 = POLL.0 * 1000;
 
 /// One tick in this many brings the manager an event, so that its view is due at once.

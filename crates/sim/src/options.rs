@@ -89,7 +89,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Adds the counts of another run.
+    /// Adds the counts of another run to these, each to its own.
     pub fn add(&mut self, other: &Self) {
         self.virtual_millis += other.virtual_millis;
         self.events += other.events;

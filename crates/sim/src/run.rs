@@ -7,7 +7,8 @@ use crate::plan::RunPlan;
 use crate::world::World;
 use crate::{InjectedBug, Options, RunOutcome, Violation, run_group};
 
-/// Runs one seed.
+/// Simulates the cluster, or the group of namenodes, that `seed` determines, and returns what the
+/// checkers found.
 #[must_use]
 pub fn run(seed: u64, options: &Options) -> RunOutcome {
     if options.groups || options.bug.is_some_and(InjectedBug::is_of_group) {

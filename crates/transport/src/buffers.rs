@@ -47,13 +47,14 @@ impl Buffers {
         Self::within(kept_bytes_max, Memory::unbounded())
     }
 
-    /// Returns the same as [`Self::new`]; `memory` counts the buffers in use.
+    /// Returns an empty set that keeps at most so many bytes that are not in use. `memory` counts
+    /// the buffers in use.
     #[must_use]
     pub fn within(kept_bytes_max: usize, memory: Memory) -> Self {
         Self { shared: Arc::new(BufferCache { kept_bytes_max, free: Mutex::default() }), memory }
     }
 
-    /// Returns where the buffers in use are counted.
+    /// Returns the account that counts the bytes of the buffers in use.
     #[must_use]
     pub const fn memory(&self) -> &Memory {
         &self.memory

@@ -96,7 +96,8 @@ impl Drop for ConnectionInner {
 }
 
 impl Connection {
-    /// Connects to a peer and exchanges greetings.
+    /// Connects to a peer and exchanges greetings until `deadline`. Returns the connection and the
+    /// peer's answer to `hello`.
     ///
     /// # Errors
     /// [`CallError::Unreachable`] when no process listens there: try again, or correct the address.

@@ -29,7 +29,8 @@ pub enum SiteRefusal {
 }
 
 impl SiteRefusal {
-    /// Returns the reason and what to do.
+    /// Returns why the request is refused and, where there is one, the operator's next step, as
+    /// text.
     #[must_use]
     pub const fn why(self) -> &'static str {
         match self {

@@ -87,7 +87,8 @@ impl CallError {
         Self::Unreachable { address: address.to_owned(), cause: SystemError(Arc::new(error)) }
     }
 
-    /// Returns what the caller does next.
+    /// Returns the caller's next step: try again with a new look-up or after a time, correct the
+    /// call, or inform an operator. That of a refusal is the refusal's own.
     #[must_use]
     pub const fn recovery(&self) -> Recovery {
         match self {

@@ -23,13 +23,13 @@ struct Known {
 }
 
 impl KnownGeneration {
-    /// Returns it; the default where none is known.
+    /// Returns the latest generation that the process has met; the default if it has met none.
     #[must_use]
     pub fn get(&self) -> GroupGeneration {
         GroupGeneration(self.shared.generation.load(Ordering::Acquire))
     }
 
-    /// Sets that of a namenode itself.
+    /// Sets the generation to that of a namenode itself.
     pub fn set(&self, generation: GroupGeneration) {
         self.shared.generation.store(generation.0, Ordering::Release);
     }

@@ -57,7 +57,7 @@ impl LogControl {
         let _ = CONTROL.set(Self { first, current, change: Box::new(change) });
     }
 
-    /// Returns the control of this process's log.
+    /// Returns the control that reads and changes the filter of this process's log.
     ///
     /// # Errors
     /// [`LogControlError::Foreign`] in a process whose log another program has set up: its filter
@@ -66,7 +66,7 @@ impl LogControl {
         CONTROL.get().ok_or(LogControlError::Foreign)
     }
 
-    /// Returns the current filter.
+    /// Returns the filter of the log that counts now, as text.
     #[must_use]
     pub fn current(&self) -> String {
         self.current.lock().clone()
@@ -78,7 +78,7 @@ impl LogControl {
         &self.first
     }
 
-    /// Changes the filter from now on.
+    /// Replaces the log's filter for all events from now on, and logs that as a warning.
     ///
     /// # Errors
     /// [`LogControlError::TooLong`] and [`LogControlError::Filter`]: the filter of before stays.
@@ -94,7 +94,7 @@ impl LogControl {
         Ok(())
     }
 
-    /// Returns the page with the filter.
+    /// Returns a JSON object with the filter that counts now and the one at the process's start.
     #[must_use]
     pub fn page(&self) -> Value {
         json!({ "filter": self.current(), "filter_at_start": self.first })

@@ -130,7 +130,7 @@ impl Memory {
         Self { account, holder: Holder::new(Tenant::Connection(0)) }
     }
 
-    /// Returns an account without a bound.
+    /// Returns an account that counts bytes and has no bound.
     #[must_use]
     pub fn unbounded() -> Self {
         Self::new(usize::MAX)
@@ -157,13 +157,15 @@ impl Memory {
         self.take(bytes, |_| Purpose::Kept)
     }
 
-    /// The same for requests that are answered later: [`Self::own`] is without them.
+    /// Counts the bytes of requests that are answered later as used, as [`Self::reserve`] does, but
+    /// not in [`Self::own`].
     pub(crate) fn reserve_waiting(&self, bytes: usize) -> Option<Reserved> {
         self.take(bytes, |_| Purpose::Waiting)
     }
 
-    /// The same for what a connection can do without; `None` also if that were more than a quarter
-    /// of the memory, or more than the tenant's share of this quarter. Gives up no body for it.
+    /// Counts bytes that a connection can do without as used; `None` also if they were more than a
+    /// quarter of the memory, or more than the tenant's share of this quarter. Gives up no body for
+    /// them.
     pub(crate) fn reserve_spare(&self, bytes: usize) -> Option<Reserved> {
         if self.account.is_unbounded() {
             return self.reserve(bytes);
@@ -179,8 +181,8 @@ impl Memory {
         Some(self.reserved(bytes, Purpose::Spare))
     }
 
-    /// The same for a body that is to be received. While it is not complete, and comes too slowly,
-    /// it makes room for others.
+    /// Counts the bytes of a body that is to be received as used, as [`Self::reserve`] does. A body
+    /// that is not complete, and comes too slowly, makes room for others.
     pub(crate) fn receive(&self, bytes: usize) -> Option<Reserved> {
         self.take(bytes, |held| held.arrives(&self.holder, bytes))
     }
@@ -253,13 +255,13 @@ impl Memory {
         self.used() > self.account.max / 2
     }
 
-    /// Returns the bytes that are used.
+    /// Returns how many bytes of the account are in use, of all connections together.
     #[must_use]
     pub fn used(&self) -> usize {
         self.account.used.load(Ordering::Relaxed)
     }
 
-    /// Returns those of this connection's long bodies and long answers.
+    /// Returns how many bytes the long bodies and long answers of this connection use.
     pub(crate) fn own(&self) -> usize {
         self.holder.used.load(Ordering::Relaxed)
     }

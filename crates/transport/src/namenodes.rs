@@ -58,7 +58,7 @@ pub struct Namenodes {
 
 #[derive(Debug)]
 struct NamenodesInner {
-    /// As they were given, separated by commas.
+    /// The addresses as they were given, separated by commas.
     text: String,
     began: Instant,
     view: Mutex<GroupView>,
@@ -94,7 +94,7 @@ impl Namenodes {
         }
     }
 
-    /// Returns the addresses as they were given.
+    /// Returns the namenode's address, or the addresses of a group, as the text that was given.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.shared.text

@@ -55,7 +55,7 @@ impl EncodedRequest {
     /// Bytes that most requests fit: a change of one object with a short path.
     const LIKELY_BYTES: usize = 256;
 
-    /// Encodes a request.
+    /// Encodes a request to the namenode, so that each attempt sends the same bytes.
     #[must_use]
     pub fn new(request: &Request) -> Self {
         Self(encode_onto(request, Vec::with_capacity(Self::LIKELY_BYTES)))
@@ -85,7 +85,7 @@ struct PoolInner {
 }
 
 impl Pool {
-    /// Returns an empty pool.
+    /// Returns a pool that has no connection yet.
     #[must_use]
     pub fn new(options: PoolOptions) -> Self {
         let cluster = Mutex::new(options.cluster);
@@ -103,7 +103,8 @@ impl Pool {
         self.learned_cluster(namenode, deadline).await.map(drop)
     }
 
-    /// The same, and returns the cluster if it is known by then.
+    /// Learns the cluster as [`Self::learn_cluster`] does, and returns it; `None` if it is not
+    /// known afterwards.
     async fn learned_cluster(
         &self,
         namenode: &str,
@@ -336,7 +337,7 @@ impl Pool {
         }
     }
 
-    /// Returns the role that its greetings name.
+    /// Returns the role that the pool's connections name in their greetings.
     #[must_use]
     pub fn role(&self) -> Role {
         self.shared.options.role
@@ -348,7 +349,7 @@ impl Pool {
         &self.shared.options.connection
     }
 
-    /// Returns what is shown to peers.
+    /// Returns the token and the TLS settings that the pool's connections present to peers.
     #[must_use]
     pub fn credentials(&self) -> &Credentials {
         &self.shared.options.connection.credentials
@@ -454,7 +455,7 @@ impl Pool {
         Ok(replies)
     }
 
-    /// Gives an order to a datanode.
+    /// Sends an order to a datanode in term 0, that of a namenode alone, and returns its reply.
     ///
     /// # Errors
     /// [`CallError`], whose `recovery` names the next step; a refused order is

@@ -41,7 +41,7 @@ impl Revocations {
         Self { version, list: Mutex::default(), age_max, began: Instant::now(), confirmed }
     }
 
-    /// Returns the version of the list.
+    /// Returns the version of the list of revoked tokens that the server has.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)

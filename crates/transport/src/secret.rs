@@ -28,8 +28,8 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 /// How long a server's own tokens hold. They are made anew with every connection.
 const OWN_TOKEN: Duration = Duration::from_secs(24 * 3600);
 
-/// The same of one that names no cluster, with which a server requests its cluster. It is used at
-/// once; the time is for clocks that differ.
+/// How long a server's own token holds that names no cluster, with which the server requests its
+/// cluster. It is used at once; the time is for clocks that differ.
 const OWN_TOKEN_ANYWHERE: Duration = Duration::from_secs(3600);
 
 /// Why a secret or a token cannot be read. Never contains what is in the file.
@@ -97,7 +97,7 @@ impl Secret {
         Ok(Self(Arc::new(Keyring::read(path)?)))
     }
 
-    /// Returns the secret of these bytes.
+    /// Returns a secret that consists of these bytes and is read from no file.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Arc::new(Keyring::of(bytes)))
@@ -109,7 +109,7 @@ impl Secret {
         self.0.keys().len()
     }
 
-    /// Returns the token with these claims.
+    /// Returns a token with these claims, signed with the secret.
     #[must_use]
     pub fn sign(&self, claims: &Claims) -> Token {
         let signed = signed_text(claims);
@@ -134,7 +134,8 @@ impl Secret {
         self.check_signed(token).map(|(claims, _)| claims)
     }
 
-    /// The same, with the number of the key that signed it.
+    /// Returns a token's claims, if it was signed with this secret and has not ended, and the
+    /// number of the key that signed it.
     fn check_signed(&self, token: &Token) -> Result<(Claims, KeyNumber), Refusal> {
         let parts = parts(token).map_err(unauthenticated)?;
         let signer = self.0.keys().signer(parts.signed.as_bytes(), &parts.signature);

@@ -27,7 +27,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Puts the token into a greeting.
+    /// Puts the process's token into the greeting to the server at `address`.
     ///
     /// # Errors
     /// [`CallError::Credentials`] when it cannot be read: correct the file that the error names.
@@ -35,7 +35,8 @@ impl Credentials {
         self.sign_for(address, hello, hello.cluster)
     }
 
-    /// The same for a server of the release before, which reads no token that names its cluster.
+    /// Puts the process's token into the greeting to a server of the release before, which reads no
+    /// token that names its cluster.
     pub(crate) fn sign_for_earlier(
         &self,
         address: &str,

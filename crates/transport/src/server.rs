@@ -33,7 +33,8 @@ pub struct Response {
 }
 
 impl Response {
-    /// Returns the answer that refuses a request.
+    /// Returns the answer that refuses a request: its status is the refusal's number, its body the
+    /// refusal.
     #[must_use]
     pub fn refused(request: &Header, refusal: &Refusal) -> Self {
         let mut header = request.reply();

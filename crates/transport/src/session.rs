@@ -30,7 +30,8 @@ use crate::trace::{call_within, end_served, serve_span, tracer, within};
 /// copy, and so few that the peer works on the first while the next are made.
 const SEND_BYTES: usize = 32 << 10;
 
-/// The same of a connection whose buffer is small: more are not counted.
+/// Bytes of answers that leave together on a connection whose buffer is small: more are not
+/// counted.
 const SMALL_SEND_BYTES: usize = 4 << 10;
 
 /// Time after which a connection gives the memory of larger buffers back that it does not need.
@@ -70,7 +71,8 @@ const MEMORY_PAUSE: Millis = Millis(100);
 /// How long the answer to a caller that is not admitted may take to be read.
 const REFUSAL_READ_WITHIN: Duration = Duration::from_secs(1);
 
-/// Attends one connection until it ends.
+/// Reads the greeting of one connection, then serves its requests until it ends. A connection whose
+/// greeting does not arrive in time ends, too.
 pub async fn attend<S: Service>(
     stream: impl Into<Stream>,
     service: Arc<S>,

@@ -28,7 +28,8 @@ pub struct Document<T> {
 }
 
 impl<T: Serialize> Document<T> {
-    /// Makes a document of what is an object in JSON.
+    /// Returns a document with these fields, which must be an object in JSON: the schema's version
+    /// becomes one of its members.
     pub const fn new(fields: T) -> Self {
         Self { schema: SCHEMA, fields }
     }
@@ -45,7 +46,7 @@ fn describe(text: &mut String, name: &str, kind: &str, help: &str) {
     }
 }
 
-/// Appends a gauge to an `OpenMetrics` text.
+/// Appends a gauge, with its help text and its value, to a text in the `OpenMetrics` format.
 pub fn write_gauge(text: &mut String, name: &str, help: &str, value: impl Display) {
     describe(text, name, "gauge", help);
     let _ = writeln!(text, "{name} {value}");

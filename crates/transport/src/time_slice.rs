@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use libc::sched_attr;
 
-/// For threads that answer callers.
+/// The time slice of threads that answer callers.
 pub const ANSWERS: Duration = Duration::from_micros(100);
 
-/// For threads on which no caller waits for less than some milliseconds.
+/// The time slice of threads on which no caller waits for less than some milliseconds.
 pub const BULK: Duration = Duration::from_millis(3);
 
 /// Sets the slice of this thread, which the threads that it starts inherit. Whether the kernel
@@ -29,7 +29,7 @@ pub fn set(slice: Duration) {
     }
 }
 
-/// Sets it and returns what the kernel has now.
+/// Sets the time slice of this thread and returns the one that the kernel has now, in nanoseconds.
 fn try_set(nanos: u64) -> io::Result<u64> {
     let mut attributes = read()?;
     // A policy that the operator has chosen for the process stays.

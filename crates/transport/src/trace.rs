@@ -137,7 +137,8 @@ pub async fn in_span<T, E: std::fmt::Display>(
     }
 }
 
-/// Runs a future within a span, if there is one.
+/// Runs a future within a span, which ends with it. Without a span the future stays within the
+/// current one.
 pub async fn run<F: Future>(span: Option<Span>, future: F) -> F::Output {
     let context = span.as_ref().map(Span::context).or_else(current);
     let output = CURRENT.scope(context, future).await;
@@ -187,12 +188,12 @@ impl Tracer {
         }
     }
 
-    /// Waits until there is a whole batch.
+    /// Waits until enough spans have finished to fill a batch.
     pub async fn batch_ready(&self) {
         self.is_ready.notified().await;
     }
 
-    /// Takes the oldest spans, a batch at most.
+    /// Removes the oldest finished spans from the queue and returns them, a batch at most.
     #[must_use]
     pub fn take_batch(&self) -> Vec<FinishedSpan> {
         self.queue.take_batch()
@@ -203,12 +204,12 @@ impl Tracer {
         self.queue.count_exported(spans);
     }
 
-    /// Counts spans that the collector did not take.
+    /// Counts spans as dropped because the collector did not take them.
     pub fn count_refused(&self, spans: u64) {
         self.queue.count_dropped(Dropped::Collector, spans);
     }
 
-    /// Returns what was counted so far.
+    /// Returns how many spans were exported and dropped since the process began.
     #[must_use]
     pub fn counts(&self) -> TraceCounts {
         self.queue.counts()

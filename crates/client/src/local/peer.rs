@@ -198,7 +198,8 @@ impl StagedPiece {
         &self.using.as_ref().expect("it has not been written").peer
     }
 
-    /// Returns whether it is what this write puts there, if that is the first of its object.
+    /// Returns whether a write takes the staged bytes: it begins at the start of a block, has their
+    /// length, and goes to memory of the node that holds them.
     pub(crate) fn fits(&self, placed: &Placed) -> bool {
         let (block, staged) = (&placed.block, &self.staged);
         placed.offset == 0

@@ -77,7 +77,7 @@ pub struct Parts<'a> {
     payload: &'a str,
 }
 
-/// Returns the text that is to be signed.
+/// Returns the header and the claims of a token as the text that a server then signs.
 #[must_use]
 pub fn signed_text(claims: &Claims) -> String {
     let payload = Payload {
@@ -94,13 +94,14 @@ pub fn signed_text(claims: &Claims) -> String {
     format!("{HEADER}.{}", BASE64URL_NOPAD.encode(&json))
 }
 
-/// Returns the token of a signed text.
+/// Returns the token that consists of a text from [`signed_text`] and its signature.
 #[must_use]
 pub fn join(signed: &str, signature: &[u8]) -> Token {
     Token::new(&format!("{signed}.{}", BASE64URL_NOPAD.encode(signature)))
 }
 
-/// Takes a token apart.
+/// Splits a token into the signed text, the signature and the claims. It verifies only the token's
+/// form: the caller verifies the signature.
 ///
 /// # Errors
 /// What is wrong with it, without its text.
@@ -121,7 +122,7 @@ pub fn parts(token: &Token) -> Result<Parts<'_>, &'static str> {
 }
 
 impl Parts<'_> {
-    /// Returns what the token claims.
+    /// Decodes the token's claims. They count only if the signature is right.
     ///
     /// # Errors
     /// What is wrong with it, without its text.

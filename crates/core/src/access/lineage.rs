@@ -35,7 +35,7 @@ impl FromIterator<TokenSelector> for Revoked {
 }
 
 impl Revoked {
-    /// Returns whether no token was.
+    /// Returns whether no token is revoked.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -66,7 +66,8 @@ impl Claims {
         self.check_names(revoked.is_empty(), |name| revoked.0.contains(name))
     }
 
-    /// The same for a list that is kept otherwise.
+    /// Checks its token, and those that it was minted from, against a list of revocations that
+    /// `is_revoked` looks up. With `is_empty` nothing is looked up.
     pub(crate) fn check_names(
         &self,
         is_empty: bool,
@@ -84,7 +85,8 @@ impl Claims {
         }
     }
 
-    /// Checks whether its token holds in a cluster.
+    /// Checks whether its token is for the cluster `here`. A token that names no cluster is
+    /// accepted by each.
     ///
     /// # Errors
     /// [`Refusal::Unauthenticated`]: a token of this cluster is needed.

@@ -36,7 +36,7 @@ pub(super) enum Need<'a> {
     Observe,
     /// To change what nodes are to do.
     Administrate,
-    /// The same, or to be a datanode.
+    /// To change what nodes are to do, or to be a datanode.
     Notice,
     /// To be a datanode.
     Datanode,

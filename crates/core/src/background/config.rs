@@ -17,7 +17,7 @@ pub struct PaceConfig {
     /// Share that a node above its budget has whatever its clients do: a notice may come. While
     /// they leave it alone it has twice `share_percent`.
     pub over_percent: u64,
-    /// The same for a node that its cloud recommended to leave.
+    /// Share that a node has that its cloud recommended to leave, whatever its clients do.
     pub risk_percent: u64,
     /// Share of a target's link, of all its sources together.
     pub target_percent: u64,

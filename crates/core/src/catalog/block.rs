@@ -40,7 +40,8 @@ pub(crate) enum BlockState {
     Fenced,
     /// Its length is final.
     Ended,
-    /// The same, and the store of its object's durable directory has the object as it is.
+    /// Its length is final, and the store of its object's durable directory has the object as it
+    /// is.
     Stored,
 }
 

@@ -71,7 +71,8 @@ impl Catalog {
         id
     }
 
-    /// Returns the node of a process.
+    /// Returns the node, and its policy, that registered with a process's nonce; `None` if none
+    /// did.
     #[must_use]
     pub fn node_of(&self, nonce: Nonce) -> Option<(NodeId, Policy)> {
         let id = self.nodes.of(nonce)?;

@@ -496,7 +496,8 @@ impl Catalog {
         Err(Refusal::RetryAfter { after: STORE_PAUSE, why })
     }
 
-    /// The same for what an object replaces when it is sealed.
+    /// Refuses with [`Refusal::RetryAfter`] while the object that this one replaces when it is
+    /// sealed waits to be copied to its store.
     pub(super) fn check_not_waiting_name(&self, id: ObjectId) -> Result<(), Refusal> {
         let object = &self.objects[&id];
         if object.is_bound {
@@ -505,7 +506,8 @@ impl Catalog {
         self.check_not_waiting_child(object.parent, object.name.as_str())
     }
 
-    /// The same for what has a name in a container.
+    /// Refuses with [`Refusal::RetryAfter`] while the object of this name in a container waits to
+    /// be copied to its store, or while that store is being adopted.
     pub(super) fn check_not_waiting_child(
         &self,
         parent: ObjectId,

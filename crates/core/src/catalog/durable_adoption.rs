@@ -29,7 +29,7 @@ impl Adopting {
         Self { next: Some(AdoptionStep::Take), ..Self::default() }
     }
 
-    /// Returns it as it is shown.
+    /// Returns the adoption's progress in the form that clients receive.
     pub(super) fn reported(&self) -> Adoption {
         Adoption {
             is_done: self.next.is_none(),
@@ -67,7 +67,8 @@ impl Catalog {
         Err(Refusal::RetryAfter { after: ADOPTION_PAUSE, why })
     }
 
-    /// The same for anything at or below the directory.
+    /// Refuses with [`Refusal::RetryAfter`] while the store of the durable directory at or above an
+    /// object is being adopted.
     pub(super) fn check_adopted_at(&self, id: ObjectId) -> Result<(), Refusal> {
         self.durable_at(id).map_or(Ok(()), |(directory, _)| self.check_adopted(directory))
     }

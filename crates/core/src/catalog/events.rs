@@ -115,7 +115,8 @@ impl Events {
         }
     }
 
-    /// Adds the events of what was gathered and is meant, in the order of kinds and nodes.
+    /// Adds one event for each sum of gathered moves that `is_meant` selects, in the order of kinds
+    /// and nodes.
     fn add_gathered(&mut self, at: Instant, is_meant: impl Fn(Gathered) -> bool) {
         let taken: Vec<(Gathered, (u64, u64))> =
             self.gathered.extract_if(.., |gathered, _| is_meant(*gathered)).collect();
@@ -159,7 +160,7 @@ impl Events {
         }
     }
 
-    /// Adds the events of what was gathered long enough.
+    /// Adds the events of the moves whose time of gathering is over.
     pub(super) fn add_due(&mut self, now: Instant) {
         let is_due = |due: &mut Option<Instant>| due.take_if(|at| *at <= now).is_some();
         let (drains, background) = (is_due(&mut self.drains_due), is_due(&mut self.background_due));

@@ -13,7 +13,7 @@ impl Catalog {
     /// The format that this program writes.
     pub const FORMAT: u32 = 7;
 
-    /// The oldest format that it reads.
+    /// The oldest format of a catalog that this program reads.
     pub const FORMAT_MIN: u32 = 4;
 
     /// Returns what follows a catalog of an earlier format, in the snapshot's encoding, to make it

@@ -96,7 +96,7 @@ impl Numbers {
 }
 
 impl Ids {
-    /// Returns those of a new cluster, which has a root.
+    /// Returns the next numbers of a new cluster, in which only the root's number is given out.
     pub(super) const fn new() -> Self {
         Self { object: ROOT.0 + 1, block: 1, lease: 1, job: 1 }
     }

@@ -59,7 +59,7 @@ impl Hash {
         self.0 as usize % SHARDS
     }
 
-    /// Returns one of so many buckets, 256 at most.
+    /// Returns the bucket, of `count`, to which the key belongs; `count` is 256 at most.
     pub(crate) const fn bucket(self, count: u64) -> u8 {
         (self.0 % count) as u8
     }

@@ -18,7 +18,7 @@ impl Catalog {
         self.blocks.get(&id).map(|block| (block.home, block.epoch))
     }
 
-    /// Returns how many things wait for their time.
+    /// Returns the number of timers that are scheduled in the catalog.
     #[must_use]
     pub fn due_count(&self) -> usize {
         self.timers.len() + self.service.timer_count()
@@ -30,7 +30,7 @@ impl Catalog {
         self.objects.contains_key(&id) && !self.is_deleted(id)
     }
 
-    /// Returns whether a job has not ended.
+    /// Returns whether there is a job with this id that has not ended.
     #[must_use]
     pub fn has_job(&self, id: JobId) -> bool {
         self.job(id).is_some()

@@ -23,7 +23,7 @@ pub struct Command {
     pub action: Action,
 }
 
-/// Where one new block goes.
+/// The home that the namenode has chosen for one new block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// The home.
@@ -317,7 +317,7 @@ pub enum DurableAction {
 }
 
 impl Action {
-    /// Returns what changes: of a change that is made once that change, else itself.
+    /// Returns the action that changes the catalog: the one within [`Action::Once`], else this one.
     #[must_use]
     pub const fn inner(&self) -> &Self {
         match self {
@@ -326,7 +326,8 @@ impl Action {
         }
     }
 
-    /// As [`Self::inner`], as a mutable reference.
+    /// Returns a mutable reference to the action that changes the catalog: the one within
+    /// [`Action::Once`], else this one.
     #[must_use]
     pub fn inner_mut(&mut self) -> &mut Self {
         match self {

@@ -37,7 +37,7 @@ pub(crate) const REGISTERED: Millis = Millis(3_000);
 pub(crate) const UNKNOWN_KEPT: Millis = Millis(30_000);
 
 impl Catalog {
-    /// Returns the numbers that are given out next.
+    /// Returns the numbers that the next object, block, lease, job and node get.
     #[must_use]
     pub const fn numbers(&self) -> Numbers {
         self.ids.numbers(self.nodes.next_id())
@@ -73,7 +73,8 @@ impl Catalog {
         self.ids.is_unused(block) || self.history.is_foreign_block(block)
     }
 
-    /// Returns whether a node's number was skipped.
+    /// Returns whether a node's number was skipped when a term began: only a lost end of the log
+    /// can have given it.
     #[must_use]
     pub fn is_foreign_node(&self, node: NodeId) -> bool {
         self.history.is_foreign_node(node)
@@ -312,7 +313,7 @@ impl Catalog {
         self.report.bytes = self.report.bytes.saturating_add(bytes);
         self.emit(EventKind::BlocksOrphaned { node, blocks, bytes });
     }
-    /// Returns what the log has lost, in all.
+    /// Returns the sum of what starts of the namenode have found lost of its log.
     #[must_use]
     pub const fn journal_loss(&self) -> JournalLoss {
         self.journal_loss

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::{BlockId, Epoch, NodeId, Order, Refusal, Reply};
 
-/// What came of a command.
+/// The outcome of a command that was applied to the catalog: the reply to its sender, and what
+/// follows for datanodes.
 #[derive(Debug)]
 pub struct Applied {
     /// The answer to the request.
@@ -16,7 +17,7 @@ pub struct Applied {
     pub gone: Vec<NodeId>,
 }
 
-/// An order with its addressee.
+/// An order to a datanode, with the node and the address to which it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatanodeOrder {
     /// The incarnation that it is for.

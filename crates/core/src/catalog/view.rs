@@ -23,7 +23,7 @@ use super::usage::UsageWalk;
 use crate::exposure;
 
 impl Catalog {
-    /// Returns facts about an object.
+    /// Returns the metadata of an object by its id, with the time that it has left at `now`.
     pub(crate) fn stat_of(&self, id: ObjectId, now: Instant) -> Result<ObjectStat, Refusal> {
         let gone = Refusal::ObjectGone { object: id };
         let object = self.objects.get(&id).ok_or(gone.clone())?;
@@ -31,7 +31,8 @@ impl Catalog {
         Ok(self.stat_named(id, object, path, now))
     }
 
-    /// The same at this time; the way up to the root is spared where the object's path is known.
+    /// Returns the metadata of an object by its id, as of the catalog's time. With its `path` the
+    /// way up to the root is not walked.
     pub(super) fn stat_at(&self, id: ObjectId, path: Option<&Path>) -> Result<ObjectStat, Refusal> {
         debug_assert!(path.is_none_or(|path| self.path_of(id).as_ref() == Some(path)));
         match path.zip(self.objects.get(&id)) {
@@ -40,7 +41,8 @@ impl Catalog {
         }
     }
 
-    /// The same of an object whose path is known.
+    /// Returns the metadata of an object whose path the caller has, with the time that it has left
+    /// at `now`.
     fn stat_named(&self, id: ObjectId, object: &Object, path: Path, now: Instant) -> ObjectStat {
         let (bytes, lost_bytes) = self.bytes_of(id, object);
         let data = object.data();
@@ -100,7 +102,7 @@ impl Catalog {
         Ok(Reply::Layout(self.layout_of(stat, from, bytes)))
     }
 
-    /// Returns facts about an object.
+    /// Returns the metadata of an object by its path, with the time that it has left at `now`.
     ///
     /// # Errors
     /// [`Refusal::NotFound`] and [`Refusal::NotADirectory`], as any call that takes a path.
@@ -231,7 +233,7 @@ impl Catalog {
         }
     }
 
-    /// Returns how many names there are.
+    /// Returns the number of names in the namespace, of all containers together.
     #[must_use]
     pub fn name_count(&self) -> usize {
         self.names.len()
@@ -258,13 +260,15 @@ impl Catalog {
         self.resolve(path).map_or(0, |id| self.entries_of(id))
     }
 
-    /// The same of an object: its blocks.
+    /// Returns how many entries a search for the bytes of an object may visit: its blocks; 0 where
+    /// there is no such object.
     pub(crate) fn entries_of(&self, id: ObjectId) -> usize {
         let data = self.objects.get(&id).and_then(Object::data);
         data.map_or(0, |data| data.blocks.as_slice().len())
     }
 
-    /// Returns what is kept beside an object's bytes.
+    /// Returns the attributes that an application keeps beside an object's bytes; none for an
+    /// unknown object.
     fn attributes_of(&self, id: ObjectId) -> Attributes {
         self.attributes.get(&id).cloned().unwrap_or_default()
     }
@@ -355,15 +359,15 @@ impl Catalog {
         nodes.filter(|(_, node)| wanted(node)).map(|(id, _)| *id).collect()
     }
 
-    /// Finds a node by id, name or address.
+    /// Returns the id of the node that a selector names by id, name or address.
     ///
     /// # Errors
-    /// [`Refusal::UnknownNode`] when none answers to it.
+    /// [`Refusal::UnknownNode`] when no node matches: the caller corrects the selector.
     pub fn select_node(&self, selector: &NodeSelector) -> Result<NodeId, Refusal> {
         self.nodes.select(selector)
     }
 
-    /// Returns what is wanted of a node and where it is.
+    /// Returns a node's policy and its address; `None` for an unknown node.
     #[must_use]
     pub fn node_policy(&self, id: NodeId) -> Option<(Policy, &str)> {
         self.nodes.get(id).map(|node| (node.policy, node.address.as_str()))
@@ -375,7 +379,7 @@ impl Catalog {
         self.nodes.get(id).map(|node| node.nonce)
     }
 
-    /// Returns a node's machine.
+    /// Returns the name of the machine that a node registered with; `None` for an unknown node.
     #[must_use]
     pub fn node_host(&self, id: NodeId) -> Option<&str> {
         self.nodes.get(id).map(|node| node.host.as_str())

@@ -17,7 +17,7 @@ pub enum Market {
     OnDemand,
 }
 
-/// What an agent can start.
+/// What an agent's machine offers to the next task that the agent starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BagAgent {
     /// How its machine is paid.
@@ -29,7 +29,7 @@ pub struct BagAgent {
     pub margin: Millis,
 }
 
-/// Whether a task can be started.
+/// Whether a task of a bag is free, has a runner, or has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BagState {
     /// No runner has it.

@@ -26,7 +26,7 @@ pub struct BagLooks {
 }
 
 impl BagLooks {
-    /// Notes what a look at a task showed.
+    /// Notes the state of a task that a look at its lock has shown at `now`.
     pub fn note(&mut self, task: u32, state: BagState, now: Millis) {
         self.looks.insert(task, (state, now));
     }
@@ -42,7 +42,7 @@ impl BagLooks {
         }
     }
 
-    /// Forgets tasks that need no look any more.
+    /// Forgets the looks at all tasks for which `needs` returns false.
     pub fn retain(&mut self, mut needs: impl FnMut(u32) -> bool) {
         self.looks.retain(|task, _| needs(*task));
     }

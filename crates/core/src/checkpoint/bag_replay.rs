@@ -47,7 +47,7 @@ pub struct BagPolicy {
     pub notice: Millis,
 }
 
-/// What a run of a bag cost.
+/// The time and the machines that one replayed run of a bag of tasks took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReplayedBagRun {
     /// Tasks that were done after the deadline.
@@ -78,7 +78,8 @@ pub struct BagReplay<'a> {
 }
 
 impl<'a> BagReplay<'a> {
-    /// Returns a player of runs.
+    /// Returns a player of runs of one bag, under a model of lifetimes and a policy. [`Self::run`]
+    /// plays a run.
     #[must_use]
     pub fn new(model: &'a Model, bag: ReplayedBag, policy: BagPolicy) -> Self {
         let interval = PlayedInterval::of(model, policy.interval, policy.dump);

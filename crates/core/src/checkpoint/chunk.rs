@@ -15,13 +15,13 @@ pub struct ChunkKey([u8; 32]);
 pub struct ChunkName(pub [u8; 32]);
 
 impl ChunkKey {
-    /// Returns the key of these bytes.
+    /// Returns the key that consists of these 32 bytes.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Returns the name of some content.
+    /// Returns the name of a chunk with this content: the content's BLAKE3 hash under the key.
     #[must_use]
     pub fn name(&self, content: &[u8]) -> ChunkName {
         ChunkName(*blake3::keyed_hash(&self.0, content).as_bytes())

@@ -15,7 +15,7 @@ const USED_BY_PROCESSES: [&str; 24] = [
     "pku",
 ];
 
-/// What took a generation.
+/// Which driver took a generation, with what a restore of it must match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DriverRecord {
     /// The task wrote its state.
@@ -52,7 +52,7 @@ pub struct CriuVersion {
     pub patch: u32,
 }
 
-/// What a machine has that restores.
+/// What a machine offers to the restore of a dump by CRIU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineView {
     /// Its release of CRIU; `None` where CRIU cannot be used.
@@ -91,7 +91,8 @@ pub enum RestoreRefusal {
 }
 
 impl CriuRecord {
-    /// Decides whether a machine can restore it.
+    /// Checks whether a machine can restore the dump: by the version of its CRIU, its architecture
+    /// and the features of its CPU.
     ///
     /// # Errors
     /// [`RestoreRefusal`]: another machine may be able to.

@@ -60,7 +60,8 @@ pub enum NoticeChoice {
 }
 
 impl DumpRates {
-    /// Returns what a dump of so many bytes takes.
+    /// Returns the time, the stored bytes, the requests and the price of a dump of `state_bytes`
+    /// bytes.
     #[must_use]
     pub fn forecast(&self, state_bytes: u64, prices: StoragePrices) -> DumpForecast {
         let manifest = state_bytes.div_ceil(64 << 10) * MANIFEST_PER_CHUNK;

@@ -14,7 +14,7 @@ const VERSION: u8 = 1;
 /// Bytes before the index: the version and the length of the index.
 const PREFIX_BYTES: usize = 5;
 
-/// What is under a name.
+/// What kind of file has a name in a state directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryKind {
     /// A directory.

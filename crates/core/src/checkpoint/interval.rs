@@ -16,7 +16,7 @@ pub(super) const INTERVAL_MIN: Millis = Millis(1000);
 pub struct DumpTimes(Vec<Millis>);
 
 impl DumpTimes {
-    /// Adds a measured time.
+    /// Adds the time that a dump took. Only the last few dumps count.
     pub fn add(&mut self, took: Millis) {
         if self.0.len() == MEASURED_MAX {
             self.0.remove(0);

@@ -24,7 +24,7 @@ pub struct LockRecord {
     pub start_time: u64,
 }
 
-/// What is known about a lock.
+/// Whether a task's lock may be taken, as far as its records show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockView {
     /// It may be taken.

@@ -118,7 +118,8 @@ impl fmt::Display for PackId {
 }
 
 impl PackId {
-    /// Reads the name of a pack's object.
+    /// Returns the id of the pack whose object has this name, in hexadecimal; `None` if it is no
+    /// such name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let bytes = data_encoding::HEXLOWER.decode(name.as_bytes()).ok()?;
@@ -127,7 +128,7 @@ impl PackId {
 }
 
 impl CheckpointManifest {
-    /// Encodes the manifest.
+    /// Returns the manifest as it is stored: its version, its body and a checksum under `key`.
     #[must_use]
     pub fn encode(&self, key: &ChunkKey) -> Vec<u8> {
         let body = postcard::to_stdvec(self).expect("a manifest can be encoded");
@@ -138,7 +139,7 @@ impl CheckpointManifest {
         bytes
     }
 
-    /// Decodes a manifest and verifies it.
+    /// Decodes a stored manifest and verifies its version and its checksum under `key`.
     ///
     /// # Errors
     /// [`ManifestError`]: the generation cannot be restored.

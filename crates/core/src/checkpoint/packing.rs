@@ -38,7 +38,7 @@ struct ChunkPlace {
     content: StoredContent,
 }
 
-/// What a chunk is to the dump.
+/// Whether a dump has to store a chunk, and under which name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkView {
     /// It is all zeros: nothing is stored of it.
@@ -94,14 +94,15 @@ impl Packing {
         self.open
     }
 
-    /// Opens a pack. The one before is complete.
+    /// Opens an empty pack for the chunks that are new from now on. The pack before it is complete.
     pub fn open(&mut self, pack: PackId) {
         assert!(!self.lengths.contains_key(&pack), "the names of packs are drawn");
         self.lengths.insert(pack, 0);
         self.open = Some(pack);
     }
 
-    /// Returns what is to be done with a chunk.
+    /// Returns whether a chunk is all zeros, is stored already, or is new, so that the caller must
+    /// append its content.
     #[must_use]
     pub fn view(&self, key: &ChunkKey, chunk: &[u8]) -> ChunkView {
         let Some(content) = content_of(chunk) else { return ChunkView::Zero };

@@ -21,7 +21,7 @@ pub struct ReplayedTask {
     pub launch: Millis,
 }
 
-/// When a task dumps.
+/// The rule by which a replayed task chooses the time between two dumps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntervalPolicy {
     /// After each interval, whatever the machine.
@@ -32,7 +32,7 @@ pub enum IntervalPolicy {
     Optimum,
 }
 
-/// What a run cost.
+/// The time and the machines that one replayed run of a task took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReplayedRun {
     /// From the first launch to the end of the task, or until the replay gave up.
@@ -87,7 +87,7 @@ impl PlayedInterval {
 }
 
 impl<'a> Replay<'a> {
-    /// Returns a player of runs.
+    /// Returns a player of runs of one task, under a model of lifetimes and a policy of intervals.
     #[must_use]
     pub fn new(model: &'a Model, policy: IntervalPolicy, task: ReplayedTask) -> Self {
         Self { model, task, interval: PlayedInterval::of(model, policy, task.dump) }

@@ -25,7 +25,7 @@ impl Sequences {
         Self { client, last: 0, open: VecDeque::new() }
     }
 
-    /// Returns the client's number and key.
+    /// Returns the number that the namenode gave the client, and the client's key.
     #[must_use]
     pub const fn client(&self) -> ClientId {
         self.client

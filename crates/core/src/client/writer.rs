@@ -66,7 +66,7 @@ pub struct BlockRequest {
     pub avoid: Vec<NodeId>,
 }
 
-/// What the shell does next.
+/// What the shell of a writer does next, as [`WriteMachine::next`] returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteStep<P> {
     /// Send this part of a piece, and go on at once.
@@ -212,7 +212,7 @@ impl<P: Clone> WriteMachine<P> {
         machine
     }
 
-    /// Begins a call of the application.
+    /// Begins a call of the application. Until it has succeeded, the writer takes no other one.
     ///
     /// # Errors
     /// Why the writer takes no call: an earlier one failed or was cancelled. The application writes
@@ -229,7 +229,7 @@ impl<P: Clone> WriteMachine<P> {
         }
     }
 
-    /// Ends a call that has done all of its work.
+    /// Ends a call that has done all of its work, so that the writer takes the next one.
     pub const fn succeeded(&mut self) {
         self.state = WriterState::Open;
     }
@@ -277,7 +277,8 @@ impl<P: Clone> WriteMachine<P> {
         self.pieces.push_back(Piece { payload, from: 0, length, state: PieceState::Waiting });
     }
 
-    /// Returns the next step towards a goal.
+    /// Returns the caller's next step towards a goal: [`WriteStep::Done`] when it is reached, and
+    /// [`WriteStep::Wait`] when an answer must arrive first.
     pub fn next(&mut self, goal: WriteGoal) -> WriteStep<P> {
         let is_sent = |piece: &Piece<P>| piece.state != PieceState::Waiting;
         let first = self.pieces.partition_point(is_sent);

@@ -19,7 +19,7 @@ pub struct SourceReading {
     pub recommendation: Option<String>,
 }
 
-/// A request to the namenode.
+/// A request about a node's notices that its agent sends to the namenode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
     /// Give the notice, sent as a [`crate::notices::NoticeReport`]; the node is fenced already.

@@ -55,7 +55,7 @@ impl NamenodeContact {
         self.failed_calls
     }
 
-    /// Returns the time since the last answer.
+    /// Returns how long ago the namenode last answered a call.
     #[must_use]
     pub fn silent(&self, now: Instant) -> Millis {
         now.since(self.answered_at)

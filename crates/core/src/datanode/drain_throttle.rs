@@ -57,12 +57,13 @@ struct ThrottledRead {
 }
 
 impl DrainThrottle {
-    /// Takes that a push begins.
+    /// Notes that a push of a block begins, for which reads are held back.
     pub const fn began(&mut self) {
         self.pushing += 1;
     }
 
-    /// Takes that a block has arrived at its target.
+    /// Notes that a block has arrived at its target, which lets some of the reads through that are
+    /// held back.
     pub fn arrived(&mut self, block: BlockId, bytes: u32) {
         if self.pushed.len() >= PUSHED_MAX {
             self.pushed.clear();
@@ -72,13 +73,13 @@ impl DrainThrottle {
         self.keep_some();
     }
 
-    /// Takes that a push has ended, well or badly.
+    /// Notes that a push has ended, whether it succeeded or failed.
     pub fn ended(&mut self, now: Instant) {
         self.last_push = Some(now);
         self.pushing = self.pushing.saturating_sub(1);
     }
 
-    /// Returns whether blocks are leaving now.
+    /// Returns whether a push is under way, or ended so recently that another one may follow it.
     #[must_use]
     pub fn is_busy(&self, now: Instant) -> bool {
         self.pushing > 0 || self.last_push.is_some_and(|last| now < last + PAUSE_MAX)
@@ -122,7 +123,7 @@ impl DrainThrottle {
         released
     }
 
-    /// Returns whether a read is held back still.
+    /// Returns whether a read is still held back, so that its answer must not be sent yet.
     #[must_use]
     pub fn is_held(&self, read: HeldRead) -> bool {
         self.waiting.iter().any(|it| it.read == read)
@@ -148,12 +149,12 @@ impl DrainThrottle {
         !self.pushed.is_empty() && blocks.any(|block| self.pushed.contains(&block))
     }
 
-    /// Forgets blocks that are here no more.
+    /// Forgets that these blocks were pushed, as the node holds them no longer.
     pub fn dropped(&mut self, blocks: impl Iterator<Item = BlockId>) {
         blocks.for_each(|block| _ = self.pushed.remove(&block));
     }
 
-    /// Forgets all blocks: the node begins again.
+    /// Forgets which blocks were pushed, as the node begins again.
     pub fn forget(&mut self) {
         self.pushed.clear();
     }

@@ -17,13 +17,14 @@ impl Egress {
     /// fire at whole milliseconds; a depth of a few of them keeps the rate whole.
     const BURST: Millis = Millis(4);
 
-    /// Returns a pacer; `None` does not pace.
+    /// Returns a pacer that lets so many bytes pass in a second; with `None` it lets all pass at
+    /// once.
     #[must_use]
     pub const fn new(bytes_per_second: Option<u64>) -> Self {
         Self { bytes_per_second, free_at_nanos: 0 }
     }
 
-    /// Returns whether it paces at all.
+    /// Returns whether the pacer has a rate; without one it delays nothing.
     #[must_use]
     pub const fn is_limited(&self) -> bool {
         self.bytes_per_second.is_some()

@@ -35,7 +35,7 @@ impl PushRate {
         Self { under_way: 0, since: now, busy_micros: 0, bytes: 0, window_began: now, best: [0; 2] }
     }
 
-    /// Takes that a push of so many bytes begins. Returns whether it counts; one that is too short
+    /// Notes that a push of so many bytes begins. Returns whether it counts; one that is too short
     /// does not, and [`PushRate::ended`] is not called for it.
     pub fn began(&mut self, now: Instant, length: u32) -> bool {
         if length < Self::LENGTH_MIN {
@@ -46,7 +46,8 @@ impl PushRate {
         true
     }
 
-    /// Takes that a push has ended with so many bytes at the target.
+    /// Notes that a push has ended with so many bytes at the target, and measures the rate anew
+    /// after each second of pushes.
     pub fn ended(&mut self, now: Instant, bytes: u64) {
         self.account(now);
         self.under_way = self.under_way.saturating_sub(1);

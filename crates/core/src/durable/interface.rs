@@ -10,7 +10,7 @@ use sanderling_protocol::{Millis, NodeId, ObjectId, Refusal, Tier};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DurableCall(pub u64);
 
-/// What happens to the drain.
+/// An event that the drain of changes to stores handles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DurableInput {
     /// What is to be done, as the namenode sees it, and which nodes reach stores.

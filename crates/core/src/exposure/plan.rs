@@ -56,7 +56,8 @@ impl Default for ExposureConfig {
     }
 }
 
-/// What a node's exposure requires.
+/// Whether copies of a node's blocks must be made or may be dropped, so that its exposure is within
+/// the budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// It is well within the budget.
@@ -190,7 +191,7 @@ pub fn copy_tiers(tier: Tier) -> impl Iterator<Item = Tier> {
     std::iter::successors(Some(tier), |tier| tier.slower())
 }
 
-/// Returns a share of some bytes.
+/// Returns `share` percent of `bytes`, rounded down.
 #[must_use]
 pub const fn percent(bytes: u64, share: u64) -> u64 {
     // Divided first: bytes may be a petabyte, and no share needs its last hundred.

@@ -116,7 +116,7 @@ impl Leadership {
         self.request_at = requested_at + Millis(self.lease.0 / 3);
     }
 
-    /// Takes that the namenode has refused a call because this manager has not the lease: the term
+    /// Notes that the namenode has refused a call because this manager has not the lease: the term
     /// ends. A request under way may have been granted before that, so its answer counts no more.
     pub fn refused(&mut self, now: Instant, remaining: Millis) {
         self.requested_at = None;
@@ -125,7 +125,7 @@ impl Leadership {
         self.request_at = now + remaining.clamp(RETRY_MIN, RETRY_MAX);
     }
 
-    /// Takes that the shell waits for no answer any more, because its calls end with the term.
+    /// Notes that the shell waits for no answer any more, because its calls end with the term.
     pub fn dropped(&mut self, now: Instant) {
         if self.requested_at.take().is_some() {
             self.request_at = now + RETRY_MIN;

@@ -60,14 +60,15 @@ impl ViewSchedule {
         Some(ViewRequest(self.requests))
     }
 
-    /// Takes that a view arrived, and whether nodes drain in it. Answers to requests that are not
+    /// Notes that a view arrived, and whether nodes drain in it. Answers to requests that are not
     /// under way change nothing.
     pub fn answered(&mut self, now: Instant, request: ViewRequest, has_drains: bool) {
         let pause = if has_drains { self.poll } else { self.poll_idle };
         self.ended(now, request, pause);
     }
 
-    /// Takes that a request got no view.
+    /// Notes that a request got no view, so that the next one follows after a pause. A request that
+    /// is not under way changes nothing.
     pub fn failed(&mut self, now: Instant, request: ViewRequest) {
         if self.ended(now, request, self.poll.max(PAUSE_MIN)) {
             // What an event reports is still to be seen, but not at the price of a busy loop.

@@ -35,7 +35,7 @@ pub enum TurnWork {
     Probed(NodeId, Probe),
 }
 
-/// Where a command comes from.
+/// Whether a command comes from a request of the turn or from the namenode itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// A request of the turn's frame with this number, counted from 0 in the order of the work.

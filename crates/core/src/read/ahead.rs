@@ -31,7 +31,7 @@ impl ReadAhead {
         self.offset + self.step.min(self.end - self.offset)
     }
 
-    /// Goes on behind the caller's range.
+    /// Continues with the range behind the caller's, once the caller has its bytes.
     pub fn advance(&mut self) {
         self.offset = self.next();
     }

@@ -100,7 +100,8 @@ impl Planner {
         }
     }
 
-    /// Takes one block of the node into account.
+    /// Counts one block of the draining node: as one that moves and where to, as one that is safe
+    /// already, or as one that expires before it would be lost.
     pub fn add(&mut self, candidate: &MoveCandidate) {
         let bytes = u64::from(candidate.length);
         match queue::look(candidate, self.left) {

@@ -98,12 +98,14 @@ impl MoveQueue {
         !self.ready.is_empty()
     }
 
-    /// Returns the first of the next blocks that is no longer than that, without taking it.
+    /// Returns the first of the next blocks that has at most `bytes_max` bytes, without removing
+    /// it.
     pub(super) fn peek(&self, bytes_max: u64) -> Option<&Queued> {
         self.next(bytes_max).map(|(_, queued)| queued)
     }
 
-    /// Takes that block; it stays known until [`MoveQueue::forget`].
+    /// Removes and returns the first of the next blocks that has at most `bytes_max` bytes; it
+    /// stays known until [`MoveQueue::forget`].
     pub(super) fn pop(&mut self, bytes_max: u64) -> Option<Queued> {
         let rank = *self.next(bytes_max)?.0;
         self.ready.remove(&rank)

@@ -16,7 +16,8 @@ pub(super) struct Scan {
     wait: Millis,
     /// Bytes that the last whole scan left where they are, because they expire before the deadline.
     skipped_bytes: u64,
-    /// The same of the scan under way.
+    /// Bytes that the scan under way has left where they are so far, because they expire before the
+    /// deadline.
     skipping_bytes: u64,
     /// Whether blocks are taken that a store has: when a scan has found no others.
     takes_stored: bool,

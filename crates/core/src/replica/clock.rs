@@ -104,7 +104,7 @@ impl GroupClock {
         (self.at, self.is_live, self.is_leading) = (now, true, true);
     }
 
-    /// Is no longer the group's clock.
+    /// Ends this member's time as the group's clock; its own clock goes on from the same time.
     pub fn follow(&mut self, now: Instant) {
         (self.base, self.at) = (self.time(now), now);
         self.is_leading = false;

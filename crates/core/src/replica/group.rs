@@ -13,7 +13,7 @@ pub(super) const MEMBERS_MAX: usize = 15;
 /// Longest address: a host's name has at most 253 bytes.
 const ADDRESS_BYTES_MAX: usize = 300;
 
-/// Where a member is.
+/// The addresses at which a member serves, and the nonce of its process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberAddress {
     /// `host:port` for frames: of clients, datanodes and other members.
@@ -24,7 +24,7 @@ pub struct MemberAddress {
     pub nonce: Nonce,
 }
 
-/// What a member counts for.
+/// Whether a member's vote and its copy of the log count for the group's majorities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GroupRole {
     /// Its vote and its copy of the log count.
@@ -35,7 +35,7 @@ pub enum GroupRole {
     Leaving,
 }
 
-/// One member.
+/// One member of a group of namenodes: its addresses and its role.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupMember {
     /// Where it is.
@@ -98,7 +98,7 @@ pub enum GroupChangeError {
 }
 
 impl Group {
-    /// Returns the group of one voter, member 1.
+    /// Returns the group of a single namenode: member 1, a voter.
     #[must_use]
     pub fn of_one(at: MemberAddress) -> Self {
         let member = GroupMember { at, role: GroupRole::Voter };
@@ -116,18 +116,18 @@ impl Group {
         Self { members, outgoing: BTreeSet::new(), next }
     }
 
-    /// Returns all members, ascending.
+    /// Returns all members with their ids, ascending by id.
     pub fn members(&self) -> impl Iterator<Item = (MemberId, &GroupMember)> {
         self.members.iter().map(|(id, member)| (*id, member))
     }
 
-    /// Returns one member.
+    /// Returns the member with this id; `None` if the group has no such member.
     #[must_use]
     pub fn member(&self, id: MemberId) -> Option<&GroupMember> {
         self.members.get(&id)
     }
 
-    /// Returns the number that the next member gets.
+    /// Returns the id that the next member to join gets.
     #[must_use]
     pub const fn next(&self) -> MemberId {
         MemberId(self.next)
@@ -138,7 +138,7 @@ impl Group {
         self.with_role(GroupRole::Voter)
     }
 
-    /// Returns the spares, ascending.
+    /// Returns the ids of the spares in the newest configuration, ascending.
     pub fn spares(&self) -> impl Iterator<Item = MemberId> {
         self.with_role(GroupRole::Spare)
     }
@@ -158,7 +158,8 @@ impl Group {
         !self.outgoing.is_empty()
     }
 
-    /// Returns whether a member's vote counts.
+    /// Returns whether a member's vote counts: it is a voter, or was one before the change that is
+    /// under way.
     #[must_use]
     pub fn counts(&self, id: MemberId) -> bool {
         self.outgoing.contains(&id)

@@ -194,7 +194,7 @@ impl Replica {
         replica
     }
 
-    /// Takes a message of another member.
+    /// Handles a message that another member of the group has sent.
     ///
     /// # Errors
     /// [`MessageRefusal`]: nothing has changed. The shell counts and logs it.
@@ -325,7 +325,8 @@ impl Replica {
         (!self.is_removed).then_some(self.next_tick)
     }
 
-    /// Does what is due.
+    /// Handles the time of [`Replica::deadline`]: ticks once if that has come. A call before it
+    /// does nothing.
     pub fn handle_deadline(&mut self, now: Instant) {
         self.now = self.now.max(now);
         if self.is_removed || now < self.next_tick {
@@ -345,7 +346,7 @@ impl Replica {
         self.process(now);
     }
 
-    /// Returns the next thing to do.
+    /// Removes and returns the next thing that the shell has to do; `None` if there is none now.
     pub fn poll_output(&mut self) -> Option<ReplicaOutput> {
         self.outputs.pop_front()
     }
@@ -484,7 +485,7 @@ impl Replica {
         Some(round)
     }
 
-    /// Takes the outcome of sending a snapshot.
+    /// Notes whether a snapshot was sent to the member `to` as a whole.
     pub fn snapshot_sent(&mut self, now: Instant, to: MemberId, is_ok: bool) {
         let status = if is_ok { SnapshotStatus::Finish } else { SnapshotStatus::Failure };
         self.node.report_snapshot(to.0, status);
@@ -538,7 +539,7 @@ impl Replica {
         &self.group
     }
 
-    /// Returns what this member is.
+    /// Returns whether this member leads, follows, or is a candidate in an election.
     #[must_use]
     pub fn role(&self) -> ReplicaRole {
         match self.node.raft.state {
@@ -548,14 +549,15 @@ impl Replica {
         }
     }
 
-    /// Returns the leader, as far as it is known.
+    /// Returns the leader of the current term, which may be this member; `None` if this member has
+    /// received from none.
     #[must_use]
     pub fn leader(&self) -> Option<MemberId> {
         let leader = self.node.raft.leader_id;
         (leader != 0).then_some(MemberId(leader))
     }
 
-    /// Returns the term.
+    /// Returns the term in which this member is. It grows with each election.
     #[must_use]
     pub fn term(&self) -> u64 {
         self.node.raft.term

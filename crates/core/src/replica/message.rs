@@ -49,7 +49,7 @@ pub struct Envelope {
     pub body: Body,
 }
 
-/// The kinds of messages.
+/// What a message from one member of a group to another contains, by its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Body {
     /// The leader's entries behind `before`.

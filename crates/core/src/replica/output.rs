@@ -34,7 +34,7 @@ pub struct Persist {
     pub durability: Durability,
 }
 
-/// What a member is at the moment.
+/// The role that a member has in its present term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaRole {
     /// It leads in this term.

@@ -74,7 +74,7 @@ pub struct GroupPlanner {
 }
 
 impl GroupPlanner {
-    /// Returns one that has received nothing.
+    /// Returns a planner that has received nothing about its group yet.
     #[must_use]
     pub const fn new(options: PlannerOptions) -> Self {
         Self {

@@ -50,7 +50,8 @@ impl DiskReader {
         Ok(piece.freeze(0, length as usize))
     }
 
-    /// The same for bytes that are to be changed before they are sent.
+    /// Reads `length` bytes from `from` into memory of their own, so that they can be changed
+    /// before they are sent. Blocks the thread.
     ///
     /// # Errors
     /// As [`Self::read`].

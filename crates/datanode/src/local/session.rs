@@ -206,7 +206,8 @@ impl LocalSession {
         Err(Refusal::WrongNode { here: here.unwrap_or_default(), asked })
     }
 
-    /// The same, and callers that may not write: they would hold memory that writers need.
+    /// Refuses what is meant for another incarnation, and callers that may not write: they would
+    /// hold memory that writers need.
     fn check_writer(&self) -> Result<(), Refusal> {
         self.check_greeted()?;
         match &self.pass {

@@ -86,7 +86,8 @@ impl Collector {
         true
     }
 
-    /// Returns those of a page that no node serves and no move makes; `None` without an answer.
+    /// Returns the keys of a page whose blocks no node serves and no move makes; `None` if the
+    /// namenode did not answer.
     async fn unwanted(&self, page: &[TierKey]) -> Option<Vec<TierKey>> {
         let namenode = self.membership.namenode();
         let held = |(block, epoch): &TierKey| HeldBlock {

@@ -47,8 +47,9 @@ impl BlockStore {
         Refusal::BlockDamaged { block }
     }
 
-    /// The same for a writer: a block that is damaged ends for it as one that is fenced does, and
-    /// it goes on in a new one.
+    /// Returns the refusal that a writer gets for an error, with damage marked as for a reader. A
+    /// block that is damaged ends for the writer as one that is fenced does, and it goes on in a
+    /// new one.
     pub(crate) fn write_refusal(
         &self,
         block: BlockId,

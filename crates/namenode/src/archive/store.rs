@@ -151,7 +151,7 @@ pub(super) enum ArchiveStanding {
     Emptied,
 }
 
-/// Returns how a generation stands.
+/// Returns the state of a generation of the archive.
 ///
 /// Its own mark is looked at, too: two generations later it is removed, with the mark of the one in
 /// between.

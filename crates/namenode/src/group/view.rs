@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::clock::boot_time;
 use super::wire::{GroupPage, MemberPage};
 
-/// What a namenode is in its group.
+/// Whether a namenode is alone, and if not, whether it leads its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Standing {
@@ -38,7 +38,7 @@ impl Standing {
         }
     }
 
-    /// Returns whether the member answers and acts.
+    /// Returns whether the member answers clients and gives orders: it is alone, or it leads.
     #[must_use]
     pub const fn serves(self) -> bool {
         matches!(self, Self::Alone | Self::Leader)

@@ -76,7 +76,7 @@ struct UnsyncedWrite {
     end: u64,
     /// When its first byte was written.
     since: Instant,
-    /// The same, by the clock that stands still with the process.
+    /// When its first byte was written, by the clock that stands still with the process.
     present: Duration,
 }
 

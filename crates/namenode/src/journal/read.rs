@@ -81,7 +81,8 @@ pub(crate) fn cluster_of_segment(directory: &Directory, first: u64) -> Option<Cl
     read_header(&path, header).ok().map(|segment| segment.cluster)
 }
 
-/// The same for a file that is open.
+/// Reads a segment of the journal from a file that is open, to its end or to the first record that
+/// is not whole, and gives each command to `take`.
 pub(super) fn read_window(
     path: &Path,
     mut window: Window,

@@ -63,7 +63,7 @@ struct Bounded<'b, T> {
     budget: &'b Budget,
 }
 
-/// The same for what sees elements: those of a list count.
+/// Something of serde's that sees elements, with the budget at its side: those of a list count.
 struct Elements<'b, T> {
     inner: T,
     budget: &'b Budget,

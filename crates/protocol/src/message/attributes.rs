@@ -30,13 +30,13 @@ impl Attributes {
         Self(BTreeMap::new())
     }
 
-    /// Returns whether there are none.
+    /// Returns whether the set has no attribute.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the text of that name.
+    /// Returns the text of the attribute `name`; `None` if it is not set.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
@@ -62,7 +62,8 @@ impl Attributes {
         self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
 
-    /// Returns the bytes of all names and texts.
+    /// Returns how many bytes all names and texts have together, of at most
+    /// [`ATTRIBUTES_BYTES_MAX`] for an object.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.0.iter().map(|(name, text)| name.len() + text.len()).sum()
@@ -77,7 +78,8 @@ impl Attributes {
         Some(u64::try_from(per_mib).unwrap_or(u64::MAX))
     }
 
-    /// Refuses more than an object may have.
+    /// Checks that an object may have these attributes: their sizes, and the names and texts of the
+    /// store's own.
     ///
     /// # Errors
     /// [`Refusal::TooLarge`] beyond [`ATTRIBUTES_BYTES_MAX`], or of a name beyond

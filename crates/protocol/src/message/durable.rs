@@ -103,7 +103,8 @@ impl DurableRequest {
         }
     }
 
-    /// Returns what happens when it arrives twice.
+    /// Returns what happens when the request arrives twice: the change is made once, the outcome is
+    /// alike, or nothing changes as the request only reads.
     #[must_use]
     pub const fn repeat(&self) -> Repetition {
         match self {
@@ -192,14 +193,14 @@ pub struct DurableStatus {
 pub enum DurableState {
     /// It waits for the store, or is written; of a directory, something in it.
     Volatile,
-    /// The store has it as it is.
+    /// The store has the object with its present bytes.
     Durable,
-    /// The same, and bytes of it are in the store only.
+    /// The store has the object with its present bytes, and some of them are in the store only.
     Stored,
 }
 
 impl DurableState {
-    /// Returns its name, as it is shown.
+    /// Returns the state's name in lower case, the same as in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

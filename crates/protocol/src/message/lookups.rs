@@ -24,13 +24,13 @@ struct Packed {
 }
 
 impl Paths {
-    /// Returns how many paths there are.
+    /// Returns the number of paths in the request.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Returns whether there is no path.
+    /// Returns whether the request has no path.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ends.is_empty()
@@ -146,7 +146,7 @@ impl Found {
     }
 }
 
-/// One path's part of [`Lookups`].
+/// What a look-up of many paths has found under one of them: one part of [`Lookups`].
 #[derive(Debug, Clone, Copy)]
 pub struct LookedUp<'a> {
     /// Its kind.

@@ -32,7 +32,7 @@ impl ObjectKind {
         matches!(self, Self::Directory | Self::Multifile | Self::Table)
     }
 
-    /// Names the kind as the JSON does.
+    /// Returns the kind's name in JSON, such as `file` or `key_value`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -22,7 +22,7 @@ pub struct ClientId {
     pub key: Nonce,
 }
 
-/// One change of a client, as often as it is sent.
+/// One change of a client, the same each time that it is sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Once {
     /// The client.
@@ -60,19 +60,19 @@ const CHANGE_PER_BYTE: usize = 4;
 const ONCE_TAG: u32 = 49;
 
 impl Change {
-    /// Returns the change that this request makes.
+    /// Returns the change that a request makes, to be sent within a [`Once`].
     #[must_use]
     pub const fn new(request: Request) -> Self {
         Self { request, fingerprint: None }
     }
 
-    /// Returns the request.
+    /// Returns the request that makes the change.
     #[must_use]
     pub const fn request(&self) -> &Request {
         &self.request
     }
 
-    /// Returns the request.
+    /// Returns the request that makes the change, without copying it.
     #[must_use]
     pub fn into_request(self) -> Request {
         self.request

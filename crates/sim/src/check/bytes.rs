@@ -261,7 +261,7 @@ impl Bytes {
         self.read_own(object, at.max(start), &content.part(skipped, bytes))
     }
 
-    /// The same of what the object's own writers wrote.
+    /// Checks bytes that were read from an object against what the object's own writers wrote.
     fn read_own(&self, object: ObjectId, at: u64, content: &Content) -> CheckResult {
         let mut offset = at;
         for run in content.runs() {

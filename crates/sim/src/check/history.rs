@@ -40,7 +40,7 @@ struct Operation {
     begun: u64,
     /// When it was answered; of one without an answer, when it could happen for the last time.
     ended: u64,
-    /// The same in microseconds.
+    /// The begin and the end in microseconds.
     begun_at: u64,
     ended_at: u64,
     /// When a later answer to the same caller settled it, in microseconds, if it got none itself.

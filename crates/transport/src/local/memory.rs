@@ -77,7 +77,7 @@ impl SharedMemory {
         self.map.len()
     }
 
-    /// Puts bytes there.
+    /// Copies `bytes` into the mapping, from `place` on, in bytes from its start.
     ///
     /// # Panics
     /// When they do not fit or the mapping is read-only: the caller's bookkeeping is wrong.
@@ -92,7 +92,8 @@ impl SharedMemory {
         }
     }
 
-    /// Copies bytes from there. The peer may be writing them: what is copied may be of no moment.
+    /// Copies bytes out of the mapping, from `place` on. The peer may be writing them: then the
+    /// copy is a mixture of old and new bytes.
     ///
     /// # Panics
     /// When they are not all there: the caller's bookkeeping is wrong.

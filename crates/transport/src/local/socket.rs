@@ -35,7 +35,8 @@ impl PacketSocket {
         Ok(Self { file })
     }
 
-    /// Listens at a path where nothing is yet.
+    /// Creates a socket at a path where no file exists yet, and listens there without blocking.
+    /// `backlog` connections can wait to be accepted.
     ///
     /// # Errors
     /// The kernel's error: the path exists, cannot be made, or is longer than 107 bytes.
@@ -56,7 +57,7 @@ impl PacketSocket {
         Ok(Self { file })
     }
 
-    /// Connects, or fails at once.
+    /// Connects to a listening socket's path. It does not wait for room in the listener's queue.
     ///
     /// # Errors
     /// `WouldBlock` when too many wait to be accepted: use TCP. Else the kernel's error.
@@ -164,7 +165,8 @@ impl PacketSocket {
         }
     }
 
-    /// Waits until a packet is there or the peer is gone, at most that long; returns whether so.
+    /// Waits at most `within` until a packet is there or the peer is gone; returns whether one of
+    /// the two is so.
     ///
     /// # Errors
     /// The kernel's error.

@@ -63,13 +63,13 @@ impl Validity {
         self.ends.saturating_sub(now).div_euclid(DAY)
     }
 
-    /// Returns the first second as text, in UTC.
+    /// Returns the first second in which the certificate is valid, as text in UTC.
     #[must_use]
     pub fn begin_date(self) -> String {
         date(self.begins)
     }
 
-    /// Returns the last second as text, in UTC.
+    /// Returns the last second in which the certificate is valid, as text in UTC.
     #[must_use]
     pub fn end_date(self) -> String {
         date(self.ends)

@@ -89,7 +89,7 @@ impl Span {
         Some(Self { tracer, began: Instant::now(), span: Some(Box::new(finished)), context })
     }
 
-    /// Returns what is done for it.
+    /// Returns the span's trace and id, for spans that have this one as their parent.
     #[must_use]
     pub const fn context(&self) -> TraceContext {
         self.context
@@ -102,7 +102,7 @@ impl Span {
         }
     }
 
-    /// Adds an attribute that is a number.
+    /// Adds an attribute that is a number, such as a count of bytes.
     pub fn number(&mut self, key: &'static str, value: u64) {
         if let Some(span) = &mut self.span {
             span.attributes.push((key, SpanValue::Number(value)));
