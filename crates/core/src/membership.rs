@@ -358,8 +358,8 @@ impl Membership {
         members.map(|(node, _)| *node).collect()
     }
 
-    /// Returns whether a node's machine has refused it and nothing came of it since: its process has
-    /// ended.
+    /// Returns whether a node's machine has refused it and nothing came of it since: its process
+    /// has ended.
     #[must_use]
     pub fn has_ended(&self, node: NodeId) -> bool {
         self.members.get(&node).is_some_and(|member| member.has_ended)

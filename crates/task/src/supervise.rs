@@ -243,7 +243,7 @@ impl Runner<'_> {
             return None;
         }
         output.note(format_args!("{head}, a dump takes {}: it is taken now", units::millis(takes)));
-        match tokio::time::timeout(notice.left(), self.checkpoint(handle, base)).await {
+        match timeout(notice.left(), self.checkpoint(handle, base)).await {
             Ok(Ok(Some(manifest))) => return Some(manifest),
             Ok(Ok(None)) => output.note(format_args!("the task cannot give its state: {last}")),
             Ok(Err(failure)) => output.note(format_args!("no checkpoint: {failure}; {last}")),
