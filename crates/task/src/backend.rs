@@ -231,7 +231,10 @@ impl TaskBackend {
             let Ok(place) = below(root, directory) else { return };
             let entries = client.list_all(&place).await.unwrap_or_default();
             for entry in entries.into_iter().filter(|entry| entry.lost_bytes > 0) {
-                let _ = self.remove(&format!("{directory}/{}", entry.name)).await;
+                // Each that is refused takes as long as a call may: the rest is not tried now.
+                if self.remove(&format!("{directory}/{}", entry.name)).await.is_err() {
+                    return;
+                }
             }
         }
     }
