@@ -69,6 +69,16 @@ async fn take(cluster: &mut Cluster, client: &Client, name: &str) {
     cluster.datanode(name).kill();
 }
 
+/// Stores objects, takes a backup, and then drains the fullest node. Returns the backup and the name
+/// of the node.
+async fn taken_after_a_backup(cluster: &mut Cluster, client: &Client) -> (String, String) {
+    store(client, 0..20).await;
+    let file = tokio::task::block_in_place(|| backup(cluster));
+    let name = fullest(client).await;
+    take(cluster, client, &name).await;
+    (file, name)
+}
+
 /// Waits until so many blocks have been given up that the catalog does not know; returns when the
 /// first were, by the time since the namenode's last start.
 async fn until_orphaned(client: &Client, count: u64) -> Millis {
@@ -98,10 +108,7 @@ fn blocks_that_moved_after_the_backup_are_read_and_what_it_lacks_is_kept_at_firs
     let mut cluster = Cluster::of(3);
     block_on(async {
         let client = cluster.client().await;
-        store(&client, 0..20).await;
-        let file = tokio::task::block_in_place(|| backup(&cluster));
-        let name = fullest(&client).await;
-        take(&mut cluster, &client, &name).await;
+        let (file, _) = taken_after_a_backup(&mut cluster, &client).await;
         store(&client, 100..110).await;
         tokio::task::block_in_place(|| start_on(&mut cluster, &file));
         // At once: the catalog still has the blocks on the machine that is gone.
@@ -151,11 +158,8 @@ fn replaced_under_an_older_catalog(address: impl FnOnce(&mut Cluster, &str) -> S
     let mut cluster = Cluster::of(3);
     block_on(async {
         let client = cluster.client().await;
-        store(&client, 0..20).await;
-        let file = tokio::task::block_in_place(|| backup(&cluster));
-        let name = fullest(&client).await;
+        let (file, name) = taken_after_a_backup(&mut cluster, &client).await;
         let before = cluster.datanode(&name).node;
-        take(&mut cluster, &client, &name).await;
         let address = address(&mut cluster, &name);
         tokio::task::block_in_place(|| {
             cluster.add(&name, &["--listen", &address]);
