@@ -69,8 +69,8 @@ async fn take(cluster: &mut Cluster, client: &Client, name: &str) {
     cluster.datanode(name).kill();
 }
 
-/// Stores objects, takes a backup, and then drains the fullest node. Returns the backup and the name
-/// of the node.
+/// Stores objects, takes a backup, and then drains the fullest node. Returns the backup and the
+/// name of the node.
 async fn taken_after_a_backup(cluster: &mut Cluster, client: &Client) -> (String, String) {
     store(client, 0..20).await;
     let file = tokio::task::block_in_place(|| backup(cluster));
