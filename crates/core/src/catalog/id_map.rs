@@ -151,9 +151,12 @@ impl<K: Id, V> IdMap<K, V> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &V)> {
         let chunks = self.chunks.iter().enumerate();
         let chunks = chunks.filter_map(|(place, chunk)| Some((place, chunk.as_ref()?)));
-        let groups = chunks.flat_map(|(chunk, groups)| {
-            let groups = groups.groups.iter().enumerate();
-            groups.filter_map(move |(group, it)| Some((chunk * CHUNK_GROUPS + group, it.as_ref()?)))
+        let groups = chunks.flat_map(|(place, chunk)| {
+            let groups = chunk.groups.iter().enumerate();
+            groups
+                .filter_map(move |(group, it)| Some((place * CHUNK_GROUPS + group, it.as_ref()?)))
+                // A small map does not look through the thousands of places behind its last group.
+                .take(chunk.present)
         });
         let pages = groups.flat_map(|(group, pages)| {
             let pages = pages.pages.iter().enumerate();

@@ -470,8 +470,9 @@ impl Catalog {
         self.class_of(self.resolve(path).ok()?)
     }
 
-    /// Returns how many blocks writers still have.
-    pub(super) fn open_blocks(&self) -> u64 {
+    /// Returns how many blocks writers still have. Cost: linear in blocks.
+    #[must_use]
+    pub fn open_blocks(&self) -> u64 {
         self.blocks.iter().filter(|(_, block)| !block.is_ended()).count() as u64
     }
 }

@@ -13,10 +13,9 @@ use crate::runtime::CheckResult;
 
 /// Returns what is still unsettled about blocks: open ones, reservations, and orphans.
 pub(super) fn unsettled(view: View<'_>, bytes: &Bytes) -> Option<(&'static str, String)> {
-    let report = view.catalog().fsck();
-    if report.open_blocks > 0 {
-        let text = format!("{} blocks are still open", report.open_blocks);
-        return Some(("convergence", text));
+    let open = view.catalog().open_blocks();
+    if open > 0 {
+        return Some(("convergence", format!("{open} blocks are still open")));
     }
     let reaping = view.catalog().reaping_count();
     if reaping > 0 {

@@ -13,7 +13,8 @@ use crate::runtime::CheckResult;
 /// The model.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
-    known: BTreeMap<BlockId, LastBlock>,
+    /// All blocks, in the order of their ids.
+    known: Vec<(BlockId, LastBlock)>,
     total: Total,
     /// Blocks of a lost end of the log that were counted.
     orphans: BTreeSet<BlockId>,
@@ -24,7 +25,7 @@ pub(crate) struct Losses {
 }
 
 /// A block as it was after the last command.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LastBlock {
     object: ObjectId,
     home: Option<NodeId>,
@@ -60,30 +61,35 @@ impl Losses {
         if !touches_blocks(&command.action) {
             return;
         }
-        let mut known = BTreeMap::new();
+        let catalog = view.catalog();
+        let blocks = catalog.block_ids().filter_map(|id| {
+            let facts = catalog.block_facts(id)?;
+            let now = LastBlock { object: facts.object, home: facts.home, length: facts.length };
+            Some((id, now))
+        });
+        let known: Vec<(BlockId, LastBlock)> = blocks.collect();
+        if known == self.known {
+            return;
+        }
+        let before = std::mem::replace(&mut self.known, known);
+        let known = &self.known;
         // By object and the node that they were on; what was lost before its writer published it,
         // by block.
         let mut lost: BTreeMap<(ObjectId, Result<NodeId, BlockId>), (u64, u64)> = BTreeMap::new();
-        let catalog = view.catalog();
-        for id in catalog.block_ids() {
-            let Some(facts) = catalog.block_facts(id) else { continue };
-            let now = LastBlock { object: facts.object, home: facts.home, length: facts.length };
-            known.insert(id, now);
-            let before = self.known.get(&id);
+        for (id, now) in known {
+            let before = find(&before, *id);
             let counted = match before {
                 Some(before) if before.home.is_none() => before.length,
                 _ => 0,
             };
             if now.home.is_none() && now.length > counted {
-                let on = before.and_then(|before| before.home).ok_or(id);
+                let on = before.and_then(|before| before.home).ok_or(*id);
                 let (blocks, bytes) = lost.entry((now.object, on)).or_default();
                 *blocks += 1;
                 *bytes += u64::from(now.length - counted);
             }
         }
-        let before = std::mem::replace(&mut self.known, known);
-        let known = &self.known;
-        let mut vanished = before.iter().filter(|(id, _)| !known.contains_key(id));
+        let mut vanished = before.iter().filter(|(id, _)| find(known, *id).is_none());
         let is_tick = matches!(command.action, Action::Tick);
         if vanished.any(|(_, was)| was.home.is_none() || (is_tick && was.length > 0)) {
             // What was lost first and deleted then, within one command, cannot be distinguished.
@@ -143,6 +149,12 @@ impl Losses {
         }
         Err(("loss-report", format!("the report has {reported:?}, lost were {:?}", self.total)))
     }
+}
+
+/// Returns a block of those that are in the order of their ids.
+fn find(blocks: &[(BlockId, LastBlock)], id: BlockId) -> Option<&LastBlock> {
+    let place = blocks.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+    Some(&blocks[place].1)
 }
 
 /// Returns whether a command may change a block's home or length.
