@@ -164,6 +164,29 @@ class Steps(unittest.TestCase):
         self.assertGreater(steps.CURRENT.seconds, 0.0)
 
 
+class Lints(unittest.TestCase):
+    """What lets builds be the check of clippy as well."""
+
+    def test_builds_refuse_what_clippy_finds_in_ci_alone(self) -> None:
+        of_builds = steps.lints_of_builds.__wrapped__
+        with mock.patch.dict(os.environ, {"CI": "true"}):
+            lints = of_builds()
+        others = {key: value for key, value in os.environ.items() if key != "CI"}
+        with mock.patch.dict(os.environ, others, clear=True):
+            self.assertEqual(of_builds(), {})
+        if not lints:
+            self.skipTest("clippy is not installed")
+        with tempfile.TemporaryDirectory() as own:
+            source = Path(own, "lib.rs")
+            for text, code in [("pub fn one() -> u8 {\n    1\n}\n", 0),
+                               ("pub fn one() -> u8 {\n    return 1;\n}\n", 1)]:
+                source.write_text(text)
+                command = [lints["RUSTC_WORKSPACE_WRAPPER"], "rustc", "--crate-type", "lib",
+                           "--out-dir", own, str(source)]
+                ran = subprocess.run(command, env=os.environ | lints, capture_output=True)
+                self.assertEqual(ran.returncode, code, ran.stderr.decode())
+
+
 class Page(unittest.TestCase):
     """What the page about tests states of the steps."""
 

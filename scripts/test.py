@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lints import lints_of_builds
 from null_device import mend_null_device, null_device_is_whole
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -247,12 +248,16 @@ class Plan:
 
 
 def run(
-    name: str, command: list[str], seconds: float = 3600.0, passes: tuple[int, ...] = (0,)
+    name: str,
+    command: list[str],
+    seconds: float = 3600.0,
+    passes: tuple[int, ...] = (0,),
+    own: dict[str, str] | None = None,
 ) -> Run:
     """Runs a command with its output in a log of that name; shows the log's end on failure."""
     path = LOGS / f"{name}.log"
     quiet = {"NO_COLOR": "1", "CARGO_TERM_COLOR": "never", "CARGO_TERM_PROGRESS_WHEN": "never"}
-    own = {"JAVA_TOOL_OPTIONS": JAVA_OPTIONS, "SANDERLING_BIN": str(PROGRAM)}
+    own = {"JAVA_TOOL_OPTIONS": JAVA_OPTIONS, "SANDERLING_BIN": str(PROGRAM)} | (own or {})
     if "CI" in os.environ:
         # Nothing is compiled twice there: what incremental builds keep would only be written.
         own["CARGO_INCREMENTAL"] = "0"
@@ -341,6 +346,10 @@ def step_clippy(_options: argparse.Namespace) -> Counts:
     """Checks that clippy finds nothing."""
     if subprocess.run(["cargo", "clippy", "--version"], capture_output=True).returncode:
         return Counts(skipped=["clippy is not installed: rustup component add clippy"])
+    if lints := lints_of_builds():
+        # The Python package is not among these: the step wheel compiles it.
+        build = ["cargo", "build", "--locked", *MEMBERS, "--all-targets", "--keep-going"]
+        return one(run("clippy", build, own=lints))
     targets = ["--locked", "--workspace", "--all-targets", "--keep-going"]
     return one(run("clippy", ["cargo", "clippy", *targets, "--", "-D", "warnings"]))
 
@@ -379,7 +388,8 @@ def step_rust(_options: argparse.Namespace) -> Counts:
     add_unittest(counts, "compiling-test", [sys.executable, "scripts/compiling_test.py"])
     add_unittest(counts, "mutants-test", [sys.executable, "scripts/mutants_test.py"])
     add_unittest(counts, "fuzz-plan-test", [sys.executable, "scripts/fuzz_plan_test.py"])
-    result = run("rust", [sys.executable, "scripts/rust_tests.py", *MEMBERS])
+    result = run("rust", [sys.executable, "scripts/rust_tests.py", *MEMBERS],
+                 own=lints_of_builds())
     for passed, failed in re.findall(r"^test result: .*? (\d+) passed; (\d+) failed", result.log,
                                      re.MULTILINE):
         counts.passed += int(passed)
@@ -455,14 +465,16 @@ def build_wheel() -> bool:
     # The wheel that is shipped links for eight minutes, on one core. This one has the profile of
     # the tests.
     wheel = ["env", "PROFILE=dev", "scripts/build-wheel.sh"]
-    return run("venv", ["scripts/venv.sh", "test"]).is_fine and run("wheel", wheel).is_fine
+    return run("venv", ["scripts/venv.sh", "test"]).is_fine and run(
+        "wheel", wheel, own=lints_of_builds()).is_fine
 
 
 @once
 def build_program() -> bool:
     """Builds the program with all commands and the native half of the Java client."""
     selection = f"SELECTION={' '.join(PROGRAM_SELECTION)}"
-    return run("program", ["env", selection, "scripts/build-jvm.sh"]).is_fine
+    program = ["env", selection, "scripts/build-jvm.sh"]
+    return run("program", program, own=lints_of_builds()).is_fine
 
 
 def step_python(_options: argparse.Namespace) -> Counts:
