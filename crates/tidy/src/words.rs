@@ -82,7 +82,8 @@ fn check_terms<'a>(
 ) -> impl Iterator<Item = Problem> + 'a {
     let is_ours = !file.path.contains(SPARK);
     words(line).filter(move |_| is_ours).filter_map(move |word| {
-        let (_, ours) = TERMS.iter().find(|(term, _)| word.to_lowercase().starts_with(term))?;
+        let word = word.to_lowercase();
+        let (_, ours) = TERMS.iter().find(|(term, _)| word.starts_with(term))?;
         let what = format!("{word:?} is another system's term: use {ours:?}");
         Some(Problem::new(&file.path, index + 1, what))
     })
