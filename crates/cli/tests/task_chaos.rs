@@ -1,6 +1,6 @@
-//! A task whose checkpoints lie in a durable directory, while processes are killed at any moment of
-//! dump, publication, drain and removal. After each kill the newest generation that must be there
-//! restores, byte for byte. `make task-chaos` runs a thousand rounds.
+//! A task whose checkpoints lie in a durable directory, while processes are killed or stand still
+//! at any moment of dump, publication, drain and removal. After each the newest generation that
+//! must be there restores, byte for byte. `make task-chaos` runs a thousand rounds.
 //!
 //! `SANDERLING_TASK_SEED` and `_ROUNDS` select what is run.
 
@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use cluster::stores::{add, fleet, make};
-use cluster::{Cluster, Ran, SOON, run, sanderling, until};
+use cluster::stores::{add, fleet_with, make};
+use cluster::{Cluster, Ran, SOON, Server, run, sanderling, until};
 use lots::Lots;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -61,21 +61,42 @@ while True:
 /// and removals.
 const KILL_WITHIN_MILLIS: u64 = 1200;
 
-/// What dies in a round.
+/// Longest time for which a server stands still: less than the silence after which a datanode is
+/// declared dead.
+const PAUSE_MAX_MILLIS: u64 = 2000;
+
+/// What dies in a round, or is away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Victim {
     Runner,
     Namenode,
     Datanode,
+    /// A process of its own; another one takes over.
+    Manager,
+    /// Both at once, as where the manager runs in the namenode's process.
+    NamenodeAndManager,
+    /// A server stands still for a while and goes on.
+    Pause,
     /// The durable store is away for a while.
     Store,
 }
 
-const VICTIMS: [Victim; 4] = [Victim::Runner, Victim::Namenode, Victim::Datanode, Victim::Store];
+/// The managers first: after one is killed nothing becomes visible in the store until a removal
+/// that it may have ordered has settled, and that takes 30 s. Other rounds pass meanwhile.
+const VICTIMS: [Victim; 7] = [
+    Victim::NamenodeAndManager,
+    Victim::Manager,
+    Victim::Runner,
+    Victim::Namenode,
+    Victim::Pause,
+    Victim::Store,
+    Victim::Datanode,
+];
 
 /// A cluster with a durable directory, and one task in it.
 struct World {
     cluster: Cluster,
+    manager: Server,
     store: PathBuf,
     place: TempDir,
     lots: Lots,
@@ -96,12 +117,13 @@ impl Drop for Runner {
 
 impl World {
     fn start(seed: u64) -> Self {
-        let (cluster, store) = fleet(3);
+        let (cluster, store) = fleet_with(3, &["--no-manager"]);
+        let manager = cluster.manager("manager");
         make(&cluster, "/tasks");
         let place = TempDir::new().expect("a directory");
         std::fs::write(place.path().join("counter.py"), COUNTER).expect("written");
         let (lots, floor) = (Lots::new(seed, 0), (0, 0));
-        Self { cluster, store, place, lots, datanodes: 3, floor }
+        Self { cluster, manager, store, place, lots, datanodes: 3, floor }
     }
 
     fn task(&self, verb: &str) -> Command {
@@ -164,7 +186,7 @@ impl World {
     }
 
     fn sync(&self) {
-        let synced = self.cluster.cli(&["fs", "sync", "/tasks", "--timeout", "60s"]);
+        let synced = self.cluster.cli(&["fs", "sync", "/tasks", "--timeout", "120s"]);
         assert_eq!(synced.code, 0, "{synced}");
     }
 
@@ -178,33 +200,12 @@ impl World {
             self.sync();
             self.floor.0 = first;
         }
-        std::thread::sleep(Duration::from_millis(self.lots.below(KILL_WITHIN_MILLIS)));
+        self.wait_up_to(KILL_WITHIN_MILLIS);
         let published = self.newest().expect("one was published");
-        match victim {
-            Victim::Runner => self.floor.0 = published,
-            Victim::Namenode => {
-                self.cluster.restart_namenode();
-                self.floor.0 = published;
-            }
-            Victim::Datanode => {
-                let place = self.lots.below(self.cluster.datanodes.len() as u64);
-                let mut killed =
-                    self.cluster.datanodes.swap_remove(usize::try_from(place).expect("an index"));
-                killed.kill();
-                let name = format!("d{}", self.datanodes);
-                self.datanodes += 1;
-                add(&mut self.cluster, &name, &self.store);
-            }
-            Victim::Store => {
-                let away = self.store.with_extension("away");
-                std::fs::rename(&self.store, &away).expect("away");
-                std::thread::sleep(Duration::from_millis(self.lots.below(KILL_WITHIN_MILLIS)));
-                // Whatever was made here meanwhile is no store.
-                let _ = std::fs::remove_dir_all(&self.store);
-                std::fs::rename(&away, &self.store).expect("back");
-                self.floor.0 = published;
-            }
+        if victim != Victim::Datanode {
+            self.floor.0 = published;
         }
+        self.strike(victim);
         if victim != Victim::Runner {
             // The task goes on, and is stored as a whole again.
             let now = self.newest().unwrap_or(published);
@@ -212,6 +213,62 @@ impl World {
         }
         drop(runner);
         self.restore(&what);
+    }
+
+    fn strike(&mut self, victim: Victim) {
+        match victim {
+            // It is killed in the end of each round.
+            Victim::Runner => {}
+            Victim::Namenode => self.cluster.restart_namenode(),
+            Victim::Datanode => {
+                let place = self.lots.below(self.cluster.datanodes.len() as u64);
+                let place = usize::try_from(place).expect("an index");
+                let mut killed = self.cluster.datanodes.swap_remove(place);
+                killed.kill();
+                let name = format!("d{}", self.datanodes);
+                self.datanodes += 1;
+                add(&mut self.cluster, &name, &self.store);
+            }
+            Victim::Manager => self.restart_manager(),
+            Victim::NamenodeAndManager => {
+                self.manager.kill();
+                self.cluster.restart_namenode();
+                self.restart_manager();
+            }
+            Victim::Pause => self.pause(),
+            Victim::Store => {
+                let away = self.store.with_extension("away");
+                std::fs::rename(&self.store, &away).expect("away");
+                self.wait_up_to(KILL_WITHIN_MILLIS);
+                // Whatever was made here meanwhile is no store.
+                let _ = std::fs::remove_dir_all(&self.store);
+                std::fs::rename(&away, &self.store).expect("back");
+            }
+        }
+    }
+
+    fn wait_up_to(&mut self, millis: u64) {
+        std::thread::sleep(Duration::from_millis(self.lots.below(millis)));
+    }
+
+    /// The task goes on meanwhile; the next sync shows that the next manager goes on.
+    fn restart_manager(&mut self) {
+        self.manager.kill();
+        self.wait_up_to(KILL_WITHIN_MILLIS);
+        self.manager = self.cluster.manager("manager");
+    }
+
+    /// Connections stay open and nothing is answered. Each datanode is as likely as the namenode
+    /// and the manager.
+    fn pause(&mut self) {
+        let datanodes = self.cluster.datanodes.len() as u64;
+        let place = usize::try_from(self.lots.below(datanodes + 2)).expect("an index");
+        let wait = Duration::from_millis(self.lots.below(PAUSE_MAX_MILLIS));
+        let others = [&self.cluster.namenode, &self.manager];
+        let paused = self.cluster.datanodes.iter().chain(others).nth(place).expect("one of them");
+        paused.pause();
+        std::thread::sleep(wait);
+        paused.resume();
     }
 
     /// What is durable is there when all machines are gone.

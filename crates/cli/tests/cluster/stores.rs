@@ -10,7 +10,13 @@ use super::{Cluster, SOON, Shape, bytes_of, path, until};
 
 /// A fleet whose datanodes reach a store in a directory.
 pub(crate) fn fleet(datanodes: usize) -> (Cluster, PathBuf) {
-    let mut cluster = Cluster::start(Shape { datanodes: 0, ..Shape::default() });
+    fleet_with(datanodes, &[])
+}
+
+/// The same, with further flags of the namenode.
+pub(crate) fn fleet_with(datanodes: usize, namenode: &[&str]) -> (Cluster, PathBuf) {
+    let namenode = namenode.iter().map(|flag| (*flag).to_owned()).collect();
+    let mut cluster = Cluster::start(Shape { datanodes: 0, namenode, ..Shape::default() });
     let store = cluster.path("store");
     std::fs::create_dir(&store).expect("made");
     for number in 0..datanodes {
