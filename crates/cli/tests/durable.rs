@@ -192,6 +192,32 @@ fn store_that_is_away_delays_nothing_but_its_directory() {
     assert!(files(&store)["second"] == bytes_of(2, 5000));
 }
 
+/// What waits for its store cannot be removed. A time that is too short for a call ends the call
+/// and not the command, so the error has the reason.
+#[test]
+fn removal_that_waits_for_the_store_names_it_when_its_time_is_over() {
+    let (cluster, store) = fleet(1);
+    make(&cluster, "/out");
+    block_on(async { put(&cluster.client().await, "/out/first", 1, 5000).await });
+    assert_eq!(cluster.cli(&["fs", "sync", "/out"]).code, 0);
+    let away = cluster.path("away");
+    std::fs::rename(&store, &away).expect("moved");
+    block_on(async { put(&cluster.client().await, "/out/second", 2, 5000).await });
+    for words in [
+        &["fs", "rm", "/out/second", "--timeout", "2s"][..],
+        &["fs", "mv", "/out/second", "/out/third", "--timeout", "2s"],
+        &["fs", "put", "--force", "/etc/hostname", "/out/second", "--timeout", "2s"],
+    ] {
+        let refused = cluster.cli(words);
+        assert_eq!(refused.code, 124, "{refused}");
+        let why = "/out/second is being copied to the store archive";
+        assert!(refused.stderr.contains(why), "{words:?}: {refused}");
+    }
+    std::fs::rename(&away, &store).expect("moved back");
+    let removed = cluster.cli(&["fs", "rm", "/out/second"]);
+    assert_eq!(removed.code, 0, "{removed}");
+}
+
 #[test]
 fn backlog_beyond_its_bound_slows_its_writers_only() {
     let (cluster, store) = fleet(1);

@@ -111,8 +111,9 @@ impl Session {
         }
         let mut config = config;
         config.credentials = self.credentials.clone();
-        // A time above the default is waited in full.
-        config.call_deadline = config.call_deadline.max(self.limit.unwrap_or_default());
+        // A time above the default is waited in full. A call that takes longer than a shorter one
+        // fails, and names what it waited for.
+        config.call_deadline = self.limit.unwrap_or(config.call_deadline);
         Client::connect(&self.namenode, config)
             .await
             .map_err(|error| refused::client(&error, &self.namenode))
@@ -212,9 +213,17 @@ where
         };
         let cleaned = tokio::time::timeout(clean_up, &mut work).await;
         // The command names what it waited for, where it can.
-        let tried = cleaned.ok().and_then(|result| result.err()?.tried);
-        let tried = tried.unwrap_or_else(|| format!("waited for the cluster at {namenode}"));
-        early.map_err(|early| if early.exit == Exit::Deadline { early.tried(tried) } else { early })
+        let tried = cleaned.ok().and_then(|result| {
+            let failure = result.err()?;
+            let has_passed = failure.exit == Exit::Deadline;
+            failure.tried.or_else(|| has_passed.then_some(failure.cause))
+        });
+        let waited = || format!("waited for the cluster at {namenode}");
+        let tried = tried.or_else(|| (!namenode.is_empty()).then(waited));
+        early.map_err(|early| match tried {
+            Some(tried) if early.exit == Exit::Deadline => early.tried(tried),
+            _ => early,
+        })
     });
     result.map_err(|failure| global.with_origin(failure))
 }
