@@ -14,7 +14,7 @@ use sanderling_core::checkpoint::{CheckpointManifest, ChunkKey, DriverRecord, Du
 use sanderling_core::preemption::Model;
 
 use crate::args::{PaceArgs, RestoreArgs, RunArgs, StorageArgs};
-use crate::backend::{TaskBackend, hex};
+use crate::backend::{BackendSpec, TaskBackend, hex};
 use crate::cell::Cell;
 use crate::criu::{Criu, CriuDriver, machine_view};
 use crate::driver_args::{DriverArg, NetworkArg};
@@ -71,6 +71,7 @@ pub(crate) async fn restore(session: Session, args: RestoreArgs) -> Result<(), F
         let task = (name, storage, &args.pace);
         return run_in(&session, task, &args.state, &args.command, true, None).await;
     }
+    keep_apart(&args.state, storage)?;
     let backend = TaskBackend::open(&session, &storage.backend).await?.of_task(&name)?;
     let generations = opened(&backend, &name, storage, false).await?;
     let looked = generations.look().await?;
@@ -101,6 +102,7 @@ async fn run_in(
     if pace.notice.on_notice {
         session.clean_up_within(pace.notice.notice_deadline.0 + CLEAN_UP);
     }
+    keep_apart(state, storage)?;
     let notices = pace.notice.watch(session.output)?;
     let backend = TaskBackend::open(session, &storage.backend).await?.of_task(&name)?;
     backend.prepare().await?;
@@ -301,6 +303,40 @@ async fn newest(
     }
     let Some(first) = refused else { return Ok(None) };
     Err(none_good(&generations.task, &first))
+}
+
+/// Refuses a state directory that has the checkpoints or their key: a restore deletes what is in
+/// it.
+fn keep_apart(state: &Path, storage: &StorageArgs) -> Result<(), Failure> {
+    let backend = match &storage.backend {
+        BackendSpec::Directory(directory) => Some(("checkpoints", directory.clone())),
+        BackendSpec::Store(_) | BackendSpec::Bucket(_) => None,
+    };
+    let key = storage.key.clone().map_or_else(default_key, Ok)?;
+    let within = resolved(state)?;
+    for (what, path) in backend.into_iter().chain([("key", key)]) {
+        if resolved(&path)?.starts_with(&within) {
+            let (state, path) = (state.display(), path.display());
+            let cause = format!(
+                "the state directory {state}, which a restore replaces, has the {what} {path}"
+            );
+            return Err(Failure::usage(cause).next("the same with another --state DIR"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the absolute path of a file that need not exist, without symbolic links.
+fn resolved(path: &Path) -> Result<PathBuf, Failure> {
+    let failed = |error: std::io::Error| Failure::file(path, &error);
+    let whole = std::path::absolute(path).map_err(failed)?;
+    for above in whole.ancestors() {
+        if let Ok(found) = above.canonicalize() {
+            let rest = whole.strip_prefix(above).unwrap_or(Path::new(""));
+            return Ok(found.join(rest));
+        }
+    }
+    Ok(whole)
 }
 
 /// Reads the key of a task; with `makes` one is made if the task has no checkpoint yet.

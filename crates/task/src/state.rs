@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ pub(crate) fn read_chunks(
         let EntryKind::File { bytes } = entry.kind else { continue };
         let path = directory.join(OsStr::from_bytes(&entry.name));
         let failed = |error: io::Error| Failure::file(&path, &error);
-        let mut file = File::open(&path).map_err(failed)?;
+        let mut file = opened(&path).map_err(failed)?;
         let mut read = 0;
         loop {
             let count = file.read(&mut buffer).map_err(failed)?;
@@ -71,6 +71,14 @@ pub(crate) fn read_chunks(
     }
     debug_assert_eq!(at, layout.bytes, "the stream is as long as its layout");
     if held.is_empty() { Ok(()) } else { each(&held) }
+}
+
+/// Opens what was a file when the directory was listed. Of a pipe in its place nothing is read, and
+/// nothing is waited for.
+fn opened(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
 fn collect(root: &Path, directory: &Path, found: &mut Vec<StateEntry>) -> Result<(), Failure> {
@@ -121,7 +129,7 @@ impl Unpacking {
     pub(crate) fn new(directory: &Path) -> Result<Self, Failure> {
         make_private(directory)?;
         let place = directory.join(UNPACKING);
-        match fs::remove_dir_all(&place) {
+        match remove_any(&place) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(Failure::file(&place, &error));
             }
@@ -151,12 +159,12 @@ impl Unpacking {
             let path = self.path(&entry.name);
             let made = match &entry.kind {
                 EntryKind::Directory => fs::create_dir(&path),
-                EntryKind::File { .. } => fs::OpenOptions::new()
+                EntryKind::File { bytes } => fs::OpenOptions::new()
                     .write(true)
                     .create_new(true)
                     .mode(0o600)
                     .open(&path)
-                    .map(|_| ()),
+                    .and_then(|file| file.set_len(*bytes)),
                 EntryKind::Link { target } => symlink(OsStr::from_bytes(target), &path),
             };
             made.map_err(|error| Failure::file(&path, &error))?;
@@ -188,7 +196,7 @@ impl Unpacking {
                 self.file = Some(opened);
             }
             if let Some(file) = &mut self.file {
-                file.write_all(now).map_err(failed)?;
+                write_sparse(file, now).map_err(failed)?;
             }
             bytes = later;
             self.at += now.len() as u64;
@@ -209,16 +217,18 @@ impl Unpacking {
         let Some(layout) = self.layout.as_ref().filter(|_| is_whole) else {
             return Err(Failure::new(Exit::Failure, "BadGeneration", "its stream is cut"));
         };
-        // What is in a directory before the directory.
-        for entry in layout.entries.iter().rev() {
-            if matches!(entry.kind, EntryKind::Link { .. }) {
-                continue;
-            }
-            let path = self.path(&entry.name);
-            let set = fs::set_permissions(&path, fs::Permissions::from_mode(entry.mode));
-            set.map_err(|error| Failure::file(&path, &error))?;
-        }
         let place = self.directory.join(UNPACKING);
+        let set = |place: &Path, is_wanted: fn(&EntryKind) -> bool| {
+            // What is in a directory before the directory.
+            let wanted = layout.entries.iter().rev().filter(|entry| is_wanted(&entry.kind));
+            for entry in wanted {
+                let path = place.join(OsStr::from_bytes(&entry.name));
+                let set = fs::set_permissions(&path, fs::Permissions::from_mode(entry.mode));
+                set.map_err(|error| Failure::file(&path, &error))?;
+            }
+            Ok(())
+        };
+        set(&place, |kind| matches!(kind, EntryKind::File { .. }))?;
         let failed = |error: io::Error| Failure::file(&self.directory, &error);
         for entry in fs::read_dir(&self.directory).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
@@ -230,7 +240,9 @@ impl Unpacking {
             let entry = entry.map_err(failed)?;
             fs::rename(entry.path(), self.directory.join(entry.file_name())).map_err(failed)?;
         }
-        fs::remove_dir(&place).map_err(failed)
+        fs::remove_dir(&place).map_err(failed)?;
+        // A directory that its owner may not write to cannot be moved out of the place.
+        set(&self.directory, |kind| matches!(kind, EntryKind::Directory))
     }
 
     fn path(&self, name: &[u8]) -> PathBuf {
@@ -249,12 +261,38 @@ pub(crate) fn make_private(path: &Path) -> Result<(), Failure> {
     made.map_err(|error| Failure::file(path, &error))
 }
 
+/// Removes a file, or a directory with what is in it, also if its owner may not write to it.
 fn remove_any(path: &Path) -> io::Result<()> {
-    if fs::symlink_metadata(path)?.is_dir() {
-        fs::remove_dir_all(path)
-    } else {
-        fs::remove_file(path)
+    if !fs::symlink_metadata(path)?.is_dir() {
+        return fs::remove_file(path);
     }
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            make_removable(path)?;
+            fs::remove_dir_all(path)
+        }
+        removed => removed,
+    }
+}
+
+fn make_removable(directory: &Path) -> io::Result<()> {
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            make_removable(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes bytes at a file's position. Zeros are left out: the file is as long as it will be, and
+/// what was not written reads as zeros.
+fn write_sparse(file: &mut File, bytes: &[u8]) -> io::Result<()> {
+    if bytes.iter().any(|byte| *byte != 0) {
+        return file.write_all(bytes);
+    }
+    file.seek(SeekFrom::Current(bytes.len().try_into().expect("a chunk is short"))).map(|_| ())
 }
 
 #[cfg(test)]
@@ -311,6 +349,33 @@ mod tests {
         unpacking.push(&bytes[..200_000]).unwrap();
         assert!(unpacking.finish().is_err());
         assert_eq!(fs::read(to.join("old")).unwrap(), b"old");
+    }
+
+    #[test]
+    fn holes_take_no_room_after_a_restore() {
+        use std::os::unix::fs::MetadataExt;
+        let place = tempfile::tempdir().unwrap();
+        let (from, to) = (place.path().join("from"), place.path().join("to"));
+        fs::create_dir_all(&from).unwrap();
+        let mut file = File::create(from.join("sparse")).unwrap();
+        file.seek(SeekFrom::Start(10 << 20)).unwrap();
+        file.write_all(b"end").unwrap();
+        file.set_len(11 << 20).unwrap();
+        let mut unpacking = Unpacking::new(&to).unwrap();
+        read_chunks(&from, |chunk| unpacking.push(chunk)).unwrap();
+        unpacking.finish().unwrap();
+        assert!(fs::read(to.join("sparse")).unwrap() == fs::read(from.join("sparse")).unwrap());
+        let taken = fs::metadata(to.join("sparse")).unwrap().blocks() * 512;
+        assert!(taken < 1 << 20, "{taken} bytes");
+    }
+
+    #[test]
+    fn pipe_in_place_of_a_file_is_not_waited_for() {
+        let place = tempfile::tempdir().unwrap();
+        let pipe = place.path().join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(opened(&pipe).is_err());
     }
 
     #[test]

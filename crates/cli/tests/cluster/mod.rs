@@ -12,6 +12,7 @@ mod process;
 pub(crate) mod pty;
 pub(crate) mod stores;
 pub(crate) mod stubs;
+pub(crate) mod tasks;
 
 use std::path::{Path as LocalPath, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,0 +1,239 @@
+//! A task that counts, its runners, and what is stored of it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{Ran, SOON, run, sanderling, until};
+
+/// Counts, and writes its count and bytes that follow from it when it gets SIGUSR1: as many as its
+/// argument. With a second argument it verifies such a directory and prints the count.
+const COUNTER: &str = r#"
+import os, random, signal, sys, time
+state = os.environ.get("SANDERLING_TASK_STATE")
+
+def content(count):
+    return random.Random(count).randbytes(int(sys.argv[1]))
+
+def save(*_):
+    with open(os.path.join(state, "bytes"), "wb") as file:
+        file.write(content(count))
+    with open(os.path.join(state, "count"), "w") as file:
+        file.write(str(count))
+    with open(os.path.join(state, "done"), "w"):
+        pass
+
+def verified(directory):
+    count = int(open(os.path.join(directory, "count")).read())
+    assert open(os.path.join(directory, "bytes"), "rb").read() == content(count), count
+    return count
+
+if len(sys.argv) > 2:
+    print(verified(sys.argv[2]))
+    sys.exit()
+count = verified(state) if "SANDERLING_TASK_RESTORED" in os.environ else 0
+signal.signal(signal.SIGUSR1, save)
+while True:
+    time.sleep(0.01)
+    count += 1
+"#;
+
+/// A place with the counter, its key and its backend.
+pub(crate) struct TaskPlace {
+    directory: TempDir,
+    backend: String,
+    namenode: Option<String>,
+    bytes: usize,
+    /// Environment of the runners.
+    pub(crate) variables: Vec<(&'static str, PathBuf)>,
+}
+
+/// A runner, which is killed when its test is over, also by a failure.
+pub(crate) struct TaskRunner {
+    child: Child,
+    log: PathBuf,
+}
+
+impl TaskPlace {
+    /// Stores in a directory; so many bytes change with every count.
+    pub(crate) fn in_directory(backend: &Path, bytes: usize) -> Self {
+        Self::of(format!("dir:{}", backend.display()), None, bytes)
+    }
+
+    /// Stores below `/tasks` in a cluster.
+    pub(crate) fn in_cluster(namenode: &str, bytes: usize) -> Self {
+        Self::of("/tasks".to_owned(), Some(namenode.to_owned()), bytes)
+    }
+
+    fn of(backend: String, namenode: Option<String>, bytes: usize) -> Self {
+        let directory = TempDir::new().expect("a directory");
+        std::fs::write(directory.path().join("counter.py"), COUNTER).expect("written");
+        Self { directory, backend, namenode, bytes, variables: Vec::new() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Returns the command of a verb, with the key and the backend.
+    pub(crate) fn task(&self, verb: &str) -> Command {
+        let mut command = sanderling();
+        command.args(["task", verb, "--backend", &self.backend]);
+        if verb != "ls" {
+            command.args(["--name", "count", "--key"]).arg(self.path("key"));
+        }
+        if let Some(namenode) = &self.namenode {
+            command.env("SANDERLING_NAMENODE", namenode);
+        }
+        command
+    }
+
+    /// Starts a runner with a log of that name, by a command around it, and with further flags.
+    pub(crate) fn runner(&self, name: &str, around: &[&str], flags: &[&str]) -> TaskRunner {
+        let log = self.path(&format!("{name}.log"));
+        let file = std::fs::File::create(&log).expect("a log");
+        let mut task = self.task("run");
+        task.args(["--interval", "100ms"]).args(flags).args(["--", "python3"]);
+        task.arg(self.path("counter.py")).arg(self.bytes.to_string());
+        let mut command = match around {
+            [] => task,
+            [program, words @ ..] => {
+                let mut command = Command::new(program);
+                command.args(words).arg(task.get_program()).args(task.get_args());
+                let variables = task.get_envs();
+                command.envs(variables.map(|(key, value)| (key, value.unwrap_or_default())));
+                command
+            }
+        };
+        command.envs(self.variables.iter().map(|(key, value)| (key, value)));
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
+        TaskRunner { child: child.expect("started"), log }
+    }
+
+    /// Returns the numbers of all generations, the newest first.
+    pub(crate) fn generations(&self) -> Vec<u64> {
+        let listed = run(self.task("ls").arg("--json"));
+        let listed: Value = serde_json::from_str(&listed.stdout).unwrap_or_default();
+        let numbers = listed["tasks"][0]["generations"].as_array().cloned().unwrap_or_default();
+        numbers.iter().filter_map(Value::as_u64).collect()
+    }
+
+    pub(crate) fn newest(&self) -> u64 {
+        self.generations().first().copied().unwrap_or(0)
+    }
+
+    /// Waits until there is a generation after that one.
+    pub(crate) fn until_after(&self, generation: u64, runner: &mut TaskRunner) -> u64 {
+        until("a later generation", SOON, || {
+            assert_eq!(runner.ended(), None, "the runner ended: {}", runner.log());
+            Some(self.newest()).filter(|newest| *newest > generation)
+        })
+    }
+
+    /// Restores the newest good generation and verifies it; returns it and its count.
+    pub(crate) fn restored(&self) -> (u64, u64) {
+        let to = self.path("restored");
+        let ran = run(self.task("restore").arg("--json").arg("--state").arg(&to));
+        assert_eq!(ran.code, 0, "{ran}");
+        let document: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+        let mut verify = Command::new("python3");
+        verify.arg(self.path("counter.py")).arg(self.bytes.to_string());
+        let verified = run(verify.arg(&to));
+        assert_eq!(verified.code, 0, "{verified}");
+        let count = verified.stdout.trim().parse().expect("a count");
+        (document["restored"].as_u64().expect("a number"), count)
+    }
+
+    /// Verifies all generations.
+    pub(crate) fn verified(&self) -> Ran {
+        run(&mut self.task("verify"))
+    }
+}
+
+impl TaskRunner {
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Returns the process of its task, once that is started.
+    pub(crate) fn task(&self) -> u32 {
+        let threads = format!("/proc/{}/task", self.child.id());
+        until("the task is started", SOON, || {
+            let threads = std::fs::read_dir(&threads).ok()?.flatten();
+            let children = threads.map(|it| std::fs::read_to_string(it.path().join("children")));
+            children.flatten().find_map(|pids| pids.split_whitespace().next()?.parse().ok())
+        })
+    }
+
+    /// Returns its exit code if it ended.
+    pub(crate) fn ended(&mut self) -> Option<i32> {
+        let status = self.child.try_wait().expect("our own child");
+        status.map(|status| status.code().unwrap_or(-1))
+    }
+
+    /// Waits until its log has that many lines with a text.
+    pub(crate) fn until_logged(&self, text: &str, count: usize) {
+        until(&format!("{count} times {text:?}"), SOON, || {
+            (self.log().matches(text).count() >= count).then_some(())
+        });
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("our own child can be killed");
+        self.child.wait().expect("our own child can be waited for");
+    }
+}
+
+impl Drop for TaskRunner {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns whether namespaces and mounts can be made here; says so in a test that needs them.
+pub(crate) fn is_root(test: &str) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("SKIPPED {test}: it needs root");
+    }
+    is_root
+}
+
+/// A file system in memory, of so many MiB.
+pub(crate) struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    pub(crate) fn of(mebibytes: u32) -> Self {
+        let place = TempDir::new().expect("a directory");
+        let size = format!("size={mebibytes}m,mode=755");
+        let mut mount = Command::new("mount");
+        let mounted = run(mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(place.path()));
+        assert_eq!(mounted.code, 0, "{mounted}");
+        Self(place)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Leaves so many bytes free.
+    pub(crate) fn fill_but(&self, left: u64) {
+        let about = rustix::fs::statvfs(self.path()).expect("mounted");
+        let bytes = (about.f_bavail * about.f_frsize).saturating_sub(left);
+        let bytes = vec![7; usize::try_from(bytes).expect("small")];
+        std::fs::write(self.path().join("filler"), bytes).expect("there is room");
+    }
+
+    pub(crate) fn empty(&self) {
+        std::fs::remove_file(self.path().join("filler")).expect("it was filled");
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
+    }
+}
