@@ -39,4 +39,4 @@ pub use manifest::{
 pub use optimum::AgedIntervals;
 pub use packing::{ChunkView, GenerationHead, Packing, SEAL_BYTES};
 pub use replay::{IntervalPolicy, Replay, ReplayedRun, ReplayedTask, hads_interval};
-pub use retention::{FoundGeneration, RemovalPlan, removal_plan, sparse_packs};
+pub use retention::{FoundGeneration, RemovalPlan, removal_plan, sparse_packs, unnamed_packs};

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_core::checkpoint::{
     CHUNK_BYTES, CheckpointManifest, DriverRecord, FoundGeneration, GenerationHead, PackId,
-    Packing, RemovalPlan, SEAL_BYTES, StoredChunk, removal_plan, sparse_packs,
+    Packing, RemovalPlan, SEAL_BYTES, StoredChunk, removal_plan, sparse_packs, unnamed_packs,
 };
 use sanderling_protocol::Instant;
 use tokio::sync::mpsc;
@@ -279,6 +279,21 @@ impl Generations {
             self.backend.remove(&pack_name(*pack)).await?;
         }
         Ok(plan)
+    }
+
+    /// Removes the packs that no generation names, so that a store that is full has room again;
+    /// only for the holder of the lock, while no dump is under way.
+    ///
+    /// # Errors
+    /// The backend cannot be read, or an object not deleted.
+    pub(crate) async fn remove_unnamed(&self) -> Result<(), Failure> {
+        let stored = Self::packs(&self.backend).await?;
+        // Looked at anew: a manifest whose dump failed may have been written all the same.
+        let found = found(&self.look().await?);
+        for pack in unnamed_packs(&found, &stored) {
+            self.backend.remove(&pack_name(pack)).await?;
+        }
+        Ok(())
     }
 
     /// Removes the manifests of generations, as far as they exist.

@@ -1,11 +1,12 @@
 //! The lock of a task's name: one runner at a time.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::process::RecordedProcess;
 use sanderling_core::checkpoint::{LockRecord, LockView, judge};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{TaskBackend, hex};
@@ -122,18 +123,34 @@ impl TaskLock {
                     () = ended.cancelled() => return,
                     () = sleep(age / RENEWALS) => {}
                 }
+                if is_taken(&backend, number).await {
+                    return lost.cancel();
+                }
+                if ended.is_cancelled() {
+                    continue;
+                }
                 record.renewals += 1;
                 // A backend that is away now may be there at the next renewal.
-                match highest(&backend).await {
-                    Ok(Some(highest)) if highest > number => return lost.cancel(),
-                    Ok(_) if !ended.is_cancelled() => {
-                        let _ = backend.replace(&lock_name(number), encoded(&record)).await;
+                let name = lock_name(number);
+                let mut renewal = pin!(backend.replace(&name, encoded(&record)));
+                // Below a durable directory whose store is away a renewal takes as long as a call
+                // may: another runner that has the lock is found meanwhile.
+                while timeout(age / RENEWALS, &mut renewal).await.is_err() {
+                    if is_taken(&backend, number).await {
+                        return lost.cancel();
                     }
-                    _ => {}
                 }
             }
         });
         lock
+    }
+
+    /// Returns whether no other runner has taken the lock.
+    ///
+    /// # Errors
+    /// The backend cannot be read.
+    pub(crate) async fn is_held(&self) -> Result<bool, Failure> {
+        Ok(highest(&self.backend).await?.is_none_or(|highest| highest <= self.number))
     }
 
     /// Gives the lock up.
@@ -203,6 +220,11 @@ async fn numbers(backend: &TaskBackend) -> Result<Vec<u64>, Failure> {
 
 async fn highest(backend: &TaskBackend) -> Result<Option<u64>, Failure> {
     Ok(numbers(backend).await?.into_iter().max())
+}
+
+/// Returns whether another runner has a higher number, as far as that can be read.
+async fn is_taken(backend: &TaskBackend, number: u64) -> bool {
+    matches!(highest(backend).await, Ok(Some(highest)) if highest > number)
 }
 
 async fn read(backend: &TaskBackend, number: u64) -> Result<Option<LockRecord>, Failure> {

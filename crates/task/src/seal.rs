@@ -82,11 +82,19 @@ impl TaskKey {
             std::fs::create_dir_all(parent).map_err(failed)?;
         }
         let key = Self(drawn());
-        let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-        let mut file = file.map_err(failed)?;
-        writeln!(file, "{}", HEXLOWER.encode(&key.0)).map_err(failed)?;
-        file.sync_all().map_err(failed)?;
+        // The name appears with the whole key: a disk that is full leaves no file that holds none.
+        let draft = path.with_file_name(format!(".{}", HEXLOWER.encode(&drawn::<16>())));
+        let written = key.write_new(&draft).and_then(|()| std::fs::hard_link(&draft, path));
+        let _ = std::fs::remove_file(&draft);
+        written.map_err(failed)?;
         Ok(key)
+    }
+
+    fn write_new(&self, path: &Path) -> std::io::Result<()> {
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
+        writeln!(file, "{}", HEXLOWER.encode(&self.0))?;
+        file.sync_all()
     }
 
     /// Returns a key for measurements, with which nothing is stored.

@@ -165,7 +165,10 @@ impl Runner<'_> {
                         Ok(Some(manifest)) => base = Some(manifest),
                         Ok(None) => next = Instant::now() + self.interval().min(NOT_YET),
                         Err(failure) if failure.kind == "TaskTaken" => {
-                            return Err(self.lost(&mut task).await);
+                            if matches!(lock.is_held().await, Ok(false)) {
+                                return Err(self.lost(&mut task).await);
+                            }
+                            self.go_on_after(&failure).await;
                         }
                         // The task goes on, and the next checkpoint may succeed.
                         Err(failure) => {
@@ -276,7 +279,12 @@ impl Runner<'_> {
         let newest = self.looked.iter().map(|(number, _)| *number).max().unwrap_or(0);
         let number = newest.max(self.given_up.last().copied().unwrap_or(0)) + 1;
         self.given_up.push(number);
-        let manifest = self.generations.dump(state, base, number, wall_clock()).await?;
+        let dumped = self.generations.dump(state, base, number, wall_clock()).await;
+        if dumped.as_ref().is_err_and(|failure| failure.kind != "TaskTaken") {
+            // They may be what the store is full of.
+            let _ = timeout(COLLECT_WITHIN, self.generations.remove_unnamed()).await;
+        }
+        let manifest = dumped?;
         let took = begun.elapsed();
         self.times.add(took.into());
         self.checkpoints += 1;
@@ -324,6 +332,17 @@ impl Runner<'_> {
                 };
                 Duration::from_millis(millis)
             }
+        }
+    }
+
+    /// Takes note of generations that a runner has written after it lost the lock. That one ends as
+    /// soon as it finds it; this one has the lock, and goes on after their numbers.
+    async fn go_on_after(&mut self, failure: &Failure) {
+        self.session.output.note(format_args!("no checkpoint: {}", failure.cause));
+        self.given_up.pop();
+        // What cannot be read now is met again by the next checkpoint.
+        if let Ok(looked) = self.generations.look().await {
+            self.looked = looked;
         }
     }
 

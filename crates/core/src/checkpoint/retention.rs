@@ -68,6 +68,17 @@ pub fn removal_plan(
     RemovalPlan { generations, packs }
 }
 
+/// Returns the packs that no generation names; none if a manifest is of no use, which may name any.
+#[must_use]
+pub fn unnamed_packs(found: &[FoundGeneration], stored: &BTreeMap<PackId, u64>) -> Vec<PackId> {
+    if found.iter().any(|it| it.packs.is_none()) {
+        return Vec::new();
+    }
+    let named: BTreeSet<PackId> =
+        found.iter().flat_map(|it| it.packs.iter().flatten()).map(|pack| pack.id).collect();
+    stored.keys().filter(|id| !named.contains(id)).copied().collect()
+}
+
 /// Returns the packs whose chunks the next dump stores again: those of which the newest generation
 /// uses less than half, and small ones if there are many.
 #[must_use]
@@ -131,6 +142,15 @@ mod tests {
         assert_eq!(plan, RemovalPlan { generations: vec![1], packs: vec![id(1)] });
         let nothing = removal_plan(&found[2..], &stored(&[1, 2]), 1);
         assert_eq!(nothing, RemovalPlan::default());
+    }
+
+    #[test]
+    fn packs_without_a_name_are_found_if_each_manifest_can_be_read() {
+        let found = [generation(1, &[1]), generation(2, &[1, 7])];
+        assert_eq!(unnamed_packs(&found, &stored(&[1, 2, 7, 9])), [id(2), id(9)]);
+        assert_eq!(unnamed_packs(&[], &stored(&[1])), [id(1)]);
+        let damaged = FoundGeneration { number: 3, packs: None };
+        assert_eq!(unnamed_packs(&[generation(1, &[1]), damaged], &stored(&[1, 2])), []);
     }
 
     #[test]

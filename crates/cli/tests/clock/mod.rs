@@ -1,0 +1,44 @@
+//! Clocks that are wrong: a library that programs are started with, set by a file for each clock.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// A clock of its own; another program than those that are started with it is not affected.
+pub(crate) struct Clock {
+    directory: TempDir,
+}
+
+impl Clock {
+    /// Builds the library; `None` where no C compiler is.
+    pub(crate) fn ahead_by_hours(hours: i64) -> Option<Self> {
+        let clock = Self { directory: TempDir::new().expect("a directory") };
+        let source = clock.path("clock.c");
+        fs::write(&source, include_str!("clock.c")).expect("a file");
+        fs::write(clock.path("seconds"), 0_i64.to_ne_bytes()).expect("a file");
+        clock.set_hours(hours);
+        let mut compile = Command::new("cc");
+        compile.args(["-shared", "-fPIC", "-O1", "-o"]).arg(clock.path("clock.so"));
+        let built = compile.arg(source).arg("-ldl").status();
+        built.ok().filter(|status| status.success()).map(|_| clock)
+    }
+
+    /// Lets it jump: so many hours ahead of the true time, behind if negative.
+    pub(crate) fn set_hours(&self, hours: i64) {
+        let file = fs::OpenOptions::new().write(true).open(self.path("seconds"));
+        let written = file.and_then(|it| it.write_all_at(&(hours * 3600).to_ne_bytes(), 0));
+        written.expect("the clock can be set");
+    }
+
+    /// Returns what a program with this clock finds in its environment.
+    pub(crate) fn variables(&self) -> Vec<(&'static str, PathBuf)> {
+        vec![("LD_PRELOAD", self.path("clock.so")), ("WRONG_CLOCK", self.path("seconds"))]
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        Path::new(self.directory.path()).join(name)
+    }
+}
