@@ -232,6 +232,47 @@ fn cluster_whose_store_was_adopted_cannot_change_it_any_more() {
     });
 }
 
+/// What the store has is told apart by its length alone.
+#[test]
+fn object_of_equal_length_is_read_as_it_is_and_one_of_another_length_is_lost() {
+    let place = TempDir::new().expect("a directory for the test");
+    let store = place.path().join("store");
+    fs::create_dir(&store).expect("made");
+    for name in ["equal", "longer", "gone", "later"] {
+        fs::write(store.join(name), bytes_of(1, 5000)).expect("written");
+    }
+    let mut cluster = cluster_at(&store, 1);
+    reported(&cluster);
+    assert_eq!(cluster.cli(&ADOPT).code, 0);
+    fs::write(store.join("equal"), bytes_of(2, 5000)).expect("written");
+    fs::write(store.join("longer"), bytes_of(2, 5001)).expect("written");
+    fs::remove_file(store.join("gone")).expect("removed");
+    block_on(async {
+        let client = cluster.client().await;
+        let read = client.get(&path("/in/equal")).await.expect("it is as long as it was");
+        assert!(read == bytes_of(2, 5000), "the bytes are not those of the store");
+        for name in ["/in/longer", "/in/gone"] {
+            client.get(&path(name)).await.expect_err("it is not what was adopted");
+        }
+        // What was read is served from memory, whatever the store has now.
+        let read = client.get(&path("/in/later")).await.expect("it is read back");
+        assert!(read == bytes_of(1, 5000));
+        fs::write(store.join("later"), bytes_of(3, 5000)).expect("written");
+        let read = client.get(&path("/in/later")).await.expect("it is in memory");
+        assert!(read == bytes_of(1, 5000));
+    });
+    let lost = cluster.json(&["fs", "stat", "/in/longer"]);
+    assert_eq!(lost["objects"][0]["lost_bytes"], 5000, "{lost}");
+    // Memory that ends with its machine is read back from the store as it is by then.
+    let mut taken = cluster.datanodes.remove(0);
+    taken.kill();
+    add(&mut cluster, "d9", &store);
+    block_on(async {
+        let read = cluster.client().await.get(&path("/in/later")).await.expect("it is read back");
+        assert!(read == bytes_of(3, 5000), "the bytes are not those of the store");
+    });
+}
+
 #[test]
 fn place_without_owner_and_objects_is_not_adopted() {
     let place = TempDir::new().expect("a directory for the test");

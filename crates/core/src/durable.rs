@@ -48,6 +48,10 @@ const PARTS_PER_ORDER_MAX: usize = 8;
 const RETRY_MIN: Millis = Millis(200);
 const RETRY_MAX: Millis = Millis(10_000);
 
+/// How long a store may be without a node that reaches it before that is reported: after a restart
+/// of the namenode the nodes register again.
+const UNREACHED_AFTER: Millis = Millis(5_000);
+
 /// How long a removal may still take effect after the order for it was sent: the datanode begins it
 /// within 5 s of receiving the order or never, and ends it within 20 s.
 const REMOVAL_SETTLES: Millis = Millis(30_000);
@@ -130,6 +134,23 @@ impl DurableDrain {
             known.merge(changes);
         }
         self.has_view = true;
+        self.look_for_unreached(now);
+    }
+
+    /// Reports the stores that no node reaches. Nothing is begun for them, so nothing fails.
+    fn look_for_unreached(&mut self, now: Instant) {
+        let ids: Vec<ObjectId> = self.directories.keys().copied().collect();
+        for id in ids {
+            let Some(directory) = self.directories.get(&id) else { continue };
+            let waits = !directory.tasks.is_empty() || directory.adoption.is_some();
+            let is_unreached = waits && !self.is_reached(&directory.store);
+            let Some(directory) = self.directories.get_mut(&id) else { continue };
+            if !is_unreached {
+                directory.unreached_since = None;
+            } else if *directory.unreached_since.get_or_insert(now) + UNREACHED_AFTER <= now {
+                self.stall(id, "no datanode reaches the store");
+            }
+        }
     }
 
     /// Begins everything that can be begun.
@@ -381,7 +402,15 @@ impl DurableDrain {
             let pause = RETRY_MIN.0 << task.tries.min(6);
             task.retry_at = Some(now + Millis(pause.min(RETRY_MAX.0)));
         }
-        if is_first && directory.reported_stall.as_deref() != Some(why) {
+        if is_first {
+            self.stall(id, why);
+        }
+    }
+
+    /// Reports why nothing of a directory is made now.
+    fn stall(&mut self, id: ObjectId, why: &str) {
+        let Some(directory) = self.directories.get_mut(&id) else { return };
+        if directory.reported_stall.as_deref() != Some(why) {
             directory.reported_stall = Some(why.to_owned());
             self.report.stalled.push((id, why.to_owned()));
         }

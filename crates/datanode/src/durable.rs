@@ -96,6 +96,10 @@ impl NamedOwner {
 
     /// Refuses whose the store is not.
     fn refusal(&self) -> StoreError {
+        if self.owner.is_empty() {
+            let why = format!("{OWN_NAME}/{OWNER_NAME}, which names its owner, is empty");
+            return StoreError::Wrong(why);
+        }
         StoreError::Wrong(format!(
             "it belongs to {}: choose another place, or adopt it (--adopt) if that one is gone for \
              good",
@@ -128,6 +132,16 @@ pub(crate) enum StoreError {
     Bucket(String),
     #[error("{0}")]
     Wrong(String),
+}
+
+impl StoreError {
+    /// Names the object of the store that an operation failed at.
+    fn at(self, key: &str) -> Self {
+        match self {
+            Self::Io(error) => Self::Wrong(format!("{key}: {error}")),
+            error => error,
+        }
+    }
 }
 
 impl From<object_store::Error> for StoreError {
@@ -380,7 +394,9 @@ impl DurableStore {
 
     async fn begin(&self, key: &str) -> Result<String, StoreError> {
         match &self.medium {
-            Medium::Files(files) => files.begin().await,
+            Medium::Files(files) => {
+                files.begin().await.map_err(|error| error.at(".sanderling/uploads"))
+            }
             Medium::Bucket(bucket) => bucket.begin(key).await,
         }
     }
@@ -393,7 +409,9 @@ impl DurableStore {
         part: Vec<Bytes>,
     ) -> Result<String, StoreError> {
         match &self.medium {
-            Medium::Files(files) => files.send(upload, offset, part).await,
+            Medium::Files(files) => {
+                files.send(upload, offset, part).await.map_err(|error| error.at(key))
+            }
             Medium::Bucket(bucket) => bucket.send(key, upload, number, part).await,
         }
     }
@@ -402,13 +420,13 @@ impl DurableStore {
         let owner = owner.text();
         match (&self.medium, change) {
             (Medium::Files(files), StoreChange::Complete { key, upload, bytes, .. }) => {
-                files.complete(&owner, (key, upload), *bytes).await
+                files.complete(&owner, (key, upload), *bytes).await.map_err(|error| error.at(key))
             }
             (Medium::Files(files), StoreChange::Remove { key, .. }) => {
-                files.remove(&owner, key).await
+                files.remove(&owner, key).await.map_err(|error| error.at(key))
             }
             (Medium::Files(files), StoreChange::RemoveTree { key, .. }) => {
-                files.remove_tree(&owner, key).await
+                files.remove_tree(&owner, key).await.map_err(|error| error.at(key))
             }
             (Medium::Bucket(bucket), StoreChange::Complete { key, upload, parts, bytes }) => {
                 bucket.complete(key, upload, parts, *bytes).await

@@ -31,6 +31,8 @@ pub(super) struct Directory {
     pub(super) avoid: Option<NodeId>,
     /// Why the first change could not be made, as it was reported last.
     pub(super) reported_stall: Option<String>,
+    /// Since when changes wait and no node reaches the store.
+    pub(super) unreached_since: Option<Instant>,
     /// The adoption of the store, while it lasts.
     pub(super) adoption: Option<AdoptionTask>,
 }
@@ -75,6 +77,7 @@ impl Directory {
             hold_until: None,
             avoid: None,
             reported_stall: None,
+            unreached_since: None,
             adoption: None,
         }
     }
