@@ -4,13 +4,15 @@ mod cluster;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster::guarded::text;
+use cluster::namenodes::{Group, assert_there, client, put};
 use cluster::{
-    Cluster, Ran, SOON, Shape, block_on, bytes_of, http, path, run, sanderling, spawn_with, until,
+    Cluster, Ran, SOON, Server, Shape, block_on, bytes_of, http, path, run, sanderling, spawn_with,
+    until,
 };
 use sanderling_client::{Client, PutOptions};
 
@@ -323,7 +325,7 @@ fn namenode_with_an_older_directory_or_another_cluster_does_not_start() {
     assert!(other.code == 1 && other.stderr.contains("is of cluster"), "{other}");
 }
 
-fn copy(from: &std::path::Path, to: &std::path::Path) {
+fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).expect("made");
     for entry in fs::read_dir(from).expect("listed").flatten() {
         fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
@@ -332,7 +334,7 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
 
 /// Returns the object of the newest generation whose name begins so.
 fn object(archive: &str, begin: &str) -> PathBuf {
-    let names = |path: &std::path::Path| {
+    let names = |path: &Path| {
         let mut names: Vec<PathBuf> =
             fs::read_dir(path).expect("listed").flatten().map(|entry| entry.path()).collect();
         names.sort();
@@ -406,29 +408,70 @@ fn recover_into(cluster: &Cluster, archive: &str, flags: &[&str]) -> Ran {
     run(sanderling().args(words).args(flags))
 }
 
+/// A bucket, which the gateway of another cluster serves.
+struct Bucket {
+    cluster: Cluster,
+    gateway: Server,
+}
+
+/// The archive in the bucket.
+const IN_BUCKET: &str = "s3://archives/namenode";
+
+impl Bucket {
+    fn start() -> Self {
+        let cluster = Cluster::of(1);
+        let address = cluster.namenode.address.clone();
+        let words = ["gateway", "s3", "--namenode", &address, "--listen", "127.0.0.1:0"];
+        let gateway = cluster.serve("gateway", &[&words[..], &["--http", "none"]].concat());
+        let made = cluster.cli(&["fs", "mkdir", "/archives"]);
+        assert_eq!(made.code, 0, "{made}");
+        Self { cluster, gateway }
+    }
+
+    fn variables(&self) -> Vec<(&'static str, PathBuf)> {
+        let endpoint = format!("http://{}", self.gateway.address);
+        let variables = [
+            ("AWS_ENDPOINT_URL", endpoint.as_str()),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ACCESS_KEY_ID", "sanderling"),
+            ("AWS_SECRET_ACCESS_KEY", "sanderling"),
+        ];
+        variables.map(|(name, value)| (name, PathBuf::from(value))).to_vec()
+    }
+
+    /// Spawns a namenode with its archive in the bucket.
+    fn spawn(&self, directory: &Path, (listen, catalog): (&str, &str)) -> Server {
+        let words = ["namenode", "--listen", listen, "--http", "127.0.0.1:0", "--dir", catalog];
+        let words = [&words[..], &["--archive", IN_BUCKET, "--voters", "1"]].concat();
+        let variables = self.variables();
+        let variables: Vec<(&str, &Path)> =
+            variables.iter().map(|(name, value)| (*name, value.as_path())).collect();
+        spawn_with(directory, "namenode", &words, &variables).serves()
+    }
+
+    fn recover(&self, words: &[&str]) -> Ran {
+        let recovered = run(sanderling().envs(self.variables()).args(words));
+        assert_eq!(recovered.code, 0, "{recovered}");
+        assert!(recovered.stdout.contains("no change is missing"), "{recovered}");
+        recovered
+    }
+
+    fn generations(&self) -> String {
+        until("the generations", SOON, || {
+            let listed = self.cluster.cli(&["fs", "ls", "/archives/namenode"]);
+            (listed.code == 0).then_some(listed.stdout)
+        })
+    }
+}
+
 #[test]
 fn archive_in_a_bucket_is_recovered_from_there() {
-    let bucket = Cluster::of(1);
-    let address = bucket.namenode.address.clone();
-    let words = ["gateway", "s3", "--namenode", &address, "--listen", "127.0.0.1:0"];
-    let gateway = bucket.serve("gateway", &[&words[..], &["--http", "none"]].concat());
-    let endpoint = PathBuf::from(format!("http://{}", gateway.address));
-    let made = bucket.cli(&["fs", "mkdir", "/archives"]);
-    assert_eq!(made.code, 0, "{made}");
-    let variables = [
-        ("AWS_ENDPOINT_URL", endpoint.as_path()),
-        ("AWS_REGION", "us-east-1".as_ref()),
-        ("AWS_ACCESS_KEY_ID", "sanderling".as_ref()),
-        ("AWS_SECRET_ACCESS_KEY", "sanderling".as_ref()),
-    ];
+    let bucket = Bucket::start();
     let mut cluster = Cluster::of(1);
-    let archive = "s3://archives/namenode";
     let catalog = text(cluster.path("catalog"));
     let start = |cluster: &mut Cluster| {
         let listen = cluster.namenode.address.clone();
-        let words = ["namenode", "--listen", &listen, "--http", "127.0.0.1:0", "--dir", &catalog];
-        let words = [&words[..], &["--archive", archive]].concat();
-        cluster.namenode = spawn_with(&cluster.path(""), "namenode", &words, &variables).serves();
+        cluster.namenode = bucket.spawn(&cluster.path(""), (&listen, &catalog));
     };
     cluster.namenode.kill();
     start(&mut cluster);
@@ -441,19 +484,46 @@ fn archive_in_a_bucket_is_recovered_from_there() {
     cluster.namenode.terminate();
     assert!(cluster.namenode.wait(SOON).success(), "{}", cluster.namenode.log());
     fs::rename(&catalog, cluster.path("lost")).expect("renamed");
-    let mut command = sanderling();
-    for (name, value) in variables {
-        command.env(name, value);
-    }
-    let recovered =
-        run(command.args(["namenode", "recover", "--archive", archive, "--dir", &catalog]));
-    assert_eq!(recovered.code, 0, "{recovered}");
-    assert!(recovered.stdout.contains("no change is missing"), "{recovered}");
+    bucket.recover(&["namenode", "recover", "--archive", IN_BUCKET, "--dir", &catalog]);
     start(&mut cluster);
     block_on(async { assert_stored(&cluster.client().await, 0..5).await });
-    let generations = until("the generations", SOON, || {
-        let listed = bucket.cli(&["fs", "ls", "/archives/namenode"]);
-        (listed.code == 0).then_some(listed.stdout)
-    });
+    let generations = bucket.generations();
     assert!(generations.contains("generation-0000000002"), "{generations}");
+}
+
+/// Returns whether a namenode's writer runs. It ends after the archive's own task, and before the
+/// archive is closed.
+fn has_writer(pid: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut names = tasks.map(|task| fs::read_to_string(task.path().join("comm")));
+    names.any(|name| name.is_ok_and(|name| name.trim_end() == "journal-writer"))
+}
+
+/// The store does not answer from before the last voter leads until its writer has ended: it has
+/// begun no generation of the archive by then.
+#[test]
+fn last_leader_without_a_generation_of_its_archive_begins_one_and_closes_it() {
+    let bucket = Bucket::start();
+    let mut group = Group::start(1, &["--voters", "1"]);
+    let first = group.addresses[0].clone();
+    group.add("127.0.0.1:0", Some(&first), &["--voters", "1"]);
+    until("the spare is a member", SOON, || (group.roles(0).len() == 2).then_some(()));
+    let directory = group.directory.path().to_owned();
+    let catalog = text(directory.join("catalog-0"));
+    group.kill(1);
+    group.kill(0);
+    bucket.gateway.pause();
+    let mut leader = bucket.spawn(&directory, (&first, &catalog));
+    block_on(async { put(&client(&first).await, 0).await });
+    leader.terminate();
+    until("its writer has ended", SOON, || (!has_writer(leader.pid())).then_some(()));
+    assert_eq!(leader.ended(), None, "{}", leader.log());
+    bucket.gateway.resume();
+    assert!(leader.wait(SOON).success(), "{}", leader.log());
+    assert!(leader.log().contains("the archive is closed"), "{}", leader.log());
+    let anew = text(directory.join("anew"));
+    bucket.recover(&["group", "recover", "--archive", IN_BUCKET, "--dir", &anew]);
+    let words = ["namenode", "--listen", "127.0.0.1:0", "--http", "none", "--dir", &anew];
+    let server = spawn_with(&directory, "anew", &words, &[]).serves();
+    block_on(async { assert_there(&client(&server.address).await, 0..1).await });
 }
