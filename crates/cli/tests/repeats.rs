@@ -6,10 +6,15 @@ mod cluster;
 #[path = "../../client/tests/cluster/proxy.rs"]
 mod proxy;
 
-use cluster::{Cluster, Shape, block_on, bytes_of, path};
+use bytes::Bytes;
+use cluster::{Cluster, SOON, Shape, block_on, bytes_of, path};
 use proxy::Proxy;
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
-use sanderling_protocol::Refusal;
+use sanderling_protocol::frame::{decode_body, encode_body};
+use sanderling_protocol::message::{Change, ClientId, Hello, ObjectKind, Once, Role};
+use sanderling_protocol::{Header, Nonce, Op, Refusal, Reply, Request};
+use sanderling_transport::Connection;
+use tokio::time::Instant;
 
 const MIB: usize = 1 << 20;
 
@@ -19,7 +24,7 @@ async fn over_a_killed_namenode() {
     let other = cluster.client().await;
     let proxy = Proxy::start(&cluster.namenode.address).await;
     let client = Client::connect(&proxy.address, ClientConfig::default()).await.unwrap();
-    let client = client.with_deadline(cluster::SOON);
+    let client = client.with_deadline(SOON);
     let (x, replacing) = (path("/x"), PutOptions::replacing());
     other.put(&x, "first".into(), &replacing).await.unwrap();
 
@@ -130,5 +135,112 @@ fn append_goes_on_behind_lost_bytes_that_are_not_its_own() {
         assert_eq!((stat.bytes, stat.lost_bytes), (300_000 + 2 * MIB as u64, 300_000));
         let read = client.get_range(&name, 300_000, 2 * MIB as u64).await.unwrap();
         assert!(read == bytes_of(2, 2 * MIB));
+    });
+}
+
+/// A client that sends what no library sends.
+struct RawClient {
+    connection: Connection,
+    id: ClientId,
+}
+
+impl RawClient {
+    /// Connects to a namenode; opens a client there, or goes on as one.
+    async fn open(namenode: &str, id: Option<ClientId>) -> Self {
+        let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
+        let connected = Connection::connect(namenode, hello, Instant::now() + SOON).await;
+        let key = Nonce(7);
+        let unknown = id.unwrap_or(ClientId { number: 0, key });
+        let mut raw = Self { connection: connected.unwrap().0, id: unknown };
+        if id.is_none() {
+            let opened = raw.send(vec![Request::OpenClient { key }]).await.remove(0);
+            let Ok(Reply::Client { number }) = opened else { panic!("{opened:?}") };
+            raw.id = ClientId { number, key };
+        }
+        raw
+    }
+
+    /// Sends requests in one frame.
+    async fn send(&self, requests: Vec<Request>) -> Vec<Result<Reply, Refusal>> {
+        let body = vec![Bytes::from(encode_body(&requests))];
+        let header = Header::new(Op::Meta, 0);
+        let answer = self.connection.call(header, body, Instant::now() + SOON).await;
+        decode_body(&answer.unwrap().body).unwrap()
+    }
+
+    fn once(&self, sequence: u64, request: Request) -> Request {
+        let change = Change::new(request);
+        let client = self.id;
+        Request::Once(Box::new(Once { client, sequence, settled_below: 0, change }))
+    }
+
+    async fn change(&self, sequence: u64, request: Request) -> Result<Reply, Refusal> {
+        self.send(vec![self.once(sequence, request)]).await.remove(0)
+    }
+}
+
+fn making(name: &str) -> Request {
+    let (kind, parents, is_listed) = (ObjectKind::Directory, false, true);
+    Request::MakeDirectory { path: path(name), kind, parents, is_listed }
+}
+
+fn deleting(name: &str) -> Request {
+    Request::Delete { path: path(name), recursive: true }
+}
+
+fn is_other(answer: &Result<Reply, Refusal>) -> bool {
+    matches!(answer, Err(Refusal::BadRequest { why }) if why.contains("was another one before"))
+}
+
+/// After a success and after a refusal, in one frame, by two connections, and after the namenode
+/// was killed.
+#[test]
+fn other_change_under_a_used_sequence_is_refused_and_not_made() {
+    block_on(async {
+        let mut cluster = Cluster::of(0);
+        let address = cluster.namenode.address.clone();
+        let client = cluster.client().await;
+        let mut raw = RawClient::open(&address, None).await;
+        let assert_only = async |names: &[&str]| {
+            let (listed, _) = client.list(&path("/"), "", 100).await.unwrap();
+            let mut there: Vec<String> = listed.into_iter().map(|it| it.name).collect();
+            there.sort();
+            assert_eq!(there, names);
+        };
+        assert!(raw.change(1, making("/a")).await.is_ok());
+        for other in [making("/b"), deleting("/a")] {
+            let answer = raw.change(1, other).await;
+            assert!(is_other(&answer), "{answer:?}");
+        }
+        // A refusal uses the sequence, too.
+        let refused = raw.change(2, making("/a")).await;
+        assert!(matches!(refused, Err(Refusal::Exists { .. })), "{refused:?}");
+        let answer = raw.change(2, making("/b")).await;
+        assert!(is_other(&answer), "{answer:?}");
+        // Of several in one frame the first one is the change.
+        let both = vec![raw.once(3, making("/c")), raw.once(3, making("/d"))];
+        let answers = raw.send(both).await;
+        assert!(answers[0].is_ok() && is_other(&answers[1]), "{answers:?}");
+        assert_only(&["a", "c"]).await;
+        // Of two at once one is the change.
+        let second = RawClient::open(&address, Some(raw.id)).await;
+        for sequence in 10..60 {
+            let (one, other) = (format!("/one-{sequence}"), format!("/other-{sequence}"));
+            let (one_made, other_made) = tokio::join!(
+                raw.change(sequence, making(&one)),
+                second.change(sequence, making(&other)),
+            );
+            let made = [&one_made, &other_made].map(Result::is_ok);
+            assert_ne!(made[0], made[1], "{one_made:?} {other_made:?}");
+            assert!(is_other(if made[0] { &other_made } else { &one_made }));
+            let there = [client.stat(&path(&one)).await, client.stat(&path(&other)).await];
+            assert_eq!(there.map(|it| it.is_ok()), made);
+        }
+        cluster.restart_namenode();
+        raw = RawClient::open(&address, Some(raw.id)).await;
+        let answer = raw.change(1, making("/b")).await;
+        assert!(is_other(&answer), "{answer:?}");
+        assert!(raw.change(1, making("/a")).await.is_ok(), "the same change is answered as before");
+        assert!(client.stat(&path("/b")).await.is_err());
     });
 }
