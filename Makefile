@@ -115,6 +115,12 @@ group-chaos: ## Kills and stops namenodes of a group 500 times and judges what c
 		--package sanderling-cli --test group_chaos -- --ignored --nocapture
 	@cd scripts/linearizability && go run . ../../target/histories/group.jsonl
 
+.PHONY: group-partitions
+group-partitions: ## Parts the networks of a group 200 times and judges what callers saw; as root; ROUNDS=200 SEED=1.
+	@SANDERLING_GROUP_ROUNDS=$(or $(ROUNDS),200) SANDERLING_GROUP_SEED=$(SEED) cargo test --locked --quiet \
+		--package sanderling-cli --test group_partitions -- --ignored --nocapture
+	@cd scripts/linearizability && go run . ../../target/histories/group-partitions.jsonl
+
 .PHONY: task-chaos
 task-chaos: ## Kills what a task and its checkpoints need 1000 times and restores it each time; ROUNDS=1000 SEED=1.
 	@SANDERLING_TASK_ROUNDS=$(or $(ROUNDS),1000) SANDERLING_TASK_SEED=$(SEED) cargo test --locked --quiet \

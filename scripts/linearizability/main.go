@@ -1,6 +1,6 @@
 // Judges histories of calls on names that callers share: whether one namenode that never fails
-// could have answered so. A line of a history is one call, as crates/cli/tests/group_chaos.rs
-// writes it. Exit code 0: all histories are linearizable.
+// could have answered so. A line of a history is one call, as
+// crates/cli/tests/group_chaos/history.rs writes it. Exit code 0: all histories are linearizable.
 package main
 
 import (

@@ -49,26 +49,32 @@ pub(crate) fn spawn_with(
     words: &[&str],
     variables: &[(&str, &Path)],
 ) -> Starting {
-    let ready_file = directory.join(format!("{name}.ready"));
-    let _ = std::fs::remove_file(&ready_file);
-    let log = directory.join(format!("{name}.log"));
-    let file = std::fs::OpenOptions::new().create(true).append(true).open(&log);
-    let child = sanderling()
-        .envs(variables.iter().copied())
-        .args(words)
-        .args(["--exit-with-parent", "--ready-file"])
-        .arg(&ready_file)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(file.expect("the log can be written"))
-        .spawn()
-        .expect("the program can be started");
-    let (name, address, http_address) = (name.to_owned(), String::new(), String::new());
-    let server = Server { name, address, http_address, node: 0, child, log };
-    Starting { server, ready_file }
+    let mut program = sanderling();
+    program.envs(variables.iter().copied());
+    Starting::by(program, directory, name, words)
 }
 
 impl Starting {
+    /// Starts a server by a command that becomes the program, as [`spawn_with`] does.
+    pub(crate) fn by(mut program: Command, directory: &Path, name: &str, words: &[&str]) -> Self {
+        let ready_file = directory.join(format!("{name}.ready"));
+        let _ = std::fs::remove_file(&ready_file);
+        let log = directory.join(format!("{name}.log"));
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(&log);
+        let child = program
+            .args(words)
+            .args(["--exit-with-parent", "--ready-file"])
+            .arg(&ready_file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file.expect("the log can be written"))
+            .spawn()
+            .expect("the program can be started");
+        let (name, address, http_address) = (name.to_owned(), String::new(), String::new());
+        let server = Server { name, address, http_address, node: 0, child, log };
+        Self { server, ready_file }
+    }
+
     /// Waits until it serves.
     pub(crate) fn serves(mut self) -> Server {
         let what = format!("{} serves", self.server.name);
