@@ -12,7 +12,7 @@ mod sample;
 mod screen;
 mod state;
 #[cfg(test)]
-mod test_nodes;
+pub(crate) mod test_nodes;
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};

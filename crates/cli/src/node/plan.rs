@@ -202,12 +202,33 @@ fn write(writer: &mut dyn Write, plan: &DryRun, left: Option<Millis>) -> io::Res
     Ok(())
 }
 
+/// Returns the node that the namenode would choose. For some seconds after a start on an older
+/// catalog two nodes may have one name: the newest is meant.
 fn found<'a>(fleet: &'a [NodeInfo], selector: &NodeSelector) -> Result<&'a NodeInfo, Failure> {
     let text = selector.0.as_str();
-    fleet
-        .iter()
-        .find(|node| node.id.to_string() == text)
-        .or_else(|| fleet.iter().find(|node| node.name == text))
-        .or_else(|| fleet.iter().find(|node| node.address == text))
+    let newest = |is_it: &dyn Fn(&NodeInfo) -> bool| {
+        fleet.iter().filter(|node| is_it(node)).max_by_key(|node| node.id)
+    };
+    newest(&|node| node.id.to_string() == text)
+        .or_else(|| newest(&|node| node.name == text))
+        .or_else(|| newest(&|node| node.address == text))
         .ok_or_else(|| refused::refusal_failure(&Refusal::UnknownNode { node: text.to_owned() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::test_nodes::node;
+
+    #[test]
+    fn of_two_nodes_with_one_name_or_address_the_newest_is_meant() {
+        let elsewhere = NodeInfo { address: "10.0.0.9:7700".to_owned(), ..node(3, "spot-1") };
+        let there = NodeInfo { address: "10.0.0.2:7700".to_owned(), ..node(4, "spot-2") };
+        let fleet = [node(1, "spot-1"), node(2, "spot-2"), elsewhere, there];
+        let id = |text: &str| found(&fleet, &NodeSelector(text.to_owned())).ok().map(|it| it.id.0);
+        assert_eq!(id("spot-1"), Some(3));
+        assert_eq!(id("10.0.0.2:7700"), Some(4));
+        assert_eq!(id("1"), Some(1));
+        assert_eq!(id("spot-3"), None);
+    }
 }

@@ -11,7 +11,7 @@ use super::sample::TopSample;
 use crate::events::kind::Severity;
 
 /// Returns an idle node.
-pub(super) fn node(id: u32, name: &str) -> NodeInfo {
+pub(crate) fn node(id: u32, name: &str) -> NodeInfo {
     let tier =
         |tier| TierUsage { tier, capacity_bytes: 64 << 20, used_bytes: 16 << 20, copy_bytes: 0 };
     NodeInfo {
