@@ -13,6 +13,7 @@ use super::group::{Group, MEMBERS_MAX};
 use super::log::Log;
 use super::message::{Body, Envelope, ROUND_BYTES_MAX};
 use super::options::ReplicaOptions;
+use crate::group_generation::GroupGeneration;
 
 /// Terms and numbers of entries are below: a log of a million rounds a second needs 146,000 years.
 const NUMBER_MAX: u64 = 1 << 62;
@@ -115,6 +116,10 @@ pub(super) fn check_body(
     let raft = &node.raft;
     if term == 0 || term >= NUMBER_MAX {
         return nonsense("its term is out of range");
+    }
+    // Datanodes refuse orders of a generation below that of the last term that they have received.
+    if GroupGeneration::number_of_term(term) != GroupGeneration(envelope.generation).number() {
+        return nonsense("its term is of another generation");
     }
     if raft.term != 0 && term > raft.term + TERMS_BEHIND_MAX {
         return nonsense("its term is too far ahead");
