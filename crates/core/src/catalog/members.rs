@@ -501,6 +501,21 @@ impl Nodes {
         for id in oldest {
             if let Some(node) = self.by_id.remove(&id) {
                 self.found.remove(id, &node);
+                self.find_older(&node);
+            }
+        }
+    }
+
+    /// Finds the newest node that is left with the name of one that was forgotten, and with its
+    /// address: whoever reads a snapshot then finds the same. An older one may be alive after a
+    /// start on an older catalog.
+    fn find_older(&mut self, forgotten: &NodeRecord) {
+        for (id, node) in &self.by_id {
+            if node.name == forgotten.name {
+                self.found.by_name.insert(node.name.clone(), *id);
+            }
+            if node.address == forgotten.address {
+                self.found.by_address.insert(node.address.clone(), *id);
             }
         }
     }
@@ -566,5 +581,45 @@ impl Nodes {
         if sums(&self.totals) != sums(&derived.totals) {
             problems.push("the sums over all nodes are not what their homes take".to_owned());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn insert(nodes: &mut Nodes, name: &str, policy: Policy) {
+        let number = nodes.next_id();
+        let request = Register {
+            cluster: None,
+            nonce: Nonce(number.into()),
+            name: name.to_owned(),
+            address: format!("10.0.0.1:{number}"),
+            http_address: String::new(),
+            host: String::new(),
+            tiers: Vec::new(),
+            notice_min: None,
+            egress_bytes_per_second: None,
+        };
+        let node = NodeRecord::new(request, name.to_owned(), Instant(0));
+        let id = nodes.insert(node);
+        nodes.get_mut(id).expect("it was inserted").policy = policy;
+    }
+
+    #[test]
+    fn older_node_of_a_forgotten_ones_name_is_found_as_after_a_snapshot() {
+        let mut nodes = Nodes::new();
+        insert(&mut nodes, "spot-1", Policy::Active);
+        insert(&mut nodes, "spot-1", Policy::Gone);
+        for number in 0..GONE_NODES_KEPT_MAX {
+            insert(&mut nodes, &format!("other-{number}"), Policy::Gone);
+        }
+        assert!(nodes.live_named("spot-1").is_none(), "the newest is meant");
+        nodes.forget_old();
+        assert_eq!(nodes.get(NodeId(2)), None);
+        let mut read = nodes.clone();
+        read.find_again();
+        assert_eq!(nodes.found, read.found);
+        assert_eq!(nodes.live_named("spot-1").map(|(id, _)| id), Some(NodeId(1)));
     }
 }
