@@ -32,7 +32,10 @@ elif what == "memory":
 log = open(os.path.join(here, "log"), "a")
 count = 0
 while not os.path.exists(os.path.join(here, "stop")):
-    time.sleep(0.01)
+    if what == "busy":
+        sum(number * number for number in range(20000))
+    else:
+        time.sleep(0.01)
     count += 1
     print(count, file=log, flush=True)
 if what == "connection":
@@ -184,6 +187,19 @@ fn killed_process_goes_on_from_the_number_in_its_memory() {
     let row = &document["generations"][0];
     assert!(row["state_bytes"].as_u64().expect("bytes") > 48 << 20, "{document}");
     assert!(row["added_bytes"].as_u64().expect("bytes") < 24 << 20, "{document}");
+}
+
+#[test]
+fn process_that_computes_without_a_pause_is_restored_as_it_was() {
+    let Some(place) = Place::new("process_that_computes_without_a_pause") else { return };
+    // One that goes on before all of its pages are read changes its own checkpoint, its stack above
+    // all, and ends by a signal soon after it was restored.
+    for _ in 0..8 {
+        place.publish("busy", &[], 1);
+    }
+    let ran = place.finish(&[]);
+    assert_eq!(ran.code, 0, "{ran}\n{}", place.text("runner.log"));
+    place.assert_went_on();
 }
 
 #[test]

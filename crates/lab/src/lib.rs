@@ -2,6 +2,7 @@
 //! measured. Beside it, what stands in for the world: [`sim`], the simulated one, and [`mock`], the
 //! clouds' metadata services.
 
+mod checkpoints;
 mod experiment;
 mod figures;
 mod fleet;
@@ -54,6 +55,9 @@ pub enum Lab {
     Figure7(figure7::Figure7Args),
     /// How often a task dumps its state, what a notice holds, and what 30 days of checkpoints cost
     Checkpoint(checkpoint::CheckpointArgs),
+    /// Be a task whose checkpoints are measured.
+    #[command(hide = true)]
+    CheckpointTask(checkpoints::writer::CheckpointTask),
     /// Draw a trace of preemptions for other experiments: which machine is taken when
     Trace(Trace),
     /// Write the page of an earlier run anew from its records
@@ -101,10 +105,15 @@ pub fn run(global: &Global, command: Lab) -> Result<(), Failure> {
             let figure = figure7::compute(&arguments);
             show(output, &figure, arguments.written.directory.as_deref())
         }
+        Lab::Checkpoint(arguments) if arguments.measure.measure => {
+            let (measure, out) = (arguments.measure, arguments.written.directory);
+            session::run(global, |session| checkpoints::run(session, measure, out))
+        }
         Lab::Checkpoint(arguments) => {
             let figure = checkpoint::compute(&arguments)?;
             show(output, &figure, arguments.written.directory.as_deref())
         }
+        Lab::CheckpointTask(arguments) => checkpoints::writer::run(&arguments),
         Lab::Trace(arguments) => print_trace::print(output, &arguments),
         Lab::Page(arguments) => {
             let lab = read(&arguments.directory.join("lab.json"))?;

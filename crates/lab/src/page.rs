@@ -7,6 +7,7 @@ pub(crate) mod cost;
 pub(crate) mod csv;
 mod exposure;
 pub(crate) mod lifetimes;
+pub(crate) mod measured;
 mod plot;
 pub(crate) mod run;
 mod runtimes;

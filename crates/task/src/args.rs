@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use sanderling_cli_common::units::Span;
 use sanderling_core::preemption::Spec as PreemptionSpec;
 
@@ -81,6 +81,12 @@ pub(crate) struct PaceArgs {
     /// Store chunks as they are instead of compressed
     #[arg(long)]
     pub(crate) no_compression: bool,
+    /// How states are stored
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = DumpPolicy::Sanderling)]
+    pub(crate) policy: DumpPolicy,
+    /// Append a line of JSON to this file after each checkpoint and restore: what it took
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) driver: DriverArgs,
     #[command(flatten)]
@@ -136,6 +142,16 @@ pub struct ChildArgs {
 /// The name of a task: a directory of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TaskName(pub(crate) String);
+
+/// How states are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DumpPolicy {
+    /// What is new, compressed
+    Sanderling,
+    /// Baseline of experiments: everything, uncompressed; the task waits until the backend has it,
+    /// and the oldest of --keep checkpoints is removed before
+    Seed,
+}
 
 /// The time between two checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use rustix::process::geteuid;
 use sanderling_cli_common::failure::{Exit, Failure};
@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use crate::backend::hex;
 use crate::cell::{CellHandle, CellReply, CellRequest};
 use crate::driver::{CapturedState, CheckpointDriver, TaskHandle};
+use crate::dump_gate::DumpGate;
 use crate::generations::Generations;
 use crate::image_server::ImageServer;
 use crate::image_stream::{CAPTURE_SOCKET, SERVE_SOCKET, receive};
@@ -55,6 +56,7 @@ pub(crate) struct CriuDriver {
 /// A dump that runs: CRIU connects to the listener.
 pub(crate) struct CriuDump {
     listener: UnixListener,
+    gate: Arc<DumpGate>,
     result: mpsc::Receiver<Result<DriverRecord, Failure>>,
 }
 
@@ -185,7 +187,9 @@ impl CheckpointDriver for CriuDriver {
         }
         let directory = WorkDirectory::new()?;
         let listener = directory.listener(CAPTURE_SOCKET)?;
+        let gate = Arc::new(DumpGate::new(&directory.0)?);
         let mut arguments = self.criu.arguments("dump", &directory.0, has_own_network);
+        arguments.extend(DumpGate::options(&directory.0));
         arguments.extend(["--leave-running", "-t"].map(str::to_owned));
         arguments.push(root.to_string());
         if self.dumps_locks {
@@ -211,7 +215,7 @@ impl CheckpointDriver for CriuDriver {
             // If CRIU has failed before it connected, the receiver still waits.
             let _ = UnixStream::connect(directory.0.join(CAPTURE_SOCKET));
         });
-        Ok(Some(CriuDump { listener, result }))
+        Ok(Some(CriuDump { listener, gate, result }))
     }
 }
 
@@ -220,7 +224,9 @@ impl CapturedState for CriuDump {
         let failed =
             |why: String| Failure::new(Exit::Failure, "CriuDump", format!("no images: {why}"));
         let (socket, _) = self.listener.accept().map_err(|error| failed(error.to_string()))?;
-        let received = receive(socket, writer);
+        let received = receive(socket, &self.gate, writer);
+        // Whatever has failed: CRIU is not to wait.
+        self.gate.open();
         let ended = self.result.recv().map_err(|error| failed(error.to_string()));
         // What CRIU reports names the cause; the stream is cut then.
         match (ended, received) {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use sanderling_cli_common::failure::{Exit, Failure};
@@ -12,10 +13,12 @@ use sanderling_core::checkpoint::{
 };
 use sanderling_protocol::Instant;
 use tokio::sync::mpsc;
+use tokio::time::Instant as Moment;
 
+use crate::args::DumpPolicy;
 use crate::backend::TaskBackend;
 use crate::driver::CapturedState;
-use crate::pack_writer::{PackWriter, expanded};
+use crate::pack_writer::{PackCost, PackWriter, expanded};
 use crate::seal::TaskKey;
 use crate::state::Unpacking;
 
@@ -26,6 +29,9 @@ const PACKS_MAX: usize = 4;
 /// pages is in a pack; more packs would shorten that on a slow backend, and take 32 MiB each.
 const PACKS_WAITING_MAX: usize = 4;
 
+/// The same for the baseline, whose dumps go straight to the backend.
+const BASELINE_PACKS_WAITING_MAX: usize = 1;
+
 /// The generations of one task in one backend.
 #[derive(Clone)]
 pub(crate) struct Generations {
@@ -34,6 +40,24 @@ pub(crate) struct Generations {
     pub(crate) task: String,
     /// Whether new chunks are compressed.
     pub(crate) compresses: bool,
+    /// How states are stored.
+    pub(crate) policy: DumpPolicy,
+}
+
+/// What storing one state took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DumpCost {
+    /// From the begin until the last of the state was read.
+    pub(crate) read: Duration,
+    pub(crate) packing: PackCost,
+}
+
+/// A state whose packs are stored.
+struct Packed {
+    packing: Packing,
+    stream_bytes: u64,
+    driver: DriverRecord,
+    cost: DumpCost,
 }
 
 /// A generation that was found, with what is wrong with it.
@@ -208,7 +232,7 @@ impl Generations {
         base: Option<&CheckpointManifest>,
         number: u64,
         taken_at: Instant,
-    ) -> Result<CheckpointManifest, Failure> {
+    ) -> Result<(CheckpointManifest, DumpCost), Failure> {
         let stored = Self::packs(&self.backend).await?;
         self.backend.remove_lost().await;
         let mut rewritten = base.map(sparse_packs).unwrap_or_default();
@@ -216,40 +240,50 @@ impl Generations {
         let lost = lost.filter(|pack| stored.get(&pack.id) != Some(&pack.bytes));
         rewritten.extend(lost.map(|pack| pack.id));
         let mut written = Vec::new();
-        let packed = self.store_packs(source, Packing::new(base, &rewritten), &mut written).await;
+        let packing = match self.policy {
+            DumpPolicy::Sanderling => Packing::new(base, &rewritten),
+            DumpPolicy::Seed => Packing::baseline(),
+        };
+        let packed = self.store_packs(source, packing, &mut written).await;
         if packed.is_err() {
             // No manifest names them. A store that is full has room again for a smaller dump.
             for pack in written {
                 let _ = self.backend.remove(&pack_name(pack)).await;
             }
         }
-        let (packing, stream_bytes, driver) = packed?;
+        let Packed { packing, stream_bytes, driver, cost } = packed?;
         let task = self.task.clone();
         let head = GenerationHead { task, generation: number, taken_at, driver };
         let manifest = packing.finish(head, stream_bytes);
         let bytes = manifest.encode(&self.key.chunk_key());
         let sealed = self.key.seal_manifest(&self.task, number, bytes);
         if self.backend.put_absent(&manifest_name(number), sealed).await? {
-            return Ok(manifest);
+            return Ok((manifest, cost));
         }
         let cause = format!("another runner of {} has written generation {number}", self.task);
         Err(Failure::new(Exit::Failure, "TaskTaken", cause))
     }
 
-    /// Packs a state and stores the packs; returns the dump, the length of its stream and what took
-    /// it. The ids of packs that were stored are added to `written`.
+    /// Packs a state and stores the packs, whose ids are added to `written`.
     async fn store_packs(
         &self,
         source: impl CapturedState,
         packing: Packing,
         written: &mut Vec<PackId>,
-    ) -> Result<(Packing, u64, DriverRecord), Failure> {
-        let (sender, mut packs) = mpsc::channel(PACKS_WAITING_MAX);
-        let mut writer = PackWriter::new(packing, self.key.clone(), self.compresses, sender)?;
+    ) -> Result<Packed, Failure> {
+        let (waiting, compresses) = match self.policy {
+            DumpPolicy::Sanderling => (PACKS_WAITING_MAX, self.compresses),
+            DumpPolicy::Seed => (BASELINE_PACKS_WAITING_MAX, false),
+        };
+        let begun = Moment::now();
+        let (sender, mut packs) = mpsc::channel(waiting);
+        let mut writer = PackWriter::new(packing, self.key.clone(), compresses, sender)?;
         let reader = tokio::task::spawn_blocking(move || {
             let driver = source.read(&mut writer)?;
-            let (packing, stream_bytes) = writer.finish()?;
-            Ok((packing, stream_bytes, driver))
+            let read = begun.elapsed();
+            let (packing, stream_bytes, cost) = writer.finish()?;
+            let cost = DumpCost { read, packing: cost };
+            Ok(Packed { packing, stream_bytes, driver, cost })
         });
         while let Some((id, bytes)) = packs.recv().await {
             // Also one that fails may be there in the end.

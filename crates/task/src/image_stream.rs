@@ -10,12 +10,15 @@ use std::io::{self, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_core::checkpoint::{CHUNK_BYTES, StreamedImage, join_images};
 
+use crate::dump_gate::DumpGate;
 use crate::pack_writer::PackWriter;
 
 /// The socket of a dump, in the directory of images.
@@ -45,25 +48,19 @@ const STRING_1: u8 = 0x0a;
 /// A piece of an image; a piece that is shorter than a chunk is its last.
 type ImagePiece = (String, io::Result<Vec<u8>>);
 
-/// Receives all images of a dump, until CRIU closes the socket, and stores them.
+/// Receives all images of a dump, until CRIU closes the socket, and stores them. The gate is opened
+/// when the last one was read.
 ///
 /// # Errors
 /// The connection or a pipe failed, or the dump was given up: what was received is of no use.
-pub(crate) fn receive(mut socket: UnixStream, writer: &mut PackWriter) -> Result<(), Failure> {
+pub(crate) fn receive(
+    socket: UnixStream,
+    gate: &Arc<DumpGate>,
+    writer: &mut PackWriter,
+) -> Result<(), Failure> {
     let (sender, pieces) = mpsc::sync_channel::<ImagePiece>(CHUNKS_WAITING_MAX);
-    let accepting = std::thread::spawn(move || -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        while let Some(name) = read_request(&mut socket)? {
-            let pipe = File::from(receive_pipe(&socket)?);
-            if names.len() == IMAGES_MAX || names.contains(&name) {
-                return Err(io::Error::other(format!("the image {name} comes again")));
-            }
-            names.push(name.clone());
-            let sender = sender.clone();
-            std::thread::spawn(move || read_pieces(pipe, &name, &sender));
-        }
-        Ok(names)
-    });
+    let gate = Arc::clone(gate);
+    let accepting = std::thread::spawn(move || accept_images(socket, &gate, &sender));
     let mut images: BTreeMap<String, StreamedImage> = BTreeMap::new();
     for (name, piece) in pieces {
         let piece = piece.map_err(|error| broken(format_args!("{name}: {error}")))?;
@@ -113,6 +110,47 @@ pub(crate) fn serve(
         std::thread::spawn(move || write(&name, pipe));
     }
     Ok(())
+}
+
+/// Accepts the pipes of images and reads each on a thread of its own; returns the images' names.
+fn accept_images(
+    mut socket: UnixStream,
+    gate: &DumpGate,
+    sender: &mpsc::SyncSender<ImagePiece>,
+) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    let mut readers = Vec::new();
+    let mut is_frozen = true;
+    loop {
+        if is_frozen {
+            let mut waited =
+                [PollFd::new(&socket, PollFlags::IN), PollFd::new(&gate.written, PollFlags::IN)];
+            poll(&mut waited, None)?;
+            // All requests were sent before, so that none is left now.
+            if waited[0].revents().is_empty() {
+                all_read(&mut readers);
+                gate.open();
+                is_frozen = false;
+                continue;
+            }
+        }
+        let Some(name) = read_request(&mut socket)? else { break };
+        let pipe = File::from(receive_pipe(&socket)?);
+        if names.len() == IMAGES_MAX || names.contains(&name) {
+            return Err(io::Error::other(format!("the image {name} comes again")));
+        }
+        names.push(name.clone());
+        let sender = sender.clone();
+        readers.push(std::thread::spawn(move || read_pieces(pipe, &name, &sender)));
+    }
+    all_read(&mut readers);
+    gate.open();
+    Ok(names)
+}
+
+fn all_read(readers: &mut Vec<JoinHandle<()>>) {
+    // One that has failed has sent why.
+    readers.drain(..).for_each(|reader| drop(reader.join()));
 }
 
 fn broken(why: impl std::fmt::Display) -> Failure {

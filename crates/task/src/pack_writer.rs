@@ -1,9 +1,13 @@
 //! Chunks on their way into packs: named, compressed and encrypted.
 
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_core::checkpoint::{
     CHUNK_BYTES, ChunkCodec, ChunkKey, ChunkName, ChunkView, PackId, Packing, StoredContent,
 };
+use serde::Serialize;
 use tokio::sync::mpsc;
 use zstd::bulk::Compressor;
 
@@ -14,6 +18,21 @@ const LEVEL: i32 = 1;
 
 /// A pack on its way to the backend.
 pub(crate) type FullPack = (PackId, Vec<u8>);
+
+/// What packing one state took of a processor, in seconds, and what it was about, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub(crate) struct PackCost {
+    /// Bytes of chunks that were not stored before, without the zeros at their ends.
+    pub(crate) new_bytes: u64,
+    /// Bytes that were hashed.
+    pub(crate) hashed_bytes: u64,
+    /// For names of chunks, and the search for zeros at their ends.
+    pub(crate) hash_cpu_seconds: f64,
+    /// For the compression of new chunks.
+    pub(crate) compress_cpu_seconds: f64,
+    /// For the encryption of new chunks.
+    pub(crate) encrypt_cpu_seconds: f64,
+}
 
 /// Takes the chunks of one dump, and sends full packs. It belongs to a thread that may block.
 pub(crate) struct PackWriter {
@@ -26,6 +45,7 @@ pub(crate) struct PackWriter {
     sender: mpsc::Sender<FullPack>,
     position: u32,
     stream_bytes: u64,
+    cost: PackCost,
 }
 
 impl PackWriter {
@@ -46,6 +66,7 @@ impl PackWriter {
             sender,
             position: 0,
             stream_bytes: 0,
+            cost: PackCost::default(),
         })
     }
 
@@ -67,7 +88,12 @@ impl PackWriter {
     /// # Errors
     /// The dump was given up.
     pub(crate) fn store(&mut self, chunk: &[u8]) -> Result<Option<ChunkName>, Failure> {
-        let (name, bytes) = match self.packing.view(&self.chunk_key, chunk) {
+        let begun = thread_cpu();
+        let view = self.packing.view(&self.chunk_key, chunk);
+        let hashed = thread_cpu();
+        self.cost.hashed_bytes += chunk.len() as u64;
+        self.cost.hash_cpu_seconds += seconds(begun, hashed);
+        let (name, bytes) = match view {
             ChunkView::Zero => return Ok(None),
             ChunkView::Present(name) => return Ok(Some(name)),
             ChunkView::New(name, bytes) => (name, bytes),
@@ -76,15 +102,19 @@ impl PackWriter {
             self.packing.open(PackId(drawn()));
         }
         let content = &chunk[..bytes as usize];
+        self.cost.new_bytes += u64::from(bytes);
         let (stored, codec) = match self.is_compressed(content) {
             true => (&self.compressed[..], ChunkCodec::Zstd),
             false => (content, ChunkCodec::Plain),
         };
+        let compressed = thread_cpu();
+        self.cost.compress_cpu_seconds += seconds(hashed, compressed);
         let content = StoredContent { bytes, stored: stored.len() as u32, codec };
         let (pack, offset) = self.packing.append(name, content);
         let (_, buffer) = self.open.get_or_insert_with(|| (pack, Vec::new()));
         assert_eq!(buffer.len(), offset as usize, "chunks follow each other");
         self.key.pack_cipher(pack).append(buffer, &name.0, stored);
+        self.cost.encrypt_cpu_seconds += seconds(compressed, thread_cpu());
         if self.packing.open_pack().is_none() {
             self.send()?;
         }
@@ -101,13 +131,13 @@ impl PackWriter {
         self.stream_bytes = bytes;
     }
 
-    /// Sends the last pack; returns the dump and the length of its stream.
+    /// Sends the last pack; returns the dump, the length of its stream, and what packing it took.
     ///
     /// # Errors
     /// The dump was given up.
-    pub(crate) fn finish(mut self) -> Result<(Packing, u64), Failure> {
+    pub(crate) fn finish(mut self) -> Result<(Packing, u64, PackCost), Failure> {
         self.send()?;
-        Ok((self.packing, self.stream_bytes))
+        Ok((self.packing, self.stream_bytes, self.cost))
     }
 
     /// Compresses a content into the buffer; returns whether that is worth it.
@@ -128,6 +158,16 @@ impl PackWriter {
         let ended = |_| Failure::new(Exit::Failure, "TaskBackend", "the dump has ended");
         self.sender.blocking_send(full).map_err(ended)
     }
+}
+
+/// Returns the time that this thread had a processor.
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+fn seconds(begun: Duration, ended: Duration) -> f64 {
+    ended.saturating_sub(begun).as_secs_f64()
 }
 
 /// Returns a content from how it is stored; `None` if that is not what the manifest describes.

@@ -12,8 +12,9 @@ use sanderling_cli_common::units;
 use sanderling_context::of_environment;
 use sanderling_core::checkpoint::{CheckpointManifest, ChunkKey, DriverRecord, DumpTimes};
 use sanderling_core::preemption::Model;
+use tokio::time::Instant;
 
-use crate::args::{PaceArgs, RestoreArgs, RunArgs, StorageArgs};
+use crate::args::{DumpPolicy, PaceArgs, RestoreArgs, RunArgs, StorageArgs};
 use crate::backend::{BackendSpec, TaskBackend, hex};
 use crate::cell::Cell;
 use crate::criu::{Criu, CriuDriver, machine_view};
@@ -23,6 +24,7 @@ use crate::hook::Hook;
 use crate::lock::TaskLock;
 use crate::machine_notices::Terminations;
 use crate::predict::measure;
+use crate::run_log::RunLog;
 use crate::running::{RunningTask, TaskEnvironment};
 use crate::seal::{TaskKey, drawn};
 use crate::state::make_private;
@@ -122,6 +124,8 @@ async fn run_in(
         }
         let mut generations = opened(&backend, &name, storage, true).await?;
         generations.compresses = !pace.no_compression;
+        generations.policy = pace.policy;
+        let log = pace.record.clone().map(RunLog);
         make_private(state)?;
         let rates = match pace.notice.on_notice {
             true => Some(measure(&backend, generations.compresses).await?),
@@ -129,7 +133,11 @@ async fn run_in(
         };
         let looked = generations.look().await?;
         let start = Start { session, generations: &generations, pace, state, criu, command };
+        let begun = Instant::now();
         let (task, driver, restored) = start.begin(&looked, must_restore).await?;
+        if let (Some(log), Some(manifest)) = (&log, &restored) {
+            log.restored(&name, manifest.generation, begun.elapsed())?;
+        }
         let hook = Hook { state: state.to_owned(), within: pace.hook_timeout.0 };
         let is_of_images = |it: &CheckpointManifest| matches!(it.driver, DriverRecord::Criu(_));
         let prefers_hook =
@@ -148,6 +156,7 @@ async fn run_in(
             lives: lives.map(Lives::new),
             checkpoints,
             given_up: Vec::new(),
+            log,
         };
         runner.follow(&lock, task, restored).await
     };
@@ -364,7 +373,8 @@ pub(crate) async fn opened(
         }
     };
     let (backend, task) = (backend.clone(), task.to_owned());
-    Ok(Generations { backend, key, task, compresses: true })
+    let policy = DumpPolicy::Sanderling;
+    Ok(Generations { backend, key, task, compresses: true, policy })
 }
 
 fn default_key() -> Result<PathBuf, Failure> {

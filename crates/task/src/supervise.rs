@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use rustix::process::{Pid, Signal, kill_process};
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units;
@@ -15,7 +16,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::args::{IntervalArg, PaceArgs};
+use crate::args::{DumpPolicy, IntervalArg, PaceArgs};
 use crate::cell::TaskEnd;
 use crate::criu::CriuDriver;
 use crate::driver::{Captured, CheckpointDriver, TaskHandle};
@@ -23,6 +24,7 @@ use crate::generations::{CheckedGeneration, Generations, found};
 use crate::hook::{Hook, handles_usr1};
 use crate::lock::TaskLock;
 use crate::machine_notices::{MachineNotice, Terminations};
+use crate::run_log::{CheckpointLine, RunLog};
 use crate::running::RunningTask;
 
 /// Pause before a task that does not handle the signal yet is looked at again.
@@ -74,6 +76,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) checkpoints: u64,
     /// Numbers of generations that this runner began and that may be written yet, in rising order.
     pub(crate) given_up: Vec<u64>,
+    /// Where what checkpoints take is recorded.
+    pub(crate) log: Option<RunLog>,
 }
 
 /// How machines end, and the intervals that follow.
@@ -98,6 +102,26 @@ impl Lives {
         let interval = intervals.at(machine_age());
         self.computed = Some((dump, intervals));
         interval
+    }
+}
+
+/// A process that waits, as one does whose state goes straight to a slow file system.
+struct Stopped(Pid);
+
+impl Stopped {
+    /// Stops a task of the baseline whose state is stored from a directory. CRIU stops one itself.
+    fn waiting(policy: DumpPolicy, state: &Captured, task: &TaskHandle) -> Option<Self> {
+        let is_hook = matches!(state, Captured::Directory(_));
+        let pid = Pid::from_raw(i32::try_from(task.pid).ok()?)?;
+        (policy == DumpPolicy::Seed && is_hook && kill_process(pid, Signal::STOP).is_ok())
+            .then_some(Self(pid))
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = kill_process(self.0, Signal::CONT);
     }
 }
 
@@ -279,13 +303,40 @@ impl Runner<'_> {
         let newest = self.looked.iter().map(|(number, _)| *number).max().unwrap_or(0);
         let number = newest.max(self.given_up.last().copied().unwrap_or(0)) + 1;
         self.given_up.push(number);
+        if self.pace.policy == DumpPolicy::Seed {
+            // The slot that is written next is emptied first, as in the public code of HADS.
+            let keep = self.pace.keep as usize - 1;
+            let plan = self.generations.collect(&found(&self.looked), keep).await?;
+            self.looked.retain(|(number, _)| !plan.generations.contains(number));
+        }
+        let captured = begun.elapsed();
+        let stopped = Stopped::waiting(self.pace.policy, &state, task);
         let dumped = self.generations.dump(state, base, number, wall_clock()).await;
+        let waited = stopped.is_some();
+        drop(stopped);
         if dumped.as_ref().is_err_and(|failure| failure.kind != "TaskTaken") {
             // They may be what the store is full of.
             let _ = timeout(COLLECT_WITHIN, self.generations.remove_unnamed()).await;
         }
-        let manifest = dumped?;
+        let (manifest, cost) = dumped?;
         let took = begun.elapsed();
+        if let Some(log) = &self.log {
+            let (driver, frozen) = match &manifest.driver {
+                DriverRecord::Hook if waited => ("hook", took),
+                DriverRecord::Hook => ("hook", captured),
+                DriverRecord::Criu(_) => ("criu", captured + cost.read),
+            };
+            log.checkpoint(&CheckpointLine {
+                task: self.generations.task.clone(),
+                generation: number,
+                driver,
+                frozen_seconds: frozen.as_secs_f64(),
+                dump_seconds: took.as_secs_f64(),
+                state_bytes: manifest.stream_bytes,
+                stored_bytes: manifest.added_bytes,
+                packing: cost.packing,
+            })?;
+        }
         self.times.add(took.into());
         self.checkpoints += 1;
         self.looked.insert(0, (number, Ok(manifest.clone())));
@@ -301,6 +352,10 @@ impl Runner<'_> {
             units::duration(took),
             units::duration(next),
         ));
+        if self.pace.policy == DumpPolicy::Seed {
+            self.given_up.clear();
+            return Ok(Some(manifest));
+        }
         // What is old goes only now that the new generation stands. Generations that were given up
         // go first: nothing else names their packs.
         self.given_up.retain(|it| *it != number);

@@ -15,6 +15,10 @@ pub const SEAL_BYTES: usize = 16;
 /// fit into the memory of the one that writes them.
 pub(super) const PACK_BYTES: u64 = 32 << 20;
 
+/// Bytes of a pack of the baseline: few, so that hardly any of the state is between the task and
+/// the backend while the task waits.
+const BASELINE_PACK_BYTES: u64 = 2 << 20;
+
 /// Collects one dump: what of it is new, and where that goes.
 #[derive(Debug)]
 pub struct Packing {
@@ -27,6 +31,8 @@ pub struct Packing {
     packs: Vec<PackId>,
     chunks: Vec<StoredChunk>,
     open: Option<PackId>,
+    /// Bytes with which a pack is complete.
+    pack_bytes: u64,
     added_bytes: u64,
 }
 
@@ -74,6 +80,7 @@ impl Packing {
             packs: Vec::new(),
             chunks: Vec::new(),
             open: None,
+            pack_bytes: PACK_BYTES,
             added_bytes: 0,
         };
         let Some(base) = base else { return packing };
@@ -86,6 +93,12 @@ impl Packing {
             }
         }
         packing
+    }
+
+    /// Begins a dump of the baseline: all of the state is new, whatever is stored.
+    #[must_use]
+    pub fn baseline() -> Self {
+        Self { pack_bytes: BASELINE_PACK_BYTES, ..Self::new(None, &BTreeSet::new()) }
     }
 
     /// Returns the pack that takes new chunks; `None` if one has to be opened first.
@@ -121,7 +134,7 @@ impl Packing {
         let stored = u64::from(content.stored) + SEAL_BYTES as u64;
         *length += stored;
         self.added_bytes += stored;
-        if *length >= PACK_BYTES {
+        if *length >= self.pack_bytes {
             self.open = None;
         }
         let before = self.places.insert(name, ChunkPlace { pack, offset, content });

@@ -12,6 +12,7 @@ use sanderling_core::preemption::{Model, Spec};
 use sanderling_protocol::Millis;
 use serde::Serialize;
 
+use crate::checkpoints::MeasureArgs;
 use crate::failure::Failure;
 use crate::figures::bags::{self, BagArgs, BagRow, BagTaskOf};
 use crate::figures::figure2::{load, short};
@@ -77,6 +78,9 @@ pub struct CheckpointArgs {
     /// A bag of such tasks.
     #[command(flatten)]
     pub(crate) bag: BagArgs,
+    /// Measurements.
+    #[command(flatten)]
+    pub(crate) measure: MeasureArgs,
     /// Where it goes.
     #[command(flatten)]
     pub(crate) written: Written,

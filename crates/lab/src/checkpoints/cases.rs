@@ -1,0 +1,275 @@
+//! What is measured of one policy: one case of dumps and restores, and one run of a task.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use super::record::{Case, Experiment, Values};
+use super::stage::{CheckpointLine, Driver, LabRunner, LabTask, Stage};
+use super::writer::{STEP, WriterKind};
+use crate::failure::{Exit, Failure};
+use crate::record::PolicyName;
+
+/// How fast a writer fills its memory at least, with all its neighbours, in bytes per second. The
+/// first checkpoint may not begin before.
+const FILL_PER_SECOND: f64 = 120e6;
+
+/// Bytes of a GiB.
+const GIB: f64 = (1 << 30) as f64;
+
+/// Seconds of the authors' task ("Recovery Procedure Evaluation"), of its interval, and bytes of
+/// its state: their largest.
+const RUN_SECONDS: f64 = 1200.0;
+const INTERVAL_SECONDS: f64 = 300.0;
+const RUN_BYTES: f64 = 7750e6;
+
+/// What all cases have in common.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bench<'a> {
+    pub(crate) directory: &'a Path,
+    pub(crate) driver: Driver,
+    /// By which factor time and bytes of the authors' task are smaller.
+    pub(crate) scale: f64,
+}
+
+impl Bench<'_> {
+    /// Measures a case.
+    ///
+    /// # Errors
+    /// A server or task fails, or a restored byte is another one.
+    pub(crate) async fn measure(&self, case: Case) -> Result<Values, Failure> {
+        match case.experiment {
+            Experiment::Run => self.run(case).await,
+            Experiment::Dump | Experiment::Tasks => self.dumps(case).await,
+        }
+    }
+
+    async fn dumps(&self, case: Case) -> Result<Values, Failure> {
+        let all_bytes = case.bytes * u64::from(case.tasks);
+        let all_seconds = all_bytes as f64 / case.rate();
+        let filled = 1.5 + all_bytes as f64 / FILL_PER_SECOND;
+        // A second dump begins when the first one is in the store.
+        let has_second = case.experiment == Experiment::Dump && case.is_fastest();
+        let drained = match (case.policy, has_second) {
+            (PolicyName::Sanderling, true) => 1.0 + 1.3 * all_seconds,
+            _ => 0.0,
+        };
+        let interval = Duration::from_secs_f64(filled.max(drained));
+        let (kind, bytes) = (case.kind, case.bytes);
+        let task = LabTask { kind, bytes, interval, turn: interval, steps: None };
+        let policy = (case.policy, self.driver);
+        let mut stage = Stage::start(self.directory, policy, case.rate(), all_bytes).await?;
+        let mut values = Values::new();
+        let forecasts = case.kind == WriterKind::Append && case.policy == PolicyName::Sanderling;
+        let rates = if forecasts { Some(predicted_rates(&stage)?) } else { None };
+        stage.drained().await?;
+        let names: Vec<String> = (0..case.tasks).map(|number| format!("t{number}")).collect();
+        let begun = Instant::now();
+        let runners: Result<Vec<_>, _> = names.iter().map(|it| stage.run(it, task)).collect();
+        let mut runners = runners?;
+        for runner in &mut runners {
+            runner.is_ready().await?;
+        }
+        if begun.elapsed() >= interval {
+            let cause = "the machine is too slow: a checkpoint began before its task was ready";
+            return Err(Failure::new(Exit::Failure, "TooSlow", cause));
+        }
+        let first = one_dump(&stage, &mut runners, 1, &FIRST, &mut values).await?;
+        if let Some((put, pack)) = rates {
+            let predicted = predicted(&stage, first.state_bytes, put, pack)?;
+            values.insert("forecast_seconds", predicted);
+            values.insert("forecast_over_measured", predicted / first.dump_seconds);
+        }
+        let mut newest = 1;
+        if has_second {
+            newest = 2;
+            one_dump(&stage, &mut runners, 2, &SECOND, &mut values).await?;
+        }
+        drop(runners);
+        if case.policy == PolicyName::Sanderling && case.experiment == Experiment::Dump {
+            let (generation, seconds) = stage.restored(&names[0], task).await?;
+            is_newest(generation, newest)?;
+            values.insert("restore_seconds", seconds);
+            // The restored runner has renewed its lock.
+            stage.drained().await?;
+        }
+        stage.leave_store_alone();
+        let mut slowest: f64 = 0.0;
+        for name in &names {
+            let (generation, seconds) = stage.restored(name, task).await?;
+            is_newest(generation, newest)?;
+            slowest = slowest.max(seconds);
+        }
+        values.insert("restore_from_store_seconds", slowest);
+        values.insert("restored_equal", 1.0);
+        Ok(values)
+    }
+
+    /// Runs the authors' task, smaller, to its end.
+    async fn run(&self, case: Case) -> Result<Values, Failure> {
+        let interval = Duration::from_secs_f64(INTERVAL_SECONDS / self.scale);
+        let steps = (RUN_SECONDS / self.scale / STEP.as_secs_f64()) as u64;
+        let (kind, bytes) = (case.kind, case.bytes);
+        let task = LabTask { kind, bytes, interval, turn: interval, steps: Some(steps) };
+        let policy = (case.policy, self.driver);
+        let mut stage = Stage::start(self.directory, policy, case.rate(), case.bytes).await?;
+        let mut runner = stage.run("t0", task)?;
+        let (elapsed, checkpoints) = runner.ended().await?;
+        drop(runner);
+        let ended = Instant::now();
+        stage.drained().await?;
+        let mut values = Values::new();
+        if case.policy == PolicyName::Sanderling {
+            values.insert("drain_after_end_seconds", ended.elapsed().as_secs_f64());
+        }
+        stage.leave_store_alone();
+        let newest = checkpoints.iter().map(|it| it.generation).max().unwrap_or(0);
+        let (generation, _) = stage.restored("t0", LabTask { steps: None, ..task }).await?;
+        is_newest(generation, newest)?;
+        let sum = |of: fn(&CheckpointLine) -> f64| checkpoints.iter().map(of).sum::<f64>();
+        let frozen = sum(|it| it.frozen_seconds);
+        values.insert("checkpoints", checkpoints.len() as f64);
+        values.insert("elapsed_seconds", elapsed);
+        values.insert("frozen_seconds", frozen);
+        values.insert("frozen_share", frozen / elapsed.max(1e-9));
+        values.insert("slowdown_share", 1.0 - steps as f64 * STEP.as_secs_f64() / elapsed);
+        values.insert("stored_bytes", sum(|it| it.stored_bytes as f64));
+        values.insert("restored_equal", 1.0);
+        Ok(values)
+    }
+}
+
+/// Returns the state's bytes of the authors' task at a scale, in whole megabytes.
+pub(crate) fn run_bytes(scale: f64) -> u64 {
+    ((RUN_BYTES / scale / 1e6).round().max(1.0) * 1e6) as u64
+}
+
+/// Names of what a dump took.
+struct Names {
+    frozen: &'static str,
+    ship: &'static str,
+    dump: &'static str,
+    drain: &'static str,
+    state: &'static str,
+    new: &'static str,
+    stored: &'static str,
+}
+
+const FIRST: Names = Names {
+    frozen: "frozen_seconds",
+    ship: "ship_seconds",
+    dump: "dump_seconds",
+    drain: "drain_seconds",
+    state: "state_bytes",
+    new: "new_bytes",
+    stored: "stored_bytes",
+};
+
+const SECOND: Names = Names {
+    frozen: "second_frozen_seconds",
+    ship: "second_ship_seconds",
+    dump: "second_dump_seconds",
+    drain: "second_drain_seconds",
+    state: "second_state_bytes",
+    new: "second_new_bytes",
+    stored: "second_stored_bytes",
+};
+
+/// Waits for one dump of all tasks, and until the store has it: the slowest task counts.
+async fn one_dump(
+    stage: &Stage,
+    runners: &mut [LabRunner],
+    generation: u64,
+    names: &Names,
+    values: &mut Values,
+) -> Result<CheckpointLine, Failure> {
+    let mut lines = Vec::new();
+    for runner in runners {
+        lines.push(runner.checkpoint(generation).await?);
+    }
+    let published = Instant::now();
+    stage.drained().await?;
+    let drain = published.elapsed().as_secs_f64();
+    let most = |of: fn(&CheckpointLine) -> f64| lines.iter().map(of).fold(0.0, f64::max);
+    let sum = |of: fn(&CheckpointLine) -> f64| lines.iter().map(of).sum::<f64>();
+    values.insert(names.frozen, most(|it| it.frozen_seconds));
+    values.insert(names.ship, most(|it| (it.dump_seconds - it.frozen_seconds).max(0.0)));
+    values.insert(names.dump, most(|it| it.dump_seconds));
+    values.insert(names.drain, drain);
+    values.insert(names.state, sum(|it| it.state_bytes as f64));
+    values.insert(names.new, sum(|it| it.new_bytes as f64));
+    values.insert(names.stored, sum(|it| it.stored_bytes as f64));
+    if generation == 1 {
+        let of = |seconds: f64, bytes: f64| seconds / (bytes.max(1.0) / GIB);
+        let (hashed, new) = (sum(|it| it.hashed_bytes as f64), sum(|it| it.new_bytes as f64));
+        values.insert("hash_cpu_per_gib", of(sum(|it| it.hash_cpu_seconds), hashed));
+        values.insert("compress_cpu_per_gib", of(sum(|it| it.compress_cpu_seconds), new));
+        values.insert("encrypt_cpu_per_gib", of(sum(|it| it.encrypt_cpu_seconds), new));
+    }
+    Ok(lines.swap_remove(0))
+}
+
+fn is_newest(found: u64, newest: u64) -> Result<(), Failure> {
+    if found >= newest {
+        return Ok(());
+    }
+    let cause = format!("generation {found} was restored, and {newest} was published");
+    Err(Failure::new(Exit::Partial, "OlderGeneration", cause))
+}
+
+/// Returns the rates that `task predict` measures: of the backend, and of packing.
+fn predicted_rates(stage: &Stage) -> Result<(u64, u64), Failure> {
+    let report = predict(stage, &["--rss", "1MB"])?;
+    let rate = |name: &str| report[name].as_u64().unwrap_or(0);
+    Ok((rate("put_bytes_per_second"), rate("pack_bytes_per_second")))
+}
+
+/// Returns the forecast for a state at these rates, in seconds.
+fn predicted(stage: &Stage, bytes: u64, put: u64, pack: u64) -> Result<f64, Failure> {
+    let (bytes, put, pack) = (bytes.to_string(), put.to_string(), pack.to_string());
+    let report = predict(stage, &["--rss", &bytes, "--put-rate", &put, "--pack-rate", &pack])?;
+    Ok(report["seconds"].as_f64().unwrap_or(0.0))
+}
+
+fn predict(stage: &Stage, flags: &[&str]) -> Result<serde_json::Value, Failure> {
+    let mut command = stage.task("predict")?;
+    command.arg("--json").args(flags).stdin(Stdio::null());
+    let ran = command.output();
+    let ran = ran.map_err(|error| Failure::new(Exit::Failure, "Process", error))?;
+    serde_json::from_slice(&ran.stdout).map_err(|error| {
+        let words = String::from_utf8_lossy(&ran.stderr).into_owned();
+        Failure::new(Exit::Failure, "Predict", format_args!("task predict: {error}: {words}"))
+    })
+}
+
+/// Returns every case of one round: dumps by store and size, by kind, by number of tasks, and runs.
+pub(crate) fn cases(
+    sizes: &[u64],
+    tasks: &[u32],
+    scale: f64,
+    stores: &[&'static str],
+) -> Vec<Case> {
+    let mut all = Vec::new();
+    let policies = [PolicyName::Sanderling, PolicyName::Seed];
+    let mut add = |experiment, store, bytes, kind, tasks| {
+        for policy in policies {
+            all.push(Case { experiment, store, bytes, kind, tasks, policy });
+        }
+    };
+    for store in stores {
+        for bytes in sizes {
+            add(Experiment::Dump, *store, *bytes, WriterKind::Dense, 1);
+        }
+    }
+    let middle = sizes[sizes.len() / 2];
+    for kind in [WriterKind::Sparse, WriterKind::Append] {
+        add(Experiment::Dump, stores[0], middle, kind, 1);
+    }
+    for tasks in tasks {
+        add(Experiment::Tasks, stores[stores.len() / 2], sizes[0], WriterKind::Dense, *tasks);
+    }
+    for kind in [WriterKind::Dense, WriterKind::Sparse] {
+        add(Experiment::Run, stores[0], run_bytes(scale), kind, 1);
+    }
+    all
+}

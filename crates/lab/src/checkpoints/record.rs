@@ -1,0 +1,269 @@
+//! What was measured: each case of each round, and the medians.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::stage::kind_name;
+use super::writer::WriterKind;
+use crate::record::PolicyName;
+
+/// The emulated stores: their names, and bytes per second, with which the times that the authors
+/// published follow (7,750 MB in 55.80, 78.74 and 215.70 s). The fastest is the first.
+pub(crate) const STORES: [(&str, f64); 3] =
+    [("emulated EBS", 138.9e6), ("emulated EFS", 98.4e6), ("emulated S3", 35.9e6)];
+
+/// The authors' largest state, whose times are computed.
+const LARGEST: u64 = 7_750_000_000;
+
+/// Seconds of the notices whose content is computed.
+const NOTICES: [u32; 2] = [30, 120];
+
+/// The largest share of the seed's that ours may have, of a run that goes into checkpoints.
+pub(crate) const SHARE_GOAL: f64 = 1.0 / 3.0;
+
+/// How far a forecast may be away from what it forecasts.
+pub(crate) const FORECAST_GOAL: f64 = 0.15;
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Experiment {
+    /// Dumps and restores of one task.
+    Dump,
+    /// Dumps of several tasks at once.
+    Tasks,
+    /// A task that runs to its end with checkpoints.
+    Run,
+}
+
+/// One case: what is measured, and of which policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct Case {
+    pub(crate) experiment: Experiment,
+    /// The service whose rate the emulated store has.
+    pub(crate) store: &'static str,
+    /// Bytes of each task's memory.
+    pub(crate) bytes: u64,
+    pub(crate) kind: WriterKind,
+    pub(crate) tasks: u32,
+    pub(crate) policy: PolicyName,
+}
+
+/// Quantities by name; their units are at the ends of the names.
+pub(crate) type Values = BTreeMap<&'static str, f64>;
+
+/// What one round measured of a case.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Sample {
+    #[serde(flatten)]
+    pub(crate) case: Case,
+    pub(crate) round: u32,
+    pub(crate) values: Values,
+}
+
+/// Median, smallest and largest of the rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+}
+
+/// What all rounds measured of a case.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Row {
+    #[serde(flatten)]
+    pub(crate) case: Case,
+    pub(crate) values: BTreeMap<&'static str, Spread>,
+}
+
+/// What follows from the rate of a row: not measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct ComputedRow {
+    pub(crate) store: &'static str,
+    pub(crate) policy: PolicyName,
+    /// Bytes of the state at which the rate was measured.
+    pub(crate) measured_bytes: u64,
+    /// Seconds until a state of 7,750 MB is published, and until the store has it.
+    pub(crate) largest_published_seconds: f64,
+    pub(crate) largest_stored_seconds: f64,
+    /// For each notice: its seconds, and the bytes that are published and in the store by its end.
+    pub(crate) notices: Vec<(u32, f64, f64)>,
+}
+
+/// Whether a goal was reached.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Goal {
+    pub(crate) what: String,
+    pub(crate) goal: String,
+    pub(crate) measured: String,
+    pub(crate) is_reached: bool,
+}
+
+impl Case {
+    /// Returns the rate of its store, in bytes per second.
+    pub(crate) fn rate(&self) -> f64 {
+        let found = STORES.iter().find(|(name, _)| *name == self.store);
+        found.expect("the stores are known").1
+    }
+
+    /// Returns whether its store is the fastest one.
+    pub(crate) fn is_fastest(&self) -> bool {
+        self.store == STORES[0].0
+    }
+
+    /// Returns how people read it.
+    pub(crate) fn name(&self) -> String {
+        let (megabytes, store, policy) = (self.bytes / 1_000_000, self.store, self.policy);
+        let kind = kind_name(self.kind);
+        let what = match self.experiment {
+            Experiment::Dump => "dump".to_owned(),
+            Experiment::Tasks => format!("{} tasks at once", self.tasks),
+            Experiment::Run => "run".to_owned(),
+        };
+        format!("{what}, {kind}, {megabytes} MB, {store}, {policy}")
+    }
+}
+
+impl Row {
+    /// Returns the median of a quantity that was measured.
+    pub(crate) fn median(&self, name: &str) -> Option<f64> {
+        self.values.get(name).map(|it| it.median)
+    }
+}
+
+/// Returns the medians of all cases, in the order in which they were measured first.
+pub(crate) fn rows(samples: &[Sample]) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for sample in samples {
+        if rows.iter().any(|row| row.case == sample.case) {
+            continue;
+        }
+        let mut all: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
+        for other in samples.iter().filter(|it| it.case == sample.case) {
+            other.values.iter().for_each(|(name, it)| all.entry(name).or_default().push(*it));
+        }
+        let values = all.into_iter().map(|(name, values)| (name, spread(values))).collect();
+        rows.push(Row { case: sample.case, values });
+    }
+    rows
+}
+
+fn spread(mut values: Vec<f64>) -> Spread {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let median = match values.len() % 2 {
+        0 => f64::midpoint(values[middle - 1], values[middle]),
+        _ => values[middle],
+    };
+    Spread { median, least: values[0], most: values[values.len() - 1] }
+}
+
+/// Computes what the rates of the largest measured states mean for larger ones.
+pub(crate) fn computed(rows: &[Row]) -> Vec<ComputedRow> {
+    let is_whole =
+        |row: &&Row| row.case.experiment == Experiment::Dump && row.case.kind == WriterKind::Dense;
+    let largest = rows.iter().filter(is_whole).map(|row| row.case.bytes).max();
+    let mut computed = Vec::new();
+    for row in rows.iter().filter(is_whole).filter(|row| Some(row.case.bytes) == largest) {
+        let (Some(dump), Some(drain)) = (row.median("dump_seconds"), row.median("drain_seconds"))
+        else {
+            continue;
+        };
+        let bytes = row.case.bytes as f64;
+        let stored = dump + drain;
+        let notice = |seconds: u32| {
+            let seconds_f64 = f64::from(seconds);
+            (seconds, seconds_f64 * bytes / dump, seconds_f64 * bytes / stored)
+        };
+        computed.push(ComputedRow {
+            store: row.case.store,
+            policy: row.case.policy,
+            measured_bytes: row.case.bytes,
+            largest_published_seconds: dump * LARGEST as f64 / bytes,
+            largest_stored_seconds: stored * LARGEST as f64 / bytes,
+            notices: NOTICES.map(notice).into(),
+        });
+    }
+    computed
+}
+
+/// Compares what was measured with the goals.
+pub(crate) fn goals(rows: &[Row]) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    for row in rows.iter().filter(|row| row.case.experiment == Experiment::Run) {
+        let seed = Case { policy: PolicyName::Seed, ..row.case };
+        let Some(other) = rows.iter().find(|it| it.case == seed && it.case != row.case) else {
+            continue;
+        };
+        let (Some(ours), Some(theirs)) = (row.median("frozen_share"), other.median("frozen_share"))
+        else {
+            continue;
+        };
+        let part = ours / theirs.max(1e-9);
+        goals.push(Goal {
+            what: format!(
+                "share of a run in checkpoints, {} writer, {}",
+                kind_name(row.case.kind),
+                row.case.store
+            ),
+            goal: "at most a third of the seed's".to_owned(),
+            measured: format!("{:.1} % of {:.1} %: {part:.2}", 100.0 * ours, 100.0 * theirs),
+            is_reached: part <= SHARE_GOAL,
+        });
+    }
+    for row in rows {
+        let Some(part) = row.median("forecast_over_measured") else { continue };
+        goals.push(Goal {
+            what: "forecast over measured dump, state that cannot be compressed".to_owned(),
+            goal: "within 15 %".to_owned(),
+            measured: format!("{part:.2}"),
+            is_reached: (part - 1.0).abs() <= FORECAST_GOAL,
+        });
+    }
+    goals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(policy: PolicyName, round: u32, share: f64) -> Sample {
+        let (experiment, kind) = (Experiment::Run, WriterKind::Dense);
+        let case = Case { experiment, store: "emulated EBS", bytes: 1, kind, tasks: 1, policy };
+        Sample { case, round, values: Values::from([("frozen_share", share)]) }
+    }
+
+    #[test]
+    fn median_of_rounds_is_compared_with_the_goal() {
+        let mut samples = vec![
+            sample(PolicyName::Sanderling, 0, 0.02),
+            sample(PolicyName::Seed, 0, 0.1),
+            sample(PolicyName::Seed, 1, 0.5),
+            sample(PolicyName::Sanderling, 1, 0.9),
+            sample(PolicyName::Seed, 2, 0.2),
+            sample(PolicyName::Sanderling, 2, 0.04),
+        ];
+        let measured = rows(&samples);
+        let spread = measured[0].values["frozen_share"];
+        assert_eq!((spread.median, spread.least, spread.most), (0.04, 0.02, 0.9));
+        assert!(goals(&measured)[0].is_reached, "{:?}", goals(&measured));
+        samples[0].values.insert("frozen_share", 0.5);
+        assert!(!goals(&rows(&samples))[0].is_reached);
+    }
+
+    #[test]
+    fn larger_states_follow_from_the_rate() {
+        let mut row = rows(&[sample(PolicyName::Seed, 0, 0.0)]).remove(0);
+        row.case = Case { experiment: Experiment::Dump, bytes: 775_000_000, ..row.case };
+        for (name, value) in [("dump_seconds", 5.0), ("drain_seconds", 1.0)] {
+            let spread = Spread { median: value, least: value, most: value };
+            row.values.insert(name, spread);
+        }
+        let computed = computed(&[row]).remove(0);
+        assert_eq!(computed.largest_published_seconds, 50.0);
+        assert_eq!(computed.largest_stored_seconds, 60.0);
+        assert_eq!(computed.notices[0], (30, 4.65e9, 3.875e9));
+    }
+}
