@@ -27,13 +27,13 @@ elif what == "connection":
     held = socket.create_connection(listener.getsockname()), listener.accept()[0]
 elif what == "device":
     held = open("/dev/fuse")
-elif what == "memory":
+elif what in ("memory", "busy"):
     held = [os.urandom(1 << 20) for _ in range(48)]
 log = open(os.path.join(here, "log"), "a")
 count = 0
 while not os.path.exists(os.path.join(here, "stop")):
     if what == "busy":
-        sum(number * number for number in range(20000))
+        sum(number * number for number in range(200000))
     else:
         time.sleep(0.01)
     count += 1
