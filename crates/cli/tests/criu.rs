@@ -27,13 +27,14 @@ elif what == "connection":
     held = socket.create_connection(listener.getsockname()), listener.accept()[0]
 elif what == "device":
     held = open("/dev/fuse")
-elif what in ("memory", "busy"):
+elif what == "memory":
     held = [os.urandom(1 << 20) for _ in range(48)]
 log = open(os.path.join(here, "log"), "a")
-count = 0
+count = total = 0
 while not os.path.exists(os.path.join(here, "stop")):
     if what == "busy":
-        sum(number * number for number in range(200000))
+        for number in range(300000):
+            total += number * number % 7
     else:
         time.sleep(0.01)
     count += 1
@@ -191,15 +192,15 @@ fn killed_process_goes_on_from_the_number_in_its_memory() {
 
 #[test]
 fn process_that_computes_without_a_pause_is_restored_as_it_was() {
-    let Some(place) = Place::new("process_that_computes_without_a_pause") else { return };
     // One that goes on before all of its pages are read changes its own checkpoint, its stack above
-    // all, and ends by a signal soon after it was restored.
+    // all, and one in four such processes ended by a signal soon after it was restored.
     for _ in 0..8 {
+        let Some(place) = Place::new("process_that_computes_without_a_pause") else { return };
         place.publish("busy", &[], 1);
+        let ran = place.finish(&[]);
+        assert_eq!(ran.code, 0, "{ran}\n{}", place.text("runner.log"));
+        place.assert_went_on();
     }
-    let ran = place.finish(&[]);
-    assert_eq!(ran.code, 0, "{ran}\n{}", place.text("runner.log"));
-    place.assert_went_on();
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod cases;
 pub(crate) mod figure;
+pub(crate) mod measure_args;
 mod pace;
 pub(crate) mod record;
 pub(crate) mod stage;
@@ -12,50 +13,27 @@ pub(crate) mod writer;
 
 use std::path::PathBuf;
 
-use clap::Args;
-
 use crate::failure::Failure;
-use crate::record::PolicyName;
 use crate::session::Session;
-use crate::units::{self, Size};
+use crate::units;
 use cases::Bench;
 use figure::{MeasuredCheckpoints, MeasuredSetup};
-use record::Sample;
+use measure_args::MeasureArgs;
+use record::MeasuredSample;
 use stage::Driver;
 
 /// Numbers of tasks that dump at once; the authors had a machine for each.
 const TASKS: [u32; 4] = [1, 2, 4, 6];
-
-/// The options of measurements.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct MeasureArgs {
-    /// Measure real dumps and restores, of the seed's policy and ours, with emulated stores,
-    /// instead of replaying tasks
-    #[arg(long)]
-    pub(crate) measure: bool,
-    /// Sizes of the dumped tasks' memory, the smallest first [default: 140MB,546MB,1024MB; with
-    /// --quick 16MB]
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', requires = "measure")]
-    pub(crate) sizes: Vec<Size>,
-    /// Rounds: each measures every case of both policies [default: 5; with --quick 1]
-    #[arg(long, value_name = "N", requires = "measure",
-          value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) rounds: Option<u32>,
-    /// By which factor the run of 20 minutes, its interval of 5 minutes and its state of 7,750 MB
-    /// are smaller [default: 20; with --quick 200]
-    #[arg(long, value_name = "FACTOR", requires = "measure")]
-    pub(crate) scale: Option<f64>,
-    /// Check in about a minute that everything works
-    #[arg(long, requires = "measure")]
-    pub(crate) quick: bool,
-}
 
 /// Measures everything, and returns it when all of it is measured. It is polled on the program's
 /// main thread, with which its servers die.
 ///
 /// # Errors
 /// Usage (2); a server or task that fails; a restored byte that is another one (5).
-async fn measured(session: &Session, args: &MeasureArgs) -> Result<MeasuredCheckpoints, Failure> {
+pub(crate) async fn measured(
+    session: &Session,
+    args: &MeasureArgs,
+) -> Result<MeasuredCheckpoints, Failure> {
     let default: &[u64] = if args.quick { &[16] } else { &[140, 546, 1024] };
     let mut sizes: Vec<u64> = args.sizes.iter().map(|size| size.0).collect();
     if sizes.is_empty() {
@@ -91,7 +69,7 @@ async fn measured(session: &Session, args: &MeasureArgs) -> Result<MeasuredCheck
             for case in pair {
                 let begun = std::time::Instant::now();
                 let values = bench.measure(case).await?;
-                samples.push(Sample { case, round, values });
+                samples.push(MeasuredSample { case, round, values });
                 let (at, of) = (samples.len(), all.len() * rounds as usize);
                 let took = units::duration(begun.elapsed());
                 session.output.note(format_args!("{at} of {of}: {}: {took}", case.name()));
@@ -104,19 +82,6 @@ async fn measured(session: &Session, args: &MeasureArgs) -> Result<MeasuredCheck
         (at, sample.round)
     });
     Ok(MeasuredCheckpoints::of(setup, samples))
-}
-
-/// Measures, prints, and writes the figure if there is a directory for it.
-///
-/// # Errors
-/// As [`measured`]; nothing is printed then.
-pub(crate) async fn run(
-    session: Session,
-    args: MeasureArgs,
-    out: Option<PathBuf>,
-) -> Result<(), Failure> {
-    let measured = measured(&session, &args).await?;
-    super::show(session.output, &measured, out.as_deref())
 }
 
 /// A directory of this process alone, which is removed in the end.
@@ -132,13 +97,5 @@ impl LabDirectory {
 impl Drop for LabDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Returns how pages and tables name a policy.
-const fn policy_name(policy: PolicyName) -> &'static str {
-    match policy {
-        PolicyName::Sanderling => "sanderling",
-        PolicyName::Seed => "seed",
     }
 }

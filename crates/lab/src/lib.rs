@@ -107,7 +107,10 @@ pub fn run(global: &Global, command: Lab) -> Result<(), Failure> {
         }
         Lab::Checkpoint(arguments) if arguments.measure.measure => {
             let (measure, out) = (arguments.measure, arguments.written.directory);
-            session::run(global, |session| checkpoints::run(session, measure, out))
+            session::run(global, |session| async move {
+                let measured = checkpoints::measured(&session, &measure).await?;
+                show(session.output, &measured, out.as_deref())
+            })
         }
         Lab::Checkpoint(arguments) => {
             let figure = checkpoint::compute(&arguments)?;

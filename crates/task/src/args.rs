@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use sanderling_cli_common::units::Span;
 use sanderling_core::preemption::Spec as PreemptionSpec;
 
 use crate::backend::BackendSpec;
 use crate::driver_args::DriverArgs;
+use crate::dump_policy::DumpPolicy;
 use crate::machine_notices::OnNoticeArgs;
 
 /// Which task, where it is stored, and its key.
@@ -142,16 +143,6 @@ pub struct ChildArgs {
 /// The name of a task: a directory of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TaskName(pub(crate) String);
-
-/// How states are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DumpPolicy {
-    /// What is new, compressed
-    Sanderling,
-    /// Baseline of experiments: everything, uncompressed; the task waits until the backend has it,
-    /// and the oldest of --keep checkpoints is removed before
-    Seed,
-}
 
 /// The time between two checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,9 +15,9 @@ use sanderling_protocol::Instant;
 use tokio::sync::mpsc;
 use tokio::time::Instant as Moment;
 
-use crate::args::DumpPolicy;
 use crate::backend::TaskBackend;
 use crate::driver::CapturedState;
+use crate::dump_policy::DumpPolicy;
 use crate::pack_writer::{PackCost, PackWriter, expanded};
 use crate::seal::TaskKey;
 use crate::state::Unpacking;

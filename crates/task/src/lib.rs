@@ -12,6 +12,7 @@ mod descriptors;
 mod driver;
 mod driver_args;
 mod dump_gate;
+mod dump_policy;
 mod generations;
 mod hook;
 mod image_server;

@@ -14,11 +14,12 @@ use sanderling_core::checkpoint::{CheckpointManifest, ChunkKey, DriverRecord, Du
 use sanderling_core::preemption::Model;
 use tokio::time::Instant;
 
-use crate::args::{DumpPolicy, PaceArgs, RestoreArgs, RunArgs, StorageArgs};
+use crate::args::{PaceArgs, RestoreArgs, RunArgs, StorageArgs};
 use crate::backend::{BackendSpec, TaskBackend, hex};
 use crate::cell::Cell;
 use crate::criu::{Criu, CriuDriver, machine_view};
 use crate::driver_args::{DriverArg, NetworkArg};
+use crate::dump_policy::DumpPolicy;
 use crate::generations::{CheckedGeneration, Generations, is_of_generation};
 use crate::hook::Hook;
 use crate::lock::TaskLock;
@@ -125,7 +126,6 @@ async fn run_in(
         let mut generations = opened(&backend, &name, storage, true).await?;
         generations.compresses = !pace.no_compression;
         generations.policy = pace.policy;
-        let log = pace.record.clone().map(RunLog);
         make_private(state)?;
         let rates = match pace.notice.on_notice {
             true => Some(measure(&backend, generations.compresses).await?),
@@ -133,11 +133,7 @@ async fn run_in(
         };
         let looked = generations.look().await?;
         let start = Start { session, generations: &generations, pace, state, criu, command };
-        let begun = Instant::now();
-        let (task, driver, restored) = start.begin(&looked, must_restore).await?;
-        if let (Some(log), Some(manifest)) = (&log, &restored) {
-            log.restored(&name, manifest.generation, begun.elapsed())?;
-        }
+        let (task, driver, restored) = start.recorded(&looked, must_restore).await?;
         let hook = Hook { state: state.to_owned(), within: pace.hook_timeout.0 };
         let is_of_images = |it: &CheckpointManifest| matches!(it.driver, DriverRecord::Criu(_));
         let prefers_hook =
@@ -156,7 +152,7 @@ async fn run_in(
             lives: lives.map(Lives::new),
             checkpoints,
             given_up: Vec::new(),
-            log,
+            log: pace.record.clone().map(RunLog),
         };
         runner.follow(&lock, task, restored).await
     };
@@ -182,6 +178,21 @@ struct Start<'a> {
 type StartedTask = (RunningTask, Option<CriuDriver>, Option<CheckpointManifest>);
 
 impl Start<'_> {
+    /// As [`Start::begin`], and records what a restore took.
+    async fn recorded(
+        &self,
+        looked: &[CheckedGeneration],
+        must_restore: bool,
+    ) -> Result<StartedTask, Failure> {
+        let begun = Instant::now();
+        let started = self.begin(looked, must_restore).await?;
+        if let (Some(file), Some(manifest)) = (&self.pace.record, &started.2) {
+            let log = RunLog(file.clone());
+            log.restored(&manifest.task, manifest.generation, begun.elapsed())?;
+        }
+        Ok(started)
+    }
+
     /// Starts a task from its newest generation that is good, or from nothing if there is none.
     async fn begin(
         &self,

@@ -16,11 +16,12 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::args::{DumpPolicy, IntervalArg, PaceArgs};
+use crate::args::{IntervalArg, PaceArgs};
 use crate::cell::TaskEnd;
 use crate::criu::CriuDriver;
 use crate::driver::{Captured, CheckpointDriver, TaskHandle};
-use crate::generations::{CheckedGeneration, Generations, found};
+use crate::dump_policy::DumpPolicy;
+use crate::generations::{CheckedGeneration, DumpCost, Generations, found};
 use crate::hook::{Hook, handles_usr1};
 use crate::lock::TaskLock;
 use crate::machine_notices::{MachineNotice, Terminations};
@@ -303,12 +304,7 @@ impl Runner<'_> {
         let newest = self.looked.iter().map(|(number, _)| *number).max().unwrap_or(0);
         let number = newest.max(self.given_up.last().copied().unwrap_or(0)) + 1;
         self.given_up.push(number);
-        if self.pace.policy == DumpPolicy::Seed {
-            // The slot that is written next is emptied first, as in the public code of HADS.
-            let keep = self.pace.keep as usize - 1;
-            let plan = self.generations.collect(&found(&self.looked), keep).await?;
-            self.looked.retain(|(number, _)| !plan.generations.contains(number));
-        }
+        self.empty_slot().await?;
         let captured = begun.elapsed();
         let stopped = Stopped::waiting(self.pace.policy, &state, task);
         let dumped = self.generations.dump(state, base, number, wall_clock()).await;
@@ -320,23 +316,8 @@ impl Runner<'_> {
         }
         let (manifest, cost) = dumped?;
         let took = begun.elapsed();
-        if let Some(log) = &self.log {
-            let (driver, frozen) = match &manifest.driver {
-                DriverRecord::Hook if waited => ("hook", took),
-                DriverRecord::Hook => ("hook", captured),
-                DriverRecord::Criu(_) => ("criu", captured + cost.read),
-            };
-            log.checkpoint(&CheckpointLine {
-                task: self.generations.task.clone(),
-                generation: number,
-                driver,
-                frozen_seconds: frozen.as_secs_f64(),
-                dump_seconds: took.as_secs_f64(),
-                state_bytes: manifest.stream_bytes,
-                stored_bytes: manifest.added_bytes,
-                packing: cost.packing,
-            })?;
-        }
+        let captured = if waited { took } else { captured };
+        self.record(&manifest, &cost, captured, took)?;
         self.times.add(took.into());
         self.checkpoints += 1;
         self.looked.insert(0, (number, Ok(manifest.clone())));
@@ -375,6 +356,42 @@ impl Runner<'_> {
             Err(_) => self.session.output.note("old generations stay: the backend is slow"),
         }
         Ok(Some(manifest))
+    }
+
+    /// Empties the slot that the baseline writes next, as the public code of HADS does before.
+    async fn empty_slot(&mut self) -> Result<(), Failure> {
+        if self.pace.policy == DumpPolicy::Seed {
+            let keep = self.pace.keep as usize - 1;
+            let plan = self.generations.collect(&found(&self.looked), keep).await?;
+            self.looked.retain(|(number, _)| !plan.generations.contains(number));
+        }
+        Ok(())
+    }
+
+    /// Records a checkpoint that took so long. With the hook the task stood still until it was
+    /// captured, with CRIU until all of it was read.
+    fn record(
+        &self,
+        manifest: &CheckpointManifest,
+        cost: &DumpCost,
+        captured: Duration,
+        took: Duration,
+    ) -> Result<(), Failure> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let (driver, frozen) = match &manifest.driver {
+            DriverRecord::Hook => ("hook", captured),
+            DriverRecord::Criu(_) => ("criu", captured + cost.read),
+        };
+        log.checkpoint(&CheckpointLine {
+            task: manifest.task.clone(),
+            generation: manifest.generation,
+            driver,
+            frozen_seconds: frozen.as_secs_f64(),
+            dump_seconds: took.as_secs_f64(),
+            state_bytes: manifest.stream_bytes,
+            stored_bytes: manifest.added_bytes,
+            packing: cost.packing,
+        })
     }
 
     fn interval(&mut self) -> Duration {

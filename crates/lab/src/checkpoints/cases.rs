@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use super::record::{Case, Experiment, Values};
+use super::record::{Case, Experiment, Quantities};
 use super::stage::{CheckpointLine, Driver, LabRunner, LabTask, Stage};
 use super::writer::{STEP, WriterKind};
 use crate::failure::{Exit, Failure};
@@ -16,7 +16,7 @@ const FILL_PER_SECOND: f64 = 120e6;
 
 /// How much longer than expected a task may take to be ready: a case that is too short for that
 /// is measured again with the next.
-const PATIENCE: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
+const READY_FACTORS: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
 
 /// The kind of failure after which it is.
 const TOO_SLOW: &str = "TooSlow";
@@ -44,12 +44,12 @@ impl Bench<'_> {
     ///
     /// # Errors
     /// A server or task fails, or a restored byte is another one.
-    pub(crate) async fn measure(&self, case: Case) -> Result<Values, Failure> {
+    pub(crate) async fn measure(&self, case: Case) -> Result<Quantities, Failure> {
         match case.experiment {
             Experiment::Run => self.run(case).await,
             Experiment::Dump | Experiment::Tasks => {
-                for patience in PATIENCE {
-                    match self.dumps(case, patience).await {
+                for factor in READY_FACTORS {
+                    match self.dumps(case, factor).await {
                         Err(failure) if failure.kind == TOO_SLOW => {}
                         measured => return measured,
                     }
@@ -60,10 +60,10 @@ impl Bench<'_> {
         }
     }
 
-    async fn dumps(&self, case: Case, patience: f64) -> Result<Values, Failure> {
+    async fn dumps(&self, case: Case, ready_factor: f64) -> Result<Quantities, Failure> {
         let all_bytes = case.bytes * u64::from(case.tasks);
         let all_seconds = all_bytes as f64 / case.rate();
-        let filled = patience * (1.5 + all_bytes as f64 / FILL_PER_SECOND);
+        let filled = ready_factor * (1.5 + all_bytes as f64 / FILL_PER_SECOND);
         // A second dump begins when the first one is in the store.
         let has_second = case.experiment == Experiment::Dump && case.is_fastest();
         let drained = match (case.policy, has_second) {
@@ -75,7 +75,7 @@ impl Bench<'_> {
         let task = LabTask { kind, bytes, interval, turn: interval, steps: None };
         let policy = (case.policy, self.driver);
         let mut stage = Stage::start(self.directory, policy, case.rate(), all_bytes).await?;
-        let mut values = Values::new();
+        let mut values = Quantities::new();
         let forecasts = case.kind == WriterKind::Append && case.policy == PolicyName::Sanderling;
         let rates = if forecasts { Some(predicted_rates(&stage)?) } else { None };
         stage.drained().await?;
@@ -124,7 +124,7 @@ impl Bench<'_> {
     }
 
     /// Runs the authors' task, smaller, to its end.
-    async fn run(&self, case: Case) -> Result<Values, Failure> {
+    async fn run(&self, case: Case) -> Result<Quantities, Failure> {
         let interval = Duration::from_secs_f64(INTERVAL_SECONDS / self.scale);
         let steps = (RUN_SECONDS / self.scale / STEP.as_secs_f64()) as u64;
         let (kind, bytes) = (case.kind, case.bytes);
@@ -136,7 +136,7 @@ impl Bench<'_> {
         drop(runner);
         let ended = Instant::now();
         stage.drained().await?;
-        let mut values = Values::new();
+        let mut values = Quantities::new();
         if case.policy == PolicyName::Sanderling {
             values.insert("drain_after_end_seconds", ended.elapsed().as_secs_f64());
         }
@@ -199,8 +199,8 @@ async fn one_dump(
     runners: &mut [LabRunner],
     generation: u64,
     names: &Names,
-    values: &mut Values,
-) -> Result<Published, Failure> {
+    values: &mut Quantities,
+) -> Result<PublishedDump, Failure> {
     let mut lines = Vec::new();
     for runner in runners {
         lines.push(runner.checkpoint(generation).await?);
@@ -224,11 +224,11 @@ async fn one_dump(
         values.insert("compress_cpu_per_gib", of(sum(|it| it.compress_cpu_seconds), new));
         values.insert("encrypt_cpu_per_gib", of(sum(|it| it.encrypt_cpu_seconds), new));
     }
-    Ok(Published { line: lines.swap_remove(0), published })
+    Ok(PublishedDump { line: lines.swap_remove(0), published })
 }
 
 /// A dump of all tasks: that of the first one, and when the last one was published.
-struct Published {
+struct PublishedDump {
     line: CheckpointLine,
     published: Instant,
 }

@@ -5,9 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::policy_name;
 use super::record::{
-    ComputedRow, Experiment, Goal, Row, STORES, Sample, Spread, computed, goals, rows,
+    ComputedRow, Experiment, Goal, MeasuredRow, MeasuredSample, STORES, Spread, computed, goals,
+    rows,
 };
 use super::stage::{Driver, kind_name};
 use crate::figures::Figure;
@@ -23,11 +23,11 @@ pub(crate) struct MeasuredCheckpoints {
     /// The goals.
     pub(crate) goals: Vec<Goal>,
     /// Medians of the rounds.
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<MeasuredRow>,
     /// Computed from measured rates, not measured.
     pub(crate) computed: Vec<ComputedRow>,
     /// Each round.
-    pub(crate) samples: Vec<Sample>,
+    pub(crate) samples: Vec<MeasuredSample>,
 }
 
 /// What it was measured on.
@@ -55,12 +55,12 @@ pub(crate) struct MeasuredSetup {
 pub(crate) struct MeasuredTable {
     pub(crate) title: &'static str,
     pub(crate) experiment: Experiment,
-    pub(crate) columns: &'static [(&'static str, &'static str, Unit)],
+    pub(crate) columns: &'static [(&'static str, &'static str, QuantityUnit)],
 }
 
 /// How a quantity is written.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Unit {
+pub(crate) enum QuantityUnit {
     Seconds,
     Megabytes,
     Percent,
@@ -74,12 +74,12 @@ pub(crate) const TABLES: [MeasuredTable; 5] = [
                 (ship), until the store has it (drain)",
         experiment: Experiment::Dump,
         columns: &[
-            ("frozen", "frozen_seconds", Unit::Seconds),
-            ("ship", "ship_seconds", Unit::Seconds),
-            ("drain", "drain_seconds", Unit::Seconds),
-            ("2nd frozen", "second_frozen_seconds", Unit::Seconds),
-            ("2nd ship", "second_ship_seconds", Unit::Seconds),
-            ("2nd drain", "second_drain_seconds", Unit::Seconds),
+            ("frozen", "frozen_seconds", QuantityUnit::Seconds),
+            ("ship", "ship_seconds", QuantityUnit::Seconds),
+            ("drain", "drain_seconds", QuantityUnit::Seconds),
+            ("2nd frozen", "second_frozen_seconds", QuantityUnit::Seconds),
+            ("2nd ship", "second_ship_seconds", QuantityUnit::Seconds),
+            ("2nd drain", "second_drain_seconds", QuantityUnit::Seconds),
         ],
     },
     MeasuredTable {
@@ -87,12 +87,12 @@ pub(crate) const TABLES: [MeasuredTable; 5] = [
                 compression)",
         experiment: Experiment::Dump,
         columns: &[
-            ("state", "state_bytes", Unit::Megabytes),
-            ("new", "new_bytes", Unit::Megabytes),
-            ("stored", "stored_bytes", Unit::Megabytes),
-            ("2nd state", "second_state_bytes", Unit::Megabytes),
-            ("2nd new", "second_new_bytes", Unit::Megabytes),
-            ("2nd stored", "second_stored_bytes", Unit::Megabytes),
+            ("state", "state_bytes", QuantityUnit::Megabytes),
+            ("new", "new_bytes", QuantityUnit::Megabytes),
+            ("stored", "stored_bytes", QuantityUnit::Megabytes),
+            ("2nd state", "second_state_bytes", QuantityUnit::Megabytes),
+            ("2nd new", "second_new_bytes", QuantityUnit::Megabytes),
+            ("2nd stored", "second_stored_bytes", QuantityUnit::Megabytes),
         ],
     },
     MeasuredTable {
@@ -100,33 +100,33 @@ pub(crate) const TABLES: [MeasuredTable; 5] = [
                 alone",
         experiment: Experiment::Dump,
         columns: &[
-            ("hash", "hash_cpu_per_gib", Unit::Seconds),
-            ("compress", "compress_cpu_per_gib", Unit::Seconds),
-            ("encrypt", "encrypt_cpu_per_gib", Unit::Seconds),
-            ("restore", "restore_seconds", Unit::Seconds),
-            ("from store", "restore_from_store_seconds", Unit::Seconds),
-            ("forecast", "forecast_seconds", Unit::Seconds),
+            ("hash", "hash_cpu_per_gib", QuantityUnit::Seconds),
+            ("compress", "compress_cpu_per_gib", QuantityUnit::Seconds),
+            ("encrypt", "encrypt_cpu_per_gib", QuantityUnit::Seconds),
+            ("restore", "restore_seconds", QuantityUnit::Seconds),
+            ("from store", "restore_from_store_seconds", QuantityUnit::Seconds),
+            ("forecast", "forecast_seconds", QuantityUnit::Seconds),
         ],
     },
     MeasuredTable {
         title: "Several tasks dump at once into one store; the slowest counts",
         experiment: Experiment::Tasks,
         columns: &[
-            ("frozen", "frozen_seconds", Unit::Seconds),
-            ("dump", "dump_seconds", Unit::Seconds),
-            ("drain", "drain_seconds", Unit::Seconds),
-            ("from store", "restore_from_store_seconds", Unit::Seconds),
+            ("frozen", "frozen_seconds", QuantityUnit::Seconds),
+            ("dump", "dump_seconds", QuantityUnit::Seconds),
+            ("drain", "drain_seconds", QuantityUnit::Seconds),
+            ("from store", "restore_from_store_seconds", QuantityUnit::Seconds),
         ],
     },
     MeasuredTable {
         title: "The run of 20 minutes with an interval of 5 minutes and 7,750 MB, scaled",
         experiment: Experiment::Run,
         columns: &[
-            ("frozen", "frozen_share", Unit::Percent),
-            ("slowdown", "slowdown_share", Unit::Percent),
-            ("elapsed", "elapsed_seconds", Unit::Seconds),
-            ("dumps", "checkpoints", Unit::Number),
-            ("stored MB", "stored_bytes", Unit::Megabytes),
+            ("frozen", "frozen_share", QuantityUnit::Percent),
+            ("slowdown", "slowdown_share", QuantityUnit::Percent),
+            ("elapsed", "elapsed_seconds", QuantityUnit::Seconds),
+            ("dumps", "checkpoints", QuantityUnit::Number),
+            ("stored MB", "stored_bytes", QuantityUnit::Megabytes),
         ],
     },
 ];
@@ -180,7 +180,7 @@ impl MeasuredSetup {
 
 impl MeasuredCheckpoints {
     /// Returns the figure of what was measured.
-    pub(crate) fn of(setup: MeasuredSetup, samples: Vec<Sample>) -> Self {
+    pub(crate) fn of(setup: MeasuredSetup, samples: Vec<MeasuredSample>) -> Self {
         let rows = rows(&samples);
         Self { setup, goals: goals(&rows), computed: computed(&rows), rows, samples }
     }
@@ -193,16 +193,16 @@ impl MeasuredTable {
     }
 
     /// Returns the cells of the rows that belong to it.
-    pub(crate) fn cells(&self, rows: &[Row]) -> Vec<Vec<String>> {
+    pub(crate) fn cells(&self, rows: &[MeasuredRow]) -> Vec<Vec<String>> {
         let own = rows.iter().filter(|row| row.case.experiment == self.experiment);
-        let cells = |row: &Row| {
+        let cells = |row: &MeasuredRow| {
             let case = &row.case;
             let mut cells = vec![
                 case.store.to_owned(),
                 format!("{:.0} MB", case.bytes as f64 / 1e6),
                 kind_name(case.kind).to_owned(),
                 case.tasks.to_string(),
-                policy_name(case.policy).to_owned(),
+                case.policy.to_string(),
             ];
             cells.extend(self.columns.iter().map(|(_, name, unit)| {
                 row.values.get(name).map_or_else(|| "-".to_owned(), |it| unit.written(*it))
@@ -213,7 +213,7 @@ impl MeasuredTable {
     }
 }
 
-impl Unit {
+impl QuantityUnit {
     /// Writes the median, and the others if they differ visibly.
     fn written(self, spread: Spread) -> String {
         let one = |value: f64| match self {
@@ -240,7 +240,7 @@ impl ComputedRow {
         };
         vec![
             self.store.to_owned(),
-            policy_name(self.policy).to_owned(),
+            self.policy.to_string(),
             format!("{:.0} MB", self.measured_bytes as f64 / 1e6),
             format!("{:.1} s", self.largest_published_seconds),
             format!("{:.1} s", self.largest_stored_seconds),
@@ -305,7 +305,7 @@ impl Figure for MeasuredCheckpoints {
                     format!("{:.3}", case.bytes as f64 / 1e6),
                     kind_name(case.kind).to_owned(),
                     case.tasks.to_string(),
-                    policy_name(case.policy).to_owned(),
+                    case.policy.to_string(),
                     sample.round.to_string(),
                     (*quantity).to_owned(),
                     format!("{value:.6}"),

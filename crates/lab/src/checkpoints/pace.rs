@@ -11,12 +11,12 @@ const IDLE_MAX: Duration = Duration::from_millis(5);
 
 /// Lets bytes pass at a rate.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct StoreRate {
     bytes_per_second: f64,
     free_at: Mutex<Instant>,
 }
 
-impl Pace {
+impl StoreRate {
     /// Returns a pace of so many bytes per second.
     pub(crate) fn new(bytes_per_second: f64) -> Self {
         Self { bytes_per_second, free_at: Mutex::new(Instant::now()) }
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn what_comes_together_shares_the_rate() {
-        let pace = Pace::new(1e6);
+        let pace = StoreRate::new(1e6);
         let now = Instant::now() + Duration::from_secs(1);
         let first = pace.passed_at(500_000, now);
         let second = pace.passed_at(500_000, now);

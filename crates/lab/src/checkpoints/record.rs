@@ -51,15 +51,15 @@ pub(crate) struct Case {
 }
 
 /// Quantities by name; their units are at the ends of the names.
-pub(crate) type Values = BTreeMap<&'static str, f64>;
+pub(crate) type Quantities = BTreeMap<&'static str, f64>;
 
 /// What one round measured of a case.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Sample {
+pub(crate) struct MeasuredSample {
     #[serde(flatten)]
     pub(crate) case: Case,
     pub(crate) round: u32,
-    pub(crate) values: Values,
+    pub(crate) values: Quantities,
 }
 
 /// Median, smallest and largest of the rounds.
@@ -72,7 +72,7 @@ pub(crate) struct Spread {
 
 /// What all rounds measured of a case.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct MeasuredRow {
     #[serde(flatten)]
     pub(crate) case: Case,
     pub(crate) values: BTreeMap<&'static str, Spread>,
@@ -126,7 +126,7 @@ impl Case {
     }
 }
 
-impl Row {
+impl MeasuredRow {
     /// Returns the median of a quantity that was measured.
     pub(crate) fn median(&self, name: &str) -> Option<f64> {
         self.values.get(name).map(|it| it.median)
@@ -134,8 +134,8 @@ impl Row {
 }
 
 /// Returns the medians of all cases, in the order in which they were measured first.
-pub(crate) fn rows(samples: &[Sample]) -> Vec<Row> {
-    let mut rows: Vec<Row> = Vec::new();
+pub(crate) fn rows(samples: &[MeasuredSample]) -> Vec<MeasuredRow> {
+    let mut rows: Vec<MeasuredRow> = Vec::new();
     for sample in samples {
         if rows.iter().any(|row| row.case == sample.case) {
             continue;
@@ -145,7 +145,7 @@ pub(crate) fn rows(samples: &[Sample]) -> Vec<Row> {
             other.values.iter().for_each(|(name, it)| all.entry(name).or_default().push(*it));
         }
         let values = all.into_iter().map(|(name, values)| (name, spread(values))).collect();
-        rows.push(Row { case: sample.case, values });
+        rows.push(MeasuredRow { case: sample.case, values });
     }
     rows
 }
@@ -161,9 +161,10 @@ fn spread(mut values: Vec<f64>) -> Spread {
 }
 
 /// Computes what the rates of the largest measured states mean for larger ones.
-pub(crate) fn computed(rows: &[Row]) -> Vec<ComputedRow> {
-    let is_whole =
-        |row: &&Row| row.case.experiment == Experiment::Dump && row.case.kind == WriterKind::Dense;
+pub(crate) fn computed(rows: &[MeasuredRow]) -> Vec<ComputedRow> {
+    let is_whole = |row: &&MeasuredRow| {
+        row.case.experiment == Experiment::Dump && row.case.kind == WriterKind::Dense
+    };
     let largest = rows.iter().filter(is_whole).map(|row| row.case.bytes).max();
     let mut computed = Vec::new();
     for row in rows.iter().filter(is_whole).filter(|row| Some(row.case.bytes) == largest) {
@@ -190,7 +191,7 @@ pub(crate) fn computed(rows: &[Row]) -> Vec<ComputedRow> {
 }
 
 /// Compares what was measured with the goals.
-pub(crate) fn goals(rows: &[Row]) -> Vec<Goal> {
+pub(crate) fn goals(rows: &[MeasuredRow]) -> Vec<Goal> {
     let mut goals = Vec::new();
     for row in rows.iter().filter(|row| row.case.experiment == Experiment::Run) {
         let seed = Case { policy: PolicyName::Seed, ..row.case };
@@ -229,10 +230,10 @@ pub(crate) fn goals(rows: &[Row]) -> Vec<Goal> {
 mod tests {
     use super::*;
 
-    fn sample(policy: PolicyName, round: u32, share: f64) -> Sample {
+    fn sample(policy: PolicyName, round: u32, share: f64) -> MeasuredSample {
         let (experiment, kind) = (Experiment::Run, WriterKind::Dense);
         let case = Case { experiment, store: "emulated EBS", bytes: 1, kind, tasks: 1, policy };
-        Sample { case, round, values: Values::from([("frozen_share", share)]) }
+        MeasuredSample { case, round, values: Quantities::from([("frozen_share", share)]) }
     }
 
     #[test]

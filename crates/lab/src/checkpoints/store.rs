@@ -14,7 +14,7 @@ use futures_util::{StreamExt, stream};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::pace::Pace;
+use super::pace::StoreRate;
 use crate::failure::{Exit, Failure};
 
 /// The bucket, which exists.
@@ -33,22 +33,22 @@ pub(crate) struct EmulatedStore {
 
 /// What is stored.
 #[derive(Debug)]
-struct Stored {
-    writes: Pace,
-    reads: Pace,
-    state: Mutex<Objects>,
+struct LabBucket {
+    writes: StoreRate,
+    reads: StoreRate,
+    state: Mutex<LabObjects>,
 }
 
 #[derive(Debug, Default)]
-struct Objects {
-    objects: BTreeMap<String, Object>,
-    uploads: HashMap<String, BTreeMap<u32, Object>>,
+struct LabObjects {
+    objects: BTreeMap<String, LabObject>,
+    uploads: HashMap<String, BTreeMap<u32, LabObject>>,
     /// Counts versions and uploads.
     count: u64,
 }
 
 #[derive(Debug, Clone)]
-struct Object {
+struct LabObject {
     bytes: Bytes,
     e_tag: String,
 }
@@ -64,9 +64,9 @@ impl EmulatedStore {
         let failed = |error| Failure::new(Exit::Failure, "NotStarted", error);
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let stored = Arc::new(Stored {
-            writes: Pace::new(bytes_per_second),
-            reads: Pace::new(bytes_per_second),
+        let stored = Arc::new(LabBucket {
+            writes: StoreRate::new(bytes_per_second),
+            reads: StoreRate::new(bytes_per_second),
             state: Mutex::default(),
         });
         let router = Router::new().fallback(answer).with_state(stored);
@@ -85,7 +85,7 @@ impl Drop for EmulatedStore {
 }
 
 async fn answer(
-    State(stored): State<Arc<Stored>>,
+    State(stored): State<Arc<LabBucket>>,
     method: Method,
     uri: Uri,
     Query(parameters): Query<Parameters>,
@@ -113,8 +113,8 @@ async fn answer(
     }
 }
 
-impl Stored {
-    fn objects(&self) -> std::sync::MutexGuard<'_, Objects> {
+impl LabBucket {
+    fn objects(&self) -> std::sync::MutexGuard<'_, LabObjects> {
         self.state.lock().expect("no holder panics")
     }
 
@@ -140,7 +140,7 @@ impl Stored {
         let mut state = self.objects();
         state.count += 1;
         let e_tag = format!("\"{}\"", state.count);
-        let object = Object { bytes, e_tag: e_tag.clone() };
+        let object = LabObject { bytes, e_tag: e_tag.clone() };
         if let Some(upload) = parameters.get("uploadId") {
             let number = parameters.get("partNumber").and_then(|it| it.parse().ok());
             let (Some(parts), Some(number)) = (state.uploads.get_mut(upload), number) else {
@@ -175,7 +175,7 @@ impl Stored {
         };
         let parts: Vec<Bytes> = parts.into_values().map(|part| part.bytes).collect();
         let e_tag = format!("\"{number}\"");
-        state.objects.insert(key, Object { bytes: parts.concat().into(), e_tag: e_tag.clone() });
+        state.objects.insert(key, LabObject { bytes: parts.concat().into(), e_tag: e_tag.clone() });
         xml("CompleteMultipartUploadResult", &format!("<ETag>{e_tag}</ETag>"))
     }
 

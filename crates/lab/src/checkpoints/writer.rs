@@ -67,7 +67,7 @@ pub struct CheckpointTask {
 }
 
 /// The memory.
-struct Writer {
+struct CheckedMemory {
     kind: WriterKind,
     memory: Vec<u8>,
     versions: Vec<u32>,
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &CheckpointTask) -> Result<(), Failure> {
         return session::block_on(with_hook(args));
     }
     // One thread alone: CRIU dumps as little as there is beside the memory.
-    let mut writer = Writer::new(args.kind, args.bytes);
+    let mut writer = CheckedMemory::new(args.kind, args.bytes);
     begun(args)?;
     let mut at = std::time::Instant::now();
     while writer.goes_on(args)? {
@@ -100,8 +100,8 @@ async fn with_hook(args: &CheckpointTask) -> Result<(), Failure> {
     let state = std::env::var_os("SANDERLING_TASK_STATE").map(PathBuf::from);
     let state = state.ok_or_else(|| Failure::usage("a runner starts this task"))?;
     let mut writer = match std::env::var_os("SANDERLING_TASK_RESTORED") {
-        Some(_) => Writer::read(args, &state)?,
-        None => Writer::new(args.kind, args.bytes),
+        Some(_) => CheckedMemory::read(args, &state)?,
+        None => CheckedMemory::new(args.kind, args.bytes),
     };
     let failed = |error: std::io::Error| Failure::new(Exit::Failure, "Process", error);
     let mut signals = signal(SignalKind::user_defined1()).map_err(failed)?;
@@ -125,7 +125,7 @@ fn ended(args: &CheckpointTask) -> Result<(), Failure> {
     put(&args.control.join(ENDED), b"")
 }
 
-impl Writer {
+impl CheckedMemory {
     fn new(kind: WriterKind, bytes: usize) -> Self {
         let chunks = (bytes / CHUNK).max(1);
         let begin = if kind == WriterKind::Append { chunks.div_ceil(2) } else { chunks };
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn changed_byte_is_found() {
         for kind in [WriterKind::Dense, WriterKind::Sparse, WriterKind::Append] {
-            let mut writer = Writer::new(kind, 5 * CHUNK);
+            let mut writer = CheckedMemory::new(kind, 5 * CHUNK);
             assert_eq!(writer.bad(), None);
             writer.memory[2 * CHUNK + 9] ^= 1;
             assert_eq!(writer.bad(), Some(2), "{kind:?}");

@@ -12,7 +12,7 @@ use sanderling_core::preemption::{Model, Spec};
 use sanderling_protocol::Millis;
 use serde::Serialize;
 
-use crate::checkpoints::MeasureArgs;
+use crate::checkpoints::measure_args::MeasureArgs;
 use crate::failure::Failure;
 use crate::figures::bags::{self, BagArgs, BagRow, BagTaskOf};
 use crate::figures::figure2::{load, short};

@@ -3,7 +3,7 @@
 use super::plot::{Axis, NumberFormat, Plot, legend};
 use super::{Section, colour_of, paragraph, rerun, table};
 use crate::checkpoints::figure::{COMPUTED, MeasuredCheckpoints, TABLES};
-use crate::checkpoints::record::{ComputedRow, Experiment, Goal, Row};
+use crate::checkpoints::record::{ComputedRow, Experiment, Goal, MeasuredRow};
 use crate::checkpoints::stage::kind_name;
 use crate::record::PolicyName;
 
@@ -43,13 +43,13 @@ pub(crate) fn section(figure: &MeasuredCheckpoints) -> Section {
     Section { title: "Measured checkpoints with emulated stores".to_owned(), body }
 }
 
-fn bars(rows: &[Row]) -> String {
+fn bars(rows: &[MeasuredRow]) -> String {
     let dumps = rows.iter().filter(|row| row.case.experiment == Experiment::Dump);
-    let shown: Vec<(&Row, f64)> =
+    let shown: Vec<(&MeasuredRow, f64)> =
         dumps.filter_map(|row| Some((row, row.median("frozen_seconds")?))).collect();
     let most = shown.iter().map(|(_, seconds)| *seconds).fold(0.1, f64::max) * 1.15;
     let x = Axis::linear("seconds", (0.0, most), 8, NumberFormat::NONE);
-    let name = |(row, _): &(&Row, f64)| {
+    let name = |(row, _): &(&MeasuredRow, f64)| {
         let case = &row.case;
         let megabytes = case.bytes / 1_000_000;
         format!("{}: {megabytes} MB, {}, {}", case.store, kind_name(case.kind), case.policy)
