@@ -21,7 +21,7 @@ fn measure(place: &TempDir, flags: &[&str]) -> Command {
     if let Some(criu) = given.or(unpacked) {
         command.env("SANDERLING_CRIU", criu);
     }
-    let temporary = place.path().join("temporary");
+    let temporary = place.path().join("t");
     std::fs::create_dir_all(&temporary).expect("made");
     command.env("TMPDIR", temporary);
     command.args(["lab", "checkpoint", "--measure", "--quick", "--sizes", "4MB"]);
@@ -80,7 +80,7 @@ fn both_policies_are_measured_and_every_restored_byte_is_equal() {
     assert!(!page.contains("https://"), "it loads something");
     let csv = std::fs::read_to_string(out.join("checkpoint-measured.csv")).expect("the rows");
     assert!(csv.lines().skip(1).all(|line| line.contains(",emulated ")), "{csv}");
-    assert_eq!(left_in(&place.path().join("temporary")), [] as [PathBuf; 0]);
+    assert_eq!(left_in(&place.path().join("t")), [] as [PathBuf; 0]);
 }
 
 /// Asserts that the second dump of a sparse writer stores little, and with the seed's all.
@@ -115,7 +115,7 @@ fn interrupted_measurement_leaves_no_figure_and_no_files() {
     assert_eq!(output.status.code(), Some(130));
     assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(!place.path().join("out").exists());
-    assert_eq!(left_in(&place.path().join("temporary")), [] as [PathBuf; 0]);
+    assert_eq!(left_in(&place.path().join("t")), [] as [PathBuf; 0]);
 }
 
 #[test]

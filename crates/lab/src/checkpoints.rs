@@ -56,7 +56,7 @@ pub(crate) async fn measured(
     let setup = MeasuredSetup::here(driver, rounds, scale);
     let stores = record::STORES.map(|(name, _)| name);
     let all = cases::cases(&sizes, tasks, scale, &stores);
-    let place = directory.0.join("stage");
+    let place = directory.0.join("s");
     let bench = Bench { directory: &place, driver, scale };
     let mut samples = Vec::new();
     for round in 0..rounds {
@@ -84,12 +84,13 @@ pub(crate) async fn measured(
     Ok(MeasuredCheckpoints::of(setup, samples))
 }
 
-/// A directory of this process alone, which is removed in the end.
+/// A directory of this process alone, which is removed in the end. Its names are short: CRIU's
+/// socket is in it, whose path has 107 bytes at most.
 struct LabDirectory(PathBuf);
 
 impl LabDirectory {
     fn new() -> Self {
-        let name = format!("sanderling-lab-checkpoint-{}", std::process::id());
+        let name = format!("lab-{}", std::process::id());
         Self(std::env::temp_dir().join(name))
     }
 }

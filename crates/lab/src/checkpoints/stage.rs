@@ -167,6 +167,8 @@ impl Stage {
         command.env("AWS_ENDPOINT_URL", &self.store.endpoint).env("AWS_REGION", "us-east-1");
         command.env("AWS_ACCESS_KEY_ID", "lab").env("AWS_SECRET_ACCESS_KEY", "lab");
         command.env("AWS_ALLOW_HTTP", "true");
+        // What a killed runner leaves there goes with the stage.
+        command.env("TMPDIR", &self.directory);
         isolated(&mut command, &self.directory);
         Ok(command)
     }
