@@ -18,6 +18,7 @@ use tokio::time::Instant as Moment;
 use crate::backend::TaskBackend;
 use crate::driver::CapturedState;
 use crate::dump_policy::DumpPolicy;
+use crate::lock::TaskLock;
 use crate::pack_writer::{PackCost, PackWriter, expanded};
 use crate::seal::TaskKey;
 use crate::state::Unpacking;
@@ -297,21 +298,24 @@ impl Generations {
         reader.await.map_err(|error| Failure::new(Exit::Failure, "Bug", error))?
     }
 
-    /// Removes what is older than the newest `keep` generations; only for the holder of the lock.
+    /// Removes the generations that were given up, and what is older than the newest `keep` ones;
+    /// only for the holder of the lock, while no dump is under way.
     ///
     /// # Errors
-    /// The backend cannot be read, or an object not deleted.
+    /// The backend cannot be read, an object not deleted, or another runner has the lock.
     pub(crate) async fn collect(
         &self,
         found: &[FoundGeneration],
         keep: usize,
+        given_up: &[u64],
+        lock: &TaskLock,
     ) -> Result<RemovalPlan, Failure> {
         let stored = Self::packs(&self.backend).await?;
         let plan = removal_plan(found, &stored, keep);
+        self.expect_held(lock).await?;
+        self.remove(given_up).await?;
         self.remove(&plan.generations).await?;
-        for pack in &plan.packs {
-            self.backend.remove(&pack_name(*pack)).await?;
-        }
+        self.remove_packs(&plan.packs).await?;
         Ok(plan)
     }
 
@@ -319,13 +323,29 @@ impl Generations {
     /// only for the holder of the lock, while no dump is under way.
     ///
     /// # Errors
-    /// The backend cannot be read, or an object not deleted.
-    pub(crate) async fn remove_unnamed(&self) -> Result<(), Failure> {
+    /// The backend cannot be read, an object not deleted, or another runner has the lock.
+    pub(crate) async fn remove_unnamed(&self, lock: &TaskLock) -> Result<(), Failure> {
         let stored = Self::packs(&self.backend).await?;
         // Looked at anew: a manifest whose dump failed may have been written all the same.
         let found = found(&self.look().await?);
-        for pack in unnamed_packs(&found, &stored) {
-            self.backend.remove(&pack_name(pack)).await?;
+        self.expect_held(lock).await?;
+        self.remove_packs(&unnamed_packs(&found, &stored)).await
+    }
+
+    /// Refuses to remove anything for a runner that has lost the lock and does not know it yet.
+    /// Packs of a dump that another one has under way have no name. They can be among those that
+    /// were listed only if its lock, which is older, is found now.
+    async fn expect_held(&self, lock: &TaskLock) -> Result<(), Failure> {
+        if lock.is_held().await? {
+            return Ok(());
+        }
+        let cause = format!("another runner of {} has its lock", self.task);
+        Err(Failure::new(Exit::Failure, "TaskTaken", cause))
+    }
+
+    async fn remove_packs(&self, packs: &[PackId]) -> Result<(), Failure> {
+        for pack in packs {
+            self.backend.remove(&pack_name(*pack)).await?;
         }
         Ok(())
     }
@@ -334,7 +354,7 @@ impl Generations {
     ///
     /// # Errors
     /// An object cannot be deleted.
-    pub(crate) async fn remove(&self, generations: &[u64]) -> Result<(), Failure> {
+    async fn remove(&self, generations: &[u64]) -> Result<(), Failure> {
         for number in generations {
             self.backend.remove(&manifest_name(*number)).await?;
         }
@@ -373,4 +393,40 @@ pub(crate) fn pack_name(id: PackId) -> String {
 /// Returns the packs that several generations read from, each once.
 pub(crate) fn distinct_packs(manifests: &[&CheckpointManifest]) -> BTreeSet<PackId> {
     manifests.iter().flat_map(|it| it.packs.iter()).map(|pack| pack.id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::lock_name;
+
+    #[tokio::test]
+    async fn runner_that_lost_the_lock_removes_nothing_of_the_other_ones_dump() {
+        let place = tempfile::tempdir().expect("a directory");
+        let backend = TaskBackend::Directory(place.path().join("task"));
+        backend.make(&["generations", "packs", "locks"]).await.expect("made");
+        let key = TaskKey::create(&place.path().join("key")).expect("a key");
+        let generations = Generations {
+            backend: backend.clone(),
+            key,
+            task: "count".to_owned(),
+            compresses: true,
+            policy: DumpPolicy::Sanderling,
+        };
+        let age = Duration::from_secs(3600);
+        let lock = TaskLock::take(&backend, "count", age).await.expect("nobody has it");
+        let pack = |byte| pack_name(PackId([byte; 32]));
+        let put = async |name: String| backend.put_absent(&name, b"bytes".to_vec()).await;
+        assert!(put(pack(1)).await.expect("put"));
+        generations.remove_unnamed(&lock).await.expect("it has the lock");
+        assert_eq!(backend.list("packs").await.expect("listed"), []);
+        // Another runner takes the lock and begins a dump.
+        assert!(put(lock_name(2)).await.expect("put"));
+        assert!(put(pack(2)).await.expect("put"));
+        let refused = generations.remove_unnamed(&lock).await.expect_err("it lost the lock");
+        assert_eq!(refused.kind, "TaskTaken");
+        let refused = generations.collect(&[], 1, &[], &lock).await.expect_err("the same");
+        assert_eq!(refused.kind, "TaskTaken");
+        assert_eq!(backend.list("packs").await.expect("listed").len(), 1);
+    }
 }

@@ -236,6 +236,7 @@ fn encoded(record: &LockRecord) -> Vec<u8> {
     serde_json::to_vec(record).expect("a record can be encoded")
 }
 
-fn lock_name(number: u64) -> String {
+/// Returns the name of a lock's object.
+pub(crate) fn lock_name(number: u64) -> String {
     format!("locks/{number:010}")
 }

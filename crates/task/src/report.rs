@@ -147,7 +147,7 @@ pub(crate) async fn collect(session: &Session, args: &GcArgs) -> Result<(), Fail
     backend.clear_unfinished();
     let removed = async {
         let looked = generations.look().await?;
-        let plan = generations.collect(&found(&looked), args.keep as usize).await?;
+        let plan = generations.collect(&found(&looked), args.keep as usize, &[], &lock).await?;
         let left: Vec<&CheckpointManifest> = looked
             .iter()
             .filter(|(number, _)| !plan.generations.contains(number))

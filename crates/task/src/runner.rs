@@ -110,10 +110,7 @@ async fn run_in(
     let backend = TaskBackend::open(session, &storage.backend).await?.of_task(&name)?;
     backend.prepare().await?;
     let criu = pace.driver.criu()?;
-    let read = |file: &str| std::fs::read_to_string(file);
-    let lives = pace.lives.as_ref().map(|spec| Model::load(spec, read));
-    let lives =
-        lives.transpose().map_err(|error| Failure::usage(format_args!("--lives: {error}")))?;
+    let lives = lives(pace)?;
     let lock = TaskLock::take(&backend, &name, storage.lock_age.0).await?;
     backend.clear_unfinished();
     backend.remove_lost().await;
@@ -149,7 +146,7 @@ async fn run_in(
             pace,
             looked,
             times,
-            lives: lives.map(Lives::new),
+            lives,
             checkpoints,
             given_up: Vec::new(),
             log: pace.record.clone().map(RunLog),
@@ -162,6 +159,14 @@ async fn run_in(
     }
     lock.release().await;
     result
+}
+
+/// Returns how machines end, where `--lives` has it.
+fn lives(pace: &PaceArgs) -> Result<Option<Lives>, Failure> {
+    let read = |file: &str| std::fs::read_to_string(file);
+    let model = pace.lives.as_ref().map(|spec| Model::load(spec, read)).transpose();
+    let model = model.map_err(|error| Failure::usage(format_args!("--lives: {error}")))?;
+    Ok(model.map(Lives::new))
 }
 
 /// What a task is started from.

@@ -174,12 +174,14 @@ impl Runner<'_> {
                 RunnerEvent::LockLost => return Err(self.lost(&mut task).await),
                 RunnerEvent::Terminated => {
                     let notice = MachineNotice::of_sigterm(self.pace.notice.notice_deadline.0);
-                    self.on_notice(&handle, base.as_ref(), &notice).await;
+                    self.on_notice(lock, &handle, base.as_ref(), &notice).await;
                     task.end().await;
                     return Ok(());
                 }
                 RunnerEvent::Notice(notice) => {
-                    if let Some(manifest) = self.on_notice(&handle, base.as_ref(), &notice).await {
+                    if let Some(manifest) =
+                        self.on_notice(lock, &handle, base.as_ref(), &notice).await
+                    {
                         base = Some(manifest);
                         next = Instant::now() + self.interval();
                     }
@@ -221,7 +223,7 @@ impl Runner<'_> {
         let event = {
             let checkpoint = async {
                 sleep_until(next).await;
-                self.checkpoint(handle, base).await
+                self.checkpoint(lock, handle, base).await
             };
             let terminated = async {
                 match &mut terminations {
@@ -253,6 +255,7 @@ impl Runner<'_> {
     /// Takes a last checkpoint if it ends in time.
     async fn on_notice(
         &mut self,
+        lock: &TaskLock,
         handle: &TaskHandle,
         base: Option<&CheckpointManifest>,
         notice: &MachineNotice,
@@ -271,7 +274,7 @@ impl Runner<'_> {
             return None;
         }
         output.note(format_args!("{head}, a dump takes {}: it is taken now", units::millis(takes)));
-        match timeout(notice.left(), self.checkpoint(handle, base)).await {
+        match timeout(notice.left(), self.checkpoint(lock, handle, base)).await {
             Ok(Ok(Some(manifest))) => return Some(manifest),
             Ok(Ok(None)) => output.note(format_args!("the task cannot give its state: {last}")),
             Ok(Err(failure)) => output.note(format_args!("no checkpoint: {failure}; {last}")),
@@ -295,6 +298,7 @@ impl Runner<'_> {
     /// Takes a checkpoint; returns nothing if the task cannot give one yet.
     async fn checkpoint(
         &mut self,
+        lock: &TaskLock,
         task: &TaskHandle,
         base: Option<&CheckpointManifest>,
     ) -> Result<Option<CheckpointManifest>, Failure> {
@@ -304,7 +308,7 @@ impl Runner<'_> {
         let newest = self.looked.iter().map(|(number, _)| *number).max().unwrap_or(0);
         let number = newest.max(self.given_up.last().copied().unwrap_or(0)) + 1;
         self.given_up.push(number);
-        self.empty_slot().await?;
+        self.empty_slot(lock).await?;
         let captured = begun.elapsed();
         let stopped = Stopped::waiting(self.pace.policy, &state, task);
         let dumped = self.generations.dump(state, base, number, wall_clock()).await;
@@ -312,12 +316,14 @@ impl Runner<'_> {
         drop(stopped);
         if dumped.as_ref().is_err_and(|failure| failure.kind != "TaskTaken") {
             // They may be what the store is full of.
-            let _ = timeout(COLLECT_WITHIN, self.generations.remove_unnamed()).await;
+            let _ = timeout(COLLECT_WITHIN, self.generations.remove_unnamed(lock)).await;
         }
         let (manifest, cost) = dumped?;
         let took = begun.elapsed();
         let captured = if waited { took } else { captured };
-        self.record(&manifest, &cost, captured, took)?;
+        if let Err(failure) = self.record(&manifest, &cost, captured, took) {
+            self.session.output.note(format_args!("not recorded: {failure}"));
+        }
         self.times.add(took.into());
         self.checkpoints += 1;
         self.looked.insert(0, (number, Ok(manifest.clone())));
@@ -342,10 +348,7 @@ impl Runner<'_> {
         self.given_up.retain(|it| *it != number);
         self.given_up.drain(..self.given_up.len().saturating_sub(GIVEN_UP_MAX));
         let (found, keep) = (found(&self.looked), self.pace.keep as usize);
-        let collected = async {
-            self.generations.remove(&self.given_up).await?;
-            self.generations.collect(&found, keep).await
-        };
+        let collected = self.generations.collect(&found, keep, &self.given_up, lock);
         match timeout(COLLECT_WITHIN, collected).await {
             Ok(Ok(plan)) => self.looked.retain(|(number, _)| !plan.generations.contains(number)),
             Ok(Err(failure)) => {
@@ -359,10 +362,10 @@ impl Runner<'_> {
     }
 
     /// Empties the slot that the baseline writes next, as the public code of HADS does before.
-    async fn empty_slot(&mut self) -> Result<(), Failure> {
+    async fn empty_slot(&mut self, lock: &TaskLock) -> Result<(), Failure> {
         if self.pace.policy == DumpPolicy::Seed {
             let keep = self.pace.keep as usize - 1;
-            let plan = self.generations.collect(&found(&self.looked), keep).await?;
+            let plan = self.generations.collect(&found(&self.looked), keep, &[], lock).await?;
             self.looked.retain(|(number, _)| !plan.generations.contains(number));
         }
         Ok(())
