@@ -317,3 +317,32 @@ fn machine_without_a_fitting_criu_is_refused_and_nothing_is_lost() {
     assert_eq!(ran.code, 0, "{ran}");
     assert!(ran.stderr.contains("restored generation"), "{ran}");
 }
+
+/// A file system in memory whose programs cannot be run, which is unmounted in the end.
+struct NoPrograms(PathBuf);
+
+impl NoPrograms {
+    fn mount(path: PathBuf) -> Self {
+        std::fs::create_dir(&path).expect("made");
+        let mut mount = Command::new("mount");
+        let mounted = run(mount.args(["-t", "tmpfs", "-o", "noexec", "tmpfs"]).arg(&path));
+        assert_eq!(mounted.code, 0, "{mounted}");
+        Self(path)
+    }
+}
+
+impl Drop for NoPrograms {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// CRIU runs a script there, after which the task goes on: see `dump_gate.rs`.
+#[test]
+fn temporary_directory_without_programs_is_refused_before_the_task_starts() {
+    let Some(place) = Place::new("temporary_directory_without_programs") else { return };
+    let temporary = NoPrograms::mount(place.path("temporary"));
+    let ran = run(place.runner("none", &[]).env("TMPDIR", &temporary.0));
+    assert!(ran.code == 1 && ran.stderr.contains("is mounted noexec: set TMPDIR"), "{ran}");
+    assert_eq!(place.numbers(), []);
+}

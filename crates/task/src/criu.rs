@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Arc, mpsc};
 
+use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::process::geteuid;
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_core::checkpoint::{
@@ -97,6 +98,14 @@ impl Criu {
             let text = String::from_utf8_lossy(&check.stderr).into_owned();
             let why = errors_of(&text).unwrap_or_else(|| text.trim().to_owned());
             return Err(refused(format!("`criu check` fails: {why}")));
+        }
+        let temporary = std::env::temp_dir();
+        let mounted = statvfs(&temporary).map(|it| it.f_flag);
+        if mounted.is_ok_and(|it| it.contains(StatVfsMountFlags::NOEXEC)) {
+            return Err(refused(format!(
+                "it runs a script in {}, which is mounted noexec: set TMPDIR to another directory",
+                temporary.display()
+            )));
         }
         Ok(Self { program: program.to_owned(), version })
     }
