@@ -772,10 +772,10 @@ STEPS = {
     "licences": Step(step_licences),
     "program": Step(step_program),
     # Cargo locks the directory: clippy and the build of the tests come behind the program, one
-    # after the other, and the JVM beside clippy.
+    # after the other, and the JVM and Spark beside clippy.
     "clippy": Step(step_clippy, ("program",)),
     "jvm": Step(step_jvm, ("program",)),
-    "rust": Step(step_rust, ("program",)),
+    "rust": Step(step_rust, ("program", "clippy")),
     "spark": Step(step_spark, ("jvm",)),
     "wheel": Step(step_wheel, ("program",)),
     "python": Step(step_python, ("wheel",)),
