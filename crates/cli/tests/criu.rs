@@ -344,5 +344,5 @@ fn temporary_directory_without_programs_is_refused_before_the_task_starts() {
     let temporary = NoPrograms::mount(place.path("temporary"));
     let ran = run(place.runner("none", &[]).env("TMPDIR", &temporary.0));
     assert!(ran.code == 1 && ran.stderr.contains("is mounted noexec: set TMPDIR"), "{ran}");
-    assert_eq!(place.numbers(), []);
+    assert!(place.numbers().is_empty(), "it ran");
 }
