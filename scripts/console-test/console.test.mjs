@@ -308,9 +308,11 @@ describe("a cluster with a secret", () => {
 });
 
 describe("a large cluster, played to the page", () => {
-  test("a hundred thousand events and a thousand nodes leave the page small", async () => {
+  test("a hundred thousand events and a thousand nodes leave the page small", async (t) => {
     const { serve } = await import("./played.mjs");
     const played = await serve({ nodes: 1000, events: 100000 });
+    // Also when it fails: the tests end with their last server.
+    t.after(() => played.close());
     const page = await open(played.url);
     await waitText(page, "#events-count", /newest 200 of 5,000, older ones left out/);
     await waitText(page, "#nodes-count", /1,000/);
@@ -319,6 +321,5 @@ describe("a large cluster, played to the page", () => {
     await page.type("#events-filter", "node-999 ");
     await waitText(page, "#events tbody tr", /node-999 /);
     await close(page);
-    await played.close();
   });
 });

@@ -83,8 +83,9 @@ export async function serve({ nodes, events = 0, everySecond = 0 }) {
     if (path === "/v1/stream") return stream(response);
     if (path.startsWith("/v1/")) {
       const history = { step_millis: 5000, fields: FIELDS, samples: samples(nodes) };
-      response.end(JSON.stringify(path === "/v1/history" ? history
-        : { bytes: 0, blocks: 0, objects: 0, losses: [] }));
+      const answers = { "/v1/history": history, "/v1/durable": { directories: [] } };
+      response.end(JSON.stringify(answers[path]
+        ?? { bytes: 0, blocks: 0, objects: 0, losses: [] }));
       return undefined;
     }
     const name = path === "/" ? "index.html" : path.replace("/console/", "");
