@@ -27,6 +27,9 @@ const CLEAN_UP: Duration = Duration::from_secs(2);
 /// How long the namenode may take to answer the first greeting.
 const KNOCK: Duration = Duration::from_secs(3);
 
+/// How long a command may go on after its limit, until its last call has failed.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// What a command needs to call the cluster and to print: the address, credentials and output.
 #[derive(Debug, Clone)]
 pub struct Session {
@@ -203,7 +206,11 @@ where
             () = interrupted => Err(interruption()),
             () = passed(limit) => match is_endless.load(Ordering::Relaxed) {
                 true => Ok(()),
-                false => Err(late(limit.unwrap_or_default())),
+                // A call that has begun a moment later has as much time, and names the reason.
+                false => match tokio::time::timeout(GRACE, &mut work).await {
+                    Ok(result) => return result,
+                    Err(_) => Err(late(limit.unwrap_or_default())),
+                },
             },
         };
         ended.cancel();
