@@ -193,7 +193,11 @@ impl Start<'_> {
         let started = self.begin(looked, must_restore).await?;
         if let (Some(file), Some(manifest)) = (&self.pace.record, &started.2) {
             let log = RunLog(file.clone());
-            log.restored(&manifest.task, manifest.generation, begun.elapsed())?;
+            let recorded = log.restored(&manifest.task, manifest.generation, begun.elapsed());
+            // The task runs, whatever becomes of the file.
+            if let Err(failure) = recorded {
+                self.session.output.note(format_args!("not recorded: {failure}"));
+            }
         }
         Ok(started)
     }
