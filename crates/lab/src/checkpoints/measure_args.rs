@@ -23,7 +23,7 @@ pub(crate) struct MeasureArgs {
     /// are smaller [default: 20; with --quick 200]
     #[arg(long, value_name = "FACTOR", requires = "measure")]
     pub(crate) scale: Option<f64>,
-    /// Check in about a minute that everything works
+    /// Only check that everything works
     #[arg(long, requires = "measure")]
     pub(crate) quick: bool,
 }
