@@ -226,6 +226,19 @@ fn tasks_of_a_killed_agent_go_on_elsewhere_from_their_checkpoints() {
     assert!(view["dollars"].as_f64().expect("a number") > 0.0, "{view}");
 }
 
+/// The first tasks of a machine start at once, and each of them needs the key that none has made.
+#[test]
+fn first_tasks_of_a_machine_start_with_one_new_key() {
+    let place = Place::new();
+    place.submit(&["--count", "16", "--time", "1s", "--deadline", "10m"], 10);
+    let mut agent = place.agent("spot", &["--at-once", "16"]);
+    let (code, view) = place.show(&["--wait"]);
+    assert_eq!((code, &view["ended"]), (0, &16.into()), "{view}");
+    assert!(agent.wait().expect("waited for").success());
+    let log = std::fs::read_to_string(place.path("agents.log")).expect("a log");
+    assert!(!log.contains("error"), "{log}");
+}
+
 #[test]
 fn each_task_runs_once_while_no_agent_dies() {
     let place = Place::new();

@@ -40,7 +40,8 @@ fn lock_that_cannot_be_renewed_is_taken_and_one_of_the_runners_goes_on() {
     make(&cluster, "/tasks");
     let place = TaskPlace::in_cluster(&cluster.namenode.address, 10_000);
     let age = Duration::from_secs(3);
-    let flags = ["--lock-age", "3s", "--keep", "3"];
+    // A renewal waits for as long as a call may: longer than this test waits for anything.
+    let flags = ["--lock-age", "3s", "--keep", "3", "--timeout", "10m"];
     let mut first = place.runner("first", &[], &flags);
     place.until_after(1, &mut first);
     // It cannot be seen from here, as one on another machine.
@@ -60,12 +61,8 @@ fn lock_that_cannot_be_renewed_is_taken_and_one_of_the_runners_goes_on() {
         second.ended().is_none().then_some((second, began))
     });
     assert!(began.elapsed() >= age, "taken after {:?}", began.elapsed());
-    let taken = Instant::now();
     let code = until("the first one ends", SOON, || first.ended());
-    let took = taken.elapsed();
     assert!(code == 1 && first.log().contains("another runner has taken"), "{}", first.log());
-    // It looks three times in the age of a lock. A renewal waits longer.
-    assert!(took < 2 * age, "the first one went on for {took:?}");
     let newest = place.newest();
     place.until_after(newest + 2, &mut second);
     let _ = std::fs::remove_dir_all(&store);

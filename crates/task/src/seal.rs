@@ -72,10 +72,11 @@ impl TaskKey {
         key.map(Self).ok_or_else(none).map(Some)
     }
 
-    /// Draws a key and writes it into a new file that only its owner may read.
+    /// Draws a key and writes it into a new file that only its owner may read. Where another runner
+    /// has made the file meanwhile, its key is the key of both.
     ///
     /// # Errors
-    /// The file exists, or cannot be written.
+    /// The file cannot be written, or another one made it and it holds no key.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::file(path, &error);
         if let Some(parent) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
@@ -86,8 +87,13 @@ impl TaskKey {
         let draft = path.with_file_name(format!(".{}", HEXLOWER.encode(&drawn::<16>())));
         let written = key.write_new(&draft).and_then(|()| std::fs::hard_link(&draft, path));
         let _ = std::fs::remove_file(&draft);
-        written.map_err(failed)?;
-        Ok(key)
+        match written {
+            Ok(()) => Ok(key),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                Self::read(path)?.ok_or_else(|| failed(error))
+            }
+            Err(error) => Err(failed(error)),
+        }
     }
 
     fn write_new(&self, path: &Path) -> std::io::Result<()> {
@@ -243,9 +249,22 @@ mod tests {
         assert!(TaskKey::read(&path).unwrap().is_none());
         let made = TaskKey::create(&path).unwrap();
         assert_eq!(TaskKey::read(&path).unwrap().unwrap().0, made.0);
-        assert!(TaskKey::create(&path).is_err());
+        // One that comes later, or was slower, gets the key that is there.
+        assert_eq!(TaskKey::create(&path).unwrap().0, made.0);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(TaskKey::read(&path).is_err());
+        assert!(TaskKey::read(&path).is_err() && TaskKey::create(&path).is_err());
+    }
+
+    #[test]
+    fn runners_that_make_the_key_at_once_have_one_key() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        let keys: Vec<_> = std::thread::scope(|scope| {
+            let threads = [(); 8].map(|()| scope.spawn(|| TaskKey::create(&path)));
+            threads.into_iter().map(|thread| thread.join().unwrap().unwrap().0).collect()
+        });
+        assert!(keys.iter().all(|key| *key == keys[0]));
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "drafts are removed");
     }
 }
