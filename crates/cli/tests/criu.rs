@@ -346,3 +346,17 @@ fn temporary_directory_without_programs_is_refused_before_the_task_starts() {
     assert!(ran.code == 1 && ran.stderr.contains("is mounted noexec: set TMPDIR"), "{ran}");
     assert!(place.numbers().is_empty(), "it ran");
 }
+
+#[test]
+fn temporary_directory_may_have_any_name() {
+    let Some(place) = Place::new("temporary_directory_may_have_any_name") else { return };
+    let temporary = place.path("it's a \"name\" $HOME");
+    std::fs::create_dir(&temporary).expect("made");
+    let mut command = place.runner("memory", &[]);
+    command.env("TMPDIR", &temporary).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut runner = Runner(command.spawn().expect("started"));
+    until("a generation", SOON, || {
+        assert!(!runner.has_ended(), "the runner ended");
+        place.newest()
+    });
+}

@@ -273,6 +273,33 @@ fn damaged_generations_are_refused_by_name_and_the_one_before_is_taken() {
     assert!(verified.stdout.contains("good") && verified.stdout.contains("damaged"), "{verified}");
 }
 
+/// What no runner has written: a directory that is named like the newest manifest, and a lock with
+/// the highest number there is.
+#[test]
+fn strange_objects_in_a_backend_are_named() {
+    let place = Place::new();
+    place.publish(2);
+    let newest = place.newest().expect("generations");
+    std::fs::remove_file(place.manifest(newest)).expect("removed");
+    std::fs::create_dir(place.manifest(newest)).expect("made");
+    let (generation, _, ran) = place.restored();
+    assert!(generation == newest - 1 && ran.stderr.contains("its manifest is gone"), "{ran}");
+    let strange = place.backend(&format!("locks/{}", u64::MAX));
+    std::fs::write(&strange, "{}").expect("written");
+    let start = || {
+        let mut command = place.task("run");
+        command.args(["--lock-age", "1s"]);
+        place.counter(&mut command, 0);
+        run(&mut command)
+    };
+    let refused = start();
+    assert!(refused.code == 1 && refused.stderr.contains("no number follows"), "{refused}");
+    assert!(refused.stderr.contains("remove that object"), "{refused}");
+    std::fs::remove_file(&strange).expect("removed");
+    let ran = start();
+    assert_eq!(ran.code, 0, "{ran}");
+}
+
 #[test]
 fn damaged_chunk_and_missing_pack_are_refused() {
     let place = Place::new();

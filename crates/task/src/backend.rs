@@ -15,6 +15,9 @@ use sanderling_protocol::{Path as StorePath, Refusal};
 use crate::bucket::{BucketUrl, TaskBucket};
 use crate::seal::drawn;
 
+/// What a read of a file reports where there is no object: the name is absent, or a directory's.
+const NO_OBJECT: [io::ErrorKind; 2] = [io::ErrorKind::NotFound, io::ErrorKind::IsADirectory];
+
 /// Where checkpoints are stored, as `--backend` names it.
 #[derive(Debug, Clone)]
 pub(crate) enum BackendSpec {
@@ -161,14 +164,14 @@ impl TaskBackend {
         }
     }
 
-    /// Returns an object; `None` if there is none of that name.
+    /// Returns an object; `None` if there is none of that name, which a directory is not.
     pub(crate) async fn get(&self, name: &str) -> Result<Option<Bytes>, Failure> {
         match self {
             Self::Directory(root) => {
                 let path = root.join(name);
                 match tokio::fs::read(&path).await {
                     Ok(bytes) => Ok(Some(bytes.into())),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                    Err(error) if NO_OBJECT.contains(&error.kind()) => Ok(None),
                     Err(error) => Err(Failure::file(&path, &error)),
                 }
             }
@@ -198,6 +201,19 @@ impl TaskBackend {
                 }
             }
         }
+    }
+
+    /// Returns the number after the highest of a directory. Numbers rise by one, so that only a
+    /// stranger can have written one that has none after it.
+    ///
+    /// # Errors
+    /// There is none: that object has to be removed.
+    pub(crate) fn number_after(&self, directory: &str, highest: u64) -> Result<u64, Failure> {
+        highest.checked_add(1).ok_or_else(|| {
+            let cause = format!("{self}: no number follows that of {directory}/{highest}");
+            Failure::new(Exit::Failure, "TaskBackend", cause)
+                .next("remove that object: no runner has written it")
+        })
     }
 
     /// Deletes an object, if it exists.

@@ -39,10 +39,10 @@ impl DumpGate {
             let made = mknodat(CWD, directory.join(name), FileType::Fifo, mode, 0);
             made.map_err(|error| failed(error.into()))?;
         }
+        // The directory is that of the script, whatever its name has in it.
         let text = format!(
             "#!/bin/sh\n[ \"$CRTOOLS_SCRIPT_ACTION\" = post-dump ] || exit 0\n\
-             cd '{}' && echo >{WRITTEN} && : <{GATE}\n",
-            directory.display()
+             cd \"${{0%/*}}\" && echo >{WRITTEN} && : <{GATE}\n"
         );
         let script = directory.join(SCRIPT);
         std::fs::write(&script, text).map_err(failed)?;

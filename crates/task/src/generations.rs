@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use bytes::Bytes;
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_core::checkpoint::{
     CHUNK_BYTES, CheckpointManifest, DriverRecord, FoundGeneration, GenerationHead, PackId,
@@ -19,12 +18,10 @@ use crate::backend::TaskBackend;
 use crate::driver::CapturedState;
 use crate::dump_policy::DumpPolicy;
 use crate::lock::TaskLock;
+use crate::pack_cache::PackCache;
 use crate::pack_writer::{PackCost, PackWriter, expanded};
 use crate::seal::TaskKey;
 use crate::state::Unpacking;
-
-/// Packs that are kept in memory while a generation is read.
-const PACKS_MAX: usize = 4;
 
 /// Full packs that wait for the backend. A process that is dumped is frozen until the last of its
 /// pages is in a pack; more packs would shorten that on a slow backend, and take 32 MiB each.
@@ -139,10 +136,11 @@ impl Generations {
         manifest: &CheckpointManifest,
         each: impl FnMut(&[u8]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        self.read_range(manifest, 0..manifest.stream_bytes, each).await
+        self.read_range(manifest, 0..manifest.stream_bytes, &PackCache::default(), each).await
     }
 
-    /// Reads a range of a generation's stream, and verifies each chunk of it.
+    /// Reads a range of a generation's stream, and verifies each chunk of it. Reads of one
+    /// generation share their packs.
     ///
     /// # Errors
     /// As [`Generations::read`].
@@ -150,10 +148,10 @@ impl Generations {
         &self,
         manifest: &CheckpointManifest,
         range: Range<u64>,
+        packs: &PackCache,
         mut each: impl FnMut(&[u8]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let chunk_bytes = CHUNK_BYTES as u64;
-        let mut packs: Vec<(u32, Bytes)> = Vec::new();
         let positions = range.start / chunk_bytes..range.end.div_ceil(chunk_bytes);
         let first = manifest.chunks.partition_point(|it| u64::from(it.position) < positions.start);
         let mut chunks = manifest.chunks[first..].iter().peekable();
@@ -162,7 +160,7 @@ impl Generations {
             let length = (manifest.stream_bytes - start).min(chunk_bytes);
             let mut whole = vec![0; length as usize];
             if let Some(chunk) = chunks.next_if(|it| u64::from(it.position) == position) {
-                self.open_chunk(manifest, chunk, &mut packs, &mut whole).await?;
+                self.open_chunk(manifest, chunk, packs, &mut whole).await?;
             }
             let from = range.start.saturating_sub(start);
             let to = length.min(range.end - start);
@@ -176,22 +174,16 @@ impl Generations {
         &self,
         manifest: &CheckpointManifest,
         chunk: &StoredChunk,
-        packs: &mut Vec<(u32, Bytes)>,
+        packs: &PackCache,
         whole: &mut [u8],
     ) -> Result<(), Failure> {
         let (number, position) = (manifest.generation, chunk.position);
         let id = manifest.packs[chunk.pack as usize].id;
-        let pack = match packs.iter().find(|(number, _)| *number == chunk.pack) {
-            Some((_, pack)) => pack.clone(),
-            None => {
-                let pack = self.backend.get(&pack_name(id)).await?;
-                let missing = || self.bad(number, format_args!("its pack {id} is missing"));
-                let pack = pack.ok_or_else(missing)?;
-                packs.truncate(PACKS_MAX - 1);
-                packs.insert(0, (chunk.pack, pack.clone()));
-                pack
-            }
+        let fetched = async {
+            let pack = self.backend.get(&pack_name(id)).await?;
+            pack.ok_or_else(|| self.bad(number, format_args!("its pack {id} is missing")))
         };
+        let pack = packs.get(chunk.pack, fetched).await?;
         let from = chunk.offset as usize;
         let sealed = pack.get(from..from + chunk.content.stored as usize + SEAL_BYTES);
         let cipher = self.key.pack_cipher(id);

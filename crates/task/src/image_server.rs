@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use crate::criu::StopServing;
 use crate::generations::Generations;
 use crate::image_stream::serve;
+use crate::pack_cache::PackCache;
 
 /// The images of one generation.
 #[derive(Clone)]
@@ -23,6 +24,7 @@ pub(crate) struct ImageServer {
     generations: Generations,
     manifest: Arc<CheckpointManifest>,
     images: Arc<BTreeMap<String, Range<u64>>>,
+    packs: Arc<PackCache>,
 }
 
 impl ImageServer {
@@ -39,7 +41,7 @@ impl ImageServer {
             let cause = format!("generation {number} of {} is refused: {why}", manifest.task);
             Failure::new(Exit::Partial, "BadGeneration", cause)
         };
-        let mut head = Vec::new();
+        let (mut head, packs) = (Vec::new(), Arc::<PackCache>::default());
         let mut end = manifest.stream_bytes.min(CHUNK_BYTES as u64);
         loop {
             let read = head.len() as u64..end;
@@ -47,7 +49,7 @@ impl ImageServer {
                 head.extend_from_slice(bytes);
                 Ok(())
             };
-            generations.read_range(manifest, read, push).await?;
+            generations.read_range(manifest, read, &packs, push).await?;
             let bytes = StateLayout::head_bytes(&head).map_err(|error| bad(error.to_string()))?;
             let bytes = bytes.unwrap_or(usize::MAX) as u64;
             if bytes <= end {
@@ -67,7 +69,7 @@ impl ImageServer {
         };
         let images = layout.files.iter().filter_map(image).collect();
         let (generations, manifest) = (generations.clone(), Arc::new(manifest.clone()));
-        Ok(Self { generations, manifest, images: Arc::new(images) })
+        Ok(Self { generations, manifest, images: Arc::new(images), packs })
     }
 
     /// Serves images until the returned sender is dropped. The receiver gets what was wrong with
@@ -87,7 +89,7 @@ impl ImageServer {
             let range = served.images[name].clone();
             // CRIU that has failed breaks the pipe; its own error counts then.
             let push = |bytes: &[u8]| pipe.write_all(bytes).map_err(|_| broken_pipe());
-            let read = served.generations.read_range(&served.manifest, range, push);
+            let read = served.generations.read_range(&served.manifest, range, &served.packs, push);
             if let Err(failure) = runtime.block_on(read)
                 && failure.kind != BROKEN_PIPE
                 && let Ok(mut first) = noted.lock()

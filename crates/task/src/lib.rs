@@ -21,6 +21,7 @@ mod inherited;
 mod init;
 mod lock;
 mod machine_notices;
+mod pack_cache;
 mod pack_writer;
 mod predict;
 mod report;

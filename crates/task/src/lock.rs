@@ -6,6 +6,7 @@ use std::time::Duration;
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::process::RecordedProcess;
 use sanderling_core::checkpoint::{LockRecord, LockView, judge};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +27,7 @@ pub(crate) struct TaskLock {
     /// Cancelled when another runner has taken it.
     pub(crate) lost: CancellationToken,
     ended: CancellationToken,
+    renewals: JoinHandle<()>,
 }
 
 /// What was seen of a task's lock, from one look to the next.
@@ -67,8 +69,8 @@ impl LockWatch {
         Ok(view)
     }
 
-    fn next_number(&self) -> u64 {
-        self.seen.as_ref().map_or(0, |(number, _)| *number) + 1
+    fn highest_number(&self) -> u64 {
+        self.seen.as_ref().map_or(0, |(number, _)| *number)
     }
 
     const fn newest(&self) -> Option<&LockRecord> {
@@ -93,7 +95,8 @@ impl TaskLock {
                 LockView::Held => return Err(held(task, watch.newest())),
                 LockView::Unknown => sleep(LOOK_EVERY).await,
                 LockView::Free => {
-                    let (next, record) = (watch.next_number(), watch.own.clone());
+                    let next = backend.number_after("locks", watch.highest_number())?;
+                    let record = watch.own.clone();
                     if backend.put_absent(&lock_name(next), encoded(&record)).await? {
                         return Ok(Self::renewed(backend, next, record, age));
                     }
@@ -104,10 +107,7 @@ impl TaskLock {
 
     fn renewed(backend: &TaskBackend, number: u64, record: LockRecord, age: Duration) -> Self {
         let (lost, ended) = (CancellationToken::new(), CancellationToken::new());
-        let lock = Self { backend: backend.clone(), number, record, lost, ended };
-        let (backend, lost, ended) = (lock.backend.clone(), lock.lost.clone(), lock.ended.clone());
-        let mut record = lock.record.clone();
-        let cleaned = lock.backend.clone();
+        let cleaned = backend.clone();
         // Below a durable directory a removal waits for the store: renewals do not wait for it.
         tokio::spawn(async move {
             // Those before count no longer.
@@ -117,32 +117,16 @@ impl TaskLock {
                 }
             }
         });
-        tokio::spawn(async move {
-            loop {
-                tokio::select! {
-                    () = ended.cancelled() => return,
-                    () = sleep(age / RENEWALS) => {}
-                }
-                if is_taken(&backend, number).await {
-                    return lost.cancel();
-                }
-                if ended.is_cancelled() {
-                    continue;
-                }
-                record.renewals += 1;
-                // A backend that is away now may be there at the next renewal.
-                let name = lock_name(number);
-                let mut renewal = pin!(backend.replace(&name, encoded(&record)));
-                // Below a durable directory whose store is away a renewal takes as long as a call
-                // may: another runner that has the lock is found meanwhile.
-                while timeout(age / RENEWALS, &mut renewal).await.is_err() {
-                    if is_taken(&backend, number).await {
-                        return lost.cancel();
-                    }
-                }
-            }
-        });
-        lock
+        let renewer = Renewer {
+            backend: backend.clone(),
+            number,
+            record: record.clone(),
+            every: age / RENEWALS,
+            lost: lost.clone(),
+            ended: ended.clone(),
+        };
+        let renewals = tokio::spawn(renewer.renew());
+        Self { backend: backend.clone(), number, record, lost, ended, renewals }
     }
 
     /// Returns whether no other runner has taken the lock.
@@ -156,6 +140,8 @@ impl TaskLock {
     /// Gives the lock up.
     pub(crate) async fn release(mut self) {
         self.ended.cancel();
+        // A renewal that is on its way would take the release back.
+        let _ = (&mut self.renewals).await;
         self.record.is_released = true;
         let (backend, name) = (self.backend.clone(), lock_name(self.number));
         let record = encoded(&self.record);
@@ -169,6 +155,45 @@ impl TaskLock {
                 sleep(LOOK_EVERY).await;
             }
         });
+    }
+}
+
+/// Renews a lock until it is given up or taken.
+struct Renewer {
+    backend: TaskBackend,
+    number: u64,
+    record: LockRecord,
+    every: Duration,
+    lost: CancellationToken,
+    ended: CancellationToken,
+}
+
+impl Renewer {
+    async fn renew(mut self) {
+        let (backend, number) = (&self.backend, self.number);
+        loop {
+            tokio::select! {
+                () = self.ended.cancelled() => return,
+                () = sleep(self.every) => {}
+            }
+            if is_taken(backend, number).await {
+                return self.lost.cancel();
+            }
+            if self.ended.is_cancelled() {
+                continue;
+            }
+            self.record.renewals += 1;
+            // A backend that is away now may be there at the next renewal.
+            let name = lock_name(number);
+            let mut renewal = pin!(backend.replace(&name, encoded(&self.record)));
+            // Below a durable directory whose store is away a renewal takes as long as a call may:
+            // another runner that has the lock is found meanwhile.
+            while timeout(self.every, &mut renewal).await.is_err() {
+                if is_taken(backend, number).await {
+                    return self.lost.cancel();
+                }
+            }
+        }
     }
 }
 

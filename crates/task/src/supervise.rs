@@ -306,7 +306,8 @@ impl Runner<'_> {
         let Some(state) = self.drivers.capture(task).await? else { return Ok(None) };
         // The manifest of a dump that was given up, or that failed, may be written yet.
         let newest = self.looked.iter().map(|(number, _)| *number).max().unwrap_or(0);
-        let number = newest.max(self.given_up.last().copied().unwrap_or(0)) + 1;
+        let highest = newest.max(self.given_up.last().copied().unwrap_or(0));
+        let number = self.generations.backend.number_after("generations", highest)?;
         self.given_up.push(number);
         self.empty_slot(lock).await?;
         let captured = begun.elapsed();

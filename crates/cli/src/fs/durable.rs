@@ -112,8 +112,8 @@ pub(super) fn write(writer: &mut dyn Write, found: &Durability) -> std::io::Resu
     if let Some(age) = found.backlog_age {
         writeln!(
             writer,
-            "  backlog   {} changes, {}, the oldest since {}",
-            found.backlog_changes,
+            "  backlog   {}, {}, the oldest since {}",
+            units::counted(found.backlog_changes, "change"),
             units::bytes(found.backlog_bytes),
             units::millis(age)
         )?;
