@@ -15,9 +15,9 @@ use sanderling_protocol::{BlockId, EventKind, Millis, NodeSelector, Policy, Stor
 
 const MIB: usize = 1 << 20;
 
-/// A reader of damaged bytes gets the loss in this time at most, on a busy machine: half of the
-/// shortest deadline that would end it otherwise.
-const QUICKLY: Duration = Duration::from_secs(10);
+/// A reader of damaged bytes gets the loss in this time at most, on a busy machine: less than the
+/// deadline of a call, 30 s here, which would end it otherwise.
+const QUICKLY: Duration = Duration::from_secs(20);
 
 /// Time between two block reports: longer than any test.
 const NEVER: &str = "1h";
@@ -303,7 +303,7 @@ fn damaged_block_with_a_copy_is_read_from_the_copy() {
         std::fs::remove_file(file(&cluster, &removed)).expect("removed");
         let began = Instant::now();
         model.check(&client, &Losses::default()).await;
-        assert!(began.elapsed() < QUICKLY * 2, "read after {:?}", began.elapsed());
+        assert!(began.elapsed() < QUICKLY, "read after {:?}", began.elapsed());
         assert_eq!(Losses::reported(&client).await, Losses::default());
         for (object, was) in [("/full/2", flipped), ("/full/1", removed)] {
             let now = Model::blocks(&client, &path(object)).await[0];

@@ -175,7 +175,7 @@ fn full_fleet_is_said_and_what_was_stored_stays() {
     }
     let ran = cluster.cli(&["fs", "put", local, "/big", "--class", "dram:wait", "--timeout", "2s"]);
     assert_refused(&ran, 124, &["next:"]);
-    assert!(ran.took < Duration::from_secs(8), "it took {:?}", ran.took);
+    assert!(ran.took < Duration::from_secs(25), "it took {:?}", ran.took);
     let back = cluster.path("back");
     assert_eq!(cluster.cli(&["fs", "get", "/small", back.to_str().expect("UTF-8")]).code, 0);
     assert!(std::fs::read(back).expect("fetched") == bytes_of(2, 3 << 20));
