@@ -237,6 +237,32 @@ fn recovery_tells_that_a_later_namenode_has_stored_nothing() {
     assert!(!recovered.stdout.contains("no change is missing"), "{recovered}");
 }
 
+/// A start leaves the generation before until it has a whole copy, and that one alone is older.
+#[test]
+fn newest_generation_that_somebody_removes_is_stored_again_beside_the_one_before() {
+    let (mut cluster, archive) = archived(1);
+    let place = place(&archive);
+    block_on(async { store(&cluster.client().await, 0).await });
+    cluster.namenode.terminate();
+    assert!(cluster.namenode.wait(SOON).success(), "{}", cluster.namenode.log());
+    cluster.start_namenode(&["--archive", &place]);
+    let whole = || {
+        let entries = fs::read_dir(&place).expect("listed").flatten().map(|entry| entry.path());
+        let mut generations: Vec<_> = entries.collect();
+        generations.sort();
+        let newest = generations.pop().filter(|_| !generations.is_empty())?;
+        let mut names = fs::read_dir(&newest).ok()?.flatten().map(|entry| entry.file_name());
+        names.any(|name| text(name.into()).starts_with("manifest-")).then_some(newest)
+    };
+    let newest = until("a second generation", SOON, whole);
+    fs::remove_dir_all(&newest).expect("removed");
+    assert_eq!(until("the same again", SOON, || whole().filter(|it| *it == newest)), newest);
+    cluster.namenode.terminate();
+    assert!(cluster.namenode.wait(SOON).success(), "{}", cluster.namenode.log());
+    let recovered = recover(&cluster, &place, &[]);
+    assert!(recovered.stdout.contains("no change is missing"), "{recovered}");
+}
+
 #[test]
 fn archive_that_somebody_empties_is_stored_again() {
     let (mut cluster, archive) = archived(1);

@@ -14,7 +14,7 @@ use std::process::Stdio;
 use bytes::Bytes;
 use cluster::guarded::text;
 use cluster::namenodes::{Group, assert_there, client, put};
-use cluster::{SOON, block_on, run, sanderling, spawn_with};
+use cluster::{SOON, block_on, run, sanderling, spawn_with, until};
 use disk::{Disks, ENOSPC, Faults};
 use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::message::{Hello, Role};
@@ -147,6 +147,76 @@ fn member_that_a_crash_may_have_cut_comes_back_only_as_a_new_one() {
     group.members[cut] = Some(group.spawn(cut, &listen, Some(&to), &["--sync", "os"]));
     group.until_voters(3);
     block_on(async { assert_there(&client(&listen).await, 0..1).await });
+}
+
+/// A member writes that the members have changed before it applies the rest of its round.
+#[test]
+fn member_whose_journal_lacks_a_round_before_a_change_takes_it_from_the_log() {
+    let mut group = Group::start(3, &[]);
+    let cut = (group.leader() + 1) % 3;
+    let journals = || -> Vec<PathBuf> {
+        let entries = fs::read_dir(catalog(&group, cut)).expect("listed").flatten();
+        let is_journal = |path: &PathBuf| text(path.clone()).contains("/journal-");
+        entries.map(|entry| entry.path()).filter(is_journal).collect()
+    };
+    let values = |numbers: std::ops::Range<u64>| {
+        let address = group.addresses[group.leader()].clone();
+        block_on(async {
+            let client = client(&address).await;
+            for number in numbers {
+                put(&client, number).await;
+            }
+        });
+    };
+    values(0..3);
+    let before: Vec<_> =
+        journals().into_iter().map(|it| (fs::read(&it).expect("read"), it)).collect();
+    values(3..5);
+    let (to, wide) = (group.addresses[group.leader()].clone(), group.addresses.join(","));
+    let state = || fs::read(catalog(&group, cut).join("group-state.bin")).expect("read");
+    let written = state();
+    group.add("127.0.0.1:0", Some(&to), &[]);
+    let state = || fs::read(catalog(&group, cut).join("group-state.bin")).expect("read");
+    until("the change is written", SOON, || (state() != written).then_some(()));
+    until("the new one is a spare", SOON, || {
+        let roles = group.roles(cut);
+        (roles.len() == 4 && roles.iter().any(|(_, role)| role == "Leader")).then_some(())
+    });
+    group.kill(cut);
+    for (bytes, path) in before {
+        fs::write(path, bytes).expect("written");
+    }
+    group.restart(cut);
+    group.until_voters(3);
+    // It leads with all of them.
+    let own = member(&group, &group.addresses[cut]);
+    let moved = group.cli(cut, &["group", "move-leader", &own]);
+    assert_eq!(moved.code, 0, "{moved}");
+    block_on(async { assert_there(&client(&wide).await, 0..5).await });
+    let log = group.members[cut].as_ref().expect("it runs").log();
+    assert!(!log.contains("the catalog at"), "{log}");
+}
+
+/// The leader counts what a spare has confirmed once the spare votes.
+#[test]
+fn spare_that_a_crash_may_have_cut_comes_back_only_as_a_new_one() {
+    let mut group = Group::start(1, &["--sync", "os"]);
+    let to = group.addresses[0].clone();
+    group.add("127.0.0.1:0", Some(&to), &["--sync", "os"]);
+    let spare = (group.addresses[1].clone(), "Learner".to_owned());
+    until("the second one is a spare", SOON, || group.roles(0).contains(&spare).then_some(()));
+    block_on(async { put(&client(&to).await, 0).await });
+    group.kill(1);
+    as_before_a_boot(&catalog(&group, 1));
+    let there = text(catalog(&group, 1));
+    let words = ["namenode", "--listen", &spare.0, "--http", "none", "--dir", &there];
+    let ended = run(sanderling().args(words));
+    assert!(ended.code != 0 && ended.stderr.contains("may have forgotten"), "{ended}");
+    // The only voter counted alone.
+    group.kill(0);
+    as_before_a_boot(&catalog(&group, 0));
+    group.restart(0);
+    block_on(async { assert_there(&client(&to).await, 0..1).await });
 }
 
 #[test]

@@ -13,7 +13,9 @@ use sanderling_client::Client;
 use sanderling_core::replica::{Body, Envelope, GroupGeneration, LogPlace};
 use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::message::{Hello, Role};
-use sanderling_protocol::{ClusterId, Header, MemberId, Op, Refusal, Token};
+use sanderling_protocol::{
+    ClusterId, Header, LeaseId, MemberId, ObjectId, Op, Refusal, Request, Token,
+};
 use sanderling_transport::{CallError, Connection, ConnectionOptions, Credentials, TokenSource};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -103,6 +105,37 @@ fn numbers(group: &Group) -> (u32, Vec<u32>) {
     let leads = |row: &&Value| row["role"] == "Leader";
     let leader = rows.iter().find(leads).and_then(number).expect("one leads");
     (leader, rows.iter().filter_map(number).filter(|id| *id != leader).collect())
+}
+
+/// The namenodes send a change to one another in one frame. One that fits no frame with what
+/// belongs to it would hold up all that follow.
+#[test]
+fn change_that_fills_its_frame_holds_up_no_other_one() {
+    /// Twenty bytes of a request each.
+    const LONGEST: (ObjectId, LeaseId) = (ObjectId(u64::MAX), LeaseId(u64::MAX));
+    let group = Group::start(3, &[]);
+    let renewals = |pairs: &[usize]| -> Vec<Request> {
+        let leases = |pairs: &usize| Request::RenewLeases { leases: vec![LONGEST; *pairs] };
+        pairs.iter().map(leases).collect()
+    };
+    let send = |pairs: &[usize]| {
+        // A long change may cost a slow machine its lease.
+        let leader = group.leader();
+        block_on(async {
+            let caller = Stranger::connect(&group.addresses[leader], Role::Client, None).await;
+            let body = vec![Bytes::from(encode_body(&renewals(pairs)))];
+            let (header, limit) = (Header::new(Op::Meta, 0), Instant::now() + SOON);
+            caller.expect("anyone may connect").connection.call(header, body, limit).await
+        })
+    };
+    let refused = send(&[800_000]);
+    let is_too_large = matches!(&refused, Err(CallError::Refused(Refusal::TooLarge { .. })));
+    assert!(is_too_large, "a request is as long as its frame: {refused:?}");
+    block_on(async { put(&client(&group.addresses.join(",")).await, 0).await });
+    until("two of the longest requests in one frame are taken", SOON, || {
+        send(&[400_000, 390_000]).ok().map(drop)
+    });
+    block_on(async { put(&client(&group.addresses.join(",")).await, 1).await });
 }
 
 #[test]

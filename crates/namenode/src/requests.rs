@@ -4,9 +4,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use postcard::experimental::serialized_size;
 use sanderling_core::access::Claims;
 use sanderling_core::namenode::{Answers, FrameRead, Route, are_changes, is_made_at_once};
-use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
+use sanderling_protocol::limits::{REQUEST_BYTES_MAX, REQUESTS_PER_FRAME_MAX};
 use sanderling_protocol::{Millis, Refusal, Reply, Request};
 use tokio::sync::oneshot;
 
@@ -275,6 +276,23 @@ pub(crate) fn check_count(requests: &[Request]) -> Result<(), Refusal> {
         value: requests.len() as u64,
         limit: REQUESTS_PER_FRAME_MAX as u64,
     })
+}
+
+/// Refuses requests one of which is longer than a group of namenodes can agree on. `bytes` is the
+/// length of all.
+pub(crate) fn check_lengths(requests: &[Request], bytes: usize) -> Result<(), Refusal> {
+    if bytes <= REQUEST_BYTES_MAX {
+        return Ok(());
+    }
+    let length = |request| serialized_size(request).unwrap_or(usize::MAX);
+    match requests.iter().map(length).find(|length| *length > REQUEST_BYTES_MAX) {
+        None => Ok(()),
+        Some(length) => Err(Refusal::TooLarge {
+            what: "a request".to_owned(),
+            value: length as u64,
+            limit: REQUEST_BYTES_MAX as u64,
+        }),
+    }
 }
 
 fn unqueued(why: Unqueued) -> Refusal {

@@ -19,7 +19,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::authorize::{Authorized, is_all_allowed};
 use crate::caller::{LONG_WAITING_PLACES, RequestOrigin, Tenant};
 use crate::group::service::GroupService;
-use crate::requests::{Requests, Submitted, check_count, stopping};
+use crate::requests::{Requests, Submitted, check_count, check_lengths, stopping};
 
 /// Answers up to this length are not counted: a connection has few of them under way.
 const SHORT_BYTES_MAX: usize = 64 << 10;
@@ -108,7 +108,8 @@ impl Service for MetaService {
             ));
         }
         let requests = decode_body::<Vec<Request>>(&body)
-            .and_then(|requests| check_count(&requests).map(|()| requests));
+            .and_then(|requests| check_count(&requests).map(|()| requests))
+            .and_then(|requests| check_lengths(&requests, body.len()).map(|()| requests));
         let requests = match requests {
             Ok(requests) => requests,
             Err(refusal) => return Handled::Now(Response::refused(&header, &refusal)),

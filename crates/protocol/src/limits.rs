@@ -34,6 +34,10 @@ pub const BLOCKS_PER_LAYOUT_MAX: usize = 1 << 16;
 /// Most requests in one metadata frame.
 pub const REQUESTS_PER_FRAME_MAX: usize = 512;
 
+/// Longest request in bytes, of which a frame may have many. The namenodes of a group send a change
+/// to one another in one frame, with what belongs to it: that is half of the longest frame.
+pub const REQUEST_BYTES_MAX: usize = 8 << 20;
+
 /// Longest value kept in the catalog itself, in bytes: below this the block's own bookkeeping would
 /// cost more than the value.
 pub const INLINE_BYTES_MAX: usize = 512;

@@ -32,13 +32,14 @@ pub enum StartAs {
     NewMember,
 }
 
-/// Decides as what a member of a group of `voters` starts in the boot `boot`.
+/// Decides as what a member of a group starts in the boot `boot`.
 ///
-/// A group of one starts as itself whatever it has lost: no other member has more.
+/// The only voter starts as itself whatever it has lost: no other counted. A spare beside it
+/// counts once it votes, with all that it has confirmed before.
 #[must_use]
-pub fn start_as(last: &BootRecord, boot: &str, voters: usize) -> StartAs {
+pub fn start_as(last: &BootRecord, boot: &str, is_only_voter: bool) -> StartAs {
     let has_all = last.sync == SyncMode::Always || last.is_closed || last.boot == boot;
-    if has_all || voters <= 1 { StartAs::Itself } else { StartAs::NewMember }
+    if has_all || is_only_voter { StartAs::Itself } else { StartAs::NewMember }
 }
 
 #[cfg(test)]
@@ -49,10 +50,10 @@ mod tests {
     fn member_whose_machine_was_booted_since_is_a_new_one_unless_all_was_synced() {
         let record = |sync, is_closed| BootRecord { boot: "a".to_owned(), sync, is_closed };
         let unsynced = record(SyncMode::Os, false);
-        assert_eq!(start_as(&unsynced, "b", 3), StartAs::NewMember);
-        assert_eq!(start_as(&unsynced, "a", 3), StartAs::Itself, "the page cache has it");
-        assert_eq!(start_as(&unsynced, "b", 1), StartAs::Itself, "no other has more");
-        assert_eq!(start_as(&record(SyncMode::Os, true), "b", 3), StartAs::Itself);
-        assert_eq!(start_as(&record(SyncMode::Always, false), "b", 3), StartAs::Itself);
+        assert_eq!(start_as(&unsynced, "b", false), StartAs::NewMember);
+        assert_eq!(start_as(&unsynced, "a", false), StartAs::Itself, "the page cache has it");
+        assert_eq!(start_as(&unsynced, "b", true), StartAs::Itself, "it counted alone");
+        assert_eq!(start_as(&record(SyncMode::Os, true), "b", false), StartAs::Itself);
+        assert_eq!(start_as(&record(SyncMode::Always, false), "b", false), StartAs::Itself);
     }
 }

@@ -98,7 +98,7 @@ pub enum ProposeError {
     /// Too many rounds wait for a majority. Try again later.
     #[error("too many rounds wait for a majority")]
     Full,
-    /// A round is at most 32 MiB.
+    /// A round is at most [`ROUND_BYTES_MAX`](super::ROUND_BYTES_MAX) long.
     #[error("a round of {bytes} bytes is too long")]
     TooLong {
         /// Its bytes.

@@ -5,6 +5,7 @@
 //! anything of it reaches the library.
 
 use bytes::Bytes;
+use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
 use sanderling_protocol::{ClusterId, Instant, MemberId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -12,11 +13,12 @@ use thiserror::Error;
 use super::entry::{LogEntry, LogPlace};
 use super::group::Group;
 
-/// Longest round: 2048 commands with the longest paths and lists stay below.
-pub(super) const ROUND_BYTES_MAX: usize = 32 << 20;
+/// Longest message: what a frame carries.
+pub const MESSAGE_BYTES_MAX: usize = FRAME_BODY_BYTES_MAX as usize;
 
-/// Longest message: the longest round, or many short ones, and what is around them.
-pub const MESSAGE_BYTES_MAX: usize = ROUND_BYTES_MAX + (2 << 20);
+/// Longest round: it goes through the group in one message, with what is around it. A longer one is
+/// refused before it is in any log, since it could never be agreed.
+pub const ROUND_BYTES_MAX: usize = MESSAGE_BYTES_MAX - (32 << 10);
 
 /// Bytes of entries in one message, if one entry is not longer.
 pub(super) const APPEND_BYTES_MAX: u64 = 1 << 20;

@@ -147,7 +147,7 @@ pub(super) enum ArchiveStanding {
     Newest,
     /// A later one has begun.
     Superseded,
-    /// All of the archive is gone. The generation has begun once more, with nothing in it.
+    /// All of it is gone. The generation has begun once more, with nothing in it.
     Emptied,
 }
 
@@ -171,9 +171,10 @@ pub(super) async fn standing(
     if there.iter().any(|it| it.number > generation.number) {
         return Ok(ArchiveStanding::Superseded);
     }
-    if there.iter().any(|it| it != generation) {
+    // Those before it may be there: they are removed once this one has a whole copy.
+    if there.iter().any(|it| it.cluster != generation.cluster) {
         let object = path(options, generation, BEGAN).to_string();
-        let why = "it is gone, and there is another generation".to_owned();
+        let why = "it is gone, and there is a generation of another cluster".to_owned();
         return Err(ArchiveError::Damaged { url: options.url.clone(), object, why });
     }
     match begin(options, generation, group).await? {

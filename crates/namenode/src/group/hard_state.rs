@@ -104,7 +104,7 @@ impl HardState {
     /// booted since it wrote a log that was not synced.
     pub(crate) fn has_forgotten(&self) -> bool {
         // A group of one counts as well: here others may have more.
-        start_as(&self.boot, &boot(), usize::MAX) == StartAs::NewMember
+        start_as(&self.boot, &boot(), false) == StartAs::NewMember
     }
 
     /// Writes the file in place of the one before. The disk has it when this returns.

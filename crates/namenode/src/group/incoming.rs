@@ -16,8 +16,11 @@ use crate::snapshot;
 /// The longest snapshot that is taken: more than a catalog of the largest memory has.
 const BYTES_MAX: u64 = 1 << 40;
 
-/// The name of the file while it arrives: a start removes it.
-const NAME: &str = "group-snapshot.tmp";
+/// The name of the file while it arrives, with the number of the sending: that of another one may
+/// wait for its place in the directory. A start removes what is left.
+fn file_name(sending: u64) -> String {
+    format!("group-snapshot-{sending:016x}.tmp")
+}
 
 /// A snapshot under way.
 #[derive(Debug)]
@@ -36,6 +39,18 @@ pub(crate) struct Arrived {
     pub(crate) path: PathBuf,
     /// The replica's message that it belongs to.
     pub(crate) message: Bytes,
+}
+
+/// Ends a sending.
+fn give_up(kept: &mut Option<Incoming>) {
+    if let Some(incoming) = kept.take() {
+        remove(&incoming.path);
+    }
+}
+
+fn remove(path: &Path) {
+    // The next start removes what stays.
+    let _ = std::fs::remove_file(path);
 }
 
 fn refused(why: impl Into<String>) -> Refusal {
@@ -59,6 +74,7 @@ impl Incoming {
             return Err(Refusal::TooLarge { what, value, limit });
         }
         if part.offset == 0 {
+            give_up(kept);
             *kept = Some(Self::begin(directory, part.sending)?);
         }
         let incoming = kept.as_mut().filter(|it| {
@@ -67,7 +83,7 @@ impl Incoming {
                 && part.offset + part.bytes.len() as u64 <= part.total
         });
         let Some(incoming) = incoming else {
-            *kept = None;
+            give_up(kept);
             return Err(refused("a part of a snapshot does not follow the one before"));
         };
         let written = incoming.file.write_all_at(&part.bytes, part.offset);
@@ -78,14 +94,16 @@ impl Incoming {
             return Ok(None);
         }
         let incoming = kept.take().expect("it was there");
-        if incoming.checksum.value() != part.checksum {
-            return Err(refused("a snapshot was damaged on its way"));
-        }
-        incoming.read(part.message).map(Some)
+        let path = incoming.path.clone();
+        let read = match incoming.checksum.value() == part.checksum {
+            true => incoming.read(part.message),
+            false => Err(refused("a snapshot was damaged on its way")),
+        };
+        read.map(Some).inspect_err(|_| remove(&path))
     }
 
     fn begin(directory: &Path, sending: u64) -> Result<Self, Refusal> {
-        let path = directory.join(NAME);
+        let path = directory.join(file_name(sending));
         let opened = File::options().create(true).truncate(true).read(true).write(true).open(&path);
         let file = opened.map_err(|error| refused(format!("{}: {error}", path.display())))?;
         Ok(Self { sending, file, path, checksum: Running::default(), arrived: 0 })

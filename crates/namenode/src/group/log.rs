@@ -144,6 +144,41 @@ impl GroupLog {
         Ok((Self { directory, cluster, sync, segments, buffer: Vec::new() }, entries))
     }
 
+    /// Returns entries up to `start` that are still in the log, as far back as one that `is_known`;
+    /// none if the log is not of the group of `start`.
+    ///
+    /// A member writes `start` before it applies what is agreed of its own round before that place.
+    /// A process that is killed in between leaves a journal that lacks the round.
+    pub(crate) fn kept_before(
+        directory: &Directory,
+        cluster: ClusterId,
+        start: LogPlace,
+        is_known: impl Fn(&LogEntry) -> bool,
+    ) -> io::Result<Vec<LogEntry>> {
+        let mut kept = Vec::<LogEntry>::new();
+        let firsts = directory.list(FileKind::Rounds)?;
+        for first in firsts.into_iter().rev().filter(|first| *first <= start.index) {
+            let mut entries = Vec::new();
+            // A catalog that has all of them needs no segment that is damaged.
+            let Ok(_) = read_segment(directory, cluster, first, false, &mut entries) else { break };
+            entries.retain(|entry: &LogEntry| entry.place.index <= start.index);
+            let follows = match (entries.last(), kept.first()) {
+                (Some(last), None) => last.place == start,
+                (Some(last), Some(next)) => last.place.index + 1 == next.place.index,
+                (None, _) => false,
+            };
+            if !follows {
+                break;
+            }
+            entries.append(&mut kept);
+            kept = entries;
+            if kept.iter().any(&is_known) {
+                break;
+            }
+        }
+        Ok(kept)
+    }
+
     /// Returns the index of the next entry.
     pub(crate) fn next(&self) -> u64 {
         self.segments.last().map_or(0, RoundsSegment::next)

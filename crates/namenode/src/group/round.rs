@@ -1,15 +1,19 @@
 //! The commands of a round as data of the group's log.
 
 use sanderling_core::catalog::Command;
+use sanderling_core::replica::{LogEntry, Payload, ROUND_BYTES_MAX};
+use sanderling_protocol::limits::REQUEST_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::journal::AppendError;
 
-/// Bytes of commands after which a round goes on in another entry: well below the longest frame,
-/// which an entry must fit into with its message. A command alone is at most as long as the frame
-/// that brought it.
+/// Bytes of commands in one entry, if one command is not longer. Each entry has to fit into a frame
+/// with its message: a command is at most as long as the longest request, with the places that it
+/// was given.
 const BYTES_MAX: usize = 4 << 20;
+
+const _: () = assert!(REQUEST_BYTES_MAX + BYTES_MAX <= ROUND_BYTES_MAX);
 
 /// Commands that were logged together.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -58,13 +62,14 @@ pub(crate) fn encode<'a>(
 ) -> Vec<Vec<u8>> {
     let (mut pieces, mut body, mut count) = (Vec::new(), Vec::new(), 0u64);
     for command in commands {
+        let before = body.len();
         body = sanderling_protocol::frame::encode_onto(command, body);
-        count += 1;
-        if body.len() >= BYTES_MAX {
-            pieces.push(piece(first, count, &body));
+        if body.len() > BYTES_MAX && count > 0 {
+            pieces.push(piece(first, count, &body[..before]));
             (first, count) = (first + count, 0);
-            body.clear();
+            body.drain(..before);
         }
+        count += 1;
     }
     if count > 0 || pieces.is_empty() {
         pieces.push(piece(first, count, &body));
@@ -76,6 +81,13 @@ pub(crate) fn encode<'a>(
 fn piece(first: u64, count: u64, body: &[u8]) -> Vec<u8> {
     let head = sanderling_protocol::frame::encode_body(&(first, count));
     [head.as_slice(), body].concat()
+}
+
+/// Returns whether an entry is a piece of a round, and a catalog of `index` commands has all that
+/// were before it.
+pub(crate) fn is_known(entry: &LogEntry, index: u64) -> bool {
+    let Payload::Round { commands, .. } = &entry.payload else { return false };
+    postcard::take_from_bytes::<u64>(commands).is_ok_and(|(first, _)| first <= index)
 }
 
 /// Decodes a piece of a round.
@@ -103,19 +115,25 @@ mod tests {
         let pieces = encode(7, commands.iter());
         assert_eq!(pieces.len(), 1);
         assert_eq!(decode(&pieces[0]).unwrap(), Round { first: 7, commands });
-        let why = "x".repeat(BYTES_MAX / 2 + 1);
-        let node = sanderling_protocol::NodeId(1);
-        let long = || {
-            let action = Action::NodeDead { node, why: why.clone() };
+        let long = |bytes| {
+            let action =
+                Action::NodeDead { node: sanderling_protocol::NodeId(1), why: "x".repeat(bytes) };
             Command { at: Instant(1) + Millis(1), action }
         };
-        let commands: Vec<Command> = (0..5).map(|_| long()).collect();
+        let commands: Vec<Command> = (0..5).map(|_| long(BYTES_MAX / 2 - 100)).collect();
         let pieces = encode(7, commands.iter());
         let rounds: Vec<Round> = pieces.iter().map(|it| decode(it).unwrap()).collect();
         let firsts: Vec<u64> = rounds.iter().map(|round| round.first).collect();
         assert_eq!(firsts, [7, 9, 11]);
         let all: Vec<Command> = rounds.into_iter().flat_map(|round| round.commands).collect();
         assert_eq!(all, commands);
+        // One that is longer than a piece has a piece of its own.
+        let commands = [at(1), long(REQUEST_BYTES_MAX), at(2), at(3)];
+        let pieces = encode(7, commands.iter());
+        let rounds: Vec<Round> = pieces.iter().map(|it| decode(it).unwrap()).collect();
+        let firsts: Vec<u64> = rounds.iter().map(|round| round.first).collect();
+        assert_eq!(firsts, [7, 8, 9]);
+        assert!(pieces.iter().all(|piece| piece.len() < REQUEST_BYTES_MAX + 100));
         let empty = encode(7, [].iter());
         assert_eq!(decode(&empty[0]).unwrap(), Round { first: 7, commands: vec![] });
         let cut = decode(&empty[0][..1]);

@@ -130,8 +130,8 @@ enum FoundDirectory {
 fn find(options: &NamenodeOptions) -> Result<FoundDirectory, NamenodeStartError> {
     let directory = Arc::new(Directory::open(&options.directory)?);
     if let Some(state) = HardState::read(&directory)? {
-        let voters = state.group.voters().count();
-        if start_as(&state.boot, &hard_state::boot(), voters) == StartAs::NewMember {
+        let is_only_voter = state.group.voters().eq([state.member]);
+        if start_as(&state.boot, &hard_state::boot(), is_only_voter) == StartAs::NewMember {
             return Err(NamenodeStartError::Forgotten { member: state.member.0 });
         }
         let recovered = recover_member(&directory, options, state.cluster);

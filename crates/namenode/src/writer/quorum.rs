@@ -8,8 +8,8 @@ use parking_lot::RwLockWriteGuard;
 use sanderling_core::catalog::{Catalog, Command};
 use sanderling_core::namenode::{Namenode, Turn, Turns, Unwritten};
 use sanderling_core::replica::{
-    FlightState, Group, GroupChangeError, GroupRisk, GroupRole, GroupStep, LogEntry, Payload,
-    PlannerOptions, ProposeError,
+    FlightState, Group, GroupChangeError, GroupRisk, GroupRole, GroupStep, LogEntry, LogPlace,
+    Payload, PlannerOptions, ProposeError,
 };
 use sanderling_protocol::limits::EVENTS_KEPT_MAX;
 use sanderling_protocol::message::{Member, MemberRole, Members};
@@ -19,7 +19,7 @@ use tracing::{error, info, warn};
 use super::CatalogWriter;
 use crate::directory::FileKind;
 use crate::error::NamenodeFailure;
-use crate::group::log::LogError;
+use crate::group::log::{GroupLog, LogError};
 use crate::group::member::{MemberParts, Step};
 use crate::group::round::{self, Round, RoundError};
 use crate::group::{GroupInput, GroupSeat, GroupStatus, MemberRow, Standing};
@@ -324,7 +324,12 @@ impl CatalogWriter {
                 parts.generation = generation;
                 GroupSeat::joined(parts, id)
             }
-            MemberStart::Member(hard) => GroupSeat::reopen(parts, *hard),
+            MemberStart::Member(hard) => {
+                let start = hard.start;
+                let member = GroupSeat::reopen(parts, *hard);
+                self.apply_kept(start)?;
+                member
+            }
         };
         let member = member?;
         self.state.group.set_generation(member.generation());
@@ -332,6 +337,26 @@ impl CatalogWriter {
         // Before the first answer: else this member would report that it is alone.
         self.show_group();
         self.attend();
+        Ok(())
+    }
+
+    /// Applies what is agreed up to the place from which the member goes on, and is not in its
+    /// journal.
+    fn apply_kept(&mut self, start: LogPlace) -> Result<(), LogError> {
+        let directory = std::sync::Arc::clone(self.snapshots.directory());
+        let path = directory.path().to_owned();
+        let index = self.state.namenode.read().catalog().index();
+        let is_known = |entry: &LogEntry| round::is_known(entry, index);
+        let kept = GroupLog::kept_before(&directory, self.state.cluster, start, is_known);
+        for entry in kept.map_err(|cause| LogError::Io { path: path.clone(), cause })? {
+            let Payload::Round { commands, .. } = entry.payload else { continue };
+            let applied = round::decode(&commands).and_then(|round| self.apply_round(&round));
+            let damaged = |error: RoundError| LogError::Damaged {
+                path: path.clone(),
+                why: error.to_string(),
+            };
+            applied.map_err(damaged)?;
+        }
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! A round of several entries, while it is agreed and while the leader changes.
 
 use super::*;
+use crate::replica::ROUND_BYTES_MAX;
 
 /// Three members, and a round of these pieces at their leader, of which none is proposed.
 fn group(pieces: &[&'static [u8]]) -> (TestGroup, RoundFlight) {
@@ -88,7 +89,7 @@ fn piece_waits_while_the_leadership_moves_and_is_lost_with_it() {
 
 #[test]
 fn piece_that_no_entry_can_have_is_reported_with_its_length() {
-    const LONG: &[u8] = &[0; (32 << 20) + 1];
+    const LONG: &[u8] = &[0; ROUND_BYTES_MAX + 1];
     let (mut test, mut flight) = group(&[LONG]);
     let leader = test.leader();
     propose(&mut test, leader, &mut flight);
