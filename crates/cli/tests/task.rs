@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use cluster::{Cluster, Ran, SOON, run, sanderling, until};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -284,6 +285,15 @@ fn strange_objects_in_a_backend_are_named() {
     std::fs::create_dir(place.manifest(newest)).expect("made");
     let (generation, _, ran) = place.restored();
     assert!(generation == newest - 1 && ran.stderr.contains("its manifest is gone"), "{ran}");
+    std::fs::remove_dir(place.manifest(newest)).expect("removed");
+    let mode = Mode::RUSR | Mode::WUSR;
+    mknodat(CWD, place.manifest(newest), FileType::Fifo, mode, 0).expect("a pipe");
+    let (generation, _, ran) = place.restored();
+    assert!(generation == newest - 1 && ran.stderr.contains("its manifest is gone"), "{ran}");
+    std::fs::remove_file(place.manifest(newest)).expect("removed");
+    std::os::unix::fs::symlink(place.manifest(newest), place.manifest(newest)).expect("a circle");
+    let (generation, _, ran) = place.restored();
+    assert!(generation == newest - 1 && ran.stderr.contains("symbolic links"), "{ran}");
     let strange = place.backend(&format!("locks/{}", u64::MAX));
     std::fs::write(&strange, "{}").expect("written");
     let start = || {

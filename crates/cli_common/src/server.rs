@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rustix::process::{
-    Resource, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid,
+    Pid, Resource, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid,
 };
 use sanderling_transport::{Expiries, LogControl, time_slice};
 use tokio::signal::unix::{SignalKind, signal};
@@ -93,8 +93,16 @@ async fn follow_log_signals() -> Infallible {
 /// # Errors
 /// The parent has ended already, or the system refuses.
 pub fn die_with_parent() -> Result<(), Failure> {
+    die_with(getppid())
+}
+
+/// As [`die_with_parent`], with the id that the parent gave: it may have died before this process
+/// could look.
+///
+/// # Errors
+/// As [`die_with_parent`].
+pub fn die_with(before: Option<Pid>) -> Result<(), Failure> {
     let failed = |error| Failure::new(Exit::Failure, "Process", format_args!("prctl: {error}"));
-    let before = getppid();
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed)?;
     // The parent may have died before the signal was requested.
     if before.is_none() || getppid() != before {

@@ -135,6 +135,9 @@ pub struct ChildArgs {
     /// Begin a session of its own instead of ending with the parent.
     #[arg(long)]
     pub(crate) session: bool,
+    /// The process id of the parent, which may have ended by now.
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub(crate) parent: Option<i32>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,

@@ -1,10 +1,12 @@
 //! Where checkpoints are stored: in Sanderling, in a directory, or in a bucket.
 
-use std::io;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use bytes::Bytes;
+use rustix::fs::OFlags;
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::refused;
 use sanderling_cli_common::session::Session;
@@ -14,9 +16,6 @@ use sanderling_protocol::{Path as StorePath, Refusal};
 
 use crate::bucket::{BucketUrl, TaskBucket};
 use crate::seal::drawn;
-
-/// What a read of a file reports where there is no object: the name is absent, or a directory's.
-const NO_OBJECT: [io::ErrorKind; 2] = [io::ErrorKind::NotFound, io::ErrorKind::IsADirectory];
 
 /// Where checkpoints are stored, as `--backend` names it.
 #[derive(Debug, Clone)]
@@ -169,11 +168,10 @@ impl TaskBackend {
         match self {
             Self::Directory(root) => {
                 let path = root.join(name);
-                match tokio::fs::read(&path).await {
-                    Ok(bytes) => Ok(Some(bytes.into())),
-                    Err(error) if NO_OBJECT.contains(&error.kind()) => Ok(None),
-                    Err(error) => Err(Failure::file(&path, &error)),
-                }
+                let place = path.clone();
+                let read = tokio::task::spawn_blocking(move || read_whole(&place)).await;
+                let read = read.map_err(|error| Failure::new(Exit::Failure, "Bug", error))?;
+                read.map_err(|error| Failure::file(&path, &error))
             }
             Self::Bucket(bucket) => bucket.get(name).await,
             Self::Store { client, root, .. } => match client.get(&below(root, name)?).await {
@@ -283,6 +281,22 @@ impl TaskBackend {
             _ => Failure::new(Exit::Failure, "TaskBackend", error),
         }
     }
+}
+
+/// Reads a file; `None` if there is none of that name. A pipe or a directory is none, and is not
+/// waited for.
+fn read_whole(path: &Path) -> io::Result<Option<Bytes>> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let opened = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let mut file = match opened {
+        Ok(file) if file.metadata()?.is_file() => file,
+        Ok(_) => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(Some(bytes.into()))
 }
 
 impl std::fmt::Display for TaskBackend {

@@ -94,7 +94,8 @@ impl Cell {
         let program = process::program()?;
         // The command that dies with this process becomes `unshare`, which kills process 1.
         let mut command = process::program()?;
-        command.args(["task", "child", "--", "unshare", "--fork", "--pid", "--mount-proc"]);
+        command.args(["task", "child", "--parent", &std::process::id().to_string(), "--"]);
+        command.args(["unshare", "--fork", "--pid", "--mount-proc"]);
         command.arg("--kill-child=KILL");
         if has_own_network {
             command.arg("--net");

@@ -83,22 +83,35 @@ impl Generations {
     /// # Errors
     /// The backend cannot be read; what is wrong with one generation is in its result.
     pub(crate) async fn look(&self) -> Result<Vec<CheckedGeneration>, Failure> {
-        let packs = Self::packs(&self.backend).await?;
-        let mut found = Vec::new();
+        let mut read = Vec::new();
         for number in Self::numbers(&self.backend).await? {
-            let manifest = match self.manifest(number).await {
-                Ok(manifest) => self.with_packs(manifest, &packs),
-                Err(failure) if is_of_generation(&failure) => Err(failure),
-                Err(failure) => return Err(failure),
-            };
-            found.push((number, manifest));
+            match self.manifest(number).await {
+                Err(failure) if !is_of_generation(&failure) => return Err(failure),
+                manifest => read.push((number, manifest)),
+            }
+        }
+        // A runner may go on meanwhile: packs are there before their manifests, and go after them.
+        let packs = Self::packs(&self.backend).await?;
+        let found = read.into_iter().map(|(number, manifest)| {
+            (number, manifest.and_then(|manifest| self.with_packs(manifest, &packs)))
+        });
+        let mut found: Vec<CheckedGeneration> = found.collect();
+        if found.iter().any(|(_, manifest)| manifest.is_err()) {
+            let kept = Self::numbers(&self.backend).await?;
+            found.retain(|(number, manifest)| manifest.is_ok() || kept.contains(number));
         }
         Ok(found)
     }
 
     async fn manifest(&self, number: u64) -> Result<CheckpointManifest, Failure> {
-        let Some(sealed) = self.backend.get(&manifest_name(number)).await? else {
-            return Err(self.bad(number, "its manifest is gone"));
+        let sealed = match self.backend.get(&manifest_name(number)).await {
+            Ok(Some(sealed)) => sealed,
+            Ok(None) => return Err(self.bad(number, "its manifest is gone")),
+            // The directory was listed: it is this file that cannot be read.
+            Err(failure) if failure.kind == "LocalFile" => {
+                return Err(self.bad(number, failure.cause));
+            }
+            Err(failure) => return Err(failure),
         };
         let opened = self.key.open_manifest(&self.task, number, &sealed);
         let bytes = opened.map_err(|error| self.bad(number, error))?;
@@ -390,7 +403,7 @@ pub(crate) fn distinct_packs(manifests: &[&CheckpointManifest]) -> BTreeSet<Pack
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::lock_name;
+    use crate::lock::{LockWatch, lock_name};
 
     #[tokio::test]
     async fn runner_that_lost_the_lock_removes_nothing_of_the_other_ones_dump() {
@@ -406,7 +419,8 @@ mod tests {
             policy: DumpPolicy::Sanderling,
         };
         let age = Duration::from_secs(3600);
-        let lock = TaskLock::take(&backend, "count", age).await.expect("nobody has it");
+        let lock =
+            TaskLock::take(&backend, "count", age, LockWatch::new()).await.expect("nobody has it");
         let pack = |byte| pack_name(PackId([byte; 32]));
         let put = async |name: String| backend.put_absent(&name, b"bytes".to_vec()).await;
         assert!(put(pack(1)).await.expect("put"));

@@ -1,6 +1,7 @@
 //! The hook driver: the task writes its state into a directory when it gets a signal.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -17,8 +18,29 @@ const USR1_BIT: u32 = 9;
 
 /// The task writes its state itself when it gets SIGUSR1.
 pub(crate) struct Hook {
-    pub(crate) state: PathBuf,
-    pub(crate) within: Duration,
+    state: PathBuf,
+    within: Duration,
+    /// A signal was sent, and its state is not there yet.
+    is_due: AtomicBool,
+}
+
+impl Hook {
+    pub(crate) fn new(state: &Path, within: Duration) -> Self {
+        Self { state: state.to_owned(), within, is_due: AtomicBool::new(false) }
+    }
+
+    /// Sends the signal; returns whether it was sent.
+    fn request(&self, pid: u32, done: &Path) -> Result<bool, Failure> {
+        match std::fs::remove_file(done) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Failure::file(done, &error));
+            }
+            _ => {}
+        }
+        let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let sent = process.map(|process| kill_process(process, Signal::USR1));
+        Ok(matches!(sent, Some(Ok(()))))
+    }
 }
 
 impl CheckpointDriver for Hook {
@@ -32,26 +54,27 @@ impl CheckpointDriver for Hook {
             return Ok(None);
         }
         let done = self.state.join(DONE);
-        match std::fs::remove_file(&done) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Failure::file(&done, &error));
+        // A task that writes longer than it may, or whose checkpoint was given up, creates `done`
+        // for the signal before. A second one would let it write again while its state is read.
+        let was_due = self.is_due.load(Ordering::Acquire);
+        if !was_due {
+            if !self.request(pid, &done)? {
+                return Ok(None);
             }
-            _ => {}
-        }
-        let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        let sent = process.map(|process| kill_process(process, Signal::USR1));
-        if !matches!(sent, Some(Ok(()))) {
-            return Ok(None);
+            self.is_due.store(true, Ordering::Release);
         }
         let until = Instant::now() + self.within;
         while !done.exists() {
             if Instant::now() >= until {
+                // After twice the time the signal is taken for lost.
+                self.is_due.store(!was_due, Ordering::Release);
                 let within = units::duration(self.within);
                 let cause = format!("the task did not write {} within {within}", done.display());
                 return Err(Failure::new(Exit::Failure, "HookTimeout", cause));
             }
             sleep(LOOK_EVERY).await;
         }
+        self.is_due.store(false, Ordering::Release);
         Ok(Some(DirectoryState(self.state.clone())))
     }
 }

@@ -35,7 +35,7 @@ mod supervise;
 use std::os::unix::process::CommandExt;
 
 use clap::Subcommand;
-use rustix::process::setsid;
+use rustix::process::{Pid, setsid};
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::global::Global;
 use sanderling_cli_common::{server, session};
@@ -127,7 +127,10 @@ fn become_command(args: &ChildArgs) -> Failure {
         true => setsid().map(|_| ()).map_err(|error| {
             Failure::new(Exit::Failure, "Process", format_args!("setsid: {error}"))
         }),
-        false => server::die_with_parent(),
+        false => match args.parent {
+            Some(parent) => server::die_with(Pid::from_raw(parent)),
+            None => server::die_with_parent(),
+        },
     };
     if let Err(failure) = prepared {
         return failure;

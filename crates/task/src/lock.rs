@@ -80,7 +80,7 @@ impl LockWatch {
 
 impl TaskLock {
     /// Takes the lock, and renews it from now on. Where its last runner ran elsewhere and left it,
-    /// this waits for `age` to see whether it is renewed.
+    /// this waits until the lock was watched for `age` to see whether it is renewed.
     ///
     /// # Errors
     /// Another runner has it.
@@ -88,8 +88,8 @@ impl TaskLock {
         backend: &TaskBackend,
         task: &str,
         age: Duration,
+        mut watch: LockWatch,
     ) -> Result<Self, Failure> {
-        let mut watch = LockWatch::new();
         loop {
             match watch.look(backend, age).await? {
                 LockView::Held => return Err(held(task, watch.newest())),
@@ -264,4 +264,27 @@ fn encoded(record: &LockRecord) -> Vec<u8> {
 /// Returns the name of a lock's object.
 pub(crate) fn lock_name(number: u64) -> String {
     format!("locks/{number:010}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn age_of_a_dead_runners_lock_passes_once_for_who_has_watched_it() {
+        let place = tempfile::tempdir().expect("a directory");
+        let backend = TaskBackend::Directory(place.path().join("task"));
+        backend.make(&["locks"]).await.expect("made");
+        let elsewhere = LockRecord { machine: "elsewhere".to_owned(), ..own_record() };
+        let put = backend.put_absent(&lock_name(1), encoded(&elsewhere)).await;
+        assert!(put.expect("put"));
+        let (age, mut watch) = (Duration::from_secs(3), LockWatch::new());
+        assert_eq!(watch.look(&backend, age).await.expect("read"), LockView::Unknown);
+        sleep(age).await;
+        assert_eq!(watch.look(&backend, age).await.expect("read"), LockView::Free);
+        let began = Instant::now();
+        let lock = TaskLock::take(&backend, "t", age, watch).await.expect("it is free");
+        assert!(began.elapsed() < age, "it waited {:?} again", began.elapsed());
+        assert_eq!(lock.number, 2);
+    }
 }

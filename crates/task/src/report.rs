@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::args::{GcArgs, LsArgs, PlaceArgs};
 use crate::backend::TaskBackend;
 use crate::generations::{Generations, distinct_packs, found, is_of_generation};
-use crate::lock::TaskLock;
+use crate::lock::{LockWatch, TaskLock};
 use crate::runner::{absent, opened};
 
 /// A task as `task ls` shows it: what is known without its key.
@@ -89,6 +89,14 @@ pub(crate) async fn verify(session: &Session, args: &PlaceArgs) -> Result<(), Fa
         };
         rows.push(row(number, manifest.as_ref().ok(), why));
     }
+    // A runner may have removed what was being read.
+    let kept = Generations::numbers(&backend).await?;
+    rows.retain(|row| row.why.is_none() || kept.contains(&row.generation));
+    if rows.is_empty() && !kept.is_empty() {
+        let cause = format!("a runner of {name} has replaced each generation while it was read");
+        let next = "the same again, or with a longer --interval or a larger --keep of the runner";
+        return Err(Failure::new(Exit::Unavailable, "TaskBusy", cause).next(next));
+    }
     session.output.result(&serde_json::json!({ "generations": rows }), |writer| {
         let mut table = Table::new(&[
             ("generation", Align::Right),
@@ -143,7 +151,7 @@ pub(crate) async fn collect(session: &Session, args: &GcArgs) -> Result<(), Fail
     if Generations::numbers(&backend).await?.is_empty() {
         return Err(absent(name, &backend));
     }
-    let lock = TaskLock::take(&backend, name, storage.lock_age.0).await?;
+    let lock = TaskLock::take(&backend, name, storage.lock_age.0, LockWatch::new()).await?;
     backend.clear_unfinished();
     let removed = async {
         let looked = generations.look().await?;

@@ -22,14 +22,14 @@ use crate::driver_args::{DriverArg, NetworkArg};
 use crate::dump_policy::DumpPolicy;
 use crate::generations::{CheckedGeneration, Generations, is_of_generation};
 use crate::hook::Hook;
-use crate::lock::TaskLock;
+use crate::lock::{LockWatch, TaskLock};
 use crate::machine_notices::Terminations;
 use crate::predict::measure;
 use crate::run_log::RunLog;
 use crate::running::{RunningTask, TaskEnvironment};
 use crate::seal::{TaskKey, drawn};
 use crate::state::make_private;
-use crate::supervise::{Drivers, Lives, RunReport, Runner, Triggers};
+use crate::supervise::{Drivers, Followed, Lives, RunReport, Runner, Triggers};
 
 /// How long a runner may take to end its task and to give the lock up.
 const CLEAN_UP: Duration = Duration::from_secs(2);
@@ -45,20 +45,23 @@ pub(crate) trait RunRecord: Send + Sync {
 
 /// `task run`.
 pub(crate) async fn run(session: Session, args: RunArgs) -> Result<(), Failure> {
-    run_recorded(session, args, None).await
+    run_recorded(session, args, LockWatch::new(), None).await
 }
 
-/// As `task run`, with a record. A task that has ended is refused by the kind `TaskEnded`.
+/// As `task run`, with a record, and with what was seen of the task's lock so far. A task that has
+/// ended is refused by the kind `TaskEnded`.
 pub(crate) async fn run_recorded(
     session: Session,
     args: RunArgs,
+    watch: LockWatch,
     record: Option<&dyn RunRecord>,
 ) -> Result<(), Failure> {
     let name = args.name.map_or_else(|| default_name(&args.command), |name| name.0);
     let temporary = std::env::temp_dir().join(format!("sanderling-{name}-{}", hex(&drawn::<16>())));
     let state = args.state.clone().unwrap_or_else(|| temporary.clone());
     let task = (name, &args.storage, &args.pace);
-    let result = run_in(&session, task, &state, &args.command, false, record).await;
+    let start = Begin { must_restore: false, watch };
+    let result = run_in(&session, task, &state, &args.command, start, record).await;
     if args.state.is_none() {
         // It may not have been made.
         let _ = std::fs::remove_dir_all(&temporary);
@@ -72,9 +75,10 @@ pub(crate) async fn restore(session: Session, args: RestoreArgs) -> Result<(), F
     let name = args.place.name.0.clone();
     if !args.command.is_empty() {
         let task = (name, storage, &args.pace);
-        return run_in(&session, task, &args.state, &args.command, true, None).await;
+        let start = Begin { must_restore: true, watch: LockWatch::new() };
+        return run_in(&session, task, &args.state, &args.command, start, None).await;
     }
-    keep_apart(&args.state, storage)?;
+    keep_apart(&name, &args.state, storage)?;
     let backend = TaskBackend::open(&session, &storage.backend).await?.of_task(&name)?;
     let generations = opened(&backend, &name, storage, false).await?;
     let looked = generations.look().await?;
@@ -92,12 +96,19 @@ pub(crate) async fn restore(session: Session, args: RestoreArgs) -> Result<(), F
     })
 }
 
+/// How a run begins.
+struct Begin {
+    must_restore: bool,
+    /// What was seen of the task's lock so far.
+    watch: LockWatch,
+}
+
 async fn run_in(
     session: &Session,
     (name, storage, pace): (String, &StorageArgs, &PaceArgs),
     state: &Path,
     command: &[OsString],
-    must_restore: bool,
+    begin: Begin,
     record: Option<&dyn RunRecord>,
 ) -> Result<(), Failure> {
     // Before the first thing that takes long: a signal counts from here on.
@@ -105,13 +116,13 @@ async fn run_in(
     if pace.notice.on_notice {
         session.clean_up_within(pace.notice.notice_deadline.0 + CLEAN_UP);
     }
-    keep_apart(state, storage)?;
+    keep_apart(&name, state, storage)?;
     let notices = pace.notice.watch(session.output)?;
     let backend = TaskBackend::open(session, &storage.backend).await?.of_task(&name)?;
     backend.prepare().await?;
     let criu = pace.driver.criu()?;
     let lives = lives(pace)?;
-    let lock = TaskLock::take(&backend, &name, storage.lock_age.0).await?;
+    let lock = TaskLock::take(&backend, &name, storage.lock_age.0, begin.watch).await?;
     backend.clear_unfinished();
     backend.remove_lost().await;
     let running = async {
@@ -130,8 +141,8 @@ async fn run_in(
         };
         let looked = generations.look().await?;
         let start = Start { session, generations: &generations, pace, state, criu, command };
-        let (task, driver, restored) = start.recorded(&looked, must_restore).await?;
-        let hook = Hook { state: state.to_owned(), within: pace.hook_timeout.0 };
+        let (task, driver, restored) = start.recorded(&looked, begin.must_restore).await?;
+        let hook = Hook::new(state, pace.hook_timeout.0);
         let is_of_images = |it: &CheckpointManifest| matches!(it.driver, DriverRecord::Criu(_));
         let prefers_hook =
             pace.driver.driver == DriverArg::Auto && !restored.as_ref().is_some_and(is_of_images);
@@ -154,11 +165,12 @@ async fn run_in(
         runner.follow(&lock, task, restored).await
     };
     let result = running.await;
-    if let Some(record) = record {
+    // A task that this runner had to end has not ended: another one goes on with it.
+    if let Some(record) = record.filter(|_| !matches!(result, Ok(Followed::Stopped))) {
         record.record(result.as_ref().err().cloned()).await;
     }
     lock.release().await;
-    result
+    result.map(|_| ())
 }
 
 /// Returns how machines end, where `--lives` has it.
@@ -334,9 +346,9 @@ async fn newest(
     Err(none_good(&generations.task, &first))
 }
 
-/// Refuses a state directory that has the checkpoints or their key: a restore deletes what is in
-/// it.
-fn keep_apart(state: &Path, storage: &StorageArgs) -> Result<(), Failure> {
+/// Refuses a state directory that has the checkpoints or their key, or lies among the checkpoints:
+/// a restore deletes what is in it.
+fn keep_apart(name: &str, state: &Path, storage: &StorageArgs) -> Result<(), Failure> {
     let backend = match &storage.backend {
         BackendSpec::Directory(directory) => Some(("checkpoints", directory.clone())),
         BackendSpec::Store(_) | BackendSpec::Bucket(_) => None,
@@ -344,15 +356,26 @@ fn keep_apart(state: &Path, storage: &StorageArgs) -> Result<(), Failure> {
     let key = storage.key.clone().map_or_else(default_key, Ok)?;
     let within = resolved(state)?;
     for (what, path) in backend.into_iter().chain([("key", key)]) {
-        if resolved(&path)?.starts_with(&within) {
+        let place = resolved(&path)?;
+        let is_below = what == "checkpoints" && is_of_task(&within, &place, name);
+        if place.starts_with(&within) || is_below {
+            let how = if is_below { "lies in" } else { "has" };
             let (state, path) = (state.display(), path.display());
             let cause = format!(
-                "the state directory {state}, which a restore replaces, has the {what} {path}"
+                "the state directory {state}, which a restore replaces, {how} the {what} {path}"
             );
             return Err(Failure::usage(cause).next("the same with another --state DIR"));
         }
     }
     Ok(())
+}
+
+/// Returns whether a path is in what is stored of the task `name`, or of another one, in a backend.
+fn is_of_task(path: &Path, backend: &Path, name: &str) -> bool {
+    let below = path.strip_prefix(backend).ok().and_then(|rest| rest.components().next());
+    below.is_some_and(|task| {
+        task.as_os_str() == name || backend.join(task).join("generations").is_dir()
+    })
 }
 
 /// Returns the absolute path of a file that need not exist, without symbolic links.

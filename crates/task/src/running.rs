@@ -53,7 +53,8 @@ impl RunningTask {
         is_restored: bool,
     ) -> Result<Self, Failure> {
         let mut command = process::program()?;
-        command.args(["task", "child", "--"]).args(words);
+        let own = std::process::id().to_string();
+        command.args(["task", "child", "--parent", &own, "--"]).args(words);
         command.envs(environment.variables()?);
         command.env_remove("SANDERLING_TASK_RESTORED");
         if is_restored {

@@ -126,6 +126,15 @@ impl Drop for Stopped {
     }
 }
 
+/// How a runner came to the end of a task that did not fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Followed {
+    /// The task has ended.
+    Ended,
+    /// The runner had to end, and has ended the task: another one may go on with it.
+    Stopped,
+}
+
 /// What happened to a task that runs.
 enum RunnerEvent {
     Ended(Result<TaskEnd, Failure>),
@@ -157,7 +166,7 @@ impl Runner<'_> {
         lock: &TaskLock,
         mut task: RunningTask,
         restored: Option<CheckpointManifest>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Followed, Failure> {
         let number = restored.as_ref().map(|manifest| manifest.generation);
         let handle = task.handle();
         let mut base = restored;
@@ -165,18 +174,19 @@ impl Runner<'_> {
         loop {
             match self.event(lock, &mut task, &handle, base.as_ref(), next).await {
                 RunnerEvent::Ended(end) => {
-                    return self.report(end?, number, base.map(|it| it.generation));
+                    self.report(end?, number, base.map(|it| it.generation))?;
+                    return Ok(Followed::Ended);
                 }
                 RunnerEvent::Interrupted => {
                     task.end().await;
-                    return Ok(());
+                    return Ok(Followed::Stopped);
                 }
                 RunnerEvent::LockLost => return Err(self.lost(&mut task).await),
                 RunnerEvent::Terminated => {
                     let notice = MachineNotice::of_sigterm(self.pace.notice.notice_deadline.0);
                     self.on_notice(lock, &handle, base.as_ref(), &notice).await;
                     task.end().await;
-                    return Ok(());
+                    return Ok(Followed::Stopped);
                 }
                 RunnerEvent::Notice(notice) => {
                     if let Some(manifest) =

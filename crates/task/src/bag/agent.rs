@@ -205,8 +205,10 @@ impl Agent<'_> {
             agent: self.id.clone(),
             market: self.args.market,
         };
+        // What was seen of the lock counts: the age of a dead runner's lock passes once.
+        let watch = self.watched.remove(&number).unwrap_or_else(LockWatch::new);
         self.runs.spawn(async move {
-            (number, runner::run_recorded(session, args, Some(&record)).await)
+            (number, runner::run_recorded(session, args, watch, Some(&record)).await)
         });
         let worked = self.progress.get(&number).map_or(Millis(0), |it| it.worked);
         self.running.insert(number, OwnRun { since: Instant::now(), worked, newest });
