@@ -210,6 +210,24 @@ fn change_that_the_leader_did_not_answer_is_not_refused_as_unmade() {
     assert!(answer.contains(" 502 ") && answer.contains("may have been made"), "{answer}");
 }
 
+/// A leader that the others do not answer gives up: its successor may find the change in its log.
+#[test]
+fn change_that_the_leader_could_not_agree_on_is_not_refused_as_unmade() {
+    let group = Group::start(3, &[]);
+    let all = group.addresses.join(",");
+    let words = ["datanode", "--namenode", &all, "--name", "d0", "--dram", "8MiB"];
+    let words = [&words[..], &["--listen", "127.0.0.1:0", "--http", "none"]].concat();
+    let _node = spawn_with(group.directory.path(), "d0", &words, &[]).serves();
+    let leader = group.leader();
+    let others = || (0..3).filter(|place| *place != leader);
+    let server = |place: usize| group.members[place].as_ref().expect("it runs");
+    others().for_each(|place| server(place).pause());
+    let page = &server(leader).http_address;
+    let answer = block_on(http::post(page, "/v1/nodes/d0/decommission", "{}"));
+    others().for_each(|place| server(place).resume());
+    assert!(answer.contains(" 502 ") && answer.contains("may have been made"), "{answer}");
+}
+
 #[test]
 fn two_of_three_killed_answer_nothing_until_one_is_back() {
     let mut group = Group::start(3, &[]);

@@ -16,6 +16,10 @@ pub(crate) struct HttpRefusal {
     message: String,
 }
 
+/// Beside an error page: its name.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RefusalName(pub(super) &'static str);
+
 impl HttpRefusal {
     /// Returns an error that the protocol has no number for.
     pub(crate) fn new(status: StatusCode, message: &str) -> Self {
@@ -68,6 +72,7 @@ impl IntoResponse for HttpRefusal {
         let error = json!({ "code": self.code, "name": self.name, "message": self.message });
         let mut response =
             (self.status, axum::Json(Document::new(json!({ "error": error })))).into_response();
+        response.extensions_mut().insert(RefusalName(self.name));
         if self.status == StatusCode::UNAUTHORIZED {
             let scheme = HeaderValue::from_static("Bearer");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
