@@ -218,13 +218,18 @@ fn change_that_the_leader_could_not_agree_on_is_not_refused_as_unmade() {
     let words = ["datanode", "--namenode", &all, "--name", "d0", "--dram", "8MiB"];
     let words = [&words[..], &["--listen", "127.0.0.1:0", "--http", "none"]].concat();
     let _node = spawn_with(group.directory.path(), "d0", &words, &[]).serves();
-    let leader = group.leader();
-    let others = || (0..3).filter(|place| *place != leader);
     let server = |place: usize| group.members[place].as_ref().expect("it runs");
-    others().for_each(|place| server(place).pause());
-    let page = &server(leader).http_address;
-    let answer = block_on(http::post(page, "/v1/nodes/d0/decommission", "{}"));
-    others().for_each(|place| server(place).resume());
+    // Where the machine is busy, it may have given up before the change comes.
+    let answer = (0..5).find_map(|_| {
+        let leader = group.leader();
+        let others = || (0..3).filter(|place| *place != leader);
+        others().for_each(|place| server(place).pause());
+        let page = &server(leader).http_address;
+        let answer = block_on(http::post(page, "/v1/nodes/d0/decommission", "{}"));
+        others().for_each(|place| server(place).resume());
+        Some(answer).filter(|answer| !answer.contains("NotLeader"))
+    });
+    let answer = answer.expect("a leader got it");
     assert!(answer.contains(" 502 ") && answer.contains("may have been made"), "{answer}");
 }
 
