@@ -22,8 +22,6 @@ pub(crate) mod service;
 mod view;
 pub(crate) mod wire;
 
-use std::path::PathBuf;
-
 use sanderling_core::catalog::Catalog;
 use sanderling_core::replica::{Envelope, MachineLife, MemberAddress};
 use sanderling_protocol::{ClusterId, Instant, MemberId, Millis, Refusal};
@@ -33,6 +31,7 @@ use tokio::sync::oneshot;
 
 use changes::JoinReply;
 pub(crate) use clock::boot_time;
+use incoming::SnapshotFile;
 use links::{Dialer, Links};
 pub(crate) use member::GroupSeat;
 pub(crate) use own_machine::OwnMachine;
@@ -50,7 +49,7 @@ pub(crate) enum GroupInput {
     /// A namenode that joins.
     Join(MemberAddress, JoinReply),
     /// A snapshot has arrived whole: the message that it belongs to, the catalog, and the file.
-    Snapshot(Envelope, Box<Catalog>, PathBuf),
+    Snapshot(Envelope, Box<Catalog>, SnapshotFile),
     /// A snapshot was sent to a member, or not.
     Sent(MemberId, bool),
     /// Reads wait until the quorum has confirmed that this member leads.

@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 const PACKS_MAX: usize = 4;
 
 /// The packs of one generation that were used last, by their numbers in its manifest. CRIU reads
-/// some thirty images, most of them a few KiB of one pack.
+/// many images, most of them a few KiB of one pack.
 #[derive(Default)]
 pub(crate) struct PackCache(Mutex<Vec<(u32, Arc<OnceCell<Bytes>>)>>);
 

@@ -22,12 +22,30 @@ fn file_name(sending: u64) -> String {
     format!("group-snapshot-{sending:016x}.tmp")
 }
 
+/// The file of a snapshot, which is removed when this is dropped, unless it has another name by
+/// then.
+#[derive(Debug)]
+pub(crate) struct SnapshotFile(PathBuf);
+
+impl SnapshotFile {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for SnapshotFile {
+    fn drop(&mut self) {
+        // The next start removes what stays.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 /// A snapshot under way.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     sending: u64,
     file: File,
-    path: PathBuf,
+    path: SnapshotFile,
     checksum: Running,
     arrived: u64,
 }
@@ -36,21 +54,9 @@ pub(crate) struct Incoming {
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) catalog: Catalog,
-    pub(crate) path: PathBuf,
+    pub(crate) file: SnapshotFile,
     /// The replica's message that it belongs to.
     pub(crate) message: Bytes,
-}
-
-/// Ends a sending.
-fn give_up(kept: &mut Option<Incoming>) {
-    if let Some(incoming) = kept.take() {
-        remove(&incoming.path);
-    }
-}
-
-fn remove(path: &Path) {
-    // The next start removes what stays.
-    let _ = std::fs::remove_file(path);
 }
 
 fn refused(why: impl Into<String>) -> Refusal {
@@ -74,7 +80,8 @@ impl Incoming {
             return Err(Refusal::TooLarge { what, value, limit });
         }
         if part.offset == 0 {
-            give_up(kept);
+            // The one before is given up: its file goes first.
+            *kept = None;
             *kept = Some(Self::begin(directory, part.sending)?);
         }
         let incoming = kept.as_mut().filter(|it| {
@@ -83,7 +90,7 @@ impl Incoming {
                 && part.offset + part.bytes.len() as u64 <= part.total
         });
         let Some(incoming) = incoming else {
-            give_up(kept);
+            *kept = None;
             return Err(refused("a part of a snapshot does not follow the one before"));
         };
         let written = incoming.file.write_all_at(&part.bytes, part.offset);
@@ -94,28 +101,63 @@ impl Incoming {
             return Ok(None);
         }
         let incoming = kept.take().expect("it was there");
-        let path = incoming.path.clone();
-        let read = match incoming.checksum.value() == part.checksum {
-            true => incoming.read(part.message),
-            false => Err(refused("a snapshot was damaged on its way")),
-        };
-        read.map(Some).inspect_err(|_| remove(&path))
+        if incoming.checksum.value() != part.checksum {
+            return Err(refused("a snapshot was damaged on its way"));
+        }
+        incoming.read(part.message).map(Some)
     }
 
     fn begin(directory: &Path, sending: u64) -> Result<Self, Refusal> {
         let path = directory.join(file_name(sending));
-        let opened = File::options().create(true).truncate(true).read(true).write(true).open(&path);
+        let opened = File::options().create_new(true).read(true).write(true).open(&path);
         let file = opened.map_err(|error| refused(format!("{}: {error}", path.display())))?;
+        let path = SnapshotFile(path);
         Ok(Self { sending, file, path, checksum: Running::default(), arrived: 0 })
     }
 
     fn read(self, message: Bytes) -> Result<Arrived, Refusal> {
-        let Self { file, path, .. } = self;
+        let Self { file, path: kept, .. } = self;
+        let path = kept.path();
         let cannot = |error: std::io::Error| refused(format!("{}: {error}", path.display()));
         file.sync_all().map_err(cannot)?;
         let mut window = Window::new(std::sync::Arc::new(file)).map_err(cannot)?;
-        let catalog = snapshot::read_window(&path, &mut window);
+        let catalog = snapshot::read_window(path, &mut window);
         let catalog = catalog.map_err(|error| refused(error.to_string()))?;
-        Ok(Arrived { catalog, path, message })
+        Ok(Arrived { catalog, file: kept, message })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::checksum::crc32c;
+
+    use super::super::wire::GroupFormat;
+    use super::*;
+
+    #[test]
+    fn files_of_snapshots_that_are_not_taken_are_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let count = || std::fs::read_dir(place.path()).unwrap().count();
+        let part = |sending, offset, total, checksum| SnapshotPart {
+            format: GroupFormat::OWN,
+            sending,
+            offset,
+            total,
+            checksum,
+            bytes: Bytes::from_static(b"bytes"),
+            message: Bytes::new(),
+        };
+        let mut kept = None;
+        let mut take = |part| Incoming::take(&mut kept, place.path(), part);
+        for sending in 1..=20 {
+            // Half of a snapshot, which the next sending ends.
+            assert!(take(part(sending, 0, 10, 0)).unwrap().is_none());
+            assert_eq!(count(), 1);
+        }
+        assert!(take(part(20, 7, 12, 0)).is_err(), "it does not follow");
+        assert_eq!(count(), 0);
+        assert!(take(part(21, 0, 5, 0)).is_err(), "it is damaged");
+        assert!(take(part(22, 0, 5, crc32c(b"bytes"))).is_err(), "it is no snapshot");
+        assert_eq!(count(), 0);
     }
 }

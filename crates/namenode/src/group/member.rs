@@ -2,7 +2,6 @@
 //! out.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,6 +18,7 @@ use tracing::{debug, info};
 
 use super::changes::PendingChanges;
 use super::hard_state::{self, HardState};
+use super::incoming::SnapshotFile;
 use super::links::Links;
 use super::log::{GroupLog, LogError};
 use super::outgoing::{self, Sending};
@@ -88,7 +88,7 @@ pub(crate) struct GroupSeat {
     /// The last sender that is no member as far as is known here.
     sender: Option<(MemberId, String)>,
     /// A snapshot that arrived: its catalog and its file.
-    arrived: Option<(Box<Catalog>, PathBuf)>,
+    arrived: Option<(Box<Catalog>, SnapshotFile)>,
     /// The term in which this member has begun to serve as the leader, 0 in none.
     pub(crate) served_term: u64,
     /// Whether this machine will be taken.
@@ -506,7 +506,7 @@ impl GroupSeat {
             return Err(LogError::Damaged { path, why });
         };
         let target = self.directory.file(FileKind::Snapshot, catalog.index());
-        let renamed = self.directory.files().rename(file, &target);
+        let renamed = self.directory.files().rename(file.path(), &target);
         let renamed = renamed.and_then(|()| self.directory.sync());
         renamed.map_err(|cause| LogError::Io { path: target, cause })
     }

@@ -171,7 +171,7 @@ impl GroupService {
         if let Some(arrived) = arrived {
             let message = envelope(&arrived.message)?;
             let catalog = Box::new(arrived.catalog);
-            let input = GroupInput::Snapshot(message, catalog, arrived.path);
+            let input = GroupInput::Snapshot(message, catalog, arrived.file);
             self.work.push_group(input).map_err(|_| stopping())?;
         }
         Ok(())
