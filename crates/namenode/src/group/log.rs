@@ -140,6 +140,13 @@ impl GroupLog {
             let log = Self::begin(directory, cluster, sync, start.index + 1)?;
             return Ok((log, Vec::new()));
         }
+        if sync == Sync::Always {
+            // What is read counts as confirmed, and a process that was killed may not have synced
+            // it.
+            for segment in &segments {
+                segment.file.sync().map_err(fail)?;
+            }
+        }
         let directory = Arc::clone(directory);
         Ok((Self { directory, cluster, sync, segments, buffer: Vec::new() }, entries))
     }

@@ -145,3 +145,26 @@ fn synced_entries_survive_a_crash_of_the_machine() {
         assert_eq!(read, expected, "seed {seed}");
     }
 }
+
+/// A process that is killed between a write and its sync leaves entries that the next one confirms.
+#[test]
+fn entries_that_are_read_survive_a_crash_of_the_machine() {
+    for seed in 0..100 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let disk = Disk::default();
+        let path = Path::new("/d");
+        let files: Arc<dyn crate::files::Files> = Arc::new(disk.clone());
+        files.make_directory(path).unwrap();
+        let directory = Arc::new(Directory::of(path, files).unwrap());
+        let mut log = GroupLog::begin(&directory, CLUSTER, Sync::Os, 1).unwrap();
+        log.append(&entries(1..20, 1)).unwrap();
+        drop(log);
+        let open = |directory: &Arc<Directory>| {
+            GroupLog::open(directory, CLUSTER, Sync::Always, LogPlace::default()).unwrap().1
+        };
+        let confirmed = open(&directory);
+        disk.with(|image| image.crash(&mut random));
+        let directory = Arc::new(Directory::of(path, Arc::new(disk)).unwrap());
+        assert_eq!(open(&directory), confirmed, "seed {seed}");
+    }
+}
