@@ -534,6 +534,15 @@ impl<B: Clone> BlockTable<B> {
         blocks.into_values().filter_map(|held| held.bytes).collect()
     }
 
+    /// Takes the right to be published from every write under way: another incarnation begins that
+    /// keeps the blocks. The writes were sent to the node that the process was before.
+    pub fn revoke_writes(&mut self) {
+        self.blocks.retain(|_, held| {
+            held.writing = None;
+            held.length > 0 || held.stage != BlockStage::Open
+        });
+    }
+
     /// Lists blocks in the order of their ids, after `after` and at most `limit` of them, never
     /// more than [`BLOCKS_PER_PAGE_MAX`]. A block whose first write is under way is not listed.
     #[must_use]

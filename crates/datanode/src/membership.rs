@@ -154,7 +154,10 @@ impl Membership {
         let mut member = self.member.write();
         let drops = member.begin_again(self.clock.now(), held, nonce());
         // The fence goes with the blocks. Files are deleted when no task waits for the member.
-        let bytes = drops.then(|| self.store.wipe());
+        let bytes = if drops { self.store.wipe() } else { Vec::new() };
+        if !drops {
+            self.store.revoke_writes();
+        }
         self.link.forget();
         self.publish(&member);
         drop(member);

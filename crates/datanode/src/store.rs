@@ -186,6 +186,11 @@ impl BlockStore {
         bytes
     }
 
+    /// Publishes no write that is under way: another incarnation begins, with these blocks.
+    pub(crate) fn revoke_writes(&self) {
+        self.table.write().revoke_writes();
+    }
+
     pub(crate) fn list(&self, after: BlockId, limit: usize) -> Vec<HeldBlock> {
         self.table.read().list(after, limit)
     }

@@ -358,6 +358,25 @@ fn wiped_table_is_empty_and_takes_no_write_of_its_past() {
 }
 
 #[test]
+fn next_incarnation_that_keeps_its_blocks_publishes_no_write_of_its_past() {
+    let mut table = Table::default();
+    write(&mut table, 0, b"abc").unwrap();
+    let (ticket, _) = begin(&mut table, 3, 1);
+    let first = WriteRequest { block: BlockId(9), offset: 0, bytes: 1, ..request(0, 1) };
+    let WriteAdmission::Append { ticket: unborn, .. } = table.admit_write(&first).unwrap() else {
+        panic!("it is a first write");
+    };
+    table.revoke_writes();
+    let is_moved = |answer: Result<u32, Refusal>| matches!(answer, Err(Refusal::Moved { .. }));
+    assert!(is_moved(table.wrote(ticket, b"abcd".to_vec())));
+    assert!(is_moved(table.wrote(unborn, b"x".to_vec())));
+    assert_eq!((table.blocks(), table.bytes()), (1, 3));
+    assert_eq!(read(&table, ONE, 3).unwrap(), b"abc");
+    // The next incarnation may be the block's home and takes what is sent to it.
+    assert_eq!(write(&mut table, 3, b"d").unwrap(), 4);
+}
+
+#[test]
 fn adopted_block_is_read_as_it_is_in_the_object_tier() {
     let mut table = Table::default();
     assert_eq!(table.adopt(&store(TWO, 3), b"abc".to_vec()), Ok(None));

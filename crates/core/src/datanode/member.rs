@@ -18,7 +18,7 @@
 //!   blocks for [`MemberOptions::rejoin_after_notice`] first, because its machine probably ends
 //!   soon and would take new blocks with it. If the log has lost its end, and with it the id, the
 //!   datanode keeps its blocks under the new one: the lost end may have moved their only copies
-//!   there.
+//!   there. It publishes no write that was sent to it under the old id.
 //! - **The namenode never takes back a process that it declared dead.** So the datanode draws a new
 //!   nonce, also if it was declared dead before the answer to its registration arrived.
 //! - **The datanode stops** on a refusal that no retry can change.

@@ -151,6 +151,8 @@ impl Datanode {
         let next = Nonce(self.random.next());
         if self.member.begin_again(now, held, next) {
             self.wipe();
+        } else {
+            self.table.revoke_writes();
         }
         self.throttle.forget();
         self.noticed_at = None;
