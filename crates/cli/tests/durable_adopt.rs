@@ -5,9 +5,10 @@ mod cluster;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path as LocalPath;
+use std::process::Command;
 
 use cluster::stores::{add, files, fleet, put, reported};
-use cluster::{Cluster, SOON, Shape, block_on, bytes_of, path, until};
+use cluster::{Cluster, SOON, Shape, block_on, bytes_of, path, run, until};
 use sanderling_protocol::message::MakeDurable;
 use tempfile::TempDir;
 
@@ -271,6 +272,55 @@ fn object_of_equal_length_is_read_as_it_is_and_one_of_another_length_is_lost() {
         let read = cluster.client().await.get(&path("/in/later")).await.expect("it is read back");
         assert!(read == bytes_of(3, 5000), "the bytes are not those of the store");
     });
+}
+
+#[test]
+fn read_that_meets_a_link_or_a_pipe_waits_until_the_object_is_back() {
+    let place = TempDir::new().expect("a directory for the test");
+    let store = place.path().join("store");
+    fs::create_dir_all(store.join("d")).expect("made");
+    for name in ["link", "pipe", "d/below"] {
+        fs::write(store.join(name), bytes_of(1, 5000)).expect("written");
+    }
+    let cluster = cluster_at(&store, 1);
+    reported(&cluster);
+    assert_eq!(cluster.cli(&ADOPT).code, 0);
+    let foreign = place.path().join("foreign");
+    fs::create_dir(&foreign).expect("made");
+    for name in ["link", "below"] {
+        fs::write(foreign.join(name), bytes_of(2, 5000)).expect("written");
+    }
+    let away = place.path().join("away");
+    for (name, expected) in [("link", "link"), ("pipe", "pipe"), ("d/below", "d")] {
+        let taken = store.join(expected);
+        fs::rename(&taken, &away).expect("moved");
+        match expected {
+            "link" => symlink(foreign.join("link"), &taken).expect("linked"),
+            "pipe" => assert_eq!(run(Command::new("mkfifo").arg(&taken)).code, 0),
+            _ => symlink(&foreign, &taken).expect("linked"),
+        }
+        let named = format!("/in/{name}");
+        let reason = if expected == "pipe" { "is no file" } else { "is a symbolic link" };
+        until("a reader's error names the reason", SOON, || {
+            let read = cluster.cli(&["--timeout", "2s", "fs", "cat", &named]);
+            assert_eq!((read.code, read.stdout.len()), (124, 0), "{name}: {read}");
+            read.stderr.contains(&format!("{expected} {reason}")).then_some(())
+        });
+        until(reason, SOON, || {
+            let shown = cluster.cli(&["fs", "stat", "/in"]).stdout;
+            shown.contains(&format!("{expected} {reason}")).then_some(())
+        });
+        fs::remove_file(&taken).expect("removed");
+        fs::rename(&away, &taken).expect("moved");
+        block_on(async {
+            let read = cluster.client().await.get(&path(&named)).await.expect("it is back");
+            assert!(read == bytes_of(1, 5000), "{name} has other bytes");
+        });
+        until("the reason is taken back", SOON, || {
+            let shown = cluster.cli(&["fs", "stat", "/in"]).stdout;
+            (!shown.contains(reason)).then_some(())
+        });
+    }
 }
 
 #[test]

@@ -4,12 +4,13 @@
 mod cluster;
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path as LocalPath, PathBuf};
 use std::process::Command;
 
 use cluster::stores::{add, files, fleet, make, put};
 use cluster::tasks::{SmallDisk, is_root};
-use cluster::{Cluster, SOON, Shape, block_on, run, until};
+use cluster::{Cluster, SOON, Shape, block_on, bytes_of, run, until};
 
 /// A store, its directory `/out`, and how many objects were put there.
 struct Faulty {
@@ -93,6 +94,49 @@ fn names_that_something_else_has_taken_stall_with_their_names() {
         fs::write(&owner, &text).expect("written");
         faulty.synced();
     }
+}
+
+#[test]
+fn symbolic_links_in_a_store_lead_no_change_out_of_it() {
+    let (cluster, store) = fleet(2);
+    let elsewhere = store.with_extension("elsewhere");
+    fs::create_dir(&elsewhere).expect("made");
+    let faulty = Faulty::new(cluster, store.clone());
+    let is_stalled = |name: &str| {
+        let reason = format!("{name} is a symbolic link");
+        until(&reason, SOON, || faulty.stalled().filter(|why| why.contains(&reason)));
+    };
+    let sync = || {
+        let synced = faulty.cluster.cli(&["fs", "sync", "/out", "--timeout", "60s"]);
+        assert_eq!(synced.code, 0, "{synced}");
+    };
+    // What is put below a link.
+    let linked = store.join("linked");
+    symlink(&elsewhere, &linked).expect("linked");
+    block_on(async { put(&faulty.cluster.client().await, "/out/linked/a/x", 1, 5000).await });
+    is_stalled("linked");
+    assert_eq!(fs::read_dir(&elsewhere).expect("there").count(), 0, "it was written through");
+    fs::remove_file(&linked).expect("removed");
+    sync();
+    assert!(fs::read(linked.join("a/x")).expect("it is there") == bytes_of(1, 5000));
+    // What is deleted and replaced below one.
+    fs::rename(&linked, elsewhere.join("moved")).expect("moved");
+    symlink(elsewhere.join("moved"), &linked).expect("linked");
+    let removed = faulty.cluster.cli(&["fs", "rm", "/out/linked/a/x"]);
+    assert_eq!(removed.code, 0, "{removed}");
+    block_on(async { put(&faulty.cluster.client().await, "/out/linked/a/y", 2, 10).await });
+    is_stalled("linked");
+    assert!(elsewhere.join("moved/a/x").is_file(), "it was removed through the link");
+    fs::remove_file(&linked).expect("removed");
+    sync();
+    assert!(fs::read(linked.join("a/y")).expect("it is there") == bytes_of(2, 10));
+    // A directory that is removed whole: the link goes, and not what it leads to.
+    fs::rename(&linked, elsewhere.join("whole")).expect("moved");
+    symlink(elsewhere.join("whole"), &linked).expect("linked");
+    let removed = faulty.cluster.cli(&["fs", "rm", "-r", "/out/linked"]);
+    assert_eq!(removed.code, 0, "{removed}");
+    sync();
+    assert!(fs::symlink_metadata(&linked).is_err() && elsewhere.join("whole/a/y").is_file());
 }
 
 #[test]

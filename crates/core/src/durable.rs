@@ -142,13 +142,19 @@ impl DurableDrain {
         let ids: Vec<ObjectId> = self.directories.keys().copied().collect();
         for id in ids {
             let Some(directory) = self.directories.get(&id) else { continue };
-            let waits = !directory.tasks.is_empty() || directory.adoption.is_some();
+            let changes = !directory.tasks.is_empty() || directory.adoption.is_some();
+            let waits = changes || self.restores.waits(id);
             let is_unreached = waits && !self.is_reached(&directory.store);
             let Some(directory) = self.directories.get_mut(&id) else { continue };
             if !is_unreached {
                 directory.unreached_since = None;
             } else if *directory.unreached_since.get_or_insert(now) + UNREACHED_AFTER <= now {
-                self.stall(id, "no datanode reaches the store");
+                let why = "no datanode reaches the store";
+                if changes {
+                    self.stall(id, why);
+                } else {
+                    self.stall_reads(id, why);
+                }
             }
         }
     }
@@ -412,6 +418,7 @@ impl DurableDrain {
         let Some(directory) = self.directories.get_mut(&id) else { return };
         if directory.reported_stall.as_deref() != Some(why) {
             directory.reported_stall = Some(why.to_owned());
+            directory.read_stall = None;
             self.report.stalled.push((id, why.to_owned()));
         }
     }
@@ -458,6 +465,7 @@ impl DurableDrain {
             if let Some(directory) = self.directories.get_mut(&id) {
                 directory.unreported.retain(|made, _| *made > number);
                 directory.reported_stall = None;
+                directory.read_stall = None;
             }
         }
     }
@@ -507,6 +515,7 @@ impl Machine for DurableDrain {
             DurableInput::View { work, nodes, losses } => {
                 self.on_view(now, work, nodes);
                 self.restores.see(losses);
+                self.forget_read_stalls();
             }
             DurableInput::Layout { call, layout } => {
                 if let Some(Under::Layout { directory, number }) = self.calls.remove(&call) {

@@ -5,6 +5,7 @@
 //! their name at once. The manager decides what is sent and completed: see
 //! [`sanderling_core::durable`].
 
+mod beneath;
 mod bucket;
 mod files;
 mod listing;

@@ -63,7 +63,7 @@ impl Catalog {
         for id in objects.iter().filter(|id| self.durables.restoring.contains_key(id)) {
             self.durables.wanted.insert(*id);
         }
-        being_restored()
+        objects.first().map_or_else(|| being_restored(""), |id| self.being_restored(*id))
     }
 
     /// Returns the objects whose bytes a request needs, and that are in their stores only and not
@@ -89,9 +89,16 @@ impl Catalog {
     /// Refuses to return where bytes are that are being read back.
     pub(super) fn check_restored(&self, id: ObjectId) -> Result<(), Refusal> {
         match self.durables.restoring.contains_key(&id) {
-            true => Err(being_restored()),
+            true => Err(self.being_restored(id)),
             false => Ok(()),
         }
+    }
+
+    /// Returns the refusal of a reader, with the reason if the bytes cannot be read back.
+    fn being_restored(&self, id: ObjectId) -> Refusal {
+        let directory = self.durable_at(id).map(|(directory, _)| directory);
+        let durable = directory.and_then(|id| self.durables.directories.get(&id));
+        being_restored(durable.map_or("", |durable| &durable.stalled))
     }
 
     /// Forgets an object that is deleted.
@@ -188,7 +195,10 @@ impl Catalog {
     }
 }
 
-fn being_restored() -> Refusal {
-    let why = "its bytes are being read back from its store".to_owned();
+fn being_restored(stalled: &str) -> Refusal {
+    let mut why = "its bytes are being read back from its store".to_owned();
+    if !stalled.is_empty() {
+        why = format!("{why}; that is stalled: {stalled}");
+    }
     Refusal::RetryAfter { after: RESTORE_PAUSE, why }
 }

@@ -6,6 +6,7 @@ use sanderling_protocol::message::{DurableLoss, DurableProgress, LostBlock, Rest
 use sanderling_protocol::{Instant, Millis, NodeId, ObjectId, Tier};
 
 use super::interface::DurableOutput;
+use super::task::Directory;
 use super::{DurableDrain, RETRY_MAX, RETRY_MIN, Under};
 
 /// Objects that are to be read back.
@@ -66,6 +67,15 @@ impl Restores {
         }
     }
 
+    fn of(&self, directory: ObjectId) -> impl Iterator<Item = &Restore> {
+        self.0.values().filter(move |restore| restore.loss.directory == directory)
+    }
+
+    /// Returns whether lost bytes of a directory are to be read back.
+    pub(super) fn waits(&self, directory: ObjectId) -> bool {
+        self.of(directory).next().is_some()
+    }
+
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.0.values().filter(|it| !it.is_busy).filter_map(|it| it.retry_at).min()
     }
@@ -106,25 +116,63 @@ impl DurableDrain {
             *uploads = uploads.saturating_sub(1);
         }
         let Some(restore) = self.restores.0.get_mut(&object) else { return };
+        let directory = restore.loss.directory;
         match answer {
             Ok(tiers) => {
+                restore.tries = 0;
                 let restored = blocks.iter().zip(tiers).map(|(lost, tier)| {
                     let LostBlock { block, epoch, .. } = *lost;
                     RestoredBlock { block, epoch, node, tier }
                 });
                 self.report.restored.extend(restored);
+                self.reads_again(directory);
             }
             Err((_, true)) => {
+                restore.tries = 0;
                 let why = format!("the store {} does not have it as it was", restore.loss.store);
                 self.report.gone.push((object, why));
+                self.reads_again(directory);
             }
-            Err((_, false)) => {
+            Err((why, false)) => {
                 restore.is_busy = false;
                 restore.tries += 1;
                 restore.avoid = Some(node);
                 let pause = RETRY_MIN.0 << restore.tries.min(6);
                 restore.retry_at = Some(now + Millis(pause.min(RETRY_MAX.0)));
+                self.stall_reads(directory, &why);
             }
+        }
+    }
+
+    /// Reports why lost bytes of a directory cannot be read back, unless its changes cannot be made
+    /// either: that reason stands.
+    pub(super) fn stall_reads(&mut self, id: ObjectId, why: &str) {
+        let Some(directory) = self.directories.get_mut(&id) else { return };
+        let is_new = directory.read_stall.as_deref() != Some(why);
+        if is_new && directory.reported_stall.is_none() {
+            directory.read_stall = Some(why.to_owned());
+            self.report.stalled.push((id, why.to_owned()));
+        }
+    }
+
+    /// Takes the reason back that was reported last, once no object has it any more.
+    fn reads_again(&mut self, id: ObjectId) {
+        let has_failed = self.restores.of(id).any(|restore| restore.tries > 0);
+        let Some(directory) = self.directories.get_mut(&id).filter(|_| !has_failed) else { return };
+        let is_reported = directory.read_stall.take().is_some();
+        if is_reported && directory.reported_stall.is_none() {
+            self.report.stalled.push((id, String::new()));
+        }
+    }
+
+    /// Takes reasons back whose objects were deleted.
+    pub(super) fn forget_read_stalls(&mut self) {
+        let has_reason = |it: &Directory| it.read_stall.as_ref().is_some_and(|it| !it.is_empty());
+        let stalled = self.directories.iter().filter(|(_, it)| has_reason(it));
+        let ids: Vec<ObjectId> =
+            stalled.map(|(id, _)| *id).filter(|id| !self.restores.waits(*id)).collect();
+        for id in ids {
+            self.reads_again(id);
         }
     }
 }

@@ -29,8 +29,11 @@ pub(super) struct Directory {
     pub(super) hold_until: Option<Instant>,
     /// A node that failed to change the store.
     pub(super) avoid: Option<NodeId>,
-    /// Why the first change could not be made, as it was reported last.
+    /// Why the first change could not be made, as it was reported last; it stands before the next.
     pub(super) reported_stall: Option<String>,
+    /// Why lost bytes cannot be read back, as it was reported last. Empty in the beginning: an
+    /// earlier manager may have reported a reason.
+    pub(super) read_stall: Option<String>,
     /// Since when changes wait and no node reaches the store.
     pub(super) unreached_since: Option<Instant>,
     /// The adoption of the store, while it lasts.
@@ -77,6 +80,7 @@ impl Directory {
             hold_until: None,
             avoid: None,
             reported_stall: None,
+            read_stall: Some(String::new()),
             unreached_since: None,
             adoption: None,
         }

@@ -22,6 +22,7 @@ use tokio::task::spawn_blocking;
 
 use sanderling_protocol::message::StoreSlice;
 
+use super::beneath::{Entry, Missing};
 use super::{NamedOwner, OWN_NAME, OWNER_NAME, StoreError, listing};
 
 /// Where uploads are, below [`OWN_NAME`].
@@ -71,8 +72,8 @@ impl Files {
         done.unwrap_or_else(|error| Err(StoreError::Wrong(error.to_string())))
     }
 
-    /// Returns the file of an object.
-    fn place(&self, key: &str) -> Result<PathBuf, StoreError> {
+    /// Returns the place of an object.
+    fn entry<'a>(&self, key: &'a str, missing: Missing) -> Result<Entry<'a>, StoreError> {
         let relative = Path::new(key);
         let is_name = |part: Component<'_>| matches!(part, Component::Normal(_));
         let is_own = relative.starts_with(OWN_NAME);
@@ -81,7 +82,7 @@ impl Files {
         if key.is_empty() || is_own || !is_plain {
             return Err(StoreError::Wrong(format!("{key:?} is no name of a file")));
         }
-        Ok(self.root.join(relative))
+        Entry::open(&self.root, key, missing)
     }
 
     fn upload(&self, upload: &str) -> Result<PathBuf, StoreError> {
@@ -282,7 +283,7 @@ impl Files {
         let (owner, key, upload) = (owner.to_owned(), key.to_owned(), upload.to_owned());
         self.run(move |files| {
             let _lock = files.owned(&owner)?;
-            let (from, to) = (files.upload(&upload)?, files.place(&key)?);
+            let from = files.upload(&upload)?;
             let file = File::open(&from)?;
             let found = file.metadata()?.len();
             if found != bytes {
@@ -293,46 +294,17 @@ impl Files {
             let mode = fs::metadata(&files.root)?.permissions().mode();
             file.set_permissions(Permissions::from_mode(mode & 0o666))?;
             file.sync_all()?;
-            files.make_directories(&to, mode)?;
-            fs::rename(&from, &to)?;
-            to.parent().map_or(Ok(()), sync_directory)
+            files.entry(&key, Missing::Make(mode))?.take(&from)
         })
         .await
-    }
-
-    /// Makes the directories above a file, each of them for good.
-    fn make_directories(&self, file: &Path, mode: u32) -> Result<(), StoreError> {
-        let Some(parent) = file.parent().filter(|it| it.starts_with(&self.root)) else {
-            return Ok(());
-        };
-        let mut missing = Vec::new();
-        let mut at = parent;
-        while at != self.root && !at.exists() {
-            missing.push(at.to_owned());
-            let Some(above) = at.parent() else { break };
-            at = above;
-        }
-        for directory in missing.iter().rev() {
-            match fs::create_dir(directory) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
-                Err(_) => {}
-                Ok(()) => fs::set_permissions(directory, Permissions::from_mode(mode & 0o777))?,
-            }
-            directory.parent().map_or(Ok(()), sync_directory)?;
-        }
-        Ok(())
     }
 
     pub(super) async fn remove(self: &Arc<Self>, owner: &str, key: &str) -> Result<(), StoreError> {
         let (owner, key) = (owner.to_owned(), key.to_owned());
         self.run(move |files| {
             let _lock = files.owned(&owner)?;
-            let place = files.place(&key)?;
-            match fs::remove_file(&place) {
-                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-                Err(error) => Err(error.into()),
-                Ok(()) => place.parent().map_or(Ok(()), sync_directory),
-            }
+            there(files.entry(&key, Missing::Fail).and_then(|entry| entry.remove()))?;
+            Ok(())
         })
         .await
     }
@@ -345,12 +317,8 @@ impl Files {
         let (owner, key) = (owner.to_owned(), key.to_owned());
         self.run(move |files| {
             let _lock = files.owned(&owner)?;
-            let place = files.place(&key)?;
-            match fs::remove_dir_all(&place) {
-                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-                Err(error) => Err(error.into()),
-                Ok(()) => place.parent().map_or(Ok(()), sync_directory),
-            }
+            there(files.entry(&key, Missing::Fail).and_then(|entry| entry.remove_tree()))?;
+            Ok(())
         })
         .await
     }
@@ -365,10 +333,8 @@ impl Files {
     ) -> Result<Option<Bytes>, StoreError> {
         let key = key.to_owned();
         self.run(move |files| {
-            let file = match File::open(files.place(&key)?) {
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-                file => file?,
-            };
+            let opened = files.entry(&key, Missing::Fail).and_then(|entry| entry.file());
+            let Some(file) = there(opened)? else { return Ok(None) };
             if file.metadata()?.len() != bytes {
                 return Ok(None);
             }
@@ -386,6 +352,14 @@ impl Files {
             done => Ok(done?),
         })
         .await
+    }
+}
+
+/// Returns `None` if what an operation was to find is not there.
+fn there<T>(outcome: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match outcome {
+        Err(StoreError::Io(error)) if error.kind() == ErrorKind::NotFound => Ok(None),
+        outcome => outcome.map(Some),
     }
 }
 

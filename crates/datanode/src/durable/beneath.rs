@@ -1,0 +1,144 @@
+//! Directories of a store, opened one below the other: a symbolic link is never followed, so that
+//! no name of an object leads out of the store.
+
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::StoreError;
+
+/// What is done about a directory that is not there.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Missing {
+    /// The error says that it is not found.
+    Fail,
+    /// It is made, with these permissions.
+    Make(u32),
+}
+
+/// The directory in which an object is, and its name there.
+#[derive(Debug)]
+pub(super) struct Entry<'a> {
+    directory: File,
+    name: &'a str,
+    key: &'a str,
+}
+
+impl<'a> Entry<'a> {
+    /// Opens the directory of an object. `key` consists of plain names.
+    ///
+    /// # Errors
+    /// A directory above the object is missing, is no directory, or is a symbolic link.
+    pub(super) fn open(root: &Path, key: &'a str, missing: Missing) -> Result<Self, StoreError> {
+        let mut directory = File::open(root)?;
+        let mut names = key.split('/').peekable();
+        let mut at = 0;
+        while let Some(name) = names.next() {
+            if names.peek().is_none() {
+                return Ok(Self { directory, name, key });
+            }
+            at += name.len();
+            directory = below(&directory, name, &key[..at], missing)?;
+            at += 1;
+        }
+        Err(StoreError::Wrong(format!("{key:?} is no name of a file")))
+    }
+
+    /// Opens the object for reading. It does not wait for what is no file, such as a pipe.
+    ///
+    /// # Errors
+    /// There is no such object, or a symbolic link or something else has its name.
+    pub(super) fn file(&self) -> Result<File, StoreError> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(&self.directory, self.name, flags, Mode::empty()) {
+            Err(Errno::LOOP) => return Err(link(self.key)),
+            // What a socket, or a pipe without a writer, answers.
+            Err(Errno::NXIO) => return Err(no_file(self.key)),
+            opened => File::from(opened.map_err(io::Error::from)?),
+        };
+        if file.metadata()?.is_file() { Ok(file) } else { Err(no_file(self.key)) }
+    }
+
+    /// Puts a file here, in the place of the object that is.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub(super) fn take(&self, from: &Path) -> Result<(), StoreError> {
+        rustix::fs::renameat(CWD, from, &self.directory, self.name).map_err(io::Error::from)?;
+        self.sync()
+    }
+
+    /// Removes the object, not what a symbolic link of its name leads to.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub(super) fn remove(&self) -> Result<(), StoreError> {
+        let removed = rustix::fs::unlinkat(&self.directory, self.name, AtFlags::empty());
+        removed.map_err(io::Error::from)?;
+        self.sync()
+    }
+
+    /// Removes a directory with all that is in it.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub(super) fn remove_tree(&self) -> Result<(), StoreError> {
+        let opened = PathBuf::from(format!("/proc/self/fd/{}", self.directory.as_raw_fd()));
+        // A machine without `/proc` must not look like a store without the directory.
+        std::fs::symlink_metadata(&opened)
+            .map_err(|error| StoreError::Wrong(format!("{}: {error}", opened.display())))?;
+        std::fs::remove_dir_all(opened.join(self.name))?;
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        Ok(self.directory.sync_all()?)
+    }
+}
+
+fn below(above: &File, name: &str, key: &str, missing: Missing) -> Result<File, StoreError> {
+    match (open(above, name), missing) {
+        (Err(Errno::NOENT), Missing::Make(mode)) => {
+            let is_new = match rustix::fs::mkdirat(above, name, Mode::RWXU) {
+                Ok(()) => true,
+                Err(Errno::EXIST) => false,
+                Err(error) => return Err(io::Error::from(error).into()),
+            };
+            let made = open(above, name).map_err(|error| cause(above, name, key, error))?;
+            if is_new {
+                made.set_permissions(Permissions::from_mode(mode & 0o777))?;
+            }
+            above.sync_all()?;
+            Ok(made)
+        }
+        (opened, _) => opened.map_err(|error| cause(above, name, key, error)),
+    }
+}
+
+fn open(above: &File, name: &str) -> Result<File, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(above, name, flags, Mode::empty()).map(File::from)
+}
+
+/// Returns why a directory was not opened. The operating system calls a link "not a directory".
+fn cause(above: &File, name: &str, key: &str, error: Errno) -> StoreError {
+    let found = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW);
+    let is_link =
+        |found: rustix::fs::Stat| FileType::from_raw_mode(found.st_mode) == FileType::Symlink;
+    if found.is_ok_and(is_link) { link(key) } else { io::Error::from(error).into() }
+}
+
+fn link(key: &str) -> StoreError {
+    StoreError::Wrong(format!(
+        "{key} is a symbolic link, which is not followed: put what it leads to in its place"
+    ))
+}
+
+fn no_file(key: &str) -> StoreError {
+    StoreError::Wrong(format!("{key} is no file: remove it"))
+}
