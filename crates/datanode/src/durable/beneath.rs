@@ -10,12 +10,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::StoreError;
-
 /// What is done about a directory that is not there.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Missing {
-    /// The error says that it is not found.
+    /// Opening fails: it is not found.
     Fail,
     /// It is made, with these permissions.
     Make(u32),
@@ -23,18 +21,18 @@ pub(super) enum Missing {
 
 /// The directory in which an object is, and its name there.
 #[derive(Debug)]
-pub(super) struct Entry<'a> {
+pub(super) struct ObjectPlace<'a> {
     directory: File,
     name: &'a str,
     key: &'a str,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> ObjectPlace<'a> {
     /// Opens the directory of an object. `key` consists of plain names.
     ///
     /// # Errors
     /// A directory above the object is missing, is no directory, or is a symbolic link.
-    pub(super) fn open(root: &Path, key: &'a str, missing: Missing) -> Result<Self, StoreError> {
+    pub(super) fn open(root: &Path, key: &'a str, missing: Missing) -> io::Result<Self> {
         let mut directory = File::open(root)?;
         let mut names = key.split('/').peekable();
         let mut at = 0;
@@ -46,20 +44,20 @@ impl<'a> Entry<'a> {
             directory = below(&directory, name, &key[..at], missing)?;
             at += 1;
         }
-        Err(StoreError::Wrong(format!("{key:?} is no name of a file")))
+        Err(io::Error::other(format!("{key:?} is no name of a file")))
     }
 
     /// Opens the object for reading. It does not wait for what is no file, such as a pipe.
     ///
     /// # Errors
     /// There is no such object, or a symbolic link or something else has its name.
-    pub(super) fn file(&self) -> Result<File, StoreError> {
+    pub(super) fn file(&self) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&self.directory, self.name, flags, Mode::empty()) {
             Err(Errno::LOOP) => return Err(link(self.key)),
             // What a socket, or a pipe without a writer, answers.
             Err(Errno::NXIO) => return Err(no_file(self.key)),
-            opened => File::from(opened.map_err(io::Error::from)?),
+            opened => File::from(opened?),
         };
         if file.metadata()?.is_file() { Ok(file) } else { Err(no_file(self.key)) }
     }
@@ -68,8 +66,8 @@ impl<'a> Entry<'a> {
     ///
     /// # Errors
     /// Those of the operating system.
-    pub(super) fn take(&self, from: &Path) -> Result<(), StoreError> {
-        rustix::fs::renameat(CWD, from, &self.directory, self.name).map_err(io::Error::from)?;
+    pub(super) fn take(&self, from: &Path) -> io::Result<()> {
+        rustix::fs::renameat(CWD, from, &self.directory, self.name)?;
         self.sync()
     }
 
@@ -77,9 +75,8 @@ impl<'a> Entry<'a> {
     ///
     /// # Errors
     /// Those of the operating system.
-    pub(super) fn remove(&self) -> Result<(), StoreError> {
-        let removed = rustix::fs::unlinkat(&self.directory, self.name, AtFlags::empty());
-        removed.map_err(io::Error::from)?;
+    pub(super) fn remove(&self) -> io::Result<()> {
+        rustix::fs::unlinkat(&self.directory, self.name, AtFlags::empty())?;
         self.sync()
     }
 
@@ -87,27 +84,27 @@ impl<'a> Entry<'a> {
     ///
     /// # Errors
     /// Those of the operating system.
-    pub(super) fn remove_tree(&self) -> Result<(), StoreError> {
+    pub(super) fn remove_tree(&self) -> io::Result<()> {
         let opened = PathBuf::from(format!("/proc/self/fd/{}", self.directory.as_raw_fd()));
         // A machine without `/proc` must not look like a store without the directory.
         std::fs::symlink_metadata(&opened)
-            .map_err(|error| StoreError::Wrong(format!("{}: {error}", opened.display())))?;
+            .map_err(|error| io::Error::other(format!("{}: {error}", opened.display())))?;
         std::fs::remove_dir_all(opened.join(self.name))?;
         self.sync()
     }
 
-    fn sync(&self) -> Result<(), StoreError> {
-        Ok(self.directory.sync_all()?)
+    fn sync(&self) -> io::Result<()> {
+        self.directory.sync_all()
     }
 }
 
-fn below(above: &File, name: &str, key: &str, missing: Missing) -> Result<File, StoreError> {
+fn below(above: &File, name: &str, key: &str, missing: Missing) -> io::Result<File> {
     match (open(above, name), missing) {
         (Err(Errno::NOENT), Missing::Make(mode)) => {
             let is_new = match rustix::fs::mkdirat(above, name, Mode::RWXU) {
                 Ok(()) => true,
                 Err(Errno::EXIST) => false,
-                Err(error) => return Err(io::Error::from(error).into()),
+                Err(error) => return Err(error.into()),
             };
             let made = open(above, name).map_err(|error| cause(above, name, key, error))?;
             if is_new {
@@ -126,19 +123,19 @@ fn open(above: &File, name: &str) -> Result<File, Errno> {
 }
 
 /// Returns why a directory was not opened. The operating system calls a link "not a directory".
-fn cause(above: &File, name: &str, key: &str, error: Errno) -> StoreError {
+fn cause(above: &File, name: &str, key: &str, error: Errno) -> io::Error {
     let found = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW);
     let is_link =
         |found: rustix::fs::Stat| FileType::from_raw_mode(found.st_mode) == FileType::Symlink;
-    if found.is_ok_and(is_link) { link(key) } else { io::Error::from(error).into() }
+    if found.is_ok_and(is_link) { link(key) } else { error.into() }
 }
 
-fn link(key: &str) -> StoreError {
-    StoreError::Wrong(format!(
+fn link(key: &str) -> io::Error {
+    io::Error::other(format!(
         "{key} is a symbolic link, which is not followed: put what it leads to in its place"
     ))
 }
 
-fn no_file(key: &str) -> StoreError {
-    StoreError::Wrong(format!("{key} is no file: remove it"))
+fn no_file(key: &str) -> io::Error {
+    io::Error::other(format!("{key} is no file: remove it"))
 }

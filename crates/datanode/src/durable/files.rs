@@ -9,7 +9,7 @@
 //! of a process that ends.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tokio::task::spawn_blocking;
 
 use sanderling_protocol::message::StoreSlice;
 
-use super::beneath::{Entry, Missing};
+use super::beneath::{Missing, ObjectPlace};
 use super::{NamedOwner, OWN_NAME, OWNER_NAME, StoreError, listing};
 
 /// Where uploads are, below [`OWN_NAME`].
@@ -73,16 +73,16 @@ impl Files {
     }
 
     /// Returns the place of an object.
-    fn entry<'a>(&self, key: &'a str, missing: Missing) -> Result<Entry<'a>, StoreError> {
+    fn object<'a>(&self, key: &'a str, missing: Missing) -> io::Result<ObjectPlace<'a>> {
         let relative = Path::new(key);
         let is_name = |part: Component<'_>| matches!(part, Component::Normal(_));
         let is_own = relative.starts_with(OWN_NAME);
         let parts = relative.components().count();
         let is_plain = relative.components().all(is_name) && parts == key.split('/').count();
         if key.is_empty() || is_own || !is_plain {
-            return Err(StoreError::Wrong(format!("{key:?} is no name of a file")));
+            return Err(io::Error::other(format!("{key:?} is no name of a file")));
         }
-        Entry::open(&self.root, key, missing)
+        ObjectPlace::open(&self.root, key, missing)
     }
 
     fn upload(&self, upload: &str) -> Result<PathBuf, StoreError> {
@@ -294,7 +294,7 @@ impl Files {
             let mode = fs::metadata(&files.root)?.permissions().mode();
             file.set_permissions(Permissions::from_mode(mode & 0o666))?;
             file.sync_all()?;
-            files.entry(&key, Missing::Make(mode))?.take(&from)
+            Ok(files.object(&key, Missing::Make(mode))?.take(&from)?)
         })
         .await
     }
@@ -303,7 +303,7 @@ impl Files {
         let (owner, key) = (owner.to_owned(), key.to_owned());
         self.run(move |files| {
             let _lock = files.owned(&owner)?;
-            there(files.entry(&key, Missing::Fail).and_then(|entry| entry.remove()))?;
+            there(files.object(&key, Missing::Fail).and_then(|object| object.remove()))?;
             Ok(())
         })
         .await
@@ -317,7 +317,7 @@ impl Files {
         let (owner, key) = (owner.to_owned(), key.to_owned());
         self.run(move |files| {
             let _lock = files.owned(&owner)?;
-            there(files.entry(&key, Missing::Fail).and_then(|entry| entry.remove_tree()))?;
+            there(files.object(&key, Missing::Fail).and_then(|object| object.remove_tree()))?;
             Ok(())
         })
         .await
@@ -333,7 +333,7 @@ impl Files {
     ) -> Result<Option<Bytes>, StoreError> {
         let key = key.to_owned();
         self.run(move |files| {
-            let opened = files.entry(&key, Missing::Fail).and_then(|entry| entry.file());
+            let opened = files.object(&key, Missing::Fail).and_then(|object| object.file());
             let Some(file) = there(opened)? else { return Ok(None) };
             if file.metadata()?.len() != bytes {
                 return Ok(None);
@@ -356,9 +356,9 @@ impl Files {
 }
 
 /// Returns `None` if what an operation was to find is not there.
-fn there<T>(outcome: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+fn there<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     match outcome {
-        Err(StoreError::Io(error)) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         outcome => outcome.map(Some),
     }
 }
