@@ -4,9 +4,11 @@ mod certificates;
 mod check;
 mod cluster;
 mod data;
+mod durable;
 mod figures;
 mod fleet;
 mod gather;
+mod group;
 mod machine;
 mod namenode;
 #[cfg(test)]
@@ -109,8 +111,7 @@ async fn of_machine(directory: &Path, dram: u64) -> Vec<Check> {
 async fn of_cluster(session: &Session, http: Option<&str>) -> Vec<Check> {
     let mut members = cluster::namenodes(session).await;
     let namenode = members.swap_remove(0);
-    let http = http.map(str::to_owned).or_else(|| cluster::http_address(&session.namenode));
-    let look = gather::look(session, http.as_deref().unwrap_or_default()).await;
+    let look = gather::look(session, http).await;
     let mut checks = vec![cluster::with_datanodes(namenode, &look)];
     let is_served = checks[0].verdict == CheckLevel::Ok || look.nodes.is_ok();
     checks.extend(members);
@@ -134,7 +135,11 @@ fn judged(look: &ClusterLook) -> Vec<Check> {
         fleet::addresses,
         trust::all,
     ];
-    of_data.iter().chain(&others).flat_map(|judge| judge(look)).collect()
+    let mut checks: Vec<Check> = of_data.iter().flat_map(|judge| judge(look)).collect();
+    checks.extend(durable::all(look));
+    checks.extend(group::all(look));
+    checks.extend(others.iter().flat_map(|judge| judge(look)));
+    checks
 }
 
 fn write(writer: &mut dyn Write, check: &Check) -> std::io::Result<()> {

@@ -2,12 +2,16 @@
 
 mod cluster;
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::path::Path as LocalPath;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use cluster::guarded::{Guarded, kept, text};
+use cluster::namenodes::Group;
+use cluster::stores::{fleet_with, make};
 use cluster::{Cluster, Ran, SOON, Shape, block_on, bytes_of, path, run, sanderling, until_node};
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::{NodeSelector, Policy, Token};
@@ -70,6 +74,14 @@ fn report(command: &mut Command) -> Report {
 
 fn doctor(cluster: &Cluster) -> Report {
     examine(cluster, &cluster.namenode.http_address, &[], None)
+}
+
+/// Examines a group, whose HTTP is where its leader has it.
+fn doctor_of(group: &Group) -> Report {
+    let mut command = sanderling();
+    let members = group.addresses.join(",");
+    command.args(["doctor", "--dram", "1MiB", "--json", "--namenode", &members, "--dir"]);
+    report(command.arg(group.directory.path()).env("SANDERLING_PYTHON", "false"))
 }
 
 /// Examines until a finding is there.
@@ -167,6 +179,56 @@ fn secured_local_cluster_is_examined_with_its_keys_and_gets_a_fitting_step_witho
     // Another process may have one of the ports by now: that check has a step of its own.
     let namenode = seen.has("namenode", "fail");
     assert!(!namenode.to_string().contains("local start"), "{namenode}");
+}
+
+#[test]
+fn silent_namenode_and_missing_spares_of_a_group_are_found() {
+    let mut group = Group::start(3, &["--spares", "1"]);
+    let report = until_found(|| doctor_of(&group), "group.spares", "warn");
+    let found = report.has("group.spares", "warn")["found"].as_str().expect("a text");
+    assert_eq!(found, "1 spare is missing", "{}", report.ran);
+    // The figures are those of the leader: followers have none of the manager's.
+    report.has("manager", "ok");
+    let first = group.addresses[0].clone();
+    group.add("127.0.0.1:0", Some(&first), &[]);
+    let report = until_found(|| doctor_of(&group), "group", "ok");
+    let found = report.has("group", "ok")["found"].as_str().expect("a text");
+    assert!(found.starts_with("3 voters, 1 spare, ") && found.ends_with(" leads"), "{found}");
+    let leader = group.leader();
+    let silent = (0..3).find(|place| *place != leader).expect("a voter");
+    group.members[silent].as_ref().expect("it runs").pause();
+    let address = group.addresses[silent].clone();
+    let report = until_found(|| doctor_of(&group), "group.silent", "warn");
+    let found = report.has("group.silent", "warn");
+    assert_eq!(found["nodes"], serde_json::json!([address]), "{found}");
+}
+
+#[test]
+fn archive_and_stores_that_fail_are_found() {
+    let archive = TempDir::new().expect("a directory for the archive");
+    let place = text(archive.path().join("a"));
+    let (cluster, store) = fleet_with(2, &["--archive", &place]);
+    make(&cluster, "/out");
+    let put_one = |name: &str| block_on(async { put(&cluster.client().await, name, 5000).await });
+    assert!(put_one("/out/one"));
+    assert_eq!(cluster.cli(&["fs", "sync", "/out"]).code, 0);
+    let report = until_found(|| doctor(&cluster), "archive", "ok");
+    let found = report.has("durable", "ok")["found"].as_str().expect("a text");
+    assert_eq!(found, "1 directory; all is in the stores");
+    // Both places are away.
+    let away = |place: &LocalPath| {
+        let there = place.with_extension("away");
+        fs::rename(place, &there).expect("moved");
+        fs::write(place, "no directory").expect("written");
+    };
+    away(&archive.path().join("a"));
+    away(&store);
+    assert!(put_one("/out/two"));
+    let report = until_found(|| doctor(&cluster), "durable.stalled", "warn");
+    let found = report.has("durable.stalled", "warn")["found"].as_str().expect("a text");
+    assert!(found.starts_with("1 directory stalls, 4.88 KiB wait") && found.contains("/out ("));
+    until_found(|| doctor(&cluster), "archive.failing", "warn");
+    assert_eq!(report.ran.code, 0, "nothing is lost yet: {}", report.ran);
 }
 
 #[test]
@@ -325,11 +387,11 @@ fn tokens_and_secrets_are_judged_by_what_they_allow() {
     let other = text(guarded.place.path().join("other"));
     let made = run(sanderling().args(["token", "secret", "--out", &other]));
     assert_eq!(made.code, 0, "{made}");
-    std::fs::copy(&guarded.secret, &both).expect("copied with its mode");
-    let mut file = std::fs::File::options().append(true).open(&both).expect("opened");
-    let second = std::fs::read_to_string(&other).expect("read");
+    fs::copy(&guarded.secret, &both).expect("copied with its mode");
+    let mut file = fs::File::options().append(true).open(&both).expect("opened");
+    let second = fs::read_to_string(&other).expect("read");
     file.write_all(format!("\n{second}\n").as_bytes()).expect("written");
-    std::fs::rename(&both, &guarded.secret).expect("renamed");
+    fs::rename(&both, &guarded.secret).expect("renamed");
     let report = until_found(|| look(&admin), "secrets.rotation", "ok");
     assert!(report.has("secrets.rotation", "ok")["mend"].is_string());
 }

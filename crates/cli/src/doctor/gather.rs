@@ -7,11 +7,18 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use sanderling_client::{Client, ClientError};
 use sanderling_core::access::parts;
-use sanderling_protocol::{EventKind, Millis, NodeId, NodeInfo, Policy, Refusal, Token};
-use sanderling_transport::{ClientTls, PageCall, PageCallError, unix_millis, unix_seconds};
+use sanderling_namenode::{GroupPage, group_page};
+use sanderling_protocol::message::Members;
+use sanderling_protocol::{
+    EventKind, Millis, NodeId, NodeInfo, Policy, Refusal, Reply, Request, Token,
+};
+use sanderling_transport::{
+    CallError, ClientTls, PageCall, PageCallError, unix_millis, unix_seconds,
+};
 use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::cluster::http_address;
 use super::figures::MetricPage;
 use super::view::{
     CertificateLook, ClockOffset, ClusterLook, DatanodeLook, LossLook, ServerLook, Unseen,
@@ -46,8 +53,8 @@ struct Shown<'a> {
     token: Option<Token>,
 }
 
-/// Looks at everything.
-pub(super) async fn look(session: &Session, http: &str) -> ClusterLook {
+/// Looks at everything. `http` is where the namenode serves HTTP, if that was given.
+pub(super) async fn look(session: &Session, http: Option<&str>) -> ClusterLook {
     let token = session.credentials.token.as_ref().map(|source| source.token(None));
     let claims = token.as_ref().map(|token| {
         let token = token.as_ref().map_err(ToString::to_string)?;
@@ -55,16 +62,30 @@ pub(super) async fn look(session: &Session, http: &str) -> ClusterLook {
         claims.map_err(str::to_owned)
     });
     let shown = Shown { tls: session.credentials.tls.as_ref(), token: token.and_then(Result::ok) };
-    let (namenode, client) = tokio::join!(server(http, &shown), connected(session));
+    let client = connected(session).await;
+    let members = match &client {
+        Ok(client) => members(client).await,
+        Err(error) => Err(error.clone()),
+    };
+    let leader = members.as_ref().ok().and_then(|it| it.leader()).filter(|_| is_group(&members));
+    let found = leader.map(|leader| leader.http_address.clone()).filter(|http| !http.is_empty());
+    let http = http.map(str::to_owned).or(found);
+    let http = http.or_else(|| http_address(&session.namenode)).unwrap_or_default();
+    let (namenode, group) = tokio::join!(server(&http, &shown), group(session, &members));
     let unseen = |error: &Unseen| error.clone();
-    let (nodes, room, losses, revoked) = match &client {
-        Err(error) => {
-            (Err(unseen(error)), Err(unseen(error)), Err(unseen(error)), Err(unseen(error)))
-        }
+    let (nodes, room, losses, durable, revoked) = match &client {
+        Err(error) => (
+            Err(unseen(error)),
+            Err(unseen(error)),
+            Err(unseen(error)),
+            Err(unseen(error)),
+            Err(unseen(error)),
+        ),
         Ok(client) => tokio::join!(
             answered(client.nodes(true), OBSERVE),
             answered(client.room(), OBSERVE),
             losses(client),
+            answered(client.durable_overview(), OBSERVE),
             async { answered(client.revocations(), ADMINISTER).await.map(|list| list.len()) },
         ),
     };
@@ -79,6 +100,8 @@ pub(super) async fn look(session: &Session, http: &str) -> ClusterLook {
     ClusterLook {
         address: session.namenode.clone(),
         namenode,
+        group,
+        durable,
         nodes,
         room,
         losses,
@@ -88,6 +111,36 @@ pub(super) async fn look(session: &Session, http: &str) -> ClusterLook {
         died,
         token: claims,
         now: unix_seconds(),
+    }
+}
+
+fn is_group(members: &Result<Members, Unseen>) -> bool {
+    members.as_ref().is_ok_and(|it| it.members.len() > 1)
+}
+
+async fn members(client: &Client) -> Result<Members, Unseen> {
+    match answered(client.request(Request::Members), OBSERVE).await? {
+        Reply::Members(members) => Ok(members),
+        _ => Err(Unseen::Failed { why: "the answer is no list".to_owned(), is_silent: false }),
+    }
+}
+
+/// Reads what the leader has of the members; `None` of a namenode alone.
+async fn group(
+    session: &Session,
+    members: &Result<Members, Unseen>,
+) -> Result<Option<GroupPage>, Unseen> {
+    if !is_group(members) {
+        return members.as_ref().map(|_| None).map_err(Clone::clone);
+    }
+    let leader = members.as_ref().ok().and_then(|it| it.leader()).map(|it| it.address.clone());
+    let first = || session.namenode.split(',').next().unwrap_or_default().to_owned();
+    let address = leader.unwrap_or_else(first);
+    match timeout(REQUEST_WITHIN, group_page(&address, &session.credentials)).await {
+        Ok(Ok(page)) => Ok(Some(page)),
+        Ok(Err(CallError::Refused(Refusal::Forbidden { .. }))) => Err(Unseen::Right(ADMINISTER)),
+        Ok(Err(error)) => Err(Unseen::Failed { why: error.to_string(), is_silent: false }),
+        Err(_) => Err(late(&address)),
     }
 }
 

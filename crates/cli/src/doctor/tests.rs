@@ -64,6 +64,8 @@ fn fleet(count: u32) -> ClusterLook {
         address: "10.0.1.1:7600".to_owned(),
         namenode: server("namenode", own),
         datanodes: nodes.iter().map(looked).collect(),
+        group: Ok(None),
+        durable: Ok(Vec::new()),
         nodes: Ok(nodes),
         room: Ok(Some(Room::default())),
         losses: Ok(LossLook::default()),

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use sanderling_core::access::Claims;
+use sanderling_namenode::GroupPage;
 use sanderling_protocol::event::LossReport;
-use sanderling_protocol::message::Room;
+use sanderling_protocol::message::{DurableStatus, Room};
 use sanderling_protocol::{NodeId, NodeInfo, Policy};
 use sanderling_transport::{PeerCertificates, Validity};
 use serde_json::Value;
@@ -98,6 +99,9 @@ pub(super) struct ClusterLook {
     /// The namenode's address.
     pub(super) address: String,
     pub(super) namenode: ServerLook,
+    /// The namenodes of a group, as its leader shows them; `None` of a namenode alone.
+    pub(super) group: Result<Option<GroupPage>, Unseen>,
+    pub(super) durable: Result<Vec<DurableStatus>, Unseen>,
     /// All nodes, those that are gone included.
     pub(super) nodes: Result<Vec<NodeInfo>, Unseen>,
     pub(super) room: Result<Option<Room>, Unseen>,
