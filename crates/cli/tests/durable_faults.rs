@@ -192,6 +192,38 @@ fn full_and_read_only_stores_stall_and_go_on() {
 }
 
 #[test]
+fn store_whose_lock_another_process_holds_stalls_until_it_is_free() {
+    let (cluster, store) = fleet(2);
+    let mut faulty = Faulty::new(cluster, store.clone());
+    let lock = fs::File::options().write(true).open(store.join(".sanderling/lock"));
+    let lock = lock.expect("a change has made it");
+    lock.lock().expect("it is free");
+    faulty.fails(3000, &["an adoption is under way for 5s", "may be paused"]);
+    lock.unlock().expect("unlocked");
+    faulty.synced();
+}
+
+#[test]
+fn deleted_directory_gives_up_what_waits_and_its_event_has_the_number() {
+    let (cluster, store) = fleet(2);
+    let mut faulty = Faulty::new(cluster, store.clone());
+    let away = store.with_extension("away");
+    fs::rename(&store, &away).expect("moved");
+    faulty.put(3000);
+    faulty.put(10);
+    until("the directory stalls", SOON, || faulty.stalled());
+    let removed = faulty.cluster.cli(&["fs", "rm", "-r", "/out"]);
+    assert_eq!(removed.code, 0, "{removed}");
+    let shown = faulty.cluster.cli(&["events", "--kind", "durable_dropped"]);
+    assert!(shown.code == 0 && shown.stdout.lines().count() == 1, "{shown}");
+    assert!(shown.stdout.contains("/out") && shown.stdout.contains("2 changes"), "{shown}");
+    fs::rename(&away, &store).expect("moved");
+    // The store keeps what it has, and gets nothing of what waited.
+    let found: Vec<String> = files(&store).into_keys().collect();
+    assert_eq!(found, ["00"]);
+}
+
+#[test]
 fn store_that_no_datanode_reaches_any_more_is_reported() {
     let (cluster, store) = fleet(1);
     let mut faulty = Faulty::new(cluster, store.clone());
