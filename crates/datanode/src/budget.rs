@@ -22,7 +22,7 @@ const REQUESTS_BYTES_MIN: u64 = 64 << 20;
 const INDEX_BYTES_MIN: u64 = 4 << 20;
 
 /// Memory that the index takes for a block: its entry, handles and checksums. Measured with blocks
-/// of one byte, 512; `crates/cli/tests/memory.rs` holds it.
+/// of one byte, 512; `crates/cli/tests/peers/memory.rs` holds it.
 const BLOCK_BYTES: u64 = 640;
 
 /// Bytes of the smallest extent, of the run of a checksum and of an encrypted unit.

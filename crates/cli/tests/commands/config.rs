@@ -1,0 +1,163 @@
+//! Configuration files: precedence, origins, and files that are wrong.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::cluster::{Cluster, Ran, run, sanderling};
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn written(directory: &TempDir, text: &str) -> PathBuf {
+    let path = directory.path().join("servers.toml");
+    std::fs::write(&path, text).expect("written");
+    path
+}
+
+fn words<'a>(first: &[&'a str], path: &'a Path, last: &[&'a str]) -> Vec<&'a str> {
+    [first, &["--config", path.to_str().expect("UTF-8")], last].concat()
+}
+
+/// Returns the value and the origin of a key.
+fn shown(ran: &Ran, key: &str) -> (String, String) {
+    assert_eq!(ran.code, 0, "{ran}");
+    let document: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    let values = document["values"].as_array().expect("a list");
+    let row = values.iter().find(|row| row["key"] == key).expect("the key is there");
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    (text(&row["value"]), text(&row["origin"]))
+}
+
+#[test]
+fn flag_comes_before_environment_file_and_default() {
+    let directory = TempDir::new().expect("a directory");
+    let path = written(
+        &directory,
+        "namenode = \"10.0.0.1:7600\"\npolicy = \"sanderling\"\n\n[datanode]\ndram = \"2GiB\"\n\
+         memory-max = \"8GiB\"\nencrypt = \"key\"\nlocal-uid = [7, 8]\n\
+         allow-unauthenticated = true\n",
+    );
+    fn show<'a>(path: &'a Path, last: &[&'a str]) -> Vec<&'a str> {
+        words(&["config", "show", "datanode"], path, last)
+    }
+    let ran = run(sanderling()
+        .args(show(&path, &["--dram", "1GiB", "--json"]))
+        .env("SANDERLING_DATANODE_MEMORY_MAX", "9GiB"));
+    let pair = |value: &str, origin: &str| (value.to_owned(), origin.to_owned());
+    let file = |line: usize| format!("{}:{line}", path.display());
+    assert_eq!(shown(&ran, "dram"), pair("1GiB", "--dram"));
+    assert_eq!(shown(&ran, "memory-max"), pair("9GiB", "SANDERLING_DATANODE_MEMORY_MAX"));
+    assert_eq!(shown(&ran, "namenode"), pair("10.0.0.1:7600", &file(1)));
+    assert_eq!(shown(&ran, "report-every"), pair("3m", "default"));
+    assert_eq!(shown(&ran, "local-uid"), pair("7, 8", &file(8)));
+    assert_eq!(shown(&ran, "allow-unauthenticated"), pair("true", &file(9)));
+    let key = directory.path().join("key");
+    assert_eq!(shown(&ran, "encrypt"), pair(key.to_str().expect("UTF-8"), &file(7)));
+    let ran = run(sanderling().args(show(&path, &["--json"])));
+    assert_eq!(shown(&ran, "dram"), pair("2GiB", &file(5)));
+    assert_eq!(shown(&ran, "memory-max"), pair("8GiB", &file(6)));
+    let table = run(sanderling().args(show(&path, &[]))).stdout;
+    assert!(table.contains("dram") && table.contains("servers.toml:5"), "{table}");
+}
+
+#[test]
+fn servers_start_from_a_file_alone() {
+    let directory = TempDir::new().expect("a directory");
+    let path = written(
+        &directory,
+        "[namenode]\ndir = \"catalog\"\nlisten = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\n\
+         [datanode]\nname = \"of-the-file\"\ndram = \"8MiB\"\nhttp = \"none\"\n",
+    );
+    let cluster = Cluster::of(0);
+    let namenode = cluster.serve("second", &words(&["namenode"], &path, &[]));
+    assert!(directory.path().join("catalog").is_dir(), "the path is relative to the file");
+    let address = namenode.address.as_str();
+    let datanode = words(&["datanode", "--namenode", address], &path, &[]);
+    let _datanode = cluster.serve("joined", &datanode);
+    let ran = run(sanderling().args(["--namenode", address, "--json", "node", "ls"]));
+    assert!(ran.code == 0 && ran.stdout.contains("of-the-file"), "{ran}");
+}
+
+#[test]
+fn wrong_files_are_refused_with_file_line_and_nearest_key() {
+    let directory = TempDir::new().expect("a directory");
+    let cases = [
+        ("[datanode]\nmemory-mx = \"1GiB\"\n", 2, "the nearest is \"memory-max\""),
+        ("namenod = \"a\"\n", 1, "unknown key \"namenod\": the nearest is \"namenode\""),
+        ("[datanode]\n\ndram = true\n", 3, "dram must be a text or a number, not true or false"),
+        ("[datanode]\ndram = \"2GiX\"\n", 2, "dram = \"2GiX\": "),
+        ("[datanode]\npolicy = \"best\"\n", 2, "policy = \"best\" is none of sanderling"),
+        ("[manager]\nno-precopy = 1\n", 2, "no-precopy must be true or false, not a number"),
+        ("dram = \"1GiB\"\n", 1, "dram belongs into [datanode]"),
+        ("[datanode]\ncontext = \"prod\"\n", 2, "unknown key \"context\" of [datanode]"),
+        ("[datanode]\ndisk = \"1GiB\"\n", 2, "--disk-dir"),
+        ("[datanode\n", 1, ""),
+        ("datanode = 3\n", 1, "datanode must be a table"),
+    ];
+    for (text, line, part) in cases {
+        let path = written(&directory, text);
+        let place = format!("{}:{line}: ", path.display());
+        let ran = run(sanderling().args(["config", "check"]).arg(&path));
+        assert_eq!(ran.code, 2, "{text:?}: {ran}");
+        let all = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(all.contains(&place) && all.contains(part), "{text:?}: {ran}");
+        if text.contains("[datanode]") {
+            let ran = run(sanderling().args(words(&["datanode"], &path, &[])));
+            assert_eq!(ran.code, 2, "{text:?}: {ran}");
+            assert!(ran.stderr.contains(&place) && ran.stderr.contains(part), "{text:?}: {ran}");
+            assert!(ran.stderr.contains("next:  sanderling config check"), "{ran}");
+        }
+    }
+    let several = "[datanode]\ndram = \"2GiX\"\npolicy = \"best\"\nhttp = [1]\nx = 1\n";
+    let path = written(&directory, several);
+    let ran = run(sanderling().args(["config", "check"]).arg(&path));
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert_eq!(lines.len(), 4, "{ran}");
+    for (at, shown) in lines.iter().enumerate() {
+        let place = format!("{}:{}: ", path.display(), at + 2);
+        assert!(shown.starts_with(&place), "{ran}");
+    }
+    // The next step is not the command that was typed.
+    let path = written(&directory, "[datanode\n");
+    let ran = run(sanderling().args(["config", "check"]).arg(&path));
+    assert!(ran.code == 2 && ran.stderr.contains("next:  sanderling config --help"), "{ran}");
+    let path = written(&directory, "[datanode]\ndram = \"1GiB\"\n");
+    let ran = run(sanderling().args(["config", "check"]).arg(&path));
+    assert_eq!(ran.code, 0, "{ran}");
+    for mode in [0o666, 0o664] {
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("set");
+        let ran = run(sanderling().args(words(&["datanode"], &path, &[])));
+        assert!(ran.code == 1 && ran.stderr.contains("next:  chmod go-w"), "{mode:o}: {ran}");
+    }
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("set");
+    // Only root can give a file away.
+    if std::os::unix::fs::chown(&path, Some(65_534), None).is_ok() {
+        let ran = run(sanderling().args(words(&["datanode"], &path, &[])));
+        assert!(ran.code == 1 && ran.stderr.contains("belongs to user 65534"), "{ran}");
+        assert!(ran.stderr.contains("next:  sudo chown root"), "{ran}");
+        std::os::unix::fs::chown(&path, Some(0), None).expect("given back");
+    }
+    let ran = run(sanderling().args(["datanode", "--config", "/no/such/file"]));
+    assert!(ran.code == 3 && ran.stderr.contains("/no/such/file"), "{ran}");
+}
+
+#[test]
+fn context_that_is_named_comes_before_the_cluster_of_the_file() {
+    let directory = TempDir::new().expect("a directory");
+    let path = written(&directory, "namenode = \"10.0.0.1:7600\"\ntls-name = \"file\"\n");
+    let home = |words: Vec<&str>| {
+        run(sanderling().args(words).env("SANDERLING_CONFIG_HOME", directory.path()))
+    };
+    let add = vec!["context", "add", "prod", "--namenode", "10.0.0.2"];
+    assert_eq!(home(add).code, 0);
+    assert_eq!(home(vec!["context", "use", "prod"]).code, 0);
+    let show = ["config", "show", "gateway"];
+    let ran = home([&show[..], &["--json"]].concat());
+    let current = ("10.0.0.2:7600".to_owned(), "the current context prod".to_owned());
+    assert_eq!(shown(&ran, "namenode"), current);
+    let ran = home(words(&show, &path, &["--json"]));
+    assert_eq!(shown(&ran, "namenode").0, "10.0.0.1:7600");
+    let ran = home(words(&show, &path, &["--context", "prod", "--json"]));
+    assert_eq!(shown(&ran, "namenode").0, "10.0.0.2:7600");
+    let ran = home(vec!["config", "show", "datanode", "--json"]);
+    assert_eq!(shown(&ran, "namenode").0, "127.0.0.1:7600", "a server does not use it");
+}

@@ -1,0 +1,20 @@
+//! Commands as people run them: what they print, and their exit codes.
+
+#[path = "../cluster/mod.rs"]
+mod cluster;
+
+mod bench;
+mod config;
+mod context;
+mod doctor;
+mod events;
+mod gateway;
+mod lab;
+mod lab_checkpoint;
+mod lab_figures;
+mod local;
+mod mistakes;
+mod otlp;
+mod scale;
+mod tour;
+mod watch;

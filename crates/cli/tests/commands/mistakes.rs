@@ -1,0 +1,391 @@
+//! Mistakes that people make at the command line. Each fails with its cause, and its `next:` line
+//! is run where it can be run: it has to work.
+//!
+//! `SHOW=1` prints every command with its answer.
+
+use crate::cluster;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::cluster::{Ran, bytes_of, run, sanderling};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// What the command of a `next:` line has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// It ends with 0.
+    Works,
+    /// It ends with this code, as a look at what is wrong does.
+    Ends(i32),
+    /// It is not run: it runs for ever, ends the cluster that the others share, or has a word that
+    /// only its reader can fill in.
+    Unrun,
+}
+
+use Next::{Ends, Unrun, Works};
+
+/// One mistake: the command line, its exit code, words of its cause, words of its `next:` line.
+type Mistake = (&'static str, i32, &'static [&'static str], &'static str, Next);
+
+/// Mistakes about objects and paths.
+#[rustfmt::skip]
+const OBJECTS: &[Mistake] = &[
+    ("fs cat /none", 3, &["/none does not exist"], "sanderling fs ls /", Works),
+    ("fs cat /x/y/z", 3, &["/x"], "sanderling fs ls /", Works),
+    ("fs ls /d/none/deeper", 3, &["/d/none"], "sanderling fs ls /d", Works),
+    ("fs stat /none", 3, &["/none"], "sanderling fs ls /", Works),
+    ("fs get /none", 3, &["/none"], "sanderling fs ls /", Works),
+    ("fs rm /none", 3, &["/none"], "sanderling fs ls /", Works),
+    ("fs du /none", 3, &["/none"], "sanderling fs ls /", Works),
+    ("fs tree /none", 3, &["/none"], "sanderling fs ls /", Works),
+    ("fs attr /none", 3, &["/none"], "sanderling fs ls /", Works),
+    ("fs cat a", 2, &["starts with /"], "sanderling fs cat /a", Works),
+    ("fs put f3 b", 2, &["starts with /"], "sanderling fs put f3 /b", Works),
+    ("fs cat /d", 1, &["is a directory"], "sanderling fs ls /d", Works),
+    ("fs get /d", 1, &["is a directory"], "sanderling fs get /d --recursive", Works),
+    ("fs put tree /p14", 1, &["tree is a directory"], "--recursive", Works),
+    ("fs put f3 /a", 1, &["/a exists"], "sanderling fs put f3 /a --force", Works),
+    ("fs mkdir /d", 1, &["/d exists"], "sanderling fs mkdir /d --parents", Works),
+    ("fs mkdir /a", 1, &["/a exists"], "sanderling fs stat /a", Works),
+    ("fs mkdir /m18/b/c", 3, &["/m18"], "sanderling fs mkdir /m18/b/c --parents", Works),
+    ("fs put f3 /m19/b/c", 3, &["/m19"], "sanderling fs put f3 /m19/b/c --parents", Works),
+    ("fs mv /a /m20/b", 3, &["/m20"], "sanderling fs mkdir -p /m20", Works),
+    ("fs mv /none /b21", 3, &["/none"], "sanderling fs ls /", Works),
+    ("fs mv /b22 /c22", 1, &["/c22 exists"], "sanderling fs mv /b22 /c22 --force", Works),
+    ("fs mv /d /d/sub", 1, &["into itself"], "sanderling fs ls /d", Works),
+    ("fs rm /d24", 1, &["not empty"], "sanderling fs rm -r /d24", Works),
+    ("fs rm -r /", 2, &["everything"], "sanderling fs rm -r / --dry-run", Works),
+    ("fs rm -r '/*'", 2, &["everything"], "sanderling fs rm -r '/*' --dry-run", Works),
+    ("fs ls /a/x", 1, &["not a directory"], "sanderling fs stat /a", Works),
+    ("fs put f3 /a/x", 1, &["not a directory"], "sanderling fs stat /a", Works),
+    ("fs put f3 /none29/", 3, &["/none29"], "sanderling fs mkdir -p /none29", Works),
+    ("fs put f3 f4 /a", 1, &["not a directory"], "sanderling fs stat /a", Works),
+    ("fs put nofile /x", 3, &["nofile", "No such file"], "ls .", Works),
+    ("fs put nodir/nofile /x", 3, &["nodir/nofile"], "ls .", Works),
+    ("fs put /proc/none/x /x", 3, &["/proc/none/x"], "ls /proc", Works),
+    ("fs get /a nodir34/x", 3, &["nodir34 is no directory"], "mkdir -p nodir34", Works),
+    ("fs get /a f4", 1, &["f4 exists"], "sanderling fs get /a f4 --force", Works),
+    ("fs cat '/z*'", 3, &["no object matches"], "sanderling fs ls /", Works),
+    ("fs cat '/d/z*'", 3, &["no object matches"], "sanderling fs ls /d", Works),
+    ("fs get '/d/*' nodir38", 3, &["nodir38 is no directory"], "mkdir -p nodir38", Works),
+    ("fs cat '/['", 2, &["bad pattern"], "sanderling fs cat --help", Works),
+    ("fs cat /a --offset 99999999", 1, &["passes the end"], "sanderling fs stat /a", Works),
+    ("fs cat /a --offset -1", 2, &["'-1'"], "sanderling fs cat --help", Works),
+    ("fs cp /none /b42", 3, &["/none"], "sanderling fs ls /", Works),
+    ("fs cp /a /d/x", 1, &["/d/x exists"], "sanderling fs cp /a /d/x --force", Works),
+    ("fs cp /d /e44", 1, &["is a directory"], "sanderling fs cp /d /e44 --recursive", Works),
+    ("fs cp -r /d /d/e45", 1, &["into itself"], "sanderling fs ls /d", Works),
+    ("fs cp /a /a", 1, &["same object"], "sanderling fs stat /a", Works),
+    ("fs cp /a /m47/x", 3, &["/m47"], "sanderling fs cp /a /m47/x --parents", Works),
+    ("fs concat /none /whole", 3, &["/none"], "sanderling fs ls /", Works),
+    ("fs attr /a x", 2, &["NAME=TEXT"], "sanderling fs attr --help", Works),
+    ("fs attr /a long=$(head -c 9000 /dev/zero | tr '\\0' x)", 1, &["too large"],
+     "sanderling fs attr --help", Works),
+    ("fs put big /big", 4, &["no room for", "free on datanode-", "/big of 57.2 MiB"],
+     "sanderling fs df", Works),
+    ("fs put big /big --class dram:refuse", 4, &["no room for", "class dram:refuse"],
+     "sanderling fs df", Works),
+    ("fs cp /a /big/x -p --class gold", 2, &["unknown storage class"],
+     "sanderling fs cp --help", Works),
+    ("fs put f3 /b53 --class gold", 2, &["unknown storage class"],
+     "sanderling fs put --help", Works),
+    ("fs put f3 /b54 --ttl 5x", 2, &["no unit"], "sanderling fs put --help", Works),
+    ("fs put f3 /b55 --ttl -5s", 2, &["-5s", "out of range"], "sanderling fs put --help", Works),
+    ("fs put f3", 2, &["not provided"], "sanderling fs put --help", Works),
+    ("fs lss /", 2, &["unrecognized subcommand 'lss'"], "sanderling fs ls /", Works),
+    ("fs copy /a /b59", 2, &["unrecognized subcommand 'copy'"], "sanderling fs cp /a /b59", Works),
+    ("fs ls --recurse /", 2, &["--recurse"], "sanderling fs ls --recursive /", Works),
+    ("fs put f3 /b62 --tll=5s", 2, &["--tll"], "sanderling fs put f3 /b62 --ttl=5s", Works),
+    ("fs mkdir /../x", 2, &["bad path"], "sanderling fs mkdir --help", Works),
+    ("fs mkdir //x", 2, &["bad path"], "sanderling fs mkdir --help", Works),
+    ("fs mkdir /$(head -c 256 /dev/zero | tr '\\0' x)", 2, &["longer than 255"],
+     "sanderling fs mkdir --help", Works),
+];
+
+/// Mistakes about nodes, jobs and the way to the cluster.
+#[rustfmt::skip]
+const CLUSTER: &[Mistake] = &[
+    ("node notice nobody --deadline 30s", 3, &["nobody"], "sanderling node ls --all", Works),
+    ("node notice datanode-0", 2, &["--deadline"],
+     "sanderling node notice datanode-0 --deadline 30s", Unrun),
+    ("node notice datanode-0 --deadline 30d", 1, &["30d", "the limit is 7d"],
+     "sanderling node notice datanode-0 --deadline 7d", Unrun),
+    ("node notice datanode-0 --deadline -5s", 1, &["passed 5.00 s ago"],
+     "sanderling node notice datanode-0 --deadline 30s", Unrun),
+    ("node notice datanode-0 --deadline soon", 2, &["soon"],
+     "sanderling node notice --help", Works),
+    ("node notice datanode-0 --deadline 1ms", 2, &["would not leave before the deadline"],
+     "--dry-run", Works),
+    ("node cancel datanode-0", 1, &["not draining"], "sanderling node ls --all", Works),
+    ("node decommission nobody", 3, &["nobody"], "sanderling node ls --all", Works),
+    ("node recommend nobody", 3, &["nobody"], "sanderling node ls --all", Works),
+    ("node ls --al", 2, &["--al"], "sanderling node ls --all", Works),
+    ("job renew 99", 3, &["job 99"], "sanderling job ls", Works),
+    ("job end /none", 3, &["/none"], "sanderling fs ls /", Works),
+    ("job renew x", 2, &["a number, or a path"], "sanderling job renew --help", Works),
+    ("job new /d", 1, &["/d", "starts empty"], "sanderling fs stat /d", Works),
+    ("job new /j80 --quota lots", 2, &["lots"], "sanderling job new --help", Works),
+    ("fs put f3 /j81/x", 1, &["quota", "1.00 MiB", "2.86 MiB requested"],
+     "sanderling job ls", Works),
+    ("fs mv /a /j81/a", 1, &["different jobs"], "sanderling fs cp -r /a /j81/a", Ends(1)),
+    ("--namenode nohost.invalid:1 fs ls /", 4, &["nohost.invalid:1 cannot be reached"],
+     "sanderling fs ls / --namenode 127.0.0.1:", Works),
+    ("--namenode 127.0.0.1:1 fs ls /", 4, &["connection refused"],
+     "sanderling fs ls / --namenode 127.0.0.1:", Works),
+    ("--namenode 127.0.0.2:1 fs ls /", 4, &["127.0.0.2:1", "connection refused"],
+     "sanderling fs ls / --namenode 127.0.0.1:", Works),
+    ("--namenode $DATANODE fs ls /", 1, &["not a namenode's address"],
+     "sanderling fs ls / --namenode 127.0.0.1:", Works),
+    ("fs ls / --timeout x", 2, &["does not begin with a number"],
+     "sanderling fs ls --help", Works),
+    ("--token-file none fs ls /", 3, &["none", "No such file"], "ls .", Works),
+    ("--tls-ca none fs ls /", 3, &["none", "No such file"], "ls .", Works),
+    ("--tls-ca f4 fs ls /", 1, &["f4"], "head -n 1 f4", Works),
+    ("doctor --dram 900TiB", 1, &["checks fails"], "sanderling doctor --dram ", Works),
+];
+
+/// Mistakes about servers and programs.
+#[rustfmt::skip]
+const SERVERS: &[Mistake] = &[
+    ("local start", 1, &["runs in", "already"], "sanderling local status", Works),
+    ("local restart nobody", 3, &["no process nobody"], "sanderling local status", Works),
+    ("local add --name datanode-0", 1, &["datanode-0 already"],
+     "sanderling local restart datanode-0", Unrun),
+    ("local status --dir none", 3, &["no cluster was started"],
+     "sanderling local start --dir none", Unrun),
+    ("local stop --dir none", 3, &["no cluster was started"],
+     "sanderling local start --dir none", Unrun),
+    ("datanode --disk 1GiB", 2, &["--disk-dir"], "sanderling datanode --help", Works),
+    ("datanode --dram 1", 1, &["has 1 B", "at least 4.00 KiB"],
+     "sanderling datanode --dram 1GiB", Unrun),
+    ("namenode", 2, &["--dir"], "sanderling namenode --help", Works),
+    ("namenode --dir n1 --listen $SANDERLING_NAMENODE", 1, &["in use"], "--listen", Unrun),
+    ("namenode --dir $LOCAL/namenode --listen 127.0.0.1:0 --http none", 1,
+     &["in use by another namenode"], "--dir", Unrun),
+    ("datanode --memory-max 1MiB", 2, &["--memory-max is 1.00 MiB"],
+     "sanderling datanode --memory-max", Unrun),
+    ("datanode --notice-source ibm", 2, &["aws, gcp, azure"],
+     "sanderling datanode --help", Works),
+    ("namenode --dir n2 --preemption-model x", 2, &["x"], "sanderling namenode --help", Works),
+    ("token new --cluster any", 2, &["--secret-file"], "sanderling token new --help", Works),
+    ("token new --cluster any --secret-file none", 3, &["none", "No such file"], "ls .", Works),
+    ("token new --cluster any --secret-file open", 1, &["open"], "chmod 600 open", Works),
+    ("token secret --out open", 1, &["open", "File exists"], "--out", Unrun),
+    ("token new --cluster any --secret-file secret --rights fly", 2, &["no right"],
+     "sanderling token new --help", Works),
+    ("token new --cluster any --secret-file secret --expires 999d", 2, &["365 days"],
+     "sanderling token new", Works),
+    ("tls new --out open", 1, &["open"], "", Unrun),
+    ("help nonsense", 2, &["nonsense"], "sanderling help node", Works),
+    ("completions tcsh", 2, &["tcsh"], "sanderling completions", Works),
+    ("frobnicate", 2, &["frobnicate"], "sanderling --help", Works),
+    ("fs ls / -z", 2, &["-z"], "sanderling fs ls --help", Works),
+    ("fsck --verify", 2, &["--deep"], "sanderling fsck", Works),
+];
+
+/// Mistakes at a cluster that requires tokens and TLS.
+#[rustfmt::skip]
+const SECURED: &[Mistake] = &[
+    ("fs ls /", 1, &["TLS"], "--tls-ca", Works),
+    ("--tls-ca $CA fs ls /", 1, &["not authenticated"], "--token-file", Works),
+    ("--token-file $TOKEN fs ls /", 1, &["TLS"], "--tls-ca", Works),
+    ("--tls-ca $CA --token-file other fs ls /", 1, &["not authenticated"], "--token-file", Works),
+    ("doctor", 1, &["checks fails"], "--tls-ca", Works),
+];
+
+/// A cluster of `local start`, and a directory of files for the commands.
+struct World {
+    place: TempDir,
+    variables: Vec<(&'static str, String)>,
+}
+
+impl World {
+    fn start(flags: &[&str]) -> Self {
+        let place = TempDir::new().expect("a directory");
+        let local = place.path().join("local");
+        let mut command = sanderling();
+        command.args(["local", "start", "--json", "--port", "0", "--dram", "16MiB"]).args(flags);
+        let started = run(command.arg("--dir").arg(&local));
+        assert_eq!(started.code, 0, "{started}");
+        let started: Value = serde_json::from_str(&started.stdout).expect("JSON");
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let programs = place.path().join("programs");
+        std::fs::create_dir(&programs).expect("made");
+        let program = programs.join("sanderling");
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_sanderling"), program).expect("made");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let variables = vec![
+            ("PATH", format!("{}:{path}", programs.display())),
+            ("LOCAL", local.display().to_string()),
+            ("SANDERLING_LOCAL_DIR", local.display().to_string()),
+            ("SANDERLING_NAMENODE", text(&started["namenode"])),
+            ("DATANODE", text(&started["processes"][1]["address"])),
+            ("CA", text(&started["keys"]["tls_ca"])),
+            ("TOKEN", text(&started["keys"]["token_file"])),
+        ];
+        let world = Self { place, variables };
+        let files = world.files();
+        std::fs::create_dir_all(files.join("tree")).expect("made");
+        for (name, bytes) in [("f3", 3_000_000), ("f4", 4), ("tree/x", 9), ("big", 60_000_000)] {
+            std::fs::write(files.join(name), bytes_of(1, bytes)).expect("written");
+        }
+        world
+    }
+
+    fn files(&self) -> PathBuf {
+        self.place.path().join("files")
+    }
+
+    /// Runs a line as a shell does.
+    fn shell(&self, line: &str) -> Ran {
+        let mut command = Command::new("sh");
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("SANDERLING_") {
+                command.env_remove(name);
+            }
+        }
+        let variables = self.variables.iter().map(|(name, value)| (*name, value.as_str()));
+        let ran = run(command.envs(variables).current_dir(self.files()).args(["-c", line]));
+        if std::env::var_os("SHOW").is_some() {
+            eprintln!("$ {line}\n{ran}");
+        }
+        ran
+    }
+
+    #[track_caller]
+    fn prepare(&self, lines: &[&str]) {
+        for line in lines {
+            let ran = self.shell(line);
+            assert_eq!(ran.code, 0, "{line}: {ran}");
+        }
+    }
+
+    /// Makes a mistake; returns what is wrong with how it is answered.
+    fn problem(&self, (line, code, cause, next, then): Mistake) -> Option<String> {
+        let ran = self.shell(&format!("sanderling {line}"));
+        if ran.code != code {
+            return Some(format!("ended with {}, not {code}\n{ran}", ran.code));
+        }
+        let missing: Vec<_> = cause.iter().filter(|word| !ran.stderr.contains(**word)).collect();
+        if !missing.is_empty() {
+            return Some(format!("lacks {missing:?}\n{ran}"));
+        }
+        for word in ["uncategorized", "Millis(", "1 objects", "1 blocks", "os error 2)\n  tried"] {
+            if ran.stderr.contains(word) {
+                return Some(format!("speaks of {word:?}\n{ran}"));
+            }
+        }
+        let shown = ran.stderr.lines().find_map(|line| line.strip_prefix("  next:  "));
+        let Some(shown) = shown else { return Some(format!("has no next command\n{ran}")) };
+        if !shown.contains(next) {
+            return Some(format!("lacks the next command {next:?}\n{ran}"));
+        }
+        let wanted = match then {
+            Unrun => return None,
+            Works => 0,
+            Ends(code) => code,
+        };
+        let first = shown.split(", or ").next().unwrap_or_default();
+        let after = self.shell(first);
+        (after.code != wanted).then(|| format!("its next command {first:?} fails\n{ran}{after}"))
+    }
+
+    fn check(&self, mistakes: &[Mistake]) {
+        let wrong: Vec<String> = mistakes
+            .iter()
+            .filter_map(|mistake| Some(format!("{:?} {}", mistake.0, self.problem(*mistake)?)))
+            .collect();
+        let (count, all) = (wrong.len(), mistakes.len());
+        assert!(wrong.is_empty(), "{count} of {all} mistakes:\n{}", wrong.join("\n"));
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = self.shell("sanderling local stop");
+    }
+}
+
+#[test]
+fn mistakes_at_a_cluster_get_a_cause_and_a_next_command_that_works() {
+    let world = World::start(&["--datanodes", "3"]);
+    world.prepare(&[
+        "sanderling fs put f3 /a",
+        "sanderling fs mkdir /d /d24",
+        "for at in /d/x /d/y /d24/x /b22 /c22; do sanderling fs put f4 $at; done",
+        "sanderling job new /j81 --quota 1MiB --lease 1h",
+        "echo long-enough-to-be-a-secret-of-a-cluster > open; cp open secret",
+        "chmod 644 open; chmod 600 secret",
+    ]);
+    world.check(&[OBJECTS, CLUSTER, SERVERS].concat());
+}
+
+#[test]
+fn mistakes_at_a_secured_cluster_get_a_next_command_that_works() {
+    let world = World::start(&["--datanodes", "1", "--secure"]);
+    world.prepare(&["echo no.token > other; chmod 600 other"]);
+    world.check(SECURED);
+}
+
+#[test]
+fn list_of_mistakes_is_long_and_says_each_once() {
+    let all: Vec<&str> = [OBJECTS, CLUSTER, SERVERS, SECURED]
+        .iter()
+        .flat_map(|it| it.iter())
+        .map(|it| it.0)
+        .collect();
+    let mut each = all.clone();
+    each.sort_unstable();
+    each.dedup();
+    assert_eq!(each.len(), all.len());
+    assert!(all.len() >= 100, "{}", all.len());
+}
+
+#[test]
+fn one_process_of_a_local_cluster_is_started_anew_and_the_others_keep_their_data() {
+    let world = World::start(&["--datanodes", "2"]);
+    world.prepare(&["sanderling fs put f3 /a", "sanderling fs put f4 /b"]);
+    world.prepare(&["sanderling local restart namenode", "sanderling local status"]);
+    world.prepare(&["sanderling fs get /a back && cmp f3 back"]);
+    // Its blocks move to the other datanode before it ends.
+    world.prepare(&["sanderling local restart datanode-0", "sanderling local status"]);
+    world.prepare(&["sanderling fs get -f /a back && cmp f3 back", "sanderling fsck"]);
+    world.prepare(&["sanderling local add --dram 32MiB && sanderling local status"]);
+    let status = world.shell("sanderling local status --json");
+    let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
+    assert_eq!(status["processes"][3]["name"], "datanode-2", "{status}");
+    assert_eq!(status["processes"][3]["shape"]["dram_bytes"], 32 << 20, "{status}");
+    // One that is down: its status names the command that starts it again.
+    let pid = status["processes"][3]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    let pid = pid.and_then(rustix::process::Pid::from_raw).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it runs");
+    let down = ("local status", 4, &["1 of 4 processes is down"][..], "datanode-2", Works);
+    cluster::until("it is down", cluster::SOON, || {
+        (world.shell("sanderling local status").code == 4).then_some(())
+    });
+    assert_eq!(world.problem(down), None);
+    world.prepare(&["sanderling local status"]);
+}
+
+#[test]
+fn objects_are_copied_in_the_store_and_patterns_are_expanded_there() {
+    let world = World::start(&["--datanodes", "2"]);
+    world.prepare(&[
+        "sanderling fs put -p f3 /in/a.bin --attribute by=hand",
+        "sanderling fs put f4 /in/b.txt && sanderling fs put f4 /in/c.txt",
+        "sanderling fs cp /in/a.bin /copy && sanderling fs get /copy back && cmp f3 back",
+        "test \"$(sanderling fs attr /copy)\" = by=hand",
+        "sanderling fs cp -r /in /out && test $(sanderling fs ls /out/ | wc -l) = 3",
+        "sanderling fs mkdir /texts && sanderling fs cp '/in/*.txt' /texts/",
+        "test \"$(sanderling fs ls /texts)\" = \"$(printf 'b.txt\\nc.txt')\"",
+        "test \"$(sanderling fs cat '/texts/*' | wc -c)\" = 8",
+        "mkdir here && sanderling fs get '/in/?.txt' here && cmp here/b.txt f4",
+        "sanderling fs mv '/texts/*.txt' /out/ -f && test -z \"$(sanderling fs ls /texts)\"",
+        "sanderling fs rm '/out/*.txt' && test \"$(sanderling fs ls /out)\" = a.bin",
+        "sanderling fs ls -lh /out/ | grep 'a.bin' | grep MiB",
+        "sanderling fs ls -l --bytes /out | grep 3000000",
+        "sanderling fs df -h && sanderling fs du -h '/in*'",
+        "sanderling help fs cp | grep recursive && sanderling version | grep sanderling",
+    ]);
+}

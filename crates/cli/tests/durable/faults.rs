@@ -1,0 +1,243 @@
+//! Stores of durable directories that fail: the reason names what failed, nothing that came later
+//! is visible, and the copying goes on by itself.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path as LocalPath, PathBuf};
+use std::process::Command;
+
+use crate::cluster::stores::{add, files, fleet, make, put};
+use crate::cluster::tasks::{SmallDisk, is_root};
+use crate::cluster::{Cluster, SOON, Shape, block_on, bytes_of, run, until};
+
+/// A store, its directory `/out`, and how many objects were put there.
+struct Faulty {
+    cluster: Cluster,
+    store: PathBuf,
+    made: u64,
+}
+
+impl Faulty {
+    fn new(cluster: Cluster, store: PathBuf) -> Self {
+        make(&cluster, "/out");
+        let mut faulty = Self { cluster, store, made: 0 };
+        faulty.put(5000);
+        faulty.synced();
+        faulty
+    }
+
+    fn name(number: u64) -> String {
+        format!("{number:02}")
+    }
+
+    fn put(&mut self, bytes: usize) {
+        let name = format!("/out/{}", Self::name(self.made));
+        block_on(async { put(&self.cluster.client().await, &name, self.made, bytes).await });
+        self.made += 1;
+    }
+
+    fn stalled(&self) -> Option<String> {
+        let shown = self.cluster.json(&["fs", "stat", "/out"]);
+        let why = shown["objects"][0]["durability"]["stalled"].as_str().unwrap_or_default();
+        Some(why.to_owned()).filter(|why| !why.is_empty())
+    }
+
+    fn synced(&self) {
+        let synced = self.cluster.cli(&["fs", "sync", "/out", "--timeout", "60s"]);
+        assert_eq!(synced.code, 0, "{synced}");
+        let found: Vec<String> = files(&self.store).into_keys().collect();
+        let made: Vec<String> = (0..self.made).map(Self::name).collect();
+        assert_eq!(found, made);
+    }
+
+    /// Puts two objects while the store fails, and looks at the reason.
+    fn fails(&mut self, bytes: usize, expected: &[&str]) {
+        let durable = self.made;
+        self.put(bytes);
+        self.put(10);
+        let why = until(&format!("the reason {expected:?}"), SOON, || {
+            self.stalled().filter(|why| expected.iter().all(|part| why.contains(part)))
+        });
+        assert!(!why.contains('\n') && why.contains(&self.store.display().to_string()), "{why}");
+        for number in durable..self.made {
+            assert!(!self.store.join(Self::name(number)).is_file(), "{number} is there: {why}");
+        }
+    }
+}
+
+#[test]
+fn names_that_something_else_has_taken_stall_with_their_names() {
+    let (cluster, store) = fleet(2);
+    let mut faulty = Faulty::new(cluster, store.clone());
+    // A directory in the place of a name.
+    let taken = store.join(Faulty::name(faulty.made));
+    fs::create_dir_all(taken.join("below")).expect("made");
+    faulty.fails(3000, &[&format!("{}: Is a directory", Faulty::name(faulty.made))]);
+    fs::remove_dir_all(&taken).expect("removed");
+    faulty.synced();
+    // Where the uploads are.
+    let uploads = store.join(".sanderling/uploads");
+    fs::rename(&uploads, store.join(".sanderling/elsewhere")).expect("moved");
+    faulty.fails(3000, &[".sanderling/uploads: No such file"]);
+    fs::rename(store.join(".sanderling/elsewhere"), &uploads).expect("moved");
+    faulty.synced();
+    // The file that names the owner.
+    let owner = store.join(".sanderling/owner");
+    let text = fs::read_to_string(&owner).expect("there");
+    for (wrong, expected) in
+        [("", "which names its owner, is empty"), ("cluster x\n", "it belongs to cluster x")]
+    {
+        fs::write(&owner, wrong).expect("written");
+        faulty.fails(3000, &[expected]);
+        fs::write(&owner, &text).expect("written");
+        faulty.synced();
+    }
+}
+
+#[test]
+fn symbolic_links_in_a_store_lead_no_change_out_of_it() {
+    let (cluster, store) = fleet(2);
+    let elsewhere = store.with_extension("elsewhere");
+    fs::create_dir(&elsewhere).expect("made");
+    let faulty = Faulty::new(cluster, store.clone());
+    let is_stalled = |name: &str| {
+        let reason = format!("{name} is a symbolic link");
+        until(&reason, SOON, || faulty.stalled().filter(|why| why.contains(&reason)));
+    };
+    let sync = || {
+        let synced = faulty.cluster.cli(&["fs", "sync", "/out", "--timeout", "60s"]);
+        assert_eq!(synced.code, 0, "{synced}");
+    };
+    // What is put below a link.
+    let linked = store.join("linked");
+    symlink(&elsewhere, &linked).expect("linked");
+    block_on(async { put(&faulty.cluster.client().await, "/out/linked/a/x", 1, 5000).await });
+    is_stalled("linked");
+    assert_eq!(fs::read_dir(&elsewhere).expect("there").count(), 0, "it was written through");
+    fs::remove_file(&linked).expect("removed");
+    sync();
+    assert!(fs::read(linked.join("a/x")).expect("it is there") == bytes_of(1, 5000));
+    // What is deleted and replaced below one.
+    fs::rename(&linked, elsewhere.join("moved")).expect("moved");
+    symlink(elsewhere.join("moved"), &linked).expect("linked");
+    let removed = faulty.cluster.cli(&["fs", "rm", "/out/linked/a/x"]);
+    assert_eq!(removed.code, 0, "{removed}");
+    block_on(async { put(&faulty.cluster.client().await, "/out/linked/a/y", 2, 10).await });
+    is_stalled("linked");
+    assert!(elsewhere.join("moved/a/x").is_file(), "it was removed through the link");
+    fs::remove_file(&linked).expect("removed");
+    sync();
+    assert!(fs::read(linked.join("a/y")).expect("it is there") == bytes_of(2, 10));
+    // A directory that is removed whole: the link goes, and not what it leads to.
+    fs::rename(&linked, elsewhere.join("whole")).expect("moved");
+    symlink(elsewhere.join("whole"), &linked).expect("linked");
+    let removed = faulty.cluster.cli(&["fs", "rm", "-r", "/out/linked"]);
+    assert_eq!(removed.code, 0, "{removed}");
+    sync();
+    assert!(fs::symlink_metadata(&linked).is_err() && elsewhere.join("whole/a/y").is_file());
+}
+
+#[test]
+fn store_in_whose_place_is_another_ones_is_not_written_to() {
+    let (other, others) = fleet(1);
+    make(&other, "/theirs");
+    block_on(async { put(&other.client().await, "/theirs/00", 77, 5000).await });
+    assert_eq!(other.cli(&["fs", "sync", "/theirs"]).code, 0);
+    let (cluster, store) = fleet(2);
+    let mut faulty = Faulty::new(cluster, store.clone());
+    let away = store.with_extension("away");
+    fs::rename(&store, &away).expect("away");
+    fs::rename(&others, &store).expect("in its place");
+    let before = files(&store);
+    faulty.fails(3000, &["it belongs to cluster", "choose another place"]);
+    assert!(files(&store) == before, "the other one's store was changed");
+    fs::rename(&store, &others).expect("back");
+    fs::rename(&away, &store).expect("back");
+    faulty.synced();
+}
+
+fn remount(place: &LocalPath, options: &str) {
+    let mut mount = Command::new("mount");
+    let mounted = run(mount.args(["-o", &format!("remount,{options}")]).arg(place));
+    assert_eq!(mounted.code, 0, "{mounted}");
+}
+
+#[test]
+fn full_and_read_only_stores_stall_and_go_on() {
+    if !is_root("full_and_read_only_stores") {
+        return;
+    }
+    let disk = SmallDisk::of(8);
+    let store = disk.path().join("store");
+    fs::create_dir(&store).expect("made");
+    let mut cluster = Cluster::start(Shape { datanodes: 0, ..Shape::default() });
+    for name in ["d0", "d1"] {
+        add(&mut cluster, name, &store);
+    }
+    let mut faulty = Faulty::new(cluster, store.clone());
+    // There is room for what comes later, and it has to wait.
+    disk.fill_but(1 << 20);
+    faulty.fails(3 << 20, &["No space left on device"]);
+    disk.empty();
+    faulty.synced();
+    remount(disk.path(), "ro");
+    faulty.fails(3000, &["Read-only file system"]);
+    remount(disk.path(), "rw");
+    faulty.synced();
+    // What the failed uploads took is free again.
+    let uploads = fs::read_dir(store.join(".sanderling/uploads")).expect("there");
+    assert_eq!(uploads.count(), 0);
+}
+
+#[test]
+fn store_whose_lock_another_process_holds_stalls_until_it_is_free() {
+    let (cluster, store) = fleet(2);
+    let mut faulty = Faulty::new(cluster, store.clone());
+    let lock = fs::File::options().write(true).open(store.join(".sanderling/lock"));
+    let lock = lock.expect("a change has made it");
+    lock.lock().expect("it is free");
+    faulty.fails(3000, &["an adoption is under way for 5s", "may be paused"]);
+    lock.unlock().expect("unlocked");
+    faulty.synced();
+}
+
+#[test]
+fn deleted_directory_gives_up_what_waits_and_its_event_has_the_number() {
+    let (cluster, store) = fleet(2);
+    let mut faulty = Faulty::new(cluster, store.clone());
+    let away = store.with_extension("away");
+    fs::rename(&store, &away).expect("moved");
+    faulty.put(3000);
+    faulty.put(10);
+    until("the directory stalls", SOON, || faulty.stalled());
+    let removed = faulty.cluster.cli(&["fs", "rm", "-r", "/out"]);
+    assert_eq!(removed.code, 0, "{removed}");
+    let shown = faulty.cluster.cli(&["events", "--kind", "durable_dropped"]);
+    assert!(shown.code == 0 && shown.stdout.lines().count() == 1, "{shown}");
+    assert!(shown.stdout.contains("/out") && shown.stdout.contains("2 changes"), "{shown}");
+    fs::rename(&away, &store).expect("moved");
+    // The store keeps what it has, and gets nothing of what waited.
+    let found: Vec<String> = files(&store).into_keys().collect();
+    assert_eq!(found, ["00"]);
+}
+
+#[test]
+fn store_that_no_datanode_reaches_any_more_is_reported() {
+    let (cluster, store) = fleet(1);
+    let mut faulty = Faulty::new(cluster, store.clone());
+    faulty.cluster.add("without", &["--dram", "64MiB"]);
+    // The reason of a failure names the store's datanode, which then ends.
+    let away = store.with_extension("away");
+    fs::rename(&store, &away).expect("away");
+    let mut gone = faulty.cluster.datanodes.remove(0);
+    gone.kill();
+    fs::rename(&away, &store).expect("back");
+    faulty.put(3000);
+    let why = until("the reason", SOON, || {
+        faulty.stalled().filter(|why| why.contains("no datanode reaches the store"))
+    });
+    assert!(!why.contains(&gone.address), "{why}");
+    add(&mut faulty.cluster, "d1", &store);
+    faulty.synced();
+    assert_eq!(faulty.stalled(), None);
+}

@@ -1,0 +1,10 @@
+//! Durable directories: what is sealed below them lies in their stores.
+
+#[path = "../cluster/mod.rs"]
+mod cluster;
+
+mod adopt;
+mod copying;
+mod faults;
+mod notice;
+mod seen;

@@ -1,0 +1,169 @@
+//! Blocks that outlive their nodes: a fleet with little memory and a directory as object tier.
+
+use std::path::{Path as LocalPath, PathBuf};
+
+use crate::cluster::{
+    Cluster, SOON, Shape, block_on, bytes_of, path, until, until_drained, until_gone,
+};
+use sanderling_client::{Client, ClientError, PutOptions};
+use sanderling_protocol::message::ObjectKind;
+use sanderling_protocol::{NodeInfo, NodeSelector, Tier};
+
+const MIB: u64 = 1 << 20;
+
+/// Starts `full` nodes with 8 MiB of memory each and nothing else, then two that have the object
+/// tier and next to no memory.
+fn fleet(full: usize) -> (Cluster, PathBuf) {
+    let shape = Shape { datanodes: full, dram: "8MiB", ..Shape::default() };
+    let mut cluster = Cluster::start(shape);
+    let directory = cluster.path("objects");
+    for name in ["o0", "o1"] {
+        add_with_store(&mut cluster, name, &directory);
+    }
+    (cluster, directory)
+}
+
+fn add_with_store(cluster: &mut Cluster, name: &str, directory: &LocalPath) {
+    let url = format!("file://{}", directory.display());
+    // 64 KiB take no block.
+    let flags = ["--object", &url, "--object-bytes", "64MiB", "--dram", "64KiB"];
+    cluster.add(name, &flags);
+}
+
+/// Stores objects of 512 KiB until so many bytes are stored.
+async fn fill(client: &Client, bytes: u64) -> u64 {
+    client.make_directory(&path("/full"), ObjectKind::Directory, true, true).await.expect("made");
+    let objects = bytes / (MIB / 2);
+    for seed in 0..objects {
+        let to = path(&format!("/full/{seed}"));
+        let bytes = bytes_of(seed, 512 << 10);
+        client.put(&to, bytes, &PutOptions::default()).await.expect("stored");
+    }
+    objects
+}
+
+async fn assert_full(client: &Client, objects: u64) {
+    for seed in 0..objects {
+        let read = client.get(&path(&format!("/full/{seed}"))).await.expect("readable");
+        assert!(read == bytes_of(seed, 512 << 10), "/full/{seed} has other bytes");
+    }
+}
+
+async fn assert_nothing_lost(client: &Client) {
+    let report = client.report().await.expect("the namenode answers");
+    assert_eq!((report.blocks, report.bytes), (0, 0), "{report:?}");
+    let fsck = client.fsck().await.expect("the namenode answers");
+    assert_eq!((fsck.lost_blocks, fsck.problems.len()), (0, 0), "{fsck:?}");
+}
+
+fn objects(directory: &LocalPath) -> Vec<PathBuf> {
+    let entries = |at: &LocalPath| -> Vec<PathBuf> {
+        let found = std::fs::read_dir(at).into_iter().flatten();
+        found.map(|entry| entry.expect("readable").path()).collect()
+    };
+    entries(directory).iter().flat_map(|cluster| entries(cluster)).collect()
+}
+
+fn used(node: &NodeInfo, tier: Tier) -> u64 {
+    node.tiers.iter().find(|usage| usage.tier == tier).map_or(0, |usage| usage.used_bytes)
+}
+
+async fn notice(client: &Client, name: &str) {
+    let node = NodeSelector(name.to_owned());
+    client.notice(&node, 200_000, "test").await.expect("taken");
+}
+
+#[test]
+fn what_has_no_room_in_memory_goes_to_the_object_tier_and_outlives_its_nodes() {
+    let (mut cluster, directory) = fleet(2);
+    block_on(async {
+        let client = cluster.client().await;
+        let count = fill(&client, 12 * MIB).await;
+        for name in ["n0", "n1"] {
+            notice(&client, name).await;
+            until_drained(&client, name).await;
+            cluster.datanode(name).kill();
+            until_gone(&client, name).await;
+        }
+        assert_full(&client, count).await;
+        assert_eq!(objects(&directory).len() as u64, count);
+        let nodes = client.nodes(false).await.expect("the namenode answers");
+        let stored: u64 = nodes.iter().map(|node| used(node, Tier::Object)).sum();
+        assert_eq!(stored, 12 * MIB);
+        assert_eq!(nodes.iter().map(|node| node.exposure_bytes).sum::<u64>(), 0);
+
+        let busier = nodes.iter().max_by_key(|node| node.blocks).expect("two nodes");
+        let name = busier.name.clone();
+        cluster.datanode(&name).kill();
+        until_gone(&client, &name).await;
+        assert_full(&client, count).await;
+        assert_nothing_lost(&client).await;
+
+        cluster.restart_namenode();
+        add_with_store(&mut cluster, "o2", &directory);
+        let last = if name == "o0" { "o1" } else { "o0" };
+        cluster.datanode(last).kill();
+        until_gone(&client, last).await;
+        assert_full(&client, count).await;
+        assert_nothing_lost(&client).await;
+
+        client.delete(&path("/full"), true).await.expect("deleted");
+        until("the objects are deleted", SOON, || objects(&directory).is_empty().then_some(()));
+    });
+}
+
+#[test]
+fn noticed_node_hands_its_objects_over_at_once() {
+    let (mut cluster, directory) = fleet(1);
+    block_on(async {
+        let client = cluster.client().await;
+        let count = fill(&client, 4 * MIB).await;
+        notice(&client, "n0").await;
+        until_drained(&client, "n0").await;
+        cluster.datanode("n0").kill();
+        until_gone(&client, "n0").await;
+
+        notice(&client, "o0").await;
+        let drained = until_drained(&client, "o0").await;
+        let drain = drained.drain.expect("it drained");
+        assert_eq!((drain.moved_bytes, drain.lost_bytes), (0, 0), "{drain:?}");
+        assert_full(&client, count).await;
+        // Taken back: its old list of these blocks must not cost the other one its objects.
+        client.cancel(&NodeSelector("o0".to_owned())).await.expect("taken back");
+        notice(&client, "o1").await;
+        until_drained(&client, "o1").await;
+        cluster.datanode("o1").kill();
+        until_gone(&client, "o1").await;
+        assert_full(&client, count).await;
+        assert_nothing_lost(&client).await;
+        assert_eq!(objects(&directory).len() as u64, count);
+    });
+}
+
+#[test]
+fn damaged_object_is_declared_lost_and_the_others_are_read() {
+    let (mut cluster, directory) = fleet(1);
+    block_on(async {
+        let client = cluster.client().await;
+        let count = fill(&client, 2 * MIB).await;
+        notice(&client, "n0").await;
+        until_drained(&client, "n0").await;
+        cluster.datanode("n0").kill();
+        until_gone(&client, "n0").await;
+        let damaged = objects(&directory).into_iter().min().expect("there are objects");
+        let mut other = std::fs::read(&damaged).expect("readable");
+        other[1000] ^= 1;
+        std::fs::write(&damaged, other).expect("written");
+        let mut refused = 0;
+        for seed in 0..count {
+            match client.get(&path(&format!("/full/{seed}"))).await {
+                Ok(read) => assert!(read == bytes_of(seed, 512 << 10), "/full/{seed} is wrong"),
+                Err(ClientError::DataUnavailable { .. }) => refused += 1,
+                Err(error) => panic!("/full/{seed}: {error}"),
+            }
+        }
+        assert_eq!(refused, 1);
+        let report = client.report().await.expect("the namenode answers");
+        assert_eq!((report.objects, report.bytes), (1, 512 << 10), "{report:?}");
+    });
+}

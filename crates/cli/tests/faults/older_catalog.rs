@@ -1,0 +1,262 @@
+//! A namenode that starts on an older catalog than its datanodes have seen, from a backup or from
+//! an archive: what moved meanwhile is found, and nothing is dropped at first.
+
+use std::fs;
+use std::ops::Range;
+
+use crate::cluster::guarded::text;
+use crate::cluster::stubs::Stubs;
+use crate::cluster::{
+    Cluster, SOON, Server, block_on, bytes_of, path, run, sanderling, until_drained,
+};
+use sanderling_client::{Client, PutOptions};
+use sanderling_protocol::order::HeldBlock;
+use sanderling_protocol::{Epoch, Event, EventKind, Instant, Millis, Tier};
+
+const BYTES: usize = 100_000;
+
+/// How long a namenode keeps what it does not know, as the documentation has it.
+const KEPT: Millis = Millis(30_000);
+
+async fn store(client: &Client, seeds: Range<u64>) {
+    for seed in seeds {
+        let to = path(&format!("/{seed}"));
+        client.put(&to, bytes_of(seed, BYTES), &PutOptions::default()).await.expect("stored");
+    }
+}
+
+async fn assert_stored(client: &Client, seeds: Range<u64>) {
+    for seed in seeds {
+        let read = client.get(&path(&format!("/{seed}"))).await;
+        let read = read.unwrap_or_else(|error| panic!("/{seed}: {error}"));
+        assert!(read == bytes_of(seed, BYTES), "/{seed} has other bytes");
+    }
+}
+
+/// Takes a backup of the catalog as it is.
+fn backup(cluster: &Cluster) -> String {
+    let file = text(cluster.path("catalog.backup"));
+    let http = cluster.namenode.http_address.clone();
+    let taken = cluster.cli(&["namenode", "backup", "--to", &file, "--http", &http]);
+    assert_eq!(taken.code, 0, "{taken}");
+    file
+}
+
+/// Loses the namenode with its directory, and starts one on the backup.
+fn start_on(cluster: &mut Cluster, file: &str) {
+    cluster.namenode.kill();
+    fs::rename(cluster.path("catalog"), cluster.path("lost")).expect("renamed");
+    let catalog = text(cluster.path("catalog"));
+    let words = ["namenode", "restore", "--from", file, "--dir", &catalog];
+    let restored = run(sanderling().args(words));
+    assert_eq!(restored.code, 0, "{restored}");
+    cluster.start_namenode(&[]);
+}
+
+/// Returns the name of the node that holds most blocks.
+async fn fullest(client: &Client) -> String {
+    let nodes = client.nodes(false).await.expect("the namenode answers");
+    nodes.into_iter().max_by_key(|node| node.blocks).expect("there are nodes").name
+}
+
+/// Drains a node, and ends its machine.
+async fn take(cluster: &mut Cluster, client: &Client, name: &str) {
+    tokio::task::block_in_place(|| {
+        let drained = cluster.cli(&["node", "decommission", name, "--yes"]);
+        assert_eq!(drained.code, 0, "{drained}");
+    });
+    until_drained(client, name).await;
+    cluster.datanode(name).kill();
+}
+
+/// Stores objects, takes a backup, and then drains the fullest node. Returns the backup and the
+/// name of the node.
+async fn taken_after_a_backup(cluster: &mut Cluster, client: &Client) -> (String, String) {
+    store(client, 0..20).await;
+    let file = tokio::task::block_in_place(|| backup(cluster));
+    let name = fullest(client).await;
+    take(cluster, client, &name).await;
+    (file, name)
+}
+
+/// Waits until so many blocks have been given up that the catalog does not know; returns when the
+/// first were, by the time since the namenode's last start.
+async fn until_orphaned(client: &Client, count: u64) -> Millis {
+    let limit = std::time::Instant::now() + SOON + SOON;
+    loop {
+        let events = client.events(0, 10_000, Millis(0)).await.expect("the namenode answers");
+        let orphaned = events.iter().filter_map(|event| match event.kind {
+            EventKind::BlocksOrphaned { blocks, .. } => Some((event.at, blocks)),
+            _ => None,
+        });
+        let orphaned: Vec<(Instant, u64)> = orphaned.collect();
+        if orphaned.iter().map(|(_, blocks)| blocks).sum::<u64>() == count {
+            return started_at(&events).until(orphaned[0].0);
+        }
+        assert!(std::time::Instant::now() < limit, "not {count} blocks: {orphaned:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+fn started_at(events: &[Event]) -> Instant {
+    let is_start = |event: &&Event| matches!(event.kind, EventKind::NamenodeStarted { .. });
+    events.iter().rfind(is_start).expect("it has started").at
+}
+
+#[test]
+fn blocks_that_moved_after_the_backup_are_read_and_what_it_lacks_is_kept_at_first() {
+    let mut cluster = Cluster::of(3);
+    block_on(async {
+        let client = cluster.client().await;
+        let (file, _) = taken_after_a_backup(&mut cluster, &client).await;
+        store(&client, 100..110).await;
+        tokio::task::block_in_place(|| start_on(&mut cluster, &file));
+        // At once: the catalog still has the blocks on the machine that is gone.
+        let client = cluster.client().await;
+        assert_stored(&client, 0..20).await;
+        let report = client.report().await.expect("the namenode answers");
+        assert_eq!((report.blocks, report.bytes), (0, 0), "{report:?}");
+        let after = until_orphaned(&client, 10).await;
+        assert!(after >= KEPT, "{after:?} after the start");
+        let report = client.report().await.expect("the namenode answers");
+        assert_eq!((report.blocks, report.bytes), (10, 10 * BYTES as u64), "{report:?}");
+        assert_stored(&client, 0..20).await;
+        assert_eq!(client.fsck().await.expect("answered").problems.len(), 0);
+    });
+}
+
+/// The fleet of an elastic cluster: by the time of the restore, none of the machines of the backup
+/// is left.
+#[test]
+fn blocks_on_a_node_that_joined_after_the_backup_are_read_there() {
+    let mut cluster = Cluster::of(2);
+    block_on(async {
+        let client = cluster.client().await;
+        store(&client, 0..20).await;
+        let file = tokio::task::block_in_place(|| backup(&cluster));
+        tokio::task::block_in_place(|| {
+            cluster.add("late", &[]);
+        });
+        for name in ["n0", "n1"] {
+            take(&mut cluster, &client, name).await;
+        }
+        tokio::task::block_in_place(|| start_on(&mut cluster, &file));
+        let client = cluster.client().await;
+        assert_stored(&client, 0..20).await;
+        let report = client.report().await.expect("the namenode answers");
+        assert_eq!((report.blocks, report.bytes), (0, 0), "{report:?}");
+        // It goes on as any other node.
+        store(&client, 20..30).await;
+        assert_stored(&client, 0..30).await;
+        assert_eq!(client.fsck().await.expect("answered").problems.len(), 0);
+    });
+}
+
+/// Starts a datanode in the place of one that was drained, and a namenode on a catalog that still
+/// has the one of before. The new one registers before any other node has reported what it holds.
+fn replaced_under_an_older_catalog(address: impl FnOnce(&mut Cluster, &str) -> String) {
+    let mut cluster = Cluster::of(3);
+    block_on(async {
+        let client = cluster.client().await;
+        let (file, name) = taken_after_a_backup(&mut cluster, &client).await;
+        let before = cluster.datanode(&name).node;
+        let address = address(&mut cluster, &name);
+        tokio::task::block_in_place(|| {
+            cluster.add(&name, &["--listen", &address]);
+        });
+        let others = |cluster: &Cluster, act: fn(&Server)| {
+            cluster.datanodes.iter().filter(|it| it.name != name).for_each(act);
+        };
+        others(&cluster, Server::pause);
+        tokio::task::block_in_place(|| start_on(&mut cluster, &file));
+        let client = cluster.client().await;
+        let limit = std::time::Instant::now() + SOON;
+        loop {
+            let nodes = client.nodes(false).await.expect("the namenode answers");
+            if nodes.iter().any(|it| it.name == name && it.id.0 != before) {
+                break;
+            }
+            assert!(std::time::Instant::now() < limit, "it did not register: {nodes:?}");
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        others(&cluster, Server::resume);
+        assert_stored(&client, 0..20).await;
+        until_only(&client, &name, before).await;
+        let events = client.events(0, 10_000, Millis(0)).await.expect("the namenode answers");
+        let is_it = |event: &&Event| matches!(event.kind, EventKind::NodeGone { .. });
+        let EventKind::NodeGone { node, why, .. } =
+            &events.iter().rfind(is_it).expect("one is gone").kind
+        else {
+            unreachable!("it was found by its kind");
+        };
+        assert_eq!((node.0, &**why), (before, "its process has ended"));
+        let report = client.report().await.expect("the namenode answers");
+        assert_eq!((report.blocks, report.bytes), (0, 0), "{report:?}");
+        store(&client, 20..30).await;
+        assert_stored(&client, 0..30).await;
+        assert_eq!(client.fsck().await.expect("answered").problems.len(), 0);
+    });
+}
+
+/// Waits until the node of before is gone and another one has its name.
+async fn until_only(client: &Client, name: &str, before: u32) {
+    let limit = std::time::Instant::now() + SOON;
+    loop {
+        let nodes = client.nodes(false).await.expect("the namenode answers");
+        let ids: Vec<u32> = nodes.iter().filter(|it| it.name == name).map(|it| it.id.0).collect();
+        if !ids.contains(&before) && ids.len() == 1 {
+            return;
+        }
+        assert!(std::time::Instant::now() < limit, "{nodes:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+#[test]
+fn blocks_of_a_node_whose_address_another_has_taken_are_read_where_they_moved() {
+    replaced_under_an_older_catalog(|cluster, name| cluster.datanode(name).address.clone());
+}
+
+/// As in Kubernetes, where a pod that is made again keeps its name and gets another address.
+#[test]
+fn blocks_of_a_node_whose_name_another_has_taken_are_read_where_they_moved() {
+    replaced_under_an_older_catalog(|_, _| "127.0.0.1:0".to_owned());
+}
+
+/// Reports a block until the namenode lets the node drop it.
+async fn until_dropped(stubs: &Stubs, held: HeldBlock) {
+    let limit = std::time::Instant::now() + SOON + SOON;
+    while !stubs.report(vec![held]).await.contains(&held.block) {
+        assert!(std::time::Instant::now() < limit, "it is still to be kept");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+/// The answer is lost with the namenode: the node still has the block at the next start.
+#[test]
+fn what_was_counted_as_lost_before_the_next_start_has_no_more_time_and_is_counted_once() {
+    let mut cluster = Cluster::of(1);
+    block_on(async {
+        let client = cluster.client().await;
+        let file = tokio::task::block_in_place(|| backup(&cluster));
+        store(&client, 0..1).await;
+        let layout = client.layout(&path("/0"), 0..BYTES as u64).await.expect("it is there");
+        let (block, length) = (layout.blocks[0].block, BYTES as u32);
+        let held = HeldBlock { block, epoch: Epoch(1), length, tier: Tier::Dram };
+        cluster.datanode("n0").kill();
+        tokio::task::block_in_place(|| start_on(&mut cluster, &file));
+        let stubs = Stubs::register(&cluster.namenode.address, 1).await;
+        assert_eq!(stubs.report(vec![held]).await, [], "it is kept at first");
+        tokio::select! {
+            () = stubs.live() => {}
+            () = until_dropped(&stubs, held) => {}
+        }
+        cluster.namenode.kill();
+        tokio::task::block_in_place(|| cluster.start_namenode(&[]));
+        let stubs = Stubs::register(&cluster.namenode.address, 1).await;
+        assert_eq!(stubs.report(vec![held]).await, [block]);
+        let client = cluster.client().await;
+        let report = client.report().await.expect("the namenode answers");
+        assert_eq!((report.blocks, report.bytes), (1, BYTES as u64), "{report:?}");
+    });
+}

@@ -1,0 +1,97 @@
+//! Commands that lose data ask first, and what is lost is said loudly.
+
+use std::time::Duration;
+
+use crate::cluster::{Cluster, Ran, SOON, Shape, block_on, bytes_of, until, until_gone};
+
+fn full(datanodes: usize) -> Cluster {
+    let cluster = Cluster::start(Shape {
+        datanodes,
+        dram: "8MiB",
+        namenode: vec!["--departures".to_owned(), "0".to_owned()],
+        ..Shape::default()
+    });
+    let local = cluster.path("local");
+    std::fs::write(&local, bytes_of(1, 2 << 20)).expect("written");
+    let local = local.to_str().expect("UTF-8");
+    for at in 0.. {
+        if cluster.cli(&["fs", "put", local, &format!("/{at}")]).code != 0 {
+            break;
+        }
+    }
+    cluster
+}
+
+fn state(cluster: &Cluster, name: &str) -> String {
+    let fleet = cluster.json(&["node", "ls", "--all"]);
+    let nodes = fleet["nodes"].as_array().expect("a list");
+    let node = nodes.iter().find(|node| node["name"] == name).expect("it is listed");
+    node["policy"].as_str().expect("a word").to_owned()
+}
+
+#[track_caller]
+fn assert_says(ran: &Ran, code: i32, words: &[&str]) {
+    assert_eq!(ran.code, code, "{ran}");
+    for word in words {
+        assert!(ran.stderr.contains(word), "no {word:?} in {ran}");
+    }
+}
+
+#[test]
+fn notice_that_loses_bytes_wants_a_yes_and_changes_nothing_without() {
+    let cluster = full(2);
+    let notice = ["node", "notice", "n0", "--deadline", "60s"];
+    let ran = cluster.cli(&notice);
+    let yes = "sanderling node notice n0 --deadline 60s --yes";
+    assert_says(
+        &ran,
+        2,
+        &["forecast:", "HAVE NO ROOM", "have no room", "nothing", "--dry-run", yes],
+    );
+    assert_eq!(state(&cluster, "n0"), "active");
+    assert_says(&cluster.cli(&["node", "decommission", "n0"]), 2, &["forecast:", "--yes"]);
+    assert_eq!(state(&cluster, "n0"), "active");
+
+    // A drain that cannot end says so at once, not when the time is over.
+    let began = std::time::Instant::now();
+    let words = ["node", "decommission", "n0", "--yes", "--wait", "--timeout", "3s"];
+    let ran = cluster.cli(&words);
+    let waited = "waited for node";
+    assert_says(&ran, 124, &["HAVE NO ROOM", "node cancel n0", waited, "--timeout 30s"]);
+    assert!(began.elapsed() < Duration::from_secs(30));
+    assert_eq!(cluster.cli(&["node", "cancel", "n0"]).code, 0);
+    assert_eq!(state(&cluster, "n0"), "active");
+    assert_eq!(cluster.cli(&[&notice[..], &["--yes"]].concat()).code, 0);
+    assert_eq!(state(&cluster, "n0"), "draining");
+}
+
+#[test]
+fn notice_has_no_deadline_of_its_own_and_prints_what_to_expect() {
+    let cluster = Cluster::of(2);
+    let ran = cluster.cli(&["node", "notice", "n0"]);
+    assert_says(&ran, 2, &["--deadline", "next:  sanderling node notice n0 --deadline 30s"]);
+    assert_eq!(state(&cluster, "n0"), "active");
+    let ran = cluster.cli(&["node", "notice", "n0", "--deadline", "30s"]);
+    assert_says(&ran, 0, &["forecast: nothing left to move"]);
+    let ran = cluster.cli(&["node", "notice", "n1", "--deadline", "30d"]);
+    assert_says(&ran, 1, &["deadline is too large: 30d, the limit is 7d"]);
+}
+
+#[test]
+fn datanode_that_was_given_up_while_alive_says_so_loudly() {
+    let mut cluster = Cluster::start(Shape { datanodes: 2, ..Shape::default() });
+    let local = cluster.path("local");
+    std::fs::write(&local, bytes_of(1, 9 << 20)).expect("written");
+    assert_eq!(cluster.cli(&["fs", "put", local.to_str().expect("UTF-8"), "/a"]).code, 0);
+    cluster.datanode("n0").pause();
+    block_on(async {
+        let client = cluster.client().await;
+        until_gone(&client, "n0").await;
+    });
+    cluster.datanode("n0").resume();
+    let node = cluster.datanode("n0");
+    until("the log says so", SOON, || {
+        let log = node.log();
+        (log.contains("ERROR") && log.contains("although it runs")).then_some(())
+    });
+}

@@ -1,0 +1,17 @@
+//! Fleets whose nodes get notices, come and go, or fill up.
+
+#[path = "../cluster/mod.rs"]
+mod cluster;
+
+mod agent;
+mod ask_first;
+mod baseline;
+mod exposure;
+mod forgotten;
+mod notices;
+mod preemption;
+mod rebalance;
+mod relocation;
+mod reserve;
+mod same_host;
+mod takeover;

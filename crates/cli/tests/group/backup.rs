@@ -1,0 +1,276 @@
+//! Backups of a namenode that serves, and what is true after one is restored.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::cluster::guarded::{Guarded, text};
+use crate::cluster::{Cluster, Ran, SOON, block_on, bytes_of, path, run, sanderling, until};
+use sanderling_client::{Client, PutOptions};
+use sanderling_protocol::{EventKind, Millis};
+
+const BYTES: usize = 100_000;
+
+async fn store(client: &Client, seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let to = path(&format!("/{seed}"));
+        client.put(&to, bytes_of(seed, BYTES), &PutOptions::default()).await.expect("stored");
+    }
+}
+
+fn http(cluster: &Cluster) -> String {
+    cluster.namenode.http_address.clone()
+}
+
+fn backup(cluster: &Cluster, to: &str) -> Ran {
+    cluster.cli(&["namenode", "backup", "--to", to, "--http", &http(cluster)])
+}
+
+fn restore(cluster: &Cluster, from: &str, flags: &[&str]) -> Ran {
+    let catalog = text(cluster.path("catalog"));
+    let words = ["namenode", "restore", "--from", from, "--dir", &catalog];
+    run(sanderling().args(words).args(flags))
+}
+
+/// Takes a backup while a writer goes on; returns how many objects were there before, and in all.
+async fn backup_while_writing(cluster: &Cluster, client: &Client, to: &str) -> (u64, u64) {
+    store(client, 0..20).await;
+    let (is_done, stored) = (AtomicBool::new(false), AtomicU64::new(20));
+    let writer = async {
+        while !is_done.load(Ordering::Relaxed) {
+            let seed = stored.load(Ordering::Relaxed);
+            store(client, seed..seed + 1).await;
+            stored.store(seed + 1, Ordering::Relaxed);
+        }
+    };
+    let command = async {
+        while stored.load(Ordering::Relaxed) < 25 {
+            tokio::task::yield_now().await;
+        }
+        let before = stored.load(Ordering::Relaxed);
+        let ran = tokio::task::block_in_place(|| backup(cluster, to));
+        assert_eq!(ran.code, 0, "{ran}");
+        let limit = stored.load(Ordering::Relaxed) + 3;
+        while stored.load(Ordering::Relaxed) < limit {
+            tokio::task::yield_now().await;
+        }
+        is_done.store(true, Ordering::Relaxed);
+        before
+    };
+    let (before, ()) = tokio::join!(command, writer);
+    (before, stored.into_inner())
+}
+
+#[test]
+fn restored_namenode_serves_what_the_backup_has_and_reports_the_rest() {
+    let mut cluster = Cluster::of(2);
+    let file = text(cluster.path("catalog.backup"));
+    block_on(async {
+        let client = cluster.client().await;
+        let (before, stored) = backup_while_writing(&cluster, &client, &file).await;
+        let mode = fs::metadata(&file).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        // The backup has /0 with these bytes; the catalog that is lost has others.
+        client.delete(&path("/0"), false).await.expect("removed");
+        client.put(&path("/0"), bytes_of(999, BYTES), &PutOptions::default()).await.expect("put");
+        let numbers = numbers(&client, stored).await;
+        cluster.namenode.kill();
+        let catalog = cluster.path("catalog");
+        fs::rename(&catalog, cluster.path("lost")).expect("renamed");
+        let restored = restore(&cluster, &file, &[]);
+        assert_eq!(restored.code, 0, "{restored}");
+        cluster.start_namenode(&[]);
+        let client = cluster.client().await;
+        assert_report(&client).await;
+        let mut gone = 0;
+        for seed in 0..stored {
+            match client.get(&path(&format!("/{seed}"))).await {
+                // It was being written at the instant of the backup.
+                Ok(read) if seed >= before && read.len() < BYTES => {
+                    assert!(bytes_of(seed, BYTES).starts_with(&read), "/{seed} has other bytes");
+                    gone += 1;
+                }
+                Ok(read) => assert!(read == bytes_of(seed, BYTES), "/{seed} has other bytes"),
+                // Its bytes were deleted after the backup.
+                Err(_) if seed == 0 => {}
+                Err(error) => {
+                    assert!(seed >= before, "/{seed} was there before the backup: {error}");
+                    gone += 1;
+                }
+            }
+        }
+        assert!(gone > 0, "nothing was written after the backup: the test shows nothing");
+        store(&client, 1000..1010).await;
+        for seed in 1000..1010 {
+            let stat = client.stat(&path(&format!("/{seed}"))).await.expect("there");
+            assert!(!numbers.contains(&stat.object.0), "{} was given out before", stat.object.0);
+        }
+        assert_eq!(client.fsck().await.expect("answered").problems.len(), 0);
+    });
+}
+
+/// Returns the numbers of the objects that are there.
+async fn numbers(client: &Client, stored: u64) -> BTreeSet<u64> {
+    let mut numbers = BTreeSet::new();
+    for seed in 0..stored {
+        let stat = client.stat(&path(&format!("/{seed}"))).await.expect("there");
+        numbers.insert(stat.object.0);
+    }
+    numbers
+}
+
+/// Waits until a datanode has shown blocks that only the lost end of the log had.
+async fn assert_report(client: &Client) {
+    // They are kept for 30 s first.
+    let limit = std::time::Instant::now() + SOON + SOON;
+    loop {
+        let events = client.events(0, 10_000, Millis(0)).await.expect("the namenode answers");
+        if events.iter().any(|event| matches!(event.kind, EventKind::BlocksOrphaned { .. })) {
+            let report = client.report().await.expect("the namenode answers");
+            assert!(report.bytes > 0, "what is dropped counts as lost: {report:?}");
+            return;
+        }
+        assert!(std::time::Instant::now() < limit, "not reported: {events:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+#[test]
+fn backup_in_a_bucket_is_restored_from_there() {
+    let mut cluster = Cluster::of(1);
+    let store_of_backups = Cluster::of(1);
+    let gateway = store_of_backups.serve(
+        "gateway",
+        &[
+            "gateway",
+            "s3",
+            "--namenode",
+            &store_of_backups.namenode.address,
+            "--listen",
+            "127.0.0.1:0",
+            "--http",
+            "none",
+        ],
+    );
+    let endpoint = format!("http://{}", gateway.address);
+    let made = store_of_backups.cli(&["fs", "mkdir", "/backups"]);
+    assert_eq!(made.code, 0, "{made}");
+    let with_bucket = |words: &[&str]| {
+        let mut command = sanderling();
+        for (name, value) in [
+            ("AWS_ENDPOINT_URL", endpoint.as_str()),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ACCESS_KEY_ID", "sanderling"),
+            ("AWS_SECRET_ACCESS_KEY", "sanderling"),
+        ] {
+            command.env(name, value);
+        }
+        run(command.args(words))
+    };
+    let (http, to) = (http(&cluster), "s3://backups/catalog.backup");
+    block_on(async { store(&cluster.client().await, 0..5).await });
+    let taken = with_bucket(&["namenode", "backup", "--to", to, "--http", &http]);
+    assert_eq!(taken.code, 0, "{taken}");
+    cluster.namenode.kill();
+    fs::rename(cluster.path("catalog"), cluster.path("lost")).expect("renamed");
+    let catalog = text(cluster.path("catalog"));
+    let restored = with_bucket(&["namenode", "restore", "--from", to, "--dir", &catalog]);
+    assert_eq!(restored.code, 0, "{restored}");
+    cluster.start_namenode(&[]);
+    block_on(async {
+        let client = cluster.client().await;
+        let read = client.get(&path("/4")).await.expect("readable");
+        assert!(read == bytes_of(4, BYTES), "/4 has other bytes");
+    });
+}
+
+#[test]
+fn restore_refuses_directories_in_use_other_clusters_and_damaged_backups() {
+    let mut cluster = Cluster::of(1);
+    let file = text(cluster.path("catalog.backup"));
+    let taken = backup(&cluster, &file);
+    assert_eq!(taken.code, 0, "{taken}");
+    let running = restore(&cluster, &file, &["--replace"]);
+    assert_eq!(running.code, 1, "{running}");
+    assert!(running.stderr.contains("is in use by another namenode"), "{running}");
+    cluster.namenode.kill();
+    let full = restore(&cluster, &file, &[]);
+    assert!(full.code == 1 && full.stderr.contains("--replace"), "{full}");
+    let other = restore(&cluster, &file, &["--replace", "--cluster", "0123456789abcdef"]);
+    assert!(other.code == 1 && other.stderr.contains("of cluster"), "{other}");
+    let whole = fs::read(&file).expect("readable");
+    let cut = text(cluster.path("cut"));
+    fs::write(&cut, &whole[..whole.len() - 1]).expect("written");
+    let damaged = restore(&cluster, &cut, &["--replace"]);
+    assert!(damaged.code == 1 && damaged.stderr.contains("damaged"), "{damaged}");
+    // None of that changed the directory.
+    cluster.start_namenode(&[]);
+    cluster.namenode.kill();
+    let replaced = restore(&cluster, &file, &["--replace"]);
+    assert_eq!(replaced.code, 0, "{replaced}");
+    assert!(cluster.path("catalog/replaced-1").is_dir());
+    cluster.start_namenode(&[]);
+}
+
+#[test]
+fn backup_and_restore_without_room_leave_nothing_and_name_the_disk() {
+    let cluster = Cluster::of(1);
+    let (file, small) = (text(cluster.path("catalog.backup")), text(cluster.path("small")));
+    let taken = backup(&cluster, &file);
+    assert_eq!(taken.code, 0, "{taken}");
+    let bounded = |words: &[&str]| {
+        let mut shell = std::process::Command::new("sh");
+        // No file may be larger than one unit of the shell, 512 or 1,024 bytes.
+        let script = "trap '' XFSZ; ulimit -f 0; exec \"$@\"";
+        shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_sanderling"), "namenode"]);
+        run(shell.args(words).env("SANDERLING_NAMENODE", &cluster.namenode.address))
+    };
+    let address = http(&cluster);
+    let full = bounded(&["backup", "--to", &small, "--http", &address]);
+    assert!(full.code == 1 && full.stderr.contains("next:  df -h"), "{full}");
+    assert!(!fs::exists(format!("{small}.partial")).expect("looked"), "{full}");
+    assert!(!fs::exists(&small).expect("looked"), "{full}");
+    let fresh = text(cluster.path("fresh"));
+    let full = bounded(&["restore", "--from", &file, "--dir", &fresh]);
+    assert!(full.code == 1 && full.stderr.contains("--dir on another disk"), "{full}");
+    let words = ["namenode", "restore", "--from", &file, "--dir", &fresh];
+    let again = run(sanderling().args(words));
+    assert_eq!(again.code, 0, "{again}");
+}
+
+#[test]
+fn backup_needs_the_right_to_administer() {
+    let guarded = Guarded::encrypted(1, &[]);
+    let http = http(&guarded.cluster);
+    let to = text(guarded.place.path().join("catalog.backup"));
+    let words = ["namenode", "backup", "--to", &to, "--http", &http];
+    for flags in [&["--rights", "read,write"][..], &["--rights", "metrics"]] {
+        let refused = guarded.cli(Some(&guarded.token(flags)), &words);
+        assert_eq!(refused.code, 1, "{refused}");
+        assert!(!std::path::Path::new(&to).exists(), "{refused}");
+    }
+    let taken = guarded.cli(Some(&guarded.token(&["--rights", "admin"])), &words);
+    assert_eq!(taken.code, 0, "{taken}");
+    fs::remove_file(&to).expect("it is there");
+    let words = [&words[..], &["--secret-file", &guarded.secret]].concat();
+    let made = guarded.cli(None, &words);
+    assert_eq!(made.code, 0, "{made}");
+}
+
+#[test]
+fn reader_that_stops_reading_keeps_only_other_backups_waiting() {
+    use std::io::Write;
+    let cluster = Cluster::of(1);
+    let (address, file) = (http(&cluster), text(cluster.path("catalog.backup")));
+    let mut reader = std::net::TcpStream::connect(&address).expect("connected");
+    let request = format!("GET /v1/backup HTTP/1.1\r\nhost: {address}\r\n\r\n");
+    reader.write_all(request.as_bytes()).expect("sent");
+    block_on(async { store(&cluster.client().await, 0..5).await });
+    drop(reader);
+    until("a backup after a reader has gone", SOON, || {
+        let ran = backup(&cluster, &file);
+        assert!(ran.code == 0 || ran.code == 4, "{ran}");
+        (ran.code == 0).then_some(())
+    });
+}

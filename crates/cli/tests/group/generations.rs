@@ -1,0 +1,184 @@
+//! Beginnings of a group that exclude each other: an old majority that comes back after a recovery,
+//! and two recoveries from two survivors. Greetings name the generation.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::cluster::guarded::text;
+use crate::cluster::namenodes::{Group, assert_there, client, config, put, value};
+use crate::cluster::{SOON, Server, block_on, bytes_of, path, run, sanderling, spawn_with, until};
+use sanderling_client::{Client, ClientConfig, PutOptions};
+use sanderling_core::group_generation::GroupGeneration;
+use sanderling_protocol::Refusal;
+use sanderling_protocol::message::{Hello, Role};
+use sanderling_protocol::node::{Availability, NodeInfo};
+use sanderling_transport::{CallError, Connection, ConnectionOptions};
+
+fn catalog(group: &Group, place: usize) -> PathBuf {
+    group.directory.path().join(format!("catalog-{place}"))
+}
+
+/// Begins the group anew from a member's directory. Returns the name of the generation.
+fn recover(group: &Group, place: usize) -> String {
+    let directory = text(catalog(group, place));
+    let recovered = run(sanderling().args(["group", "recover", "--json", "--dir", &directory]));
+    assert_eq!(recovered.code, 0, "{recovered}");
+    let shown: serde_json::Value = serde_json::from_str(&recovered.stdout).unwrap_or_default();
+    assert_eq!(shown["group"], 1, "{recovered}");
+    shown["group_name"].as_str().expect("a name").to_owned()
+}
+
+/// Greets a namenode as a process that knows a generation of its group.
+fn greet(address: &str, role: Role, known: GroupGeneration) -> Result<GroupGeneration, CallError> {
+    block_on(async {
+        let hello = Hello { role, cluster: None, node: None, token: None };
+        let options = ConnectionOptions::default();
+        options.generation.set(known);
+        let deadline = tokio::time::Instant::now() + SOON;
+        let connected = Connection::connect_with(address, hello, deadline, &options).await;
+        connected.map(|(connection, _)| connection.generation())
+    })
+}
+
+fn datanode(group: &Group, name: &str, addresses: &str) -> Server {
+    let words = ["datanode", "--namenode", addresses, "--name", name, "--dram", "64MiB"];
+    spawn_with(group.directory.path(), name, &words, &[]).serves()
+}
+
+/// Returns how many datanodes a namenode has heartbeats of.
+fn up(address: &str) -> usize {
+    block_on(async {
+        let Ok(client) = Client::connect(address, config()).await else { return 0 };
+        let nodes = client.nodes(true).await.unwrap_or_default();
+        let is_up = |node: &&NodeInfo| node.availability == Availability::Up;
+        nodes.iter().filter(is_up).count()
+    })
+}
+
+fn until_up(address: &str, count: usize) {
+    until("the datanodes have registered", SOON, || (up(address) == count).then_some(()));
+}
+
+#[test]
+fn old_majority_that_comes_back_is_refused_by_all_that_know_the_later_generation() {
+    let mut group = Group::start(3, &[]);
+    // The later generation begins where no older member looks for it.
+    let anew = until("a free port", SOON, || {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").ok()?;
+        Some(listener.local_addr().ok()?.to_string())
+    });
+    let all = format!("{},{anew}", group.addresses.join(","));
+    let _datanode = datanode(&group, "one", &all);
+    // The client stays open, and so does what its tasks run on.
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let open = runtime.block_on(async {
+        let config = ClientConfig { call_deadline: Duration::from_secs(60), ..config() };
+        let open = Client::connect(&all, config).await.expect("one leads");
+        put(&open, 0).await;
+        open
+    });
+    for place in 0..3 {
+        group.kill(place);
+    }
+    let name = recover(&group, 0);
+    let directory = text(catalog(&group, 0));
+    let words = ["namenode", "--listen", &anew, "--http", "127.0.0.1:0", "--dir", &directory];
+    let mut server = spawn_with(group.directory.path(), "anew", &words, &[]).serves();
+    runtime.block_on(async {
+        put(&open, 1).await;
+        assert_there(&open, 0..2).await;
+    });
+    until_up(&anew, 1);
+    // Two of the three have a majority, elect, and answer whoever knows nothing.
+    for place in [1, 2] {
+        group.restart(place);
+    }
+    let old = group.leader();
+    let old = group.addresses[old].clone();
+    runtime.block_on(async { put(&client(&old).await, 5).await });
+    server.kill();
+    // The client is left with the older members, which would take it.
+    runtime.block_on(async {
+        let hasty = open.with_deadline(Duration::from_secs(3));
+        let to = path("/late");
+        let late = hasty.put(&to, value(9), &PutOptions::default()).await;
+        // Which of the addresses that it tried last is in the error depends on the time.
+        late.expect_err("the older members are none of this group");
+        let there = client(&old).await.stat(&to).await;
+        assert!(there.is_err(), "an older member has it");
+    });
+    let later = greet(&old, Role::Client, GroupGeneration::default()).expect("it knows nothing");
+    let later = later.next(7);
+    assert!(name.starts_with("1-"), "{name}");
+    for role in [Role::Client, Role::Datanode, Role::Manager, Role::Namenode] {
+        let refused = greet(&old, role, later);
+        let is_refused =
+            |it: &CallError| matches!(it, CallError::Refused(Refusal::OtherGeneration { .. }));
+        assert!(refused.as_ref().is_err_and(is_refused), "{refused:?}");
+    }
+    // What is only claimed has ended no member.
+    runtime.block_on(async { put(&client(&old).await, 6).await });
+    let seen = greet(&old, Role::Client, GroupGeneration::default()).expect("it serves");
+    assert_eq!(seen.number(), 0);
+    let refused = greet(&old, Role::Client, later).expect_err("refused").to_string();
+    assert!(refused.contains("begun anew") && refused.contains("1-00000007"), "{refused}");
+    // The datanode sends its heartbeats to none of them.
+    until("the older members have no datanode", SOON, || (up(&old) == 0).then_some(()));
+}
+
+#[test]
+fn two_recoveries_from_two_survivors_refuse_each_other_by_name() {
+    let mut group = Group::start(3, &[]);
+    let all = group.addresses.join(",");
+    let _datanodes = [datanode(&group, "one", &all), datanode(&group, "two", &all)];
+    let large = |seed| bytes_of(seed, 20_000);
+    // The client stays open, and so does what its tasks run on.
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let open = runtime.block_on(async {
+        let config = ClientConfig { call_deadline: Duration::from_secs(60), ..config() };
+        let open = Client::connect(&all, config).await.expect("one leads");
+        open.put(&path("/0"), large(0), &PutOptions::default()).await.expect("stored");
+        open
+    });
+    for place in 0..3 {
+        group.kill(place);
+    }
+    let (one, other) = (recover(&group, 0), recover(&group, 1));
+    assert!(one.starts_with("1-") && other.starts_with("1-") && one != other, "{one} {other}");
+    group.restart(0);
+    until_up(&group.addresses[0], 2);
+    runtime.block_on(async {
+        open.put(&path("/1"), large(1), &PutOptions::default()).await.expect("stored");
+    });
+    group.restart(1);
+    let both = group.addresses[..2].join(",");
+    let refused = run(sanderling().args(["fs", "ls", "/", "--namenode", &both]));
+    let says = |text: &str| refused.stderr.contains(text);
+    assert!(refused.code != 0 && says("two recoveries have begun generation 1"), "{refused}");
+    assert!(says(&one) && says(&other), "{refused}");
+    // Those of the first recovery go on with it, and the other one has none of them.
+    runtime.block_on(async {
+        for seed in 0..2 {
+            let read = open.get(&path(&format!("/{seed}"))).await.expect("readable");
+            assert!(read == large(seed), "/{seed} has other bytes");
+        }
+        open.put(&path("/2"), large(2), &PutOptions::default()).await.expect("stored");
+        let stat = client(&group.addresses[1]).await.stat(&path("/2")).await;
+        assert!(stat.is_err(), "the other recovery has it");
+    });
+    let first = greet(&group.addresses[0], Role::Client, GroupGeneration::default());
+    let first = first.expect("it serves");
+    assert_eq!(first.to_string(), one);
+    for role in [Role::Client, Role::Datanode, Role::Namenode] {
+        let refused = greet(&group.addresses[1], role, first).expect_err("refused").to_string();
+        assert!(refused.contains(&one) && refused.contains(&other), "{refused}");
+    }
+    group.kill(0);
+    runtime.block_on(async {
+        let hasty = open.with_deadline(Duration::from_secs(3));
+        let put = hasty.put(&path("/3"), value(3), &PutOptions::default()).await;
+        assert!(put.is_err(), "the other recovery is none of this client's");
+        let stat = client(&group.addresses[1]).await.stat(&path("/3")).await;
+        assert!(stat.is_err(), "the other recovery has it");
+    });
+}

@@ -1,0 +1,17 @@
+//! Groups of namenodes, and what remains of a catalog whose namenodes are gone.
+
+#[path = "../cluster/mod.rs"]
+mod cluster;
+#[path = "../chaos_rounds/disk.rs"]
+mod disk;
+#[path = "../chaos/lots.rs"]
+mod lots;
+
+mod archive;
+mod backup;
+mod errors;
+mod generations;
+mod members;
+mod notices;
+mod recovery;
+mod strangers;

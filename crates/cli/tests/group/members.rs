@@ -1,0 +1,447 @@
+//! A group of namenodes as real processes: killed, stopped and removed under load. What was
+//! acknowledged is there, whichever member leads.
+
+use crate::cluster;
+use std::time::{Duration, Instant};
+
+use crate::cluster::guarded::text;
+use crate::cluster::http;
+use crate::cluster::namenodes::{Group, assert_there, client, config, put, put_large, value};
+use crate::cluster::{SOON, block_on, path, run, sanderling, spawn_with};
+use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
+use sanderling_protocol::message::{Change, ClientId, Once};
+use sanderling_protocol::{Millis, Nonce, Refusal, Reply, Request};
+
+#[test]
+fn killed_leader_is_followed_and_everything_acknowledged_is_there() {
+    let mut group = Group::start(3, &[]);
+    let mut stored = 0;
+    for _ in 0..3 {
+        let leader = group.leader();
+        block_on(async {
+            let client = client(&group.addresses[leader]).await;
+            assert_there(&client, 0..stored).await;
+            for number in stored..stored + 50 {
+                put(&client, number).await;
+            }
+        });
+        stored += 50;
+        group.kill(leader);
+        let next = group.leader();
+        block_on(async {
+            let client = client(&group.addresses[next]).await;
+            assert_there(&client, 0..stored).await;
+            put(&client, stored).await;
+        });
+        stored += 1;
+        group.restart(leader);
+        group.until_voters(3);
+    }
+}
+
+#[test]
+fn stopped_leader_is_followed_and_answers_no_read_when_it_continues() {
+    let group = Group::start(3, &[]);
+    let leader = group.leader();
+    let old = group.members[leader].as_ref().expect("it runs");
+    block_on(async { put(&client(&group.addresses[leader]).await, 0).await });
+    old.pause();
+    let others: Vec<usize> = group.running().filter(|place| *place != leader).collect();
+    let next = cluster::until("another member leads", SOON, || {
+        others.iter().copied().find(|place| group.answers(*place))
+    });
+    block_on(async {
+        let client = client(&group.addresses[next]).await;
+        assert_there(&client, 0..1).await;
+        put(&client, 1).await;
+    });
+    old.resume();
+    // From its first answer on it has what the other acknowledged, or refuses.
+    let address = group.addresses[leader].clone();
+    let config = ClientConfig { call_deadline: Duration::from_millis(300), ..config() };
+    for _ in 0..20 {
+        block_on(async {
+            let Ok(client) = Client::connect(&address, config.clone()).await else { return };
+            if let Ok(reply) = client.request(Request::Stat { path: path("/1") }).await {
+                assert!(matches!(reply, Reply::Stat(_)), "{reply:?}");
+            }
+        });
+    }
+    group.until_voters(3);
+}
+
+#[test]
+fn terminated_leader_gives_the_leadership_away_and_ends() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    block_on(async { put(&client(&group.addresses[leader]).await, 0).await });
+    let mut old = group.members[leader].take().expect("it runs");
+    old.terminate();
+    let status = old.wait(SOON);
+    assert!(status.success(), "{status}");
+    assert!(old.log().contains("another namenode leads the group"), "{}", old.log());
+    let next = group.leader();
+    block_on(async { assert_there(&client(&group.addresses[next]).await, 0..1).await });
+    group.restart(leader);
+    group.until_voters(3);
+}
+
+/// Reads a page of a member; returns its status, 0 if there is none, and its text.
+fn page_of(group: &Group, place: usize, target: &str) -> (u16, String) {
+    let address = &group.members[place].as_ref().expect("it runs").http_address;
+    let answer = block_on(http::page(address, target));
+    let status = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
+    (status.unwrap_or(0), answer)
+}
+
+#[test]
+fn every_member_answers_over_http_whichever_leads() {
+    let mut group = Group::start(3, &[]);
+    let addresses = group.addresses.join(",");
+    let words = ["datanode", "--namenode", &addresses, "--name", "one", "--dram", "8MiB"];
+    let _datanode = spawn_with(group.directory.path(), "one", &words, &[]).serves();
+    let leader = group.leader();
+    for place in 0..3 {
+        let (status, page) = page_of(&group, place, "/v1/nodes");
+        assert!(status == 200 && page.contains("\"name\":\"one\""), "{page}");
+        let (status, page) = page_of(&group, place, "/v1/nodes/none");
+        assert!(status == 404 && page.contains("UnknownNode"), "the leader's refusal: {page}");
+        let (status, page) = page_of(&group, place, "/healthz");
+        let standing = if place == leader { "\"leader\"" } else { "\"follower\"" };
+        assert!(status == 200 && page.contains(standing), "its own: {page}");
+        let (status, page) = page_of(&group, place, "/v1/targets");
+        let members = group.members.iter().flatten();
+        let are_all_there = members.clone().all(|member| page.contains(&member.http_address));
+        assert!(status == 200 && are_all_there, "{page}");
+    }
+    for place in 0..3 {
+        let (_, page) = page_of(&group, place, "/metrics");
+        let leads = format!("sanderling_namenode_group_leads {}\n", u8::from(place == leader));
+        assert!(page.contains(&leads) && page.contains("_group_voters 3\n"), "{page}");
+        let at_risk = page.contains("sanderling_namenode_group_at_risk 0\n");
+        assert_eq!(at_risk, place == leader, "{page}");
+        // A stream comes through as it is written, although it has no end.
+        let address = &group.members[place].as_ref().expect("it runs").http_address;
+        let (_, seen) = http::follow(address, "/v1/events", "\"name\":\"one\"");
+        assert!(seen.contains("content-type: text/event-stream"), "{seen}");
+    }
+    // A change through a member that does not lead.
+    let place = (0..3).find(|place| *place != leader).expect("two follow");
+    let address = group.members[place].as_ref().expect("it runs").http_address.clone();
+    let posted = block_on(http::post(&address, "/v1/nodes/one/decommission", "{}"));
+    assert!(posted.contains(" 200 ") && posted.contains("\"name\":\"one\""), "{posted}");
+    // Two members that take each other for the leader send nothing in a circle.
+    let circle = "/v1/nodes HTTP/1.0\r\nsanderling-passed-on: 1\r\nx-rest:";
+    let (status, page) = page_of(&group, place, circle);
+    assert!(status == 503 && page.contains("NotLeader"), "{page}");
+
+    group.kill(leader);
+    let next = group.leader();
+    let follower = group.running().find(|place| *place != next).expect("one follows");
+    cluster::until("the follower answers again", SOON, || {
+        let (status, page) = page_of(&group, follower, "/v1/nodes");
+        assert!([200, 503].contains(&status), "{page}");
+        (status == 200).then_some(())
+    });
+}
+
+#[test]
+fn member_that_starts_again_reports_its_group_from_its_first_answer() {
+    let mut group = Group::start(3, &[]);
+    for place in 0..3 {
+        group.kill(place);
+        group.restart(place);
+        let roles = group.roles(place);
+        assert_eq!(roles.len(), 3, "{roles:?}");
+        group.until_voters(3);
+    }
+}
+
+/// A browser that follows a member connects again once its stream has ended.
+#[test]
+fn streams_end_when_another_member_leads() {
+    let group = Group::start(3, &[]);
+    let page = |place: usize| &group.members[place].as_ref().expect("it runs").http_address;
+    for target in ["/v1/stream", "/v1/events"] {
+        let leader = group.leader();
+        let place = (0..3).find(|place| *place != leader).expect("two follow");
+        let (own, _) = http::follow(page(leader), target, " 200 ");
+        let (through, _) = http::follow(page(place), target, " 200 ");
+        let moved = group.cli(place, &["group", "move-leader"]);
+        assert_eq!(moved.code, 0, "{moved}");
+        http::ends(own);
+        http::ends(through);
+    }
+    // A leader that is stopped closes no connection.
+    let leader = group.leader();
+    let place = (0..3).find(|place| *place != leader).expect("two follow");
+    let (through, _) = http::follow(page(place), "/v1/stream", " 200 ");
+    let old = group.members[leader].as_ref().expect("it runs");
+    old.pause();
+    let asked = Instant::now();
+    let (status, answer) = page_of(&group, place, "/v1/nodes");
+    assert!(status == 200 || status == 503, "{answer}");
+    // It may take 30 s until an answer of a leader begins.
+    assert!(asked.elapsed() < Duration::from_secs(25), "it waits for a leader that is stopped");
+    http::ends(through);
+    cluster::until("the next leader answers", SOON, || {
+        (page_of(&group, place, "/v1/nodes").0 == 200).then_some(())
+    });
+    old.resume();
+}
+
+/// `NotLeader` states that nothing was changed.
+#[test]
+fn change_that_the_leader_did_not_answer_is_not_refused_as_unmade() {
+    let group = Group::start(3, &[]);
+    // Where the machine is busy, the leader is followed before the change is sent.
+    let answer = (0..5).find_map(|_| {
+        let leader = group.leader();
+        let place = (0..3).find(|place| *place != leader).expect("two follow");
+        let page = &group.members[place].as_ref().expect("it runs").http_address;
+        let old = group.members[leader].as_ref().expect("it runs");
+        old.pause();
+        let answer = block_on(http::post(page, "/v1/nodes/none/decommission", "{}"));
+        old.resume();
+        Some(answer).filter(|answer| !answer.contains("NotLeader"))
+    });
+    let answer = answer.expect("a stopped leader got it");
+    assert!(answer.contains(" 502 ") && answer.contains("may have been made"), "{answer}");
+}
+
+/// A leader that the others do not answer gives up: its successor may find the change in its log.
+#[test]
+fn change_that_the_leader_could_not_agree_on_is_not_refused_as_unmade() {
+    let group = Group::start(3, &[]);
+    let all = group.addresses.join(",");
+    let words = ["datanode", "--namenode", &all, "--name", "d0", "--dram", "8MiB"];
+    let words = [&words[..], &["--listen", "127.0.0.1:0", "--http", "none"]].concat();
+    let _node = spawn_with(group.directory.path(), "d0", &words, &[]).serves();
+    let server = |place: usize| group.members[place].as_ref().expect("it runs");
+    // Where the machine is busy, it may have given up before the change comes.
+    let answer = (0..5).find_map(|number| {
+        let leader = group.leader();
+        let others = || (0..3).filter(|place| *place != leader);
+        others().for_each(|place| server(place).pause());
+        let page = &server(leader).http_address;
+        let answer = block_on(http::post(page, "/v1/nodes/d0/decommission", "{}"));
+        others().for_each(|place| server(place).resume());
+        if !answer.contains("NotLeader") {
+            return Some(answer);
+        }
+        // Whatever was in a log is agreed with what comes after it.
+        block_on(async { put(&client(&all).await, number).await });
+        let nodes = group.cli(group.leader(), &["node", "ls", "--json"]).stdout;
+        assert!(nodes.contains(r#""policy": "active""#), "refused as unmade, and made: {nodes}");
+        None
+    });
+    let answer = answer.expect("a leader got it");
+    assert!(answer.contains(" 502 ") && answer.contains("may have been made"), "{answer}");
+}
+
+#[test]
+fn two_of_three_killed_answer_nothing_until_one_is_back() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    block_on(async { put(&client(&group.addresses[leader]).await, 0).await });
+    let others: Vec<usize> = group.running().filter(|place| *place != leader).collect();
+    for place in &others {
+        group.kill(*place);
+    }
+    cluster::until("the last one refuses reads", SOON, || (!group.answers(leader)).then_some(()));
+    group.restart(others[0]);
+    let next = group.leader();
+    block_on(async {
+        let client = client(&group.addresses[next]).await;
+        assert_there(&client, 0..1).await;
+        put(&client, 1).await;
+    });
+}
+
+#[test]
+fn leadership_is_moved_and_a_member_is_removed_by_hand() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    let moved = group.cli(leader, &["group", "move-leader"]);
+    assert_eq!(moved.code, 0, "{moved}");
+    let next = cluster::until("another member leads", SOON, || {
+        Some(group.leader()).filter(|next| *next != leader)
+    });
+    // Members have the numbers in which they joined.
+    let number = (leader + 1).to_string();
+    let removed = group.cli(next, &["group", "remove", &number]);
+    assert_eq!(removed.code, 0, "{removed}");
+    let mut old = group.members[leader].take().expect("it runs");
+    assert!(!old.wait(SOON).success(), "a removed member serves no more");
+    assert!(old.log().contains("removed from its group"), "{}", old.log());
+    let own = (next + 1).to_string();
+    let refused = group.cli(next, &["group", "remove", &own]);
+    assert_ne!(refused.code, 0, "{refused}");
+    assert!(refused.stderr.contains("cannot remove itself"), "{refused}");
+}
+
+/// The time without a leader does not count against times to live.
+#[test]
+fn absence_of_the_whole_group_ends_no_time_to_live() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    let life = Duration::from_secs(4);
+    block_on(async {
+        let options = PutOptions { ttl: Some(Millis::from(life)), ..PutOptions::default() };
+        let client = client(&group.addresses[leader]).await;
+        client.put(&path("/0"), value(0), &options).await.expect("stored");
+    });
+    (0..3).for_each(|place| group.kill(place));
+    // This is the absence.
+    std::thread::sleep(life + Duration::from_secs(1));
+    (0..3).for_each(|place| group.restart(place));
+    let leader = group.leader();
+    block_on(async {
+        let client = client(&group.addresses[leader]).await;
+        assert_there(&client, 0..1).await;
+        let limit = Instant::now() + SOON;
+        while client.get(&path("/0")).await.is_ok() {
+            assert!(Instant::now() < limit, "it ends once a leader serves");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+}
+
+/// A client sent a change to a member that did not answer, and got its refusal from another one.
+/// The first request arrives when its receiver leads.
+#[test]
+fn late_copy_of_a_refused_change_is_refused_by_the_next_leader_too() {
+    let group = Group::start(3, &[]);
+    let leader = group.leader();
+    let delete = |client| {
+        let change = Change::new(Request::Delete { path: path("/0"), recursive: false });
+        Request::Once(Box::new(Once { client, sequence: 1, settled_below: 1, change }))
+    };
+    let assert_missing = async |client: &Client, id| {
+        let answer = client.request(delete(id)).await;
+        assert!(
+            matches!(answer, Err(ClientError::Refused(Refusal::NotFound { .. }))),
+            "{answer:?}"
+        );
+    };
+    let id = block_on(async {
+        let client = client(&group.addresses[leader]).await;
+        let key = Nonce(7);
+        let opened = client.request(Request::OpenClient { key }).await;
+        let Ok(Reply::Client { number }) = opened else { panic!("{opened:?}") };
+        let id = ClientId { number, key };
+        assert_missing(&client, id).await;
+        put(&client, 0).await;
+        id
+    });
+    let moved = group.cli(leader, &["group", "move-leader"]);
+    assert_eq!(moved.code, 0, "{moved}");
+    let next = cluster::until("another member leads", SOON, || {
+        Some(group.leader()).filter(|next| *next != leader)
+    });
+    block_on(async {
+        let client = client(&group.addresses[next]).await;
+        assert_missing(&client, id).await;
+        assert_there(&client, 0..1).await;
+    });
+}
+
+/// Commands of a few KiB, so that a round has several entries of the log, of which a new leader may
+/// have the first ones only.
+#[test]
+fn rounds_of_several_entries_survive_moves_of_the_leadership() {
+    let mut group = Group::start(3, &[]);
+    let addresses = group.addresses.join(",");
+    let (waves, puts) = (4, 800);
+    for wave in 0..waves {
+        let leader = group.leader();
+        let storing = std::thread::scope(|scope| {
+            let storing = scope.spawn(|| {
+                block_on(async {
+                    let client = client(&addresses).await;
+                    let numbers = wave * puts..(wave + 1) * puts;
+                    futures_util::future::join_all(numbers.map(|it| put_large(&client, it))).await;
+                });
+            });
+            let moved = group.cli(leader, &["group", "move-leader"]);
+            assert_eq!(moved.code, 0, "{moved}");
+            storing.join()
+        });
+        storing.expect("all are stored");
+    }
+    let leader = group.leader();
+    block_on(async {
+        assert_there(&client(&group.addresses[leader]).await, 0..waves * puts).await;
+    });
+    for (place, member) in group.members.iter_mut().enumerate() {
+        let server = member.as_mut().expect("it runs");
+        assert!(server.ended().is_none(), "member {place} has ended: {}", server.log());
+    }
+}
+
+#[test]
+fn member_that_lost_its_directory_joins_again_and_gets_everything() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    block_on(async {
+        let client = client(&group.addresses[leader]).await;
+        for number in 0..20 {
+            put(&client, number).await;
+        }
+    });
+    let lost = group.running().find(|place| *place != leader).expect("another runs");
+    group.kill(lost);
+    let catalog = group.directory.path().join(format!("catalog-{lost}"));
+    std::fs::remove_dir_all(catalog).expect("removed");
+    let (own, join) = (group.addresses[lost].clone(), group.addresses[leader].clone());
+    group.members[lost] = Some(group.spawn(lost, &own, Some(&join), &[]));
+    group.until_voters(3);
+    group.kill(leader);
+    let next = group.leader();
+    block_on(async { assert_there(&client(&group.addresses[next]).await, 0..20).await });
+}
+
+#[test]
+fn namenode_joins_neither_itself_nor_with_a_catalog_of_its_own() {
+    let group = Group::start(1, &[]);
+    let join = |directory: &str, listen: &str, address: &str| {
+        let catalog = text(group.directory.path().join(directory));
+        let words = ["namenode", "--listen", listen, "--http", "none", "--dir", &catalog];
+        run(sanderling().args(words).args(["--exit-with-parent", "--join", address]))
+    };
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let own = port.local_addr().expect("bound").to_string();
+    drop(port);
+    let refused = join("itself", &own, &own);
+    assert_ne!(refused.code, 0, "{refused}");
+    assert!(refused.stderr.contains("is the address of this namenode itself"), "{refused}");
+    let other = Group::start(1, &[]);
+    block_on(async { put(&client(&other.addresses[0]).await, 0).await });
+    let mut other = other;
+    other.kill(0);
+    let catalog = text(other.directory.path().join("catalog-0"));
+    let refused = join(&catalog, "127.0.0.1:0", &group.addresses[0]);
+    assert_ne!(refused.code, 0, "{refused}");
+    assert!(refused.stderr.contains("has a catalog already"), "{refused}");
+    // An orderly answer about the group that is none.
+    let alone = group.cli(0, &["group", "move-leader"]);
+    assert_ne!(alone.code, 0, "{alone}");
+    assert!(alone.stderr.contains("this namenode is alone"), "{alone}");
+}
+
+/// Nobody reports the removal to it until it calls for votes itself.
+#[test]
+fn member_that_was_removed_while_it_was_away_ends_when_it_comes_back() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    let away = (leader + 1) % 3;
+    group.kill(away);
+    let number = (away + 1).to_string();
+    let removed = group.cli(leader, &["group", "remove", &number]);
+    assert_eq!(removed.code, 0, "{removed}");
+    group.restart(away);
+    let mut back = group.members[away].take().expect("it was started");
+    assert!(!back.wait(SOON).success(), "a removed member serves no more");
+    assert!(back.log().contains("removed from its group"), "{}", back.log());
+    assert_eq!(group.roles(leader).len(), 2);
+}

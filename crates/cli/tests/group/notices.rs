@@ -1,0 +1,398 @@
+//! Notices for the machines of namenodes: another member takes the place of the noticed one before
+//! its deadline, and no caller gets an error.
+
+use crate::cluster;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::cluster::guarded::text;
+use crate::cluster::http;
+use crate::cluster::namenodes::{Group, assert_there, config, value};
+use crate::cluster::{SOON, block_on, path, until};
+use sanderling_client::{Client, PutOptions};
+use serde_json::Value;
+
+/// A writer that puts one value after the other through a group, until it is stopped.
+struct Load {
+    is_stopped: Arc<AtomicBool>,
+    stored: Arc<AtomicU64>,
+    longest: Arc<Mutex<Duration>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(group: &Group) -> Self {
+        let addresses = group.addresses.join(",");
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let (stored, longest) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::default()));
+        let (stop, count, stall) =
+            (Arc::clone(&is_stopped), Arc::clone(&stored), Arc::clone(&longest));
+        let thread = std::thread::spawn(move || {
+            block_on(async {
+                let client = Client::connect(&addresses, config()).await.expect("one leads");
+                while !stop.load(Ordering::Relaxed) {
+                    let number = count.load(Ordering::Relaxed);
+                    let to = path(&format!("/{number}"));
+                    let began = Instant::now();
+                    let put = client.put(&to, value(number), &PutOptions::default()).await;
+                    put.expect("no caller gets an error");
+                    let mut longest = stall.lock().expect("no thread panicked");
+                    *longest = began.elapsed().max(*longest);
+                    count.store(number + 1, Ordering::Relaxed);
+                }
+            });
+        });
+        let load = Self { is_stopped, stored, longest, thread: Some(thread) };
+        load.until_more(20);
+        load
+    }
+
+    /// Waits until so many more values are stored.
+    fn until_more(&self, count: u64) {
+        let goal = self.stored.load(Ordering::Relaxed) + count;
+        until("values are stored", SOON, || {
+            (self.stored.load(Ordering::Relaxed) >= goal).then_some(())
+        });
+    }
+
+    /// Ends it, and returns how many values are stored.
+    fn stop(mut self) -> u64 {
+        self.is_stopped.store(true, Ordering::Relaxed);
+        self.thread.take().expect("it runs").join().expect("no caller got an error");
+        eprintln!("longest put: {:?}", *self.longest.lock().expect("it has ended"));
+        self.stored.load(Ordering::Relaxed)
+    }
+}
+
+/// The file of a member's notices, and the flag that names it.
+fn source(group: &Group, place: usize) -> (std::path::PathBuf, String) {
+    let file = group.directory.path().join(format!("notice-{place}"));
+    let flag = format!("file:{}", text(file.clone()));
+    (file, flag)
+}
+
+/// Starts voters and spares, each of which reads a file for its notices.
+fn started(voters: usize, spares: usize) -> Group {
+    let mut group = Group::start(0, &[]);
+    for place in 0..voters + spares {
+        let first = group.addresses.first().cloned();
+        let (_, flag) = source(&group, place);
+        group.add("127.0.0.1:0", first.as_deref(), &["--notice-source", &flag]);
+    }
+    group.until_voters(voters);
+    group
+}
+
+fn give(group: &Group, place: usize, seconds: u64) {
+    let (file, _) = source(group, place);
+    std::fs::write(file, format!("{{\"deadline_seconds\": {seconds}}}")).expect("written");
+}
+
+fn page(group: &Group, place: usize) -> Value {
+    let ran = group.cli(place, &["group", "ls", "--json"]);
+    serde_json::from_str(&ran.stdout).unwrap_or_default()
+}
+
+/// Waits until a member has ended by itself, in order, and has left the group.
+fn until_left(group: &mut Group, place: usize) {
+    let mut server = group.members[place].take().expect("it runs");
+    assert!(server.wait(SOON).success(), "{}", server.log());
+    assert!(server.log().contains("has left its group"), "{}", server.log());
+    let address = &group.addresses[place];
+    let leader = group.leader();
+    assert!(!group.roles(leader).iter().any(|(there, _)| there == address));
+}
+
+/// Every value is there, through a client that knows only who is left.
+fn assert_kept(group: &Group, stored: u64) {
+    let address = group.addresses[group.leader()].clone();
+    block_on(async {
+        let client = Client::connect(&address, config()).await.expect("it leads");
+        assert_there(&client, 0..stored).await;
+    });
+}
+
+#[test]
+fn noticed_leader_is_followed_and_a_spare_takes_its_place_before_the_deadline() {
+    let mut group = started(3, 1);
+    let load = Load::start(&group);
+    let leader = group.leader();
+    let began = Instant::now();
+    give(&group, leader, 60);
+    until_left(&mut group, leader);
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    load.until_more(20);
+    group.until_voters(3);
+    let stored = load.stop();
+    assert_kept(&group, stored);
+    let leader = group.leader();
+    let text = until("the events are there", SOON, || {
+        let ran = group.cli(leader, &["events"]);
+        let is_there = |text: &str| ran.stdout.contains(text);
+        (is_there("leads the group") && is_there("leaves")).then_some(ran.stdout.clone())
+    });
+    assert!(!text.contains("AT RISK"), "{text}");
+}
+
+#[test]
+fn leader_and_voter_noticed_at_once_are_replaced_by_two_spares() {
+    let mut group = started(3, 2);
+    let load = Load::start(&group);
+    let leader = group.leader();
+    let other = (leader + 1) % 3;
+    give(&group, leader, 60);
+    give(&group, other, 60);
+    until_left(&mut group, leader);
+    until_left(&mut group, other);
+    load.until_more(20);
+    group.until_voters(3);
+    let stored = load.stop();
+    assert_kept(&group, stored);
+}
+
+#[test]
+fn notice_without_a_spare_is_a_risk_that_is_shown_until_it_is_taken_back() {
+    let group = started(3, 0);
+    let leader = group.leader();
+    let place = (leader + 1) % 3;
+    // Members have the numbers in which they joined.
+    let number = (place + 1).to_string();
+    let given = group.cli(leader, &["group", "notice", &number, "--deadline", "1h"]);
+    assert_eq!(given.code, 0, "{given}");
+    let shown = until("the risk is shown", SOON, || {
+        let ran = group.cli(leader, &["group", "ls"]);
+        ran.stdout.contains("AT RISK").then_some(ran.stdout)
+    });
+    assert!(shown.contains("taken in "), "{shown}");
+    assert!(shown.contains("missing: sanderling namenode --join"), "{shown}");
+    let rows = page(&group, leader);
+    let row = &rows["members"][place];
+    assert_eq!((&row["role"], row["notice_left"].is_u64()), (&"Voter".into(), true), "{rows}");
+    let events = |kind: &str| {
+        let ran = group.cli(leader, &["events", "--kind", kind]);
+        ran.stdout.lines().filter(|line| line.to_lowercase().contains("group")).count()
+    };
+    until("the risk is an event", SOON, || (events("group_at_risk") == 1).then_some(()));
+    assert_eq!(events("group_restored"), 0);
+    let cancelled = group.cli(leader, &["group", "cancel", &number]);
+    assert_eq!(cancelled.code, 0, "{cancelled}");
+    until("the risk is over", SOON, || {
+        let rows = page(&group, leader);
+        (rows["at_risk"].is_null() && rows["members"][place]["notice_left"].is_null()).then_some(())
+    });
+    until("its end is an event", SOON, || (events("group_restored") == 1).then_some(()));
+    let unknown = group.cli(leader, &["group", "notice", "77", "--deadline", "1h"]);
+    assert_eq!(unknown.code, 2, "{unknown}");
+}
+
+#[test]
+fn notice_is_known_to_the_next_leader() {
+    let mut group = started(3, 0);
+    let load = Load::start(&group);
+    let leader = group.leader();
+    let place = (leader + 1) % 3;
+    give(&group, place, 600);
+    until("the leader has heard it", SOON, || {
+        page(&group, leader)["members"][place]["notice_left"].is_u64().then_some(())
+    });
+    group.kill(leader);
+    // A noticed voter gives the leadership away.
+    let last = (leader + 2) % 3;
+    until("the one without a notice leads and has heard it", SOON, || {
+        let rows = page(&group, last);
+        let is_leader = rows["members"][last]["role"] == "Leader";
+        (is_leader && rows["members"][place]["notice_left"].is_u64()).then_some(())
+    });
+    let (_, flag) = source(&group, 3);
+    let to = group.addresses[last].clone();
+    group.add("127.0.0.1:0", Some(&to), &["--notice-source", &flag]);
+    until_left(&mut group, place);
+    load.until_more(20);
+    let stored = load.stop();
+    assert_kept(&group, stored);
+}
+
+#[test]
+fn notice_is_posted_to_the_member_whose_machine_will_be_taken() {
+    let mut group = started(3, 1);
+    let leader = group.leader();
+    let place = (leader + 1) % 3;
+    let address = group.members[place].as_ref().expect("it runs").http_address.clone();
+    let post = |body: &str| block_on(http::post(&address, "/v1/notice", body));
+    let refused = post("{\"deadline_seconds\": 700000}");
+    assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");
+    let garbled = post("{\"deadline\"");
+    assert!(garbled.starts_with("HTTP/1.1 400"), "{garbled}");
+    let given = post("{\"deadline_seconds\": 60, \"reason\": \"spot\"}");
+    assert!(given.starts_with("HTTP/1.1 200"), "{given}");
+    until_left(&mut group, place);
+}
+
+/// Whoever can write to the file's directory may put a pipe there.
+#[test]
+fn pipe_as_the_file_of_notices_keeps_no_namenode_from_ending() {
+    let group = Group::start(0, &[]);
+    let (file, flag) = source(&group, 0);
+    let made = std::process::Command::new("mkfifo").arg(&file).status().expect("mkfifo");
+    assert!(made.success());
+    let mut server = group.spawn(0, "127.0.0.1:0", None, &["--notice-source", &flag]);
+    until("the source fails", SOON, || server.log().contains("is no file").then_some(()));
+    server.terminate();
+    assert!(server.wait(SOON).success(), "{}", server.log());
+}
+
+#[test]
+fn even_number_of_voters_is_refused() {
+    let group = started(1, 0);
+    let directory = text(group.directory.path().join("even"));
+    let words = ["namenode", "--dir", &directory, "--listen", "127.0.0.1:0", "--voters", "4"];
+    let ran = cluster::run(cluster::sanderling().args(words));
+    assert_eq!(ran.code, 2, "{ran}");
+    assert!(ran.stderr.contains("survives no more than one less"), "{ran}");
+}
+
+/// There is no group yet: the notice counts once there is one.
+#[test]
+fn notice_of_a_namenode_alone_counts_as_soon_as_others_have_joined() {
+    let mut group = started(1, 0);
+    give(&group, 0, 600);
+    until("it is logged", SOON, || {
+        let server = group.members[0].as_ref().expect("it runs");
+        server.log().contains("machine will be taken").then_some(())
+    });
+    let first = group.addresses[0].clone();
+    let load = Load::start(&group);
+    for _ in 0..3 {
+        group.add("127.0.0.1:0", Some(&first), &[]);
+    }
+    until_left(&mut group, 0);
+    load.until_more(20);
+    group.until_voters(3);
+    let stored = load.stop();
+    assert_kept(&group, stored);
+}
+
+/// The two that stay must decide although both newcomers die: so voters are replaced one by one.
+#[test]
+fn spares_that_die_while_they_replace_two_voters_stop_nobody() {
+    let mut group = started(3, 2);
+    let leader = group.leader();
+    let others: Vec<usize> = (0..3).filter(|place| *place != leader).collect();
+    for place in [3, 4] {
+        group.members[place].as_ref().expect("it runs").pause();
+    }
+    until("the spares are silent", SOON, || {
+        let rows = page(&group, leader);
+        [3, 4].iter().all(|place| rows["members"][*place]["is_active"] == false).then_some(())
+    });
+    for place in &others {
+        give(&group, *place, 60);
+    }
+    until("both notices are known", SOON, || {
+        let rows = page(&group, leader);
+        let is_known = |place: &usize| rows["members"][*place]["notice_left"].is_u64();
+        others.iter().all(is_known).then_some(())
+    });
+    for place in [3, 4] {
+        group.members[place].as_ref().expect("it runs").resume();
+    }
+    until("the members change", SOON, || {
+        let server = group.members[leader].as_ref().expect("it runs");
+        server.log().contains("the group changes its members").then_some(())
+    });
+    group.kill(3);
+    group.kill(4);
+    assert!(group.answers(group.leader()), "the voters that live decide");
+}
+
+#[test]
+fn noticed_leader_without_other_voters_lets_its_spare_lead() {
+    let mut group = started(1, 1);
+    let load = Load::start(&group);
+    let leader = group.leader();
+    give(&group, leader, 60);
+    until_left(&mut group, leader);
+    load.until_more(20);
+    let stored = load.stop();
+    assert_kept(&group, stored);
+}
+
+#[test]
+fn notice_that_was_taken_back_is_forgotten_by_an_earlier_leader() {
+    let mut group = started(3, 0);
+    let (leader, other) = (group.leader(), (group.leader() + 1) % 3);
+    let noticed = 3 - leader - other;
+    let lead = |group: &Group, from: usize, to: usize| {
+        let moved = group.cli(from, &["group", "move-leader", &(to + 1).to_string()]);
+        assert_eq!(moved.code, 0, "{moved}");
+        until("the other leads", SOON, || (group.leader() == to).then_some(()));
+    };
+    let number = (noticed + 1).to_string();
+    let given = group.cli(leader, &["group", "notice", &number, "--deadline", "1s"]);
+    assert_eq!(given.code, 0, "{given}");
+    lead(&group, leader, other);
+    let cancelled = group.cli(other, &["group", "cancel", &number]);
+    assert_eq!(cancelled.code, 0, "{cancelled}");
+    let to = group.addresses[other].clone();
+    group.add("127.0.0.1:0", Some(&to), &[]);
+    until("the spare has everything", SOON, || {
+        let rows = page(&group, other);
+        (rows["members"][3]["behind_entries"] == 0).then_some(())
+    });
+    group.members[noticed].as_ref().expect("it runs").pause();
+    lead(&group, other, leader);
+    // As long as a leader takes to find a member silent, many times over.
+    let limit = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < limit {
+        assert_eq!(page(&group, leader)["members"].as_array().map(Vec::len), Some(4));
+    }
+    group.members[noticed].as_ref().expect("it runs").resume();
+    until("it answers", SOON, || {
+        (page(&group, leader)["members"][noticed]["is_active"] == true).then_some(())
+    });
+}
+
+/// A spare never calls for votes, by which others learn of their removal.
+#[test]
+fn spare_that_was_removed_while_it_was_away_ends_when_it_comes_back() {
+    let mut group = started(3, 1);
+    let leader = group.leader();
+    group.kill(3);
+    let removed = group.cli(leader, &["group", "remove", "4"]);
+    assert_eq!(removed.code, 0, "{removed}");
+    group.restart(3);
+    let mut back = group.members[3].take().expect("it was started");
+    assert!(!back.wait(SOON).success(), "a removed member serves no more");
+}
+
+#[test]
+fn spare_that_is_removed_while_it_runs_ends() {
+    let mut group = started(3, 1);
+    let removed = group.cli(group.leader(), &["group", "remove", "4"]);
+    assert_eq!(removed.code, 0, "{removed}");
+    let mut spare = group.members[3].take().expect("it runs");
+    assert!(!spare.wait(SOON).success(), "a removed member serves no more");
+}
+
+#[test]
+fn voters_of_an_idle_group_are_never_shown_as_silent() {
+    let group = started(3, 0);
+    let leader = group.leader();
+    let address = group.members[leader].as_ref().expect("it runs").http_address.clone();
+    let limit = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < limit {
+        let shown = block_on(http::get(&address, "/v1/group"));
+        assert!(shown["at_risk"].is_null(), "{shown}");
+    }
+}
+
+#[test]
+fn notice_of_a_namenode_alone_is_shown_as_a_risk() {
+    let group = started(1, 0);
+    give(&group, 0, 600);
+    until("the risk is shown", SOON, || {
+        let ran = group.cli(0, &["group", "ls"]);
+        (ran.stdout.contains("AT RISK") && ran.stdout.contains("taken in")).then_some(())
+    });
+}

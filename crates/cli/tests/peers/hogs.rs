@@ -1,0 +1,241 @@
+//! Callers that begin long requests and send them as slowly as they may, or that do not read their
+//! answers, do not keep the memory of running servers from others.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::cluster::{Cluster, SOON, Shape, allow_open_files, block_on_within, path, until};
+use sanderling_client::{Client, ClientConfig, PutOptions};
+use sanderling_protocol::checksum::crc32c;
+use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
+use sanderling_protocol::message::{Hello, Role};
+use sanderling_protocol::{BlockId, Epoch, Header, Op, Refusal, Tier};
+
+/// Connections that trickle.
+const HOGS: usize = 48;
+
+/// What each of them announces: eight have the memory that the servers of this test have.
+const BODY_BYTES: u32 = 8 << 20;
+
+/// What each sends in a second: more than it is given up for while there is memory.
+const RATE: usize = 80 << 10;
+
+const STEPS_PER_SECOND: usize = 10;
+
+/// Much less than a hog takes for its request.
+const PROMPT: Duration = Duration::from_secs(15);
+
+fn greeted(address: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).expect("the server listens");
+    stream.set_read_timeout(Some(SOON)).expect("not zero");
+    let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
+    let greeting = encode_body(&hello);
+    let mut header = Header::new(Op::Hello, 1);
+    header.body_bytes = greeting.len() as u32;
+    stream.write_all(&[&header.encode()[..], &greeting].concat()).expect("it is taken");
+    answer(&mut stream).expect("let in");
+    stream
+}
+
+fn answer(stream: &mut TcpStream) -> Result<(), Refusal> {
+    let mut head = [0; HEADER_BYTES];
+    stream.read_exact(&mut head).expect("an answer");
+    let header = Header::decode(&head).expect("it is ours");
+    let mut body = vec![0; header.body_bytes as usize];
+    stream.read_exact(&mut body).expect("all of it");
+    if header.status == 0 { Ok(()) } else { Err(decode_body(&body).expect("a refusal")) }
+}
+
+/// Connections that send long requests slowly, and begin again when they are closed.
+struct Hogs {
+    stop: Arc<AtomicBool>,
+    closed: Arc<AtomicUsize>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Hogs {
+    fn at(address: &str, op: Op) -> Self {
+        let begin = {
+            let address = address.to_owned();
+            move || {
+                let mut stream = greeted(&address);
+                let mut header = Header::new(op, 2);
+                header.body_bytes = BODY_BYTES;
+                stream.write_all(&header.encode()).expect("it is taken");
+                stream
+            }
+        };
+        let (stop, closed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let mut hogs: Vec<_> = (0..HOGS).map(|_| begin()).collect();
+        let (is_over, ended) = (Arc::clone(&stop), Arc::clone(&closed));
+        let thread = std::thread::spawn(move || {
+            let step = vec![7; RATE / STEPS_PER_SECOND];
+            while !is_over.load(Ordering::Relaxed) {
+                for hog in &mut hogs {
+                    if hog.write_all(&step).is_err() {
+                        ended.fetch_add(1, Ordering::Relaxed);
+                        *hog = begin();
+                    }
+                }
+                std::thread::sleep(Duration::from_secs(1) / STEPS_PER_SECOND as u32);
+            }
+        });
+        Self { stop, closed, thread: Some(thread) }
+    }
+
+    /// Waits until one of them has noticed that it was closed.
+    fn made_room(&self) {
+        let is_closed = || (self.closed.load(Ordering::Relaxed) > 0).then_some(());
+        until("a hog makes room", SOON, is_closed);
+    }
+}
+
+impl Drop for Hogs {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let joined = self.thread.take().expect("it is joined once").join();
+        assert!(joined.is_ok() || std::thread::panicking(), "the hogs went on to the end");
+    }
+}
+
+#[test]
+fn namenode_has_memory_for_others_while_hogs_trickle() {
+    let namenode = vec!["--memory-max".to_owned(), "256MiB".to_owned()];
+    let cluster = Cluster::start(Shape { datanodes: 1, namenode, ..Shape::default() });
+    let hogs = Hogs::at(&cluster.namenode.address, Op::Meta);
+    std::thread::sleep(Duration::from_secs(1));
+    block_on_within(Duration::from_secs(100), async {
+        let config = ClientConfig { call_deadline: PROMPT, ..ClientConfig::default() };
+        let client = Client::connect(&cluster.namenode.address, config).await.expect("connected");
+        for number in 0..5 {
+            let (file, data) = (path(&format!("/{number}")), vec![7; 3_000_000]);
+            client.put(&file, data.into(), &PutOptions::default()).await.expect("a short request");
+            // The names do not fit into the buffer of a connection.
+            let name = |at| if at == 0 { file.clone() } else { path(&format!("/{at:0200}")) };
+            let names: Vec<_> = (0..500).map(name).collect();
+            let found = client.lookup_many(&names).await.expect("memory for a long one");
+            assert_eq!(found.iter().filter(|found| found.is_ok()).count(), 1);
+            assert_eq!(client.get(&file).await.expect("it is there").len(), 3_000_000);
+        }
+    });
+    hogs.made_room();
+}
+
+/// A write at the end of a block that has one byte: it does not land in the arena.
+fn append(stream: &mut TcpStream, block: u64, offset: u64, body: &[u8]) -> Result<(), Refusal> {
+    let mut header = Header::new(Op::Write, 3);
+    (header.block, header.epoch, header.offset) = (BlockId(1 << 40 | block), Epoch(1), offset);
+    (header.body_bytes, header.checksum) = (body.len() as u32, crc32c(body));
+    header.flags = Tier::Dram as u16;
+    stream.write_all(&[&header.encode()[..], body].concat()).expect("it is taken");
+    answer(stream)
+}
+
+#[test]
+fn datanode_has_memory_for_others_while_hogs_trickle() {
+    let datanode = vec!["--memory-max", "198MiB"];
+    let cluster = Cluster::start(Shape { datanodes: 1, datanode, ..Shape::default() });
+    let address = &cluster.datanodes[0].address;
+    let hogs = Hogs::at(address, Op::ReadMany);
+    std::thread::sleep(Duration::from_secs(1));
+    let mut writer = greeted(address);
+    for block in 0..5 {
+        append(&mut writer, block, 0, b"x").expect("a short write");
+        let body = vec![7; 500_000];
+        let began = Instant::now();
+        until("there is memory for a long write", PROMPT, || {
+            let done = append(&mut writer, block, 1, &body);
+            assert!(matches!(done, Ok(()) | Err(Refusal::RetryAfter { .. })), "{done:?}");
+            done.ok()
+        });
+        println!("a long write took {:?}", began.elapsed());
+    }
+    hogs.made_room();
+}
+
+/// Longer than a peer may take nothing, with what a busy machine adds.
+const GIVEN_UP_WITHIN: Duration = Duration::from_secs(90);
+
+/// Stores an object of 1 MiB in a cluster of one node; returns the range of its block.
+fn stored(cluster: &Cluster) -> RangeRequest {
+    block_on_within(SOON, async {
+        let (client, file, data) = (cluster.client().await, path("/file"), vec![7; 1 << 20]);
+        client.put(&file, data.into(), &PutOptions::default()).await.expect("there is room");
+        let layout = client.layout(&file, 0..1 << 20).await.expect("it is there");
+        let location = &layout.blocks[0];
+        assert_eq!(layout.blocks.len(), 1);
+        let (block, epoch, length) = (location.block, location.epoch, location.length);
+        RangeRequest { block, epoch, offset: 0, length }
+    })
+}
+
+/// Requests a range twelve times at once.
+fn request_much(stream: &mut TcpStream, range: &RangeRequest) {
+    let mut body = Vec::new();
+    (0..12).for_each(|_| range.encode(&mut body));
+    let mut header = Header::new(Op::ReadMany, 4);
+    header.body_bytes = body.len() as u32;
+    stream.write_all(&[&header.encode()[..], &body].concat()).expect("it is taken");
+}
+
+#[test]
+fn peer_that_does_not_read_long_answers_is_given_up() {
+    let cluster = Cluster::of(1);
+    let address = &cluster.datanodes[0].address;
+    let (mut silent, mut reader) = (greeted(address), greeted(address));
+    let range = stored(&cluster);
+    request_much(&mut silent, &range);
+    until("the peer is given up", GIVEN_UP_WITHIN, || {
+        // Others are served meanwhile.
+        request_much(&mut reader, &range);
+        answer(&mut reader).expect("read");
+        std::thread::sleep(Duration::from_millis(100));
+        (!is_open(&silent)).then_some(())
+    });
+    let mut rest = Vec::new();
+    let _ = silent.read_to_end(&mut rest);
+    assert!(rest.len() < 12 << 20, "{} bytes were sent", rest.len());
+}
+
+/// Returns whether a connection's server has it open (`proc_net_tcp`: 1 for an established one).
+fn is_open(stream: &TcpStream) -> bool {
+    let end = |address: std::net::SocketAddr| format!("0100007F:{:04X}", address.port());
+    let ours = end(stream.local_addr().expect("it is connected"));
+    let Ok(theirs) = stream.peer_addr().map(end) else { return false };
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux has it");
+    let mut rows = table.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    rows.any(|row| (row[1], row[2], row[3]) == (&theirs, &ours, "01"))
+}
+
+/// Connections that read many ranges each, one answer after the other.
+const READERS: usize = 400;
+
+/// Answers to each: more than a node may be silent for, were its heartbeats to wait in line.
+const ANSWERS: usize = 4;
+
+#[test]
+fn heartbeats_do_not_wait_behind_readers() {
+    allow_open_files(READERS as u64 + 1_000);
+    let cluster = Cluster::of(1);
+    let address = cluster.datanodes[0].address.clone();
+    let node = || block_on_within(SOON, async { cluster.client().await.nodes(false).await });
+    let id = node().expect("it answers")[0].id;
+    let range = RangeRequest { length: 1 << 10, ..stored(&cluster) };
+    let mut ranges = Vec::new();
+    (0..1000).for_each(|_| range.encode(&mut ranges));
+    let mut header = Header::new(Op::ReadMany, 4);
+    header.body_bytes = ranges.len() as u32;
+    let read = [&header.encode()[..], &ranges].concat();
+    let mut readers: Vec<_> = (0..READERS).map(|_| greeted(&address)).collect();
+    for _ in 0..ANSWERS {
+        // All of them wait for the datanode at once.
+        readers.iter_mut().for_each(|reader| reader.write_all(&read).expect("it is taken"));
+        readers.iter_mut().for_each(|reader| drop(answer(reader)));
+    }
+    let nodes = node().expect("it answers");
+    assert_eq!(nodes[0].id, id, "the node was given up: {nodes:?}");
+}

@@ -1,0 +1,17 @@
+//! Rights, and peers that are hostile, noisy, or not what they say.
+
+#[path = "../cluster/mod.rs"]
+mod cluster;
+
+mod certificates;
+mod connections;
+mod encryption;
+mod hogs;
+mod http_noise;
+mod memory;
+mod noisy;
+mod own_tokens;
+mod refusals;
+mod security;
+mod strangers;
+mod tokens;

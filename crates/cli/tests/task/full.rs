@@ -1,0 +1,188 @@
+//! A task whose store has no room: it goes on, what was stored stays and restores, and checkpoints
+//! succeed again as soon as there is room.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path as LocalPath, PathBuf};
+
+use crate::cluster::stores::{add, make};
+use crate::cluster::tasks::{SmallDisk, TaskPlace, is_root};
+use crate::cluster::{Cluster, SOON, Shape, run, sanderling, until};
+use serde_json::Value;
+
+/// What one generation adds.
+const STATE_BYTES: usize = 2 << 20;
+
+fn packs(backend: &LocalPath) -> Vec<PathBuf> {
+    let entries = fs::read_dir(backend.join("count/packs")).expect("packs");
+    let packs = entries.map(|entry| entry.expect("readable").path());
+    // What is not finished begins with a dot.
+    let is_hidden = |name: &OsStr| name.as_encoded_bytes().starts_with(b".");
+    packs.filter(|it| !it.file_name().is_some_and(is_hidden)).collect()
+}
+
+#[test]
+fn full_directory_takes_no_checkpoint_and_keeps_the_last_one() {
+    if !is_root("full_directory") {
+        return;
+    }
+    let disk = SmallDisk::of(9);
+    let place = TaskPlace::in_directory(disk.path(), STATE_BYTES);
+    let mut runner = place.runner("first", &[], &["--keep", "1"]);
+    place.until_after(1, &mut runner);
+    // Less than another generation, and more than its manifest.
+    disk.fill_but(1 << 20);
+    // The one that was under way may have ended.
+    runner.until_logged("no checkpoint", 2);
+    let (kept, count) = place.restored();
+    let refused = runner.log().matches("no checkpoint").count();
+    runner.until_logged("no checkpoint", refused + 3);
+    assert!(runner.log().contains("No space left on device"), "{}", runner.log());
+    assert_eq!(runner.ended(), None, "the task goes on");
+    assert_eq!(place.restored(), (kept, count), "what was there stays");
+    assert_eq!(packs(disk.path()).len(), 1, "{:?}", packs(disk.path()));
+    disk.empty();
+    place.until_after(kept, &mut runner);
+    runner.kill();
+    assert_eq!(place.verified().code, 0);
+    assert!(place.restored().1 > count);
+}
+
+/// A runner that was killed leaves packs which no manifest names. Where they take the room that the
+/// next generation needs, they are removed before one has succeeded.
+#[test]
+fn packs_of_a_killed_runner_do_not_keep_the_store_full() {
+    if !is_root("packs_of_a_killed_runner") {
+        return;
+    }
+    let disk = SmallDisk::of(6);
+    let place = TaskPlace::in_directory(disk.path(), STATE_BYTES);
+    let mut runner = place.runner("first", &[], &["--keep", "1"]);
+    let kept = place.until_after(0, &mut runner);
+    runner.kill();
+    let (_, count) = place.restored();
+    let kept = place.newest().max(kept);
+    // As a runner leaves them that is killed after its packs and before its manifest.
+    while packs(disk.path()).len() < 2 {
+        let left = packs(disk.path()).pop().expect("a pack");
+        fs::copy(&left, left.with_file_name("ab".repeat(32))).expect("there is room");
+    }
+    let mut runner = place.runner("second", &[], &["--keep", "1"]);
+    place.until_after(kept, &mut runner);
+    assert!(runner.log().contains("No space left on device"), "{}", runner.log());
+    runner.kill();
+    assert!(place.restored().1 > count);
+    assert_eq!(place.verified().code, 0);
+}
+
+/// As the one above, before there is a first generation.
+#[test]
+fn packs_without_any_generation_do_not_keep_the_store_full() {
+    if !is_root("packs_without_any_generation") {
+        return;
+    }
+    let disk = SmallDisk::of(4);
+    let place = TaskPlace::in_directory(disk.path(), STATE_BYTES);
+    let left = disk.path().join("count/packs");
+    fs::create_dir_all(&left).expect("made");
+    fs::write(left.join("ab".repeat(32)), vec![7; 3 << 20]).expect("there is room");
+    let mut runner = place.runner("first", &[], &["--keep", "1"]);
+    place.until_after(0, &mut runner);
+    runner.kill();
+    assert_eq!(place.verified().code, 0);
+}
+
+#[test]
+fn key_that_a_full_disk_did_not_take_is_made_when_there_is_room() {
+    if !is_root("key_that_a_full_disk") {
+        return;
+    }
+    let (disk, place) = (SmallDisk::of(1), tempfile::TempDir::new().expect("a directory"));
+    let key = disk.path().join("key");
+    let task = || {
+        let mut command = sanderling();
+        command.args(["task", "run", "--name", "t", "--key"]).arg(&key);
+        command.arg("--backend").arg(format!("dir:{}", place.path().display()));
+        run(command.args(["--", "true"]))
+    };
+    disk.fill_but(0);
+    let refused = task();
+    assert!(refused.code != 0 && refused.stderr.contains("No space left"), "{refused}");
+    assert!(!key.exists(), "half a key stays");
+    disk.empty();
+    let ran = task();
+    assert_eq!(ran.code, 0, "{ran}");
+    assert_eq!(fs::read_to_string(&key).expect("made").trim().len(), 64);
+    // No draft of it is left.
+    assert_eq!(fs::read_dir(disk.path()).expect("readable").count(), 1);
+}
+
+#[test]
+fn full_cluster_takes_no_checkpoint_and_keeps_the_last_one() {
+    let cluster = Cluster::start(Shape { datanodes: 1, dram: "24MiB", ..Shape::default() });
+    let place = TaskPlace::in_cluster(&cluster.namenode.address, STATE_BYTES);
+    let mut runner = place.runner("first", &[], &["--keep", "1"]);
+    place.until_after(1, &mut runner);
+    let filler = place.path("filler");
+    fs::write(&filler, vec![7; 1 << 20]).expect("written");
+    let filler = filler.to_str().expect("a name in UTF-8");
+    // A checkpoint takes the room of the one before at any time, so more than once.
+    let mut fillers = 0;
+    until("there is no room", SOON, || {
+        let name = format!("/fill{fillers}");
+        let put = cluster.cli(&["--timeout", "2s", "fs", "put", filler, &name]);
+        fillers += u32::from(put.code == 0);
+        (runner.log().matches("no checkpoint").count() >= 2).then_some(())
+    });
+    let (kept, count) = place.restored();
+    let refused = runner.log().matches("no checkpoint").count();
+    runner.until_logged("no checkpoint", refused + 2);
+    assert!(runner.log().contains("no room for"), "{}", runner.log());
+    assert_eq!(runner.ended(), None, "the task goes on");
+    assert_eq!(place.restored(), (kept, count), "what was there stays");
+    for number in 0..fillers {
+        let removed = cluster.cli(&["fs", "rm", "-f", &format!("/fill{number}")]);
+        assert_eq!(removed.code, 0, "{removed}");
+    }
+    place.until_after(kept, &mut runner);
+    runner.kill();
+    assert!(place.restored().1 > count);
+    assert_eq!(place.verified().code, 0);
+}
+
+/// Nothing reaches the store, and what is old cannot be removed; both goes on when there is room.
+#[test]
+fn full_store_of_a_durable_directory_holds_no_checkpoint_up() {
+    if !is_root("full_store_of_a_durable_directory") {
+        return;
+    }
+    let disk = SmallDisk::of(12);
+    let mut cluster = Cluster::start(Shape { datanodes: 0, ..Shape::default() });
+    let store = disk.path().join("store");
+    fs::create_dir(&store).expect("made");
+    add(&mut cluster, "d0", &store);
+    make(&cluster, "/tasks");
+    let place = TaskPlace::in_cluster(&cluster.namenode.address, STATE_BYTES);
+    let mut runner = place.runner("first", &[], &["--keep", "1"]);
+    place.until_after(1, &mut runner);
+    disk.fill_but(0);
+    let stalled = || {
+        let shown = cluster.json(&["fs", "stat", "/tasks"]);
+        let durability: &Value = &shown["objects"][0]["durability"];
+        let why = durability["stalled"].as_str().unwrap_or_default().to_owned();
+        why.contains("No space left on device").then_some(why)
+    };
+    until("the reason is shown", SOON, stalled);
+    let before = place.newest();
+    let newest = place.until_after(before + 2, &mut runner);
+    assert!(place.restored().0 >= newest);
+    disk.empty();
+    runner.kill();
+    let synced = cluster.cli(&["fs", "sync", "/tasks", "--timeout", "60s"]);
+    assert_eq!(synced.code, 0, "{synced}");
+    let newest = place.newest();
+    // The store alone has it now.
+    cluster.datanodes.clear();
+    add(&mut cluster, "d1", &store);
+    assert_eq!(place.restored().0, newest);
+}

@@ -1,0 +1,111 @@
+//! Tasks whose runner is in haste, dies at once, or is watched while it works.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use crate::cluster::tasks::TaskPlace;
+use crate::cluster::{SOON, run, sanderling, until};
+use tempfile::TempDir;
+
+/// Writes one number into two files, the second one much later, at each signal.
+const SLOW: &str = r#"
+import os, signal, time
+state, is_due, number = os.environ["SANDERLING_TASK_STATE"], False, 0
+
+def due(*_):
+    global is_due
+    is_due = True
+
+signal.signal(signal.SIGUSR1, due)
+while True:
+    if not is_due:
+        time.sleep(0.01)
+    else:
+        is_due, number = False, number + 1
+        for name in ("first", "second"):
+            with open(os.path.join(state, name), "w") as file:
+                file.write(f"{number:08}")
+            time.sleep(0.7)
+        open(os.path.join(state, "done"), "w").close()
+"#;
+
+/// The task creates `done` for the first signal. A second one would let it write again meanwhile.
+#[test]
+fn task_that_writes_longer_than_it_may_gets_no_second_signal_meanwhile() {
+    let place = TempDir::new().expect("a directory");
+    let path = |name: &str| place.path().join(name);
+    std::fs::write(path("slow.py"), SLOW).expect("written");
+    let task = |verb: &str| {
+        let mut command = sanderling();
+        command.args(["task", verb, "--name", "slow", "--key"]).arg(path("key"));
+        command.arg("--backend").arg(format!("dir:{}", path("backend").display()));
+        command
+    };
+    let mut runner = task("run");
+    runner.args(["--hook-timeout", "1s", "--interval", "100ms", "--", "python3"]);
+    let runner = runner.arg(path("slow.py")).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut runner = runner.expect("started");
+    let newest = || -> Option<PathBuf> {
+        let entries = std::fs::read_dir(path("backend/slow/generations")).ok()?.flatten();
+        let whole = entries.filter(|it| !it.file_name().as_encoded_bytes().starts_with(b"."));
+        whole.map(|entry| entry.path()).max()
+    };
+    let mut before = None;
+    for _ in 0..3 {
+        until("a later generation", SOON, || newest().filter(|it| Some(it) > before.as_ref()));
+        before = newest();
+        let restored = run(task("restore").arg("--state").arg(path("restored")));
+        assert_eq!(restored.code, 0, "{restored}");
+        let read = |name: &str| std::fs::read_to_string(path("restored").join(name));
+        let (first, second) = (read("first").expect("there"), read("second").expect("there"));
+        assert_eq!(first, second, "a state of two times");
+    }
+    runner.kill().expect("our own child");
+    runner.wait().expect("our own child");
+}
+
+#[test]
+fn command_does_not_start_after_its_runner_has_died() {
+    let place = TempDir::new().expect("a directory");
+    let path = |name: &str| place.path().join(name);
+    // A slow machine: the process that is to become the command takes its time.
+    let program = sanderling().get_program().to_owned();
+    let go = format!("while [ ! -e {} ]; do sleep 0.01; done", path("go").display());
+    let script = format!(
+        "#!/bin/sh\necho $$ > {}\n{go}\nexec {} \"$@\"\n",
+        path("pid").display(),
+        program.display()
+    );
+    std::fs::write(path("slow"), script).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(path("slow"), mode).expect("set");
+    let mut runner = sanderling();
+    runner.env("SANDERLING_EXE", path("slow"));
+    runner.args(["task", "run", "--name", "t", "--driver", "hook", "--key"]).arg(path("key"));
+    runner.arg("--backend").arg(format!("dir:{}", path("backend").display()));
+    runner.args(["--", "touch"]).arg(path("started")).stderr(Stdio::null());
+    let mut runner = runner.spawn().expect("started");
+    let pid = until("the child is there", SOON, || {
+        std::fs::read_to_string(path("pid")).ok()?.trim().parse::<u32>().ok()
+    });
+    runner.kill().expect("our own child");
+    runner.wait().expect("our own child");
+    std::fs::write(path("go"), "").expect("written");
+    let is_there = || std::path::Path::new(&format!("/proc/{pid}/exe")).exists();
+    until("the child has ended", SOON, || (!is_there()).then_some(()));
+    assert!(!path("started").exists(), "the command runs without a runner");
+}
+
+/// A runner publishes and removes generations while others read them.
+#[test]
+fn generations_of_a_runner_at_work_are_good_or_absent() {
+    let directory = TempDir::new().expect("a directory");
+    let place = TaskPlace::in_directory(directory.path(), 5_000_000);
+    let mut runner = place.runner("runner", &[], &["--keep", "3"]);
+    place.until_after(2, &mut runner);
+    for _ in 0..8 {
+        let verified = place.verified();
+        assert_eq!(verified.code, 0, "{verified}");
+    }
+    runner.kill();
+}

@@ -1,0 +1,12 @@
+//! Tasks whose state survives their machines.
+
+#[path = "../cluster/mod.rs"]
+mod cluster;
+
+mod bag;
+mod clocks;
+mod full;
+mod hasty;
+mod runs;
+mod state;
+mod two_runners;

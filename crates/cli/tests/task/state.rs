@@ -1,0 +1,179 @@
+//! State directories of tasks: what may be in them, where they may lie, and what a restore leaves.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path as LocalPath;
+use std::process::{Command, Stdio};
+
+use crate::cluster::tasks::TaskPlace;
+use crate::cluster::{SOON, run, sanderling, until};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Writes directories that their owner may not write to, a file that is almost all holes, names
+/// that are no text, and links that lead nowhere and out of the directory.
+const TASK: &str = r#"
+import os, signal, sys, time
+state = os.environ["SANDERLING_TASK_STATE"]
+
+def save(*_):
+    closed = os.path.join(state, "closed")
+    if not os.path.isdir(closed):
+        os.makedirs(os.path.join(closed, "below"))
+        open(os.path.join(closed, "below", "file"), "w").write("in a closed directory")
+        os.chmod(os.path.join(closed, "below", "file"), 0o400)
+        os.chmod(os.path.join(closed, "below"), 0o500)
+        os.chmod(closed, 0o500)
+        with open(os.path.join(state, "holes"), "wb") as file:
+            file.seek(20 << 20)
+            file.write(b"end")
+        for name in (b"\xff\xfe", b"two\nlines", b"-rf", b"n" * 255):
+            open(os.path.join(state.encode(), name), "wb").write(name)
+        os.symlink("nowhere", os.path.join(state, "nowhere"))
+        os.symlink("/", os.path.join(state, "out"))
+    open(os.path.join(state, "done"), "w").close()
+
+signal.signal(signal.SIGUSR1, save)
+while True:
+    time.sleep(0.01)
+"#;
+
+fn assert_whole(state: &LocalPath) {
+    let file = state.join("closed/below/file");
+    assert_eq!(fs::read_to_string(&file).expect("readable"), "in a closed directory");
+    for (name, mode) in [("closed", 0o500), ("closed/below", 0o500), ("closed/below/file", 0o400)] {
+        let found = fs::metadata(state.join(name)).expect("there").permissions().mode();
+        assert_eq!(found & 0o777, mode, "{name}");
+    }
+    let holes = fs::metadata(state.join("holes")).expect("there");
+    assert_eq!(holes.len(), (20 << 20) + 3);
+    assert!(holes.blocks() * 512 < 1 << 20, "the holes take {} blocks", holes.blocks());
+    assert!(fs::read(state.join("holes")).expect("readable").ends_with(b"\0end"));
+    assert_eq!(fs::read_link(state.join("out")).expect("a link"), LocalPath::new("/"));
+    assert_eq!(fs::read_dir(state).expect("readable").count(), 8);
+}
+
+#[test]
+fn state_that_its_owner_may_not_write_to_is_restored_by_its_owner() {
+    let place = TempDir::new().expect("a directory");
+    let path = |name: &str| place.path().join(name);
+    fs::write(path("task.py"), TASK).expect("written");
+    fs::copy(sanderling().get_program(), path("sanderling")).expect("copied");
+    fs::set_permissions(place.path(), PermissionsExt::from_mode(0o777)).expect("set");
+    // The user root may write everywhere.
+    let by_owner = |program: &LocalPath| match rustix::process::geteuid().is_root() {
+        true => {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(program);
+            command
+        }
+        false => Command::new(program),
+    };
+    let task = |words: &[&str]| {
+        let mut command = by_owner(&path("sanderling"));
+        command.args(["task", words[0], "--name", "t", "--key"]);
+        command.arg(path("key")).arg("--backend").arg(format!("dir:{}", path("backend").display()));
+        command.args(&words[1..]);
+        command
+    };
+    let script = path("task.py").display().to_string();
+    let words = ["run", "--interval", "200ms", "--", "python3", &script];
+    let published = |least: usize| {
+        let found = fs::read_dir(path("backend/t/generations"));
+        let names = found.into_iter().flatten().flatten().map(|entry| entry.file_name());
+        names.filter(|name| !name.as_encoded_bytes().starts_with(b".")).count() >= least
+    };
+    let runs = |least: usize| {
+        let log = fs::File::create(path("log")).expect("a log");
+        let mut command = task(&words);
+        let mut runner = command.stdout(Stdio::null()).stderr(log).spawn().expect("started");
+        let published = until("a generation", SOON, || {
+            let ended = runner.try_wait().expect("our own child");
+            (ended.is_some() || published(least)).then_some(ended)
+        });
+        let log = fs::read_to_string(path("log")).expect("readable");
+        assert_eq!(published, None, "the runner ended: {log}");
+        runner.kill().expect("killed");
+        runner.wait().expect("waited for");
+        log
+    };
+    runs(1);
+    let to = path("to").display().to_string();
+    // The second time, what the first one left is replaced.
+    for _ in 0..2 {
+        let restored = run(&mut task(&["restore", "--state", &to]));
+        assert_eq!(restored.code, 0, "{restored}");
+        assert_whole(&path("to"));
+    }
+    // What a restore left that was killed is removed.
+    let mut copy = by_owner(LocalPath::new("cp"));
+    copy.arg("-a").arg(path("to/closed")).arg(path("to/.sanderling-restoring"));
+    let copied = run(&mut copy);
+    assert_eq!(copied.code, 0, "{copied}");
+    let restored = run(&mut task(&["restore", "--state", &to]));
+    assert_eq!(restored.code, 0, "{restored}");
+    assert_whole(&path("to"));
+    let log = runs(2);
+    assert!(log.contains("restored generation"), "{log}");
+}
+
+#[test]
+fn state_directory_that_has_the_checkpoints_or_their_key_is_refused() {
+    let place = TempDir::new().expect("a directory");
+    let path = |name: &str| place.path().join(name);
+    fs::create_dir(path("state")).expect("made");
+    std::os::unix::fs::symlink(path("state"), path("link")).expect("linked");
+    let task = |verb: &str, [state, backend, key]: [&str; 3]| {
+        let mut command = sanderling();
+        command.current_dir(place.path()).args(["task", verb, "--name", "t", "--state", state]);
+        command.args(["--backend", &format!("dir:{backend}"), "--key", key]);
+        if verb == "run" {
+            command.args(["--", "true"]);
+        }
+        run(&mut command)
+    };
+    for (places, what) in [
+        ([".", "backend", "/nowhere/key"], "the checkpoints backend"),
+        (["state", "state/below/backend", "key"], "the checkpoints state/below/backend"),
+        (["link", "state", "key"], "the checkpoints state"),
+        (["state", "link/backend", "key"], "the checkpoints link/backend"),
+        (["state", "backend", "state/key"], "the key state/key"),
+        (["backend/t", "backend", "key"], "lies in the checkpoints backend"),
+        (["backend/t/packs", "backend", "key"], "lies in the checkpoints backend"),
+    ] {
+        for verb in ["run", "restore"] {
+            let refused = task(verb, places);
+            assert!(refused.code == 2 && refused.stderr.contains(what), "{verb}: {refused}");
+        }
+    }
+    assert_eq!(fs::read_dir(place.path()).expect("readable").count(), 2, "nothing was made");
+    let ran = task("run", ["state", "state-backend", "key"]);
+    assert_eq!(ran.code, 0, "{ran}");
+}
+
+#[test]
+fn task_that_gives_no_state_gets_no_checkpoint_and_the_next_one_succeeds() {
+    let directory = TempDir::new().expect("a directory");
+    let place = TaskPlace::in_directory(&directory.path().join("backend"), 10_000);
+    let state = directory.path().join("state");
+    let flags = ["--state", state.to_str().expect("UTF-8"), "--hook-timeout", "1s"];
+    let mut runner = place.runner("runner", &[], &flags);
+    place.until_after(0, &mut runner);
+    // A pipe is never read: that could take for ever.
+    let pipe = state.join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("made");
+    runner.until_logged("pipe is no file, directory or link", 2);
+    let newest = place.newest();
+    fs::remove_file(&pipe).expect("removed");
+    place.until_after(newest, &mut runner);
+    // A task that stands still answers no signal.
+    let task = i32::try_from(runner.task()).ok().and_then(Pid::from_raw).expect("a pid");
+    kill_process(task, Signal::STOP).expect("it runs");
+    runner.until_logged("did not write", 2);
+    let newest = place.newest();
+    kill_process(task, Signal::CONT).expect("it stands still");
+    place.until_after(newest, &mut runner);
+    runner.kill();
+    assert_eq!(place.restored().0, place.newest());
+}
