@@ -14,6 +14,7 @@ pub mod egress;
 pub mod known_log;
 pub mod member;
 pub mod push_rate;
+pub mod push_targets;
 pub mod registration;
 pub mod repeat;
 pub mod report;
@@ -29,5 +30,6 @@ pub use member::{
 };
 pub use member::{StartLimit, Welcome};
 pub use push_rate::PushRate;
+pub use push_targets::{PushOutcome, PushTargets};
 pub use registration::{RegistrationState, RequestStamp};
 pub use report::{ReportProgress, ReportStep};

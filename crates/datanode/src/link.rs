@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sanderling_core::datanode::{DrainThrottle, Egress, HeldRead, PushRate};
-use sanderling_protocol::BlockId;
+use sanderling_core::datanode::{
+    DrainThrottle, Egress, HeldRead, PushOutcome, PushRate, PushTargets,
+};
 use sanderling_protocol::frame::IS_LEAVING;
+use sanderling_protocol::{BlockId, NodeId, Refusal};
 use sanderling_transport::{Handled, Response};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::sleep_until;
@@ -21,6 +23,7 @@ pub(crate) struct Link {
     queue: Mutex<Egress>,
     /// Pushes under way, over all orders.
     pushes: Semaphore,
+    targets: Mutex<PushTargets>,
     rate: Mutex<PushRate>,
     /// The pushes, as reads see them.
     throttle: Mutex<DrainThrottle>,
@@ -36,6 +39,27 @@ pub(crate) struct Pushing<'a> {
     /// Whether it is long enough to count for the rate.
     is_measured: bool,
     arrived_bytes: u64,
+}
+
+/// A push that was let begin towards a target; given up when this is dropped without an outcome.
+#[derive(Debug)]
+pub(crate) struct TargetPush<'a> {
+    link: &'a Link,
+    target: NodeId,
+    outcome: PushOutcome,
+}
+
+impl TargetPush<'_> {
+    pub(crate) fn came_to(&mut self, outcome: PushOutcome) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for TargetPush<'_> {
+    fn drop(&mut self) {
+        let now = self.link.clock.now();
+        self.link.targets.lock().ended(now, self.target, self.outcome);
+    }
 }
 
 /// One read that is held back; it is given up when this is dropped.
@@ -54,6 +78,7 @@ impl Link {
             is_limited: queue.is_limited(),
             queue: Mutex::new(queue),
             pushes: Semaphore::new(pushes_max),
+            targets: Mutex::default(),
             rate: Mutex::new(PushRate::new(clock.now())),
             throttle: Mutex::default(),
             changed: Notify::new(),
@@ -64,6 +89,12 @@ impl Link {
     /// Waits until another push may be prepared.
     pub(crate) async fn push_permit(&self) -> SemaphorePermit<'_> {
         self.pushes.acquire().await.expect("the semaphore is never closed")
+    }
+
+    /// Decides whether a push to a target begins, as [`PushTargets::begin`].
+    pub(crate) fn begin_to(&self, target: NodeId) -> Result<TargetPush<'_>, Refusal> {
+        self.targets.lock().begin(self.clock.now(), target)?;
+        Ok(TargetPush { link: self, target, outcome: PushOutcome::GivenUp })
     }
 
     /// Begins to send a block: the push counts from now on, and this waits until its bytes leave.

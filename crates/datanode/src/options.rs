@@ -130,8 +130,8 @@ impl Default for DatanodeOptions {
             // A namenode that reads a long journal takes seconds.
             start_time_max: Duration::from_secs(30),
             call_time_max: Duration::from_secs(3),
-            // 1 MiB at 4 Mbit/s. A target that hangs holds the places of all pushes for this long,
-            // out of a notice of half a minute.
+            // 1 MiB at 4 Mbit/s. A target that hangs may hold the places of all pushes for this
+            // long once, out of a notice of half a minute.
             push_time_max: Duration::from_secs(2),
             // Links have their own limit; several nodes on one machine do not.
             egress_limit: None,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use sanderling_core::datanode::PushOutcome;
 use sanderling_protocol::order::{PushMove, Pushed};
 use sanderling_protocol::{BlockId, Header, Millis, Op, Refusal};
 use sanderling_transport::{CallError, Pool};
@@ -74,10 +75,17 @@ impl Pusher {
         header.length = length;
         header.flags = one.tier as u16;
         header.checksum = read.checksum;
+        let mut to_target = self.link.begin_to(one.to)?;
         let mut pushing = self.link.begin_push(length).await;
         let deadline = Instant::now() + self.time_max;
         let call = self.pool.call(&one.address, Some(one.to), header, read.slices, deadline);
-        match call.await {
+        let answer = call.await;
+        to_target.came_to(match &answer {
+            Ok(_) | Err(CallError::Refused(_)) => PushOutcome::Answered,
+            Err(CallError::TimedOut { .. }) => PushOutcome::TimedOut,
+            Err(_) => PushOutcome::GivenUp,
+        });
+        match answer {
             Ok(_) => {
                 self.store.count_pushed(length);
                 pushing.arrived(one.block, length);

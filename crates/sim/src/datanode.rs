@@ -17,8 +17,8 @@ use sanderling_core::Mechanism;
 use sanderling_core::block_table::{BlockTable, StoreRequest, WriteRequest, WriteTicket};
 use sanderling_core::catalog::allocated_bytes;
 use sanderling_core::datanode::{
-    Damages, DrainThrottle, Egress, HeldRead, Member, MemberOptions, PushRate, ReportProgress,
-    StartLimit,
+    Damages, DrainThrottle, Egress, HeldRead, Member, MemberOptions, PushRate, PushTargets,
+    ReportProgress, StartLimit,
 };
 use sanderling_protocol::order::{Damage, HeldBlock, PushMove, Pushed};
 use sanderling_protocol::{
@@ -61,6 +61,7 @@ pub(crate) struct Datanode {
     /// The notices of its cloud.
     source: CloudSource,
     push_rate: PushRate,
+    push_targets: PushTargets,
     throttle: DrainThrottle,
     /// Answers that the throttle holds back.
     held: BTreeMap<HeldRead, DelayedResponse>,
@@ -145,6 +146,7 @@ impl Datanode {
             egress: Egress::new(Some(plan.link_bytes_per_second)),
             source: CloudSource::new(),
             push_rate: PushRate::new(Instant(0)),
+            push_targets: PushTargets::default(),
             throttle: DrainThrottle::default(),
             held: BTreeMap::new(),
             leaving: BTreeMap::new(),

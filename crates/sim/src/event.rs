@@ -127,6 +127,7 @@ pub(crate) enum DatanodeCall {
         index: usize,
         block: BlockId,
         length: u32,
+        target: NodeId,
         /// Whether the push is measured.
         is_counted: bool,
     },

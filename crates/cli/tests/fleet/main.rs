@@ -5,6 +5,7 @@ mod cluster;
 
 mod agent;
 mod ask_first;
+mod bad_targets;
 mod baseline;
 mod exposure;
 mod forgotten;

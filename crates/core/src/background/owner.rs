@@ -45,7 +45,9 @@ impl Owner for Background {
         match blame {
             // The next view contains how much room is left.
             Blame::Tier => self.fleet.fill(batch.choice),
-            Blame::Target => self.fleet.avoid(batch.choice.node, now + self.config.avoid),
+            Blame::Target | Blame::TierError => {
+                self.fleet.avoid(batch.choice.node, now + self.config.avoid);
+            }
             Blame::Block | Blame::Unknown => {}
         }
     }

@@ -11,6 +11,9 @@ pub(crate) enum Blame {
     Block,
     /// The target's tier: writers took its room since the view.
     Tier,
+    /// The target's tier refuses what the namenode has reserved there: its disk is full of other
+    /// files, or fails. The node's other tiers may take blocks.
+    TierError,
     /// The target: it cannot take blocks for now, or nothing reaches it as it was sent.
     Target,
     /// No known cause: the target may be tried again at once.
@@ -27,9 +30,10 @@ impl Blame {
             | Refusal::ObjectGone { .. }
             | Refusal::Moved { .. }
             | Refusal::BlockDamaged { .. } => Self::Block,
-            // The namenode has each tier's room. A target that refuses what is reserved there is
-            // in trouble itself.
             Refusal::NodeFull { .. } if matches!(step, Step::Reserve) => Self::Tier,
+            Refusal::NodeFull { .. } | Refusal::TierFailed { .. } if matches!(step, Step::Push) => {
+                Self::TierError
+            }
             Refusal::NodeFull { .. }
             | Refusal::WrongNode { .. }
             | Refusal::NodeGone { .. }
@@ -57,7 +61,7 @@ mod tests {
     fn only_refusals_about_the_target_blame_it() {
         let full = Refusal::NodeFull { tier: "dram".to_owned(), bytes: 1 };
         assert_eq!(Blame::of(Step::Reserve, &full), Blame::Tier);
-        assert_eq!(Blame::of(Step::Push, &full), Blame::Target);
+        assert_eq!(Blame::of(Step::Push, &full), Blame::TierError);
         let gone = Refusal::NodeGone { node: NodeId(1) };
         assert_eq!(Blame::of(Step::Push, &gone), Blame::Target);
         let unknown = Refusal::UnknownBlock { block: BlockId(1) };

@@ -31,6 +31,9 @@ impl Owner for Relocator {
         let micros = now.0.saturating_sub(done.called_at.0);
         if done.step == Step::Push {
             self.targets.record(to, bytes, micros);
+            if !done.moves.is_empty() {
+                self.targets.took(done.source, done.choice);
+            }
         }
         if done.step == Step::Commit {
             self.counts.moved_blocks += done.moves.len() as u64;
@@ -54,9 +57,9 @@ impl Owner for Relocator {
         match blame {
             // The next view contains how much room is left.
             Blame::Tier => self.targets.fill(batch.choice),
+            Blame::TierError => self.targets.close(now, batch.choice, self.config.avoid),
             Blame::Target => {
-                let until = now + self.config.avoid;
-                self.targets.avoid(batch.source, batch.choice.node, until);
+                self.targets.avoid(now, batch.source, batch.choice.node, self.config.avoid);
             }
             Blame::Block | Blame::Unknown => {}
         }

@@ -22,7 +22,38 @@ pub(super) struct Targets {
     fastest_link: Option<u64>,
     /// Nodes that refused or could not be reached, and until when the node whose blocks were to go
     /// there leaves them alone.
-    avoided: BTreeMap<NodeId, BTreeMap<NodeId, Instant>>,
+    avoided: BTreeMap<NodeId, BTreeMap<NodeId, Pause>>,
+    /// Tiers that refused what was reserved there, whatever room their nodes report.
+    closed: BTreeMap<Choice, Pause>,
+}
+
+/// How long something is left alone that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pause {
+    until: Instant,
+    length: Millis,
+}
+
+impl Pause {
+    /// The longest pause, in first ones: what has failed for long is tried again within seconds,
+    /// out of a notice of half a minute.
+    const GROWTH_MAX: u64 = 8;
+
+    /// Returns the pause after a failure: twice as long as one that ended lately. What fails during
+    /// a pause was under way before.
+    fn after(before: Option<&Self>, now: Instant, first: Millis) -> Self {
+        let length = match before {
+            Some(pause) if pause.until > now => return *pause,
+            Some(pause) => Millis((pause.length.0 * 2).min(first.0 * Self::GROWTH_MAX)),
+            None => first,
+        };
+        Self { until: now + length, length }
+    }
+
+    /// Returns whether a failure now would be the next one rather than a first one.
+    fn is_remembered(&self, now: Instant) -> bool {
+        self.until + Millis(self.length.0 * Self::GROWTH_MAX) > now
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -101,9 +132,10 @@ impl Targets {
         pushes: &BTreeMap<NodeId, usize>,
     ) {
         self.avoided.retain(|_, sources| {
-            sources.retain(|_, until| *until > now);
+            sources.retain(|_, pause| pause.is_remembered(now));
             !sources.is_empty()
         });
+        self.closed.retain(|_, pause| pause.is_remembered(now));
         self.hosts = nodes.iter().map(|node| (node.id, node.host.clone())).collect();
         self.links.retain(|node, _| self.hosts.contains_key(node));
         self.fastest_link = self.links.values().copied().max();
@@ -121,10 +153,31 @@ impl Targets {
             .collect();
     }
 
-    /// Leaves a node alone until `until`: it refused blocks of `source`, or could not be reached
-    /// from there.
-    pub(super) fn avoid(&mut self, source: NodeId, node: NodeId, until: Instant) {
-        self.avoided.entry(node).or_default().insert(source, until);
+    /// Leaves a node alone for a while: it refused blocks of `source`, or could not be reached from
+    /// there. `first` is the pause after a first failure; each further one doubles it.
+    pub(super) fn avoid(&mut self, now: Instant, source: NodeId, node: NodeId, first: Millis) {
+        let sources = self.avoided.entry(node).or_default();
+        let pause = Pause::after(sources.get(&source), now, first);
+        sources.insert(source, pause);
+    }
+
+    /// Leaves a tier alone for a while that refused what was reserved there: its node reports more
+    /// room than it has. Pauses grow as those of nodes.
+    pub(super) fn close(&mut self, now: Instant, choice: Choice, first: Millis) {
+        let pause = Pause::after(self.closed.get(&choice), now, first);
+        self.closed.insert(choice, pause);
+    }
+
+    /// Notes that a tier took blocks of a source.
+    pub(super) fn took(&mut self, source: NodeId, choice: Choice) {
+        self.closed.remove(&choice);
+        if let Some(sources) = self.avoided.get_mut(&choice.node) {
+            sources.remove(&source);
+        }
+    }
+
+    fn is_closed(&self, now: Instant, choice: Choice) -> bool {
+        self.closed.get(&choice).is_some_and(|pause| pause.until > now)
     }
 
     /// Returns whether a node may take blocks of `source` now.
@@ -133,7 +186,7 @@ impl Targets {
     /// sources from a target only if another one has reported the same.
     pub(super) fn is_eligible(&self, now: Instant, source: NodeId, node: NodeId) -> bool {
         let accused = self.avoided.get(&node).into_iter().flatten();
-        let mut accusers = accused.filter(|(_, until)| **until > now).map(|(source, _)| *source);
+        let mut accusers = accused.filter(|(_, it)| it.until > now).map(|(source, _)| *source);
         let is_avoided = match (accusers.next(), accusers.next()) {
             (None, _) => false,
             (Some(accuser), None) => accuser == source,
@@ -148,8 +201,10 @@ impl Targets {
         let is_open =
             |node: NodeId| sources.iter().any(|source| self.is_eligible(now, *source, node));
         let open = || self.nodes.iter().filter(|(node, _)| is_open(**node));
-        let room = open().flat_map(|(_, target)| {
-            target.free_bytes.values().chain(target.copy_bytes.values()).copied()
+        let room = open().flat_map(|(node, target)| {
+            let tiers = target.free_bytes.iter().chain(&target.copy_bytes);
+            let is_open = move |tier: Tier| !self.is_closed(now, Choice { node: *node, tier });
+            tiers.filter(move |(tier, _)| is_open(**tier)).map(|(_, bytes)| *bytes)
         });
         (open().count(), room.fold(0, u64::saturating_add))
     }
@@ -209,7 +264,8 @@ impl Targets {
         let with_room = self.nodes.iter().filter(|(node, target)| {
             let has_room = target.has_room(tier, u64::from(request.bytes), pass.takes_copies);
             let is_meant = target.is_at_risk == pass.is_at_risk;
-            has_room && is_meant && self.is_eligible(now, request.from, **node)
+            let is_open = !self.is_closed(now, Choice { node: **node, tier });
+            has_room && is_open && is_meant && self.is_eligible(now, request.from, **node)
         });
         let mut answer = TargetSearch::NoRoom;
         let mut best = (false, 0);
@@ -336,6 +392,7 @@ mod tests {
     use super::*;
 
     const NOW: Instant = Instant(1_000);
+    const FIRST: Millis = Millis(500);
 
     /// Nobody: the node that the blocks leave is on a machine of its own.
     const FROM: NodeId = NodeId(0);
@@ -390,9 +447,45 @@ mod tests {
     #[test]
     fn avoided_node_is_chosen_again_after_its_time() {
         let mut targets = targets(&[node(1, 100)]);
-        targets.avoid(FROM, NodeId(1), Instant(2_000));
+        targets.avoid(NOW, FROM, NodeId(1), FIRST);
         assert_eq!(targets.choose(NOW, request(10)), TargetSearch::NoRoom);
-        assert_eq!(targets.choose(Instant(2_000), request(10)), go(1, Tier::Dram));
+        assert_eq!(targets.choose(NOW + FIRST, request(10)), go(1, Tier::Dram));
+    }
+
+    #[test]
+    fn pause_grows_while_a_target_fails_and_begins_anew_when_it_took_blocks() {
+        let mut targets = targets(&[node(1, 100)]);
+        let is_open = |targets: &Targets, at| targets.is_eligible(at, FROM, NodeId(1));
+        let mut now = NOW;
+        for times in [1, 2, 4, 8, 8] {
+            targets.avoid(now, FROM, NodeId(1), FIRST);
+            // What was under way fails as well, and is no further failure.
+            targets.avoid(now, FROM, NodeId(1), FIRST);
+            let end = now + Millis(FIRST.0 * times);
+            assert!(!is_open(&targets, Instant(end.0 - 1)) && is_open(&targets, end), "{times}");
+            now = end;
+        }
+        targets.took(FROM, Choice { node: NodeId(1), tier: Tier::Dram });
+        targets.avoid(now, FROM, NodeId(1), FIRST);
+        assert!(is_open(&targets, now + FIRST), "it is a first failure");
+    }
+
+    #[test]
+    fn tier_that_refuses_what_is_reserved_there_is_left_for_the_next_one() {
+        let mut only = node(1, 100);
+        only.tiers.push(tier(Tier::Disk, 300));
+        let mut targets = targets(std::slice::from_ref(&only));
+        let request = MoveRequest { tier: Tier::Disk, ..request(50) };
+        let disk = Choice { node: NodeId(1), tier: Tier::Disk };
+        assert_eq!(targets.choose(NOW, request), TargetSearch::Go(disk));
+        targets.close(NOW, disk, FIRST);
+        assert_eq!(targets.choose(NOW, request), go(1, Tier::Dram));
+        assert_eq!(targets.room(NOW, &[FROM]), (1, 100));
+        // A view, which shows the same room as before, changes nothing.
+        let (none, pushes) = (BTreeMap::new(), BTreeMap::new());
+        targets.replace(NOW, &[only], &Clients::default(), &none, &pushes);
+        assert_eq!(targets.choose(NOW, request), go(1, Tier::Dram));
+        assert_eq!(targets.choose(NOW + FIRST, request), TargetSearch::Go(disk));
     }
 
     #[test]
@@ -400,15 +493,15 @@ mod tests {
         let mut targets = targets(&[node(1, 100), node(2, 50)]);
         let (lame, fine, third) = (NodeId(8), NodeId(9), NodeId(10));
         let of = |from| MoveRequest { from, ..request(10) };
-        let until = Instant(2_000);
-        targets.avoid(lame, NodeId(1), until);
-        targets.avoid(lame, NodeId(2), until);
+        let until = NOW + FIRST;
+        targets.avoid(NOW, lame, NodeId(1), FIRST);
+        targets.avoid(NOW, lame, NodeId(2), FIRST);
         assert_eq!(targets.choose(NOW, of(lame)), TargetSearch::NoRoom);
         assert_eq!(targets.room(NOW, &[lame]), (0, 0));
         assert_eq!(targets.choose(NOW, of(fine)), go(1, Tier::Dram));
         assert_eq!(targets.room(NOW, &[lame, fine]), (2, 150));
         // A target that two sources do not reach is down.
-        targets.avoid(fine, NodeId(1), until);
+        targets.avoid(NOW, fine, NodeId(1), FIRST);
         assert_eq!(targets.choose(NOW, of(third)), go(2, Tier::Dram));
         assert_eq!(targets.choose(until, of(third)), go(1, Tier::Dram));
     }

@@ -72,10 +72,16 @@ impl Datanode {
                 std::mem::swap(&mut first.1, &mut second.1);
             }
         }
+        let mut refused = Vec::new();
         for (index, one) in waiting.into_iter().enumerate() {
             let Some((one, content, is_counted)) = one else { continue };
             let Some(target) = Host::at(&one.address) else { continue };
             let (block, length) = (one.block, content.bytes());
+            let now = context.runtime.monotonic();
+            if let Err(refusal) = self.push_targets.begin(now, one.to) {
+                refused.push((index, block, is_counted, refusal));
+                continue;
+            }
             let request = StoreRequest {
                 block: one.block,
                 epoch: one.to_epoch,
@@ -84,10 +90,13 @@ impl Datanode {
             };
             let purpose = Purpose::Datanode(
                 self.slot,
-                DatanodeCall::Push { job, index, block, length, is_counted },
+                DatanodeCall::Push { job, index, block, length, target: one.to, is_counted },
             );
             let body = RequestBody::Data(one.to, DataRequest::Store(request, content));
             context.runtime.call(self.host(), target, body, PUSH_MILLIS, purpose);
+        }
+        for (index, block, is_counted, refusal) in refused {
+            self.pushed(context, (job, index), (block, is_counted), Err(refusal));
         }
         self.answer_push(context, job);
     }

@@ -2,7 +2,9 @@
 //! it receives.
 
 use sanderling_core::block_table::{StoreAdmission, StoreRequest, WriteAdmission, WriteRequest};
-use sanderling_core::datanode::{Damages, DrainThrottle, Egress, PushRate};
+use sanderling_core::datanode::{
+    Damages, DrainThrottle, Egress, PushOutcome, PushRate, PushTargets,
+};
 use sanderling_protocol::order::Pushed;
 use sanderling_protocol::{
     BlockId, Epoch, Millis, NodeId, Nonce, Order, OrderReply, Refusal, Request,
@@ -32,6 +34,7 @@ impl Datanode {
         let rate = if context.runtime.is_calm() { CALM_RATE } else { rate };
         self.egress = Egress::new(Some(rate));
         self.push_rate = PushRate::new(context.runtime.monotonic());
+        self.push_targets = PushTargets::default();
         self.throttle = DrainThrottle::default();
         self.source = CloudSource::new();
         self.held.clear();
@@ -76,7 +79,13 @@ impl Datanode {
             DatanodeCall::Heartbeat(asked) => self.beaten(context, asked, answer),
             DatanodeCall::Held => self.take_unwanted(context, answer),
             DatanodeCall::Expected => self.take_expected(context, answer),
-            DatanodeCall::Push { job, index, block, length, is_counted } => {
+            DatanodeCall::Push { job, index, block, length, target, is_counted } => {
+                let outcome = match &answer {
+                    None => PushOutcome::TimedOut,
+                    Some(Response::Data(_)) => PushOutcome::Answered,
+                    Some(_) => PushOutcome::GivenUp,
+                };
+                self.push_targets.ended(context.runtime.monotonic(), target, outcome);
                 let result = match data(answer) {
                     Some(Ok(_)) => Ok(Pushed { length }),
                     Some(Err(refusal)) => Err(refusal),
