@@ -51,7 +51,7 @@ pub(crate) enum Captured {
 
 impl CapturedState for DirectoryState {
     fn read(self, writer: &mut PackWriter) -> Result<DriverRecord, Failure> {
-        read_chunks(&self.0, |chunk| writer.add(chunk))?;
+        read_chunks(&self.0, writer)?;
         Ok(DriverRecord::Hook)
     }
 }

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use zstd::bulk::Compressor;
 
 use crate::seal::{TaskKey, drawn};
+use crate::state::ChunkSink;
 
 /// The fastest level of Zstandard's usual ones.
 const LEVEL: i32 = 1;
@@ -68,19 +69,6 @@ impl PackWriter {
             stream_bytes: 0,
             cost: PackCost::default(),
         })
-    }
-
-    /// Takes the next chunk of the stream; only the last one is shorter than [`CHUNK_BYTES`].
-    ///
-    /// # Errors
-    /// The dump was given up.
-    pub(crate) fn add(&mut self, chunk: &[u8]) -> Result<(), Failure> {
-        if let Some(name) = self.store(chunk)? {
-            self.packing.note(self.position, name);
-        }
-        self.position += 1;
-        self.stream_bytes += chunk.len() as u64;
-        Ok(())
     }
 
     /// Stores a chunk whose position is not known yet; `None` if it is all zeros.
@@ -157,6 +145,24 @@ impl PackWriter {
         let Some(full) = self.open.take() else { return Ok(()) };
         let ended = |_| Failure::new(Exit::Failure, "TaskBackend", "the dump has ended");
         self.sender.blocking_send(full).map_err(ended)
+    }
+}
+
+impl ChunkSink for PackWriter {
+    /// Takes the next chunk of the stream; only the last one is shorter than [`CHUNK_BYTES`].
+    fn add(&mut self, chunk: &[u8]) -> Result<(), Failure> {
+        if let Some(name) = self.store(chunk)? {
+            self.packing.note(self.position, name);
+        }
+        self.position += 1;
+        self.stream_bytes += chunk.len() as u64;
+        Ok(())
+    }
+
+    /// What was packed so far stays in its packs: most of it is in the next stream, too.
+    fn begin_again(&mut self) {
+        self.packing.begin_again();
+        (self.position, self.stream_bytes) = (0, 0);
     }
 }
 

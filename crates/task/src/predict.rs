@@ -20,6 +20,7 @@ use crate::backend::{BackendSpec, TaskBackend};
 use crate::generations::pack_name;
 use crate::pack_writer::PackWriter;
 use crate::seal::{TaskKey, drawn};
+use crate::state::ChunkSink;
 
 /// Bytes of each object with which the backend is measured: a pack.
 const MEASURED_BYTES: usize = 32 << 20;

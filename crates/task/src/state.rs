@@ -1,12 +1,16 @@
 //! A state directory as one stream, and back.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
+use rustix::time::{ClockId, clock_gettime};
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_core::checkpoint::{CHUNK_BYTES, EntryKind, StateEntry, StateLayout};
 
@@ -16,17 +20,55 @@ pub(crate) const DONE: &str = "done";
 /// Where a state is unpacked before it takes its place.
 const UNPACKING: &str = ".sanderling-restoring";
 
-/// Reads a state directory as a stream of chunks.
+/// How often a state is read that changes meanwhile.
+const READS_MAX: usize = 3;
+
+/// Pause before it is read again: a task may need it to end what it writes.
+const READ_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// The longest tick of the clock that stamps files: 10 ms where the kernel has 100 ticks a second.
+const TICK_WITHIN: Duration = Duration::from_millis(20);
+
+/// The kind of the failure of a state that changed while it was read.
+const CHANGED: &str = "StateChanged";
+
+/// Takes the chunks of a state.
+pub(crate) trait ChunkSink {
+    /// Takes the next chunk of the stream.
+    ///
+    /// # Errors
+    /// The state is not wanted any more.
+    fn add(&mut self, chunk: &[u8]) -> Result<(), Failure>;
+
+    /// Leaves out all chunks so far: the stream begins again.
+    fn begin_again(&mut self);
+}
+
+/// Reads a state directory as a stream of chunks. One in which a file changes meanwhile is read
+/// again from its beginning, up to [`READS_MAX`] times in all.
 ///
 /// # Errors
-/// A file cannot be read, changed meanwhile, or is none: the task has to change what it writes.
-pub(crate) fn read_chunks(
+/// A file cannot be read, changed each time, or is none: the task has to change what it writes.
+pub(crate) fn read_chunks(directory: &Path, sink: &mut impl ChunkSink) -> Result<(), Failure> {
+    for _ in 1..READS_MAX {
+        match read_once(directory, &mut |chunk| sink.add(chunk)) {
+            Err(failure) if failure.kind == CHANGED => {}
+            read => return read,
+        }
+        std::thread::sleep(READ_AGAIN_AFTER);
+        sink.begin_again();
+    }
+    read_once(directory, &mut |chunk| sink.add(chunk))
+}
+
+fn read_once(
     directory: &Path,
-    mut each: impl FnMut(&[u8]) -> Result<(), Failure>,
+    each: &mut dyn FnMut(&[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut entries = Vec::new();
-    collect(directory, directory, &mut entries)?;
-    let layout = StateLayout::of(entries);
+    let mut found = Listed::default();
+    found.collect(directory, directory)?;
+    wait_for_ticks(found.stamps.values());
+    let layout = StateLayout::of(found.entries);
     let mut held = Vec::with_capacity(CHUNK_BYTES);
     let mut at = 0_u64;
     let mut push = |mut bytes: &[u8], held: &mut Vec<u8>| -> Result<(), Failure> {
@@ -52,7 +94,7 @@ pub(crate) fn read_chunks(
         let EntryKind::File { bytes } = entry.kind else { continue };
         let path = directory.join(OsStr::from_bytes(&entry.name));
         let failed = |error: io::Error| Failure::file(&path, &error);
-        let mut file = opened(&path).map_err(failed)?;
+        let (mut file, opened) = opened(&path)?;
         let mut read = 0;
         loop {
             let count = file.read(&mut buffer).map_err(failed)?;
@@ -62,53 +104,128 @@ pub(crate) fn read_chunks(
             }
             push(&buffer[..count], &mut held)?;
         }
-        if read != bytes {
-            let cause = format!("{} changed while it was read", path.display());
-            let next = "a task that writes only between SIGUSR1 and the file `done`";
-            return Err(Failure::new(Exit::Failure, "StateChanged", cause).next(next));
+        let closed = FileStamp::of(&file.metadata().map_err(failed)?);
+        if read != bytes || opened != closed || found.stamps.get(&entry.name) != Some(&closed) {
+            return Err(changed(&path));
         }
         end = start + bytes;
     }
     debug_assert_eq!(at, layout.bytes, "the stream is as long as its layout");
-    if held.is_empty() { Ok(()) } else { each(&held) }
+    if !held.is_empty() {
+        each(&held)?;
+    }
+    // A file that was read early may have changed while a later one was read.
+    for (name, stamp) in &found.stamps {
+        let path = directory.join(OsStr::from_bytes(name));
+        if fs::symlink_metadata(&path).ok().map(|it| FileStamp::of(&it)) != Some(*stamp) {
+            return Err(changed(&path));
+        }
+    }
+    Ok(())
+}
+
+/// What differs when a file was replaced, or written to since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileStamp {
+    inode: u64,
+    bytes: u64,
+    /// Seconds and nanoseconds.
+    written: (i64, i64),
+    /// The same for what no program can set back.
+    changed: (i64, i64),
+}
+
+impl FileStamp {
+    fn of(metadata: &fs::Metadata) -> Self {
+        Self {
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            written: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+/// Waits until the clock that stamps files has left the tick of the newest stamp: a file that is
+/// written to from now on gets another one. A directory of another machine has that one's clock;
+/// it is waited for no longer than [`TICK_WITHIN`].
+fn wait_for_ticks<'a>(stamps: impl Iterator<Item = &'a FileStamp>) {
+    let Some(newest) = stamps.map(|it| it.changed).max() else { return };
+    let until = Instant::now() + TICK_WITHIN;
+    loop {
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        if (now.tv_sec, now.tv_nsec) > newest || Instant::now() >= until {
+            return;
+        }
+        std::thread::sleep(TICK_WITHIN / 20);
+    }
+}
+
+fn changed(path: &Path) -> Failure {
+    let cause = format!("{} changed while it was read", path.display());
+    let next = "a task that writes only between SIGUSR1 and the file `done`";
+    Failure::new(Exit::Failure, CHANGED, cause).next(next)
 }
 
 /// Opens what was a file when the directory was listed. Of a pipe in its place nothing is read, and
 /// nothing is waited for.
-fn opened(path: &Path) -> io::Result<File> {
-    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
+fn opened(path: &Path) -> Result<(File, FileStamp), Failure> {
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => changed(path),
+        _ => Failure::file(path, &error),
+    };
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    match metadata.is_file() {
+        true => Ok((file, FileStamp::of(&metadata))),
+        false => Err(changed(path)),
+    }
 }
 
-fn collect(root: &Path, directory: &Path, found: &mut Vec<StateEntry>) -> Result<(), Failure> {
-    let failed = |error: io::Error| Failure::file(directory, &error);
-    for entry in fs::read_dir(directory).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        let name = path.strip_prefix(root).expect("it is below the root");
-        if name == Path::new(DONE) || name == Path::new(UNPACKING) {
-            continue;
+/// What is in a state directory.
+#[derive(Default)]
+struct Listed {
+    entries: Vec<StateEntry>,
+    /// Of its files, by their names.
+    stamps: BTreeMap<Vec<u8>, FileStamp>,
+}
+
+impl Listed {
+    fn collect(&mut self, root: &Path, directory: &Path) -> Result<(), Failure> {
+        let failed = |error: io::Error| Failure::file(directory, &error);
+        for entry in fs::read_dir(directory).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let name = path.strip_prefix(root).expect("it is below the root");
+            if name == Path::new(DONE) || name == Path::new(UNPACKING) {
+                continue;
+            }
+            let metadata = fs::symlink_metadata(&path).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => changed(&path),
+                _ => Failure::file(&path, &error),
+            })?;
+            let name = name.as_os_str().as_bytes().to_vec();
+            let kind = if metadata.is_dir() {
+                EntryKind::Directory
+            } else if metadata.is_file() {
+                self.stamps.insert(name.clone(), FileStamp::of(&metadata));
+                EntryKind::File { bytes: metadata.len() }
+            } else if metadata.is_symlink() {
+                let target = fs::read_link(&path).map_err(|it| Failure::file(&path, &it))?;
+                EntryKind::Link { target: target.as_os_str().as_bytes().to_vec() }
+            } else {
+                let cause = format!("{} is no file, directory or link", path.display());
+                return Err(Failure::new(Exit::Failure, "StateKind", cause));
+            };
+            let is_directory = kind == EntryKind::Directory;
+            let mode = metadata.permissions().mode() & 0o7777;
+            self.entries.push(StateEntry { name, mode, kind });
+            if is_directory {
+                self.collect(root, &path)?;
+            }
         }
-        let metadata = fs::symlink_metadata(&path).map_err(|it| Failure::file(&path, &it))?;
-        let kind = if metadata.is_dir() {
-            EntryKind::Directory
-        } else if metadata.is_file() {
-            EntryKind::File { bytes: metadata.len() }
-        } else if metadata.is_symlink() {
-            let target = fs::read_link(&path).map_err(|it| Failure::file(&path, &it))?;
-            EntryKind::Link { target: target.as_os_str().as_bytes().to_vec() }
-        } else {
-            let cause = format!("{} is no file, directory or link", path.display());
-            return Err(Failure::new(Exit::Failure, "StateKind", cause));
-        };
-        let is_directory = kind == EntryKind::Directory;
-        let name = name.as_os_str().as_bytes().to_vec();
-        found.push(StateEntry { name, mode: metadata.permissions().mode() & 0o7777, kind });
-        if is_directory {
-            collect(root, &path, found)?;
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Unpacks a stream beside the state directory's content, and replaces that at the end.
@@ -262,7 +379,7 @@ pub(crate) fn make_private(path: &Path) -> Result<(), Failure> {
 }
 
 /// Removes a file, or a directory with what is in it, also if its owner may not write to it.
-fn remove_any(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_any(path: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(path)?.is_dir() {
         return fs::remove_file(path);
     }
@@ -299,13 +416,62 @@ fn write_sparse(file: &mut File, bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn stream(directory: &Path) -> Result<Vec<u8>, Failure> {
-        let mut all = Vec::new();
-        read_chunks(directory, |chunk| {
-            all.extend_from_slice(chunk);
+    /// Collects a stream; `meanwhile` is called before each chunk, with how often the stream began
+    /// again.
+    struct Collected<F> {
+        bytes: Vec<u8>,
+        reads: usize,
+        meanwhile: F,
+    }
+
+    impl<F: FnMut(usize)> ChunkSink for Collected<F> {
+        fn add(&mut self, chunk: &[u8]) -> Result<(), Failure> {
+            (self.meanwhile)(self.reads);
+            self.bytes.extend_from_slice(chunk);
             Ok(())
-        })?;
-        Ok(all)
+        }
+
+        fn begin_again(&mut self) {
+            self.bytes.clear();
+            self.reads += 1;
+        }
+    }
+
+    fn stream_with(directory: &Path, meanwhile: impl FnMut(usize)) -> Result<Vec<u8>, Failure> {
+        let mut sink = Collected { bytes: Vec::new(), reads: 0, meanwhile };
+        read_chunks(directory, &mut sink).map(|()| sink.bytes)
+    }
+
+    fn stream(directory: &Path) -> Result<Vec<u8>, Failure> {
+        stream_with(directory, |_| {})
+    }
+
+    /// The file that is read later and the one before change, each at equal length.
+    #[test]
+    fn file_that_changes_at_equal_length_is_read_again() {
+        for name in ["a", "b"] {
+            let place = tempfile::tempdir().unwrap();
+            let write = |byte: u8| {
+                let file = fs::OpenOptions::new().write(true).open(place.path().join(name));
+                file.unwrap().write_all(&vec![byte; 300_000]).unwrap();
+            };
+            for name in ["a", "b"] {
+                fs::write(place.path().join(name), vec![7; 300_000]).unwrap();
+            }
+            let mut chunks = 0;
+            let bytes = stream_with(place.path(), |reads| {
+                chunks += 1;
+                if reads == 0 && chunks == 7 {
+                    write(8);
+                }
+            });
+            let bytes = bytes.unwrap();
+            let count = |byte| bytes.iter().filter(|it| **it == byte).count();
+            assert_eq!(count(8), 300_000, "{name} is of two times");
+            let refused = stream_with(place.path(), |reads| write(reads as u8)).unwrap_err();
+            assert_eq!(refused.kind, CHANGED, "{name}");
+            assert!(refused.cause.contains(&format!("{name} changed while")), "{refused}");
+        }
     }
 
     #[test]
@@ -353,7 +519,6 @@ mod tests {
 
     #[test]
     fn holes_take_no_room_after_a_restore() {
-        use std::os::unix::fs::MetadataExt;
         let place = tempfile::tempdir().unwrap();
         let (from, to) = (place.path().join("from"), place.path().join("to"));
         fs::create_dir_all(&from).unwrap();

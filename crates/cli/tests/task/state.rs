@@ -177,3 +177,65 @@ fn task_that_gives_no_state_gets_no_checkpoint_and_the_next_one_succeeds() {
     runner.kill();
     assert_eq!(place.restored().0, place.newest());
 }
+
+/// Writes one file of 24 MB at each signal. After the first ones it writes on into it, at equal
+/// length, until the test makes `calm`.
+const RESTLESS: &str = r#"
+import os, signal, sys, time
+state, calm, is_due, number = os.environ["SANDERLING_TASK_STATE"], sys.argv[1], False, 0
+
+def due(*_):
+    global is_due
+    is_due = True
+
+def write(file):
+    global number
+    number += 1
+    for at in range(24):
+        os.pwrite(file, bytes([number % 200 + 1]) * 1_000_000, at * 1_000_000)
+
+signal.signal(signal.SIGUSR1, due)
+file = os.open(os.path.join(state, "state"), os.O_RDWR | os.O_CREAT, 0o600)
+while True:
+    if is_due:
+        is_due = False
+        write(file)
+        open(os.path.join(state, "done"), "w").close()
+    elif number > 0 and not os.path.exists(calm):
+        write(file)
+    else:
+        time.sleep(0.01)
+"#;
+
+#[test]
+fn state_that_changes_at_equal_length_is_not_stored() {
+    let place = TempDir::new().expect("a directory");
+    let path = |name: &str| place.path().join(name);
+    fs::write(path("task.py"), RESTLESS).expect("written");
+    let task = |verb: &str| {
+        let mut command = sanderling();
+        command.args(["task", verb, "--name", "t", "--key"]).arg(path("key"));
+        command.arg("--backend").arg(format!("dir:{}", path("backend").display()));
+        command
+    };
+    let mut runner = task("run");
+    runner.args(["--driver", "hook", "--interval", "100ms", "--", "python3"]);
+    runner.arg(path("task.py")).arg(path("calm"));
+    let log = fs::File::create(path("log")).expect("a log");
+    let mut runner = runner.stderr(log).spawn().expect("started");
+    let log = || fs::read_to_string(path("log")).expect("readable");
+    until("it is refused twice, or stored", SOON, || {
+        let log = log();
+        let is_refused = log.matches("state changed while it was read").count() >= 2;
+        (is_refused || log.contains("generation 1: ")).then_some(())
+    });
+    assert!(!log().contains("generation "), "{}", log());
+    fs::write(path("calm"), "").expect("written");
+    until("a generation", SOON, || log().contains("taken by the hook").then_some(()));
+    runner.kill().expect("our own child");
+    runner.wait().expect("our own child");
+    let restored = run(task("restore").arg("--state").arg(path("to")));
+    assert_eq!(restored.code, 0, "{restored}");
+    let state = fs::read(path("to/state")).expect("restored");
+    assert!(state.len() == 24_000_000 && state.iter().all(|byte| *byte == state[0]));
+}

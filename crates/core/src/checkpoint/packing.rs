@@ -153,6 +153,13 @@ impl Packing {
         self.chunks.push(StoredChunk { position, name, pack, offset, content });
     }
 
+    /// Takes all contents from their positions, for a stream that is read again. They stay stored.
+    pub fn begin_again(&mut self) {
+        self.chunks.clear();
+        self.packs.clear();
+        self.numbers.clear();
+    }
+
     /// Ends the dump of a stream: returns what the generation consists of.
     #[must_use]
     pub fn finish(mut self, head: GenerationHead, stream_bytes: u64) -> CheckpointManifest {
@@ -264,6 +271,26 @@ mod tests {
         }
         let bytes = packing.lengths[&PackId([1; 32])];
         assert!((8 << 20..=64 << 20).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn stream_that_is_read_again_names_what_it_has_alone() {
+        let mut packing = Packing::new(None, &BTreeSet::new());
+        packing.open(PackId([1; 32]));
+        add(&mut packing, 0, &[1; CHUNK_BYTES]);
+        add(&mut packing, 1, &[2; CHUNK_BYTES]);
+        packing.begin_again();
+        packing.open(PackId([2; 32]));
+        add(&mut packing, 0, &[3; CHUNK_BYTES]);
+        add(&mut packing, 1, &[2; CHUNK_BYTES]);
+        let (task, driver) = ("t".to_owned(), DriverRecord::Hook);
+        let head = GenerationHead { task, generation: 1, taken_at: Instant(0), driver };
+        let manifest = packing.finish(head, 2 * CHUNK_BYTES as u64);
+        let packs: Vec<u8> = manifest.packs.iter().map(|pack| pack.id.0[0]).collect();
+        assert_eq!(packs, [2, 1]);
+        let places: Vec<_> = manifest.chunks.iter().map(|it| (it.position, it.pack)).collect();
+        assert_eq!(places, [(0, 0), (1, 1)]);
+        assert_eq!(manifest.chunks[1].offset as usize, CHUNK_BYTES + SEAL_BYTES);
     }
 
     #[test]
