@@ -37,11 +37,30 @@ pub enum UnitError {
         /// What was given.
         text: String,
     },
+    /// A span is negative or longer than [`SPAN_MAX`].
+    #[error("{text:?} is out of range: {}", span_why(text))]
+    SpanOutOfRange {
+        /// What was given.
+        text: String,
+    },
 }
 
 fn why(text: &str) -> &'static str {
     if text.starts_with('-') { ": it is negative" } else { "" }
 }
+
+fn span_why(text: &str) -> String {
+    match text.starts_with('-') {
+        true => "it is negative".to_owned(),
+        false => format!("the longest is {}d", SPAN_MAX.as_secs() / DAY_SECONDS),
+    }
+}
+
+const DAY_SECONDS: u64 = 86_400;
+
+/// The longest span: a hundred years. Instants of clocks and deadlines, which are counted in
+/// nanoseconds and microseconds, do not overflow when such a span is added to them.
+pub const SPAN_MAX: Duration = Duration::from_secs(36_500 * DAY_SECONDS);
 
 /// The units of spans.
 const SPANS: &str = "ms, s, m, h, d, w";
@@ -52,7 +71,8 @@ const SPANS: &str = "ms, s, m, h, d, w";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// A span of time: `30s`, `2m`, `500ms`, `1.5h`, `3m20s`; a bare number is seconds.
+/// A span of time: `30s`, `2m`, `500ms`, `1.5h`, `3m20s`; a bare number is seconds. A text with a
+/// span above [`SPAN_MAX`] is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
@@ -119,8 +139,9 @@ impl FromStr for Span {
         };
         let span = Duration::try_from_secs_f64(number * factor).ok();
         span.and_then(|span| span.checked_add(further))
+            .filter(|span| *span <= SPAN_MAX)
             .map(Self)
-            .ok_or_else(|| UnitError::OutOfRange { text: text.to_owned() })
+            .ok_or_else(|| UnitError::SpanOutOfRange { text: text.to_owned() })
     }
 }
 
@@ -283,6 +304,17 @@ mod tests {
         for text in ["", "s", "-5s", "3 parsecs", "3m20", "3m-20s", "1m 2x"] {
             assert!(text.parse::<Span>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn longest_duration_is_named_where_a_longer_one_is_refused() {
+        assert_eq!("36500d".parse(), Ok(Span(SPAN_MAX)));
+        for text in ["36501d", "1e19s", "1e300", "36500d1s", "1s36500d"] {
+            let refused = text.parse::<Span>().unwrap_err().to_string();
+            assert_eq!(refused, format!("{text:?} is out of range: the longest is 36500d"));
+        }
+        let refused = "-5s".parse::<Span>().unwrap_err().to_string();
+        assert_eq!(refused, "\"-5s\" is out of range: it is negative");
     }
 
     #[test]

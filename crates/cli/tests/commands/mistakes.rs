@@ -92,6 +92,8 @@ const OBJECTS: &[Mistake] = &[
      "sanderling fs put --help", Works),
     ("fs put f3 /b54 --ttl 5x", 2, &["no unit"], "sanderling fs put --help", Works),
     ("fs put f3 /b55 --ttl -5s", 2, &["-5s", "out of range"], "sanderling fs put --help", Works),
+    ("fs put f3 /b55 --ttl 1e19s", 2, &["1e19s", "the longest is 36500d"],
+     "sanderling fs put --help", Works),
     ("fs put f3", 2, &["not provided"], "sanderling fs put --help", Works),
     ("fs lss /", 2, &["unrecognized subcommand 'lss'"], "sanderling fs ls /", Works),
     ("fs copy /a /b59", 2, &["unrecognized subcommand 'copy'"], "sanderling fs cp /a /b59", Works),
