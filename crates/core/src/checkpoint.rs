@@ -28,7 +28,7 @@ pub use bag_looks::{BAG_ROUND, BagLooks, LOOKS_PER_ROUND};
 pub use bag_replay::{BagPolicy, BagReplay, ReplayedBag, ReplayedBagRun};
 pub use chunk::{CHUNK_BYTES, ChunkKey, ChunkName, content_of};
 pub use driver::{CriuRecord, CriuVersion, DriverRecord, MachineView, RestoreRefusal};
-pub use forecast::{DumpForecast, DumpRates, NoticeChoice, StoragePrices};
+pub use forecast::{DumpForecast, DumpRates, NoticeChoice, StoragePrices, UnderWayChoice};
 pub use framing::{EntryKind, FramingError, StateEntry, StateLayout};
 pub use images::{JoinedImages, StreamedImage, join_images};
 pub use interval::{DumpTimes, young_daly};

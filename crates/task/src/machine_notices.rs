@@ -1,11 +1,12 @@
 //! Notices that this machine will be taken, for a task.
 
+use std::fmt;
 use std::time::Duration;
 
 use clap::Args;
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::output::Output;
-use sanderling_cli_common::units::Span;
+use sanderling_cli_common::units::{self, Span};
 use sanderling_notices::{NoticeOptions, NoticeSource, SourceReader};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -34,7 +35,9 @@ pub(crate) struct OnNoticeArgs {
 /// A notice, by this process's clock.
 #[derive(Debug, Clone)]
 pub(crate) struct MachineNotice {
-    pub(crate) source: String,
+    source: String,
+    /// Whether it is a signal, after which the task ends.
+    pub(crate) is_sigterm: bool,
     deadline: Instant,
 }
 
@@ -44,12 +47,20 @@ pub(crate) struct Terminations(Signal);
 impl MachineNotice {
     /// Returns the notice of a signal.
     pub(crate) fn of_sigterm(left: Duration) -> Self {
-        Self { source: "SIGTERM".to_owned(), deadline: Instant::now() + left }
+        let (source, deadline) = ("SIGTERM".to_owned(), Instant::now() + left);
+        Self { source, is_sigterm: true, deadline }
     }
 
     /// Returns the time that is left.
     pub(crate) fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
+    }
+}
+
+impl fmt::Display for MachineNotice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let left = units::millis(self.left().into());
+        write!(formatter, "notice from {}: {left} left", self.source)
     }
 }
 
@@ -112,7 +123,7 @@ async fn poll(
                 if let Some(deadline) = deadline
                     && shown.is_none_or(|shown| !is_same(shown, deadline))
                     && sender
-                        .send(MachineNotice { source: source.clone(), deadline })
+                        .send(MachineNotice { source: source.clone(), is_sigterm: false, deadline })
                         .await
                         .is_err()
                 {

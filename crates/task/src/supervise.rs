@@ -1,5 +1,8 @@
 //! The runner of a task that runs: when checkpoints are taken, and how it ends.
 
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -8,13 +11,13 @@ use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units;
 use sanderling_core::checkpoint::{
     AgedIntervals, CheckpointManifest, DriverRecord, DumpRates, DumpTimes, NoticeChoice,
-    StoragePrices,
+    StoragePrices, UnderWayChoice,
 };
 use sanderling_core::preemption::Model;
 use sanderling_protocol::{Instant as WallInstant, Millis};
 use serde::Serialize;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::args::{IntervalArg, PaceArgs};
 use crate::cell::TaskEnd;
@@ -135,14 +138,103 @@ pub(crate) enum Followed {
     Stopped,
 }
 
+/// What became of a checkpoint; nothing if the task cannot give its state yet.
+type Taken = Result<Option<CheckpointManifest>, Failure>;
+
 /// What happened to a task that runs.
 enum RunnerEvent {
     Ended(Result<TaskEnd, Failure>),
     Interrupted,
-    Terminated,
     LockLost,
-    Notice(MachineNotice),
-    Checkpoint(Result<Option<CheckpointManifest>, Failure>),
+    /// The machine will be taken. If a dump was under way and went on, what became of it.
+    Notice(MachineNotice, Option<Taken>),
+    Checkpoint(Taken),
+}
+
+/// How long the next dump takes, as far as that is known before.
+struct DumpExpectation {
+    measured: Option<Millis>,
+    rates: Option<DumpRates>,
+    assumed: Millis,
+    task: TaskHandle,
+}
+
+impl DumpExpectation {
+    fn takes(&self) -> Millis {
+        let free = StoragePrices { gigabyte_month: 0.0, thousand_requests: 0.0 };
+        match (self.measured, &self.rates) {
+            (Some(measured), _) => measured,
+            (None, Some(rates)) => rates.forecast(self.task.resident_bytes(), free).takes,
+            (None, None) => self.assumed,
+        }
+    }
+}
+
+/// A dump that was under way when a notice came.
+struct UnderWay<'a, F> {
+    session: &'a Session,
+    expected: DumpExpectation,
+    begun: Instant,
+    dump: Pin<&'a mut F>,
+    lock: &'a TaskLock,
+    task: &'a mut RunningTask,
+    terminations: &'a mut Option<Terminations>,
+    /// What is left after a SIGTERM.
+    sigterm_within: Duration,
+}
+
+impl<F: Future<Output = Taken>> UnderWay<'_, F> {
+    /// Lets the dump go on as long as it may end in time.
+    async fn go_on(mut self, mut notice: MachineNotice) -> RunnerEvent {
+        loop {
+            let (left, elapsed) = (Millis::from(notice.left()), self.begun.elapsed().into());
+            let takes = self.expected.takes();
+            let choice = UnderWayChoice::of(takes, elapsed, left);
+            self.note(&notice, choice, Millis(takes.0.saturating_sub(elapsed.0)));
+            let UnderWayChoice::GoOn { within } = choice else {
+                return RunnerEvent::Notice(notice, None);
+            };
+            let is_last = notice.is_sigterm;
+            tokio::select! {
+                biased;
+                taken = &mut self.dump => return RunnerEvent::Notice(notice, Some(taken)),
+                () = terminated(self.terminations), if !is_last => {
+                    notice = MachineNotice::of_sigterm(self.sigterm_within);
+                }
+                () = self.session.ended.cancelled(), if !is_last => {
+                    return RunnerEvent::Interrupted;
+                }
+                () = self.lock.lost.cancelled() => return RunnerEvent::LockLost,
+                end = self.task.wait() => return RunnerEvent::Ended(end),
+                () = sleep(Duration::from_millis(within.0)) => {
+                    if within == left {
+                        self.session.output.note("the dump under way did not end in time");
+                        return RunnerEvent::Notice(notice, None);
+                    }
+                }
+            }
+        }
+    }
+
+    fn note(&self, notice: &MachineNotice, choice: UnderWayChoice, rest: Millis) {
+        let rest = match rest {
+            Millis(0) => "is overdue".to_owned(),
+            rest => format!("takes {} more", units::millis(rest)),
+        };
+        let done = match choice {
+            UnderWayChoice::GoOn { .. } => "it goes on",
+            UnderWayChoice::BeginAgain | UnderWayChoice::GiveUp => "it is given up",
+        };
+        self.session.output.note(format_args!("{notice}, the dump under way {rest}: {done}"));
+    }
+}
+
+/// Waits for SIGTERM, where it is a notice.
+async fn terminated(terminations: &mut Option<Terminations>) {
+    match terminations {
+        Some(terminations) => terminations.recv().await,
+        None => std::future::pending().await,
+    }
 }
 
 impl Drivers {
@@ -182,39 +274,56 @@ impl Runner<'_> {
                     return Ok(Followed::Stopped);
                 }
                 RunnerEvent::LockLost => return Err(self.lost(&mut task).await),
-                RunnerEvent::Terminated => {
-                    let notice = MachineNotice::of_sigterm(self.pace.notice.notice_deadline.0);
-                    self.on_notice(lock, &handle, base.as_ref(), &notice).await;
-                    task.end().await;
-                    return Ok(Followed::Stopped);
-                }
-                RunnerEvent::Notice(notice) => {
+                RunnerEvent::Notice(notice, taken) => {
+                    if let Some(taken) = taken {
+                        let settled = self.settle(taken, lock, &mut task, &mut base).await?;
+                        next = Instant::now() + settled;
+                    }
                     if let Some(manifest) =
                         self.on_notice(lock, &handle, base.as_ref(), &notice).await
                     {
                         base = Some(manifest);
                         next = Instant::now() + self.interval();
                     }
+                    if notice.is_sigterm {
+                        task.end().await;
+                        return Ok(Followed::Stopped);
+                    }
                 }
                 RunnerEvent::Checkpoint(taken) => {
-                    next = Instant::now() + self.interval();
-                    match taken {
-                        Ok(Some(manifest)) => base = Some(manifest),
-                        Ok(None) => next = Instant::now() + self.interval().min(NOT_YET),
-                        Err(failure) if failure.kind == "TaskTaken" => {
-                            if matches!(lock.is_held().await, Ok(false)) {
-                                return Err(self.lost(&mut task).await);
-                            }
-                            self.go_on_after(&failure).await;
-                        }
-                        // The task goes on, and the next checkpoint may succeed.
-                        Err(failure) => {
-                            self.session.output.note(format_args!("no checkpoint: {failure}"));
-                        }
-                    }
+                    let settled = self.settle(taken, lock, &mut task, &mut base).await?;
+                    next = Instant::now() + settled;
                 }
             }
         }
+    }
+
+    /// Takes note of what became of a checkpoint; returns when the next one is taken.
+    ///
+    /// # Errors
+    /// Another runner has taken the task.
+    async fn settle(
+        &mut self,
+        taken: Taken,
+        lock: &TaskLock,
+        task: &mut RunningTask,
+        base: &mut Option<CheckpointManifest>,
+    ) -> Result<Duration, Failure> {
+        match taken {
+            Ok(Some(manifest)) => *base = Some(manifest),
+            Ok(None) => return Ok(self.interval().min(NOT_YET)),
+            Err(failure) if failure.kind == "TaskTaken" => {
+                if matches!(lock.is_held().await, Ok(false)) {
+                    return Err(self.lost(task).await);
+                }
+                self.go_on_after(&failure).await;
+            }
+            // The task goes on, and the next checkpoint may succeed.
+            Err(failure) => {
+                self.session.output.note(format_args!("no checkpoint: {failure}"));
+            }
+        }
+        Ok(self.interval())
     }
 
     async fn event(
@@ -225,37 +334,53 @@ impl Runner<'_> {
         base: Option<&CheckpointManifest>,
         next: Instant,
     ) -> RunnerEvent {
-        let session = self.session;
+        let (session, sigterm_within) = (self.session, self.pace.notice.notice_deadline.0);
+        let expected = self.expected(handle);
         // Taken apart: a checkpoint needs the rest of the runner meanwhile.
         let (_, closed) = mpsc::channel(1);
         let mut notices = std::mem::replace(&mut self.triggers.notices, closed);
         let mut terminations = self.triggers.terminations.take();
+        let begun = OnceLock::new();
         let event = {
-            let checkpoint = async {
+            let mut checkpoint = pin!(async {
                 sleep_until(next).await;
+                let _ = begun.set(Instant::now());
                 self.checkpoint(lock, handle, base).await
-            };
-            let terminated = async {
-                match &mut terminations {
-                    Some(terminations) => terminations.recv().await,
-                    None => std::future::pending().await,
-                }
-            };
+            });
             let noticed = async {
                 match notices.recv().await {
                     Some(notice) => notice,
                     None => std::future::pending().await,
                 }
             };
-            tokio::select! {
+            let event = tokio::select! {
                 // SIGTERM also interrupts the session.
                 biased;
-                () = terminated => RunnerEvent::Terminated,
+                () = terminated(&mut terminations) => {
+                    RunnerEvent::Notice(MachineNotice::of_sigterm(sigterm_within), None)
+                }
                 () = session.ended.cancelled() => RunnerEvent::Interrupted,
                 () = lock.lost.cancelled() => RunnerEvent::LockLost,
                 end = task.wait() => RunnerEvent::Ended(end),
-                notice = noticed => RunnerEvent::Notice(notice),
-                taken = checkpoint => RunnerEvent::Checkpoint(taken),
+                notice = noticed => RunnerEvent::Notice(notice, None),
+                taken = &mut checkpoint => RunnerEvent::Checkpoint(taken),
+            };
+            match (event, begun.get().copied()) {
+                (RunnerEvent::Notice(notice, _), Some(begun)) => {
+                    let (dump, terminations) = (checkpoint, &mut terminations);
+                    let under_way = UnderWay {
+                        session,
+                        expected,
+                        begun,
+                        dump,
+                        lock,
+                        task,
+                        terminations,
+                        sigterm_within,
+                    };
+                    under_way.go_on(notice).await
+                }
+                (event, _) => event,
             }
         };
         (self.triggers.notices, self.triggers.terminations) = (notices, terminations);
@@ -271,9 +396,8 @@ impl Runner<'_> {
         notice: &MachineNotice,
     ) -> Option<CheckpointManifest> {
         let left = Millis::from(notice.left());
-        let takes = self.expected(handle);
-        let output = self.session.output;
-        let head = format!("notice from {}: {} left", notice.source, units::millis(left));
+        let takes = self.expected(handle).takes();
+        let (output, head) = (self.session.output, notice.to_string());
         let last = base.map_or_else(
             || "and there is no generation".to_owned(),
             |base| format!("generation {} counts", base.generation),
@@ -293,15 +417,13 @@ impl Runner<'_> {
         None
     }
 
-    /// Returns how long the next dump takes.
-    fn expected(&self, handle: &TaskHandle) -> Millis {
-        if let Some(slowest) = self.times.slowest() {
-            return slowest;
-        }
-        let free = StoragePrices { gigabyte_month: 0.0, thousand_requests: 0.0 };
-        match &self.triggers.rates {
-            Some(rates) => rates.forecast(handle.resident_bytes(), free).takes,
-            None => self.times.expected(),
+    /// Returns what is known about how long the next dump takes.
+    fn expected(&self, task: &TaskHandle) -> DumpExpectation {
+        DumpExpectation {
+            measured: self.times.slowest(),
+            rates: self.triggers.rates,
+            assumed: self.times.expected(),
+            task: task.clone(),
         }
     }
 
@@ -311,7 +433,7 @@ impl Runner<'_> {
         lock: &TaskLock,
         task: &TaskHandle,
         base: Option<&CheckpointManifest>,
-    ) -> Result<Option<CheckpointManifest>, Failure> {
+    ) -> Taken {
         let begun = Instant::now();
         let Some(state) = self.drivers.capture(task).await? else { return Ok(None) };
         // The manifest of a dump that was given up, or that failed, may be written yet.

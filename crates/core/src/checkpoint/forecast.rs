@@ -97,12 +97,49 @@ impl NoticeChoice {
     /// Decides about a dump that takes so long, when so much time is left.
     #[must_use]
     pub const fn of(takes: Millis, left: Millis) -> Self {
-        if takes.0.saturating_mul(MARGIN_PERCENT) / 100 <= left.0 {
-            Self::Dump
-        } else {
-            Self::KeepLast
+        if with_margin(takes) <= left.0 { Self::Dump } else { Self::KeepLast }
+    }
+}
+
+/// What is done when a notice arrives while a dump is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnderWayChoice {
+    /// It goes on, for so long at most. If it has not ended by then, the choice is made again.
+    GoOn {
+        /// The time of the rest with the margin, within what is left; all that is left where
+        /// nothing else could end in time.
+        within: Millis,
+    },
+    /// It took longer than a dump takes, and another one ends in time.
+    BeginAgain,
+    /// Its rest does not end in time, and so would no other: the last generation counts.
+    GiveUp,
+}
+
+impl UnderWayChoice {
+    /// Decides about a dump that began `elapsed` ago, where one takes so long and so much time is
+    /// left.
+    ///
+    /// Of a dump that is overdue, as at a backend that does not answer, nothing is known about the
+    /// rest. Another one is better if it fits. If it does not, going on costs nothing: the dump may
+    /// end at any moment.
+    #[must_use]
+    pub fn of(takes: Millis, elapsed: Millis, left: Millis) -> Self {
+        let overdue_after = with_margin(takes);
+        if elapsed.0 < overdue_after {
+            let rest = with_margin(Millis(takes.0.saturating_sub(elapsed.0)));
+            let within = Millis(left.0.min(overdue_after - elapsed.0));
+            return if rest <= left.0 { Self::GoOn { within } } else { Self::GiveUp };
+        }
+        match NoticeChoice::of(takes, left) {
+            NoticeChoice::Dump => Self::BeginAgain,
+            NoticeChoice::KeepLast => Self::GoOn { within: left },
         }
     }
+}
+
+const fn with_margin(takes: Millis) -> u64 {
+    takes.0.saturating_mul(MARGIN_PERCENT) / 100
 }
 
 #[cfg(test)]
@@ -136,6 +173,31 @@ mod tests {
         assert_eq!(NoticeChoice::of(Millis(24_000), Millis(30_000)), NoticeChoice::Dump);
         assert_eq!(NoticeChoice::of(Millis(24_001), Millis(30_000)), NoticeChoice::KeepLast);
         assert_eq!(NoticeChoice::of(Millis(u64::MAX), Millis(30_000)), NoticeChoice::KeepLast);
+    }
+
+    #[test]
+    fn dump_under_way_goes_on_if_its_rest_ends_in_time() {
+        let of = |elapsed, left| UnderWayChoice::of(Millis(20_000), Millis(elapsed), Millis(left));
+        let go_on = |within| UnderWayChoice::GoOn { within: Millis(within) };
+        // A rest of 5 s, with the margin 6.25 s. A whole dump would need 25 s.
+        assert_eq!(of(15_000, 6250), go_on(6250));
+        assert_eq!(of(15_000, 6249), UnderWayChoice::GiveUp);
+        assert_eq!(of(0, 25_000), go_on(25_000));
+        assert_eq!(of(0, 24_999), UnderWayChoice::GiveUp);
+        // It is waited for until it is overdue, though more time is left.
+        assert_eq!(of(15_000, 100_000), go_on(10_000));
+        assert_eq!(of(24_999, 100_000), go_on(1));
+        assert_eq!(of(24_999, 0), go_on(0));
+    }
+
+    #[test]
+    fn dump_that_is_overdue_makes_room_for_another_one_that_fits() {
+        let of = |elapsed, left| UnderWayChoice::of(Millis(20_000), Millis(elapsed), Millis(left));
+        assert_eq!(of(25_000, 25_000), UnderWayChoice::BeginAgain);
+        assert_eq!(of(u64::MAX, u64::MAX), UnderWayChoice::BeginAgain);
+        assert_eq!(of(25_000, 24_999), UnderWayChoice::GoOn { within: Millis(24_999) });
+        let endless = UnderWayChoice::of(Millis(u64::MAX), Millis(0), Millis(30_000));
+        assert_eq!(endless, UnderWayChoice::GiveUp);
     }
 
     #[test]

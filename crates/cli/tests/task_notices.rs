@@ -1,0 +1,331 @@
+//! How a runner ends its task, what a notice does to a dump that is under way, and how the interval
+//! follows from what was measured.
+
+mod cluster;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cluster::{SOON, run, sanderling, until};
+use rustix::process::{Pid, Signal, kill_process};
+use sanderling_cli_common::units::Span;
+use sanderling_core::checkpoint::DumpTimes;
+use sanderling_protocol::Millis;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Takes as long to write its state as the file `pace` says, in seconds. When it begins to, and
+/// when it ends, it writes a line with the time into the file `times`.
+const PACED: &str = r#"
+import os, signal, sys, time
+state, place, is_due = os.environ["SANDERLING_TASK_STATE"], sys.argv[1], False
+
+def due(*_):
+    global is_due
+    is_due = True
+
+def end(*_):
+    open(os.path.join(place, "ended"), "w").close()
+    sys.exit()
+
+def note(word):
+    with open(os.path.join(place, "times"), "a") as file:
+        file.write(f"{word} {time.monotonic()}\n")
+
+signal.signal(signal.SIGTERM, end)
+signal.signal(signal.SIGUSR1, due)
+number = 0
+while True:
+    if not is_due:
+        time.sleep(0.01)
+        continue
+    is_due, number = False, number + 1
+    note("begun")
+    time.sleep(float(open(os.path.join(place, "pace")).read()))
+    open(os.path.join(state, "state"), "w").write(str(number))
+    note("done")
+    open(os.path.join(state, "done"), "w").close()
+"#;
+
+/// A place with such a task.
+struct Paced(TempDir);
+
+/// A runner, which is killed when its test is over, also by a failure.
+struct Runner(Child);
+
+impl Paced {
+    fn new(pace: &str) -> Self {
+        let place = Self(TempDir::new().expect("a directory"));
+        fs::write(place.path("task.py"), PACED).expect("written");
+        place.set("pace", pace);
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Writes a file that others read, as a whole.
+    fn set(&self, name: &str, text: &str) {
+        fs::write(self.path("draft"), text).expect("written");
+        fs::rename(self.path("draft"), self.path(name)).expect("renamed");
+    }
+
+    fn task(&self, verb: &str) -> Command {
+        let mut command = sanderling();
+        command.args(["task", verb, "--name", "t", "--key"]).arg(self.path("key"));
+        command.arg("--backend").arg(format!("dir:{}", self.path("backend").display()));
+        command
+    }
+
+    /// Starts a runner with some flags.
+    fn start(&self, flags: &[&str]) -> Runner {
+        let mut command = self.task("run");
+        command.args(["--driver", "hook", "--record"]).arg(self.path("record")).args(flags);
+        command.args(["--", "python3"]).arg(self.path("task.py")).arg(self.0.path());
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log"));
+        let runner = command.stdout(Stdio::null()).stderr(log.expect("a log")).spawn();
+        Runner(runner.expect("started"))
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    fn until_logged(&self, text: &str) {
+        until(text, SOON, || self.log().contains(text).then_some(()));
+    }
+
+    /// Returns when the task began to write its state, or ended, in seconds.
+    fn times(&self, word: &str) -> Vec<f64> {
+        let lines = fs::read_to_string(self.path("times")).unwrap_or_default();
+        let lines = lines.lines().filter_map(|line| line.split_once(' '));
+        let those = lines.filter(|(found, _)| *found == word);
+        those.filter_map(|(_, time)| time.parse().ok()).collect()
+    }
+
+    /// Waits until the task was requested so often to write its state.
+    fn until_begun(&self, times: usize) {
+        until("the task writes its state", SOON, || {
+            (self.times("begun").len() >= times).then_some(())
+        });
+    }
+
+    fn generations(&self) -> usize {
+        let found = fs::read_dir(self.path("backend/t/generations")).into_iter().flatten();
+        let names = found.flatten().map(|entry| entry.file_name());
+        names.filter(|name| !name.as_encoded_bytes().starts_with(b".")).count()
+    }
+
+    fn until_generations(&self, least: usize) {
+        until("generations", SOON, || (self.generations() >= least).then_some(()));
+    }
+
+    /// Starts a runner and waits for a generation.
+    fn until_one(&self) -> Runner {
+        let runner = self.start(&["--interval", "100ms"]);
+        self.until_generations(1);
+        runner
+    }
+
+    /// Returns what was recorded of each dump: how long it took, in seconds.
+    fn dump_seconds(&self) -> Vec<f64> {
+        let lines = fs::read_to_string(self.path("record")).unwrap_or_default();
+        let lines = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter_map(|line| line["dump_seconds"].as_f64()).collect()
+    }
+
+    /// Returns the intervals that the runner announced, in seconds.
+    fn intervals(&self) -> Vec<f64> {
+        let log = self.log();
+        let lines = log.lines().filter_map(|line| line.rsplit_once("next in "));
+        let spans = lines.filter_map(|(_, text)| text.trim().parse::<Span>().ok());
+        spans.map(|span| span.0.as_secs_f64()).collect()
+    }
+}
+
+impl Runner {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("it runs");
+    }
+
+    fn end(&mut self) -> Option<i32> {
+        let ended = || self.0.try_wait().expect("our own child");
+        until("the runner ends", SOON, ended).code()
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The second dump is under way for 4 s of its 6 s when the notice comes, with 6 s left: its rest
+/// fits with the margin, a dump from the beginning does not.
+#[test]
+fn dump_that_is_almost_done_at_a_notice_goes_on() {
+    let place = Paced::new("6");
+    let flags = ["--interval", "1s", "--on-notice", "--notice-deadline", "6s"];
+    let mut runner = place.start(&flags);
+    place.until_generations(1);
+    place.until_begun(2);
+    let begun = Instant::now();
+    until("most of it is done", SOON, || (begun.elapsed().as_secs() >= 4).then_some(()));
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.end(), Some(130), "{}", place.log());
+    let log = place.log();
+    assert!(log.contains("notice from SIGTERM") && log.contains("it goes on"), "{log}");
+    assert_eq!(place.generations(), 2, "{log}");
+    let restored = run(place.task("restore").arg("--state").arg(place.path("to")));
+    assert_eq!(restored.code, 0, "{restored}");
+    assert_eq!(fs::read_to_string(place.path("to/state")).expect("restored"), "2");
+}
+
+/// The second dump has just begun when the notice comes: its 6 s do not fit into 4 s.
+#[test]
+fn dump_whose_rest_does_not_fit_is_given_up() {
+    let place = Paced::new("6");
+    let flags = ["--interval", "1s", "--on-notice", "--notice-deadline", "4s"];
+    let mut runner = place.start(&flags);
+    place.until_generations(1);
+    place.until_begun(2);
+    let begun = Instant::now();
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.end(), Some(130), "{}", place.log());
+    assert!(begun.elapsed() < Duration::from_secs(5), "it waited for what is of no use");
+    let log = place.log();
+    assert!(log.contains("it is given up"), "{log}");
+    assert!(log.contains("none is begun, generation 1 counts"), "{log}");
+    assert_eq!(place.generations(), 1, "{log}");
+}
+
+/// By SIGINT and, without `--on-notice`, SIGTERM: the task gets SIGTERM, and no checkpoint is
+/// taken.
+#[test]
+fn interrupted_runner_ends_its_task_without_another_checkpoint() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let place = Paced::new("0");
+        drop(place.until_one());
+        // The next one is far away: what is stored from now on was taken for the signal.
+        let mut runner = place.start(&["--interval", "1h"]);
+        place.until_logged("restored generation");
+        let before = place.generations();
+        let task = until("the task handles its signals", SOON, || handling_child(&runner.0));
+        runner.signal(signal);
+        assert_eq!(runner.end(), Some(130), "{signal:?}: {}", place.log());
+        assert!(place.path("ended").exists(), "{signal:?}: the task got no SIGTERM");
+        assert!(!fs::exists(format!("/proc/{task}/exe")).unwrap_or(false), "{signal:?}: it runs");
+        assert_eq!(place.generations(), before, "{signal:?}: {}", place.log());
+        // The lock was given up: the next runner does not wait for its age.
+        let lock = fs::read_dir(place.path("backend/t/locks")).expect("locks").flatten();
+        let newest = lock.map(|entry| entry.path()).max().expect("a lock");
+        let record = fs::read(newest).expect("readable");
+        let record: Value = serde_json::from_slice(&record).expect("JSON");
+        assert_eq!(record["is_released"], true, "{signal:?}");
+    }
+}
+
+/// Returns the task of a runner, once it handles SIGTERM and SIGUSR1.
+fn handling_child(runner: &Child) -> Option<u32> {
+    let threads = fs::read_dir(format!("/proc/{}/task", runner.id())).ok()?.flatten();
+    let children = threads.filter_map(|it| fs::read_to_string(it.path().join("children")).ok());
+    let pids = children.flat_map(|it| {
+        it.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
+    });
+    pids.into_iter().find(|pid| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let bits = caught.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+        bits.is_some_and(|bits| bits >> 9 & 1 == 1 && bits >> 14 & 1 == 1)
+    })
+}
+
+/// The first dump is fast, and the ones after it take 2 s: the interval gets longer.
+#[test]
+fn interval_follows_from_measured_dumps() {
+    let place = Paced::new("0.05");
+    let life = Millis(12_000);
+    let _runner = place.start(&["--interval", "auto", "--mean-life", "12s"]);
+    place.until_generations(1);
+    place.set("pace", "2");
+    until("three dumps", SOON, || (place.intervals().len() >= 3).then_some(()));
+    let (dumps, announced, mut times) =
+        (place.dump_seconds(), place.intervals(), DumpTimes::default());
+    for (dump, announced) in dumps.iter().zip(&announced) {
+        times.add(Millis((dump * 1000.0) as u64));
+        let expected = times.interval(life).0 as f64 / 1000.0;
+        assert!((expected / announced - 1.0).abs() < 0.03, "{expected} {announced} {dumps:?}");
+    }
+    assert!(announced[1] > 1.3 * announced[0], "{announced:?} after {dumps:?}");
+    // It is not only announced.
+    for (at, announced) in announced.iter().enumerate().take(2) {
+        let waited = place.times("begun")[at + 1] - place.times("done")[at];
+        assert!(waited > 0.9 * announced, "{waited} of {announced} after dump {at}");
+    }
+}
+
+#[test]
+fn model_of_lives_gives_the_interval() {
+    let place = Paced::new("0.05");
+    // Without memory it is that of the mean; the default mean of 4 h is far longer.
+    let runner = place.start(&["--lives", "exponential:mean=12s"]);
+    until("two dumps", SOON, || (place.intervals().len() >= 2).then_some(()));
+    let mut times = DumpTimes::default();
+    times.add(Millis((place.dump_seconds()[0] * 1000.0) as u64));
+    let expected = times.interval(Millis(12_000)).0 as f64 / 1000.0;
+    let announced = place.intervals()[0];
+    assert!((expected / announced - 1.0).abs() < 0.03, "{expected} {announced}");
+    drop(runner);
+    // No machine has lived as long as this one: its age counts, and each second may be its last.
+    let uptime = fs::read_to_string("/proc/uptime").expect("readable");
+    let uptime = uptime.split_whitespace().next().and_then(|it| it.parse::<f64>().ok());
+    let lifetime = uptime.expect("a number") / 2.0;
+    fs::write(place.path("lives"), format!("lifetime_seconds\n{lifetime}\n")).expect("written");
+    let before = place.intervals().len();
+    let model = format!("lifetimes:{}", place.path("lives").display());
+    let _runner = place.start(&["--lives", &model]);
+    until("three more", SOON, || (place.intervals().len() >= before + 3).then_some(()));
+    assert_eq!(place.intervals()[before..before + 3], [1.0; 3], "{}", place.log());
+}
+
+#[test]
+fn models_that_cannot_be_used_are_refused() {
+    let place = Paced::new("0");
+    let refused = |flags: &[&str], why: &str| {
+        let ran = run(place.task("run").args(flags).arg("--").arg("touch").arg(place.path("ran")));
+        assert!(ran.code == 2 && ran.stderr.contains(why), "{flags:?}: {ran}");
+    };
+    refused(&["--lives", "square:mean=1h"], "square:mean=1h");
+    refused(&["--lives", "lifetimes:/nonexistent/lives"], "/nonexistent/lives");
+    refused(&["--lives", "exponential:mean=1h", "--mean-life", "1h"], "cannot be used with");
+    assert!(!place.path("ran").exists(), "the task was started");
+}
+
+/// A hundred years are most: what is longer overflows a clock.
+#[test]
+fn durations_that_no_clock_can_count_are_refused() {
+    let place = Paced::new("0");
+    for flag in ["--interval", "--hook-timeout", "--mean-life", "--lock-age", "--notice-deadline"] {
+        for span in ["1e19s", "36501d"] {
+            let mut command = place.task("run");
+            command.args([flag, span, "--", "touch"]).arg(place.path("ran"));
+            let ran = run(&mut command);
+            let is_named = ran.stderr.contains("the longest is 36500d");
+            assert!(ran.code == 2 && is_named, "{flag} {span}: {ran}");
+        }
+    }
+    let refused = run(place.task("ls").args(["--timeout", "1e19s"]));
+    assert!(refused.code == 2, "{refused}");
+    assert!(!place.path("ran").exists(), "the task was started");
+    // The longest one is taken.
+    let mut command = place.task("run");
+    for flag in ["--interval", "--hook-timeout", "--lock-age", "--notice-deadline", "--timeout"] {
+        command.args([flag, "36500d"]);
+    }
+    let ran = run(command.args(["--on-notice", "--", "true"]));
+    assert_eq!(ran.code, 0, "{ran}");
+}
