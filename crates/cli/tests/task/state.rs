@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path as LocalPath;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use crate::cluster::tasks::TaskPlace;
 use crate::cluster::{SOON, run, sanderling, until};
@@ -207,6 +207,17 @@ while True:
         time.sleep(0.01)
 "#;
 
+/// A runner that is killed when its test is over, also by a failure.
+struct KilledRunner(Child);
+
+impl Drop for KilledRunner {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn state_that_changes_at_equal_length_is_not_stored() {
     let place = TempDir::new().expect("a directory");
@@ -222,7 +233,7 @@ fn state_that_changes_at_equal_length_is_not_stored() {
     runner.args(["--driver", "hook", "--interval", "100ms", "--", "python3"]);
     runner.arg(path("task.py")).arg(path("calm"));
     let log = fs::File::create(path("log")).expect("a log");
-    let mut runner = runner.stderr(log).spawn().expect("started");
+    let runner = KilledRunner(runner.stderr(log).spawn().expect("started"));
     let log = || fs::read_to_string(path("log")).expect("readable");
     until("it is refused twice, or stored", SOON, || {
         let log = log();
@@ -232,8 +243,7 @@ fn state_that_changes_at_equal_length_is_not_stored() {
     assert!(!log().contains("generation "), "{}", log());
     fs::write(path("calm"), "").expect("written");
     until("a generation", SOON, || log().contains("taken by the hook").then_some(()));
-    runner.kill().expect("our own child");
-    runner.wait().expect("our own child");
+    drop(runner);
     let restored = run(task("restore").arg("--state").arg(path("to")));
     assert_eq!(restored.code, 0, "{restored}");
     let state = fs::read(path("to/state")).expect("restored");
