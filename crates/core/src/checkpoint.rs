@@ -34,7 +34,8 @@ pub use images::{JoinedImages, StreamedImage, join_images};
 pub use interval::{DumpTimes, young_daly};
 pub use lock::{LockRecord, LockView, judge};
 pub use manifest::{
-    CheckpointManifest, ChunkCodec, ManifestError, ManifestPack, PackId, StoredChunk, StoredContent,
+    CHUNKS_MAX, CheckpointManifest, ChunkCodec, MANIFEST_BYTES_MAX, ManifestError, ManifestPack,
+    PackId, StoredChunk, StoredContent,
 };
 pub use optimum::AgedIntervals;
 pub use packing::{ChunkView, GenerationHead, Packing, SEAL_BYTES};

@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::fs::OFlags;
@@ -16,6 +17,20 @@ use sanderling_protocol::{Path as StorePath, Refusal};
 
 use crate::bucket::{BucketUrl, TaskBucket};
 use crate::seal::drawn;
+use crate::unfinished;
+
+/// How names of objects begin with which a runner looks whether it can write.
+pub(crate) const CHECK: &str = "check-";
+
+/// The kind of the failure of an object that is longer than it may be.
+pub(crate) const TOO_LONG: &str = "TaskObjectTooLong";
+
+/// The longest record: that of a bag has a command with its arguments, which Linux limits to 6 MiB
+/// in all, and JSON escapes.
+const RECORD_BYTES_MAX: u64 = 64 << 20;
+
+/// How often an object is opened that is replaced before it is read.
+const READS_MAX: usize = 10;
 
 /// Where checkpoints are stored, as `--backend` names it.
 #[derive(Debug, Clone)]
@@ -91,7 +106,7 @@ impl TaskBackend {
         if matches!(self, Self::Store { .. }) {
             return Ok(());
         }
-        let (name, bytes) = (format!("locks/check-{}", hex(&drawn::<16>())), vec![7; 1000]);
+        let (name, bytes) = (format!("locks/{CHECK}{}", hex(&drawn::<16>())), vec![7; 1000]);
         self.put_absent(&name, bytes.clone()).await?;
         let read = self.get(&name).await?;
         let is_replaced = self.put_absent(&name, vec![8; 1000]).await?;
@@ -163,23 +178,44 @@ impl TaskBackend {
         }
     }
 
-    /// Returns an object; `None` if there is none of that name, which a directory is not.
+    /// Returns a record; `None` if there is none of that name, which a directory is not.
+    ///
+    /// # Errors
+    /// [`TOO_LONG`]: no record is as long. The backend cannot be read.
     pub(crate) async fn get(&self, name: &str) -> Result<Option<Bytes>, Failure> {
-        match self {
+        self.get_within(name, RECORD_BYTES_MAX).await
+    }
+
+    /// Returns an object of up to `bytes_max` bytes, as [`Self::get`] does.
+    ///
+    /// # Errors
+    /// [`TOO_LONG`]: it is longer, and nothing was read. The backend cannot be read.
+    pub(crate) async fn get_within(
+        &self,
+        name: &str,
+        bytes_max: u64,
+    ) -> Result<Option<Bytes>, Failure> {
+        let found = match self {
             Self::Directory(root) => {
                 let path = root.join(name);
                 let place = path.clone();
-                let read = tokio::task::spawn_blocking(move || read_whole(&place)).await;
+                let read = tokio::task::spawn_blocking(move || read_whole(&place, bytes_max)).await;
                 let read = read.map_err(|error| Failure::new(Exit::Failure, "Bug", error))?;
-                read.map_err(|error| Failure::file(&path, &error))
+                read.map_err(|error| Failure::file(&path, &error))?
             }
-            Self::Bucket(bucket) => bucket.get(name).await,
-            Self::Store { client, root, .. } => match client.get(&below(root, name)?).await {
-                Ok(bytes) => Ok(Some(bytes)),
-                Err(ClientError::Refused(Refusal::NotFound { .. })) => Ok(None),
-                Err(error) => Err(self.failed(&error)),
-            },
-        }
+            Self::Bucket(bucket) => bucket.get_within(name, bytes_max).await?,
+            Self::Store { client, root, .. } => {
+                match read_object(client, &below(root, name)?, bytes_max).await {
+                    Ok(found) => Some(found),
+                    Err(ClientError::Refused(Refusal::NotFound { .. })) => None,
+                    Err(error) => return Err(self.failed(&error)),
+                }
+            }
+        };
+        found.transpose().map_err(|bytes| {
+            let cause = format!("{self}: {name} has {bytes} bytes, and {bytes_max} are most");
+            Failure::new(Exit::Failure, TOO_LONG, cause)
+        })
     }
 
     /// Returns the names and lengths of the objects of a directory, or the names of directories
@@ -254,15 +290,29 @@ impl TaskBackend {
     }
 
     /// Deletes what runners that were killed did not finish writing. Only for the holder of the
-    /// lock.
-    pub(crate) fn clear_unfinished(&self) {
+    /// lock: no other runner writes packs and generations. Others may write locks, so those are
+    /// deleted only after `age`.
+    pub(crate) fn clear_unfinished(&self, age: Duration) {
         let Self::Directory(root) = self else { return };
         for directory in ["packs", "generations"] {
             let entries = std::fs::read_dir(root.join(directory)).into_iter().flatten().flatten();
-            let is_unfinished = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b".");
-            for entry in entries.filter(|entry| is_unfinished(&entry.file_name())) {
+            let is_left = |entry: &std::fs::DirEntry| {
+                unfinished::is_draft(&entry.file_name().to_string_lossy())
+            };
+            for entry in entries.filter(is_left) {
                 let _ = std::fs::remove_file(entry.path());
             }
+        }
+        let is_left = |name: &str| unfinished::is_draft(name) || name.starts_with(CHECK);
+        unfinished::remove_left(&root.join("locks"), age, is_left);
+    }
+
+    /// Deletes what killed processes did not finish writing into directories that any process may
+    /// write to, if it is older than `age`.
+    pub(crate) fn clear_drafts(&self, directories: &[&str], age: Duration) {
+        let Self::Directory(root) = self else { return };
+        for directory in directories {
+            unfinished::remove_left(&root.join(directory), age, unfinished::is_draft);
         }
     }
 
@@ -284,19 +334,48 @@ impl TaskBackend {
 }
 
 /// Reads a file; `None` if there is none of that name. A pipe or a directory is none, and is not
-/// waited for.
-fn read_whole(path: &Path) -> io::Result<Option<Bytes>> {
+/// waited for. Of one that is longer than `bytes_max` its length is returned.
+fn read_whole(path: &Path, bytes_max: u64) -> io::Result<Option<Result<Bytes, u64>>> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let opened = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let mut file = match opened {
+    let file = match opened {
         Ok(file) if file.metadata()?.is_file() => file,
         Ok(_) => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
+    let length = file.metadata()?.len();
+    if length > bytes_max {
+        return Ok(Some(Err(length)));
+    }
+    // It may grow meanwhile.
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(Some(bytes.into()))
+    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    let read = bytes.len() as u64;
+    Ok(Some(if read > bytes_max { Err(read) } else { Ok(bytes.into()) }))
+}
+
+/// Reads an object of Sanderling; of one that is longer than `bytes_max` its length is returned.
+async fn read_object(
+    client: &Client,
+    path: &StorePath,
+    bytes_max: u64,
+) -> Result<Result<Bytes, u64>, ClientError> {
+    let mut reads = 1;
+    loop {
+        let reader = client.open(path).await?;
+        let bytes = reader.bytes();
+        if bytes > bytes_max {
+            return Ok(Err(bytes));
+        }
+        match reader.read_range(0, bytes).await {
+            // Another object has the name by now.
+            Err(ClientError::Refused(Refusal::ObjectGone { .. })) if reads < READS_MAX => {
+                reads += 1
+            }
+            read => return read.map(Ok),
+        }
+    }
 }
 
 impl std::fmt::Display for TaskBackend {
@@ -312,6 +391,13 @@ impl std::fmt::Display for TaskBackend {
 /// Returns the name of an entry and how many of its bytes there are: one that lost some is short.
 fn listed(entry: Entry) -> (String, u64) {
     (entry.name, entry.bytes.saturating_sub(entry.lost_bytes))
+}
+
+/// Returns the number in the name of an object, which has leading zeros up to so many digits;
+/// `None` if no runner writes such a name.
+pub(crate) fn number_of(name: &str, digits: usize) -> Option<u64> {
+    let number = name.parse().ok()?;
+    (format!("{number:0digits$}") == name).then_some(number)
 }
 
 /// Writes digits of bytes.
@@ -331,9 +417,9 @@ fn below(root: &StorePath, name: &str) -> Result<StorePath, Failure> {
 /// Writes a file beside its name and gives it the name when all of it is on disk.
 fn write_whole(path: &Path, bytes: &[u8], absent: bool) -> io::Result<bool> {
     let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    let unfinished = directory.join(format!(".{}", hex(&drawn::<16>())));
+    let unfinished = directory.join(unfinished::draft_name());
     let write = || -> io::Result<bool> {
-        let mut file = std::fs::File::create_new(&unfinished)?;
+        let mut file = unfinished::create_draft(&unfinished)?;
         io::Write::write_all(&mut file, bytes)?;
         file.sync_all()?;
         if !absent {
@@ -363,7 +449,7 @@ fn list_files(path: &Path) -> io::Result<Vec<(String, u64)>> {
     for entry in entries {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if !name.starts_with('.')
+        if !unfinished::is_draft(&name)
             && let Ok(metadata) = entry.metadata()
         {
             found.push((name, metadata.len()));

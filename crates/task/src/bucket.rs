@@ -92,7 +92,8 @@ impl TaskBucket {
                 | object_store::Error::Precondition { .. },
             ) => {
                 // A request whose answer was lost is repeated, and finds what it wrote itself.
-                Ok(self.get(name).await?.is_some_and(|found| found == bytes))
+                let found = self.get_within(name, bytes.len() as u64).await?;
+                Ok(matches!(found, Some(Ok(found)) if found == bytes))
             }
             Err(error) => Err(unusable(&self.url, &error)),
         }
@@ -107,14 +108,25 @@ impl TaskBucket {
         put.map(|_| ()).map_err(|error| unusable(&self.url, &error))
     }
 
-    /// Returns an object; `None` if there is none of that name.
+    /// Returns an object; `None` if there is none of that name. Of one that is longer than
+    /// `bytes_max` its length is returned, and nothing is read.
     ///
     /// # Errors
     /// The bucket cannot be read.
-    pub(crate) async fn get(&self, name: &str) -> Result<Option<Bytes>, Failure> {
-        let found = async { self.store.get(&self.place(name)).await?.bytes().await };
+    pub(crate) async fn get_within(
+        &self,
+        name: &str,
+        bytes_max: u64,
+    ) -> Result<Option<Result<Bytes, u64>>, Failure> {
+        let found = async {
+            let found = self.store.get(&self.place(name)).await?;
+            match found.meta.size {
+                bytes if bytes > bytes_max => Ok(Err(bytes)),
+                _ => found.bytes().await.map(Ok),
+            }
+        };
         match found.await {
-            Ok(bytes) => Ok(Some(bytes)),
+            Ok(found) => Ok(Some(found)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(unusable(&self.url, &error)),
         }

@@ -6,21 +6,23 @@ use std::path::Path;
 use std::time::Duration;
 
 use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::units;
 use sanderling_core::checkpoint::{
-    CHUNK_BYTES, CheckpointManifest, DriverRecord, FoundGeneration, GenerationHead, PackId,
-    Packing, RemovalPlan, SEAL_BYTES, StoredChunk, removal_plan, sparse_packs, unnamed_packs,
+    CHUNK_BYTES, CHUNKS_MAX, CheckpointManifest, DriverRecord, FoundGeneration, GenerationHead,
+    MANIFEST_BYTES_MAX, ManifestPack, PackId, Packing, RemovalPlan, SEAL_BYTES, StoredChunk,
+    removal_plan, sparse_packs, unnamed_packs,
 };
 use sanderling_protocol::Instant;
 use tokio::sync::mpsc;
 use tokio::time::Instant as Moment;
 
-use crate::backend::TaskBackend;
+use crate::backend::{TOO_LONG, TaskBackend, number_of};
 use crate::driver::CapturedState;
 use crate::dump_policy::DumpPolicy;
 use crate::lock::TaskLock;
 use crate::pack_cache::PackCache;
 use crate::pack_writer::{PackCost, PackWriter, expanded};
-use crate::seal::TaskKey;
+use crate::seal::{SEALED_MANIFEST_BYTES_MAX, TaskKey};
 use crate::state::Unpacking;
 
 /// Full packs that wait for the backend. A process that is dumped is frozen until the last of its
@@ -29,6 +31,9 @@ const PACKS_WAITING_MAX: usize = 4;
 
 /// The same for the baseline, whose dumps go straight to the backend.
 const BASELINE_PACKS_WAITING_MAX: usize = 1;
+
+/// Digits of the number in a manifest's name, at least.
+const DIGITS: usize = 10;
 
 /// The generations of one task in one backend.
 #[derive(Clone)]
@@ -66,9 +71,26 @@ impl Generations {
     pub(crate) async fn numbers(backend: &TaskBackend) -> Result<Vec<u64>, Failure> {
         let listed = backend.list("generations").await?;
         let mut numbers: Vec<u64> =
-            listed.iter().filter_map(|(name, _)| name.parse().ok()).collect();
+            listed.iter().filter_map(|(name, _)| number_of(name, DIGITS)).collect();
         numbers.sort_unstable_by(|one, other| other.cmp(one));
         Ok(numbers)
+    }
+
+    /// Returns the names of objects among generations and packs that no runner has written.
+    ///
+    /// # Errors
+    /// The backend cannot be read.
+    pub(crate) async fn strange(backend: &TaskBackend) -> Result<Vec<String>, Failure> {
+        let mut strange = Vec::new();
+        for (directory, is_known) in [
+            ("generations", (|name| number_of(name, DIGITS).is_some()) as fn(&str) -> bool),
+            ("packs", |name| PackId::parse(name).is_some()),
+        ] {
+            let names = backend.list(directory).await?.into_iter().map(|(name, _)| name);
+            let names = names.filter(|name| !is_known(name));
+            strange.extend(names.map(|name| format!("{directory}/{name}")));
+        }
+        Ok(strange)
     }
 
     /// Returns the packs that are stored, with their lengths.
@@ -104,9 +126,13 @@ impl Generations {
     }
 
     async fn manifest(&self, number: u64) -> Result<CheckpointManifest, Failure> {
-        let sealed = match self.backend.get(&manifest_name(number)).await {
+        let name = manifest_name(number);
+        let sealed = match self.backend.get_within(&name, SEALED_MANIFEST_BYTES_MAX).await {
             Ok(Some(sealed)) => sealed,
             Ok(None) => return Err(self.bad(number, "its manifest is gone")),
+            Err(failure) if failure.kind == TOO_LONG => {
+                return Err(self.bad(number, failure.cause));
+            }
             // The directory was listed: it is this file that cannot be read.
             Err(failure) if failure.kind == "LocalFile" => {
                 return Err(self.bad(number, failure.cause));
@@ -191,10 +217,14 @@ impl Generations {
         whole: &mut [u8],
     ) -> Result<(), Failure> {
         let (number, position) = (manifest.generation, chunk.position);
-        let id = manifest.packs[chunk.pack as usize].id;
+        let ManifestPack { id, bytes } = manifest.packs[chunk.pack as usize];
         let fetched = async {
-            let pack = self.backend.get(&pack_name(id)).await?;
-            pack.ok_or_else(|| self.bad(number, format_args!("its pack {id} is missing")))
+            match self.backend.get_within(&pack_name(id), bytes).await {
+                Ok(Some(pack)) => Ok(pack),
+                Ok(None) => Err(self.bad(number, format_args!("its pack {id} is missing"))),
+                Err(failure) if failure.kind == TOO_LONG => Err(self.bad(number, failure.cause)),
+                Err(failure) => Err(failure),
+            }
         };
         let pack = packs.get(chunk.pack, fetched).await?;
         let from = chunk.offset as usize;
@@ -262,6 +292,12 @@ impl Generations {
         let head = GenerationHead { task, generation: number, taken_at, driver };
         let manifest = packing.finish(head, stream_bytes);
         let bytes = manifest.encode(&self.key.chunk_key());
+        if bytes.len() as u64 > MANIFEST_BYTES_MAX {
+            let state = units::bytes(stream_bytes);
+            let most = units::bytes(CHUNKS_MAX * CHUNK_BYTES as u64);
+            let cause = format!("the state of {state} is too large: {most} without zeros is most");
+            return Err(Failure::new(Exit::Failure, "StateTooLarge", cause));
+        }
         let sealed = self.key.seal_manifest(&self.task, number, bytes);
         if self.backend.put_absent(&manifest_name(number), sealed).await? {
             return Ok((manifest, cost));
@@ -387,7 +423,7 @@ pub(crate) fn found(looked: &[CheckedGeneration]) -> Vec<FoundGeneration> {
 }
 
 fn manifest_name(number: u64) -> String {
-    format!("generations/{number:010}")
+    format!("generations/{number:0DIGITS$}")
 }
 
 /// Returns the name of a pack's object.

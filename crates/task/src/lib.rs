@@ -31,6 +31,7 @@ mod running;
 mod seal;
 mod state;
 mod supervise;
+mod unfinished;
 
 use std::os::unix::process::CommandExt;
 

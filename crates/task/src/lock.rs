@@ -10,11 +10,14 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{TaskBackend, hex};
+use crate::backend::{CHECK, TOO_LONG, TaskBackend, hex, number_of};
 use crate::seal::drawn;
 
 /// Pause between two looks at a lock whose runner may be dead.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Digits of the number in a lock's name, at least.
+const DIGITS: usize = 10;
 
 /// How many renewals a lock may miss.
 const RENEWALS: u32 = 3;
@@ -240,7 +243,7 @@ fn own_record() -> LockRecord {
 
 async fn numbers(backend: &TaskBackend) -> Result<Vec<u64>, Failure> {
     let listed = backend.list("locks").await?;
-    Ok(listed.iter().filter_map(|(name, _)| name.parse().ok()).collect())
+    Ok(listed.iter().filter_map(|(name, _)| number_of(name, DIGITS)).collect())
 }
 
 async fn highest(backend: &TaskBackend) -> Result<Option<u64>, Failure> {
@@ -252,8 +255,23 @@ async fn is_taken(backend: &TaskBackend, number: u64) -> bool {
     matches!(highest(backend).await, Ok(Some(highest)) if highest > number)
 }
 
+/// Returns the names of objects among the locks that no runner has written.
+///
+/// # Errors
+/// The backend cannot be read.
+pub(crate) async fn strange(backend: &TaskBackend) -> Result<Vec<String>, Failure> {
+    let names = backend.list("locks").await?.into_iter().map(|(name, _)| name);
+    // Another runner that starts looks whether it can write.
+    let names = names.filter(|it| number_of(it, DIGITS).is_none() && !it.starts_with(CHECK));
+    Ok(names.map(|name| format!("locks/{name}")).collect())
+}
+
+/// Reads a record; `None` if there is none, or if what is there is none.
 async fn read(backend: &TaskBackend, number: u64) -> Result<Option<LockRecord>, Failure> {
-    let bytes = backend.get(&lock_name(number)).await?;
+    let bytes = match backend.get(&lock_name(number)).await {
+        Err(failure) if failure.kind == TOO_LONG => None,
+        read => read?,
+    };
     Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
 }
 
@@ -263,7 +281,7 @@ fn encoded(record: &LockRecord) -> Vec<u8> {
 
 /// Returns the name of a lock's object.
 pub(crate) fn lock_name(number: u64) -> String {
-    format!("locks/{number:010}")
+    format!("locks/{number:0DIGITS$}")
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::args::{GcArgs, LsArgs, PlaceArgs};
 use crate::backend::TaskBackend;
 use crate::generations::{Generations, distinct_packs, found, is_of_generation};
 use crate::lock::{LockWatch, TaskLock};
-use crate::runner::{absent, opened};
+use crate::runner::{absent, note_strange, opened};
 
 /// A task as `task ls` shows it: what is known without its key.
 #[derive(Debug, Serialize)]
@@ -76,6 +76,7 @@ pub(crate) async fn verify(session: &Session, args: &PlaceArgs) -> Result<(), Fa
     let name = &args.name.0;
     let backend = TaskBackend::open(session, &args.storage.backend).await?.of_task(name)?;
     let generations = opened(&backend, name, &args.storage, false).await?;
+    note_strange(session, &backend).await?;
     let mut rows = Vec::new();
     for (number, manifest) in generations.look().await? {
         let read = match &manifest {
@@ -152,8 +153,9 @@ pub(crate) async fn collect(session: &Session, args: &GcArgs) -> Result<(), Fail
         return Err(absent(name, &backend));
     }
     let lock = TaskLock::take(&backend, name, storage.lock_age.0, LockWatch::new()).await?;
-    backend.clear_unfinished();
+    backend.clear_unfinished(storage.lock_age.0);
     let removed = async {
+        note_strange(session, &backend).await?;
         let looked = generations.look().await?;
         let plan = generations.collect(&found(&looked), args.keep as usize, &[], &lock).await?;
         let left: Vec<&CheckpointManifest> = looked

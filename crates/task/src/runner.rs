@@ -22,7 +22,7 @@ use crate::driver_args::{DriverArg, NetworkArg};
 use crate::dump_policy::DumpPolicy;
 use crate::generations::{CheckedGeneration, Generations, is_of_generation};
 use crate::hook::Hook;
-use crate::lock::{LockWatch, TaskLock};
+use crate::lock::{self, LockWatch, TaskLock};
 use crate::machine_notices::Terminations;
 use crate::predict::measure;
 use crate::run_log::RunLog;
@@ -69,6 +69,20 @@ pub(crate) async fn run_recorded(
     result
 }
 
+/// Names objects of a task that no runner has written. Everything goes on without them.
+///
+/// # Errors
+/// The backend cannot be read.
+pub(crate) async fn note_strange(session: &Session, backend: &TaskBackend) -> Result<(), Failure> {
+    let mut strange = lock::strange(backend).await?;
+    strange.extend(Generations::strange(backend).await?);
+    for name in strange {
+        let output = session.output;
+        output.note(format_args!("{backend}: no runner writes {name}, and it is passed over"));
+    }
+    Ok(())
+}
+
 /// `task restore`.
 pub(crate) async fn restore(session: Session, args: RestoreArgs) -> Result<(), Failure> {
     let storage = &args.place.storage;
@@ -81,6 +95,7 @@ pub(crate) async fn restore(session: Session, args: RestoreArgs) -> Result<(), F
     keep_apart(&name, &args.state, storage)?;
     let backend = TaskBackend::open(&session, &storage.backend).await?.of_task(&name)?;
     let generations = opened(&backend, &name, storage, false).await?;
+    note_strange(&session, &backend).await?;
     let looked = generations.look().await?;
     let restored = newest(&session, &generations, &looked, &args.state).await?;
     let manifest = restored.ok_or_else(|| absent(&name, &backend))?;
@@ -123,9 +138,10 @@ async fn run_in(
     let criu = pace.driver.criu()?;
     let lives = lives(pace)?;
     let lock = TaskLock::take(&backend, &name, storage.lock_age.0, begin.watch).await?;
-    backend.clear_unfinished();
+    backend.clear_unfinished(storage.lock_age.0);
     backend.remove_lost().await;
     let running = async {
+        note_strange(session, &backend).await?;
         if let Some(record) = record
             && record.has_ended().await?
         {

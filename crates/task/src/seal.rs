@@ -15,7 +15,7 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf;
 use ring::rand::{SystemRandom, generate};
 use sanderling_cli_common::failure::{Exit, Failure};
-use sanderling_core::checkpoint::{ChunkKey, PackId};
+use sanderling_core::checkpoint::{ChunkKey, MANIFEST_BYTES_MAX, PackId, SEAL_BYTES};
 use sanderling_transport::read_private;
 
 const KEY_BYTES: usize = 32;
@@ -26,6 +26,10 @@ const SALT_BYTES: usize = 32;
 const MAGIC: &[u8; 8] = b"SNDLCKP\x01";
 
 const HEAD_BYTES: usize = MAGIC.len() + ID_BYTES + SALT_BYTES;
+
+/// The longest manifest, sealed.
+pub(crate) const SEALED_MANIFEST_BYTES_MAX: u64 =
+    MANIFEST_BYTES_MAX + (HEAD_BYTES + SEAL_BYTES) as u64;
 
 /// The key of a task's checkpoints.
 #[derive(Clone)]

@@ -11,13 +11,35 @@ use thiserror::Error;
 
 use super::chunk::{CHUNK_BYTES, ChunkKey, ChunkName};
 use super::driver::DriverRecord;
-use super::packing::SEAL_BYTES;
+use super::packing::{PACK_BYTES, SEAL_BYTES};
 
 /// The version of the encoding.
 const VERSION: u8 = 2;
 
 /// Bytes of the checksum at the end.
 const CHECKSUM_BYTES: usize = 16;
+
+/// Chunks that a manifest names at most, beside those of zeros: 1 TiB of state. A position has 32
+/// bits and could name 256 times as many, in a manifest that no machine has the memory to read.
+pub const CHUNKS_MAX: u64 = 1 << 24;
+
+/// Packs that a manifest names at most: those of so many chunks, half used, twice over.
+const PACKS_MAX: u64 = 4 * CHUNKS_MAX * CHUNK_BYTES as u64 / PACK_BYTES;
+
+/// The longest chunk in a manifest: position, pack and offset of up to 5 bytes each, a name of 32,
+/// lengths of 3 each for up to 65,536, and the codec.
+const CHUNK_ENTRY_BYTES_MAX: u64 = 3 * 5 + 32 + 2 * 3 + 1;
+
+/// The longest pack in a manifest: its name and a length of up to 10 bytes.
+const PACK_ENTRY_BYTES_MAX: u64 = 32 + 10;
+
+/// The longest rest of a manifest: the task's name, and features of a processor.
+const REST_BYTES_MAX: u64 = 64 << 10;
+
+/// The longest manifest that is written or read, about 0.9 GB. A backend that is damaged, or not
+/// trusted, may have a longer object under the name of one.
+pub const MANIFEST_BYTES_MAX: u64 =
+    CHUNKS_MAX * CHUNK_ENTRY_BYTES_MAX + PACKS_MAX * PACK_ENTRY_BYTES_MAX + REST_BYTES_MAX;
 
 /// The name of a pack, drawn at random.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -230,6 +252,27 @@ mod tests {
         );
         assert_eq!(data_encoding::HEXLOWER.encode(&bytes), golden);
         assert_eq!(CheckpointManifest::decode(&ChunkKey::new([7; 32]), &bytes), Ok(manifest()));
+    }
+
+    #[test]
+    fn entries_are_no_longer_than_the_limit_assumes() {
+        let longest = StoredChunk {
+            position: u32::MAX,
+            name: ChunkName([0xff; 32]),
+            pack: u32::MAX,
+            offset: u32::MAX,
+            content: StoredContent {
+                bytes: CHUNK_BYTES as u32,
+                stored: CHUNK_BYTES as u32,
+                codec: ChunkCodec::Zstd,
+            },
+        };
+        let bytes = |encoded: Vec<u8>| encoded.len() as u64;
+        assert_eq!(bytes(postcard::to_stdvec(&longest).unwrap()), CHUNK_ENTRY_BYTES_MAX);
+        let longest = ManifestPack { id: PackId([0xff; 32]), bytes: u64::MAX };
+        assert_eq!(bytes(postcard::to_stdvec(&longest).unwrap()), PACK_ENTRY_BYTES_MAX);
+        assert_eq!(PACKS_MAX, 1 << 17);
+        assert!(MANIFEST_BYTES_MAX < 1 << 30);
     }
 
     #[test]

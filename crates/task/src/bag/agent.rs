@@ -65,6 +65,8 @@ pub(crate) async fn agent(session: Session, args: AgentArgs) -> Result<(), Failu
     let backend = TaskBackend::open(&session, &args.storage.backend).await?;
     let store = BagStore::of(&backend, &args.bag.0)?;
     let bag = store.record().await?.ok_or_else(|| absent(&args.bag.0, &backend))?;
+    store.clear_unfinished(args.storage.lock_age.0);
+    store.report_strange(bag.tasks, |strange| session.output.note(strange)).await?;
     let (id, since) = (hex(&drawn::<8>()), wall_clock());
     let mut agent = Agent {
         args: &args,
@@ -119,7 +121,7 @@ impl Agent<'_> {
     async fn round(&mut self) -> Result<bool, Failure> {
         self.note_progress().await?;
         self.write_down().await?;
-        let ended: BTreeSet<u32> = self.store.ended().await?.into_iter().collect();
+        let ended: BTreeSet<u32> = self.store.ended(self.bag.tasks).await?.into_iter().collect();
         if ended.len() >= self.bag.tasks as usize {
             return Ok(true);
         }
@@ -128,7 +130,7 @@ impl Agent<'_> {
         let numbers: Vec<u32> = (1..=self.bag.tasks).filter(|it| !ended.contains(it)).collect();
         let output = self.session.output;
         let report = |failure: &Failure| output.note(format_args!("{failure}"));
-        self.progress = self.store.all_progress(&ended, report).await?;
+        self.progress = self.store.all_progress(self.bag.tasks, &ended, report).await?;
         let mut looks = LOOKS_PER_ROUND;
         while self.running.len() < self.args.at_once as usize && looks > 0 {
             let tasks: Vec<BagTask> = numbers.iter().map(|number| self.seen(*number)).collect();

@@ -1,6 +1,8 @@
 //! The objects of a bag.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::time::Duration;
 
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_protocol::{Instant, Millis};
@@ -8,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::MarketArg;
-use crate::backend::TaskBackend;
+use crate::backend::{TOO_LONG, TaskBackend, number_of};
 
 /// The kind of the failure where a record is not what an agent writes.
 const DAMAGED: &str = "BagDamaged";
@@ -72,6 +74,12 @@ impl AgentRecord {
     }
 }
 
+/// Digits of a task's number in a name, at least.
+const DIGITS: usize = 6;
+
+/// The directories of a bag.
+const DIRECTORIES: [&str; 3] = ["ended", "progress", "agents"];
+
 /// The place of a bag.
 #[derive(Debug, Clone)]
 pub(super) struct BagStore {
@@ -91,8 +99,36 @@ impl BagStore {
 
     /// Writes the bag's record; returns whether there was none.
     pub(super) async fn create(&self, record: &BagRecord) -> Result<bool, Failure> {
-        self.backend.make(&["ended", "progress", "agents"]).await?;
+        self.backend.make(&DIRECTORIES).await?;
         self.backend.put_absent("bag", encoded(record)).await
+    }
+
+    /// Deletes what killed processes did not finish writing, if it is older than `age`.
+    pub(super) fn clear_unfinished(&self, age: Duration) {
+        self.backend.clear_drafts(&[&[""], &DIRECTORIES[..]].concat(), age);
+    }
+
+    /// Reports the objects that no agent of a bag of so many tasks has written. Everything goes on
+    /// without them.
+    pub(super) async fn report_strange(
+        &self,
+        tasks: u32,
+        mut report: impl FnMut(&str),
+    ) -> Result<(), Failure> {
+        for directory in DIRECTORIES {
+            for (name, _) in self.backend.list(directory).await? {
+                let is_known = match directory {
+                    "agents" => is_agent(&name),
+                    _ => task_of(&name, tasks).is_some(),
+                };
+                if !is_known {
+                    let place = format!("{directory}/{name}");
+                    let backend = &self.backend;
+                    report(&format!("{backend}: no agent writes {place}, and it is passed over"));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns how far a task is.
@@ -108,16 +144,17 @@ impl BagStore {
         }
     }
 
-    /// Returns how far each task is that has begun and is none of `without`. A record that is
-    /// damaged is reported, and counts as none.
+    /// Returns how far each of so many tasks is that has begun and is none of `without`. A record
+    /// that is damaged is reported, and counts as none.
     pub(super) async fn all_progress(
         &self,
+        tasks: u32,
         without: &BTreeSet<u32>,
         mut report: impl FnMut(&Failure),
     ) -> Result<BTreeMap<u32, Progress>, Failure> {
         let mut found = BTreeMap::new();
         for (name, _) in self.backend.list("progress").await? {
-            let Ok(number) = name.parse() else { continue };
+            let Some(number) = task_of(&name, tasks) else { continue };
             if without.contains(&number) {
                 continue;
             }
@@ -139,20 +176,29 @@ impl BagStore {
         self.backend.replace(&named("progress", number), encoded(&progress)).await
     }
 
-    /// Returns the numbers of the tasks that have ended.
-    pub(super) async fn ended(&self) -> Result<Vec<u32>, Failure> {
+    /// Returns which of so many tasks have ended.
+    pub(super) async fn ended(&self, tasks: u32) -> Result<Vec<u32>, Failure> {
         let listed = self.backend.list("ended").await?;
-        Ok(listed.iter().filter_map(|(name, _)| name.parse().ok()).collect())
+        Ok(listed.iter().filter_map(|(name, _)| task_of(name, tasks)).collect())
     }
 
     /// Returns whether a task has ended.
     pub(super) async fn has_ended(&self, number: u32) -> Result<bool, Failure> {
-        Ok(self.backend.get(&named("ended", number)).await?.is_some())
+        match self.backend.get(&named("ended", number)).await {
+            Err(failure) if failure.kind == TOO_LONG => Ok(true),
+            found => Ok(found?.is_some()),
+        }
     }
 
-    /// Returns how each task ended.
-    pub(super) async fn all_ended(&self) -> Result<BTreeMap<u32, Ended>, Failure> {
-        self.all("ended").await
+    /// Returns how each of so many tasks ended.
+    pub(super) async fn all_ended(&self, tasks: u32) -> Result<BTreeMap<u32, Ended>, Failure> {
+        let mut found = BTreeMap::new();
+        for number in self.ended(tasks).await? {
+            if let Some(ended) = self.get(&named("ended", number)).await? {
+                found.insert(number, ended);
+            }
+        }
+        Ok(found)
     }
 
     /// Writes how a task ended; an earlier result stays.
@@ -160,12 +206,21 @@ impl BagStore {
         self.backend.put_absent(&named("ended", number), encoded(ended)).await.map(|_| ())
     }
 
-    /// Returns the agents by their ids.
-    pub(super) async fn agents(&self) -> Result<BTreeMap<String, AgentRecord>, Failure> {
+    /// Returns the agents by their ids. A record that is damaged is reported, and left out.
+    pub(super) async fn agents(
+        &self,
+        mut report: impl FnMut(&Failure),
+    ) -> Result<BTreeMap<String, AgentRecord>, Failure> {
         let mut found = BTreeMap::new();
         for (name, _) in self.backend.list("agents").await? {
-            if let Some(record) = self.get(&format!("agents/{name}")).await? {
-                found.insert(name, record);
+            if !is_agent(&name) {
+                continue;
+            }
+            match self.get(&format!("agents/{name}")).await {
+                Ok(Some(record)) => _ = found.insert(name, record),
+                Ok(None) => {}
+                Err(failure) if failure.kind == DAMAGED => report(&failure),
+                Err(failure) => return Err(failure),
             }
         }
         Ok(found)
@@ -176,29 +231,35 @@ impl BagStore {
         self.backend.replace(&format!("agents/{id}"), encoded(record)).await
     }
 
-    async fn all<T: DeserializeOwned>(&self, directory: &str) -> Result<BTreeMap<u32, T>, Failure> {
-        let mut found = BTreeMap::new();
-        for (name, _) in self.backend.list(directory).await? {
-            let Ok(number) = name.parse() else { continue };
-            if let Some(value) = self.get(&named(directory, number)).await? {
-                found.insert(number, value);
-            }
-        }
-        Ok(found)
-    }
-
     async fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Failure> {
-        let Some(bytes) = self.backend.get(name).await? else { return Ok(None) };
-        serde_json::from_slice(&bytes).map(Some).map_err(|error| {
-            let cause = format!("{name} in {} is not what an agent writes: {error}", self.backend);
+        let damaged = |why: &dyn Display| {
+            let cause = format!("{name} in {} is not what an agent writes: {why}", self.backend);
             Failure::new(Exit::Failure, DAMAGED, cause)
                 .next("sanderling task submit with another --bag")
-        })
+        };
+        let bytes = match self.backend.get(name).await {
+            Err(failure) if failure.kind == TOO_LONG => return Err(damaged(&failure.cause)),
+            read => read?,
+        };
+        let Some(bytes) = bytes else { return Ok(None) };
+        serde_json::from_slice(&bytes).map(Some).map_err(|error| damaged(&error))
     }
 }
 
 fn named(directory: &str, number: u32) -> String {
-    format!("{directory}/{number:06}")
+    format!("{directory}/{number:0DIGITS$}")
+}
+
+/// Returns the number of a task from the name of its record, if the bag has it among so many.
+fn task_of(name: &str, tasks: u32) -> Option<u32> {
+    let number = u32::try_from(number_of(name, DIGITS)?).ok()?;
+    (1..=tasks).contains(&number).then_some(number)
+}
+
+/// Returns whether a name is that of an agent's record: 8 bytes that were drawn.
+fn is_agent(name: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    name.len() == 16 && name.bytes().all(is_digit)
 }
 
 fn encoded<T: Serialize>(value: &T) -> Vec<u8> {

@@ -12,7 +12,7 @@ use sanderling_protocol::{Instant, Millis};
 use serde::Serialize;
 use tokio::time::sleep;
 
-use super::store::{AgentRecord, BagStore};
+use super::store::{AgentRecord, BagRecord, BagStore};
 use super::{BagArgs, MarketArg, absent};
 use crate::backend::TaskBackend;
 use crate::supervise::wall_clock;
@@ -70,8 +70,11 @@ struct AgentRow {
 pub(crate) async fn show(session: Session, args: BagArgs) -> Result<(), Failure> {
     let backend = TaskBackend::open(&session, &args.backend).await?;
     let store = BagStore::of(&backend, &args.bag.0)?;
+    let record = store.record().await?.ok_or_else(|| absent(&args.bag.0, &backend))?;
+    store.report_strange(record.tasks, |strange| session.output.note(strange)).await?;
+    store.agents(|failure| session.output.note(format_args!("{failure}"))).await?;
     let view = loop {
-        let view = look(&store, &args, &backend).await?;
+        let view = look(&store, &args, &record).await?;
         if !args.wait || view.ended == view.tasks.len() {
             break view;
         }
@@ -86,12 +89,11 @@ pub(crate) async fn show(session: Session, args: BagArgs) -> Result<(), Failure>
     Ok(())
 }
 
-async fn look(store: &BagStore, args: &BagArgs, backend: &TaskBackend) -> Result<BagView, Failure> {
+async fn look(store: &BagStore, args: &BagArgs, record: &BagRecord) -> Result<BagView, Failure> {
     let bag = &args.bag.0;
-    let record = store.record().await?.ok_or_else(|| absent(bag, backend))?;
-    let ended = store.all_ended().await?;
-    let progress = store.all_progress(&BTreeSet::new(), |_| {}).await?;
-    let (agents, now) = (store.agents().await?, wall_clock());
+    let ended = store.all_ended(record.tasks).await?;
+    let progress = store.all_progress(record.tasks, &BTreeSet::new(), |_| {}).await?;
+    let (agents, now) = (store.agents(|_| {}).await?, wall_clock());
     let alive = agents.values().filter(|it| !is_silent(it, now));
     let running: BTreeMap<u32, ()> =
         alive.flat_map(|it| it.running.iter().map(|number| (*number, ()))).collect();

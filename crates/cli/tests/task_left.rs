@@ -1,0 +1,312 @@
+//! What killed runners leave, what a backend has that no runner wrote, and what it shows.
+
+mod cluster;
+
+use std::fs::{self, File};
+use std::path::{Path as LocalPath, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use cluster::tasks::TaskPlace;
+use cluster::{Ran, SOON, run, sanderling, until};
+use rustix::fs::{FlockOperation, flock};
+use sanderling_core::checkpoint::MANIFEST_BYTES_MAX;
+use tempfile::TempDir;
+
+/// Makes a file that was written to an hour ago.
+fn old(path: &LocalPath) -> File {
+    let file = File::create(path).expect("made");
+    let then = SystemTime::now() - Duration::from_secs(3600);
+    file.set_times(fs::FileTimes::new().set_modified(then)).expect("set");
+    file
+}
+
+/// Publishes a generation of the counter, and kills its runner.
+fn publish(place: &TaskPlace) -> u64 {
+    let mut runner = place.runner("publish", &[], &[]);
+    place.until_after(0, &mut runner);
+    runner.kill();
+    place.newest()
+}
+
+/// Starts a command in place of the counter, which ends at once.
+fn again(place: &TaskPlace) -> Ran {
+    run(place.task("run").args(["--driver", "hook", "--", "true"]))
+}
+
+#[test]
+fn drafts_of_killed_writers_are_removed_and_those_at_work_stay() {
+    let directory = TempDir::new().expect("a directory");
+    let place = TaskPlace::in_directory(directory.path(), 10_000);
+    publish(&place);
+    let task = |name: &str| directory.path().join("count").join(name);
+    let (left, check) = (task("locks/.left"), task("locks/check-left"));
+    let (young, locked) = (task("locks/.young"), task("locks/.locked"));
+    for path in [&left, &check, &task("packs/.left"), &task("generations/.left")] {
+        drop(old(path));
+    }
+    File::create(&young).expect("made");
+    let writer = old(&locked);
+    flock(&writer, FlockOperation::NonBlockingLockExclusive).expect("locked");
+    let ran = again(&place);
+    assert_eq!(ran.code, 0, "{ran}");
+    for path in [&left, &check, &task("packs/.left"), &task("generations/.left")] {
+        assert!(!path.exists(), "{} stays", path.display());
+    }
+    assert!(young.exists() && locked.exists(), "a draft of a writer at work is removed");
+}
+
+/// A bag of one task in a directory.
+struct Bag(TempDir);
+
+impl Bag {
+    fn new() -> Self {
+        let bag = Self(TempDir::new().expect("a directory"));
+        let words = ["submit", "--count", "1", "--time", "1s", "--deadline", "10m", "--"];
+        let submitted = run(bag.task(&words).arg("touch").arg(bag.path("ran")));
+        assert_eq!(submitted.code, 0, "{submitted}");
+        bag
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn task(&self, words: &[&str]) -> Command {
+        let mut command = sanderling();
+        command.args(["task", words[0], "--bag", "bag", "--backend"]);
+        command.arg(format!("dir:{}", self.path("backend").display())).args(&words[1..]);
+        command
+    }
+
+    fn agent(&self) -> Ran {
+        run(self.task(&["agent", "--market", "spot", "--key"]).arg(self.path("key")))
+    }
+
+    fn shown(&self) -> Ran {
+        run(&mut self.task(&["bag", "--json"]))
+    }
+
+    fn object(&self, name: &str) -> PathBuf {
+        self.path("backend/@bag").join(name)
+    }
+}
+
+#[test]
+fn drafts_in_a_bag_are_removed_and_those_at_work_stay() {
+    let bag = Bag::new();
+    let left = [".left", "ended/.left", "progress/.left", "agents/.left"];
+    for name in left {
+        drop(old(&bag.object(name)));
+    }
+    File::create(bag.object("agents/.young")).expect("made");
+    let writer = old(&bag.object("ended/.locked"));
+    flock(&writer, FlockOperation::NonBlockingLockExclusive).expect("locked");
+    let ran = bag.agent();
+    assert_eq!(ran.code, 0, "{ran}");
+    for name in left {
+        assert!(!bag.object(name).exists(), "{name} stays");
+    }
+    for name in ["agents/.young", "ended/.locked"] {
+        assert!(bag.object(name).exists(), "{name}, of a writer at work, is removed");
+    }
+}
+
+#[test]
+fn objects_that_no_agent_writes_are_named_and_passed_over() {
+    let bag = Bag::new();
+    let strange = [
+        "ended/999999",
+        "ended/1",
+        "ended/000000",
+        "ended/+00001",
+        "ended/readme",
+        "progress/999999",
+        "progress/000001.old",
+        "agents/readme",
+    ];
+    for name in strange {
+        fs::write(bag.object(name), "strange").expect("written");
+    }
+    // An agent's record that is none.
+    fs::write(bag.object("agents/0123456789abcdef"), "strange").expect("written");
+    let before = bag.shown();
+    assert!(before.code == 0 && before.stdout.contains(r#""ended":0"#), "{before}");
+    let ran = bag.agent();
+    assert!(ran.code == 0 && bag.path("ran").exists(), "the task did not run: {ran}");
+    let after = bag.shown();
+    assert!(after.code == 0 && after.stdout.contains(r#""ended":1"#), "{after}");
+    for name in strange {
+        let sentence = format!("no agent writes {name}, and it is passed over");
+        assert!(
+            ran.stderr.contains(&sentence) && after.stderr.contains(&sentence),
+            "{name}: {ran}"
+        );
+    }
+    assert!(after.stderr.contains("agents/0123456789abcdef"), "{after}");
+}
+
+#[test]
+fn objects_that_no_runner_writes_are_named_and_passed_over() {
+    let directory = TempDir::new().expect("a directory");
+    let place = TaskPlace::in_directory(directory.path(), 10_000);
+    let newest = publish(&place);
+    let strange = [
+        "locks/readme",
+        "locks/99",
+        "locks/+000000099",
+        "locks/99999999999999999999999",
+        "generations/99",
+        "generations/readme",
+        "generations/0000000001.old",
+        "packs/readme",
+    ];
+    for name in strange {
+        fs::write(directory.path().join("count").join(name), "strange").expect("written");
+    }
+    let restored = run(place.task("restore").arg("--state").arg(place.path("to")));
+    let ran = again(&place);
+    assert!(restored.code == 0 && ran.code == 0, "{restored} {ran}");
+    assert!(ran.stderr.contains(&format!("restored generation {newest}")), "{ran}");
+    for name in strange {
+        let sentence = format!("no runner writes {name}, and it is passed over");
+        assert!(ran.stderr.contains(&sentence), "{name}: {ran}");
+    }
+    for name in &strange[4..] {
+        assert!(restored.stderr.contains(name), "{name}: {restored}");
+    }
+    assert!(!ran.stderr.contains("is refused"), "{ran}");
+    assert_eq!(place.verified().code, 0);
+}
+
+/// Restores with a limit of memory, so that what is read whole cannot take all of this machine's.
+fn restored_in_4_gib(place: &TaskPlace) -> Ran {
+    let restore = place.task("restore");
+    let mut limited = Command::new("prlimit");
+    limited.arg("--as=4294967296").arg(restore.get_program()).args(restore.get_args());
+    run(limited.arg("--state").arg(place.path("to")))
+}
+
+/// A backend that is damaged or not trusted has an object of 64 GiB for a manifest. Without a limit
+/// it would be read into memory, of which this command gets 4 GiB.
+#[test]
+fn manifest_that_is_longer_than_any_is_refused_unread() {
+    let directory = TempDir::new().expect("a directory");
+    let place = TaskPlace::in_directory(directory.path(), 10_000);
+    let mut runner = place.runner("publish", &[], &[]);
+    place.until_after(1, &mut runner);
+    runner.kill();
+    let newest = place.newest();
+    let manifest = directory.path().join(format!("count/generations/{newest:010}"));
+    let restore = |bytes: u64| {
+        File::create(&manifest).and_then(|file| file.set_len(bytes)).expect("a hole");
+        let ran = restored_in_4_gib(&place);
+        assert_eq!(ran.code, 0, "{ran}");
+        assert!(ran.stderr.contains(&format!("restored generation {}", newest - 1)), "{ran}");
+        assert!(ran.stderr.contains(&format!("generation {newest} of count is refused")), "{ran}");
+        ran
+    };
+    let ran = restore(64 << 30);
+    let named = format!("generations/{newest:010} has {} bytes", 64_u64 << 30);
+    assert!(ran.stderr.contains(&named), "{ran}");
+    // The longest one is read.
+    let ran = restore(MANIFEST_BYTES_MAX);
+    assert!(!ran.stderr.contains("are most"), "{ran}");
+}
+
+#[test]
+fn pack_that_is_longer_than_its_manifest_describes_is_refused_unread() {
+    let directory = TempDir::new().expect("a directory");
+    let place = TaskPlace::in_directory(directory.path(), 10_000);
+    publish(&place);
+    for pack in fs::read_dir(directory.path().join("count/packs")).expect("packs").flatten() {
+        let file = fs::OpenOptions::new().write(true).open(pack.path()).expect("a pack");
+        file.set_len(64 << 30).expect("a hole");
+    }
+    let ran = restored_in_4_gib(&place);
+    assert!(ran.code == 5 && ran.stderr.contains("is refused: its pack"), "{ran}");
+}
+
+/// Writes a state whose names, sizes, links and contents are nowhere else.
+const SECRET: &str = r#"
+import os, signal, sys, time
+state = os.environ["SANDERLING_TASK_STATE"]
+
+def save(*_):
+    os.makedirs(os.path.join(state, "secretdirectory"), exist_ok=True)
+    with open(os.path.join(state, "secretdirectory", "secretname"), "wb") as file:
+        file.write(b"secretcontent" * 100)
+        file.truncate(2_234_567)
+    with open(os.path.join(state, "secretsmall"), "w") as file:
+        file.write("secretcontent")
+    if not os.path.islink(os.path.join(state, "secretlink")):
+        os.symlink("secrettarget", os.path.join(state, "secretlink"))
+    open(os.path.join(state, "done"), "w").close()
+
+signal.signal(signal.SIGUSR1, save)
+while True:
+    time.sleep(0.01)
+"#;
+
+/// Returns all files below a directory.
+fn files(directory: &LocalPath) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("readable").flatten();
+    let below = entries.flat_map(|entry| match entry.path().is_dir() {
+        true => files(&entry.path()),
+        false => vec![entry.path()],
+    });
+    below.collect()
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|found| found == part)
+}
+
+#[test]
+fn backend_shows_no_name_size_or_content_of_a_state() {
+    for flags in [&[][..], &["--no-compression"]] {
+        let place = TempDir::new().expect("a directory");
+        let path = |name: &str| place.path().join(name);
+        fs::write(path("task.py"), SECRET).expect("written");
+        let task = |verb: &str| {
+            let mut command = sanderling();
+            command.args(["task", verb, "--name", "t", "--key"]).arg(path("key"));
+            command.arg("--backend").arg(format!("dir:{}", path("backend").display()));
+            command
+        };
+        let mut runner = task("run");
+        runner.args(["--driver", "hook", "--interval", "100ms"]).args(flags);
+        runner.args(["--", "python3"]).arg(path("task.py"));
+        let runner = runner.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut runner = runner.expect("started");
+        let generation = path("backend/t/generations/0000000002");
+        until("two generations", SOON, || generation.exists().then_some(()));
+        runner.kill().expect("our own child");
+        runner.wait().expect("our own child");
+        let stored = files(&path("backend"));
+        assert!(stored.len() >= 4, "{stored:?}");
+        let size = 2_234_567_u32;
+        // As an index has it, 7 bits in a byte and the lowest first, and as a processor has it.
+        let varint = [0, 7, 14, 21].map(|shift| {
+            let more = if shift < 21 { 0x80 } else { 0 };
+            (size >> shift & 0x7f) as u8 | more
+        });
+        for file in &stored {
+            let (bytes, name) = (fs::read(file).expect("readable"), file.display().to_string());
+            assert!(!name.contains("secret"), "{name}");
+            assert!(!contains(&bytes, b"secret"), "{name} has a name or a content");
+            for size in [varint, size.to_le_bytes(), size.to_be_bytes()] {
+                assert!(!contains(&bytes, &size), "{name} has a size");
+            }
+        }
+        // The state has all of that.
+        let restored = run(task("restore").arg("--state").arg(path("to")));
+        assert_eq!(restored.code, 0, "{restored}");
+        let large = fs::read(path("to/secretdirectory/secretname")).expect("restored");
+        assert!(large.len() == 2_234_567 && contains(&large, b"secretcontent"));
+        assert_eq!(
+            fs::read_link(path("to/secretlink")).expect("a link"),
+            LocalPath::new("secrettarget")
+        );
+    }
+}
