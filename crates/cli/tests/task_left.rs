@@ -3,6 +3,7 @@
 mod cluster;
 
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path as LocalPath, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -225,6 +226,73 @@ fn pack_that_is_longer_than_its_manifest_describes_is_refused_unread() {
     }
     let ran = restored_in_4_gib(&place);
     assert!(ran.code == 5 && ran.stderr.contains("is refused: its pack"), "{ran}");
+}
+
+/// Returns the directories of runners below a temporary one, with a file in each.
+fn directories(temporary: &LocalPath, file: &str) -> Vec<PathBuf> {
+    let found = fs::read_dir(temporary).expect("readable").flatten().map(|entry| entry.path());
+    let ours = |path: &PathBuf| {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        name.starts_with("sanderling-count-") && path.join(file).exists()
+    };
+    found.filter(ours).collect()
+}
+
+#[test]
+fn state_directories_of_killed_runners_are_removed_by_the_next_one() {
+    let directory = TempDir::new().expect("a directory");
+    let temporary = directory.path().join("tmp");
+    fs::create_dir(&temporary).expect("made");
+    let place = |backend: &str| {
+        let mut place = TaskPlace::in_directory(&directory.path().join(backend), 10_000);
+        place.variables.push(("TMPDIR", temporary.clone()));
+        place
+    };
+    let (first, other) = (place("first"), place("other"));
+    let mut killed = first.runner("killed", &[], &[]);
+    first.until_after(0, &mut killed);
+    let left = directories(&temporary, "count");
+    let mode = fs::metadata(&left[0]).expect("there").permissions().mode();
+    assert!(left.len() == 1 && mode & 0o777 == 0o700, "{left:?} {mode:o}");
+    killed.kill();
+    assert!(left[0].join("bytes").exists(), "what this test is about");
+    let foreign = temporary.join("sanderling-count-of-another-program");
+    fs::create_dir(&foreign).expect("made");
+    let mut at_work = other.runner("at_work", &[], &[]);
+    other.until_after(0, &mut at_work);
+    assert!(!left[0].exists(), "the next `task run` of this user removes it");
+    assert!(foreign.exists(), "it is none of a runner's");
+    let own = directories(&temporary, "count");
+    assert_eq!(own.len(), 1);
+    let mut killed = first.runner("killed", &[], &[]);
+    first.until_after(first.newest(), &mut killed);
+    let both = directories(&temporary, "count");
+    assert_eq!(both.len(), 2);
+    killed.kill();
+    let mut restore = first.task("restore");
+    restore.env("TMPDIR", &temporary).arg("--state").arg(directory.path().join("to"));
+    let restored = run(&mut restore);
+    assert_eq!(restored.code, 0, "{restored}");
+    assert_eq!(directories(&temporary, "count"), own, "what is left of the killed one alone goes");
+    // The one at work has lost nothing.
+    other.until_after(other.newest(), &mut at_work);
+    at_work.kill();
+    assert_eq!(other.restored().0, other.newest());
+}
+
+#[test]
+fn runner_that_is_interrupted_removes_its_state_directory() {
+    let directory = TempDir::new().expect("a directory");
+    let mut place = TaskPlace::in_directory(&directory.path().join("backend"), 10_000);
+    let temporary = directory.path().join("tmp");
+    fs::create_dir(&temporary).expect("made");
+    place.variables.push(("TMPDIR", temporary.clone()));
+    let mut runner = place.runner("runner", &[], &[]);
+    place.until_after(0, &mut runner);
+    assert_eq!(directories(&temporary, "count").len(), 1);
+    runner.terminate();
+    assert_eq!(until("it ends", SOON, || runner.ended()), 130);
+    assert_eq!(fs::read_dir(&temporary).expect("readable").count(), 0);
 }
 
 /// Writes a state whose names, sizes, links and contents are nowhere else.

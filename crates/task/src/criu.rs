@@ -14,7 +14,6 @@ use sanderling_core::checkpoint::{
 };
 use tokio::sync::oneshot;
 
-use crate::backend::hex;
 use crate::cell::{CellHandle, CellReply, CellRequest};
 use crate::driver::{CapturedState, CheckpointDriver, TaskHandle};
 use crate::dump_gate::DumpGate;
@@ -22,8 +21,7 @@ use crate::generations::Generations;
 use crate::image_server::ImageServer;
 use crate::image_stream::{CAPTURE_SOCKET, SERVE_SOCKET, receive};
 use crate::pack_writer::PackWriter;
-use crate::seal::drawn;
-use crate::state::make_private;
+use crate::private_directory::PrivateDirectory;
 
 /// CRIU's log in the directory of images.
 const LOG: &str = "criu.log";
@@ -61,8 +59,8 @@ pub(crate) struct CriuDump {
     result: mpsc::Receiver<Result<DriverRecord, Failure>>,
 }
 
-/// A directory for CRIU's socket and log, which is removed in the end.
-struct WorkDirectory(PathBuf);
+/// A directory for CRIU's socket and log.
+struct WorkDirectory(PrivateDirectory);
 
 impl Criu {
     /// Finds CRIU and looks whether it can be used here.
@@ -131,10 +129,10 @@ impl Criu {
             Ok(server) => server,
             Err(failure) => return Ok(Err(failure)),
         };
-        let mut directory = WorkDirectory::new()?;
+        let directory = WorkDirectory::new()?;
         let listener = directory.listener(SERVE_SOCKET)?;
-        let (stop, failed) = server.serve(listener, directory.0.join(SERVE_SOCKET));
-        let mut arguments = self.arguments("restore", &directory.0, record.has_own_network);
+        let (stop, failed) = server.serve(listener, directory.path().join(SERVE_SOCKET));
+        let mut arguments = self.arguments("restore", directory.path(), record.has_own_network);
         arguments.extend(["-d".to_owned(), "--restore-sibling".to_owned()]);
         let reply = cell
             .call(&CellRequest::Restore {
@@ -196,9 +194,9 @@ impl CheckpointDriver for CriuDriver {
         }
         let directory = WorkDirectory::new()?;
         let listener = directory.listener(CAPTURE_SOCKET)?;
-        let gate = Arc::new(DumpGate::new(&directory.0)?);
-        let mut arguments = self.criu.arguments("dump", &directory.0, has_own_network);
-        arguments.extend(DumpGate::options(&directory.0));
+        let gate = Arc::new(DumpGate::new(directory.path())?);
+        let mut arguments = self.criu.arguments("dump", directory.path(), has_own_network);
+        arguments.extend(DumpGate::options(directory.path()));
         arguments.extend(["--leave-running", "-t"].map(str::to_owned));
         arguments.push(root.to_string());
         if self.dumps_locks {
@@ -222,7 +220,7 @@ impl CheckpointDriver for CriuDriver {
             });
             let _ = sender.send(ended);
             // If CRIU has failed before it connected, the receiver still waits.
-            let _ = UnixStream::connect(directory.0.join(CAPTURE_SOCKET));
+            let _ = UnixStream::connect(directory.path().join(CAPTURE_SOCKET));
         });
         Ok(Some(CriuDump { listener, gate, result }))
     }
@@ -249,38 +247,30 @@ impl CapturedState for CriuDump {
 
 impl WorkDirectory {
     fn new() -> Result<Self, Failure> {
-        let name = format!("sanderling-criu-{}", hex(&drawn::<16>()));
-        let path = std::env::temp_dir().join(name);
-        make_private(&path)?;
-        Ok(Self(path))
+        PrivateDirectory::new("criu").map(Self)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
     }
 
     fn listener(&self, name: &str) -> Result<UnixListener, Failure> {
-        let path = self.0.join(name);
+        let path = self.path().join(name);
         UnixListener::bind(&path).map_err(|error| Failure::file(&path, &error))
     }
 
     /// Returns why CRIU has failed.
     fn reason(&self, code: i32) -> String {
-        let log = std::fs::read_to_string(self.0.join(LOG)).unwrap_or_default();
+        let log = std::fs::read_to_string(self.path().join(LOG)).unwrap_or_default();
         errors_of(&log).unwrap_or_else(|| format!("it ended with exit code {code}"))
     }
 
-    /// Leaves the directory for a look at the log, and returns where it is.
-    fn keep(&mut self) -> PathBuf {
+    /// Leaves the directory for a look at the log, and returns where it is. Only the last one is
+    /// left.
+    fn keep(self) -> PathBuf {
         let kept = std::env::temp_dir().join("sanderling-criu-failed");
-        // Only the last log is kept.
-        let _ = std::fs::remove_dir_all(&kept);
-        if std::fs::rename(&self.0, &kept).is_ok() {
-            self.0 = PathBuf::new();
-        }
+        self.0.keep_as(&kept);
         kept
-    }
-}
-
-impl Drop for WorkDirectory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

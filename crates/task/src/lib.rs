@@ -24,6 +24,7 @@ mod machine_notices;
 mod pack_cache;
 mod pack_writer;
 mod predict;
+mod private_directory;
 mod report;
 mod run_log;
 mod runner;

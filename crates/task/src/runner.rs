@@ -25,9 +25,10 @@ use crate::hook::Hook;
 use crate::lock::{self, LockWatch, TaskLock};
 use crate::machine_notices::Terminations;
 use crate::predict::measure;
+use crate::private_directory::{self, PrivateDirectory};
 use crate::run_log::RunLog;
 use crate::running::{RunningTask, TaskEnvironment};
-use crate::seal::{TaskKey, drawn};
+use crate::seal::TaskKey;
 use crate::state::make_private;
 use crate::supervise::{Drivers, Followed, Lives, RunReport, Runner, Triggers};
 
@@ -57,16 +58,21 @@ pub(crate) async fn run_recorded(
     record: Option<&dyn RunRecord>,
 ) -> Result<(), Failure> {
     let name = args.name.map_or_else(|| default_name(&args.command), |name| name.0);
-    let temporary = std::env::temp_dir().join(format!("sanderling-{name}-{}", hex(&drawn::<16>())));
-    let state = args.state.clone().unwrap_or_else(|| temporary.clone());
+    let temporary = match args.state {
+        Some(_) => None,
+        None => Some(PrivateDirectory::new(&name)?),
+    };
+    let given = args.state.as_deref();
+    let state = given.or(temporary.as_ref().map(PrivateDirectory::path)).expect("one of both");
     let task = (name, &args.storage, &args.pace);
     let start = Begin { must_restore: false, watch };
-    let result = run_in(&session, task, &state, &args.command, start, record).await;
-    if args.state.is_none() {
-        // It may not have been made.
-        let _ = std::fs::remove_dir_all(&temporary);
-    }
-    result
+    run_in(&session, task, state, &args.command, start, record).await
+}
+
+/// Removes what runners of this user left that were killed.
+async fn remove_directories_left() {
+    // Where a state is large this takes a while, and where it fails nothing is lost.
+    let _ = tokio::task::spawn_blocking(private_directory::remove_left).await;
 }
 
 /// Names objects of a task that no runner has written. Everything goes on without them.
@@ -92,6 +98,7 @@ pub(crate) async fn restore(session: Session, args: RestoreArgs) -> Result<(), F
         let start = Begin { must_restore: true, watch: LockWatch::new() };
         return run_in(&session, task, &args.state, &args.command, start, None).await;
     }
+    remove_directories_left().await;
     keep_apart(&name, &args.state, storage)?;
     let backend = TaskBackend::open(&session, &storage.backend).await?.of_task(&name)?;
     let generations = opened(&backend, &name, storage, false).await?;
@@ -131,6 +138,7 @@ async fn run_in(
     if pace.notice.on_notice {
         session.clean_up_within(pace.notice.notice_deadline.0 + CLEAN_UP);
     }
+    remove_directories_left().await;
     keep_apart(&name, state, storage)?;
     let notices = pace.notice.watch(session.output)?;
     let backend = TaskBackend::open(session, &storage.backend).await?.of_task(&name)?;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -178,6 +179,11 @@ impl TaskRunner {
         until(&format!("{count} times {text:?}"), SOON, || {
             (self.log().matches(text).count() >= count).then_some(())
         });
+    }
+
+    /// Sends SIGTERM.
+    pub(crate) fn terminate(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
     }
 
     pub(crate) fn kill(mut self) {

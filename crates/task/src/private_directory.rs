@@ -1,0 +1,138 @@
+//! Directories below the temporary one that end with their process, also by `kill -9`.
+//!
+//! What a task writes into one, and what CRIU logs there, is not encrypted. A runner holds a lock
+//! on its directory, which the kernel takes from a process that ends. A directory without one was
+//! left behind, and the next runner of the same user removes it.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::process::geteuid;
+use sanderling_cli_common::failure::Failure;
+
+use crate::backend::hex;
+use crate::seal::drawn;
+use crate::state::remove_any;
+
+/// How the names of all of them begin, and end. Directories with other names are no runner's.
+const PREFIX: &str = "sanderling-";
+const SUFFIX: &str = ".run";
+
+/// How often a directory is made anew that is removed before it is locked.
+const TRIES_MAX: usize = 10;
+
+/// A directory for this user alone, which is removed in the end.
+#[derive(Debug)]
+pub(crate) struct PrivateDirectory {
+    path: PathBuf,
+    /// It ends after the directory was removed.
+    _lock: File,
+}
+
+impl PrivateDirectory {
+    /// Makes one; the stem is a part of its name.
+    ///
+    /// # Errors
+    /// It cannot be made or locked.
+    pub(crate) fn new(stem: &str) -> Result<Self, Failure> {
+        let name = format!("{PREFIX}{stem}-{}{SUFFIX}", hex(&drawn::<16>()));
+        let path = std::env::temp_dir().join(name);
+        let failed = |error: io::Error| Failure::file(&path, &error);
+        for _ in 0..TRIES_MAX {
+            DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(failed)?;
+            // Another runner may take it for one that was left, before it is locked.
+            match locked(&path) {
+                Ok(Some(lock)) => return Ok(Self { path, _lock: lock }),
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Err(failed(io::ErrorKind::WouldBlock.into()))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Moves it, so that it stays. What was at that place is removed.
+    pub(crate) fn keep_as(self, place: &Path) {
+        let _ = remove_any(place);
+        let _ = std::fs::rename(&self.path, place);
+    }
+}
+
+impl Drop for PrivateDirectory {
+    fn drop(&mut self) {
+        // It may have been moved.
+        let _ = remove_any(&self.path);
+    }
+}
+
+/// Removes the directories of this user's runners that have ended without doing so.
+pub(crate) fn remove_left() {
+    let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    for entry in entries {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_ours = name.starts_with(PREFIX) && name.ends_with(SUFFIX);
+        let owner = entry.metadata().ok().filter(std::fs::Metadata::is_dir).map(|it| it.uid());
+        if is_ours
+            && owner == Some(geteuid().as_raw())
+            && let Ok(Some(_lock)) = locked(&entry.path())
+        {
+            // What cannot be removed now is met again by the next runner.
+            let _ = remove_any(&entry.path());
+        }
+    }
+}
+
+/// Locks a directory; `None` if another process has it, or if it is another one by now.
+fn locked(path: &Path) -> io::Result<Option<File>> {
+    let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
+    let directory = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+        locked => locked?,
+    }
+    let (own, named) = (directory.metadata()?, std::fs::symlink_metadata(path)?);
+    let is_same = (own.dev(), own.ino()) == (named.dev(), named.ino());
+    Ok(is_same.then_some(directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn directory_is_private_and_ends_with_its_owner() {
+        let directory = PrivateDirectory::new("test").unwrap();
+        let path = directory.path().to_owned();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        std::fs::write(path.join("file"), b"state").unwrap();
+        // It is locked.
+        remove_left();
+        assert!(path.join("file").exists());
+        drop(directory);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn directory_without_a_lock_was_left_and_is_removed() {
+        let directory = PrivateDirectory::new("left").unwrap();
+        let left = directory.path().with_file_name(format!("{PREFIX}left-of-a-test{SUFFIX}"));
+        let other = left.with_file_name(format!("{PREFIX}left-of-a-test"));
+        for path in [&left, &other] {
+            DirBuilder::new().recursive(true).mode(0o700).create(path).unwrap();
+            std::fs::write(path.join("file"), b"state").unwrap();
+        }
+        remove_left();
+        assert!(!left.exists() && other.exists() && directory.path().exists());
+        std::fs::remove_dir_all(&other).unwrap();
+    }
+}
