@@ -289,6 +289,12 @@ impl TaskBackend {
         }
     }
 
+    /// Deletes what is of no use to any runner. Only for the holder of the lock.
+    pub(crate) async fn clear(&self, age: Duration) {
+        self.clear_unfinished(age);
+        self.remove_lost().await;
+    }
+
     /// Deletes what runners that were killed did not finish writing. Only for the holder of the
     /// lock: no other runner writes packs and generations. Others may write locks, so those are
     /// deleted only after `age`.

@@ -15,7 +15,7 @@ use sanderling_cli_common::failure::Failure;
 
 use crate::backend::hex;
 use crate::seal::drawn;
-use crate::state::remove_any;
+use crate::state::{make_private, remove_any};
 
 /// How the names of all of them begin, and end. Directories with other names are no runner's.
 const PREFIX: &str = "sanderling-";
@@ -38,11 +38,14 @@ impl PrivateDirectory {
     /// # Errors
     /// It cannot be made or locked.
     pub(crate) fn new(stem: &str) -> Result<Self, Failure> {
-        let name = format!("{PREFIX}{stem}-{}{SUFFIX}", hex(&drawn::<16>()));
-        let path = std::env::temp_dir().join(name);
+        let temporary = std::env::temp_dir();
+        make_private(&temporary)?;
+        // The name of a socket in it has at most 107 bytes, those of the temporary one included.
+        let name = format!("{PREFIX}{stem}-{}{SUFFIX}", hex(&drawn::<8>()));
+        let path = temporary.join(name);
         let failed = |error: io::Error| Failure::file(&path, &error);
         for _ in 0..TRIES_MAX {
-            DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(failed)?;
+            DirBuilder::new().mode(0o700).create(&path).map_err(failed)?;
             // Another runner may take it for one that was left, before it is locked.
             match locked(&path) {
                 Ok(Some(lock)) => return Ok(Self { path, _lock: lock }),

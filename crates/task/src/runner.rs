@@ -146,8 +146,7 @@ async fn run_in(
     let criu = pace.driver.criu()?;
     let lives = lives(pace)?;
     let lock = TaskLock::take(&backend, &name, storage.lock_age.0, begin.watch).await?;
-    backend.clear_unfinished(storage.lock_age.0);
-    backend.remove_lost().await;
+    backend.clear(storage.lock_age.0).await;
     let running = async {
         note_strange(session, &backend).await?;
         if let Some(record) = record

@@ -65,7 +65,7 @@ fn read_once(
     directory: &Path,
     each: &mut dyn FnMut(&[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut found = Listed::default();
+    let mut found = ListedState::default();
     found.collect(directory, directory)?;
     wait_for_ticks(found.stamps.values());
     let layout = StateLayout::of(found.entries);
@@ -185,13 +185,13 @@ fn opened(path: &Path) -> Result<(File, FileStamp), Failure> {
 
 /// What is in a state directory.
 #[derive(Default)]
-struct Listed {
+struct ListedState {
     entries: Vec<StateEntry>,
     /// Of its files, by their names.
     stamps: BTreeMap<Vec<u8>, FileStamp>,
 }
 
-impl Listed {
+impl ListedState {
     fn collect(&mut self, root: &Path, directory: &Path) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::file(directory, &error);
         for entry in fs::read_dir(directory).map_err(failed)? {

@@ -139,7 +139,7 @@ pub(crate) enum Followed {
 }
 
 /// What became of a checkpoint; nothing if the task cannot give its state yet.
-type Taken = Result<Option<CheckpointManifest>, Failure>;
+type TakenCheckpoint = Result<Option<CheckpointManifest>, Failure>;
 
 /// What happened to a task that runs.
 enum RunnerEvent {
@@ -147,8 +147,8 @@ enum RunnerEvent {
     Interrupted,
     LockLost,
     /// The machine will be taken. If a dump was under way and went on, what became of it.
-    Notice(MachineNotice, Option<Taken>),
-    Checkpoint(Taken),
+    Notice(MachineNotice, Option<TakenCheckpoint>),
+    Checkpoint(TakenCheckpoint),
 }
 
 /// How long the next dump takes, as far as that is known before.
@@ -183,7 +183,7 @@ struct UnderWay<'a, F> {
     sigterm_within: Duration,
 }
 
-impl<F: Future<Output = Taken>> UnderWay<'_, F> {
+impl<F: Future<Output = TakenCheckpoint>> UnderWay<'_, F> {
     /// Lets the dump go on as long as it may end in time.
     async fn go_on(mut self, mut notice: MachineNotice) -> RunnerEvent {
         loop {
@@ -304,7 +304,7 @@ impl Runner<'_> {
     /// Another runner has taken the task.
     async fn settle(
         &mut self,
-        taken: Taken,
+        taken: TakenCheckpoint,
         lock: &TaskLock,
         task: &mut RunningTask,
         base: &mut Option<CheckpointManifest>,
@@ -433,7 +433,7 @@ impl Runner<'_> {
         lock: &TaskLock,
         task: &TaskHandle,
         base: Option<&CheckpointManifest>,
-    ) -> Taken {
+    ) -> TakenCheckpoint {
         let begun = Instant::now();
         let Some(state) = self.drivers.capture(task).await? else { return Ok(None) };
         // The manifest of a dump that was given up, or that failed, may be written yet.
