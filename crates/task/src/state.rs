@@ -527,7 +527,8 @@ mod tests {
         file.write_all(b"end").unwrap();
         file.set_len(11 << 20).unwrap();
         let mut unpacking = Unpacking::new(&to).unwrap();
-        unpacking.push(&stream(&from).unwrap()).unwrap();
+        let bytes = stream(&from).unwrap();
+        bytes.chunks(CHUNK_BYTES).for_each(|chunk| unpacking.push(chunk).unwrap());
         unpacking.finish().unwrap();
         assert!(fs::read(to.join("sparse")).unwrap() == fs::read(from.join("sparse")).unwrap());
         let taken = fs::metadata(to.join("sparse")).unwrap().blocks() * 512;
