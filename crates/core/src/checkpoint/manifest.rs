@@ -272,7 +272,7 @@ mod tests {
         let longest = ManifestPack { id: PackId([0xff; 32]), bytes: u64::MAX };
         assert_eq!(bytes(postcard::to_stdvec(&longest).unwrap()), PACK_ENTRY_BYTES_MAX);
         assert_eq!(PACKS_MAX, 1 << 17);
-        assert!(MANIFEST_BYTES_MAX < 1 << 30);
+        assert_eq!(MANIFEST_BYTES_MAX, 911_540_224);
     }
 
     #[test]
