@@ -7,6 +7,8 @@ mod bag;
 mod clocks;
 mod full;
 mod hasty;
+mod left;
+mod notices;
 mod runs;
 mod state;
 mod two_runners;

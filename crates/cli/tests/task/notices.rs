@@ -1,14 +1,12 @@
 //! How a runner ends its task, what a notice does to a dump that is under way, and how the interval
 //! follows from what was measured.
 
-mod cluster;
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cluster::{SOON, run, sanderling, until};
+use crate::cluster::{SOON, run, sanderling, until};
 use rustix::process::{Pid, Signal, kill_process};
 use sanderling_cli_common::units::Span;
 use sanderling_core::checkpoint::DumpTimes;

@@ -1,15 +1,13 @@
 //! What killed runners leave, what a backend has that no runner wrote, and what it shows.
 
-mod cluster;
-
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path as LocalPath, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use cluster::tasks::TaskPlace;
-use cluster::{Ran, SOON, run, sanderling, until};
+use crate::cluster::tasks::TaskPlace;
+use crate::cluster::{Ran, SOON, run, sanderling, until};
 use rustix::fs::{FlockOperation, flock};
 use sanderling_core::checkpoint::MANIFEST_BYTES_MAX;
 use tempfile::TempDir;
