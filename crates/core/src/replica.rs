@@ -38,7 +38,7 @@ pub use flight::{FlightState, RoundFlight};
 pub use former::FormerMembers;
 pub use group::{Group, GroupChange, GroupChangeError, GroupMember, GroupRole, MemberAddress};
 pub use guard::MessageRefusal;
-pub use identity::{BootRecord, StartAs, SyncMode, start_as};
+pub use identity::{BootRecord, FoundAtStart, StartAs, SyncMode, start_as};
 pub use machine::{ProposeError, Replica};
 pub use message::{Body, Envelope, MESSAGE_BYTES_MAX, MessageError, ROUND_BYTES_MAX};
 pub use notices::{GroupPlan, GroupStep, MachineLife};

@@ -14,6 +14,9 @@ use crate::files::{Files, RealFiles, Stored, Window};
 /// The file that marks a failed sync.
 const SUSPECT: &str = "sync-failed";
 
+/// The file that marks a failed sync of the group's log.
+const GROUP_SUSPECT: &str = "group-sync-failed";
+
 /// The file that marks a restore under way.
 const UNRESTORED: &str = "restore-unfinished";
 
@@ -225,16 +228,31 @@ impl Directory {
     /// Notes that a sync has failed, or that what it may have spoiled was written anew. It is meant
     /// for the next process on this machine: after a crash what is read is on the disk.
     pub(crate) fn set_suspect(&self, is_suspect: bool) -> io::Result<()> {
-        let path = self.path.join(SUSPECT);
-        match is_suspect {
-            true => self.files.create(&path).map(drop),
-            false => self.files.remove(&path),
-        }
+        self.mark(SUSPECT, is_suspect)
     }
 
     /// Returns whether a sync has failed since the last segment was written anew.
     pub(crate) fn is_suspect(&self) -> bool {
         self.files.open(&self.path.join(SUSPECT)).is_ok()
+    }
+
+    /// Notes that a sync of the group's log has failed, or that the log was written anew. It is
+    /// meant for the next process on this machine, as [`Directory::set_suspect`] is.
+    pub(crate) fn set_group_suspect(&self, is_suspect: bool) -> io::Result<()> {
+        self.mark(GROUP_SUSPECT, is_suspect)
+    }
+
+    /// Returns whether a sync of the group's log has failed since that was written anew.
+    pub(crate) fn is_group_suspect(&self) -> bool {
+        self.files.open(&self.path.join(GROUP_SUSPECT)).is_ok()
+    }
+
+    fn mark(&self, name: &str, is_marked: bool) -> io::Result<()> {
+        let path = self.path.join(name);
+        match is_marked {
+            true => self.files.create(&path).map(drop),
+            false => self.files.remove(&path),
+        }
     }
 
     /// Notes that a restore exchanges the files, or that it has ended. The caller syncs.

@@ -143,18 +143,29 @@ pub enum NamenodeStartError {
         /// The directory.
         directory: PathBuf,
     },
-    /// The machine was booted since the member wrote its log, and not all of it was synced.
-    #[error(
-        "the machine of member {member} was booted since: without --sync always it may have \
-         forgotten what it has acknowledged"
-    )]
+    /// The machine was booted since the member wrote its log, and not all of it was synced; or a
+    /// sync of it has failed. Others may have more than this directory.
+    #[error("{why}: without --sync always member {member} may have forgotten what it has \
+        acknowledged{}", its_spares(.spares))]
     Forgotten {
         /// The member.
         member: u64,
+        /// What happened.
+        why: &'static str,
+        /// Where the spares are, if it is the only voter: they may have it.
+        spares: Vec<String>,
     },
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
+}
+
+/// Describes where the spares of the only voter are.
+fn its_spares(spares: &[String]) -> String {
+    match spares {
+        [] => String::new(),
+        spares => format!("; it is the only voter, and its spare {} has", spares.join(", ")),
+    }
 }
 
 impl From<LogError> for NamenodeStartError {
@@ -171,6 +182,14 @@ pub enum NamenodeFailure {
     Journal {
         /// What happened.
         why: String,
+    },
+    /// The log of its group cannot be trusted any more: what was written may not be on the disk.
+    #[error("the log of the group has failed: {why}")]
+    GroupLog {
+        /// What happened, and to which file.
+        why: String,
+        /// Whether the member may have forgotten what it has acknowledged, and others have it.
+        may_have_forgotten: bool,
     },
     /// Another namenode has recovered from the archive, and goes on in place of this one.
     #[error("another namenode has taken over from the archive {archive}")]

@@ -157,11 +157,15 @@ impl NamenodeServer {
         reason.unwrap_or(NamenodeFailure::Ended { part: "server" })
     }
 
-    /// Returns why the journal cannot be trusted, also when that was found while stopping.
+    /// Returns why the journal, or the group's log, cannot be trusted, also when that was found
+    /// while stopping.
     #[must_use]
     pub fn journal_failure(&self) -> Option<NamenodeFailure> {
         let failure = self.state.failure.borrow().clone();
-        failure.filter(|failure| matches!(failure, NamenodeFailure::Journal { .. }))
+        let is_of_log = |failure: &NamenodeFailure| {
+            matches!(failure, NamenodeFailure::Journal { .. } | NamenodeFailure::GroupLog { .. })
+        };
+        failure.filter(is_of_log)
     }
 
     /// Stops serving, writes what waits, and releases the directory. A second call does nothing.

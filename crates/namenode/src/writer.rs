@@ -72,6 +72,9 @@ pub(crate) struct CatalogWriter {
     /// When this machine will be taken, while it is the only namenode.
     own_notice: Option<Instant>,
     group_events: GroupEvents,
+    /// Commands that the catalog had at the start, or in the snapshot that it was replaced by: the
+    /// group's log may have them once more.
+    restored: u64,
 }
 
 impl CatalogWriter {
@@ -99,6 +102,7 @@ impl CatalogWriter {
     ) -> Self {
         let (turns, member) = (Turns::new(state.now()), None);
         let (arranged_at, group_plan, own_notice) = (None, None, None);
+        let restored = state.namenode.read().catalog().index();
         Self {
             state,
             journal,
@@ -112,6 +116,7 @@ impl CatalogWriter {
             group_plan,
             own_notice,
             group_events: GroupEvents::default(),
+            restored,
         }
     }
 
@@ -338,7 +343,7 @@ impl CatalogWriter {
         if self.journal.sync().is_ok()
             && let Err(error) = member.close()
         {
-            warn!(%error, "the log of the group could not be synced at the end");
+            self.fail_group(&error, member.may_have_forgotten());
         }
     }
 
@@ -350,7 +355,7 @@ impl CatalogWriter {
             self.show_group();
             self.write_group_events();
             if let Some(Err(error)) = self.member.as_mut().map(GroupSeat::compact) {
-                self.state.fail(NamenodeFailure::Journal { why: error.to_string() });
+                self.end_member(&error);
             }
         }
         self.close_alone();

@@ -387,6 +387,13 @@ const fn ended(failure: &NamenodeFailure) -> &'static str {
         NamenodeFailure::Removed | NamenodeFailure::Left | NamenodeFailure::Last => {
             "nothing here; or the same with --join ADDRESS and an empty --dir to come back"
         }
+        NamenodeFailure::GroupLog { may_have_forgotten: true, .. } => {
+            "check the disk, then sanderling group remove this member, move its directory away, \
+             and the same with --join ADDRESS"
+        }
+        NamenodeFailure::GroupLog { .. } => {
+            "check the disk and its room (dmesg, df), then start it again on the same directory"
+        }
         NamenodeFailure::Journal { .. } | NamenodeFailure::Ended { .. } => {
             "df on the namenode's directory, then start it again on the same directory"
         }
@@ -412,11 +419,16 @@ fn next(error: &NamenodeStartError) -> Cow<'static, str> {
             "the version of sanderling that the group runs"
         }
         NamenodeStartError::NotEmpty { .. } => "the same with --dir DIR, or without --join",
-        NamenodeStartError::Forgotten { member } => {
+        NamenodeStartError::Forgotten { member, spares, .. } if spares.is_empty() => {
             return Cow::Owned(format!(
                 "sanderling group remove {member}, move the directory away, then the same with \
                  --join ADDRESS"
             ));
+        }
+        NamenodeStartError::Forgotten { .. } => {
+            "end the spare, then sanderling group recover --dir DIR with its directory, start it, \
+             and this one with --join and an empty --dir; or, without what is lost, sanderling \
+             group recover --dir DIR --accept-loss with this one"
         }
         NamenodeStartError::DamagedMember { .. } => {
             "move the directory away and keep it, then the same with --join ADDRESS of a member; \

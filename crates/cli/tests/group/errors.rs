@@ -7,8 +7,8 @@ use std::process::Stdio;
 
 use crate::cluster::guarded::text;
 use crate::cluster::namenodes::{Group, assert_there, client, put};
-use crate::cluster::{SOON, block_on, run, sanderling, spawn_with, until};
-use crate::disk::{Disks, ENOSPC, Faults};
+use crate::cluster::{SOON, Server, block_on, run, sanderling, spawn_with, until};
+use crate::disk::{Disks, EIO, ENOSPC, Faults};
 use bytes::Bytes;
 use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::message::{Hello, Role};
@@ -27,6 +27,16 @@ fn last_voter_is_not_removed() {
     assert!(removed.stderr.contains("no voter would be left"), "{removed}");
     assert!(removed.stderr.contains("--join"), "{removed}");
     block_on(async { put(&client(&first).await, 0).await });
+}
+
+#[test]
+fn notice_of_more_than_seven_days_is_refused() {
+    let group = Group::start(1, &[]);
+    let refused = group.cli(0, &["group", "notice", "1", "--deadline", "169h"]);
+    assert_ne!(refused.code, 0, "{refused}");
+    assert!(refused.stderr.contains("the limit is 7d"), "{refused}");
+    let taken = group.cli(0, &["group", "notice", "1", "--deadline", "168h"]);
+    assert_eq!(taken.code, 0, "{taken}");
 }
 
 #[test]
@@ -206,11 +216,148 @@ fn spare_that_a_crash_may_have_cut_comes_back_only_as_a_new_one() {
     let words = ["namenode", "--listen", &spare.0, "--http", "none", "--dir", &there];
     let ended = run(sanderling().args(words));
     assert!(ended.code != 0 && ended.stderr.contains("may have forgotten"), "{ended}");
-    // The only voter counted alone.
+    // The only member starts as itself: no other has more.
+    let removed = group.cli(0, &["group", "remove", "2"]);
+    assert_eq!(removed.code, 0, "{removed}");
     group.kill(0);
     as_before_a_boot(&catalog(&group, 0));
     group.restart(0);
     block_on(async { assert_there(&client(&to).await, 0..1).await });
+}
+
+/// Cuts the last entries off the logs of a directory, as a crash of the machine may do.
+fn cut_ends(directory: &Path) {
+    for entry in fs::read_dir(directory).expect("listed").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("rounds-") || name.starts_with("journal-") {
+            let file = fs::OpenOptions::new().write(true).open(entry.path()).expect("opened");
+            let length = file.metadata().expect("it is there").len();
+            file.set_len(length - length / 3).expect("cut");
+        }
+    }
+}
+
+/// The only voter may have lost what its spare has: if it went on, the spare would keep what is in
+/// no log, and what callers had been told would be gone.
+#[test]
+fn only_voter_that_a_crash_may_have_cut_leaves_it_to_the_operator_to_go_on_from_its_spare() {
+    let mut group = Group::start(1, &["--sync", "os", "--voters", "1"]);
+    let to = group.addresses[0].clone();
+    group.add("127.0.0.1:0", Some(&to), &["--sync", "os", "--voters", "1"]);
+    block_on(async {
+        let client = client(&to).await;
+        for number in 0..50 {
+            put(&client, number).await;
+        }
+    });
+    until("the spare has everything", SOON, || {
+        let page = group.cli(0, &["group", "ls", "--json"]).stdout;
+        let page: serde_json::Value = serde_json::from_str(&page).ok()?;
+        let rows = page["members"].as_array()?;
+        (rows.len() == 2 && rows.iter().all(|it| it["behind_entries"] == 0)).then_some(())
+    });
+    group.kill(0);
+    as_before_a_boot(&catalog(&group, 0));
+    cut_ends(&catalog(&group, 0));
+    let there = text(catalog(&group, 0));
+    let words = ["namenode", "--listen", &to, "--http", "none", "--dir", &there];
+    let refused = run(sanderling().args([&words[..], &["--sync", "os"]].concat()));
+    assert_ne!(refused.code, 0, "{refused}");
+    let spare = group.addresses[1].clone();
+    for says in ["may have forgotten", &spare, "group recover", "--accept-loss"] {
+        assert!(refused.stderr.contains(says), "{says}: {refused}");
+    }
+    group.kill(1);
+    let recovered = run(sanderling().args(["group", "recover", "--dir"]).arg(catalog(&group, 1)));
+    assert_eq!(recovered.code, 0, "{recovered}");
+    group.restart(1);
+    block_on(async { assert_there(&client(&spare).await, 0..50).await });
+    // Without what is lost, the voter's directory begins another generation.
+    let mut accepted = sanderling();
+    accepted.args(["group", "recover", "--accept-loss", "--dir"]).arg(catalog(&group, 0));
+    let accepted = run(&mut accepted);
+    assert_eq!(accepted.code, 0, "{accepted}");
+}
+
+/// What a failed sync leaves is not known, whatever the next one reports.
+#[test]
+fn member_whose_sync_fails_ends_at_once_and_the_others_go_on() {
+    let mut group = Group::start(3, &["--sync", "always"]);
+    let Some(disks) = Disks::build(group.directory.path()) else {
+        eprintln!("SKIPPED: no C compiler makes the disk that fails");
+        return;
+    };
+    for leads in [false, true] {
+        let failed = (group.leader() + usize::from(!leads)) % 3;
+        let all = group.addresses.join(",");
+        let mut server = with_disk(&mut group, &disks, failed, leads);
+        let first = u64::from(leads) * 10;
+        disks.set("failed", Faults { on_sync: EIO, ..Faults::default() });
+        block_on(async {
+            let client = client(&all).await;
+            for number in first..first + 10 {
+                put(&client, number).await;
+            }
+        });
+        assert!(!server.wait(SOON).success(), "{}", server.log());
+        let log = server.log();
+        for says in ["the log of the group has failed", "/rounds-", "sync: ", "the same directory"]
+        {
+            assert!(log.contains(says), "{says}: {log}");
+        }
+        let mark = catalog(&group, failed).join("group-sync-failed");
+        assert!(mark.exists(), "the next start must not believe a sync");
+        disks.set("failed", Faults::default());
+        group.restart(failed);
+        assert!(!mark.exists(), "the log was written anew");
+        group.until_voters(3);
+        block_on(async { assert_there(&client(&all).await, 0..first + 10).await });
+    }
+}
+
+/// Without --sync always nothing is known of what it had acknowledged.
+#[test]
+fn member_whose_log_was_not_synced_when_it_ended_comes_back_only_as_a_new_one() {
+    let mut group = Group::start(3, &["--sync", "os"]);
+    let leader = group.leader();
+    block_on(async { put(&client(&group.addresses[leader]).await, 0).await });
+    let failed = (leader + 1) % 3;
+    group.kill(failed);
+    let directory = catalog(&group, failed);
+    // As a process leaves it whose sync has failed.
+    fs::write(directory.join("group-sync-failed"), b"").expect("written");
+    let (listen, there) = (group.addresses[failed].clone(), text(directory.clone()));
+    let words = ["namenode", "--listen", &listen, "--http", "none", "--dir", &there];
+    let refused = run(sanderling().args([&words[..], &["--sync", "os"]].concat()));
+    assert_ne!(refused.code, 0, "{refused}");
+    for says in ["a sync of the group's log has failed", "may have forgotten", "--join"] {
+        assert!(refused.stderr.contains(says), "{says}: {refused}");
+    }
+    fs::rename(&directory, directory.with_extension("failed")).expect("moved away");
+    let to = group.addresses[group.leader()].clone();
+    group.members[failed] = Some(group.spawn(failed, &listen, Some(&to), &["--sync", "os"]));
+    group.until_voters(3);
+    block_on(async { assert_there(&client(&listen).await, 0..1).await });
+}
+
+/// Starts a member again on a disk that can be made to fail, as the leader or not.
+fn with_disk(group: &mut Group, disks: &Disks, place: usize, leads: bool) -> Server {
+    group.kill(place);
+    let (listen, there) = (group.addresses[place].clone(), text(catalog(group, place)));
+    let words = ["namenode", "--listen", &listen, "--http", "none", "--dir", &there];
+    let words = [&words[..], &["--sync", "always"]].concat();
+    let variables = disks.variables("failed", &catalog(group, place));
+    let variables: Vec<_> = variables.iter().map(|(key, path)| (*key, &**path)).collect();
+    let name = format!("namenode-{place}");
+    let server = spawn_with(group.directory.path(), &name, &words, &variables).serves();
+    group.until_voters(3);
+    let one = group.running().next().expect("one runs");
+    // It may have been elected again after its restart.
+    if leads && !group.roles(one).contains(&(listen.clone(), "Leader".to_owned())) {
+        let moved = group.cli(place, &["group", "move-leader", &member(group, &listen)]);
+        assert_eq!(moved.code, 0, "{moved}");
+    }
+    server
 }
 
 #[test]

@@ -101,6 +101,19 @@ impl RoundFlight {
         }
     }
 
+    /// Returns whether a piece of the round was proposed: then a successor may have it.
+    #[must_use]
+    pub const fn is_proposed(&self) -> bool {
+        self.proposed > 0
+    }
+
+    /// Returns whether a piece is agreed that the shell has not applied: its catalog lacks commands
+    /// of the log up to the entry that it has taken last.
+    #[must_use]
+    pub const fn is_between_pieces(&self) -> bool {
+        !self.agreed.is_empty()
+    }
+
     /// Gives the round up and returns the pieces that are agreed: the shell applies them as another
     /// leader's, before anything that follows them in the log.
     pub fn give_up(&mut self) -> Vec<Bytes> {

@@ -7,14 +7,14 @@
 use std::path::PathBuf;
 
 use sanderling_core::replica::{
-    BootRecord, Group, GroupGeneration, LogPlace, StartAs, Vote, start_as,
+    BootRecord, FoundAtStart, Group, GroupGeneration, LogPlace, StartAs, Vote, start_as,
 };
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::{ClusterId, MemberId};
 use serde::{Deserialize, Serialize};
 
 use super::log::LogError;
-use crate::directory::Directory;
+use crate::directory::{Directory, PublishError};
 
 const MAGIC: [u8; 8] = *b"SNDLGRST";
 const VERSION: u32 = 2;
@@ -100,11 +100,22 @@ impl HardState {
         }
     }
 
+    /// Decides as what a namenode starts on the directory.
+    pub(crate) fn start_as(&self, directory: &Directory) -> StartAs {
+        let is_only_member = self.group.members().all(|(id, _)| id == self.member);
+        self.starts(directory, is_only_member)
+    }
+
     /// Returns whether the member may have forgotten what it had acknowledged: its machine was
-    /// booted since it wrote a log that was not synced.
-    pub(crate) fn has_forgotten(&self) -> bool {
+    /// booted since it wrote a log that was not synced, or a sync has failed since.
+    pub(crate) fn has_forgotten(&self, directory: &Directory) -> bool {
         // A group of one counts as well: here others may have more.
-        start_as(&self.boot, &boot(), false) == StartAs::NewMember
+        self.starts(directory, false) == StartAs::NewMember
+    }
+
+    fn starts(&self, directory: &Directory, is_only_member: bool) -> StartAs {
+        let (boot, has_sync_failed) = (boot(), directory.is_group_suspect());
+        start_as(&self.boot, &FoundAtStart { boot: &boot, has_sync_failed, is_only_member })
     }
 
     /// Writes the file in place of the one before. The disk has it when this returns.
@@ -115,7 +126,11 @@ impl HardState {
         header.extend(VERSION.to_le_bytes());
         header.extend(crc32c(&body).to_le_bytes());
         let written = directory.publish(&path, &[&header, &body]);
-        written.map(drop).map_err(|error| LogError::Io { path, cause: error.into() })
+        // The one before stays, or this one is there: each is whole, and nothing has followed yet.
+        written.map(drop).map_err(|error| match error {
+            PublishError::NotThere(cause) => LogError::Io { path, cause },
+            PublishError::Unsynced(cause) => LogError::Unsynced { path, cause },
+        })
     }
 }
 

@@ -21,7 +21,7 @@ use sanderling_protocol::ClusterId;
 use sanderling_protocol::checksum::crc32c;
 use thiserror::Error;
 
-use crate::directory::{Directory, FileKind};
+use crate::directory::{Directory, FileKind, PublishError};
 use crate::files::{Stored, Window};
 use crate::options::Sync;
 
@@ -48,9 +48,34 @@ pub(crate) enum LogError {
         #[source]
         cause: io::Error,
     },
+    /// A sync failed: the disk may lack what was written, and a later sync proves nothing.
+    #[error("{path}: sync: {cause}", path = .path.display())]
+    Unsynced {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
     /// It is not what was written.
     #[error("{path}: {why}", path = .path.display())]
     Damaged { path: PathBuf, why: String },
+}
+
+impl LogError {
+    /// Returns the error of a file that did not appear. After a failed sync the next start must not
+    /// believe what it reads.
+    fn unpublished(directory: &Directory, path: PathBuf, error: PublishError) -> Self {
+        match error {
+            PublishError::NotThere(cause) => Self::Io { path, cause },
+            PublishError::Unsynced(cause) => Self::unsynced(directory, path, cause),
+        }
+    }
+
+    /// Returns the error of a failed sync of the log, and notes it for the next start.
+    fn unsynced(directory: &Directory, path: PathBuf, cause: io::Error) -> Self {
+        // Without the mark the next process believes what it reads, as after a mere end.
+        let _ = directory.set_group_suspect(true);
+        Self::Unsynced { path, cause }
+    }
 }
 
 /// One file of the log.
@@ -71,6 +96,39 @@ impl RoundsSegment {
     const fn next(&self) -> u64 {
         self.first + self.offsets.len() as u64
     }
+
+    /// Returns once the disk has what was written.
+    fn sync(&self, directory: &Directory) -> Result<(), LogError> {
+        let synced = self.file.sync();
+        synced.map_err(|cause| LogError::unsynced(directory, self.path.clone(), cause))
+    }
+
+    /// Writes the whole entries to a new file, which takes the place of this one.
+    fn write_anew(&mut self, directory: &Directory) -> Result<(), LogError> {
+        let read = || {
+            let length = usize::try_from(self.length).map_err(io::Error::other)?;
+            let mut window = Window::new(Arc::clone(&self.file))?;
+            let bytes = window.bytes(0, length)?;
+            match bytes.len() == length {
+                true => Ok(bytes.to_vec()),
+                false => Err(io::Error::other("it became shorter")),
+            }
+        };
+        let bytes = read().map_err(|cause| LogError::Io { path: self.path.clone(), cause })?;
+        let published = directory.publish(&self.path, &[&bytes]);
+        let unpublished = |error| LogError::unpublished(directory, self.path.clone(), error);
+        self.file = published.map_err(unpublished)?;
+        Ok(())
+    }
+}
+
+/// Notes that the log is as it was written: it was written anew, or begins.
+fn trust(directory: &Directory) -> Result<(), LogError> {
+    if !directory.is_group_suspect() {
+        return Ok(());
+    }
+    let trusted = directory.set_group_suspect(false);
+    trusted.map_err(|cause| LogError::Io { path: directory.path().to_owned(), cause })
 }
 
 /// The open log.
@@ -101,6 +159,7 @@ impl GroupLog {
         let directory = Arc::clone(directory);
         let mut log = Self { directory, cluster, sync, segments: Vec::new(), buffer: Vec::new() };
         log.begin_segment(first)?;
+        trust(&log.directory)?;
         Ok(log)
     }
 
@@ -140,11 +199,18 @@ impl GroupLog {
             let log = Self::begin(directory, cluster, sync, start.index + 1)?;
             return Ok((log, Vec::new()));
         }
-        if sync == Sync::Always {
+        if directory.is_group_suspect() {
+            // The kernel may show bytes that it will never write, and report success for a sync of
+            // them.
+            for segment in &mut segments {
+                segment.write_anew(directory)?;
+            }
+            trust(directory)?;
+        } else {
             // What is read counts as confirmed, and a process that was killed may not have synced
-            // it.
+            // it. Without --sync always, this reports what the kernel could not write.
             for segment in &segments {
-                segment.file.sync().map_err(fail)?;
+                segment.sync(directory)?;
             }
         }
         let directory = Arc::clone(directory);
@@ -225,7 +291,7 @@ impl GroupLog {
         let fail = |cause| LogError::Io { path: segment.path.clone(), cause };
         segment.file.write_at(&self.buffer, segment.length).map_err(fail)?;
         if self.sync == Sync::Always {
-            segment.file.sync().map_err(fail)?;
+            segment.sync(&self.directory)?;
         }
         segment.length += self.buffer.len() as u64;
         segment.offsets.extend(offsets);
@@ -241,8 +307,7 @@ impl GroupLog {
 
     /// Returns once the disk has everything.
     pub(crate) fn sync(&self) -> Result<(), LogError> {
-        let Some(segment) = self.segments.last() else { return Ok(()) };
-        segment.file.sync().map_err(|cause| LogError::Io { path: segment.path.clone(), cause })
+        self.segments.iter().try_for_each(|segment| segment.sync(&self.directory))
     }
 
     /// Returns the term of an entry that is kept.
@@ -274,8 +339,9 @@ impl GroupLog {
         while self.segments.len() > 1 && self.segments.last().is_some_and(|it| it.first >= from) {
             let path = self.segments.pop().expect("more than one").path;
             let removed = self.directory.files().remove(&path);
-            let removed = removed.and_then(|()| self.directory.sync());
-            removed.map_err(|cause| LogError::Io { path, cause })?;
+            removed.map_err(|cause| LogError::Io { path: path.clone(), cause })?;
+            let synced = self.directory.sync();
+            synced.map_err(|cause| LogError::unsynced(&self.directory, path, cause))?;
         }
         let segment = self.segments.last_mut().expect("there is always one");
         let kept = usize::try_from(from.saturating_sub(segment.first)).unwrap_or(usize::MAX);
@@ -284,7 +350,7 @@ impl GroupLog {
             segment.file.set_length(offset).map_err(fail)?;
             if self.sync == Sync::Always {
                 // Else a crash could join the old tail to what is written next.
-                segment.file.sync().map_err(fail)?;
+                segment.sync(&self.directory)?;
             }
             // The entries that replace them follow: their term is the last one.
             segment.offsets.truncate(kept);
@@ -304,7 +370,8 @@ impl GroupLog {
         }
         if is_changed {
             let path = self.directory.path().to_owned();
-            self.directory.sync().map_err(|cause| LogError::Io { path, cause })?;
+            let synced = self.directory.sync();
+            synced.map_err(|cause| LogError::unsynced(&self.directory, path, cause))?;
         }
         Ok(self.first())
     }
@@ -315,8 +382,8 @@ impl GroupLog {
         let path = self.directory.file(FileKind::Rounds, first);
         let header = header(self.cluster, first, salt);
         let published = self.directory.publish(&path, &[&header]);
-        let fail = |cause| LogError::Io { path: path.clone(), cause };
-        let file = published.map_err(|error| fail(error.into()))?;
+        let unpublished = |error| LogError::unpublished(&self.directory, path.clone(), error);
+        let file = published.map_err(unpublished)?;
         let (offsets, length) = (Vec::new(), HEADER_BYTES as u64);
         self.segments.push(RoundsSegment {
             file,
@@ -463,7 +530,7 @@ fn read_segment(
             return Err(damaged(format!("it is damaged at byte {offset}, before whole entries")));
         }
         segment.file.set_length(segment.length).map_err(fail)?;
-        segment.file.sync().map_err(fail)?;
+        segment.sync(directory)?;
     }
     Ok(segment)
 }

@@ -11,7 +11,7 @@ use sanderling_core::replica::{
     BootRecord, Durability, Envelope, FlightState, FormerMembers, Group, GroupGeneration,
     GroupPlan, GroupPlanner, GroupRisk, LogEntry, LogPlace, MachineLife, MemberAddress,
     NoticeReport, OwnNotice, Payload, Persist, PlannerOptions, Replica, ReplicaOptions,
-    ReplicaOutput, ReplicaRole, Restored, RoundFlight, SyncMode, Vote,
+    ReplicaOutput, ReplicaRole, Restored, RoundFlight, StartAs, SyncMode, Vote,
 };
 use sanderling_protocol::{ClusterId, Instant, MemberId, Millis};
 use tracing::{debug, info};
@@ -101,6 +101,10 @@ pub(crate) struct GroupSeat {
     machine: OwnMachine,
     /// The leader to which its life was reported last, and when.
     life_reported: Option<(MemberId, Instant)>,
+    /// Requests for an image of the catalog that wait until the round under way is applied.
+    held: VecDeque<Envelope>,
+    /// Whether a file has failed: nothing is written, sent or applied any more.
+    has_failed: bool,
 }
 
 impl std::fmt::Debug for GroupSeat {
@@ -197,6 +201,8 @@ impl GroupSeat {
             former: FormerMembers::default(),
             machine,
             life_reported: None,
+            held: VecDeque::new(),
+            has_failed: false,
         }
     }
 
@@ -222,22 +228,43 @@ impl GroupSeat {
 
     /// Returns whether no other member can go on without this one.
     pub(crate) fn is_last(&self) -> bool {
-        self.is_serving() && self.replica.group().voters().eq([self.id()])
+        self.leads() && self.replica.group().voters().eq([self.id()])
     }
 
     pub(crate) fn is_leader(&self) -> bool {
-        self.replica.role() == ReplicaRole::Leader
+        self.replica.role() == ReplicaRole::Leader && !self.has_failed
+    }
+
+    fn leads(&self) -> bool {
+        self.replica.is_serving() && self.served_term == self.replica.term()
+    }
+
+    /// Ends the member's part: a file has failed, and what this process has in memory may be more
+    /// than the next one finds. It acknowledges nothing any more.
+    pub(crate) fn fail(&mut self) {
+        self.has_failed = true;
+    }
+
+    /// Returns whether a file of the member has failed.
+    pub(crate) const fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// Returns whether the next start may find less than the member has acknowledged, after a sync
+    /// has failed.
+    pub(crate) fn may_have_forgotten(&self) -> bool {
+        self.hard.start_as(&self.directory) == StartAs::NewMember
     }
 
     /// Returns whether this member leads and has applied what was agreed before, and has not begun
     /// to serve.
     pub(crate) fn is_to_take_over(&self) -> bool {
-        self.replica.is_serving() && self.served_term != self.replica.term()
+        self.replica.is_serving() && self.served_term != self.replica.term() && !self.has_failed
     }
 
     /// Returns whether this member serves as the leader.
     pub(crate) fn is_serving(&self) -> bool {
-        self.replica.is_serving() && self.served_term == self.replica.term()
+        self.leads() && !self.has_failed
     }
 
     /// Returns the index of the last entry that was applied.
@@ -264,6 +291,9 @@ impl GroupSeat {
 
     /// Gives the replica what arrived, and the time.
     pub(crate) fn take(&mut self, inputs: VecDeque<GroupInput>) {
+        if self.has_failed {
+            return;
+        }
         for input in inputs {
             let now = boot_time();
             match input {
@@ -414,8 +444,23 @@ impl GroupSeat {
         }
     }
 
-    /// Executes what the replica puts out, up to something that the writer has to do.
+    /// Executes what the replica puts out, up to something that the writer has to do. After an
+    /// error it executes nothing any more.
     pub(crate) fn next_step(&mut self) -> Result<Option<Step>, LogError> {
+        let step = self.execute();
+        self.has_failed |= step.is_err();
+        step
+    }
+
+    fn execute(&mut self) -> Result<Option<Step>, LogError> {
+        if self.has_failed {
+            return Ok(None);
+        }
+        if !self.is_between_pieces()
+            && let Some(envelope) = self.held.pop_front()
+        {
+            return Ok(Some(Step::Send(envelope)));
+        }
         while let Some(output) = self.replica.poll_output() {
             match output {
                 ReplicaOutput::Persist(persist) => self.persist(persist)?,
@@ -513,6 +558,10 @@ impl GroupSeat {
 
     fn send(&mut self, envelope: Envelope) -> Option<Step> {
         if matches!(envelope.body, sanderling_core::replica::Body::Snapshot { .. }) {
+            if self.is_between_pieces() {
+                self.held.push_back(envelope);
+                return None;
+            }
             return Some(Step::Send(envelope));
         }
         if let Some(address) = self.address(envelope.to) {
@@ -529,8 +578,15 @@ impl GroupSeat {
         known.or_else(|| sender.map(|(_, address)| address.clone()))
     }
 
+    /// Returns whether the log up to the last entry that was taken has commands that the catalog
+    /// lacks: an image would be of no place of the log.
+    fn is_between_pieces(&self) -> bool {
+        self.flight.as_ref().is_some_and(RoundFlight::is_between_pieces)
+    }
+
     /// Sends an image of the catalog to the receiver of a message, without holding up anything.
     pub(crate) fn send_snapshot(&self, envelope: &Envelope, catalog: Catalog) {
+        assert!(!self.is_between_pieces(), "the image has all commands up to its place");
         let (to, work) = (envelope.to, Arc::clone(&self.work));
         let Some(address) = self.address(to) else {
             let _ = self.work.push_group(GroupInput::Sent(to, false));
@@ -588,9 +644,10 @@ impl GroupSeat {
 
     /// Removes the oldest part of the log on disk when it is large.
     pub(crate) fn compact(&mut self) -> Result<(), LogError> {
-        if self.log.bytes() <= LOG_BYTES_MAX {
+        if self.log.bytes() <= LOG_BYTES_MAX || self.has_failed {
             return Ok(());
         }
+        assert!(!self.is_between_pieces(), "the catalog has what the log forgets");
         let Some(before) = self.log.place_with(LOG_BYTES_KEPT, self.applied.index) else {
             return Ok(());
         };
@@ -604,10 +661,22 @@ impl GroupSeat {
         Ok(())
     }
 
-    /// Notes that the process ends and the disk has everything.
+    /// Returns whether a piece of the round under way was proposed: a successor may have it.
+    pub(crate) fn has_proposed(&self) -> bool {
+        self.flight.as_ref().is_some_and(RoundFlight::is_proposed)
+    }
+
+    /// Notes that the process ends and the disk has everything. A member that has failed notes
+    /// nothing: a sync that succeeds now would prove nothing.
     pub(crate) fn close(&mut self) -> Result<(), LogError> {
+        if self.has_failed {
+            return Ok(());
+        }
         self.log.sync()?;
         self.hard.boot.is_closed = true;
         self.hard.write(&self.directory)
     }
 }
+
+#[cfg(test)]
+mod tests;

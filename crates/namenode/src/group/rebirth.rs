@@ -51,8 +51,8 @@ pub enum RebirthError {
     },
     /// It may have forgotten what it had acknowledged: another member's directory may have more.
     #[error(
-        "the machine was booted since member {member} wrote {}: without --sync always it may lack \
-         changes that it had acknowledged", .directory.display()
+        "the machine was booted since member {member} wrote {}, or a sync of it has failed: \
+         without --sync always it may lack changes that it had acknowledged", .directory.display()
     )]
     Forgotten {
         /// The directory.
@@ -96,7 +96,7 @@ pub fn recover_from_member(
     let directory = Arc::new(Directory::open(path)?);
     let failed = |error: LogError| log_error(path, error.to_string());
     let hard = HardState::read(&directory).map_err(failed)?.ok_or_else(no_member)?;
-    if hard.has_forgotten() && !accepts_forgotten {
+    if hard.has_forgotten(&directory) && !accepts_forgotten {
         let (directory, member) = (path.to_owned(), hard.member.0);
         return Err(RebirthError::Forgotten { directory, member });
     }
@@ -141,11 +141,11 @@ fn apply(
     entries: Vec<LogEntry>,
     committed: u64,
 ) -> Result<u64, RoundError> {
-    let mut unconfirmed = 0;
+    let (mut unconfirmed, restored) = (0, recovered.namenode.catalog().index());
     for LogEntry { place, payload } in entries {
         let Payload::Round { commands, .. } = payload else { continue };
         let round = round::decode(&commands)?;
-        let new = round.after(recovered.namenode.catalog().index())?;
+        let new = round.after(recovered.namenode.catalog().index(), restored)?;
         for commands in new.chunks(APPEND_MAX) {
             let commands: Vec<&Command> = commands.iter().collect();
             recovered.journal.append(commands.iter().copied())?;

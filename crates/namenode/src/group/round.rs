@@ -36,20 +36,29 @@ pub(crate) enum RoundError {
     /// Commands before the round are in neither the log nor the catalog.
     #[error("the group's log continues at {first}, the catalog at {index}")]
     Gap { first: u64, index: u64 },
+    /// The round begins before the catalog's end, and that is not from before this start: a leader
+    /// has made it that lacked commands, or it is in the log twice.
+    #[error("the group's log goes back to command {first}, the catalog is at {index}")]
+    Repeated { first: u64, index: u64 },
     /// The journal does not take what is agreed.
     #[error(transparent)]
     Journal(#[from] AppendError),
 }
 
 impl Round {
-    /// Returns the commands that a catalog of `index` commands does not have yet: what was applied
-    /// before a restart, or is in a snapshot, is in the journal.
+    /// Returns the commands that a catalog of `index` commands does not have yet. The first
+    /// `restored` of those are from before the start, or from a snapshot: the log may have them
+    /// once more. What came after them came round by round.
     ///
     /// # Errors
-    /// [`RoundError::Gap`] if the catalog lacks commands before the first.
-    pub(crate) fn after(&self, index: u64) -> Result<&[Command], RoundError> {
+    /// [`RoundError::Gap`] if the catalog lacks commands before the first, and
+    /// [`RoundError::Repeated`] if it has taken the first since the start.
+    pub(crate) fn after(&self, index: u64, restored: u64) -> Result<&[Command], RoundError> {
         let first = self.first;
         let known = index.checked_sub(first).ok_or(RoundError::Gap { first, index })?;
+        if known > 0 && index > restored {
+            return Err(RoundError::Repeated { first, index });
+        }
         let known = usize::try_from(known).unwrap_or(usize::MAX);
         Ok(self.commands.get(known..).unwrap_or_default())
     }
@@ -147,10 +156,17 @@ mod tests {
         let at = |millis| Command { at: Instant(millis), action: Action::Tick };
         let round = Round { first: 7, commands: vec![at(1), at(2)] };
         for (index, wanted) in [(7, &round.commands[..]), (8, &round.commands[1..]), (9, &[])] {
-            assert_eq!(round.after(index).unwrap(), wanted, "{index}");
+            assert_eq!(round.after(index, index).unwrap(), wanted, "{index}");
         }
-        assert!(round.after(u64::MAX).unwrap().is_empty());
-        let gap = round.after(6);
+        assert!(round.after(u64::MAX, u64::MAX).unwrap().is_empty());
+        assert_eq!(round.after(7, 3).unwrap(), round.commands);
+        for (index, restored) in [(8, 7), (9, 8), (200, 199)] {
+            let again = round.after(index, restored);
+            let is_refused =
+                matches!(&again, Err(RoundError::Repeated { first: 7, index: at }) if *at == index);
+            assert!(is_refused, "{again:?}");
+        }
+        let gap = round.after(6, 6);
         assert!(matches!(gap, Err(RoundError::Gap { first: 7, index: 6 })), "{gap:?}");
     }
 }

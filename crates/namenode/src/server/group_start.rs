@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sanderling_core::replica::{GroupGeneration, MemberAddress, StartAs, start_as};
+use sanderling_core::replica::{GroupGeneration, GroupRole, MemberAddress, StartAs};
 use sanderling_protocol::message::Role;
 use sanderling_protocol::{MemberId, Nonce};
 use sanderling_transport::ListenError;
@@ -12,7 +12,7 @@ use tracing::info;
 
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
-use crate::group::hard_state::{self, HardState};
+use crate::group::hard_state::HardState;
 use crate::group::join::join;
 use crate::group::origin;
 use crate::group::{GroupSetup, OwnMachine};
@@ -130,9 +130,8 @@ enum FoundDirectory {
 fn find(options: &NamenodeOptions) -> Result<FoundDirectory, NamenodeStartError> {
     let directory = Arc::new(Directory::open(&options.directory)?);
     if let Some(state) = HardState::read(&directory)? {
-        let is_only_voter = state.group.voters().eq([state.member]);
-        if start_as(&state.boot, &hard_state::boot(), is_only_voter) == StartAs::NewMember {
-            return Err(NamenodeStartError::Forgotten { member: state.member.0 });
+        if state.start_as(&directory) == StartAs::NewMember {
+            return Err(forgotten(&directory, &state));
         }
         let recovered = recover_member(&directory, options, state.cluster);
         let recovered = recovered.map_err(|cause| damaged(state.member, cause))?;
@@ -155,6 +154,21 @@ fn find(options: &NamenodeOptions) -> Result<FoundDirectory, NamenodeStartError>
             Ok(FoundDirectory::Joins(directory, address.clone()))
         }
     }
+}
+
+/// Describes a member that may have forgotten what it had acknowledged, and where that may be.
+fn forgotten(directory: &Directory, state: &HardState) -> NamenodeStartError {
+    let why = match directory.is_group_suspect() {
+        true => "a sync of the group's log has failed",
+        false => "the machine was booted since",
+    };
+    let is_only_voter = state.group.voters().eq([state.member]);
+    let spares = state.group.members().filter(|(_, it)| it.role == GroupRole::Spare);
+    let spares = match is_only_voter {
+        true => spares.map(|(_, it)| it.at.address.clone()).collect(),
+        false => Vec::new(),
+    };
+    NamenodeStartError::Forgotten { member: state.member.0, why, spares }
 }
 
 /// Names the member whose directory is damaged: others have what it lacks.

@@ -67,18 +67,17 @@ impl CatalogWriter {
             let step = match member.next_step() {
                 Ok(Some(step)) => step,
                 Ok(None) => break,
-                Err(error) => return self.fail_group(&error),
+                Err(error) => return self.end_member(&error),
             };
             match step {
                 Step::Apply(entries) => {
                     if let Err(error) = self.apply_agreed(entries) {
-                        self.state.fail(NamenodeFailure::Journal { why: error.to_string() });
-                        return;
+                        return self.end_unapplied(&error);
                     }
                 }
                 Step::Restore(catalog) => {
                     if let Err(error) = self.adopt(*catalog) {
-                        return self.fail_group(&error);
+                        return self.end_member(&error);
                     }
                 }
                 Step::Send(envelope) => {
@@ -101,10 +100,28 @@ impl CatalogWriter {
         self.show_lease();
     }
 
-    fn fail_group(&self, error: &LogError) {
-        error!(%error, "the log of the group has failed: this member ends");
-        self.state.group.set_lease(0);
+    /// Ends this member: a file of it has failed. That is final, whatever the file does next.
+    pub(super) fn end_member(&mut self, error: &LogError) {
+        let Some(member) = &mut self.member else { return };
+        member.fail();
+        let may_have_forgotten = member.may_have_forgotten();
+        self.fail_group(error, may_have_forgotten);
+        self.show_lease();
+    }
+
+    /// Ends this member: its catalog cannot follow the group.
+    fn end_unapplied(&mut self, error: &RoundError) {
+        if let Some(member) = &mut self.member {
+            member.fail();
+        }
+        self.show_lease();
         self.state.fail(NamenodeFailure::Journal { why: error.to_string() });
+    }
+
+    pub(super) fn fail_group(&self, error: &LogError, may_have_forgotten: bool) {
+        error!(%error, "the log of the group has failed: this member ends");
+        let why = error.to_string();
+        self.state.fail(NamenodeFailure::GroupLog { why, may_have_forgotten });
     }
 
     /// Shows what the member is and until when it may answer reads.
@@ -197,7 +214,7 @@ impl CatalogWriter {
     /// Applies a round of another leader: its answers and orders are that leader's.
     fn apply_round(&mut self, round: &Round) -> Result<(), RoundError> {
         let index = self.state.namenode.read().catalog().index();
-        let commands = round.after(index)?;
+        let commands = round.after(index, self.restored)?;
         if commands.is_empty() {
             return Ok(());
         }
@@ -247,6 +264,7 @@ impl CatalogWriter {
         self.state.show_revocations(namenode.catalog());
         let last = namenode.catalog().event_last();
         drop(namenode);
+        self.restored = index;
         self.state.event_last.send_replace(last);
         self.show_group();
         info!(commands = index, "the catalog is the leader's");
@@ -278,6 +296,10 @@ impl CatalogWriter {
                 self.member = Some(member);
                 self.follow();
                 true
+            }
+            Err(error @ LogError::Unsynced { .. }) => {
+                self.fail_group(&error, false);
+                false
             }
             Err(error) => {
                 warn!(%error, "a group cannot be founded");
@@ -416,42 +438,54 @@ impl CatalogWriter {
             member.propose(at);
             self.follow();
             let Some(member) = &mut self.member else { return Ok(()) };
+            if member.has_failed() {
+                return Err(self.give_flight_up());
+            }
             match member.flight() {
                 FlightState::Agreed => {
                     member.land();
                     return Ok(());
                 }
-                FlightState::Lost => {
-                    self.end_flight()?;
-                    return Err(self.lost());
-                }
+                FlightState::Lost => return Err(self.give_flight_up()),
                 FlightState::TooLong { bytes } => {
-                    self.end_flight()?;
                     let why = format!("a round of {bytes} bytes is too long for the group");
-                    return Err(Unwritten::Refused(why));
+                    return match self.give_flight_up() {
+                        // Nothing of it was proposed.
+                        Unwritten::NotLeader { .. } => Err(Unwritten::Refused(why)),
+                        unwritten => Err(unwritten),
+                    };
                 }
                 FlightState::UnderWay => {}
             }
             let is_stopped = self.work.is_stopped() || self.state.failure.borrow().is_some();
             if is_stopped && stopping.get_or_insert_with(Moment::now).elapsed() > STOP_WITHIN {
-                self.end_flight()?;
-                return Err(self.lost());
+                return Err(self.give_flight_up());
             }
             self.attend_for_a_while();
         }
     }
 
-    /// Ends a round that did not become this member's: what was agreed of it is applied.
-    fn end_flight(&mut self) -> Result<(), Unwritten> {
-        let applied = self.apply_given_up();
+    /// Ends a round that did not become this member's: what was agreed of it is applied. Returns
+    /// why its callers are refused.
+    fn give_flight_up(&mut self) -> Unwritten {
+        let has_failed = self.member.as_ref().is_some_and(GroupSeat::has_failed);
+        let is_proposed = self.member.as_ref().is_some_and(GroupSeat::has_proposed);
+        // The next start of one that has failed applies it, from the log or from its leader.
+        let applied = if has_failed { Ok(()) } else { self.apply_given_up() };
         if let Some(member) = &mut self.member {
             member.land();
         }
-        applied.map_err(|error| {
-            let why = error.to_string();
-            self.state.fail(NamenodeFailure::Journal { why: why.clone() });
-            Unwritten::Unknown(why)
-        })
+        if let Err(error) = applied {
+            self.end_unapplied(&error);
+            return Unwritten::Unknown(error.to_string());
+        }
+        match is_proposed {
+            true => Unwritten::Unknown(
+                "its namenode led the group when it came, and another leader may find it in its log"
+                    .to_owned(),
+            ),
+            false => self.lost(),
+        }
     }
 
     fn attend_for_a_while(&mut self) {

@@ -168,3 +168,76 @@ fn entries_that_are_read_survive_a_crash_of_the_machine() {
         assert_eq!(open(&directory), confirmed, "seed {seed}");
     }
 }
+
+/// After a failed sync the kernel shows what the disk does not have, and reports success for the
+/// next sync.
+#[test]
+fn entries_that_are_read_after_a_failed_sync_survive_a_crash_of_the_machine() {
+    for seed in 0..100 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let disk = Disk::default();
+        let path = Path::new("/d");
+        let directory =
+            |disk: &Disk| Arc::new(Directory::of(path, Arc::new(disk.clone())).unwrap());
+        let open = |disk: &Disk| {
+            let directory = directory(disk);
+            let opened =
+                GroupLog::open(&directory, CLUSTER, Sync::Always, LogPlace::default()).unwrap();
+            assert!(!directory.is_group_suspect());
+            opened.1
+        };
+        let mut log = GroupLog::begin(&directory(&disk), CLUSTER, Sync::Always, 1).unwrap();
+        log.append(&entries(1..20, 1)).unwrap();
+        disk.with(|image| image.faults.sync = Some(0));
+        let failed = log.append(&entries(20..30, 1)).unwrap_err();
+        assert!(matches!(failed, LogError::Unsynced { .. }), "{failed}");
+        drop(log);
+        assert!(directory(&disk).is_group_suspect());
+        let confirmed = open(&disk);
+        assert!(confirmed.len() >= 19, "what was acknowledged is there: {}", confirmed.len());
+        disk.with(|image| image.crash(&mut random));
+        assert_eq!(open(&disk), confirmed, "seed {seed}");
+    }
+}
+
+/// A sync that fails at a start must not be forgotten by the next one, whose sync succeeds.
+#[test]
+fn failed_sync_of_what_a_start_reads_is_not_forgotten_by_the_next_start() {
+    let mut random = StdRng::seed_from_u64(1);
+    let disk = Disk::default();
+    let directory = Arc::new(Directory::of(Path::new("/d"), Arc::new(disk.clone())).unwrap());
+    let mut log = GroupLog::begin(&directory, CLUSTER, Sync::Os, 1).unwrap();
+    log.append(&entries(1..20, 1)).unwrap();
+    drop(log);
+    let open = || GroupLog::open(&directory, CLUSTER, Sync::Always, LogPlace::default());
+    disk.with(|image| image.faults.sync = Some(0));
+    assert!(matches!(open(), Err(LogError::Unsynced { .. })));
+    let confirmed = open().unwrap().1;
+    assert_eq!(confirmed, entries(1..20, 1));
+    disk.with(|image| image.crash(&mut random));
+    assert_eq!(open().unwrap().1, confirmed);
+}
+
+/// Without a sync of each entry, an orderly end syncs all segments, not only the one that is
+/// written.
+#[test]
+fn log_that_was_closed_in_order_survives_a_crash_of_the_machine() {
+    for seed in 0..20 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let disk = Disk::default();
+        let directory =
+            || Arc::new(Directory::of(Path::new("/d"), Arc::new(disk.clone())).unwrap());
+        let mut log = GroupLog::begin(&directory(), CLUSTER, Sync::Os, 1).unwrap();
+        for index in 1..=3 {
+            let data = vec![1; usize::try_from(SEGMENT_BYTES).unwrap()];
+            log.append(&[entry_of(index, 1, data)]).unwrap();
+        }
+        assert_eq!(log.segments.len(), 3);
+        log.sync().unwrap();
+        drop(log);
+        disk.with(|image| image.crash(&mut random));
+        let (_, read) =
+            GroupLog::open(&directory(), CLUSTER, Sync::Os, LogPlace::default()).unwrap();
+        assert_eq!(read.len(), 3, "seed {seed}");
+    }
+}
