@@ -104,6 +104,7 @@ pub const fn exit(refusal: &Refusal) -> Exit {
         | Refusal::RetryAfter { .. }
         | Refusal::SecondWriter { .. }
         | Refusal::NotLeader { .. }
+        | Refusal::Undecided { .. }
         | Refusal::NotManager { .. } => Exit::Unavailable,
         Refusal::DataUnavailable { .. } => Exit::Partial,
         _ => Exit::Failure,
@@ -153,6 +154,7 @@ fn next(refusal: &Refusal) -> Option<String> {
         }
         Refusal::JournalFull { .. }
         | Refusal::RetryAfter { .. }
+        | Refusal::Undecided { .. }
         | Refusal::UnknownVersion { .. }
         | Refusal::WrongCluster { .. } => "sanderling doctor".to_owned(),
         _ => return None,

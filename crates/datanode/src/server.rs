@@ -364,7 +364,10 @@ async fn serve_incarnation(
 
 /// Returns whether a refusal of a notice is about the namenode and not about the notice.
 const fn may_pass(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::RetryAfter { .. } | Refusal::JournalFull { .. })
+    matches!(
+        refusal,
+        Refusal::RetryAfter { .. } | Refusal::JournalFull { .. } | Refusal::Undecided { .. }
+    )
 }
 
 async fn fault(arena: Arc<Arena>, stop: CancellationToken) {

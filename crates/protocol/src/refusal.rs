@@ -265,7 +265,17 @@ refusals! {
     /// two recoveries have begun the group.
     #[error("{}", other_generation(*here, *asked))]
     OtherGeneration { here: u64, asked: u64 } = 129,
+
+    /// The namenode took the change and ends, or leads its group no more, before it could find out
+    /// whether the change is made. Its successor may have it. The same request, under the same
+    /// sequence, is answered by that one.
+    #[error("the change may have been made: {why}")]
+    Undecided { why: String } = 130,
 }
+
+/// Pause before a change is repeated whose outcome its namenode could not find out: an election
+/// takes as long.
+const UNDECIDED_PAUSE: Millis = Millis(200);
 
 /// Returns how a generation of a group of namenodes is written: how many there were before, and
 /// what distinguishes it from others that follow the same one.
@@ -325,6 +335,7 @@ impl Refusal {
     pub const fn recovery(&self) -> Recovery {
         match self {
             Self::RetryAfter { after, .. } => Recovery::RetryAfter(*after),
+            Self::Undecided { .. } => Recovery::RetryAfter(UNDECIDED_PAUSE),
             Self::NotManager { remaining } => Recovery::RetryAfter(*remaining),
             Self::SecondWriter { remaining, .. } => Recovery::RetryAfter(*remaining),
             Self::Moved { .. }
@@ -453,6 +464,15 @@ mod tests {
         assert!(twice.contains("1-000000ab") && twice.contains("1-00000007"), "{twice}");
         let anew = refusal(1 << 32 | 0xab, 7).to_string();
         assert!(anew.contains("begun anew") && anew.contains("0-00000007"), "{anew}");
+    }
+
+    #[test]
+    fn refusal_of_a_change_that_may_be_made_has_golden_bytes() {
+        let row = (130, "Undecided");
+        let variant = Refusal::TABLE.iter().position(|known| *known == row).unwrap() as u8;
+        let refusal = Refusal::Undecided { why: "x".to_owned() };
+        assert_eq!(postcard::to_stdvec(&refusal).unwrap(), [variant, 1, b'x']);
+        assert_eq!(refusal.recovery(), Recovery::RetryAfter(Millis(200)));
     }
 
     #[test]

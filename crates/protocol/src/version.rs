@@ -150,6 +150,9 @@ pub fn refusal_for(version: u8, refusal: Refusal) -> Refusal {
         refusal @ Refusal::NotLeader { .. } => {
             Refusal::RetryAfter { after: LEADER_PAUSE, why: refusal.to_string() }
         }
+        refusal @ Refusal::Undecided { .. } => {
+            Refusal::RetryAfter { after: LEADER_PAUSE, why: refusal.to_string() }
+        }
         // Its greeting names no generation, so that it gets none.
         refusal @ Refusal::OtherGeneration { .. } => Refusal::BadFrame { why: refusal.to_string() },
         refusal => refusal,
@@ -269,6 +272,8 @@ mod tests {
         assert_eq!(refusal_for(3, elsewhere).name(), "RetryAfter");
         let other = Refusal::OtherGeneration { here: 1, asked: 2 };
         assert_eq!(other.recovery(), refusal_for(3, other.clone()).recovery());
-        assert_eq!(newest, Some("OtherGeneration"), "say here what version 3 gets for a new one");
+        let undecided = Refusal::Undecided { why: "x".to_owned() };
+        assert_eq!(undecided.recovery(), refusal_for(3, undecided.clone()).recovery());
+        assert_eq!(newest, Some("Undecided"), "say here what version 3 gets for a new one");
     }
 }

@@ -219,7 +219,7 @@ impl Namenodes {
                     self.note_success(pool, &target);
                     return Ok(replies);
                 }
-                Some(refusal) => Attempted::failed(CallError::Refused(refusal)),
+                Some(failed) => failed,
             },
             Err(failed) => failed,
         };
@@ -272,7 +272,7 @@ impl Namenodes {
                         self.note_success(pool, &address);
                         return Ok(replies);
                     }
-                    Some(refusal) => Attempted::failed(CallError::Refused(refusal)),
+                    Some(failed) => failed,
                 },
                 Err(failed) => failed,
             };
@@ -461,6 +461,9 @@ fn member_failure(error: &CallError) -> Option<MemberFailure> {
         CallError::Refused(Refusal::NotLeader { leader }) => {
             Some(MemberFailure::NotLeader { leader: leader.clone() })
         }
+        CallError::Refused(Refusal::Undecided { .. }) => {
+            Some(MemberFailure::NotLeader { leader: None })
+        }
         CallError::Refused(Refusal::WrongCluster { .. } | Refusal::OtherGeneration { .. })
         | CallError::OtherCluster { .. }
         | CallError::WrongAddress { .. } => Some(MemberFailure::Foreign),
@@ -475,16 +478,27 @@ fn member_failure(error: &CallError) -> Option<MemberFailure> {
 }
 
 const fn is_elsewhere(error: &CallError) -> bool {
-    matches!(error, CallError::Refused(Refusal::NotLeader { .. }))
+    matches!(error, CallError::Refused(Refusal::NotLeader { .. } | Refusal::Undecided { .. }))
 }
 
-/// Returns the refusal of a frame of which nothing was done because its member does not lead.
-fn elsewhere(replies: &MetaReplies) -> Option<Refusal> {
-    let is_elsewhere = |reply: &_| matches!(reply, Err(Refusal::NotLeader { .. }));
-    match replies.last() {
-        Some(Err(refusal)) if replies.iter().all(is_elsewhere) => Some(refusal.clone()),
-        _ => None,
+/// Returns the failure of a frame that its member answers nothing of, because it does not lead.
+/// Another member may have what was undecided when this one ceased to lead.
+fn elsewhere(replies: &MetaReplies) -> Option<Attempted> {
+    let mut failed = None;
+    for reply in replies {
+        match reply {
+            Err(refusal @ Refusal::Undecided { .. }) => {
+                let error = CallError::Refused(refusal.clone());
+                failed = Some(Attempted { error, may_be_done: true });
+            }
+            Err(refusal @ Refusal::NotLeader { .. }) => {
+                let error = CallError::Refused(refusal.clone());
+                failed.get_or_insert(Attempted::failed(error));
+            }
+            _ => return None,
+        }
     }
+    failed
 }
 
 /// Greets one namenode.

@@ -202,6 +202,7 @@ fn is_expected(error: &ClientError) -> bool {
             refusal,
             Refusal::NotFound { .. }
                 | Refusal::RetryAfter { .. }
+                | Refusal::Undecided { .. }
                 | Refusal::ObjectGone { .. }
                 | Refusal::LeaseEnded { .. }
         ),

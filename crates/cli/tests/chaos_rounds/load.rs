@@ -471,6 +471,7 @@ fn is_expected(error: &ClientError) -> bool {
             Refusal::NotFound { .. }
                 | Refusal::Exists { .. }
                 | Refusal::RetryAfter { .. }
+                | Refusal::Undecided { .. }
                 | Refusal::SecondWriter { .. }
                 | Refusal::ObjectGone { .. }
                 | Refusal::OutOfRange { .. }

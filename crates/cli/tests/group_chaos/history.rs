@@ -200,9 +200,9 @@ async fn caller(
 fn unknown(kind: &str, outcome: &Result<(), ClientError>) -> Outcome {
     match outcome {
         Err(ClientError::TimedOut { .. } | ClientError::Call { .. }) => Outcome::Unknown,
-        Err(ClientError::Refused(Refusal::RetryAfter { .. } | Refusal::NotLeader { .. })) => {
-            Outcome::Unknown
-        }
+        Err(ClientError::Refused(
+            Refusal::RetryAfter { .. } | Refusal::NotLeader { .. } | Refusal::Undecided { .. },
+        )) => Outcome::Unknown,
         other => panic!("{kind}: {other:?}"),
     }
 }

@@ -13,8 +13,8 @@ pub struct AttemptFailure<'a> {
     /// What the caller of any server does next. [`AttemptFailure::recovery`] adds what is special
     /// about the namenode.
     pub recovery: Recovery,
-    /// Whether the request may have taken effect although no answer came. False if it was never
-    /// sent, and if it was refused.
+    /// Whether the request may have taken effect although no outcome came. False if it was never
+    /// sent, and if it was refused other than by [`Refusal::Undecided`].
     pub may_be_done: bool,
 }
 
@@ -23,10 +23,12 @@ impl<'a> AttemptFailure<'a> {
     pub const NO_ANSWER: AttemptFailure<'static> =
         AttemptFailure { refusal: None, recovery: Recovery::Refresh, may_be_done: true };
 
-    /// Returns the failure of a request that was refused: it has changed nothing.
+    /// Returns the failure of a request that was refused: it has changed nothing, unless the
+    /// refusal is [`Refusal::Undecided`].
     #[must_use]
     pub const fn refused(refusal: &'a Refusal) -> Self {
-        Self { refusal: Some(refusal), recovery: refusal.recovery(), may_be_done: false }
+        let may_be_done = matches!(refusal, Refusal::Undecided { .. });
+        Self { refusal: Some(refusal), recovery: refusal.recovery(), may_be_done }
     }
 
     /// Returns what the caller of the namenode does next. It differs from the general answer for
@@ -94,6 +96,7 @@ const fn is_of_the_log(refusal: &Refusal) -> bool {
         Refusal::RetryAfter { .. }
             | Refusal::NotManager { .. }
             | Refusal::NotLeader { .. }
+            | Refusal::Undecided { .. }
             | Refusal::SecondWriter { .. }
             | Refusal::JournalFull { .. }
             | Refusal::Unauthenticated { .. }
@@ -252,6 +255,28 @@ mod tests {
         assert!(is_again(change.failed(&mut retry, NOW, &AttemptFailure::NO_ANSWER), false));
         let next = change.failed(&mut retry, NOW, &AttemptFailure::refused(&elsewhere));
         assert!(is_again(next, false), "under the same sequence: {next:?}");
+    }
+
+    #[test]
+    fn change_that_its_leader_could_not_decide_keeps_its_sequence() {
+        let undecided = Refusal::Undecided { why: String::new() };
+        let (mut retry, mut change) = (retry(), ChangeAttempts::default());
+        let failure = AttemptFailure::refused(&undecided);
+        assert!(is_again(change.failed(&mut retry, NOW, &failure), false));
+        assert!(change.is_in_doubt());
+        // The successor has made it and forgotten the client: another sequence would make it twice.
+        let refusal = forgotten();
+        let next = change.failed(&mut retry, NOW, &AttemptFailure::refused(&refusal));
+        assert_eq!(next, NextAttempt::GiveUp);
+        let elsewhere = Refusal::NotLeader { leader: None };
+        let mut now = NOW;
+        let mut change = ChangeAttempts::default();
+        let mut next = change.failed(&mut retry, now, &failure);
+        while let NextAttempt::Again { pause, .. } = next {
+            now = now + pause;
+            next = change.failed(&mut retry, now, &AttemptFailure::refused(&elsewhere));
+        }
+        assert_eq!(next, NextAttempt::TooLate, "it may have been made");
     }
 
     #[test]

@@ -52,13 +52,13 @@ pub enum Unwritten {
     /// Nothing was written, and an operator must mend why, as a full disk: callers are refused
     /// with [`Refusal::JournalFull`].
     Refused(String),
-    /// The journal has failed, and it is not known what of the round is on the disk. The process
-    /// ends, and the next may find the round there: callers are refused with
-    /// [`Refusal::RetryAfter`], and the next process answers the repeat.
+    /// It is not known whether the round counts: the journal has failed, and the next process may
+    /// find the round there; or this member led its group, and its successor may have the round.
+    /// Callers are refused with [`Refusal::Undecided`], and the next process, or the successor,
+    /// answers the repeat.
     Unknown(String),
-    /// This member of a group does not lead any more, and it is not known whether its successor has
-    /// the round. Callers are refused with [`Refusal::NotLeader`], and the successor answers the
-    /// repeat.
+    /// This member of a group does not lead any more, and proposed nothing of the round. Callers
+    /// are refused with [`Refusal::NotLeader`].
     NotLeader {
         /// The address of the successor, if it is known.
         leader: Option<String>,
@@ -368,7 +368,7 @@ impl Turn {
 }
 
 impl Unwritten {
-    /// Pause after which callers try again while the disk is behind, or at the next process.
+    /// Pause after which callers try again while the disk is behind.
     /// Chosen, not measured: the journal's thread begins a sync 200 ms after a change.
     const BEHIND_PAUSE: Millis = Millis(200);
 
@@ -376,9 +376,8 @@ impl Unwritten {
     #[must_use]
     pub fn refusal(&self) -> Refusal {
         match self.clone() {
-            Self::Behind(why) | Self::Unknown(why) => {
-                Refusal::RetryAfter { after: Self::BEHIND_PAUSE, why }
-            }
+            Self::Behind(why) => Refusal::RetryAfter { after: Self::BEHIND_PAUSE, why },
+            Self::Unknown(why) => Refusal::Undecided { why },
             Self::Refused(why) => Refusal::JournalFull { why },
             Self::NotLeader { leader } => Refusal::NotLeader { leader },
         }

@@ -164,8 +164,8 @@ impl PendingChanges {
     pub(super) fn look(&mut self, replica: &Replica, generation: GroupGeneration, now: Instant) {
         let group = replica.group();
         if replica.role() != ReplicaRole::Leader {
-            let error = ProposeError::NotLeader { leader: replica.leader() };
-            let refused = refusal(&error, group);
+            let why = "another namenode may lead and have it in its log: sanderling group ls";
+            let refused = Refusal::Undecided { why: why.to_owned() };
             for (_, reply) in self.confirmations.drain(..) {
                 let _ = reply.send(false);
             }

@@ -121,7 +121,11 @@ pub(crate) async fn join(
 }
 
 const fn is_passing(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::NotLeader { .. } | Refusal::RetryAfter { .. })
+    // A join that is repeated has the same nonce: it is made once.
+    matches!(
+        refusal,
+        Refusal::NotLeader { .. } | Refusal::RetryAfter { .. } | Refusal::Undecided { .. }
+    )
 }
 
 /// Returns the group as the member at an address has it.

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tracing::debug;
 
 use super::api::{HttpApi, HttpResult};
-use super::refusal::{HttpRefusal, RefusalName};
+use super::refusal::HttpRefusal;
 use super::{BODY_BYTES_MAX, console};
 
 /// Longest time to the head of the leader's answer: a forecast takes longest.
@@ -69,13 +69,7 @@ pub(super) async fn to_leader(
     }
     if group.standing().serves() {
         let (is_stream, mut standing) = (is_stream(path), group.changes());
-        let is_look = request.method().is_safe();
         let response = next.run(request).await;
-        let refused = response.extensions().get::<RefusalName>();
-        // It led when the change came, and its successor may have it in the log.
-        if !is_look && refused.is_some_and(|refused| refused.0 == NOT_LEADER) {
-            return unanswered().into_response();
-        }
         if !is_stream || !response.status().is_success() {
             return response;
         }
@@ -141,9 +135,6 @@ async fn passed_on(
     }
     Ok(response.map(|body| until(Body::new(body), replaced)))
 }
-
-/// The name of [`Refusal::NotLeader`].
-const NOT_LEADER: &str = "NotLeader";
 
 /// Returns the answer to a change that was sent to the leader: whether it was made is not known.
 fn unanswered() -> HttpRefusal {

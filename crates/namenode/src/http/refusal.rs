@@ -16,10 +16,6 @@ pub(crate) struct HttpRefusal {
     message: String,
 }
 
-/// Beside an error page: its name.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RefusalName(pub(super) &'static str);
-
 impl HttpRefusal {
     /// Returns an error that the protocol has no number for.
     pub(crate) fn new(status: StatusCode, message: &str) -> Self {
@@ -49,6 +45,7 @@ impl From<Refusal> for HttpRefusal {
             Refusal::RetryAfter { .. }
             | Refusal::JournalFull { .. }
             | Refusal::NotLeader { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Undecided { .. } => StatusCode::BAD_GATEWAY,
             _ => StatusCode::BAD_REQUEST,
         };
         Self { status, code: refusal.code(), name: refusal.name(), message: refusal.to_string() }
@@ -72,7 +69,6 @@ impl IntoResponse for HttpRefusal {
         let error = json!({ "code": self.code, "name": self.name, "message": self.message });
         let mut response =
             (self.status, axum::Json(Document::new(json!({ "error": error })))).into_response();
-        response.extensions_mut().insert(RefusalName(self.name));
         if self.status == StatusCode::UNAUTHORIZED {
             let scheme = HeaderValue::from_static("Bearer");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);

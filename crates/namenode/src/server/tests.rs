@@ -134,7 +134,7 @@ async fn failed_sync_stops_the_server_although_nothing_more_is_changed() {
     assert!(matches!(failure, NamenodeFailure::Journal { .. }), "{failure}");
     let refused = served.make("/after").await.unwrap_err();
     // What is on the disk is unknown: the next process answers.
-    assert!(matches!(refused, Refusal::RetryAfter { .. }), "{refused}");
+    assert!(matches!(refused, Refusal::Undecided { .. }), "{refused}");
     served.server.stop().await;
     assert!(served.server.journal_failure().is_some());
 }
