@@ -112,7 +112,8 @@ impl Console {
                 () = stop.cancelled() => return,
             }
             let is_sampled = tick.is_multiple_of(TICKS_PER_SAMPLE);
-            let is_followed = self.updates.receiver_count() > 0;
+            // What a leader without a lease has may be old: its followers get the next update.
+            let is_followed = self.updates.receiver_count() > 0 && self.state.group.may_show();
             if is_sampled || is_followed {
                 let mut shown = self.shown.lock();
                 if is_sampled {

@@ -229,10 +229,8 @@ impl Requests {
                 return answers;
             }
             Submitted::Unconfirmed { requests, bytes, claims } => {
-                let (reply, confirmed) = oneshot::channel();
-                let is_asked = self.work.push_group(GroupInput::Confirm(reply)).is_ok();
-                if !is_asked || !confirmed.await.unwrap_or(false) {
-                    return self.refused(&requests, &self.state.group.refusal());
+                if let Err(refusal) = self.confirm().await {
+                    return self.refused(&requests, &refusal);
                 }
                 let asked = self.submit_here(requests, bytes, caller, claims.as_ref());
                 return Box::pin(self.answer(asked, caller)).await;
@@ -244,6 +242,30 @@ impl Requests {
         };
         self.state.metrics.answered(kinds.into_iter(), &answers);
         answers
+    }
+
+    /// Returns once this namenode may show what its catalog has now: it is alone, it has a lease,
+    /// or the quorum has confirmed that it leads. For pages that read the catalog without a
+    /// request.
+    ///
+    /// # Errors
+    /// [`Refusal::NotLeader`]: another member leads, or may.
+    pub(crate) async fn may_show(&self) -> Result<(), Refusal> {
+        match self.state.group.admit() {
+            Admission::Here => Ok(()),
+            Admission::Confirmed => self.confirm().await,
+            Admission::Refused(refusal) => Err(refusal),
+        }
+    }
+
+    /// Waits until the quorum has confirmed that this namenode leads.
+    async fn confirm(&self) -> Result<(), Refusal> {
+        let (reply, confirmed) = oneshot::channel();
+        let is_asked = self.work.push_group(GroupInput::Confirm(reply)).is_ok();
+        match is_asked && confirmed.await.unwrap_or(false) {
+            true => Ok(()),
+            false => Err(self.state.group.refusal()),
+        }
     }
 
     /// Answers one request, of a caller with a share of its own.

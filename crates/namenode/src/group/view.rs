@@ -191,6 +191,11 @@ impl GroupView {
 
     /// Returns whether the archive is this member's to write.
     pub(crate) fn archives(&self) -> bool {
+        self.may_show()
+    }
+
+    /// Returns whether the catalog is the group's newest at this moment, without a round trip.
+    pub(crate) fn may_show(&self) -> bool {
         self.standing() == Standing::Alone
             || (self.standing() == Standing::Leader && self.has_lease())
     }

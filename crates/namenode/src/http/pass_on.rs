@@ -69,6 +69,12 @@ pub(super) async fn to_leader(
     }
     if group.standing().serves() {
         let (is_stream, mut standing) = (is_stream(path), group.changes());
+        // Pages read the catalog: one that was followed by another leader would show what it had.
+        if request.method().is_safe()
+            && let Err(refusal) = api.requests.may_show().await
+        {
+            return HttpRefusal::from(refusal).into_response();
+        }
         let response = next.run(request).await;
         if !is_stream || !response.status().is_success() {
             return response;
