@@ -102,6 +102,8 @@ async fn bad_input_gets_an_error_page_that_says_why() {
         ("POST", notice, r#"{"deadline_seconds": -1}"#, 400, "DeadlinePassed"),
         ("POST", notice, r#"{"deadline_seconds": 0}"#, 400, "DeadlinePassed"),
         ("POST", notice, r#"{"deadline_seconds": 1e300}"#, 400, "TooLarge"),
+        // Seven days, and a moment more.
+        ("POST", notice, r#"{"deadline_seconds": 604800.001}"#, 400, "TooLarge"),
         ("POST", notice, r#"{"deadline_millis": 9, "deadline_seconds": 1}"#, 400, "BadRequest"),
         ("POST", notice, r#"{"deadline_seconds": "soon"}"#, 400, "BadRequest"),
         ("POST", notice, r#"{"deadline_seconds": 30, "x": 1}"#, 400, "BadRequest"),
@@ -126,6 +128,9 @@ async fn bad_input_gets_an_error_page_that_says_why() {
         assert_eq!(page["error"]["name"], name, "{method} {target} {start}: {page}");
         assert!(!page["error"]["message"].as_str().unwrap().is_empty());
     }
+    let longest = r#"{"deadline_seconds": 604800}"#;
+    let (status, page) = json(&fixture, "POST", notice, longest).await;
+    assert_eq!(status, 200, "seven days are no longer than seven days: {page}");
     fixture.server.stop().await;
 }
 

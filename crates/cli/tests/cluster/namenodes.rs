@@ -1,5 +1,7 @@
 //! Namenodes of one group as real processes, and what tests store through them.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -165,5 +167,57 @@ pub(crate) async fn assert_there(client: &Client, numbers: std::ops::Range<u64>)
     for number in numbers {
         let read = client.get(&path(&format!("/{number}"))).await.expect("readable");
         assert_eq!(read, value(number));
+    }
+}
+
+/// A writer that puts one value after the other through a group, until it is stopped.
+pub(crate) struct Load {
+    is_stopped: Arc<AtomicBool>,
+    stored: Arc<AtomicU64>,
+    longest: Arc<Mutex<Duration>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Load {
+    pub(crate) fn start(group: &Group) -> Self {
+        let addresses = group.addresses.join(",");
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let (stored, longest) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::default()));
+        let (stop, count, stall) =
+            (Arc::clone(&is_stopped), Arc::clone(&stored), Arc::clone(&longest));
+        let thread = std::thread::spawn(move || {
+            block_on(async {
+                let client = Client::connect(&addresses, config()).await.expect("one leads");
+                while !stop.load(Ordering::Relaxed) {
+                    let number = count.load(Ordering::Relaxed);
+                    let to = path(&format!("/{number}"));
+                    let began = Instant::now();
+                    let put = client.put(&to, value(number), &PutOptions::default()).await;
+                    put.expect("no caller gets an error");
+                    let mut longest = stall.lock().expect("no thread panicked");
+                    *longest = began.elapsed().max(*longest);
+                    count.store(number + 1, Ordering::Relaxed);
+                }
+            });
+        });
+        let load = Self { is_stopped, stored, longest, thread: Some(thread) };
+        load.until_more(20);
+        load
+    }
+
+    /// Waits until so many more values are stored.
+    pub(crate) fn until_more(&self, count: u64) {
+        let goal = self.stored.load(Ordering::Relaxed) + count;
+        until("values are stored", SOON, || {
+            (self.stored.load(Ordering::Relaxed) >= goal).then_some(())
+        });
+    }
+
+    /// Ends it, and returns how many values are stored.
+    pub(crate) fn stop(mut self) -> u64 {
+        self.is_stopped.store(true, Ordering::Relaxed);
+        self.thread.take().expect("it runs").join().expect("no caller got an error");
+        eprintln!("longest put: {:?}", *self.longest.lock().expect("it has ended"));
+        self.stored.load(Ordering::Relaxed)
     }
 }

@@ -6,11 +6,14 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::guarded::text;
 use crate::cluster::http;
-use crate::cluster::namenodes::{Group, assert_there, client, config, put, put_large, value};
+use crate::cluster::namenodes::{Group, Load, assert_there, client, config, put, put_large, value};
 use crate::cluster::{SOON, block_on, path, run, sanderling, spawn_with};
+use bytes::Bytes;
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
-use sanderling_protocol::message::{Change, ClientId, Once};
-use sanderling_protocol::{Millis, Nonce, Refusal, Reply, Request};
+use sanderling_protocol::frame::{decode_body, encode_body};
+use sanderling_protocol::message::{Change, ClientId, Hello, ObjectKind, Once, Role};
+use sanderling_protocol::{Header, Millis, Nonce, Op, Refusal, Reply, Request};
+use sanderling_transport::Connection;
 
 #[test]
 fn killed_leader_is_followed_and_everything_acknowledged_is_there() {
@@ -232,11 +235,143 @@ fn change_that_the_leader_could_not_agree_on_is_not_refused_as_unmade() {
         // Whatever was in a log is agreed with what comes after it.
         block_on(async { put(&client(&all).await, number).await });
         let nodes = group.cli(group.leader(), &["node", "ls", "--json"]).stdout;
-        assert!(nodes.contains(r#""policy": "active""#), "refused as unmade, and made: {nodes}");
+        assert!(nodes.contains(r#""policy":"active""#), "refused as unmade, and made: {nodes}");
         None
     });
     let answer = answer.expect("a leader got it");
     assert!(answer.contains(" 502 ") && answer.contains("may have been made"), "{answer}");
+}
+
+/// Sends requests in one frame to one namenode, and returns what that one answers.
+async fn answers_of(address: &str, requests: Vec<Request>) -> Vec<Result<Reply, Refusal>> {
+    let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
+    let limit = tokio::time::Instant::now() + SOON;
+    let (connection, _) = Connection::connect(address, hello, limit).await.expect("it serves");
+    let body = vec![Bytes::from(encode_body(&requests))];
+    let answer = connection.call(Header::new(Op::Meta, 0), body, limit).await.expect("an answer");
+    decode_body(&answer.body).expect("it is of the protocol")
+}
+
+/// The leader has the change in its log, and ceases to lead before the others have it. A client
+/// that took it for unmade could send it under another sequence.
+#[test]
+fn change_that_the_leader_has_proposed_is_not_answered_as_if_another_led() {
+    let group = Group::start(3, &[]);
+    let all = group.addresses.join(",");
+    let server = |place: usize| group.members[place].as_ref().expect("it runs");
+    let make = |number: u64| Request::MakeDirectory {
+        path: path(&format!("/made-{number}")),
+        kind: ObjectKind::Directory,
+        parents: false,
+        is_listed: true,
+    };
+    // Where the machine is busy, it may have given up before the change comes.
+    let undecided = (0..5).find_map(|number| {
+        let leader = group.leader();
+        let others = || (0..3).filter(|place| *place != leader);
+        others().for_each(|place| server(place).pause());
+        let answers = block_on(answers_of(&group.addresses[leader], vec![make(number)]));
+        others().for_each(|place| server(place).resume());
+        let [Err(refusal)] = &answers[..] else { panic!("no quorum has it: {answers:?}") };
+        if matches!(refusal, Refusal::Undecided { .. }) {
+            return Some(refusal.to_string());
+        }
+        assert!(matches!(refusal, Refusal::NotLeader { .. }), "{refusal:?}");
+        // Whatever was in a log is agreed with what comes after it.
+        block_on(async {
+            let client = client(&all).await;
+            put(&client, number).await;
+            let made = client.stat(&path(&format!("/made-{number}"))).await;
+            assert!(made.is_err(), "refused as unmade, and made: {made:?}");
+        });
+        None
+    });
+    let undecided = undecided.expect("a leader got it");
+    assert!(undecided.contains("may have been made"), "{undecided}");
+}
+
+/// Its lease ends before it finds out that the others follow another one.
+#[test]
+fn leader_without_a_lease_shows_no_page_of_its_catalog() {
+    /// A lease counts from when its message was sent, and ends within this time.
+    const LEASE_MAX: Duration = Duration::from_millis(380);
+    let group = Group::start(3, &[]);
+    let server = |place: usize| group.members[place].as_ref().expect("it runs");
+    for target in ["/v1/backup", "/v1/history", "/v1/backup", "/v1/history", "/v1/stream"] {
+        let leader = group.leader();
+        let others = || (0..3).filter(|place| *place != leader);
+        others().for_each(|place| server(place).pause());
+        let stopped = Instant::now();
+        let page = &server(leader).http_address;
+        cluster::until("it refuses", SOON, || {
+            let began = stopped.elapsed();
+            let answer = block_on(first_of(page, target));
+            let is_shown = answer.split(' ').nth(1) == Some("200");
+            assert!(!is_shown || began < LEASE_MAX, "{target} after {began:?}");
+            (!is_shown).then_some(())
+        });
+        others().for_each(|place| server(place).resume());
+    }
+}
+
+/// Returns the first line of an answer: a stream has no end, and a backup is no text.
+async fn first_of(address: &str, target: &str) -> String {
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    let mut stream = tokio::net::TcpStream::connect(address).await.expect("it serves");
+    let request = format!("GET {target} HTTP/1.0\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).await.expect("answered");
+    line
+}
+
+/// As an upgrade does: the spare first, then the voters that follow, and the leader last. SIGTERM
+/// makes it give the leadership away.
+#[test]
+fn members_that_are_restarted_one_by_one_cost_no_write_and_no_place() {
+    let mut group = Group::start(3, &[]);
+    let to = group.addresses[0].clone();
+    group.add("127.0.0.1:0", Some(&to), &[]);
+    let spare = (group.addresses[3].clone(), "Learner".to_owned());
+    cluster::until("there is a spare", SOON, || group.roles(0).contains(&spare).then_some(()));
+    let members = |group: &Group| {
+        let page = group.cli(group.leader(), &["group", "ls", "--json"]).stdout;
+        let page: serde_json::Value = serde_json::from_str(&page).unwrap_or_default();
+        page["members"].as_array().cloned().unwrap_or_default()
+    };
+    let places = |group: &Group| {
+        let place = |row: &serde_json::Value| (row["id"].clone(), row["address"].clone());
+        members(group).iter().map(place).collect::<Vec<_>>()
+    };
+    let before = places(&group);
+    assert_eq!(before.len(), 4);
+    let load = Load::start(&group);
+    let leader = group.leader();
+    let followers = (0..3).filter(|place| *place != leader);
+    for place in [3].into_iter().chain(followers).chain([leader]) {
+        let mut server = group.members[place].take().expect("it runs");
+        server.terminate();
+        assert!(server.wait(SOON).success(), "{}", server.log());
+        let moved = server.log().contains("another namenode leads the group");
+        assert_eq!(moved, place == leader, "only the last one leads: {}", server.log());
+        load.until_more(20);
+        let address = group.addresses[place].clone();
+        // The same command as before: a member does not join once more.
+        let join = group.addresses[(place + 1) % 3].clone();
+        group.members[place] = Some(group.spawn(place, &address, Some(&join), &[]));
+        cluster::until("it has everything", SOON, || {
+            let rows = members(&group);
+            let row = rows.iter().find(|row| row["address"] == *address)?;
+            let is_back = row["is_active"] == true && row["behind_entries"].as_u64() < Some(20);
+            is_back.then_some(())
+        });
+    }
+    let stored = load.stop();
+    assert_eq!(places(&group), before, "none has lost its place");
+    assert!(group.roles(0).contains(&spare), "{:?}", group.roles(0));
+    for place in 0..3 {
+        block_on(async { assert_there(&client(&group.addresses[place]).await, 0..stored).await });
+    }
 }
 
 #[test]

@@ -2,68 +2,14 @@
 //! its deadline, and no caller gets an error.
 
 use crate::cluster;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::cluster::guarded::text;
 use crate::cluster::http;
-use crate::cluster::namenodes::{Group, assert_there, config, value};
-use crate::cluster::{SOON, block_on, path, until};
-use sanderling_client::{Client, PutOptions};
+use crate::cluster::namenodes::{Group, Load, assert_there, config};
+use crate::cluster::{SOON, block_on, until};
+use sanderling_client::Client;
 use serde_json::Value;
-
-/// A writer that puts one value after the other through a group, until it is stopped.
-struct Load {
-    is_stopped: Arc<AtomicBool>,
-    stored: Arc<AtomicU64>,
-    longest: Arc<Mutex<Duration>>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Load {
-    fn start(group: &Group) -> Self {
-        let addresses = group.addresses.join(",");
-        let is_stopped = Arc::new(AtomicBool::new(false));
-        let (stored, longest) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::default()));
-        let (stop, count, stall) =
-            (Arc::clone(&is_stopped), Arc::clone(&stored), Arc::clone(&longest));
-        let thread = std::thread::spawn(move || {
-            block_on(async {
-                let client = Client::connect(&addresses, config()).await.expect("one leads");
-                while !stop.load(Ordering::Relaxed) {
-                    let number = count.load(Ordering::Relaxed);
-                    let to = path(&format!("/{number}"));
-                    let began = Instant::now();
-                    let put = client.put(&to, value(number), &PutOptions::default()).await;
-                    put.expect("no caller gets an error");
-                    let mut longest = stall.lock().expect("no thread panicked");
-                    *longest = began.elapsed().max(*longest);
-                    count.store(number + 1, Ordering::Relaxed);
-                }
-            });
-        });
-        let load = Self { is_stopped, stored, longest, thread: Some(thread) };
-        load.until_more(20);
-        load
-    }
-
-    /// Waits until so many more values are stored.
-    fn until_more(&self, count: u64) {
-        let goal = self.stored.load(Ordering::Relaxed) + count;
-        until("values are stored", SOON, || {
-            (self.stored.load(Ordering::Relaxed) >= goal).then_some(())
-        });
-    }
-
-    /// Ends it, and returns how many values are stored.
-    fn stop(mut self) -> u64 {
-        self.is_stopped.store(true, Ordering::Relaxed);
-        self.thread.take().expect("it runs").join().expect("no caller got an error");
-        eprintln!("longest put: {:?}", *self.longest.lock().expect("it has ended"));
-        self.stored.load(Ordering::Relaxed)
-    }
-}
 
 /// The file of a member's notices, and the flag that names it.
 fn source(group: &Group, place: usize) -> (std::path::PathBuf, String) {
@@ -395,4 +341,32 @@ fn notice_of_a_namenode_alone_is_shown_as_a_risk() {
         let ran = group.cli(0, &["group", "ls"]);
         (ran.stdout.contains("AT RISK") && ran.stdout.contains("taken in")).then_some(())
     });
+}
+
+/// A restart takes less time, and costs no member its place.
+#[test]
+fn voter_that_is_silent_for_30_s_is_replaced_by_a_spare_and_ends_when_it_is_back() {
+    let mut group = started(3, 1);
+    let leader = group.leader();
+    let silent = (leader + 1) % 3;
+    let (old, spare) = (group.addresses[silent].clone(), group.addresses[3].clone());
+    let load = Load::start(&group);
+    group.members[silent].as_ref().expect("it runs").pause();
+    let since = Instant::now();
+    until("the spare votes in its place", SOON + SOON, || {
+        let roles = group.roles(leader);
+        let is_there = roles.iter().any(|(address, _)| *address == old);
+        let votes = roles.contains(&(spare.clone(), "Voter".to_owned()));
+        (votes && !is_there).then_some(())
+    });
+    // The pause began a moment before, and the leader counts from the last message.
+    assert!(since.elapsed() > Duration::from_secs(29), "after {:?}", since.elapsed());
+    load.until_more(20);
+    group.members[silent].as_ref().expect("it runs").resume();
+    let mut back = group.members[silent].take().expect("it runs");
+    assert!(!back.wait(SOON).success(), "{}", back.log());
+    assert!(back.log().contains("removed from its group"), "{}", back.log());
+    let stored = load.stop();
+    group.until_voters(3);
+    assert_kept(&group, stored);
 }
