@@ -119,6 +119,7 @@ class GatewayTest(unittest.TestCase):
         self.assertEqual(refusal(self.get, key="deep"), ("NoSuchKey", 404))
         self.assertEqual(refusal(self.put, key="deep"), ("KeyConflict", 409))
         self.assertEqual(refusal(self.put, key="deep/1/2"), ("KeyConflict", 409))
+        self.assertEqual(refusal(self.put, key="deep/1/"), ("KeyConflict", 409))
         self.assertEqual(refusal(self.put, key="x" * 1025), ("KeyTooLongError", 400))
         changed = self.s3.get_object(Bucket=self.bucket, Key="deep/1", ResponseContentType="a/b")
         self.assertEqual(changed["ContentType"], "a/b")

@@ -35,7 +35,7 @@ use copy::Cp;
 use durable::SyncArgs;
 use get::{Cat, Get};
 use list::{Ls, Tree};
-use lookup::{existing, target};
+use lookup::{check_distinct, existing, target};
 use mistake::Mistake;
 use pattern::{Destination, Paths};
 use put::Put;
@@ -225,9 +225,13 @@ async fn make(session: &Session, args: Mkdir) -> Result<(), Failure> {
 async fn rename(session: &Session, args: Mv) -> Result<(), Failure> {
     let client = session.client().await?;
     let sources = pattern::all(session, &client, &args.sources).await?;
-    let mut renamed = Vec::new();
+    let (mut renamed, mut pairs) = (Vec::new(), Vec::new());
     for from in &sources {
         let to = target(session, &client, &args.to, from.name(), sources.len() > 1).await?;
+        pairs.push((from, to));
+    }
+    check_distinct(&pairs)?;
+    for (from, to) in pairs {
         let request = Request::Rename { from: from.clone(), to: to.clone(), replace: args.force };
         session.call(&client, request).await?;
         renamed.push((from, to));

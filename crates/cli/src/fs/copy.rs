@@ -7,7 +7,7 @@ use sanderling_protocol::{Path, Refusal, Request, StorageClass};
 use tokio::sync::mpsc;
 
 use super::list::everything;
-use super::lookup::{PIECE_BYTES, existing, joined, target};
+use super::lookup::{PIECE_BYTES, check_distinct, existing, joined, target};
 use super::pattern::{self, Destination, Paths};
 use super::transfer::{AfterFailure, run_all};
 use crate::failure::{Exit, Failure};
@@ -53,9 +53,13 @@ struct ObjectCopy {
 pub(super) async fn run(session: &Session, args: Cp) -> Result<(), Failure> {
     let client = session.client().await?;
     let sources = pattern::all(session, &client, &args.sources).await?;
-    let mut jobs = Vec::new();
+    let (mut jobs, mut pairs) = (Vec::new(), Vec::new());
     for source in &sources {
         let to = target(session, &client, &args.to, source.name(), sources.len() > 1).await?;
+        pairs.push((source, to));
+    }
+    check_distinct(&pairs)?;
+    for (source, to) in pairs {
         jobs.extend(planned(session, &client, &args, source, to).await?);
     }
     let total = jobs.iter().map(|job| job.bytes).sum();
@@ -143,16 +147,23 @@ async fn copy(
         refused::client(&error, &session.namenode)
             .tried(format_args!("copying {} to {}", job.from, job.to))
     };
-    if job.bytes <= PIECE_BYTES as u64 {
-        let bytes = client.get(&job.from).await.map_err(failed)?;
-        let count = bytes.len() as u64;
-        client.put(&job.to, bytes, &job.options).await.map_err(failed)?;
+    let reader = client.open(&job.from).await.map_err(failed)?;
+    // What is read may be another object than the one that was listed: its attributes describe it.
+    let stat = reader.stat();
+    let options = PutOptions {
+        expected_bytes: Some(stat.bytes),
+        attributes: stat.attributes.clone(),
+        ..job.options.clone()
+    };
+    if stat.bytes <= PIECE_BYTES as u64 {
+        let count = stat.bytes;
+        let bytes = reader.read_range(0, count).await.map_err(failed)?;
+        client.put(&job.to, bytes, &options).await.map_err(failed)?;
         let _ = sent.send(count).await;
         return Ok(());
     }
-    let reader = client.open(&job.from).await.map_err(failed)?;
     let mut stream = reader.stream(4 * PIECE_BYTES as u64);
-    let mut writer = client.create(&job.to, &job.options).await.map_err(failed)?;
+    let mut writer = client.create(&job.to, &options).await.map_err(failed)?;
     let copying = async {
         while let Some(piece) = stream.next().await.transpose().map_err(failed)? {
             let bytes = piece.len() as u64;

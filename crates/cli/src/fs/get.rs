@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path as LocalPath, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use clap::Args;
@@ -13,7 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 
 use super::list::{each_page, everything};
-use super::lookup::existing;
+use super::lookup::{check_distinct, existing};
 use super::pattern::{self, Paths};
 use super::transfer::{AfterFailure, run_all};
 use crate::failure::{Exit, Failure};
@@ -65,6 +66,11 @@ pub(super) async fn run(session: &Session, args: Get) -> Result<(), Failure> {
     let client = session.client().await?;
     let paths = args.path.expanded(session, &client).await?;
     let (mut jobs, mut total) = (Vec::new(), 0);
+    let is_stdout = args.to.as_deref() == Some(LocalPath::new("-"));
+    let pairs: Vec<_> = paths.iter().map(|path| (path, path.name().unwrap_or("root"))).collect();
+    if !is_stdout {
+        check_distinct(&pairs)?;
+    }
     for path in &paths {
         let stat = existing(session, &client, path).await?;
         let name = path.name().unwrap_or("root");
@@ -81,7 +87,7 @@ pub(super) async fn run(session: &Session, args: Get) -> Result<(), Failure> {
         jobs.extend(further);
         total += bytes;
     }
-    if args.to.as_deref() == Some(LocalPath::new("-")) {
+    if is_stdout {
         return Ok(());
     }
     fetch_all(session, &client, jobs, total).await
@@ -157,6 +163,27 @@ async fn fetch_all(
     run_all(session, client, verbs, after, jobs, Some(total), fetch).await
 }
 
+/// Objects that this process has begun to fetch.
+static FETCHED: AtomicU64 = AtomicU64::new(0);
+
+/// Refuses to put a file where another one is, unless it is to be replaced, and where something is
+/// that is no file: the new file would take the place of a pipe or a device.
+fn check_replaced(job: &Download) -> Result<(), Failure> {
+    let Ok(found) = std::fs::symlink_metadata(&job.to) else { return Ok(()) };
+    let is_file = std::fs::metadata(&job.to).map_or(found.is_symlink(), |it| it.is_file());
+    if !is_file {
+        let cause = format!("{} is no regular file", job.to.display());
+        let from = refused::shell_word(job.from.as_str());
+        let next = format!("sanderling fs get {from} -");
+        return Err(Failure::new(Exit::Failure, "LocalFile", cause).next(next));
+    }
+    if job.force {
+        return Ok(());
+    }
+    let cause = format!("{} exists", job.to.display());
+    Err(Failure::new(Exit::Failure, "LocalFile", cause).next("the same with --force"))
+}
+
 /// Fetches one object into a file beside its destination, which it becomes when it is whole.
 async fn fetch(
     session: Session,
@@ -164,12 +191,11 @@ async fn fetch(
     job: Download,
     sent: mpsc::Sender<u64>,
 ) -> Result<(), Failure> {
-    if !job.force && job.to.exists() {
-        let cause = format!("{} exists", job.to.display());
-        return Err(Failure::new(Exit::Failure, "LocalFile", cause).next("the same with --force"));
-    }
-    let name = job.to.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let partial = job.to.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    check_replaced(&job)?;
+    // A short name, whatever that of the file: it fits where the file's own does.
+    let number = FETCHED.fetch_add(1, Ordering::Relaxed);
+    let partial = format!(".sanderling-{}-{number}.part", std::process::id());
+    let partial = job.to.with_file_name(partial);
     let mut span = child("get");
     if let Some(span) = &mut span {
         span.text("file.path", &job.to.display());

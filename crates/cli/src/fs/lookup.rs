@@ -1,5 +1,8 @@
 //! What the commands look up before they work: objects by their paths, and paths that are meant.
 
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
 use sanderling_client::Client;
 use sanderling_protocol::message::ObjectStat;
 use sanderling_protocol::{Path, Refusal, Reply, Request};
@@ -41,6 +44,20 @@ pub(super) async fn target(
         }
         _ => Ok(to.path.clone()),
     }
+}
+
+/// Refuses sources of which two would get the same name: the second would replace the first.
+pub(super) fn check_distinct<S: Display, D: Display + Ord>(
+    pairs: &[(S, D)],
+) -> Result<(), Failure> {
+    let mut taken: BTreeMap<&D, &S> = BTreeMap::new();
+    for (from, to) in pairs {
+        if let Some(first) = taken.insert(to, from) {
+            let cause = format!("{first} and {from} would both become {to}");
+            return Err(Failure::usage(cause).next("the same with one source at a time"));
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn joined(directory: &Path, name: &str) -> Result<Path, Failure> {

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
 
 use super::attributes::attribute;
-use super::lookup::{PIECE_BYTES, joined, stat_of, target};
+use super::lookup::{PIECE_BYTES, check_distinct, joined, stat_of, target};
 use super::pattern::Destination;
 use super::transfer::{AfterFailure, run_all};
 use crate::failure::{Exit, Failure};
@@ -72,6 +72,12 @@ struct LocalUpload {
 pub(super) async fn run(session: &Session, args: Put) -> Result<(), Failure> {
     let client = session.client().await?;
     let mut jobs = Vec::new();
+    let several = args.sources.len() > 1;
+    let named = args.sources.iter().filter(|source| several && *source != LocalPath::new("-"));
+    let pairs: Vec<_> = named
+        .map(|it| (it.display(), it.file_name().unwrap_or_default().to_string_lossy()))
+        .collect();
+    check_distinct(&pairs)?;
     for source in &args.sources {
         jobs.extend(planned(session, &client, &args, source).await?);
     }

@@ -15,6 +15,7 @@ mod lab_figures;
 mod local;
 mod mistakes;
 mod otlp;
+mod same_names;
 mod scale;
 mod tour;
 mod watch;
