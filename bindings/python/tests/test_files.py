@@ -6,6 +6,9 @@ import csv
 import io
 import random
 import shutil
+import subprocess
+import sys
+import warnings
 
 import pytest
 
@@ -69,6 +72,48 @@ def test_dropped_writer_commits_nothing(store, directory):
     with pytest.warns(ResourceWarning):
         del file
     assert not store.exists(f"{directory}/o")
+
+
+def test_dropped_text_writer_leaves_the_older_object(store, directory):
+    store.put(f"{directory}/o", b"old")
+    file = store.open(f"{directory}/o", "w")
+    file.write("half")
+    with pytest.warns(ResourceWarning):
+        del file
+    assert store.get(f"{directory}/o") == b"old"
+    # A wrapper of the standard library's own would close what it wraps, too.
+    file = io.TextIOWrapper(store.open(f"{directory}/o", "wb"))
+    file.write("half")
+    file.flush()
+    with pytest.warns(ResourceWarning):
+        del file
+    assert store.get(f"{directory}/o") == b"old"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_dropped_writer_is_aborted_also_where_warnings_are_errors(store, directory):
+    file = store.open(f"{directory}/o", "xb")
+    file.write(b"half")
+    file.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del file
+    assert not store.exists(f"{directory}/o")
+
+
+@pytest.mark.parametrize("mode", ["w", "wb"])
+def test_program_that_fails_with_an_open_writer_leaves_the_older_object(store, directory, mode):
+    path, half = f"{directory}/o", "half" if mode == "w" else b"half"
+    store.put(path, b"old")
+    program = f"""
+import sanderling
+file = sanderling.connect({store.address!r}).open({path!r}, {mode!r})
+file.write({half!r})
+raise RuntimeError("the rest cannot be computed")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert ended.returncode == 1 and b"RuntimeError" in ended.stderr
+    assert store.get(path) == b"old"
 
 
 def test_commit_is_left_to_the_caller_without_autocommit(store, directory):

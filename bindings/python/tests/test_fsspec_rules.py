@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import multiprocessing
 import threading
@@ -171,6 +172,57 @@ def test_text_and_compressed_files_commit_only_when_all_was_well(filesystem, dir
         file.write(b"y" * 100_000)
     with filesystem.open(f"{directory}/y.gz", compression="infer") as file:
         assert file.read() == b"y" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("mode", "compression"),
+    [("w", None), ("wb", None), ("wb", "gzip"), ("wb", "bz2"), ("wb", "xz"), ("w", "gzip")],
+)
+def test_dropped_file_leaves_the_older_one(filesystem, directory, mode, compression):
+    path, half = f"{directory}/o", "half" if mode == "w" else b"half"
+    filesystem.pipe_file(path, b"old")
+    file = filesystem.open(path, mode, compression=compression)
+    file.write(half)
+    with pytest.warns(ResourceWarning):
+        del file
+        gc.collect()
+    assert filesystem.cat_file(path) == b"old"
+    with pytest.raises(RuntimeError), filesystem.open(path, mode, compression=compression) as file:
+        file.write(half)
+        raise RuntimeError("the task failed")
+    del file
+    gc.collect()
+    assert filesystem.cat_file(path) == b"old"
+
+
+@pytest.mark.parametrize(
+    ("mode", "compression"), [("wt", None), ("wb", None), ("wb", "gzip"), ("wt", "gzip")]
+)
+def test_dropped_file_of_fsspec_open_leaves_the_older_one(
+    filesystem, directory, mode, compression
+):
+    filesystem.pipe_file(f"{directory}/o", b"old")
+    opened = fsspec.open(
+        f"sanderling://{directory}/o", mode, compression=compression,
+        address=filesystem.store.address,
+    )
+    file = opened.open()
+    file.write("half" if mode == "wt" else b"half")
+    with pytest.warns(ResourceWarning):
+        del file, opened
+        gc.collect()
+    assert filesystem.cat_file(f"{directory}/o") == b"old"
+
+
+def test_failed_block_of_fsspec_open_in_a_transaction_leaves_the_older_file(filesystem, directory):
+    filesystem.pipe_file(f"{directory}/o", b"old")
+    url = f"sanderling://{filesystem.store.address}{directory}/o"
+    opened = fsspec.open(url, "wb")
+    with pytest.raises(RuntimeError), opened.fs.transaction, opened as file:
+        file.write(b"half")
+        raise RuntimeError("the task failed")
+    assert names(filesystem, directory) == ["o"]
+    assert filesystem.cat_file(f"{directory}/o") == b"old"
 
 
 def test_many_files_open_and_come_together(filesystem, directory):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import warnings
 from collections.abc import Callable, Iterable
@@ -258,11 +259,13 @@ class ObjectWriter(io.BufferedIOBase):
 
     def __del__(self) -> None:
         if getattr(self, "_is_open", False) and self._autocommit:
-            warnings.warn(f"{self.name} was dropped unclosed and given up", ResourceWarning, 2)
-            try:
-                self.abort()
-            except Exception:  # noqa: BLE001 - no caller is left; the lease ends by itself
-                pass
+            abort_dropped(self)
+
+    def _dealloc_warn(self, _source: object) -> None:
+        # Wrappers of `io` call this when they are dropped unclosed, before they close this file:
+        # those of other packages, too, such as the text files of `fsspec.open`.
+        if self._is_open and not self.closed:
+            abort_dropped(self)
 
     def _take(self) -> bytes:
         data = bytes(self._buffer)
@@ -294,6 +297,24 @@ class ObjectWriter(io.BufferedIOBase):
             raise Closed("the file is closed")
 
 
+class Abortable(Protocol):
+    """A file that is written, or discarded as a whole."""
+
+    name: str
+
+    def abort(self) -> None:
+        """Discards the object."""
+        ...
+
+
+def abort_dropped(file: Abortable) -> None:
+    """Aborts a writer that was dropped unclosed, and warns of that."""
+    # First: the warning may be an error.
+    with contextlib.suppress(Exception):  # No caller is left, and the lease ends by itself.
+        file.abort()
+    warnings.warn(f"{file.name} was dropped unclosed and discarded", ResourceWarning, 3)
+
+
 class _TextWriter(io.TextIOWrapper):
     """Text over an `ObjectWriter`; an exception in its `with` block commits nothing either."""
 
@@ -301,6 +322,11 @@ class _TextWriter(io.TextIOWrapper):
         if kind is not None:
             self.buffer.abort()  # type: ignore[attr-defined]
         super().__exit__(kind, *rest)
+
+    def __del__(self) -> None:
+        # The base class would close the file, which seals what was written so far.
+        if not self.closed:
+            abort_dropped(self.buffer)  # type: ignore[arg-type]
 
 
 def as_text(

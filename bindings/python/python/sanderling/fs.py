@@ -32,7 +32,7 @@ except ModuleNotFoundError as error:
 from sanderling import _sanderling
 from sanderling.errors import Exists, IsADirectory, NotADirectory
 from sanderling.facts import CONTAINERS, Stat
-from sanderling.files import READ_BUFFER_BYTES, ObjectWriter, as_text
+from sanderling.files import READ_BUFFER_BYTES, ObjectWriter, abort_dropped, as_text
 from sanderling.fs_coroutines import Coroutines
 from sanderling.fs_transaction import StoreTransaction
 from sanderling.connection import connect
@@ -549,6 +549,7 @@ class _Compressor(io.BufferedIOBase):
     def __init__(self, outer: Any, inner: ObjectWriter) -> None:
         self._outer = outer
         self._inner = inner
+        self.name = inner.name
 
     def writable(self) -> bool:
         return True
@@ -572,6 +573,16 @@ class _Compressor(io.BufferedIOBase):
         """Gives the object up."""
         self._inner.abort()
         super().close()
+
+    def __del__(self) -> None:
+        # The base class would close the file, which seals what was written so far.
+        if not getattr(self, "closed", True):
+            abort_dropped(self)
+
+    def _dealloc_warn(self, _source: object) -> None:
+        # See `ObjectWriter`.
+        if not self.closed:
+            abort_dropped(self)
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         if kind is None:

@@ -176,7 +176,7 @@ class AsyncWriter:
 
     def __del__(self) -> None:
         if getattr(self, "_is_open", False) and self._autocommit:
-            warnings.warn(f"{self.name} was dropped unclosed and given up", ResourceWarning, 2)
+            warnings.warn(f"{self.name} was dropped unclosed and discarded", ResourceWarning, 2)
 
     def tell(self) -> int:
         """Returns how many bytes the object will have, with those given so far."""
