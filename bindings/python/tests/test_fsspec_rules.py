@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import gzip
 import multiprocessing
+import signal
+import subprocess
+import sys
 import threading
 
 import fsspec
@@ -13,7 +16,7 @@ from fsspec.callbacks import Callback
 
 import sanderling
 from sanderling.fs import SanderlingFileSystem
-from sanderling.fs_transaction import HIDDEN
+from sanderling.fs_transaction import HIDDEN, HIDDEN_SECONDS
 
 
 @pytest.fixture
@@ -152,6 +155,118 @@ def test_transaction_that_cannot_commit_all_commits_none(filesystem, store, dire
     assert names(filesystem, directory) == ["b"]
     with pytest.raises(FileExistsError), filesystem.transaction:
         filesystem.pipe_file(f"{directory}/b", b"b", mode="create")
+
+
+def test_conditions_hold_in_a_transaction(filesystem, store, directory):
+    path = f"{directory}/o"
+    filesystem.pipe_file(path, b"old")
+    with pytest.raises(sanderling.Exists), filesystem.transaction:
+        filesystem.pipe_file(path, b"new", if_absent=True)
+    with pytest.raises(sanderling.Exists), filesystem.transaction:
+        filesystem.pipe_file(f"{directory}/first", b"1")
+        filesystem.pipe_file(f"{directory}/later", b"2", if_absent=True)
+        store.put(f"{directory}/later", b"another writer's")
+    with pytest.raises(sanderling.Exists), filesystem.transaction:
+        filesystem.pipe_file(f"{directory}/first", b"1")
+        filesystem.pipe_file(f"{directory}/first", b"2", if_absent=True)
+    with pytest.raises(NotImplementedError, match="if_object"), filesystem.transaction:
+        filesystem.pipe_file(path, b"new", if_object=store.stat(path).object)
+    assert names(filesystem, directory) == ["later", "o"]
+    assert filesystem.cat_file(path) == b"old"
+    assert filesystem.cat_file(f"{directory}/later") == b"another writer's"
+    with filesystem.transaction:
+        filesystem.pipe_file(f"{directory}/new", b"1", if_absent=True, if_object=None)
+    assert filesystem.cat_file(f"{directory}/new") == b"1"
+
+
+def test_condition_is_checked_by_the_rename_too(filesystem, store, directory, monkeypatch):
+    def late(path, ttl, set_ttl=filesystem.store.set_ttl):
+        set_ttl(path, ttl)
+        store.put(f"{directory}/o", b"another writer's")
+
+    # It comes after the checks and before the rename.
+    monkeypatch.setattr(filesystem.store, "set_ttl", late)
+    with pytest.raises(sanderling.Exists), filesystem.transaction:
+        filesystem.pipe_file(f"{directory}/o", b"mine", if_absent=True)
+    assert names(filesystem, directory) == ["o"]
+    assert filesystem.cat_file(f"{directory}/o") == b"another writer's"
+
+
+def test_transaction_with_a_directory_for_a_target_commits_nothing(filesystem, store, directory):
+    store.put(f"{directory}/two/inside", b"x", parents=True)
+    with pytest.raises(IsADirectoryError), filesystem.transaction:
+        filesystem.pipe_file(f"{directory}/one", b"1")
+        filesystem.pipe_file(f"{directory}/two", b"2")
+        filesystem.pipe_file(f"{directory}/three", b"3")
+    assert names(filesystem, directory) == ["two"]
+
+
+def test_append_of_a_transaction_loses_no_append_of_another_writer(filesystem, store, directory):
+    path = f"{directory}/log"
+    filesystem.pipe_file(path, b"1\n")
+    with pytest.raises(sanderling.Changed), filesystem.transaction:
+        filesystem.pipe_file(f"{directory}/beside", b"x")
+        with filesystem.open(path, "ab") as file:
+            file.write(b"2\n")
+        with store.open(path, "ab") as other:
+            other.write(b"another writer's\n")
+    with pytest.raises(sanderling.Changed), filesystem.transaction:
+        with filesystem.open(path, "ab") as file:
+            file.write(b"2\n")
+        store.put(path, b"1\nanother writer's\n")
+    with pytest.raises(sanderling.Exists), filesystem.transaction:
+        with filesystem.open(f"{directory}/new", "ab") as file:
+            file.write(b"2\n")
+        store.put(f"{directory}/new", b"another writer's\n")
+    assert names(filesystem, directory) == ["log", "new"]
+    assert filesystem.cat_file(path) == b"1\nanother writer's\n"
+    assert filesystem.cat_file(f"{directory}/new") == b"another writer's\n"
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_transaction_refuses_a_wrapped_file_that_is_still_open(filesystem, directory, compression):
+    # Its last bytes are in the wrapper's buffer.
+    with pytest.raises(ValueError, match="still open"), filesystem.transaction:
+        file = filesystem.open(f"{directory}/o", "w", compression=compression)
+        file.write("half")
+    assert names(filesystem, directory) == []
+    del file
+
+
+def test_killed_commit_leaves_files_with_a_time_to_live(filesystem, store, directory):
+    program = f"""
+import os, signal
+from sanderling.fs import SanderlingFileSystem
+
+fs = SanderlingFileSystem(address={store.address!r})
+rename = fs.store.rename
+
+def killed(source, target, **options):
+    if target.endswith("/second"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    rename(source, target, **options)
+
+fs.store.rename = killed
+with fs.transaction:
+    for name in ("first", "second", "third", "fourth"):
+        fs.pipe_file({directory!r} + "/" + name, b"x")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    found = {each.name: store.stat(f"{directory}/{each.name}") for each in store.list(directory)}
+    assert found.pop("first").expires_in is None
+    assert len(found) == 3 and all(name.startswith(HIDDEN) for name in found)
+    # The one that was about to be renamed has none any more.
+    expiring = [stat.expires_in for stat in found.values() if stat.expires_in is not None]
+    assert len(expiring) == 2 and max(expiring) <= HIDDEN_SECONDS
+
+
+def test_committed_files_keep_the_time_to_live_that_they_were_given(filesystem, store, directory):
+    with filesystem.transaction:
+        filesystem.pipe_file(f"{directory}/kept", b"x")
+        filesystem.pipe_file(f"{directory}/ending", b"x", ttl=600.0)
+    assert store.stat(f"{directory}/kept").expires_in is None
+    assert 0 < store.stat(f"{directory}/ending").expires_in <= 600
 
 
 def test_text_and_compressed_files_commit_only_when_all_was_well(filesystem, directory):

@@ -346,12 +346,16 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
             text = {name: options.pop(name, None) for name in ("encoding", "errors", "newline")}
             mode = mode.replace("t", "") + "b"
             file = self.open(path, mode, block_size, cache_options, compression, **options)
+            file.is_wrapped = True
             return as_text(file, **text)
         if compression is None or mode == "rb":
             return super().open(path, mode, block_size, cache_options, compression, **options)
         codec = get_compression(self._strip_protocol(path), compression)
         file = super().open(path, mode, block_size, cache_options, None, **options)
-        return file if codec is None else _Compressor(compr[codec](file, mode="wb"), file)
+        if codec is None:
+            return file
+        file.is_wrapped = True
+        return _Compressor(compr[codec](file, mode="wb"), file)
 
     def _open(
         self,

@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from fsspec.transaction import Transaction
 
-from sanderling.errors import Exists
+from sanderling.errors import Changed, Exists, IsADirectory, NotFound
 
 if TYPE_CHECKING:
     from sanderling.files import ObjectWriter
     from sanderling.fs import SanderlingFileSystem
+    from sanderling.store import Store
 
 HIDDEN = ".transaction-"
 """How the names begin under which files wait for the commit. Tools that read whole directories pass
 over names with a leading dot."""
+
+HIDDEN_SECONDS = 24 * 3600.0
+"""The time to live of a file that waits for the commit, from its creation on: what a program leaves
+that is killed in its commit is deleted by then. A transaction may last as long."""
 
 _COPY_BYTES = 8 << 20
 """Bytes in memory while an object is copied to be appended to."""
@@ -25,15 +30,16 @@ _COPY_BYTES = 8 << 20
 class StoreTransaction(Transaction):
     """Holds written files back until the end of the `with` block.
 
-    They are written under hidden names and not sealed before the commit: what a program that dies
-    leaves behind goes with its lease. The commit seals all of them, which can fail, and only then
-    gives them their names, which is a change of the catalog each.
+    They have no name and are not sealed before the commit: what a program that dies leaves behind
+    goes with its lease. The commit seals all of them under hidden names and checks their targets,
+    which can fail, and only then gives them their names, which is a change of the catalog each.
     """
 
     def complete(self, commit: bool = True) -> None:
         """Gives all files their names, or gives all of them up.
 
-        If one cannot be sealed, or exists and must not, none appears and its error is raised.
+        None appears if one cannot be sealed or its target is a directory, exists and must not, or
+        is not as it was when it was copied to be appended to; that error is raised.
         """
         waiting = list(self.files)
         self.files.clear()
@@ -47,42 +53,91 @@ class StoreTransaction(Transaction):
             super().complete(commit=False)
 
     def stage(self, path: str, mode: str, options: dict[str, Any]) -> ObjectWriter:
-        """Opens a file that will be called `path` after the commit."""
+        """Opens a file that will be called `path` after the commit.
+
+        Refuses `if_object`: a rename cannot check it.
+        """
         store, parent = self.fs.store, self.fs._parent(path)
-        if mode == "xb" and store.exists(path):
+        options = dict(options)
+        if options.pop("if_object", None) is not None:
+            raise NotImplementedError(
+                f"{path}: a transaction cannot check if_object: write the file outside of it"
+            )
+        is_new = mode == "xb" or bool(options.pop("if_absent", False))
+        if is_new and store.exists(path):
             raise Exists(f"{path} exists")
+        is_kept = options.get("ttl") is None
+        if is_kept:
+            options["ttl"] = HIDDEN_SECONDS
         hidden = f"{parent.rstrip('/')}/{HIDDEN}{uuid.uuid4().hex}"
         file: Any = store.open(hidden, "wb", parents=True, autocommit=False, **options)
-        file.target, file.replaces = path, mode != "xb"
-        if mode == "ab" and store.exists(path):
-            with store.open(path) as old:
-                while data := old.read(_COPY_BYTES):
-                    file.write(data)
+        file.target, file.replaces, file.is_kept = path, not is_new, is_kept
+        file.appends_to = None
+        file.is_wrapped = False
+        if mode == "ab":
+            file.appends_to = _copied(store, path, file)
+            file.replaces = file.appends_to is not None
         writer: ObjectWriter = file
         return writer
+
+
+def _copied(store: Store, path: str, file: ObjectWriter) -> tuple[int, int] | None:
+    """Begins a file with the bytes of an object, and returns its number and its bytes; None if
+    there is no object."""
+    try:
+        with store.open(path) as old:
+            while data := old.read(_COPY_BYTES):
+                file.write(data)
+            return old.stat.object, old.size
+    except NotFound:
+        return None
+    except BaseException:
+        file.abort()
+        raise
 
 
 def _publish(fs: SanderlingFileSystem, waiting: list[Any]) -> None:
     store = fs.store
     try:
         for file in waiting:
+            if file.is_wrapped and not file.closed:
+                raise ValueError(f"{file.target} is still open: close it before the commit")
             file.close()
             file.commit()
         # A file that its own `with` block gave up is no part of it.
         waiting = [file for file in waiting if file.stat is not None]
+        targets: set[str] = set()
         for file in waiting:
-            if not file.replaces and store.exists(file.target):
-                raise Exists(f"{file.target} exists")
+            _check(store, file, file.target in targets)
+            targets.add(file.target)
     except BaseException:
         _give_up(fs, waiting)
         raise
     for index, file in enumerate(waiting):
         try:
+            if file.is_kept:
+                # Not after the rename: a committed file must not end if this program does.
+                store.set_ttl(file.name, None)
             store.rename(file.name, file.target, replace=file.replaces)
         except BaseException:
             _give_up(fs, waiting[index:])
             raise
         fs.invalidate_cache(file.target)
+
+
+def _check(store: Store, file: Any, is_target_twice: bool) -> None:
+    """Refuses a target that the rename could not, or must not, replace."""
+    try:
+        found = store.stat(file.target)
+    except NotFound:
+        found = None
+    if found is not None and found.is_container:
+        raise IsADirectory(f"{file.target} is a directory")
+    if not file.replaces and (found is not None or is_target_twice):
+        raise Exists(f"{file.target} exists")
+    if file.appends_to is not None:
+        if found is None or (found.object, found.bytes) != file.appends_to:
+            raise Changed(f"{file.target} changed after it was copied to be appended to")
 
 
 def _give_up(fs: SanderlingFileSystem, waiting: list[Any]) -> None:
