@@ -91,6 +91,30 @@ def test_table_is_replaced_at_once_and_readers_keep_theirs(store, directory):
     until("what was replaced goes", lambda: len(store.list(f"{directory}/t")) <= 7)
 
 
+def test_table_is_there_at_every_moment_while_it_is_replaced(store, directory):
+    # Its description is longer than what the namenode keeps itself.
+    tables = [pa.table({f"c{at}": [value] * 3000 for at in range(40)}) for value in range(2)]
+    arrow.put_table(store, f"{directory}/t", tables[0])
+    stop = threading.Event()
+
+    def replace():
+        turn = 0
+        while not stop.is_set():
+            turn += 1
+            arrow.put_table(store, f"{directory}/t", tables[turn % 2], keep_seconds=1)
+
+    writers = [threading.Thread(target=replace) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    try:
+        for _ in range(300):
+            assert arrow.open_table(store, f"{directory}/t").num_rows == 3000
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+
+
 def test_writer_that_fails_leaves_the_older_table(store, directory):
     arrow.put_table(store, f"{directory}/t", numbers(1000))
 
