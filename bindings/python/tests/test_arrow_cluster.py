@@ -14,8 +14,13 @@ import pyarrow.compute as pc  # noqa: E402
 
 import sanderling  # noqa: E402
 from conftest import until  # noqa: E402
+from late_answers import LateAnswers  # noqa: E402
 from sanderling import arrow  # noqa: E402
 from sanderling.arrow import description  # noqa: E402
+
+
+REQUESTS_MAX = 30
+"""More than the requests that one writer of a table sends about its description."""
 
 
 @pytest.fixture
@@ -129,6 +134,66 @@ def test_writer_that_fails_leaves_the_older_table(store, directory):
     assert {each.name for each in store.list(f"{directory}/t")} == (
         arrow.open_table(store, f"{directory}/t")._facts.objects() | {description.NAME}
     )
+
+
+def relays(cluster, is_lost: bool) -> Iterator[LateAnswers]:
+    """Yields relays that fail at each request of a writer from the first one on that names the
+    description: until the writer sends fewer."""
+    is_reached = True
+    for nth in range(1, REQUESTS_MAX):
+        if not is_reached:
+            return
+        relay = LateAnswers(cluster.address, description.NAME.encode(), nth, is_lost=is_lost)
+        try:
+            yield relay
+            is_reached = relay.is_reached
+        finally:
+            relay.close()
+    pytest.fail(f"a writer sends more than {REQUESTS_MAX} requests about the description")
+
+
+def test_table_is_whole_whenever_answers_to_its_writer_stop(cluster, store, directory):
+    path, outcomes = f"{directory}/t", []
+    tables = [numbers(1000), numbers(1000, start=7)]
+    arrow.put_table(store, path, tables[0])
+    for relay in relays(cluster, is_lost=False):
+        old = arrow.get_table(store, path)
+        new = tables[1] if old.equals(tables[0]) else tables[0]
+        with sanderling.connect(relay.address, timeout=1) as late:
+            try:
+                arrow.put_table(late, path, new)
+            except sanderling.TimedOut:
+                assert relay.is_reached
+            relay.release()
+        found = arrow.get_table(store, path)
+        assert found.equals(old) or found.equals(new)
+        outcomes.append((relay.is_reached, found.equals(new)))
+    # Among them were an answer before the publication, and that of the publication itself.
+    assert {(True, False), (True, True), (False, True)} == set(outcomes)
+
+
+def test_table_is_published_whichever_answer_is_lost(cluster, store, directory):
+    path = f"{directory}/t"
+    arrow.put_table(store, path, numbers(1000))
+    for turn, relay in enumerate(relays(cluster, is_lost=True)):
+        replaced = arrow.open_table(store, path)
+        with sanderling.connect(relay.address) as late:
+            stat = arrow.put_table(late, path, numbers(1000, start=turn + 1))
+        assert store.stat(f"{path}/{description.NAME}").object == stat.object
+        assert arrow.get_table(store, path).equals(numbers(1000, start=turn + 1))
+        # The replaced table goes, as after any other replacement.
+        for name in replaced._facts.objects():
+            assert store.stat(f"{path}/{name}").expires_in is not None
+
+
+def test_refused_publication_leaves_the_older_table_alone(store, directory):
+    path = f"{directory}/t"
+    arrow.put_table(store, path, numbers(1000))
+    kept = {each.name for each in store.list(path)}
+    with pytest.raises(sanderling.errors.BadRequest):
+        arrow.put_table(store, path, numbers(10), attributes={"large": "x" * (64 << 10)})
+    assert {each.name for each in store.list(path)} == kept
+    assert arrow.get_table(store, path).equals(numbers(1000))
 
 
 def test_writers_at_once_leave_one_whole_table(store, directory):

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 import zlib
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sanderling.arrow.blocks import Place
 from sanderling.arrow.errors import TableError
+from sanderling.errors import NotFound
+
+if TYPE_CHECKING:
+    from sanderling._sanderling import Buffer
+    from sanderling.facts import Stat
+    from sanderling.store import Store
 
 NAME = "_schema"
 """The object that makes a directory a table."""
 
 VERSION = 1
+
+OPENINGS_MAX = 20
+"""How often a description is opened that is replaced between its opening and its reading. Each
+opening is a race of two requests with one replacement."""
 
 _MAGIC = b"SANDERLINGTABLE\n"
 _HEAD = struct.Struct("<II")
@@ -101,6 +112,20 @@ class Description:
         text = json.dumps(head).encode()
         body = struct.pack("<I", len(text)) + text + b"".join(parts)
         return _MAGIC + _HEAD.pack(len(body), zlib.crc32(body)) + body
+
+
+def read(store: Store, path: str) -> tuple[Stat, Buffer]:
+    """Returns the description's object as it is now, and its bytes.
+
+    Raises `NotFound` if the directory has none, and `TableError` if it is replaced at every one of
+    `OPENINGS_MAX` attempts.
+    """
+    for _ in range(OPENINGS_MAX):
+        reader = store.open(f"{path.rstrip('/')}/{NAME}")
+        # What was opened is gone: there is a newer one.
+        with contextlib.suppress(NotFound), reader:
+            return reader.stat, reader.view()
+    raise TableError(f"{path} was replaced at each of {OPENINGS_MAX} attempts to open it")
 
 
 def decode(path: str, data: Any) -> Description:

@@ -29,35 +29,18 @@ Span = tuple[int, int]
 """Rows from the first to before the last."""
 
 
-OPENINGS_MAX = 20
-"""How often a table is opened whose description is replaced between its opening and its reading.
-Each opening is a race of two requests with one replacement: after so many lost ones the last
-error is raised."""
-
-
 def open_table(store: Store, path: str) -> StoredTable:
     """Opens a table as it is now; replaced meanwhile, it is still the one that was opened.
 
     Raises `NotFound`, and `TableError` when what is there is no table.
     """
-    name = f"{path.rstrip('/')}/{description.NAME}"
-    for opening in range(1, OPENINGS_MAX + 1):
-        try:
-            reader = store.open(name)
-        except (NotFound, NotADirectory, IsADirectory) as error:
-            if not store.exists(path):
-                raise
-            raise TableError(f"{path} is no table: it has no {description.NAME}") from error
-        try:
-            with reader:
-                data, version = reader.view(), reader.stat.object
-        except NotFound:
-            # The table was replaced after the opening: there is a newer one.
-            if opening == OPENINGS_MAX:
-                raise
-            continue
-        return StoredTable(store, path, description.decode(path, data), version)
-    raise AssertionError("the last opening returns or raises")
+    try:
+        stat, data = description.read(store, path)
+    except (NotFound, NotADirectory, IsADirectory) as error:
+        if not store.exists(path):
+            raise
+        raise TableError(f"{path} is no table: it has no {description.NAME}") from error
+    return StoredTable(store, path, description.decode(path, data), stat.object)
 
 
 class StoredTable:

@@ -15,7 +15,7 @@ from sanderling.arrow import description
 from sanderling.arrow.blocks import ALIGNMENT, BLOCK_BYTES, StreamWriter
 from sanderling.arrow.description import Description, Group
 from sanderling.arrow.errors import TableError
-from sanderling.errors import Changed, Exists, NotFound
+from sanderling.errors import BadRequest, Changed, Exists, Full, NotFound
 from sanderling.facts import Stat
 from sanderling.store import Store
 
@@ -37,6 +37,10 @@ where those of wide ones do, and of 1 MiB as many values of any width are 94 % o
 
 STEP_ROWS = 512
 """Other batches have a multiple of these, so that bitmaps end at a multiple of 64 bytes."""
+
+
+_REFUSED = (BadRequest, Full, TypeError, ValueError)
+"""Errors of a description that was not published."""
 
 
 def put_table(
@@ -62,7 +66,9 @@ def put_table(
     `store.stat(f"{path}/_schema").attributes`.
 
     Raises `TableError` for columns that cannot be kept, and the store's errors; then nothing of it
-    appears.
+    appears. Only after an error that leaves open whether the table was published, such as a timeout
+    at that moment, it may be there whole; what is not published by then is deleted by a later
+    `put_table`, an hour after it was written.
     """
     schema, windows, size = _source(table)
     physical, dictionaries, windows = _without_dictionaries(schema, windows)
@@ -75,19 +81,22 @@ def put_table(
         for number, each in enumerate(columns)
     ]
     store.mkdir(path, parents=True)
+    publication: _Publication | None = None
     try:
         rows = _write(parts, windows)
         for column, values in dictionaries.items():
             name = f"{path.rstrip('/')}/{names[column]}"
             store.put(name, _values_stream(values()), **options)
         made = Description(schema, rows, [part.group for part in parts], names)
-        stat, older = _publish(store, path, made, {**options, "attributes": attributes})
+        publication = _Publication(store, path, made)
+        stat, older = publication.make({**options, "attributes": attributes})
     except BaseException:
-        for part in parts:
-            part.abort()
-        for name in names.values():
-            with contextlib.suppress(Exception):
-                store.delete(f"{path.rstrip('/')}/{name}")
+        if publication is None or not publication.may_appear:
+            for part in parts:
+                part.abort()
+            for name in names.values():
+                with contextlib.suppress(Exception):
+                    store.delete(f"{path.rstrip('/')}/{name}")
         raise
     _retire(store, path, older, made, keep_seconds)
     return stat
@@ -324,24 +333,61 @@ def _round(rows: int) -> int:
     return max(rows - rows % STEP_ROWS if rows > STEP_ROWS else rows, 1)
 
 
-def _publish(
-    store: Store, path: str, made: Description, options: Mapping[str, Any]
-) -> tuple[Stat, Description | None]:
-    """Makes this the table, in the place of exactly the one that is returned: of writers that end
-    at the same time each replaces another's.
-    """
-    name = f"{path.rstrip('/')}/{description.NAME}"
-    data = made.encode()
-    while True:
+class _Publication:
+    """Makes a description the table's."""
+
+    def __init__(self, store: Store, path: str, made: Description) -> None:
+        self._store = store
+        self._path = path
+        self._name = f"{path.rstrip('/')}/{description.NAME}"
+        self._data = made.encode()
+        self.may_appear = False
+        """Whether the description is there or may still come: then its groups must stay."""
+
+    def make(self, options: Mapping[str, Any]) -> tuple[Stat, Description | None]:
+        """Replaces exactly the description that is returned: of writers that end at the same time
+        each replaces another's.
+        """
         older: Description | None = None
-        condition: dict[str, Any] = {"if_absent": True}
-        with contextlib.suppress(NotFound), store.open(name) as reader:
-            condition = {"if_object": reader.stat.object}
-            with contextlib.suppress(TableError):
-                older = description.decode(path, reader.view())
-        # Another writer's table is in between: one more of them has been published.
-        with contextlib.suppress(Changed, Exists):
-            return store.put(name, data, **condition, **options), older
+        while True:
+            current = self._current()
+            if current is not None and current[1] == self._data:
+                # An earlier attempt succeeded, and its answer was lost.
+                return current[0], older
+            older = None
+            if current is not None:
+                with contextlib.suppress(TableError):
+                    older = description.decode(self._path, current[1])
+            # Another writer's table is in between: one more of them has been published.
+            with contextlib.suppress(Changed, Exists):
+                return self._replace(current and current[0].object, options), older
+
+    def _replace(self, older: int | None, options: Mapping[str, Any]) -> Stat:
+        """Puts the description in the place of the object `older`, or of none."""
+        condition: dict[str, Any] = {"if_absent": True} if older is None else {"if_object": older}
+        self.may_appear = True
+        try:
+            return self._store.put(self._name, self._data, **condition, **options)
+        except (Changed, Exists):
+            raise
+        except Exception as error:
+            try:
+                current = self._current()
+            except Exception:
+                raise error from None
+            if current is not None and current[1] == self._data:
+                return current[0]
+            # A request that is still on its way cannot replace another object than the older one.
+            is_too_late = current is not None and current[0].object != older
+            self.may_appear = not (is_too_late or isinstance(error, _REFUSED))
+            raise
+
+    def _current(self) -> tuple[Stat, Any] | None:
+        """Returns the object of the description that is there now, and its bytes."""
+        try:
+            return description.read(self._store, self._path)
+        except NotFound:
+            return None
 
 
 def _retire(
