@@ -138,6 +138,19 @@ def test_flushed_bytes_are_readable_before_the_end(store, directory):
     assert store.get(f"{directory}/o") == b"first second"
 
 
+def test_flushed_bytes_of_a_replacement_appear_with_its_close(store, directory):
+    with store.open(f"{directory}/new", "wb") as file:
+        file.write(b"first")
+        file.flush()
+        assert not store.exists(f"{directory}/new")
+    assert store.get(f"{directory}/new") == b"first"
+    with store.open(f"{directory}/new", "wb") as file:
+        file.write(b"second")
+        file.flush()
+        assert store.get(f"{directory}/new") == b"first"
+    assert store.get(f"{directory}/new") == b"second"
+
+
 def test_append_goes_on_at_the_end(store, directory):
     for piece in (b"one ", b"two ", DATA):
         with store.open(f"{directory}/o", "ab") as file:

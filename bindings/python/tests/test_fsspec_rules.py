@@ -59,6 +59,37 @@ def test_cached_listing_ends_with_refresh_invalidation_and_own_writes(caching, s
     assert names(caching, directory) == ["a", "b", "f"]
 
 
+def test_cached_listing_of_an_open_file_ends_with_its_close(caching, directory):
+    path = f"{directory}/o"
+    with caching.open(path, "wb") as file:
+        file.write(b"x" * 10)
+        assert names(caching, directory) == []
+    assert [(each["name"], each["size"]) for each in caching.ls(directory)] == [(path, 10)]
+    with caching.open(path, "ab") as file:
+        file.write(b"y")
+        assert [each["size"] for each in caching.ls(directory)] == [10]
+    assert [each["size"] for each in caching.ls(directory)] == [11]
+    file = caching.open(f"{directory}/new", "xb")
+    assert names(caching, directory) == ["new", "o"]
+    file.discard()
+    assert names(caching, directory) == ["o"]
+    with caching.open(f"{directory}/z", "w", compression="gzip") as file:
+        assert names(caching, directory) == ["o"]
+    assert names(caching, directory) == ["o", "z"]
+    with pytest.raises(FileExistsError):
+        caching.pipe({f"{directory}/p": b"1", path: b"2"}, mode="create")
+    assert names(caching, directory) == ["o", "p", "z"]
+    file = caching.open(f"{directory}/late", "wb", autocommit=False)
+    file.close()
+    assert names(caching, directory) == ["o", "p", "z"]
+    file.commit()
+    assert names(caching, directory) == ["late", "o", "p", "z"]
+    with caching.transaction:
+        caching.pipe_file(f"{directory}/q", b"x")
+        assert names(caching, directory) == ["late", "o", "p", "z"]
+    assert names(caching, directory) == ["late", "o", "p", "q", "z"]
+
+
 def test_cached_listing_expires(cluster, store, directory):
     caching = SanderlingFileSystem(
         address=cluster.address, use_listings_cache=True, listings_expiry_time=0.0

@@ -190,6 +190,8 @@ class ObjectWriter(io.BufferedIOBase):
         self.name = path
         self.mode = mode
         self.stat: Stat | None = None
+        self.after_end: Callable[[], None] | None = None
+        """Is called once the object is sealed or discarded."""
 
     def writable(self) -> bool:
         return True
@@ -215,7 +217,7 @@ class ObjectWriter(io.BufferedIOBase):
         self._native.set_attribute(name, text)
 
     def flush(self) -> None:
-        """Sends what is buffered; it is readable by others when this returns."""
+        """Sends what is buffered. In the modes xb and ab others can read it when this returns."""
         if self._is_open and not self.closed:
             self._send(self._take())
             self._timed("write", 0, self._native.flush)
@@ -238,7 +240,10 @@ class ObjectWriter(io.BufferedIOBase):
     def commit(self) -> None:
         """Seals the object. For writers opened with `autocommit=False`, after `close`."""
         if self._is_open:
-            self.stat = Stat.of(self._timed("seal", 0, self._native.close))
+            try:
+                self.stat = Stat.of(self._timed("seal", 0, self._native.close))
+            finally:
+                self._ended()
             self._is_open = False
 
     def abort(self) -> None:
@@ -246,7 +251,10 @@ class ObjectWriter(io.BufferedIOBase):
         if self._is_open:
             self._is_open = False
             self._buffer.clear()
-            self._native.abort()
+            try:
+                self._native.abort()
+            finally:
+                self._ended()
         self._mark_closed()
 
     discard = abort
@@ -266,6 +274,10 @@ class ObjectWriter(io.BufferedIOBase):
         # those of other packages, too, such as the text files of `fsspec.open`.
         if self._is_open and not self.closed:
             abort_dropped(self)
+
+    def _ended(self) -> None:
+        if self.after_end is not None:
+            self.after_end()
 
     def _take(self) -> bytes:
         data = bytes(self._buffer)

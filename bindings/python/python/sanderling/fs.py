@@ -15,6 +15,7 @@ import os
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from hashlib import sha256
 from typing import Any, NoReturn
 
@@ -377,6 +378,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
                 path, mode, parents=True, autocommit=autocommit, **self._put_options(options)
             )
             self.invalidate_cache(path)
+            file.after_end = partial(self.invalidate_cache, path)
         file.path, file.fs = path, self
         return file
 
@@ -486,9 +488,13 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
             return
         objects = {self._strip_protocol(name): data for name, data in path.items()}
         is_new = options.get("mode") == "create"
-        self.store.put_many(objects, replace=not is_new, parents=True, **self._put_options(options))
-        for name in objects:
-            self.invalidate_cache(name)
+        put = self._put_options(options)
+        try:
+            self.store.put_many(objects, replace=not is_new, parents=True, **put)
+        finally:
+            # After an error of one, the others are there.
+            for name in objects:
+                self.invalidate_cache(name)
 
     def touch(self, path: str, truncate: bool = True, **options: Any) -> None:
         if not truncate and self.exists(path):

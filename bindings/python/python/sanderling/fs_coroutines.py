@@ -222,7 +222,7 @@ class AsyncFile:
         return position
 
     async def flush(self, force: bool = False) -> None:
-        """Makes what was written so far readable."""
+        """Sends what is buffered. In the modes xb and ab others can read it when this returns."""
         await _away(self.file.flush)
 
     async def close(self) -> None:

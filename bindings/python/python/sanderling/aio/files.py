@@ -201,7 +201,7 @@ class AsyncWriter:
         self._native.set_attribute(name, text)
 
     async def flush(self) -> None:
-        """Sends what is buffered; it is readable by others when this returns."""
+        """Sends what is buffered. In the modes xb and ab others can read it when this returns."""
         self._check()
         await self._send(self._take())
         await self._run("write", 0, self._native.flush)
