@@ -401,10 +401,15 @@ impl Notices {
                     self.earlier_is_over(asked_at, later);
                 }
             }
-            (NoticeReply::Refused, Some(_)) => {
-                let given =
-                    if report.known_at.is_some() { Delivery::Received } else { Delivery::Pending };
-                self.notice_is_over(given);
+            (NoticeReply::Refused, Some(_)) if report.known_at.is_some() => {
+                self.notice_is_over(Delivery::Received);
+            }
+            (NoticeReply::Refused, Some(deadline)) => {
+                // What another source shows may be taken.
+                let pending = self.shown.values_mut().filter(|it| it.delivery == Delivery::Pending);
+                for refused in pending.filter(|shown| shown.deadline() == deadline) {
+                    refused.delivery = Delivery::Over;
+                }
             }
             (NoticeReply::Stands { policy, is_at_risk, .. }, None) => {
                 let is_known = is_at_risk || policy != Policy::Active;
@@ -466,6 +471,17 @@ mod tests {
     }
 
     const DEADLINE: Instant = Instant(60_000_000);
+
+    #[test]
+    fn refused_notice_of_one_source_does_not_end_that_of_another() {
+        let mut notices = Notices::default();
+        let (posted, late) = (notice("webhook", at(90), "posted"), notice("file", at(900), "late"));
+        assert!(notices.show(&posted) && notices.show(&late));
+        notices.answered(at(1), &NoticeReport::from(&late), NoticeReply::Refused);
+        assert!(notices.must_fence(at(2)), "the posted one was not refused");
+        let next = notices.next_report(at(2)).expect("it is given");
+        assert_eq!((next.deadline, next.known_at), (Some(at(90)), None));
+    }
 
     fn at(seconds: u64) -> Instant {
         Instant(seconds * 1_000_000)

@@ -35,7 +35,7 @@ pub(crate) async fn watch(
             return;
         }
     };
-    let agent = Agent::new(options.source.to_string());
+    let agent = Agent::new(options.source.name());
     let watch = Watch { membership, counters, options, source, agent, is_good: None };
     tokio::select! {
         () = stop.cancelled() => {}
@@ -92,7 +92,7 @@ impl Watch {
     async fn act(&mut self, seen: SourceReading) -> bool {
         let id = self.membership.id();
         let is_noticed = seen.notice.is_some();
-        let (agent, source) = (&mut self.agent, self.options.source.to_string());
+        let (agent, source) = (&mut self.agent, self.options.source.name());
         let (acts, is_left_to_others) = self.membership.remember(|notices| {
             let was_shown = notices.shows(&source);
             let acts = agent.look(id, &seen, notices);
@@ -154,7 +154,10 @@ fn log(options: &NoticeOptions, node: NodeId, act: &Act, error: Option<&CallErro
         (Act::Give { .. }, Some(error)) if !is_final => {
             tracing::warn!(%node, %error, "the notice was not heard");
         }
-        (Act::Give { .. }, _) => {}
+        (Act::Give { .. }, Some(error)) => {
+            tracing::warn!(%source, %node, %error, "the notice was refused");
+        }
+        (Act::Give { .. }, None) => {}
         (Act::Cancel, None) => tracing::info!(%node, "the notice was taken back"),
         (Act::Cancel, Some(error)) => {
             tracing::warn!(%node, %error, is_final, "the notice could not be taken back");

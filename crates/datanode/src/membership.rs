@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use sanderling_core::Mechanism;
 use sanderling_core::datanode::{BlockTotals, Member, MemberOptions, StartLimit};
-use sanderling_core::notices::Notices;
+use sanderling_core::notices::{NoticeReply, NoticeReport, Notices};
 use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::{ClusterId, Instant, Millis, NodeId, Nonce, Op, Policy, Refusal};
 use sanderling_transport::{Pass, Security};
@@ -178,6 +178,18 @@ impl Membership {
     /// Changes the notices that are remembered, and with them the fence.
     pub(crate) fn remember<T>(&self, change: impl FnOnce(&mut Notices) -> T) -> T {
         self.change(|member, now| member.registration_mut().remember(now, change))
+    }
+
+    /// Takes the answer to a notice that was sent at `sent_at`.
+    pub(crate) fn notice_answered(
+        &self,
+        sent_at: Instant,
+        report: &NoticeReport,
+        reply: NoticeReply,
+    ) {
+        self.change(|member, now| {
+            member.registration_mut().notice_answered(now, sent_at, report, reply);
+        });
     }
 
     /// Returns why no write is taken now, as

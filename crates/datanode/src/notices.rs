@@ -68,7 +68,7 @@ impl Membership {
         };
         let answer = info.as_ref().map_err(failure);
         let outcome = repeat::reply(self.clock().now(), answer.as_ref().copied());
-        self.remember(|notices| notices.answered(sent_at, &report, outcome));
+        self.notice_answered(sent_at, &report, outcome);
         info
     }
 

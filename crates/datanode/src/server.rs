@@ -362,11 +362,16 @@ async fn serve_incarnation(
     }
 }
 
-/// Returns whether a refusal of a notice is about the namenode and not about the notice.
+/// Returns whether a refusal of a notice is about the namenode and not about the notice. One that
+/// does not know the node has lost the end of its log: the node registers again, under another
+/// number.
 const fn may_pass(refusal: &Refusal) -> bool {
     matches!(
         refusal,
-        Refusal::RetryAfter { .. } | Refusal::JournalFull { .. } | Refusal::Undecided { .. }
+        Refusal::RetryAfter { .. }
+            | Refusal::JournalFull { .. }
+            | Refusal::Undecided { .. }
+            | Refusal::UnknownNode { .. }
     )
 }
 

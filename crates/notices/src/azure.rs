@@ -2,6 +2,7 @@
 //! documentation). The events of a whole scale set are listed; those of other machines are not
 //! ours.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hyper::Method;
@@ -25,10 +26,19 @@ pub(crate) struct Azure {
     deadline: Duration,
     /// This machine's name, once known.
     name: Option<String>,
-    /// The event that takes this machine, and its notice, counted from the first sight.
-    event: Option<(String, Notice)>,
-    is_acknowledged: bool,
+    /// The events that take this machine, by their ids.
+    events: BTreeMap<String, OwnEvent>,
     notices: NoticeMaker,
+}
+
+/// An event that takes this machine.
+#[derive(Debug)]
+struct OwnEvent {
+    /// What was read of it: Azure may move an event.
+    read: AzureEvent,
+    /// Counted from the sight of what was read.
+    notice: Notice,
+    is_acknowledged: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -57,8 +67,7 @@ impl Azure {
             service: Service::new(options.url(), options.call_within)?,
             deadline: options.deadline,
             name: None,
-            event: None,
-            is_acknowledged: false,
+            events: BTreeMap::new(),
             notices,
         })
     }
@@ -70,24 +79,32 @@ impl Azure {
         if needs_name && self.name.is_none() {
             self.name = Some(self.page(NAME).await?.trim().to_owned());
         }
+        self.take(&events)
+    }
+
+    /// Takes what is listed. Of several events of this machine the earliest counts.
+    fn take(&mut self, events: &[AzureEvent]) -> Result<SourceReading, SourceError> {
         let mine = |event: &&AzureEvent| {
             event.resources.is_empty()
                 || self.name.as_ref().is_some_and(|name| {
                     event.resources.iter().any(|resource| resource.eq_ignore_ascii_case(name))
                 })
         };
-        let event = events.iter().find(mine);
-        match event {
-            Some(event) if self.event.as_ref().is_none_or(|(id, _)| *id != event.id) => {
-                let reason = format!("Azure {} of {:?}", event.kind, event.not_before);
-                let notice = self.notices.notice(self.left(event)?, reason);
-                self.event = Some((event.id.clone(), notice));
-                self.is_acknowledged = false;
+        let own: Vec<&AzureEvent> = events.iter().filter(mine).collect();
+        self.events.retain(|id, _| own.iter().any(|event| event.id == *id));
+        for event in own {
+            let known = self.events.get(&event.id);
+            if known.is_some_and(|known| known.read == *event) {
+                continue;
             }
-            Some(_) => {}
-            None => self.event = None,
+            let reason = format!("Azure {} of {:?}", event.kind, event.not_before);
+            let notice = self.notices.notice(self.left(event)?, reason);
+            let is_acknowledged = known.is_some_and(|known| known.is_acknowledged);
+            let own = OwnEvent { read: event.clone(), notice, is_acknowledged };
+            self.events.insert(event.id.clone(), own);
         }
-        let notice = self.event.as_ref().map(|(_, notice)| notice.clone());
+        let notice = self.events.values().map(|own| own.notice.clone());
+        let notice = notice.min_by_key(|notice| notice.deadline);
         Ok(SourceReading { notice, recommendation: None })
     }
 
@@ -105,18 +122,25 @@ impl Azure {
         })
     }
 
-    /// Lets the event start: what the machine had to do is done.
+    /// Lets the events start: what the machine had to do is done.
     pub(crate) async fn acknowledge(&mut self) -> Result<(), SourceError> {
-        let Some((id, _)) = self.event.as_ref().filter(|_| !self.is_acknowledged) else {
+        let open = || self.events.iter().filter(|(_, own)| !own.is_acknowledged);
+        let ids: Vec<String> = open().map(|(id, _)| id.clone()).collect();
+        if ids.is_empty() {
             return Ok(());
-        };
-        let body = json!({ "StartRequests": [{ "EventId": id }] }).to_string();
+        }
+        let starts: Vec<_> = ids.iter().map(|id| json!({ "EventId": id })).collect();
+        let body = json!({ "StartRequests": starts }).to_string();
         let (header, within) = (("metadata", "true"), self.service.within());
         let answer = self.service.send(Method::POST, EVENTS, header, &body, within).await?;
         if answer.status != 200 {
             return Err(SourceError::Status { path: EVENTS, status: answer.status });
         }
-        self.is_acknowledged = true;
+        for id in ids {
+            if let Some(own) = self.events.get_mut(&id) {
+                own.is_acknowledged = true;
+            }
+        }
         Ok(())
     }
 
@@ -161,6 +185,41 @@ mod tests {
         assert_eq!(events.len(), 1);
         assert_eq!((events[0].id.as_str(), events[0].resources[0].as_str()), ("B", "vm_1"));
         assert!(taking(r#"{"DocumentIncarnation":1,"Events":[]}"#).unwrap().is_empty());
+    }
+
+    fn azure() -> Azure {
+        let options = NoticeOptions::new(NoticeSource::Azure);
+        let notices = NoticeMaker::new(&options.source, tokio::time::Instant::now());
+        Azure::new(&options, notices).unwrap()
+    }
+
+    fn event(id: &str, seconds: u64) -> AzureEvent {
+        let at = std::time::SystemTime::now() + Duration::from_secs(seconds);
+        AzureEvent {
+            id: id.to_owned(),
+            kind: "Preempt".to_owned(),
+            resources: Vec::new(),
+            status: "Scheduled".to_owned(),
+            not_before: httpdate::fmt_http_date(at),
+        }
+    }
+
+    #[test]
+    fn earliest_event_of_the_machine_counts_also_when_it_was_moved() {
+        let mut azure = azure();
+        let left = |azure: &mut Azure, events: &[AzureEvent]| {
+            let notice = azure.take(events).unwrap().notice?;
+            Some(notice.deadline.0 / 1_000_000)
+        };
+        let late = event("late", 900);
+        assert!((890..=900).contains(&left(&mut azure, &[late.clone()]).unwrap()));
+        let both = [late.clone(), event("soon", 30)];
+        assert!((25..=30).contains(&left(&mut azure, &both).unwrap()));
+        let moved = [event("late", 60)];
+        assert!((55..=60).contains(&left(&mut azure, &moved).unwrap()), "it was moved");
+        let before = azure.take(&moved).unwrap();
+        assert_eq!(azure.take(&moved).unwrap(), before, "each look shows the same notice");
+        assert_eq!(left(&mut azure, &[]), None);
     }
 
     #[test]

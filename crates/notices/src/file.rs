@@ -89,7 +89,8 @@ impl File {
             (Some(seconds), None) => {
                 let left = Duration::try_from_secs_f64(seconds)
                     .map_err(|error| garbled(error.to_string()))?;
-                Some(changed_at + left)
+                let moment = changed_at.checked_add(left);
+                Some(moment.ok_or_else(|| garbled(format!("{seconds} s are too many")))?)
             }
             (None, Some(text)) => {
                 let moment = moment::from_rfc3339(text);
@@ -135,6 +136,9 @@ mod tests {
         assert!((8..=9).contains(&left(r#"{"deadline_seconds": 9.5, "reason": "why"}"#)));
         assert!((28..=30).contains(&left("{}")));
         assert!(left(r#"{"deadline_at": "2099-01-01T00:00:00Z"}"#) > 1_000_000);
+        for many in ["1e19", "1e300"] {
+            read(&format!(r#"{{"deadline_seconds": {many}}}"#)).expect_err("no such time");
+        }
         let seen = read(r#"{"recommendation": "leave"}"#).unwrap();
         assert_eq!((seen.notice, seen.recommendation.as_deref()), (None, Some("leave")));
     }

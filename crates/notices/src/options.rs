@@ -86,6 +86,18 @@ impl NoticeOptions {
     }
 }
 
+impl NoticeSource {
+    /// Returns the name by which notices of this source are distinguished. Two files
+    /// are two sources.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::File(path) => format!("{self}:{}", path.display()),
+            _ => self.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for NoticeSource {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(match self {

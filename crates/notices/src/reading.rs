@@ -19,7 +19,7 @@ pub(crate) struct NoticeMaker {
 
 impl NoticeMaker {
     pub(crate) fn new(source: &NoticeSource, since: tokio::time::Instant) -> Self {
-        Self { since, source: source.to_string() }
+        Self { since, source: source.name() }
     }
 
     /// Returns the notice of a machine that is to be taken in `left`.

@@ -32,7 +32,7 @@ pub(crate) struct NoticeArgs {
 }
 
 impl NoticeArgs {
-    /// Returns the sources.
+    /// Returns the sources. One that is given twice is one source.
     pub(crate) fn options(&self, acknowledge: Acknowledge) -> Vec<NoticeOptions> {
         let options = |source: &NoticeSource| NoticeOptions {
             url: self.notice_url.clone(),
@@ -42,6 +42,9 @@ impl NoticeArgs {
             acknowledge,
             ..NoticeOptions::new(source.clone())
         };
-        self.notice_source.iter().map(options).collect()
+        let is_first =
+            |(at, source): &(usize, &NoticeSource)| !self.notice_source[..*at].contains(source);
+        let sources = self.notice_source.iter().enumerate().filter(is_first);
+        sources.map(|(_, source)| options(source)).collect()
     }
 }

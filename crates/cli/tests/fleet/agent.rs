@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use sanderling_client::PutOptions;
-use sanderling_protocol::Policy;
+use sanderling_protocol::{NodeSelector, Policy};
 
 use crate::cluster::{
     Cluster, SOON, Server, block_on, bytes_of, path, until, until_drained, until_node,
@@ -204,7 +204,7 @@ fn notice_of_an_operator_stays_when_a_source_takes_its_own_back() {
     let rig = Rig::new("aws", &[]);
     block_on(async {
         let client = rig.cluster.client().await;
-        let spot = sanderling_protocol::NodeSelector("spot".to_owned());
+        let spot = NodeSelector("spot".to_owned());
         client.notice(&spot, 100_000, "by hand").await.expect("taken");
         until_drained(&client, "spot").await;
         let log = || rig.cluster.datanodes[1].log();
@@ -268,6 +268,34 @@ fn file_gives_a_notice_and_takes_it_back() {
         assert_eq!(node.reason, "rack");
         std::fs::remove_file(&file).expect("removed");
         until_node(&client, "spot", "active", |node| node.policy == Policy::Active).await;
+    });
+}
+
+#[test]
+fn file_that_is_absent_takes_no_notice_of_another_file_back() {
+    let mut cluster = Cluster::of(1);
+    let (shown, absent) = (cluster.path("shown"), cluster.path("absent"));
+    let sources = [format!("file:{}", shown.display()), format!("file:{}", absent.display())];
+    let words = ["--notice-source", &sources[0], "--notice-source", &sources[1]];
+    cluster.add("spot", &[&words[..], &["--notice-poll", "50ms"]].concat());
+    // A number that is no time ends no source.
+    std::fs::write(&shown, r#"{"deadline_seconds": 1e19}"#).expect("written");
+    let log = |cluster: &mut Cluster| cluster.datanode("spot").log();
+    until("it is refused", SOON, || log(&mut cluster).contains("are too many").then_some(()));
+    std::fs::write(&shown, r#"{"deadline_seconds": 200}"#).expect("written");
+    block_on(async {
+        let client = cluster.client().await;
+        until_drained(&client, "spot").await;
+    });
+    // The other source was looked at since.
+    std::fs::write(&absent, "garbage").expect("written");
+    until("it is read", SOON, || log(&mut cluster).contains("absent is no notice").then_some(()));
+    block_on(async {
+        let client = cluster.client().await;
+        let spot = until_node(&client, "spot", "known", |_| true).await;
+        assert_eq!(spot.policy, Policy::Drained, "{spot:?}");
+        let report = client.report().await.expect("the namenode answers");
+        assert_eq!(report.notices, 1, "{report:?}");
     });
 }
 

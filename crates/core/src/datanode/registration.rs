@@ -15,7 +15,7 @@ use sanderling_protocol::message::HeartbeatReply;
 use sanderling_protocol::{Instant, Millis, NodeId, Policy, Refusal};
 
 use crate::Mechanism;
-use crate::notices::Notices;
+use crate::notices::{NoticeReply, NoticeReport, Notices};
 
 /// Pause of a writer that waits for the end of a relocation under [`Mechanism::Baseline`]. Chosen,
 /// not measured: a hundredth of the 2 s between that mechanism's heartbeats, which end the wait.
@@ -155,6 +155,22 @@ impl RegistrationState {
         changed
     }
 
+    /// Takes the answer to a notice that was sent at `asked_at`. The policy that it names is newer
+    /// than that of the last heartbeat, which may be that of an earlier notice.
+    pub fn notice_answered(
+        &mut self,
+        now: Instant,
+        asked_at: Instant,
+        report: &NoticeReport,
+        reply: NoticeReply,
+    ) {
+        let is_notice = report.deadline.is_some() && self.policy != Policy::Gone;
+        if let (NoticeReply::Stands { policy, .. }, true) = (reply, is_notice) {
+            self.policy = policy;
+        }
+        self.remember(now, |notices| notices.answered(asked_at, report, reply));
+    }
+
     fn is_leaving(&self, now: Instant) -> bool {
         self.mechanism.pushes_fences() && self.notices.must_fence(now)
     }
@@ -282,6 +298,22 @@ mod tests {
         registration.begin_again(SOON);
         registration.joined(SOON, Policy::Active);
         assert!(!registration.is_fenced());
+    }
+
+    #[test]
+    fn policy_follows_the_answer_to_a_notice_before_the_next_heartbeat() {
+        let mut registration = registration();
+        let asked = registration.stamp(NOW);
+        registration.answered(NOW, asked, &answer(Policy::Drained));
+        // An operator takes that notice back, and the next one comes before a heartbeat.
+        registration.order(NOW, false);
+        registration.remember(NOW, |notices| notices.show(&notice()));
+        let report = NoticeReport::from(&notice());
+        let deadline = Some(SOON);
+        let reply = NoticeReply::Stands { policy: Policy::Draining, deadline, is_at_risk: false };
+        registration.notice_answered(NOW, NOW, &report, reply);
+        assert_eq!(registration.policy(), Policy::Draining, "it is not empty any more");
+        assert!(registration.is_fenced());
     }
 
     #[test]

@@ -159,8 +159,7 @@ impl Datanode {
         };
         let now = context.runtime.monotonic();
         let outcome = repeat::reply(now, info.as_ref().map(|info| &**info));
-        let take = |notices: &mut Notices| notices.answered(asked_at, &report, outcome);
-        self.member.registration_mut().remember(now, take);
+        self.member.registration_mut().notice_answered(now, asked_at, &report, outcome);
         self.follow_member();
     }
 }
