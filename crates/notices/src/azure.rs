@@ -164,6 +164,7 @@ pub(crate) fn taking(body: &str) -> Result<Vec<AzureEvent>, SourceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::NoticeSource;
 
     const RECORDED: &str = r#"{
         "DocumentIncarnation": 2,
