@@ -213,7 +213,7 @@ mod tests {
             Some(notice.deadline.0 / 1_000_000)
         };
         let late = event("late", 900);
-        assert!((890..=900).contains(&left(&mut azure, &[late.clone()]).unwrap()));
+        assert!((890..=900).contains(&left(&mut azure, std::slice::from_ref(&late)).unwrap()));
         let both = [late.clone(), event("soon", 30)];
         assert!((25..=30).contains(&left(&mut azure, &both).unwrap()));
         let moved = [event("late", 60)];
