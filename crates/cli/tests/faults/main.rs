@@ -10,7 +10,7 @@ mod lots;
 mod absence;
 mod damage;
 mod journal;
-mod links;
+mod killed;
 mod losses;
 mod object_tier;
 mod older_catalog;
