@@ -72,10 +72,10 @@ struct LocalUpload {
 pub(super) async fn run(session: &Session, args: Put) -> Result<(), Failure> {
     let client = session.client().await?;
     let mut jobs = Vec::new();
-    let several = args.sources.len() > 1;
-    let named = args.sources.iter().filter(|source| several && *source != LocalPath::new("-"));
+    // What has no name, as `..`, is refused below.
+    let named = args.sources.iter().filter(|source| *source != LocalPath::new("-"));
     let pairs: Vec<_> = named
-        .map(|it| (it.display(), it.file_name().unwrap_or_default().to_string_lossy()))
+        .filter_map(|source| Some((source.display(), source.file_name()?.to_string_lossy())))
         .collect();
     check_distinct(&pairs)?;
     for source in &args.sources {
