@@ -10,6 +10,7 @@ mod block;
 mod block_list;
 mod block_map;
 mod blocks;
+mod claims;
 mod clients;
 mod concat;
 mod copies;
@@ -89,6 +90,7 @@ pub(crate) use usage::UsageWalk;
 use crate::access::Revoked;
 use crate::reserve::Departures;
 use block_map::BlockMap;
+use claims::Claims;
 use clients::Clients;
 use durable_queue::Durables;
 use events::{Events, Gathered};
@@ -155,6 +157,8 @@ pub struct Catalog {
     reap_queue: ReapQueue,
     /// What is copied to stores outside of the cluster.
     durables: Durables,
+    /// Why nodes drain.
+    claims: Claims,
     /// Configured, not remembered.
     #[serde(skip)]
     limits: CatalogLimits,
@@ -220,6 +224,7 @@ impl Catalog {
             accounts: Accounts::default(),
             reap_queue: ReapQueue::default(),
             durables: Durables::default(),
+            claims: Claims::default(),
             limits: CatalogLimits::default(),
             names: Names::new(cluster.0),
             sums: Sums::default(),
@@ -253,6 +258,7 @@ impl Catalog {
             reaping: self.reaping.clone(),
             reap_queue: self.reap_queue.image(),
             durables: self.durables.clone(),
+            claims: self.claims.clone(),
             names: self.names.emptied(),
             sums: Sums::default(),
             unnamed: Unnamed::default(),

@@ -31,6 +31,10 @@ pub const RECOMMEND_EVERY: Millis = Millis(10_000);
 /// How much earlier a deadline must be than the one before to be another notice.
 pub const EARLIER: Millis = Millis(500);
 
+/// The longest notice: seven days. The namenode refuses a later deadline, which is a mistake or a
+/// decommission, so a datanode gives the notice when this time is left.
+pub const NOTICE_MAX: Millis = Millis(7 * 24 * 3600 * 1000);
+
 /// The reason of a notice that came from the namenode itself.
 const FROM_NAMENODE: &str = "repeated by the datanode: the namenode had it and lost it";
 
@@ -57,6 +61,8 @@ pub struct Notices {
     is_anew: bool,
     policy: Policy,
     repeat_at: Instant,
+    /// Statements about the sources that were made.
+    stated: u64,
 }
 
 /// The announced end of a datanode's machine. It is made once, where a source reports it, and
@@ -122,6 +128,9 @@ pub struct NoticeReport {
     pub reason: String,
     /// When the namenode had it last; `None` if it never did.
     pub known_at: Option<Instant>,
+    /// Of the process's statements about its sources: the namenode takes none after a later one. 0
+    /// for what the namenode had, and for a recommendation.
+    pub number: u64,
 }
 
 /// What the namenode answered to a [`NoticeReport`].
@@ -146,8 +155,8 @@ impl Default for Notices {
     fn default() -> Self {
         let (shown, recommended) = (BTreeMap::new(), BTreeMap::new());
         let (known, policy, repeat_at) = (None, Policy::Active, Instant(0));
-        let (later, given, is_anew) = (None, Vec::new(), false);
-        Self { shown, recommended, known, later, given, is_anew, policy, repeat_at }
+        let (later, given, is_anew, stated) = (None, Vec::new(), false, 0);
+        Self { shown, recommended, known, later, given, is_anew, policy, repeat_at, stated }
     }
 }
 
@@ -205,23 +214,43 @@ impl Notices {
         self.given.iter().any(is_near)
     }
 
-    /// Takes that a source shows its notice no more. Returns whether another source still shows
-    /// one, so that the node must not become active again.
-    pub fn hide(&mut self, source: &str) -> bool {
+    /// Takes that a source shows its notice no more, and that the namenode had this at `asked_at`.
+    pub fn hide(&mut self, source: &str, asked_at: Instant) {
+        let left = self.left_without(source);
         self.shown.remove(source);
-        let is_other = self.shown.values().any(|shown| shown.delivery != Delivery::Over);
-        if !is_other {
-            (self.known, self.later) = (None, None);
+        let known = self.known.take();
+        if let Some(left) = left {
+            // One of an operator is the namenode's own, and stays as it is.
+            let of_operator = known.filter(|known| !self.is_given(known.deadline));
+            let (deadline, at) = (left.deadline, asked_at);
+            self.known = of_operator.or(Some(KnownNotice { deadline, at, is_unfenced: false }));
         }
+        self.later = None;
         debug_assert!(self.is_consistent(), "what nobody shows is not repeated");
-        is_other
     }
 
-    /// Returns whether another source than this one shows a notice.
+    /// Returns the notice that holds when a source withdraws its own: the earliest of the others.
     #[must_use]
-    pub fn shows_beside(&self, source: &str) -> bool {
-        let mut others = self.shown.iter().filter(|(other, _)| *other != source);
-        others.any(|(_, shown)| shown.delivery != Delivery::Over)
+    pub fn left_without(&self, source: &str) -> Option<Notice> {
+        let others = self.shown.iter().filter(|(other, _)| *other != source);
+        let open = others.map(|(_, shown)| shown).filter(|shown| shown.delivery != Delivery::Over);
+        let mut left = open.min_by_key(|shown| shown.deadline())?.notice.clone();
+        // After an absence the namenode itself may have left the node more time.
+        let known = self.known.map_or(left.deadline, |known| known.deadline);
+        left.deadline = left.deadline.max(known);
+        Some(left)
+    }
+
+    /// Returns the number of the next statement about the sources.
+    pub const fn next_number(&mut self) -> u64 {
+        self.stated += 1;
+        self.stated
+    }
+
+    /// Returns the report of a notice that the namenode never had.
+    pub fn report_of(&mut self, notice: &Notice) -> NoticeReport {
+        let (deadline, reason) = (Some(notice.deadline), notice.reason.clone());
+        NoticeReport { deadline, reason, known_at: None, number: self.next_number() }
     }
 
     /// Goes on as another incarnation, of which the namenode has nothing: what it received from
@@ -355,7 +384,11 @@ impl Notices {
                 return None;
             }
             self.repeat_at = now + REPEAT_EVERY;
-            return Some(report);
+            let is_new = report.known_at.is_none();
+            return Some(NoticeReport {
+                number: if is_new { self.next_number() } else { 0 },
+                ..report
+            });
         }
         if self.policy != Policy::Active {
             return None;
@@ -364,7 +397,7 @@ impl Notices {
         let due = self.recommended.values_mut().find(is_due)?;
         due.repeat_at = now + RECOMMEND_EVERY;
         let (reason, known_at) = (due.reason.clone(), due.known_at);
-        Some(NoticeReport { deadline: None, reason, known_at })
+        Some(NoticeReport { deadline: None, reason, known_at, number: 0 })
     }
 
     fn notice_report(&self, now: Instant) -> Option<NoticeReport> {
@@ -374,7 +407,8 @@ impl Notices {
             of_kind.min_by_key(|shown| shown.deadline())
         };
         if let Some(shown) = earliest(Delivery::Pending) {
-            return Some(NoticeReport::from(&shown.notice));
+            let (deadline, reason) = (Some(shown.deadline()), shown.notice.reason.clone());
+            return Some(NoticeReport { deadline, reason, known_at: None, number: 0 });
         }
         let soonest = match (self.policy, self.later) {
             (Policy::Active, _) => now,
@@ -385,7 +419,8 @@ impl Notices {
         let known = self.known.filter(|known| known.deadline > soonest)?;
         let shown = earliest(Delivery::Received);
         let reason = shown.map_or(FROM_NAMENODE, |shown| shown.notice.reason.as_str()).to_owned();
-        Some(NoticeReport { deadline: Some(known.deadline), reason, known_at: Some(known.at) })
+        let (deadline, known_at) = (Some(known.deadline), Some(known.at));
+        Some(NoticeReport { deadline, reason, known_at, number: 0 })
     }
 
     /// Takes the answer to what was sent at `asked_at`.
@@ -454,14 +489,6 @@ fn from_namenode(deadline: Instant) -> Notice {
     Notice { source: NAMENODE.to_owned(), deadline, reason: FROM_NAMENODE.to_owned() }
 }
 
-impl From<&Notice> for NoticeReport {
-    /// Returns the report of a notice that the namenode never had.
-    fn from(notice: &Notice) -> Self {
-        let (deadline, reason) = (Some(notice.deadline), notice.reason.clone());
-        Self { deadline, reason, known_at: None }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -477,7 +504,8 @@ mod tests {
         let mut notices = Notices::default();
         let (posted, late) = (notice("webhook", at(90), "posted"), notice("file", at(900), "late"));
         assert!(notices.show(&posted) && notices.show(&late));
-        notices.answered(at(1), &NoticeReport::from(&late), NoticeReply::Refused);
+        let report = notices.report_of(&late);
+        notices.answered(at(1), &report, NoticeReply::Refused);
         assert!(notices.must_fence(at(2)), "the posted one was not refused");
         let next = notices.next_report(at(2)).expect("it is given");
         assert_eq!((next.deadline, next.known_at), (Some(at(90)), None));
@@ -513,7 +541,8 @@ mod tests {
         notices.stands(at(1), Policy::Active, None);
         assert!(notices.must_fence(at(1)));
         assert_eq!(notices.next_report(Instant(1_999_999)), None, "not twice within a second");
-        assert_eq!(notices.next_report(at(2)), Some(report));
+        let again = NoticeReport { number: report.number + 1, ..report };
+        assert_eq!(notices.next_report(at(2)), Some(again), "a statement of its own");
         assert_eq!(notices.next_report(at(60)), None, "its deadline has passed");
         assert!(!notices.must_fence(at(60)));
     }
@@ -591,8 +620,10 @@ mod tests {
         notices.show(&notice("file", at(70), "mine"));
         let report = notices.next_report(at(6)).unwrap();
         notices.answered(at(6), &report, stands(Policy::Draining));
-        assert!(notices.hide("file"), "the cloud still says so");
-        assert!(!notices.hide("aws"));
+        assert!(notices.left_without("file").is_some(), "the cloud still says so");
+        notices.hide("file", at(6));
+        assert_eq!(notices.left_without("aws"), None);
+        notices.hide("aws", at(6));
         notices.stands(at(7), Policy::Active, None);
         assert_eq!(notices.next_report(at(8)), None);
     }
@@ -688,17 +719,22 @@ mod tests {
         assert!(notices.show(&notice("file", first, "spot")));
         assert!(notices.show(&notice("webhook", second, "spot")));
         notices.stands(at(0), Policy::Draining, Some(first));
-        assert!(notices.hide("file"), "the other one still shows its notice");
+        let left = notices.left_without("file").expect("the other one still shows its notice");
+        assert_eq!((left.source.as_str(), left.deadline), ("webhook", second));
+        notices.hide("file", at(0));
         notices.stands(at(0), Policy::Draining, Some(first));
-        assert!(!notices.shows_beside("webhook"), "nobody else wants the node to leave");
+        assert_eq!(notices.left_without("webhook"), None, "nobody else wants the node to leave");
         // Another incarnation is not told of what was taken back.
         let mut next = notices.clone();
         next.begin_again(at(0));
         assert_eq!(next.next_report(at(0)).unwrap().deadline, Some(second));
-        assert!(!notices.hide("webhook"));
+        notices.hide("webhook", at(0));
         notices.stands(at(0), Policy::Active, None);
         notices.stands(at(0), Policy::Draining, Some(first));
-        assert!(notices.shows_beside("webhook"), "given by an operator, after all was over");
+        assert!(
+            notices.left_without("webhook").is_some(),
+            "given by an operator, after all was over"
+        );
     }
 
     #[test]
@@ -709,24 +745,24 @@ mod tests {
         notices.registered();
         notices.stands(at(0), Policy::Draining, Some(at(33)));
         notices.stands(at(0), Policy::Draining, Some(at(33) + Millis(100)));
-        assert!(!notices.shows_beside("file"));
+        assert_eq!(notices.left_without("file"), None);
     }
 
     #[test]
     fn source_that_shows_nothing_leaves_what_an_operator_gave() {
         let mut notices = received();
-        assert!(!notices.shows_beside("aws"));
+        assert_eq!(notices.left_without("aws"), None);
         // What is estimated from a slow answer is no other notice.
         notices.stands(at(6), Policy::Draining, Some(DEADLINE + Millis(3000)));
         notices.stands(at(7), Policy::Draining, Some(DEADLINE));
-        assert!(!notices.shows_beside("aws"));
+        assert_eq!(notices.left_without("aws"), None);
         notices.stands(at(8), Policy::Draining, Some(at(30)));
-        assert!(notices.shows_beside("aws"), "an operator wants it sooner");
-        assert!(notices.hide("aws"));
+        assert!(notices.left_without("aws").is_some(), "an operator wants it sooner");
+        notices.hide("aws", at(8));
         notices.stands(at(9), Policy::Active, None);
         assert_eq!(notices.next_report(at(9)).unwrap().deadline, Some(at(30)));
         // An operator's notice that a source's came after is kept in mind, too.
-        assert!(overtaken(at(40)).shows_beside("aws"));
+        assert!(overtaken(at(40)).left_without("aws").is_some());
     }
 
     #[test]

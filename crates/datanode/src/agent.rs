@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanderling_core::datanode::{Act, Agent, SourceReading};
+use sanderling_core::notices::NOTICE_MAX;
 use sanderling_notices::{Acknowledge, NoticeOptions, SourceError, SourceReader};
 use sanderling_protocol::NodeId;
 use sanderling_transport::CallError;
@@ -36,7 +37,8 @@ pub(crate) async fn watch(
         }
     };
     let agent = Agent::new(options.source.name());
-    let watch = Watch { membership, counters, options, source, agent, is_good: None };
+    let watch =
+        Watch { membership, counters, options, source, agent, is_good: None, is_far: false };
     tokio::select! {
         () = stop.cancelled() => {}
         () = watch.run() => {}
@@ -52,6 +54,8 @@ struct Watch {
     agent: Agent,
     /// Whether the last look succeeded; `None` before the first.
     is_good: Option<bool>,
+    /// Whether the source shows a notice that is too far ahead to be given.
+    is_far: bool,
 }
 
 impl Watch {
@@ -90,17 +94,16 @@ impl Watch {
 
     /// Does what became necessary; returns whether all of it is done.
     async fn act(&mut self, seen: SourceReading) -> bool {
-        let id = self.membership.id();
-        let is_noticed = seen.notice.is_some();
-        let (agent, source) = (&mut self.agent, self.options.source.name());
-        let (acts, is_left_to_others) = self.membership.remember(|notices| {
-            let was_shown = notices.shows(&source);
-            let acts = agent.look(id, &seen, notices);
-            (acts, was_shown && !notices.shows(&source))
-        });
-        if is_left_to_others {
-            tracing::info!(node = %id, "another source still shows a notice");
+        let (id, now) = (self.membership.id(), self.membership.clock().now());
+        let is_far = seen.notice.as_ref().is_some_and(|it| it.deadline > now + NOTICE_MAX);
+        if is_far && !std::mem::replace(&mut self.is_far, is_far) {
+            let (source, longest) = (&self.options.source, NOTICE_MAX);
+            tracing::info!(%source, %longest, "the notice is given when so much time is left");
         }
+        self.is_far = is_far;
+        let is_noticed = seen.notice.is_some() && !is_far;
+        let agent = &mut self.agent;
+        let acts = self.membership.remember(|notices| agent.look((id, now), &seen, notices));
         let mut is_done = true;
         for act in acts {
             is_done &= self.perform(id, act).await;
@@ -114,7 +117,8 @@ impl Watch {
     async fn perform(&mut self, id: NodeId, act: Act) -> bool {
         let sent_at = self.membership.clock().now();
         let source = &self.options.source;
-        let outcome = match (&act, act.request(id)) {
+        let nonce = self.membership.identity().nonce;
+        let outcome = match (&act, act.request(sent_at, id, nonce)) {
             (Act::Give { notice, is_first }, _) => {
                 if *is_first {
                     tracing::info!(%source, reason = notice.reason, node = %id, "notice");
@@ -158,8 +162,11 @@ fn log(options: &NoticeOptions, node: NodeId, act: &Act, error: Option<&CallErro
             tracing::warn!(%source, %node, %error, "the notice was refused");
         }
         (Act::Give { .. }, None) => {}
-        (Act::Cancel, None) => tracing::info!(%node, "the notice was taken back"),
-        (Act::Cancel, Some(error)) => {
+        (Act::TakeBack { left: Some(left), .. }, None) => {
+            tracing::info!(%source, %node, left = left.source, "the notice was taken back");
+        }
+        (Act::TakeBack { .. }, None) => tracing::info!(%node, "the notice was taken back"),
+        (Act::TakeBack { .. }, Some(error)) => {
             tracing::warn!(%node, %error, is_final, "the notice could not be taken back");
         }
         (Act::Recommend(reason), None) => {

@@ -20,11 +20,12 @@ impl Membership {
     /// The namenode rejected the notice ([`is_final`]: for good), or did not answer.
     pub(crate) async fn give_notice(&self, notice: &Notice) -> Result<NodeInfo, CallError> {
         let now = self.clock().now();
-        self.remember(|notices| {
+        let report = self.remember(|notices| {
             notices.show(notice);
             notices.sent(now);
+            notices.report_of(notice)
         });
-        self.send(NoticeReport::from(notice)).await
+        self.send(report).await
     }
 
     /// Gives the namenode a recommendation and remembers it.

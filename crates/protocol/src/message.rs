@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use attributes::{Attributes, Concat, Condition, RECOMPUTE_MILLIS};
 pub use cluster::{
     Heartbeat, HeartbeatReply, Hello, HelloReply, Join, Joined, Register, Registered, Repeat, Role,
-    Wiped,
+    SourceNotice, Wiped,
 };
 pub use durable::{
     Adopted, Adoption, AdoptionStep, Durability, DurableChange, DurableChangeKind, DurableLoss,
@@ -448,6 +448,9 @@ pub enum Request {
     Members,
     /// About durable directories. Reply: see there.
     Durable(Box<DurableRequest>),
+    /// A datanode gives a notice that one of its sources shows, or states what is left of its
+    /// notices after one was withdrawn. What an operator gave is not changed by it. Reply: `Node`.
+    SourceNotice(SourceNotice),
 }
 
 /// One reply of the namenode.

@@ -6,8 +6,8 @@
 //! greeting the versions that it supports; both then use the newest common one. A peer without
 //! these flags supports version 3, the last one before the flags.
 
-use crate::message::Joined;
-use crate::{Event, EventKind, Millis, Order, OrderReply, Refusal, Reply, Request};
+use crate::message::{Joined, SourceNotice};
+use crate::{Event, EventKind, Millis, NodeSelector, Order, OrderReply, Refusal, Reply, Request};
 
 /// The newest version of the messages that is spoken here.
 pub const MESSAGES: u8 = 4;
@@ -55,6 +55,7 @@ pub fn request_for(version: u8, request: Request) -> Result<Request, Refusal> {
         Request::Beat(heartbeat) => Request::Heartbeat(heartbeat),
         // As a client of that version sends it: made as often as it comes.
         Request::Once(once) => return request_for(version, once.change.into_request()),
+        Request::SourceNotice(notice) => notice_for_3(notice),
         Request::OpenClient { .. }
         | Request::DeleteObject { .. }
         | Request::Room
@@ -71,6 +72,16 @@ pub fn request_for(version: u8, request: Request) -> Result<Request, Refusal> {
         }
         request => request,
     })
+}
+
+/// Returns a statement of a datanode as one of version 3 makes it: a withdrawal takes everything
+/// back.
+fn notice_for_3(notice: SourceNotice) -> Request {
+    let node = NodeSelector::from(notice.node);
+    match notice.deadline_millis.filter(|_| !notice.is_withdrawn) {
+        Some(deadline_millis) => Request::Notice { node, deadline_millis, reason: notice.reason },
+        None => Request::Cancel { node },
+    }
 }
 
 /// Refuses an order that a datanode of this version does not support.

@@ -16,3 +16,4 @@ mod relocation;
 mod reserve;
 mod same_host;
 mod takeover;
+mod withdrawn;

@@ -101,6 +101,7 @@ pub(super) fn need(request: &Request) -> Need<'_> {
         | Request::Heartbeat(_)
         | Request::BlockReport { .. }
         | Request::Repeat(_)
+        | Request::SourceNotice(_)
         | Request::Within { .. }
         | Request::ReportDamage { .. }
         | Request::ExpectedBlocks { .. } => Need::Datanode,

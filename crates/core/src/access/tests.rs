@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{
     Affinity, Attributes, Concat, Create, Forecast, Heartbeat, Hello, JobHints, JobInfo,
-    ObjectKind, Register, RegisterJob, Repeat,
+    ObjectKind, Register, RegisterJob, Repeat, SourceNotice,
 };
 use sanderling_protocol::node::{Load, NodeSelector};
 use sanderling_protocol::{
@@ -152,6 +152,14 @@ fn of_datanodes() -> Vec<Request> {
         Request::Heartbeat(Heartbeat { node, nonce, load: Load::default() }),
         Request::BlockReport { node, blocks: Vec::new() },
         Request::Within { subtree: path("/a"), blocks: Vec::new() },
+        Request::SourceNotice(SourceNotice {
+            node,
+            nonce,
+            number: 1,
+            deadline_millis: None,
+            reason: String::new(),
+            is_withdrawn: true,
+        }),
         Request::Repeat(Repeat {
             node,
             nonce,

@@ -3,6 +3,8 @@
 use sanderling_protocol::{EventKind, Millis, NodeId, Order, Refusal, Reply};
 
 use super::Catalog;
+use super::claims::{NoticeClaim, NoticeOrigin};
+use super::drain::SourceStatement;
 use super::log::{Action, Command};
 use super::members::NodeRecord;
 use super::orders::{Applied, DatanodeOrder, Orders};
@@ -69,6 +71,7 @@ impl Catalog {
             | Action::Recommend { .. }
             | Action::Cancel { .. }
             | Action::Repeat { .. }
+            | Action::SourceNotice { .. }
             | Action::Fenced { .. }
             | Action::NodeDead { .. } => self.act_on_node(action, orders),
             Action::RegisterJob(request) => self.register_job(request.clone()),
@@ -192,7 +195,16 @@ impl Catalog {
     fn act_on_node(&mut self, action: &Action, orders: &mut Orders) -> Result<Reply, Refusal> {
         let (node, done) = match action.clone() {
             Action::Notice { node, deadline, reason } => {
-                (node, self.notice(node, deadline, reason, orders))
+                let claim = NoticeClaim { deadline, reason };
+                (node, self.notice(node, NoticeOrigin::Operator, claim, orders))
+            }
+            Action::SourceNotice { node, number, deadline, reason, is_withdrawn } => {
+                let notice = deadline.map(|deadline| NoticeClaim { deadline, reason });
+                let stated = match notice {
+                    Some(notice) if !is_withdrawn => SourceStatement::Shown(notice),
+                    left => SourceStatement::Withdrawn { left },
+                };
+                (node, self.source_notice(node, number, stated, orders))
             }
             Action::Decommission { node, reason } => {
                 (node, self.decommission(node, reason, orders))

@@ -1,16 +1,29 @@
 //! Nodes coming and going: register, notice, decommission, cancel, dead.
 
+use std::cmp::Ordering;
+
 use sanderling_protocol::limits::TEXT_BYTES_MAX;
 use sanderling_protocol::message::{Forecast, Register, Registered};
 use sanderling_protocol::node::Policy;
-use sanderling_protocol::{
-    BlockId, Epoch, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply,
-};
+use sanderling_protocol::{BlockId, Epoch, EventKind, Millis, NodeId, Nonce, Refusal, Reply};
 
 use super::Catalog;
+use super::claims::{NodeClaims, NoticeClaim, NoticeOrigin};
 use super::members::{Drain, NodeRecord};
 use super::orders::Orders;
 use super::timers::Timer;
+
+/// Pause after which a datanode states again what its sources show.
+const STATED_AGAIN_AFTER: Millis = Millis(10);
+
+/// What a node's process states about the notices of its sources.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SourceStatement {
+    /// One shows this notice.
+    Shown(NoticeClaim),
+    /// One has withdrawn its notice. `left`: the earliest of the others.
+    Withdrawn { left: Option<NoticeClaim> },
+}
 
 impl Catalog {
     /// Lets a datanode join. The same process gets the same id again; another process on the
@@ -87,10 +100,13 @@ impl Catalog {
     pub(super) fn notice(
         &mut self,
         id: NodeId,
-        deadline: Instant,
-        reason: String,
+        origin: NoticeOrigin,
+        NoticeClaim { deadline, reason }: NoticeClaim,
         orders: &mut Orders,
     ) -> Result<(), Refusal> {
+        self.claim(id, |claims| {
+            claims.notice(origin, NoticeClaim { deadline, reason: reason.clone() });
+        })?;
         let node = self.live_node(id)?;
         let is_first = node.deadline.is_none();
         let deadline = node.deadline.map_or(deadline, |before| before.min(deadline));
@@ -113,13 +129,103 @@ impl Catalog {
         Ok(())
     }
 
-    /// Starts a drain without a deadline. A node that drains already goes on as it was.
+    /// Notes why a live node drains, by the seventh of the rules.
+    fn claim(&mut self, id: NodeId, add: impl FnOnce(&mut NodeClaims)) -> Result<(), Refusal> {
+        self.live_node(id)?;
+        if self.keeps_claims()
+            && let Some(node) = self.nodes.get(id)
+        {
+            add(self.claims.of(id, node));
+        }
+        Ok(())
+    }
+
+    /// Takes what a node's process states about its sources: a notice that one shows, or, once one
+    /// has withdrawn its notice, the earliest that the others still show. What an operator gave
+    /// stays. A statement that comes again changes nothing.
+    ///
+    /// # Errors
+    /// [`Refusal::RetryAfter`] for a statement that a later one has overtaken: the process states
+    /// again what its sources show.
+    pub(super) fn source_notice(
+        &mut self,
+        id: NodeId,
+        number: u64,
+        stated: SourceStatement,
+        orders: &mut Orders,
+    ) -> Result<(), Refusal> {
+        let mut order = Ordering::Equal;
+        self.claim(id, |claims| order = claims.order(number))?;
+        match order {
+            Ordering::Less => {
+                let why = "a later statement about the node's notices came first".to_owned();
+                return Err(Refusal::RetryAfter { after: STATED_AGAIN_AFTER, why });
+            }
+            Ordering::Equal => return Ok(()),
+            Ordering::Greater => {}
+        }
+        match stated {
+            SourceStatement::Shown(notice) => {
+                self.notice(id, NoticeOrigin::Sources, notice, orders)
+            }
+            SourceStatement::Withdrawn { left } => {
+                self.claim(id, |claims| claims.withdraw(left))?;
+                // A repetition of what is withdrawn may be on its way.
+                self.cancelled.insert(id, self.now);
+                self.drain_for_claims(id, orders)
+            }
+        }
+    }
+
+    /// Lets a node drain for what is left of its claims, or not at all.
+    fn drain_for_claims(&mut self, id: NodeId, orders: &mut Orders) -> Result<(), Refusal> {
+        let (mut left, mut decommission) = (None, None);
+        self.claim(id, |claims| {
+            left = claims.earliest().cloned();
+            decommission = claims.decommissioned().map(str::to_owned);
+        })?;
+        let bytes = self.exposure(id);
+        let now = self.now;
+        let node = self.live_node(id)?;
+        let deadline = left.as_ref().map(|claim| claim.deadline);
+        if node.policy == Policy::Active || node.deadline == deadline {
+            return Ok(());
+        }
+        let name = node.name.clone();
+        let Some(reason) = left.map(|claim| claim.reason).or(decommission) else {
+            self.activate(id, orders);
+            return Ok(());
+        };
+        node.deadline = deadline;
+        node.reason.clone_from(&reason);
+        if node.policy != Policy::Drained {
+            let by_deadline = (Policy::Draining, Policy::Decommissioning);
+            node.policy = if deadline.is_some() { by_deadline.0 } else { by_deadline.1 };
+        }
+        if let Some(drain) = &mut node.drain {
+            // It was made for the other deadline.
+            drain.forecast = None;
+        }
+        orders.lists().fence_nodes.insert(id);
+        if let Some(deadline) = deadline {
+            self.timers.schedule(deadline, Timer::Node(id));
+            let deadline_in = now.until(deadline);
+            self.emit(EventKind::NodeNoticed { node: id, name, deadline_in, reason, bytes });
+        } else {
+            self.emit(EventKind::NodeDecommissioning { node: id, name, reason, bytes });
+        }
+        Ok(())
+    }
+
+    /// Starts a drain without a deadline. A node that drains already goes on as it was, and does so
+    /// for the decommission when its notice is withdrawn.
     pub(super) fn decommission(
         &mut self,
         id: NodeId,
         reason: String,
         orders: &mut Orders,
     ) -> Result<(), Refusal> {
+        self.claim(id, |claims| claims.decommission(&reason))?;
         let node = self.live_node(id)?;
         if node.policy != Policy::Active {
             return Ok(());
@@ -155,8 +261,13 @@ impl Catalog {
 
     /// Notes that a node's cloud recommends to leave it. A node that drains already is left anyway.
     pub(super) fn recommend(&mut self, id: NodeId, reason: String) -> Result<(), Refusal> {
+        let keeps_claims = self.keeps_claims();
         let node = self.live_node(id)?;
         if node.policy != Policy::Active || node.risk.is_some() {
+            // It holds when the notice is withdrawn.
+            if keeps_claims {
+                node.risk.get_or_insert(reason);
+            }
             return Ok(());
         }
         node.risk = Some(reason.clone());
@@ -208,10 +319,19 @@ impl Catalog {
         if node.policy == Policy::Active {
             return Err(Refusal::WrongState { node: id, why: "it is not draining".to_owned() });
         }
+        node.risk = None;
+        self.cancelled.insert(id, now);
+        self.claims.cancel(id);
+        self.activate(id, orders);
+        Ok(())
+    }
+
+    /// Ends a drain: the node takes blocks again.
+    fn activate(&mut self, id: NodeId, orders: &mut Orders) {
+        let Some(node) = self.nodes.get_mut(id) else { return };
         node.policy = Policy::Active;
         node.deadline = None;
         node.drain = None;
-        node.risk = None;
         node.reason.clear();
         let homes: Vec<BlockId> = node.held().homes.iter().copied().collect();
         for block in self.nodes.take_left(id) {
@@ -223,9 +343,7 @@ impl Catalog {
             self.void_move(block, orders);
         }
         orders.lists().unfence_nodes.insert(id);
-        self.cancelled.insert(id, now);
         self.emit(EventKind::NodeCancelled { node: id });
-        Ok(())
     }
 
     pub(super) fn fenced(&mut self, id: NodeId) {

@@ -11,7 +11,7 @@ use super::Catalog;
 
 impl Catalog {
     /// The format that this program writes.
-    pub const FORMAT: u32 = 7;
+    pub const FORMAT: u32 = 8;
 
     /// The oldest format of a catalog that this program reads.
     pub const FORMAT_MIN: u32 = 4;
@@ -37,8 +37,9 @@ impl Catalog {
     fn since(&self, format: u32) -> Option<Vec<u8>> {
         match format {
             Self::FORMAT => Some(Vec::new()),
-            6 => Some(encode_body(&self.durables)),
-            5 => Some(encode_body(&(&self.reap_queue, &self.durables))),
+            7 => Some(encode_body(&self.claims)),
+            6 => Some(encode_body(&(&self.durables, &self.claims))),
+            5 => Some(encode_body(&(&self.reap_queue, &self.durables, &self.claims))),
             4 => Some(encode_body(&(
                 &self.service,
                 &self.history,
@@ -52,6 +53,7 @@ impl Catalog {
                 &self.reaping,
                 &self.reap_queue,
                 &self.durables,
+                &self.claims,
             ))),
             _ => None,
         }

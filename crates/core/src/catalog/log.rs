@@ -288,6 +288,17 @@ pub enum Action {
     GroupEvent(Box<EventKind>),
     /// A directory becomes durable, or what is known about stores has changed.
     Durable(Box<DurableAction>),
+    /// A datanode states what its sources of notices show.
+    SourceNotice {
+        node: NodeId,
+        /// Of the process's statements. One that was overtaken changes nothing.
+        number: u64,
+        /// `None` only when no source shows a notice any more.
+        deadline: Option<Instant>,
+        reason: String,
+        /// Whether this is what is left after a source withdrew its notice.
+        is_withdrawn: bool,
+    },
 }
 
 /// What changes of durable directories beside their names.
@@ -351,6 +362,7 @@ impl Action {
                 | Self::NodeDead { .. }
                 | Self::Departures { .. }
                 | Self::Repeat { .. }
+                | Self::SourceNotice { .. }
         )
     }
 }

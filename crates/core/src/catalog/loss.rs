@@ -36,6 +36,7 @@ impl Catalog {
             self.void_move(block, orders);
         }
         self.cancelled.remove(&id);
+        self.claims.forget(id);
         self.emit(EventKind::NodeGone { node: id, name, why: why.to_owned() });
         self.save_from(id, orders);
         let homes = self.nodes.get(id).map(|node| node.held().homes.iter().copied().collect());

@@ -73,8 +73,9 @@ impl Catalog {
     /// out are refused, and a node that has taken more than it holds gives up as many copies more.
     /// 5: after a start, block reports also commit moves that were stored, and show what a lost end
     /// had moved into the object tier. 6: a node whose address another process takes after a start
-    /// stays until it is declared dead.
-    pub const RULES: u32 = 6;
+    /// stays until it is declared dead. 7: what an operator and what a node's own sources want of
+    /// it is kept apart, so that a withdrawn notice leaves the rest.
+    pub const RULES: u32 = 7;
 
     /// Returns the rules by which commands are applied, and how many entries are freed in a slice.
     #[must_use]
@@ -117,6 +118,11 @@ impl Catalog {
     /// Returns whether a node of before a start stays when another process takes its address.
     pub(super) const fn keeps_replaced_nodes(&self) -> bool {
         self.reaping.rules >= 6
+    }
+
+    /// Returns whether it is kept apart why nodes drain.
+    pub(super) const fn keeps_claims(&self) -> bool {
+        self.reaping.rules >= 7
     }
 
     /// Returns whether a node's bytes beyond its capacity count where room is made on it.

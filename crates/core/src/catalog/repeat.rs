@@ -4,6 +4,7 @@ use sanderling_protocol::node::Policy;
 use sanderling_protocol::{Instant, Millis, NodeId, Refusal};
 
 use super::Catalog;
+use super::claims::{NoticeClaim, NoticeOrigin};
 use super::orders::Orders;
 
 /// How long a repetition may have been on its way: by so much, a moment that it names may be later
@@ -48,7 +49,10 @@ impl Catalog {
             return Ok(());
         }
         match deadline {
-            Some(deadline) => self.notice(id, deadline, reason, orders),
+            Some(deadline) => {
+                let claim = NoticeClaim { deadline, reason };
+                self.notice(id, NoticeOrigin::Sources, claim, orders)
+            }
             None => self.recommend(id, reason),
         }
     }

@@ -93,6 +93,9 @@ impl Catalog {
             .filter(|(_, node)| node.policy != Policy::Gone && node.deadline.is_some_and(is_short))
             .map(|(id, _)| *id)
             .collect();
+        if absence.0 > 0 {
+            self.claims.postpone(soonest);
+        }
         for id in short {
             if let Some(node) = self.nodes.get_mut(id) {
                 node.deadline = Some(soonest);

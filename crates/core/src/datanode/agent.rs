@@ -4,11 +4,12 @@
 //! changes of that into acts: fence and notice, recommendation, withdrawal. What it remembers is of
 //! one incarnation of the node; the next one is given the same notice again.
 
-use sanderling_protocol::{Instant, NodeId, NodeSelector, Policy, Refusal, Request};
+use sanderling_protocol::message::SourceNotice;
+use sanderling_protocol::{Instant, NodeId, NodeSelector, Nonce, Policy, Refusal, Request};
 
 use super::CallFailure;
-use super::repeat::is_final;
-use crate::notices::{EARLIER, Notice, Notices};
+use super::repeat::{is_final, millis_left};
+use crate::notices::{EARLIER, NOTICE_MAX, Notice, Notices};
 
 /// What a source shows at the moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,8 +30,13 @@ pub enum Act {
         /// Whether this incarnation has been given none before.
         is_first: bool,
     },
-    /// Take the notice back.
-    Cancel,
+    /// State that the source has withdrawn its notice.
+    TakeBack {
+        /// The notice that the others still show.
+        left: Option<Notice>,
+        /// The number of the statement.
+        number: u64,
+    },
     /// Recommend to leave the node, for this reason.
     Recommend(String),
     /// Take back the recommendation that was made for this reason.
@@ -53,11 +59,22 @@ impl Act {
     /// Returns the request that does it; `None` for [`Act::Give`], whose request is that of the
     /// report.
     #[must_use]
-    pub fn request(&self, node: NodeId) -> Option<Request> {
+    pub fn request(&self, now: Instant, node: NodeId, nonce: Nonce) -> Option<Request> {
+        let id = node;
         let node = NodeSelector::from(node);
         Some(match self {
             Self::Give { .. } => return None,
-            Self::Cancel => Request::Cancel { node },
+            Self::TakeBack { left, number } => {
+                let left = left.as_ref();
+                Request::SourceNotice(SourceNotice {
+                    node: id,
+                    nonce,
+                    number: *number,
+                    deadline_millis: left.map(|left| millis_left(now, left.deadline)),
+                    reason: left.map(|left| left.reason.clone()).unwrap_or_default(),
+                    is_withdrawn: true,
+                })
+            }
             Self::Recommend(reason) => {
                 Request::Recommend { node, reason: reason.clone(), is_withdrawn: false }
             }
@@ -78,8 +95,16 @@ impl Agent {
     /// Takes what the source shows, and notes it in the node's memory: the machine ends whether or
     /// not the namenode receives it, so writes are refused before it is sent. Returns what to send,
     /// in this order. Each act ends with [`Agent::done`].
-    pub fn look(&mut self, node: NodeId, seen: &SourceReading, notices: &mut Notices) -> Vec<Act> {
+    ///
+    /// A notice whose deadline is more than [`NOTICE_MAX`] ahead is given when it is not any more.
+    pub fn look(
+        &mut self,
+        (node, now): (NodeId, Instant),
+        seen: &SourceReading,
+        notices: &mut Notices,
+    ) -> Vec<Act> {
         match &seen.notice {
+            Some(notice) if notice.deadline > now + NOTICE_MAX => Vec::new(),
             // With a notice, what was recommended is of no consequence.
             Some(notice) => Vec::from_iter(self.give(node, notice, notices)),
             None => {
@@ -115,13 +140,8 @@ impl Agent {
             self.reported = None;
             return None;
         }
-        if notices.shows_beside(&self.source) {
-            // The node must not become active again.
-            notices.hide(&self.source);
-            self.reported = None;
-            return None;
-        }
-        Some(Act::Cancel)
+        let (left, number) = (notices.left_without(&self.source), notices.next_number());
+        Some(Act::TakeBack { left, number })
     }
 
     fn recommend(&self, node: NodeId, reason: &str) -> Option<Act> {
@@ -159,12 +179,12 @@ impl Agent {
             Act::Give { notice, .. } if !may_pass => {
                 self.reported = Some((node, notice.deadline));
             }
-            Act::Cancel if !may_pass => {
-                notices.hide(&self.source);
+            Act::TakeBack { .. } if !may_pass => {
+                notices.hide(&self.source, asked_at);
                 self.reported = None;
             }
             // The fence stays.
-            Act::Give { .. } | Act::Cancel => return false,
+            Act::Give { .. } | Act::TakeBack { .. } => return false,
             Act::Recommend(reason) => {
                 if refusal.is_none_or(|refusal| !is_final(refusal)) {
                     let known_at = refusal.is_none().then_some(asked_at);
@@ -227,7 +247,7 @@ mod tests {
     /// Returns an agent whose notice the namenode has.
     fn told() -> (Agent, Notices) {
         let (mut agent, mut notices) = (Agent::new("aws".to_owned()), Notices::default());
-        let act = agent.look(NODE, &notice(DEADLINE), &mut notices).remove(0);
+        let act = agent.look((NODE, NOW), &notice(DEADLINE), &mut notices).remove(0);
         assert!(agent.done((NODE, NOW), act, Ok(()), &mut notices));
         (agent, notices)
     }
@@ -238,26 +258,26 @@ mod tests {
         for (outcome, is_first) in
             [(CallFailure::Busy, true), (CallFailure::Broken, false), (passing_refusal(), false)]
         {
-            let act = agent.look(NODE, &notice(DEADLINE), &mut notices).remove(0);
+            let act = agent.look((NODE, NOW), &notice(DEADLINE), &mut notices).remove(0);
             assert!(matches!(&act, Act::Give { is_first: first, .. } if *first == is_first));
             assert!(notices.must_fence(NOW));
             assert!(!agent.done((NODE, NOW), act, Err(&outcome), &mut notices));
             assert!(!agent.may_acknowledge(NODE, Policy::Draining, false));
         }
-        let act = agent.look(NODE, &notice(DEADLINE), &mut notices).remove(0);
+        let act = agent.look((NODE, NOW), &notice(DEADLINE), &mut notices).remove(0);
         assert!(agent.done((NODE, NOW), act, Err(&final_refusal()), &mut notices));
-        assert_eq!(agent.look(NODE, &notice(DEADLINE), &mut notices), []);
+        assert_eq!(agent.look((NODE, NOW), &notice(DEADLINE), &mut notices), []);
     }
 
     #[test]
     fn earlier_deadline_and_another_incarnation_are_told_again() {
         let (mut agent, mut notices) = told();
         let near = notice(DEADLINE - EARLIER);
-        assert_eq!(agent.look(NODE, &near, &mut notices), [], "it is the same");
+        assert_eq!(agent.look((NODE, NOW), &near, &mut notices), [], "it is the same");
         let earlier = notice(DEADLINE - EARLIER - Millis(1));
-        assert_eq!(agent.look(NODE, &earlier, &mut notices).len(), 1);
+        assert_eq!(agent.look((NODE, NOW), &earlier, &mut notices).len(), 1);
         let (mut agent, mut notices) = told();
-        let acts = agent.look(NEXT, &notice(DEADLINE), &mut notices);
+        let acts = agent.look((NEXT, NOW), &notice(DEADLINE), &mut notices);
         assert!(matches!(&acts[..], [Act::Give { is_first: true, .. }]));
     }
 
@@ -265,40 +285,61 @@ mod tests {
     fn notice_that_is_shown_no_more_is_taken_back_until_that_is_heard() {
         let (mut agent, mut notices) = told();
         for outcome in [CallFailure::Busy, passing_refusal()] {
-            assert_eq!(agent.look(NODE, &SourceReading::default(), &mut notices), [Act::Cancel]);
-            assert!(!agent.done((NODE, NOW), Act::Cancel, Err(&outcome), &mut notices));
+            let act = agent.look((NODE, NOW), &SourceReading::default(), &mut notices).remove(0);
+            assert!(matches!(act, Act::TakeBack { left: None, .. }));
+            assert!(!agent.done((NODE, NOW), act, Err(&outcome), &mut notices));
             assert!(notices.shows("aws"));
         }
-        assert!(agent.done((NODE, NOW), Act::Cancel, Err(&final_refusal()), &mut notices));
+        let act = agent.look((NODE, NOW), &SourceReading::default(), &mut notices).remove(0);
+        assert!(agent.done((NODE, NOW), act, Err(&final_refusal()), &mut notices));
         assert!(!notices.shows("aws"));
-        assert_eq!(agent.look(NODE, &SourceReading::default(), &mut notices), []);
+        assert_eq!(agent.look((NODE, NOW), &SourceReading::default(), &mut notices), []);
     }
 
     #[test]
-    fn notice_that_another_source_still_shows_is_not_taken_back() {
+    fn notice_that_another_source_still_shows_is_what_is_left() {
         let (mut agent, mut notices) = told();
         let (source, reason) = ("file".to_owned(), "test".to_owned());
-        notices.show(&Notice { source, deadline: DEADLINE, reason });
-        assert_eq!(agent.look(NODE, &SourceReading::default(), &mut notices), []);
+        let later = Notice { source, deadline: DEADLINE + Millis(5_000), reason };
+        notices.show(&later);
+        let act = agent.look((NODE, NOW), &SourceReading::default(), &mut notices).remove(0);
+        let Act::TakeBack { left, number } = act.clone() else { panic!("{act:?}") };
+        assert_eq!((left, number), (Some(later), 1));
+        let request = act.request(NOW, NODE, Nonce(3)).expect("it is sent as it is");
+        let Request::SourceNotice(stated) = request else { panic!("{request:?}") };
+        assert_eq!((stated.deadline_millis, stated.is_withdrawn), (Some(64_000), true));
+        assert!(agent.done((NODE, NOW), act, Ok(()), &mut notices));
         assert!(!notices.shows("aws") && notices.shows("file"));
+        notices.stands(NOW, Policy::Draining, Some(DEADLINE + Millis(5_000)));
+        assert_eq!(notices.next_report(NOW), None, "the earlier one is not taken for lost");
+    }
+
+    #[test]
+    fn notice_that_is_too_far_ahead_is_given_when_it_is_not() {
+        let (mut agent, mut notices) = (Agent::new("aws".to_owned()), Notices::default());
+        let far = notice(NOW + NOTICE_MAX + Millis(1));
+        assert_eq!(agent.look((NODE, NOW), &far, &mut notices), []);
+        assert!(!notices.must_fence(NOW));
+        let acts = agent.look((NODE, NOW + Millis(1)), &far, &mut notices);
+        assert!(matches!(&acts[..], [Act::Give { is_first: true, .. }]));
     }
 
     #[test]
     fn recommendation_is_made_once_and_withdrawn_once() {
         let (mut agent, mut notices) = (Agent::new("aws".to_owned()), Notices::default());
-        let act = agent.look(NODE, &risk(), &mut notices).remove(0);
+        let act = agent.look((NODE, NOW), &risk(), &mut notices).remove(0);
         assert_eq!(act, Act::Recommend("rebalance".to_owned()));
         assert!(!agent.done((NODE, NOW), act, Err(&CallFailure::Busy), &mut notices));
         let said = notices.next_report(NOW).expect("what nobody heard is said again");
         assert_eq!((said.deadline, said.known_at), (None, None));
-        let act = agent.look(NODE, &risk(), &mut notices).remove(0);
+        let act = agent.look((NODE, NOW), &risk(), &mut notices).remove(0);
         assert!(agent.done((NODE, NOW), act, Ok(()), &mut notices));
-        assert_eq!(agent.look(NODE, &risk(), &mut notices), []);
-        let act = agent.look(NODE, &SourceReading::default(), &mut notices).remove(0);
+        assert_eq!(agent.look((NODE, NOW), &risk(), &mut notices), []);
+        let act = agent.look((NODE, NOW), &SourceReading::default(), &mut notices).remove(0);
         assert_eq!(act, Act::Withdraw("rebalance".to_owned()));
         assert!(!agent.done((NODE, NOW), act.clone(), Err(&CallFailure::Busy), &mut notices));
         assert!(agent.done((NODE, NOW), act, Ok(()), &mut notices));
-        assert_eq!(agent.look(NODE, &SourceReading::default(), &mut notices), []);
+        assert_eq!(agent.look((NODE, NOW), &SourceReading::default(), &mut notices), []);
     }
 
     #[test]

@@ -278,7 +278,7 @@ mod tests {
         assert!(registration.is_fenced(), "the answer is older than the notice");
         registration.order(NOW, false);
         assert!(registration.is_fenced());
-        registration.remember(NOW, |notices| notices.hide("aws"));
+        registration.remember(NOW, |notices| notices.hide("aws", NOW));
         assert!(registration.is_fenced(), "only an answer or an order lifts it");
         let asked = registration.stamp(NOW);
         registration.answered(NOW, asked, &answer(Policy::Active));
@@ -307,8 +307,10 @@ mod tests {
         registration.answered(NOW, asked, &answer(Policy::Drained));
         // An operator takes that notice back, and the next one comes before a heartbeat.
         registration.order(NOW, false);
-        registration.remember(NOW, |notices| notices.show(&notice()));
-        let report = NoticeReport::from(&notice());
+        let report = registration.remember(NOW, |notices| {
+            notices.show(&notice());
+            notices.report_of(&notice())
+        });
         let deadline = Some(SOON);
         let reply = NoticeReply::Stands { policy: Policy::Draining, deadline, is_at_risk: false };
         registration.notice_answered(NOW, NOW, &report, reply);

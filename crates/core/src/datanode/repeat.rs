@@ -2,7 +2,7 @@
 //!
 //! [`crate::notices`] decides what is repeated and when.
 
-use sanderling_protocol::message::Repeat;
+use sanderling_protocol::message::{Repeat, SourceNotice};
 use sanderling_protocol::{Instant, NodeId, NodeInfo, NodeSelector, Nonce, Refusal, Request};
 
 use super::CallFailure;
@@ -11,24 +11,36 @@ use crate::notices::{NoticeReply, NoticeReport};
 /// Returns the request that sends `report` at `now`.
 ///
 /// What the namenode had at some time is sent as [`Request::Repeat`] with the time that has passed
-/// since, in milliseconds; what it never had as [`Request::Notice`] or [`Request::Recommend`]. The
-/// time left until the deadline is at least one millisecond, also if the deadline has passed: the
-/// namenode refuses a notice without any.
+/// since, in milliseconds; what it never had as [`Request::SourceNotice`] or
+/// [`Request::Recommend`]. The time left until the deadline is at least one millisecond, also if
+/// the deadline has passed: the namenode refuses a notice without any.
 #[must_use]
 pub fn request(report: &NoticeReport, now: Instant, node: NodeId, nonce: Nonce) -> Request {
-    let millis = |deadline| i64::try_from(now.until(deadline).0.max(1)).unwrap_or(i64::MAX);
-    let deadline_millis = report.deadline.map(millis);
+    let deadline_millis = report.deadline.map(|deadline| millis_left(now, deadline));
     let (selector, reason) = (NodeSelector::from(node), report.reason.clone());
     match (report.known_at, deadline_millis) {
         (Some(known_at), deadline_millis) => {
             let known_ago = now.since(known_at);
             Request::Repeat(Repeat { node, nonce, deadline_millis, reason, known_ago })
         }
-        (None, Some(deadline_millis)) => {
-            Request::Notice { node: selector, deadline_millis, reason }
+        (None, deadline_millis @ Some(_)) => {
+            let (number, is_withdrawn) = (report.number, false);
+            Request::SourceNotice(SourceNotice {
+                node,
+                nonce,
+                number,
+                deadline_millis,
+                reason,
+                is_withdrawn,
+            })
         }
         (None, None) => Request::Recommend { node: selector, reason, is_withdrawn: false },
     }
+}
+
+/// Returns the milliseconds until a deadline, at least one.
+pub(super) fn millis_left(now: Instant, deadline: Instant) -> i64 {
+    i64::try_from(now.until(deadline).0.max(1)).unwrap_or(i64::MAX)
 }
 
 /// Returns what the answer to such a request means for the memory of notices: how the node stands,
@@ -69,7 +81,7 @@ mod tests {
     const NOW: Instant = Instant(10_000_000);
 
     fn sent(deadline: Option<Instant>, known_at: Option<Instant>) -> Request {
-        let report = NoticeReport { deadline, reason: "spot".to_owned(), known_at };
+        let report = NoticeReport { deadline, reason: "spot".to_owned(), known_at, number: 4 };
         request(&report, NOW, NodeId(7), Nonce(1))
     }
 
@@ -77,10 +89,15 @@ mod tests {
     fn what_the_namenode_never_knew_is_given_and_what_it_knew_is_repeated() {
         let (node, reason) = (NodeSelector::from(NodeId(7)), "spot".to_owned());
         let soon = Some(NOW + Millis(2000));
-        let notice = |deadline_millis| Request::Notice {
-            node: node.clone(),
-            deadline_millis,
-            reason: reason.clone(),
+        let notice = |millis| {
+            Request::SourceNotice(SourceNotice {
+                node: NodeId(7),
+                nonce: Nonce(1),
+                number: 4,
+                deadline_millis: Some(millis),
+                reason: reason.clone(),
+                is_withdrawn: false,
+            })
         };
         assert_eq!(sent(soon, None), notice(2000));
         assert_eq!(sent(Some(NOW), None), notice(1), "the namenode takes no notice of no time");

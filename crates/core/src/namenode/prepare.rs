@@ -6,7 +6,7 @@ use sanderling_protocol::limits::{
 };
 use sanderling_protocol::message::{
     Affinity, BlockLength, Create, DurableProgress, DurableRequest, Heartbeat, HeartbeatReply,
-    Join, Register, Repeat, Room,
+    Join, Register, Repeat, Room, SourceNotice,
 };
 use sanderling_protocol::order::DamagedBlock;
 use sanderling_protocol::{
@@ -18,10 +18,8 @@ use super::{KnownCandidates, Namenode, Prepared};
 use crate::catalog::{
     Action, Catalog, Command, DurableAction, InTheWay, Placement, allocated_bytes, of_adopted,
 };
+use crate::notices::NOTICE_MAX;
 use crate::placement::{Candidate, Candidates, PlacementRequest, WAIT_FOR_ROOM, place, weights};
-
-/// The longest notice. A deadline further off is a mistake, or a decommission.
-const NOTICE_MILLIS_MAX: i64 = 7 * 24 * 3600 * 1000;
 
 /// Pause after which a caller tries again while the catalog takes as much memory as it may.
 const MEMORY_PAUSE: Millis = Millis(1000);
@@ -178,6 +176,7 @@ impl Namenode {
             }
             Request::Cancel { node } => Action::Cancel { node: self.select(&node, "")? },
             Request::Repeat(request) => self.repeat(now, request)?,
+            Request::SourceNotice(stated) => self.source_notice(now, stated)?,
             Request::Fenced { node } => Action::Fenced { node },
             Request::OpenClient { key } => Action::OpenClient { key },
             Request::Manage { holder, name, lease } => Action::Manage { holder, name, lease },
@@ -461,6 +460,20 @@ impl Namenode {
         Err(Answered::Reply(Box::new(Reply::Node(Box::new(info)))))
     }
 
+    fn source_notice(&self, now: Instant, stated: SourceNotice) -> Result<Action, Refusal> {
+        let SourceNotice { node, nonce, number, deadline_millis, reason, is_withdrawn } = stated;
+        if self.catalog.node_nonce(node) != Some(nonce) {
+            return Err(Refusal::NodeGone { node });
+        }
+        if deadline_millis.is_none() && !is_withdrawn {
+            let why = "a notice that is given has a deadline".to_owned();
+            return Err(Refusal::BadRequest { why });
+        }
+        let node = self.select(&node.into(), &reason)?;
+        let deadline = deadline_millis.map(|millis| deadline(now, millis)).transpose()?;
+        Ok(Action::SourceNotice { node, number, deadline, reason, is_withdrawn })
+    }
+
     fn heartbeat(
         &mut self,
         now: Instant,
@@ -575,8 +588,8 @@ fn deadline(now: Instant, millis: i64) -> Result<Instant, Refusal> {
     if millis <= 0 {
         return Err(Refusal::DeadlinePassed { ago: Millis(millis.unsigned_abs()) });
     }
-    if millis > NOTICE_MILLIS_MAX {
-        let (value, limit) = (millis.unsigned_abs(), NOTICE_MILLIS_MAX.unsigned_abs());
+    if millis.unsigned_abs() > NOTICE_MAX.0 {
+        let (value, limit) = (millis.unsigned_abs(), NOTICE_MAX.0);
         return Err(Refusal::TooLarge { what: "deadline in milliseconds".into(), value, limit });
     }
     Ok(now + Millis(millis.unsigned_abs()))

@@ -4,6 +4,7 @@
 mod absence;
 mod adoption;
 mod attributes;
+mod claims;
 mod cluster;
 mod concat;
 mod copies;

@@ -137,6 +137,24 @@ pub struct HeartbeatReply {
     pub home_blocks: u64,
 }
 
+/// What the sources of notices at a datanode show, as its agent states it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceNotice {
+    /// The node that it concerns.
+    pub node: NodeId,
+    /// Its process.
+    pub nonce: Nonce,
+    /// Counts the process's statements from 1. A statement that was overtaken changes nothing.
+    pub number: u64,
+    /// Milliseconds left. `None` only with `is_withdrawn`: no source shows a notice any more.
+    pub deadline_millis: Option<i64>,
+    /// The reason that was given.
+    pub reason: String,
+    /// Whether a source has withdrawn its notice, so that a later deadline may hold instead.
+    /// Otherwise the earlier deadline holds.
+    pub is_withdrawn: bool,
+}
+
 /// A notice or a recommendation that the namenode once had.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repeat {

@@ -61,6 +61,7 @@ impl Request {
             Self::DeleteObject { .. } => "delete_object",
             Self::Room => "room",
             Self::Repeat(_) => "repeat",
+            Self::SourceNotice(_) => "source_notice",
             Self::ReportDamage { .. } => "report_damage",
             Self::ExpectedBlocks { .. } => "expected_blocks",
             Self::RevokeTokens { .. } => "revoke_tokens",

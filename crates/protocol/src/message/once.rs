@@ -191,6 +191,7 @@ impl Request {
             | Self::Manage { .. }
             // A datanode's identity and present state.
             | Self::Repeat(_)
+            | Self::SourceNotice(_)
             | Self::ReportDamage { .. }
             | Self::Heartbeat(_)
             | Self::Beat(_)

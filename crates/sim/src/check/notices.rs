@@ -1,6 +1,6 @@
 //! Notices: which deadline holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_core::catalog::{Action, Catalog, Command};
 use sanderling_protocol::{Instant, Millis, NodeId, Policy, Refusal, Reply};
@@ -10,10 +10,19 @@ use crate::datanode::Datanode;
 use crate::runtime::CheckResult;
 use crate::wire::Host;
 
-/// The model: the earliest deadline of each noticed node.
+/// The model: the deadlines of each noticed node, those of an operator and of its own sources.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
-    deadlines: BTreeMap<NodeId, Instant>,
+    operator: BTreeMap<NodeId, Instant>,
+    sources: BTreeMap<NodeId, Instant>,
+    /// The last statement about a node's sources.
+    stated: BTreeMap<NodeId, u64>,
+    decommissioned: BTreeSet<NodeId>,
+}
+
+fn earliest(deadlines: &mut BTreeMap<NodeId, Instant>, node: NodeId, deadline: Instant) {
+    let earliest = deadlines.entry(node).or_insert(deadline);
+    *earliest = (*earliest).min(deadline);
 }
 
 impl Notices {
@@ -21,7 +30,8 @@ impl Notices {
     fn grace(&mut self, now: Instant, absence: Millis) {
         if absence.0 > 0 {
             let soonest = now + absence.clamp(Millis(2_000), Millis(10_000));
-            self.deadlines.values_mut().for_each(|deadline| *deadline = soonest.max(*deadline));
+            let all = self.operator.values_mut().chain(self.sources.values_mut());
+            all.for_each(|deadline| *deadline = soonest.max(*deadline));
         }
     }
 
@@ -33,20 +43,41 @@ impl Notices {
     ) -> CheckResult {
         let node = match (&command.action, result) {
             (Action::Notice { node, deadline, .. }, Ok(_)) => {
-                let earliest = self.deadlines.entry(*node).or_insert(*deadline);
-                *earliest = (*earliest).min(*deadline);
+                earliest(&mut self.operator, *node, *deadline);
                 *node
             }
+            (Action::SourceNotice { node, number, deadline, is_withdrawn, .. }, Ok(_)) => {
+                let last = self.stated.insert(*node, *number);
+                match deadline {
+                    // It came again.
+                    _ if last == Some(*number) => {}
+                    Some(deadline) if !is_withdrawn => {
+                        earliest(&mut self.sources, *node, *deadline);
+                    }
+                    Some(deadline) => {
+                        self.sources.insert(*node, *deadline);
+                    }
+                    None => {
+                        self.sources.remove(node);
+                    }
+                }
+                *node
+            }
+            (Action::Decommission { node, .. }, Ok(_)) => {
+                self.decommissioned.insert(*node);
+                return Ok(());
+            }
             (Action::Cancel { node }, Ok(_)) => {
-                self.deadlines.remove(node);
+                self.decommissioned.remove(node);
+                self.operator.remove(node);
+                self.sources.remove(node);
                 *node
             }
             // Whether it was forgotten or taken back is looked at by another checker.
             (Action::Repeat { node, deadline: Some(_), .. }, Ok(_)) => {
-                match catalog.node_deadline(*node).0 {
-                    Some(deadline) => self.deadlines.insert(*node, deadline),
-                    None => self.deadlines.remove(node),
-                };
+                if let Some(deadline) = catalog.node_deadline(*node).0 {
+                    earliest(&mut self.sources, *node, deadline);
+                }
                 return Ok(());
             }
             (Action::BeginTerm { absence, .. } | Action::Absent { absence }, _) => {
@@ -56,7 +87,8 @@ impl Notices {
             _ => return Ok(()),
         };
         let (actual, _) = catalog.node_deadline(node);
-        let expected = self.deadlines.get(&node).copied();
+        let both = [self.operator.get(&node), self.sources.get(&node)];
+        let expected = both.into_iter().flatten().min().copied();
         if actual != expected {
             let text = format!("the deadline of node {node} is {actual:?}, not {expected:?}");
             return Err(("deadline", text));
@@ -64,6 +96,9 @@ impl Notices {
         let policy = catalog.node_policy(node).map(|(policy, _)| policy);
         let is_right = match expected {
             Some(_) => matches!(policy, Some(Policy::Draining | Policy::Drained)),
+            None if self.decommissioned.contains(&node) => {
+                matches!(policy, Some(Policy::Decommissioning | Policy::Drained))
+            }
             None => policy == Some(Policy::Active),
         };
         if is_right {

@@ -69,7 +69,7 @@ impl Datanode {
         source.is_undone = false;
         // A machine that is there after the deadline was not taken.
         source.seen.notice.take_if(|notice| !source.is_kept && notice.deadline <= now);
-        let look = |notices: &mut Notices| source.agent.look(id, &source.seen, notices);
+        let look = |notices: &mut Notices| source.agent.look((id, now), &source.seen, notices);
         let acts = self.member.registration_mut().remember(now, look);
         self.follow_member();
         self.source.acts = acts.into();
@@ -96,12 +96,14 @@ impl Datanode {
             if *is_first {
                 self.noticed_at = Some(context.runtime.now());
             }
-            self.member.registration_mut().remember(now, |notices| notices.sent(now));
-            report = Some(NoticeReport::from(notice));
+            report = Some(self.member.registration_mut().remember(now, |notices| {
+                notices.sent(now);
+                notices.report_of(notice)
+            }));
         }
         let nonce = self.member.nonce();
         let again = report.as_ref().map(|report| repeat::request(report, now, id, nonce));
-        let Some(request) = again.or_else(|| act.request(id)) else { return };
+        let Some(request) = again.or_else(|| act.request(now, id, nonce)) else { return };
         let act = Box::new((now, id, act, report));
         self.call(context, request, DatanodeCall::Act(act));
     }

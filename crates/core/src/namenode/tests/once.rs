@@ -207,6 +207,7 @@ const fn is_sampled(request: &Request) -> bool {
         | Request::MintToken(_)
         | Request::Room
         | Request::Repeat(_)
+        | Request::SourceNotice(_)
         | Request::ReportDamage { .. }
         | Request::ExpectedBlocks { .. }
         | Request::Revocations { .. }

@@ -1,0 +1,126 @@
+//! Why nodes drain: what an operator and what a node's own sources want of it, kept apart.
+//!
+//! A node drains by the earliest deadline of its claims, without one if it is decommissioned only,
+//! and is active without a claim. A source that withdraws its notice ends its own claim. An
+//! operator's cancellation ends them all.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use sanderling_protocol::{Instant, NodeId, Policy};
+use serde::{Deserialize, Serialize};
+
+use super::members::NodeRecord;
+
+/// The claims on all nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Claims(BTreeMap<NodeId, NodeClaims>);
+
+/// The claims on one node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct NodeClaims {
+    /// The earliest notice of an operator.
+    operator: Option<NoticeClaim>,
+    /// The earliest notice of the node's own sources.
+    sources: Option<NoticeClaim>,
+    /// The reason of a decommission.
+    decommission: Option<String>,
+    /// The last statement of the node's process about its sources.
+    number: u64,
+}
+
+/// A notice that holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct NoticeClaim {
+    pub(super) deadline: Instant,
+    pub(super) reason: String,
+}
+
+/// Who gave a notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoticeOrigin {
+    Operator,
+    Sources,
+}
+
+impl Claims {
+    /// Returns the claims on a node. If none were kept yet, the node drains by earlier rules: what
+    /// it drains for is taken as an operator's, so that no source takes it back.
+    pub(super) fn of(&mut self, id: NodeId, node: &NodeRecord) -> &mut NodeClaims {
+        self.0.entry(id).or_insert_with(|| {
+            let mut claims = NodeClaims::default();
+            let reason = node.reason.clone();
+            match node.deadline {
+                Some(deadline) => claims.operator = Some(NoticeClaim { deadline, reason }),
+                None if node.policy.is_draining() || node.policy == Policy::Drained => {
+                    claims.decommission = Some(reason);
+                }
+                None => {}
+            }
+            claims
+        })
+    }
+
+    /// Ends all claims on a node. The number of the last statement stays: an older one that is
+    /// still on its way revives nothing.
+    pub(super) fn cancel(&mut self, id: NodeId) {
+        if let Some(claims) = self.0.get_mut(&id) {
+            *claims = NodeClaims { number: claims.number, ..NodeClaims::default() };
+        }
+    }
+
+    /// Forgets a node that is gone.
+    pub(super) fn forget(&mut self, id: NodeId) {
+        self.0.remove(&id);
+    }
+
+    /// Gives all notices at least until `soonest`.
+    pub(super) fn postpone(&mut self, soonest: Instant) {
+        for claims in self.0.values_mut() {
+            for claim in [&mut claims.operator, &mut claims.sources].into_iter().flatten() {
+                claim.deadline = claim.deadline.max(soonest);
+            }
+        }
+    }
+}
+
+impl NodeClaims {
+    /// Adds a notice: of those of the same origin the earlier deadline holds.
+    pub(super) fn notice(&mut self, origin: NoticeOrigin, claim: NoticeClaim) {
+        let of_origin = match origin {
+            NoticeOrigin::Operator => &mut self.operator,
+            NoticeOrigin::Sources => &mut self.sources,
+        };
+        if of_origin.as_ref().is_none_or(|before| claim.deadline < before.deadline) {
+            *of_origin = Some(claim);
+        }
+    }
+
+    /// Adds a decommission.
+    pub(super) fn decommission(&mut self, reason: &str) {
+        self.decommission.get_or_insert_with(|| reason.to_owned());
+    }
+
+    /// Returns the reason of the decommission, if there is one.
+    pub(super) fn decommissioned(&self) -> Option<&str> {
+        self.decommission.as_deref()
+    }
+
+    /// Takes the number of a statement about the node's sources. Returns how it compares with the
+    /// last one that was taken: [`Ordering::Greater`] for one that is to be taken now.
+    pub(super) fn order(&mut self, number: u64) -> Ordering {
+        let order = number.cmp(&self.number);
+        self.number = self.number.max(number);
+        order
+    }
+
+    /// Sets what the sources still show after one of them withdrew its notice.
+    pub(super) fn withdraw(&mut self, left: Option<NoticeClaim>) {
+        self.sources = left;
+    }
+
+    /// Returns the notice that holds: the earliest.
+    pub(super) fn earliest(&self) -> Option<&NoticeClaim> {
+        [&self.operator, &self.sources].into_iter().flatten().min_by_key(|claim| claim.deadline)
+    }
+}
