@@ -183,7 +183,8 @@ impl NodeTable {
                 };
                 usage.used_bytes = usage.used_bytes.max(held);
                 let choice = Choice { node: id, tier: usage.tier };
-                usage.used_bytes += unseen.get(&choice).copied().unwrap_or(0);
+                let unseen = unseen.get(&choice).copied().unwrap_or(0);
+                usage.used_bytes = usage.used_bytes.saturating_add(unseen);
             }
             self.members.insert(id, member);
         }
