@@ -1,6 +1,8 @@
-//! Azure's scheduled events. The list also has events of other machines and of other kinds.
+//! Azure's scheduled events. The list also has events of other machines and of other kinds, and a
+//! later one of the same machine.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -11,6 +13,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::state::{MACHINE, Mock};
+
+/// The number of an event that comes after the preemption of the same machine.
+const LATER_EVENT: u32 = 999_999;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 pub(super) fn routes() -> Router<Arc<Mock>> {
     Router::new()
@@ -64,6 +71,9 @@ async fn events(
         event("00000000-0000-0000-0000-000000000002", "Preempt", "vm_0", later),
     ];
     if let Some(at) = shown.preempted_at {
+        // Of several events of a machine the earliest counts, wherever it is listed.
+        let day_later = httpdate::fmt_http_date(at + DAY);
+        events.push(event(&id(LATER_EVENT), "Terminate", MACHINE, &day_later));
         events.push(event(&id(shown.notices), "Preempt", MACHINE, &httpdate::fmt_http_date(at)));
     }
     Json(json!({ "DocumentIncarnation": shown.notices, "Events": events })).into_response()
@@ -79,8 +89,8 @@ async fn start(
         return refused;
     }
     let mut shown = mock.shown();
-    let known = id(shown.notices);
-    if started.requests.iter().any(|request| request.id != known) {
+    let known = [id(shown.notices), id(LATER_EVENT)];
+    if started.requests.iter().any(|request| !known.contains(&request.id)) {
         return (StatusCode::BAD_REQUEST, "no such event").into_response();
     }
     shown.acknowledged.extend(started.requests.into_iter().map(|request| request.id));
