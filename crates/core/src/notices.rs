@@ -16,11 +16,15 @@
 //! is earlier than all that is shown here, and that no source here ever gave, was given by an
 //! operator: a source that shows its own notice no more does not take that one back.
 
+mod report;
+
 use std::collections::BTreeMap;
 
 use sanderling_protocol::{Instant, Millis, Policy};
 
 use crate::catalog::AFTER_ABSENCE_MAX;
+
+pub use report::{NoticeReply, NoticeReport};
 
 /// Pause between two repetitions of a notice.
 pub const REPEAT_EVERY: Millis = Millis(1000);
@@ -117,38 +121,6 @@ struct KnownNotice {
     at: Instant,
     /// The fence was lifted by an order: most likely the notice was taken back.
     is_unfenced: bool,
-}
-
-/// A notice or recommendation to send to the namenode.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NoticeReport {
-    /// Of a notice; `None` for a recommendation.
-    pub deadline: Option<Instant>,
-    /// Why.
-    pub reason: String,
-    /// When the namenode had it last; `None` if it never did.
-    pub known_at: Option<Instant>,
-    /// Of the process's statements about its sources: the namenode takes none after a later one. 0
-    /// for what the namenode had, and for a recommendation.
-    pub number: u64,
-}
-
-/// What the namenode answered to a [`NoticeReport`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoticeReply {
-    /// How the node stands now, with the deadline of its notice.
-    Stands {
-        /// What is wanted of it.
-        policy: Policy,
-        /// The deadline.
-        deadline: Option<Instant>,
-        /// Whether it counts as recommended to leave.
-        is_at_risk: bool,
-    },
-    /// It will never be taken.
-    Refused,
-    /// The namenode did not answer.
-    Unanswered,
 }
 
 impl Default for Notices {

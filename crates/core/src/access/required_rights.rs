@@ -80,7 +80,6 @@ pub(super) fn need(request: &Request) -> Need<'_> {
         // As if it came alone: an answer is repeated to any client that may make the change.
         Request::Once(once) => need(once.change.request()),
         Request::OpenClient { .. } => Need::Change,
-
         // Only a hint to have a look; checked against the caller's own claims.
         Request::Suspect { .. } | Request::MintToken(_) => Need::Nothing,
         Request::Nodes { .. }

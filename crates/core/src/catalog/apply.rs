@@ -85,11 +85,8 @@ impl Catalog {
             Action::DropCopies { holder, blocks } => self.drop_copies(*holder, blocks, orders),
             Action::MakeRoom { copies, moves } => Err(self.make_room(copies, moves, orders)),
             Action::Forecast { holder, node, forecast } => self.forecast(*holder, *node, *forecast),
-            Action::Recovered { lengths } => {
-                self.recovered(lengths, orders);
-                Ok(Reply::Done)
-            }
-            Action::Started { .. }
+            Action::Recovered { .. }
+            | Action::Started { .. }
             | Action::Tick
             | Action::BeginTerm { .. }
             | Action::Absent { .. }
@@ -137,6 +134,7 @@ impl Catalog {
                 let (commands, cut_bytes) = (*commands, *cut_bytes);
                 self.emit(EventKind::NamenodeStarted { commands, cut_bytes });
             }
+            Action::Recovered { lengths } => self.recovered(lengths, orders),
             Action::Tick => self.tick(orders),
             Action::GroupEvent(kind) => self.emit((**kind).clone()),
             Action::Rules { rules, slice } => self.set_rules(*rules, *slice),

@@ -36,7 +36,7 @@ pub(super) struct NoticeClaim {
     pub(super) reason: String,
 }
 
-/// Who gave a notice.
+/// Where a notice comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoticeOrigin {
     Operator,

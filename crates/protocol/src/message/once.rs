@@ -151,7 +151,7 @@ pub enum Repetition {
     /// It changes what others see. It travels as [`Request::Once`] and is executed once.
     Once,
     /// Its own fields make the second execution harmless: a nonce, a holder, an epoch, or that it
-    /// only renews a lease.
+    /// only renews a lease. Of two numbers of clients one is never used.
     Alike,
 }
 
@@ -203,7 +203,6 @@ impl Request {
             | Self::Abandon { .. }
             | Self::DropCopies { .. }
             | Self::Forecast { .. }
-            // A second number that is never used.
             | Self::OpenClient { .. }
             | Self::Once(_) => Repetition::Alike,
             Self::Lookup { .. }

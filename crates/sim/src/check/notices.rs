@@ -35,6 +35,22 @@ impl Notices {
         }
     }
 
+    /// Takes what a node's process states about its sources. What comes again changes nothing.
+    fn state(&mut self, node: NodeId, number: u64, left: Option<Instant>, is_withdrawn: bool) {
+        if self.stated.insert(node, number) == Some(number) {
+            return;
+        }
+        match left {
+            Some(deadline) if !is_withdrawn => earliest(&mut self.sources, node, deadline),
+            Some(deadline) => {
+                self.sources.insert(node, deadline);
+            }
+            None => {
+                self.sources.remove(&node);
+            }
+        }
+    }
+
     pub(crate) fn apply(
         &mut self,
         command: &Command,
@@ -47,20 +63,7 @@ impl Notices {
                 *node
             }
             (Action::SourceNotice { node, number, deadline, is_withdrawn, .. }, Ok(_)) => {
-                let last = self.stated.insert(*node, *number);
-                match deadline {
-                    // It came again.
-                    _ if last == Some(*number) => {}
-                    Some(deadline) if !is_withdrawn => {
-                        earliest(&mut self.sources, *node, *deadline);
-                    }
-                    Some(deadline) => {
-                        self.sources.insert(*node, *deadline);
-                    }
-                    None => {
-                        self.sources.remove(node);
-                    }
-                }
+                self.state(*node, *number, *deadline, *is_withdrawn);
                 *node
             }
             (Action::Decommission { node, .. }, Ok(_)) => {
