@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, Subcommand};
-use sanderling_context::{
-    AddressOrigin, Context, ContextError, Contexts, Explicit, address, file, of_environment,
-};
+use sanderling_context::{Context, ContextError, Contexts, address, file, of_environment};
 use serde_json::json;
 
 use crate::cluster::failure;
@@ -15,12 +13,6 @@ use crate::output::{Align, Output, Table};
 
 /// The variables that come before the current context.
 const BEFORE: [&str; 2] = ["SANDERLING_NAMENODE", "SANDERLING_CONTEXT"];
-
-/// Returns whether commands that name no cluster use another one than the default.
-pub(crate) fn is_chosen() -> bool {
-    let found = sanderling_context::resolve(Explicit::default());
-    found.map_or(true, |found| found.origin != AddressOrigin::Default)
-}
 
 /// Commands on contexts.
 #[derive(Debug, Subcommand)]

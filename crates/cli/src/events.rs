@@ -84,7 +84,7 @@ pub(crate) async fn run(session: Session, args: Events) -> Result<(), Failure> {
         severity: args.severity,
     };
     let mut names = NodeNames::default();
-    names.learn_nodes(&crate::node::nodes(&session, &client, true).await?);
+    names.learn_nodes(&crate::fleet::nodes(&session, &client, true).await?);
     if args.follow {
         session.goes_on();
     }
@@ -96,7 +96,7 @@ pub(crate) async fn run(session: Session, args: Events) -> Result<(), Failure> {
             reply = session.call(&client, request) => reply?,
             () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
         };
-        let Reply::Events(events) = reply else { return Err(crate::node::unexpected(&reply)) };
+        let Reply::Events(events) = reply else { return Err(crate::refused::unexpected(&reply)) };
         learn(&session, &client, &mut names, &events).await?;
         for event in &events {
             after = event.sequence;
@@ -125,7 +125,7 @@ async fn learn(
 ) -> Result<(), Failure> {
     names.learn_events(events);
     if names.is_missing(events) {
-        names.learn_nodes(&crate::node::nodes(session, client, true).await?);
+        names.learn_nodes(&crate::fleet::nodes(session, client, true).await?);
         names.give_up(events);
     }
     Ok(())

@@ -24,9 +24,9 @@ use sanderling_protocol::{Path, Reply, Request};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::node::unexpected;
 use crate::printable::printable;
 use crate::refused;
+use crate::refused::unexpected;
 use crate::session::Session;
 use crate::units;
 use crate::units::Size;

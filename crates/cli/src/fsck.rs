@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use self::deep::Deep;
 use crate::failure::{Exit, Failure};
-use crate::node::unexpected;
 use crate::printable::printable;
+use crate::refused::unexpected;
 use crate::session::Session;
 use crate::units;
 

@@ -11,9 +11,9 @@ use sanderling_protocol::{MemberId, Millis, Reply, Request};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::node::unexpected;
 use crate::output::{Align, Table};
 use crate::refused;
+use crate::refused::unexpected;
 use crate::serve::backup::{GroupRecover, recover_group};
 use crate::session::Session;
 use crate::units::{self, Span};

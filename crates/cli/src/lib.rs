@@ -35,8 +35,8 @@ use clap::ArgMatches;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use sanderling_cli_common::{
-    cluster, credentials, failure, global, next, output, policy, printable, process, progress,
-    ready, refused, server, session, units,
+    cluster, credentials, drain_plan, failure, fleet, global, next, output, policy, printable,
+    process, progress, ready, refused, server, session, units,
 };
 use sanderling_transport::trace::{begin, spanned};
 

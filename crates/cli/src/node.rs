@@ -2,16 +2,14 @@
 
 mod drain;
 mod list;
-mod plan;
 
 use clap::{Args, Subcommand};
-use sanderling_protocol::message::Forecast;
-use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{NodeSelector, Reply, Request};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
+use crate::fleet::title;
+use crate::refused::unexpected;
 use crate::session::Session;
-use crate::units;
 use crate::units::{Span, UnitError};
 use drain::Following;
 use list::Ls;
@@ -154,71 +152,4 @@ async fn cancel(session: &Session, node: NodeSelector) -> Result<(), Failure> {
     session.output.result(&info, |writer| {
         writeln!(writer, "{} takes blocks again: {}", title(&info), info.policy.name())
     })
-}
-
-/// Returns why a node cannot be emptied without a loss, if so. A node that is not there has nothing
-/// to lose.
-///
-/// # Errors
-/// The namenode does not answer, or refuses.
-pub(crate) async fn objection(session: &Session, node: &str) -> Result<Option<String>, Failure> {
-    let client = session.client().await?;
-    match plan::planned(session, &client, &NodeSelector(node.to_owned()), None).await {
-        Ok(plan) => Ok(plan.objection()),
-        Err(failure) if failure.exit == Exit::NotFound => Ok(None),
-        Err(failure) => Err(failure),
-    }
-}
-
-/// Names a node for people: its id and its name.
-fn title(info: &NodeInfo) -> String {
-    format!("node {} ({})", info.id, info.name)
-}
-
-/// Returns the failure of a reply that answers another question.
-pub(crate) fn unexpected(reply: &Reply) -> Failure {
-    let text = format!("{reply:?}");
-    let word = text.split([' ', '(', '{']).next().unwrap_or_default();
-    Failure::new(Exit::Failure, "BadReply", format_args!("the namenode answered with {word}"))
-        .next("sanderling doctor")
-}
-
-/// Returns the nodes, on request also those that are gone.
-pub(crate) async fn nodes(
-    session: &Session,
-    client: &sanderling_client::Client,
-    all: bool,
-) -> Result<Vec<NodeInfo>, Failure> {
-    match session.call(client, Request::Nodes { all }).await? {
-        Reply::Nodes(nodes) => Ok(nodes),
-        reply => Err(unexpected(&reply)),
-    }
-}
-
-/// Describes what is expected of a drain.
-pub(crate) fn forecast(forecast: &Forecast) -> String {
-    if forecast.left_bytes == 0 && forecast.skipped_bytes == 0 {
-        return "nothing left to move".to_owned();
-    }
-    let mut parts = vec![format!(
-        "{} to {}",
-        units::bytes(forecast.left_bytes),
-        units::count(forecast.targets.into(), "node", "nodes")
-    )];
-    if forecast.bytes_per_second > 0 {
-        parts.push(format!("{}/s", units::bytes(forecast.bytes_per_second)));
-    }
-    if let Some(left) = forecast.finish_in {
-        parts.push(format!("done in {}", units::millis(left)));
-    }
-    for (bytes, what) in [
-        (forecast.skipped_bytes, "expire by themselves"),
-        (forecast.late_bytes, "WILL NOT MAKE IT"),
-        (forecast.unplaced_bytes, "HAVE NO ROOM"),
-    ] {
-        if bytes > 0 {
-            parts.push(format!("{} {what}", units::bytes(bytes)));
-        }
-    }
-    parts.join(", ")
 }

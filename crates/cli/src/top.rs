@@ -40,7 +40,7 @@ use crate::units::Span;
 pub(crate) struct Top {
     /// The time between two requests to the namenode
     #[arg(short = 'd', long, value_name = "DURATION", default_value = "2s",
-          value_parser = crate::watch::interval)]
+          value_parser = crate::units::interval)]
     pub(crate) interval: Span,
     /// What is listed first
     #[arg(long, value_enum, value_name = "VIEW", default_value_t = TopView::Nodes)]

@@ -1,7 +1,7 @@
 //! A list printed again and again, in one place of a terminal: `node ls --watch`.
 
 use std::io::{self, IsTerminal, Write};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use ratatui::crossterm::terminal;
 use sanderling_protocol::Instant;
@@ -12,18 +12,6 @@ use crate::failure::{Exit, Failure};
 use crate::printable::Printable;
 use crate::session::Session;
 use crate::units::{self, Span};
-
-/// The shortest interval: heartbeats bring nothing new more often.
-const INTERVAL_MIN: Duration = Duration::from_millis(100);
-
-/// Parses the time between two lists or frames, each of which costs the namenode a request.
-pub(crate) fn interval(text: &str) -> Result<Span, String> {
-    let span: Span = text.parse().map_err(|error: units::UnitError| error.to_string())?;
-    if span.0 < INTERVAL_MIN {
-        return Err(format!("at least {}", units::duration(INTERVAL_MIN)));
-    }
-    Ok(span)
-}
 
 /// Prints what `fetch` returns every `interval`: on a terminal over what was printed before, else
 /// one block after the other. A namenode that cannot be reached for a while is waited for.

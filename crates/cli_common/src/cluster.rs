@@ -2,7 +2,9 @@
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
-use sanderling_context::{ContextError, Explicit, of_environment, resolve_with};
+use sanderling_context::{
+    AddressOrigin, ContextError, Explicit, of_environment, resolve, resolve_with,
+};
 
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
@@ -56,6 +58,13 @@ impl Global {
 #[must_use]
 pub fn first_address(addresses: &str) -> &str {
     addresses.split(',').next().unwrap_or_default()
+}
+
+/// Returns whether commands that name no cluster use another one than the default.
+#[must_use]
+pub fn is_chosen() -> bool {
+    let found = resolve(Explicit::default());
+    found.map_or(true, |found| found.origin != AddressOrigin::Default)
 }
 
 /// Returns the failure of a command whose cluster cannot be found.

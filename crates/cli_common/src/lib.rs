@@ -6,7 +6,9 @@
 pub mod child;
 pub mod cluster;
 pub mod credentials;
+pub mod drain_plan;
 pub mod failure;
+pub mod fleet;
 pub mod global;
 pub mod log_filter;
 pub mod logs;

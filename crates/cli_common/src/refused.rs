@@ -2,7 +2,7 @@
 
 use sanderling_client::ClientError;
 pub use sanderling_context::shell_word;
-use sanderling_protocol::{Millis, Refusal};
+use sanderling_protocol::{Millis, Refusal, Reply};
 use sanderling_transport::CallError;
 
 use crate::failure::{Exit, Failure};
@@ -76,6 +76,15 @@ pub fn call(error: &CallError) -> Failure {
     };
     let next = if name == "BadAddress" { WITH_THE_ADDRESS } else { "sanderling doctor" };
     Failure::new(exit, name, error).next(next)
+}
+
+/// Returns the failure of a reply that answers another question.
+#[must_use]
+pub fn unexpected(reply: &Reply) -> Failure {
+    let text = format!("{reply:?}");
+    let word = text.split([' ', '(', '{']).next().unwrap_or_default();
+    Failure::new(Exit::Failure, "BadReply", format_args!("the namenode answered with {word}"))
+        .next("sanderling doctor")
 }
 
 /// Returns the failure of a refusal.

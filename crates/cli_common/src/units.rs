@@ -14,6 +14,9 @@ use thiserror::Error;
 /// The last instant with a year of four digits: humantime writes no later one.
 const INSTANT_MAX_MICROS: u64 = 253_402_300_799_999_999;
 
+/// The shortest interval: heartbeats bring nothing new more often.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
 /// The reason why a text is no size or duration.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum UnitError {
@@ -252,6 +255,18 @@ pub fn counted(count: u64, noun: &str) -> String {
 pub fn instant(at: sanderling_protocol::Instant) -> String {
     let at = SystemTime::UNIX_EPOCH + Duration::from_micros(at.0.min(INSTANT_MAX_MICROS));
     humantime::format_rfc3339_millis(at).to_string()
+}
+
+/// Parses the time between two lists or frames, each of which costs the namenode a request.
+///
+/// # Errors
+/// The text is no span, or one below 100 ms.
+pub fn interval(text: &str) -> Result<Span, String> {
+    let span: Span = text.parse().map_err(|error: UnitError| error.to_string())?;
+    if span.0 < INTERVAL_MIN {
+        return Err(format!("at least {}", duration(INTERVAL_MIN)));
+    }
+    Ok(span)
 }
 
 #[cfg(test)]

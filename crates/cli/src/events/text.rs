@@ -30,7 +30,7 @@ pub(crate) fn text(kind: &EventKind, names: &NodeNames) -> String {
         | EventKind::BlocksCopied { .. }
         | EventKind::BlocksRebalanced { .. } => of_moves(kind, names),
         EventKind::DrainForecast { node, forecast } => {
-            format!("{} forecast: {}", title(node), crate::node::forecast(forecast))
+            format!("{} forecast: {}", title(node), crate::fleet::forecast(forecast))
         }
         EventKind::NodeAtRisk { node, name, reason } => {
             format!("node {node} ({name}) is likely to get its notice soon: {reason}")

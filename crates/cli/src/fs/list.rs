@@ -14,8 +14,8 @@ use serde::Serialize;
 use super::lookup::{existing, joined};
 use super::pattern::{self, Paths};
 use crate::failure::Failure;
-use crate::node::unexpected;
 use crate::printable::printable;
+use crate::refused::unexpected;
 use crate::session::Session;
 use crate::units;
 

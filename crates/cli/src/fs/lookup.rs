@@ -9,8 +9,8 @@ use sanderling_protocol::{Path, Refusal, Reply, Request};
 
 use super::pattern::Destination;
 use crate::failure::{Exit, Failure};
-use crate::node::unexpected;
 use crate::refused;
+use crate::refused::unexpected;
 use crate::session::Session;
 
 /// Files transferred at once by a recursive put or get: enough to hide a round trip to the

@@ -7,7 +7,7 @@ use sanderling_protocol::{Path, Policy, Tier, WhenFull};
 use super::Fs;
 use super::lookup::stat_of;
 use crate::failure::Failure;
-use crate::node::nodes;
+use crate::fleet::nodes;
 use crate::refused::shell_word;
 use crate::session::Session;
 use crate::units;

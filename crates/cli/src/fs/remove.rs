@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::lookup::existing;
 use super::pattern::{self, Paths};
 use crate::failure::{Exit, Failure};
-use crate::node::unexpected;
 use crate::refused::shell_word;
+use crate::refused::unexpected;
 use crate::session::Session;
 use crate::units;
 

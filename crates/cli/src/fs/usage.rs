@@ -8,8 +8,10 @@ use serde::Serialize;
 use super::list::Sizes;
 use super::pattern::{self, Paths};
 use crate::failure::Failure;
-use crate::node::{nodes, room_line, unexpected};
+use crate::fleet::nodes;
+use crate::node::room_line;
 use crate::output::{Align, Table};
+use crate::refused::unexpected;
 use crate::session::Session;
 
 /// `fs du`.

@@ -15,7 +15,8 @@ use sanderling_protocol::{
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::node::{nodes, unexpected};
+use crate::fleet::nodes;
+use crate::refused::unexpected;
 use crate::session::Session;
 
 /// How long a cluster at work gets to finish the moves and writes that one look met in the middle.

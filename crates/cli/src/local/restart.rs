@@ -9,9 +9,9 @@ use super::directory::{ClusterDirectory, directory};
 use super::launch::{READY_WITHIN, datanode_words, launch, namenode_words};
 use super::lock::Lock;
 use super::record::Record;
+use crate::drain_plan;
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
-use crate::node;
 use crate::output::Output;
 use crate::session::{Session, block_on};
 
@@ -82,7 +82,7 @@ fn confirmed(output: Output, record: &Record, name: &str) -> Result<(), Failure>
     block_on(async {
         let credentials = record.credentials()?;
         let session = Session::new(record.namenode.clone(), credentials, output);
-        objection = node::objection(&session, name).await?;
+        objection = drain_plan::objection(&session, name).await?;
         Ok(())
     })?;
     let Some(objection) = objection else { return Ok(()) };

@@ -209,7 +209,7 @@ fn print_started(output: Output, record: &Record, args: &LocalStart) -> Result<(
         output.note(format_args!("console: {console}"));
     }
     // Without it, commands would go to the cluster of the current context.
-    if record.namenode != sanderling_context::DEFAULT_ADDRESS || crate::context::is_chosen() {
+    if record.namenode != sanderling_context::DEFAULT_ADDRESS || crate::cluster::is_chosen() {
         output.note(format_args!("export SANDERLING_NAMENODE={}", record.namenode));
     }
     if let Some(keys) = &record.keys {

@@ -229,7 +229,7 @@ impl TourReport {
 /// Prints what can be done with the cluster, which goes on.
 fn next(output: Output, record: &Record) {
     output.note("\nThe cluster goes on:");
-    if record.namenode != sanderling_context::DEFAULT_ADDRESS || crate::context::is_chosen() {
+    if record.namenode != sanderling_context::DEFAULT_ADDRESS || crate::cluster::is_chosen() {
         output.note(format_args!("  export SANDERLING_NAMENODE={}", record.namenode));
     }
     for (command, what) in [

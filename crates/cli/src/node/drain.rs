@@ -7,10 +7,12 @@ use sanderling_client::Client;
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{NodeSelector, Refusal, Reply, Request};
 
-use super::{forecast, nodes, plan, title, unexpected};
+use crate::drain_plan;
 use crate::failure::{Exit, Failure};
+use crate::fleet::{forecast, nodes, title};
 use crate::progress::Progress;
 use crate::refused;
+use crate::refused::unexpected;
 use crate::session::Session;
 use crate::units;
 
@@ -44,7 +46,7 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let client = session.client().await?;
     if following.dry_run {
-        return plan::run(session, &client, &selector, deadline_millis).await;
+        return drain_plan::run(session, &client, &selector, deadline_millis).await;
     }
     let no_room = confirmed(session, &client, &selector, deadline_millis, following.yes).await?;
     let reply = session.call(&client, request).await?;
@@ -77,7 +79,7 @@ async fn confirmed(
         // The namenode refuses it in its own words.
         return Ok(None);
     }
-    let plan = match plan::planned(session, client, selector, deadline_millis).await {
+    let plan = match drain_plan::planned(session, client, selector, deadline_millis).await {
         Ok(plan) => plan,
         // A confirmed order does not depend on a forecast.
         Err(_) if is_confirmed => return Ok(None),
@@ -113,7 +115,7 @@ async fn wait(
             progress.describe(&format!("moving, left {}", forecast(&expected)));
             if expected.unplaced_bytes > 0 && !is_noted {
                 is_noted = true;
-                session.output.note(plan::no_room(&info, expected.unplaced_bytes));
+                session.output.note(drain_plan::no_room(&info, expected.unplaced_bytes));
             }
         }
         progress.set(drain.moved_bytes);

@@ -10,6 +10,7 @@ use sanderling_protocol::{Millis, Policy, Tier};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::fleet::{forecast, nodes, title};
 use crate::output::{Align, Table, is_coloured};
 use crate::printable::printable;
 use crate::session::Session;
@@ -25,7 +26,7 @@ pub(crate) struct Ls {
     /// Print the list again and again, until Ctrl-C or the end of --timeout [every 2s if no
     /// interval is given]
     #[arg(short, long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "2s",
-          value_parser = watch::interval)]
+          value_parser = units::interval)]
     pub(crate) watch: Option<Span>,
 }
 
@@ -55,7 +56,7 @@ pub(super) async fn run(session: &Session, args: Ls) -> Result<(), Failure> {
 
 /// Requests the nodes and the room for more.
 async fn fleet(session: &Session, client: &Client, is_all: bool) -> Result<FleetSummary, Failure> {
-    let nodes = super::nodes(session, client, is_all).await?;
+    let nodes = nodes(session, client, is_all).await?;
     let room = client.room().await;
     let room = room.map_err(|error| crate::refused::client(&error, &session.namenode))?;
     Ok(FleetSummary {
@@ -192,7 +193,7 @@ pub(super) fn drain_line(node: &NodeInfo, drain: &DrainProgress) -> String {
     parts.push(format!("lost {}", amount(drain.lost_bytes, drain.lost_blocks)));
     if node.policy.is_draining() {
         parts.push(match &drain.forecast {
-            Some(expected) => format!("forecast: {}", super::forecast(expected)),
+            Some(expected) => format!("forecast: {}", forecast(expected)),
             None => "no manager has looked yet".to_owned(),
         });
     }
@@ -202,7 +203,7 @@ pub(super) fn drain_line(node: &NodeInfo, drain: &DrainProgress) -> String {
     if !node.reason.is_empty() {
         parts.push(format!("because of: {}", printable(&node.reason)));
     }
-    format!("{}: {}", super::title(node), parts.join(", "))
+    format!("{}: {}", title(node), parts.join(", "))
 }
 
 /// Returns what the fullest active node holds over the mean, 1 when all hold the same.

@@ -11,8 +11,9 @@ use super::event_rows::{EVENT_ROWS_MAX, EventRow};
 use super::sample::{SampleRequest, TopSample};
 use crate::events::names::NodeNames;
 use crate::failure::{Exit, Failure};
-use crate::node::{nodes, unexpected};
+use crate::fleet::nodes;
 use crate::refused;
+use crate::refused::unexpected;
 use crate::session::Session;
 
 /// Most events in one answer.
@@ -101,7 +102,7 @@ impl Fetcher {
         self.names.learn_nodes(&nodes);
         self.names.learn_events(&events);
         if self.names.is_missing(&events) {
-            self.names.learn_nodes(&crate::node::nodes(session, &client, true).await?);
+            self.names.learn_nodes(&crate::fleet::nodes(session, &client, true).await?);
             self.names.give_up(&events);
         }
         if self.lost_bytes.is_none() || events.iter().any(|event| is_loss(&event.kind)) {

@@ -11,8 +11,9 @@ use serde::Serialize;
 
 use super::data::{Data, unless_ended};
 use crate::failure::{Exit, Failure};
-use crate::node::{nodes, unexpected};
+use crate::fleet::nodes;
 use crate::progress::Progress;
+use crate::refused::unexpected;
 use crate::session::Session;
 use crate::units::{self, Span};
 

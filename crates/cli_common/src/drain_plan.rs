@@ -1,4 +1,5 @@
-//! `--dry-run`: what a drain would do, by the rules that the relocator goes by.
+//! What a drain would do, by the rules that the relocator goes by: for `--dry-run`, and before an
+//! order that would lose bytes.
 
 use std::io::{self, Write};
 
@@ -12,14 +13,15 @@ use sanderling_protocol::{
 };
 use serde::Serialize;
 
-use super::{nodes, title, unexpected};
-use crate::failure::Failure;
-use crate::refused;
+use crate::failure::{Exit, Failure};
+use crate::fleet::{forecast, nodes, title};
+use crate::refused::{self, unexpected};
 use crate::session::Session;
 use crate::units;
 
-#[derive(Serialize)]
-pub(super) struct DryRun {
+/// A drain as it would be, with what is expected of it.
+#[derive(Debug, Serialize)]
+pub struct DryRun {
     node: NodeInfo,
     /// Blocks that would move, and their bytes.
     blocks: u64,
@@ -39,7 +41,7 @@ pub(super) struct DryRun {
     fits: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct PlannedTarget {
     node: NodeId,
     name: String,
@@ -49,7 +51,10 @@ struct PlannedTarget {
 }
 
 /// Prints what a drain would do, and moves nothing.
-pub(super) async fn run(
+///
+/// # Errors
+/// As [`planned`].
+pub async fn run(
     session: &Session,
     client: &Client,
     selector: &NodeSelector,
@@ -60,8 +65,11 @@ pub(super) async fn run(
     session.output.result(&dry_run, |writer| write(writer, &dry_run, left))
 }
 
-/// Plans a drain from the state of the namenode.
-pub(super) async fn planned(
+/// Plans a drain from the state of the namenode; the deadline is in milliseconds from now.
+///
+/// # Errors
+/// No node is meant, or the namenode does not answer or refuses.
+pub async fn planned(
     session: &Session,
     client: &Client,
     selector: &NodeSelector,
@@ -77,12 +85,14 @@ pub(super) async fn planned(
 
 impl DryRun {
     /// Describes what is to be expected, in one line.
-    pub(super) fn line(&self) -> String {
-        format!("{}: forecast: {}", title(&self.node), super::forecast(&self.forecast))
+    #[must_use]
+    pub fn line(&self) -> String {
+        format!("{}: forecast: {}", title(&self.node), forecast(&self.forecast))
     }
 
     /// Returns why the drain must be confirmed: bytes would be late or have no room.
-    pub(super) fn objection(&self) -> Option<String> {
+    #[must_use]
+    pub fn objection(&self) -> Option<String> {
         let Forecast { late_bytes, unplaced_bytes, .. } = self.forecast;
         let room = || {
             format!(
@@ -103,14 +113,16 @@ impl DryRun {
     }
 
     /// Returns the note about bytes without room, which a drain waits for.
-    pub(super) fn no_room(&self) -> Option<String> {
+    #[must_use]
+    pub fn no_room(&self) -> Option<String> {
         let bytes = self.forecast.unplaced_bytes;
         (bytes > 0).then(|| no_room(&self.node, bytes))
     }
 }
 
 /// Describes a drain that waits for room.
-pub(super) fn no_room(node: &NodeInfo, bytes: u64) -> String {
+#[must_use]
+pub fn no_room(node: &NodeInfo, bytes: u64) -> String {
     format!(
         "{} of {} HAVE NO ROOM on other nodes and wait for it: add a datanode, delete data, or \
          take it back with `sanderling node cancel {}`",
@@ -118,6 +130,20 @@ pub(super) fn no_room(node: &NodeInfo, bytes: u64) -> String {
         title(node),
         node.name
     )
+}
+
+/// Returns why a node cannot be emptied without a loss, if so. A node that is not there has nothing
+/// to lose.
+///
+/// # Errors
+/// The namenode does not answer, or refuses.
+pub async fn objection(session: &Session, node: &str) -> Result<Option<String>, Failure> {
+    let client = session.client().await?;
+    match planned(session, &client, &NodeSelector(node.to_owned()), None).await {
+        Ok(plan) => Ok(plan.objection()),
+        Err(failure) if failure.exit == Exit::NotFound => Ok(None),
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Reads the node's blocks page by page.
@@ -194,7 +220,7 @@ fn write(writer: &mut dyn Write, plan: &DryRun, left: Option<Millis>) -> io::Res
     }
     let verdict = if plan.forecast.unplaced_bytes == 0 { "enough" } else { "NOT enough" };
     writeln!(writer, "room: {}, {verdict}", units::bytes(plan.room_bytes))?;
-    writeln!(writer, "forecast: {}", super::forecast(&plan.forecast))?;
+    writeln!(writer, "forecast: {}", forecast(&plan.forecast))?;
     if let (Some(rate), Some(left)) = (plan.needed_bytes_per_second, left) {
         let (left, rate) = (units::millis(left), units::bytes(rate));
         writeln!(writer, "deadline: {left}, so at least {rate}/s")?;
@@ -217,8 +243,43 @@ fn found<'a>(fleet: &'a [NodeInfo], selector: &NodeSelector) -> Result<&'a NodeI
 
 #[cfg(test)]
 mod tests {
+    use sanderling_protocol::node::{Availability, Load, TierUsage};
+
     use super::*;
-    use crate::top::test_nodes::node;
+
+    fn node(id: u32, name: &str) -> NodeInfo {
+        let tier = |tier| TierUsage {
+            tier,
+            capacity_bytes: 64 << 20,
+            used_bytes: 16 << 20,
+            copy_bytes: 0,
+        };
+        NodeInfo {
+            id: NodeId(id),
+            name: name.to_owned(),
+            address: format!("10.0.0.{id}:7700"),
+            http_address: String::new(),
+            host: format!("host-{id}"),
+            policy: Policy::Active,
+            availability: Availability::Up,
+            tiers: vec![tier(Tier::Dram), tier(Tier::Disk)],
+            blocks: 10,
+            home_bytes: 16 << 20,
+            exposure_bytes: 16 << 20,
+            budget_bytes: 1 << 30,
+            copy_bytes: 0,
+            notice_min: Millis(120_000),
+            egress_bytes_per_second: 100 << 20,
+            is_at_risk: false,
+            expected_life: None,
+            deadline_in: None,
+            reason: String::new(),
+            drain: None,
+            load: Load::default(),
+            heartbeat_age: Millis(200),
+            age: Millis(60_000),
+        }
+    }
 
     #[test]
     fn of_two_nodes_with_one_name_or_address_the_newest_is_meant() {

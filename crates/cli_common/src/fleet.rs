@@ -1,0 +1,61 @@
+//! The nodes of the cluster, as commands request and name them, and what is expected of a drain.
+
+use sanderling_client::Client;
+use sanderling_protocol::message::Forecast;
+use sanderling_protocol::node::NodeInfo;
+use sanderling_protocol::{Reply, Request};
+
+use crate::failure::Failure;
+use crate::refused::unexpected;
+use crate::session::Session;
+use crate::units;
+
+/// Returns the nodes, on request also those that are gone.
+///
+/// # Errors
+/// The namenode does not answer, or refuses.
+pub async fn nodes(
+    session: &Session,
+    client: &Client,
+    all: bool,
+) -> Result<Vec<NodeInfo>, Failure> {
+    match session.call(client, Request::Nodes { all }).await? {
+        Reply::Nodes(nodes) => Ok(nodes),
+        reply => Err(unexpected(&reply)),
+    }
+}
+
+/// Names a node for people: its id and its name.
+#[must_use]
+pub fn title(info: &NodeInfo) -> String {
+    format!("node {} ({})", info.id, info.name)
+}
+
+/// Describes what is expected of a drain.
+#[must_use]
+pub fn forecast(forecast: &Forecast) -> String {
+    if forecast.left_bytes == 0 && forecast.skipped_bytes == 0 {
+        return "nothing left to move".to_owned();
+    }
+    let mut parts = vec![format!(
+        "{} to {}",
+        units::bytes(forecast.left_bytes),
+        units::count(forecast.targets.into(), "node", "nodes")
+    )];
+    if forecast.bytes_per_second > 0 {
+        parts.push(format!("{}/s", units::bytes(forecast.bytes_per_second)));
+    }
+    if let Some(left) = forecast.finish_in {
+        parts.push(format!("done in {}", units::millis(left)));
+    }
+    for (bytes, what) in [
+        (forecast.skipped_bytes, "expire by themselves"),
+        (forecast.late_bytes, "WILL NOT MAKE IT"),
+        (forecast.unplaced_bytes, "HAVE NO ROOM"),
+    ] {
+        if bytes > 0 {
+            parts.push(format!("{} {what}", units::bytes(bytes)));
+        }
+    }
+    parts.join(", ")
+}
