@@ -1,6 +1,7 @@
 //! The command line: what all commands have in common. The flags of each are beside it.
 
 use clap::{Parser, Subcommand};
+use sanderling_events::Events;
 use sanderling_task::TaskCommand;
 
 use crate::completions::Completions;
@@ -8,7 +9,6 @@ use crate::config::ConfigCommand;
 use crate::context::ContextCommand;
 use crate::demo::Demo;
 use crate::doctor::Doctor;
-use crate::events::Events;
 use crate::fs::Fs;
 use crate::fsck::Fsck;
 use crate::global::Global;

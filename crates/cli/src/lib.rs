@@ -10,7 +10,6 @@ mod config;
 mod context;
 mod demo;
 mod doctor;
-mod events;
 mod fs;
 mod fsck;
 mod group;
@@ -181,7 +180,9 @@ fn run(
         }
         Command::Task(command) => sanderling_task::run(global, *command),
         Command::Top(args) => session::run(global, |session| top::run(session, args)),
-        Command::Events(args) => session::run(global, |session| events::run(session, args)),
+        Command::Events(args) => {
+            session::run(global, |session| sanderling_events::run(session, args))
+        }
         Command::Fsck(args) => {
             session::run(global, |session| spanned(begin("fsck"), fsck::run(session, args)))
         }

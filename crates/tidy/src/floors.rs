@@ -37,6 +37,8 @@ const MEASURING: &[&str] =
 /// What runs tasks stores their checkpoints as a client, or in a bucket as the object tier does.
 const OF_TASKS: &[&str] =
     &["protocol", "core", "transport", "notices", "datanode", "client", "context", "cli-common"];
+/// A command of the product that calls a cluster, without servers.
+const COMMAND: &[&str] = &["protocol", "core", "transport", "client", "context", "cli-common"];
 /// What the commands of the product stand on.
 const COMMANDS: &[&str] = &[
     "protocol",
@@ -51,6 +53,7 @@ const COMMANDS: &[&str] = &[
     "context",
     "cli-common",
     "task",
+    "events",
     "lab",
     "bench",
 ];
@@ -77,12 +80,13 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "lab", number: 6, imports: MEASURING },
     Floor { name: "bench", number: 6, imports: MEASURING },
     Floor { name: "task", number: 6, imports: OF_TASKS },
-    Floor { name: "cli", number: 7, imports: COMMANDS },
+    Floor { name: "events", number: 6, imports: COMMAND },
+    Floor { name: "cli", number: 9, imports: COMMANDS },
     Floor { name: "tidy", number: 0, imports: &[] },
     Floor { name: "fuzz", number: 5, imports: ALL },
     Floor { name: "native", number: 4, imports: NATIVE },
-    Floor { name: "jni", number: 8, imports: &["protocol", "client", "native"] },
-    Floor { name: "python", number: 8, imports: &["protocol", "client", "native", "cli", "plot"] },
+    Floor { name: "jni", number: 10, imports: &["protocol", "client", "native"] },
+    Floor { name: "python", number: 10, imports: &["protocol", "client", "native", "cli", "plot"] },
 ];
 
 /// Checks every `Cargo.toml` of the workspace's members.

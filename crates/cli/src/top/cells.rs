@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use sanderling_events::Severity;
 use sanderling_protocol::message::JobInfo;
 use sanderling_protocol::node::{Availability, DrainProgress, NodeInfo};
 use sanderling_protocol::{Millis, Policy, Tier};
@@ -9,7 +10,6 @@ use sanderling_protocol::{Millis, Policy, Tier};
 use super::event_rows::EventRow;
 use super::fields::Field;
 use super::rates::{NodeTraffic, RateTable};
-use crate::events::kind::Severity;
 use crate::printable::printable;
 use crate::units;
 

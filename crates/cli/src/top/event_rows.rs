@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
+use sanderling_events::NodeNames;
+use sanderling_events::text;
+use sanderling_events::{Severity, kind_name, severity};
 use sanderling_protocol::Instant;
 use sanderling_protocol::event::Event;
 
-use crate::events::kind::{Severity, kind_name, severity};
-use crate::events::names::NodeNames;
-use crate::events::text;
 use crate::printable::printable;
 
 /// The most events that are kept.
@@ -31,7 +31,7 @@ impl EventRow {
             at: event.at,
             kind: kind_name(&event.kind),
             severity: severity(&event.kind),
-            text: printable(&text::text(&event.kind, names)).into_owned(),
+            text: printable(&text(&event.kind, names)).into_owned(),
         }
     }
 }

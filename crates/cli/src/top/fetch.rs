@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant as Clock, SystemTime};
 
 use sanderling_client::Client;
+use sanderling_events::NodeNames;
 use sanderling_protocol::event::{Event, EventKind};
 use sanderling_protocol::{ClusterId, Instant, Millis, Reply, Request};
 use tokio::sync::{mpsc, watch};
 
 use super::event_rows::{EVENT_ROWS_MAX, EventRow};
 use super::sample::{SampleRequest, TopSample};
-use crate::events::names::NodeNames;
 use crate::failure::{Exit, Failure};
 use crate::fleet::nodes;
 use crate::refused;

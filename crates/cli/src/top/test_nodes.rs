@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use sanderling_events::Severity;
 use sanderling_protocol::message::{JobHints, JobInfo};
 use sanderling_protocol::node::{Availability, DrainProgress, Load, NodeInfo, TierUsage};
 use sanderling_protocol::{Instant, JobId, Millis, NodeId, Policy, Tier};
 
 use super::event_rows::EventRow;
 use super::sample::TopSample;
-use crate::events::kind::Severity;
 
 /// Returns an idle node.
 pub(crate) fn node(id: u32, name: &str) -> NodeInfo {

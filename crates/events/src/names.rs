@@ -10,7 +10,7 @@ use super::kind::nodes_of;
 
 /// The name and address of each incarnation that the catalog or an event names.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct NodeNames {
+pub struct NodeNames {
     known: BTreeMap<NodeId, NameAndAddress>,
 }
 
@@ -22,14 +22,14 @@ struct NameAndAddress {
 
 impl NodeNames {
     /// Adds the nodes of the catalog.
-    pub(crate) fn learn_nodes(&mut self, nodes: &[NodeInfo]) {
+    pub fn learn_nodes(&mut self, nodes: &[NodeInfo]) {
         for node in nodes {
             self.learn(node.id, &node.name, Some(&node.address));
         }
     }
 
     /// Adds the nodes that events name.
-    pub(crate) fn learn_events(&mut self, events: &[Event]) {
+    pub fn learn_events(&mut self, events: &[Event]) {
         for event in events {
             match &event.kind {
                 EventKind::NodeRegistered { node, name, address } => {
@@ -45,13 +45,14 @@ impl NodeNames {
     }
 
     /// Returns whether an event concerns a node without an entry.
-    pub(crate) fn is_missing(&self, events: &[Event]) -> bool {
+    #[must_use]
+    pub fn is_missing(&self, events: &[Event]) -> bool {
         let mut nodes = events.iter().flat_map(|event| nodes_of(&event.kind));
         nodes.any(|node| !self.known.contains_key(&node))
     }
 
     /// Ends the search for names of nodes that the catalog no longer has.
-    pub(crate) fn give_up(&mut self, events: &[Event]) {
+    pub fn give_up(&mut self, events: &[Event]) {
         for node in events.iter().flat_map(|event| nodes_of(&event.kind)) {
             self.known.entry(node).or_default();
         }
@@ -73,7 +74,8 @@ impl NodeNames {
     }
 
     /// Names a node for people: its id, and its name if that is known.
-    pub(crate) fn title(&self, node: NodeId) -> String {
+    #[must_use]
+    pub fn title(&self, node: NodeId) -> String {
         match self.name(node) {
             Some(name) => format!("node {node} ({name})"),
             None => format!("node {node}"),

@@ -1,32 +1,34 @@
-//! `sanderling events`.
+//! `sanderling events`: what happened to the cluster, and what happens. `sanderling top` shows the
+//! same events with the same words.
 
-pub(crate) mod filter;
-pub(crate) mod kind;
-pub(crate) mod names;
-pub(crate) mod text;
+mod filter;
+mod kind;
+mod names;
+mod text;
 
 use std::io::{self, Write};
 use std::time::SystemTime;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::output::is_coloured;
+use sanderling_cli_common::printable::printable;
+use sanderling_cli_common::session::Session;
+use sanderling_cli_common::units::{self, Span};
 use sanderling_client::Client;
 use sanderling_protocol::{Event, Instant, Millis, NodeId, Reply, Request};
 use serde::Serialize;
 
-use crate::failure::{Exit, Failure};
-use crate::output::is_coloured;
-use crate::printable::printable;
-use crate::session::Session;
-use crate::units::{self, Span};
-
 use filter::EventFilter;
-use kind::{KINDS, Severity, nodes_of, severity};
-use names::NodeNames;
+use kind::{KINDS, nodes_of};
+pub use kind::{Severity, kind_name, severity};
+pub use names::NodeNames;
+pub use text::text;
 
 /// `sanderling events`.
 #[derive(Debug, Args)]
-pub(crate) struct Events {
+pub struct Events {
     /// Go on and wait for more, until Ctrl-C or the end of --timeout
     #[arg(short, long)]
     pub(crate) follow: bool,
@@ -75,7 +77,7 @@ struct NodeTitle<'a> {
 /// # Errors
 /// Unavailable (4) when the namenode cannot be reached; not found (3) when no node is that of
 /// `--node`.
-pub(crate) async fn run(session: Session, args: Events) -> Result<(), Failure> {
+pub async fn run(session: Session, args: Events) -> Result<(), Failure> {
     let client = session.client().await?;
     let filter = EventFilter {
         since: args.since.map(before_now),
@@ -84,7 +86,7 @@ pub(crate) async fn run(session: Session, args: Events) -> Result<(), Failure> {
         severity: args.severity,
     };
     let mut names = NodeNames::default();
-    names.learn_nodes(&crate::fleet::nodes(&session, &client, true).await?);
+    names.learn_nodes(&sanderling_cli_common::fleet::nodes(&session, &client, true).await?);
     if args.follow {
         session.goes_on();
     }
@@ -96,7 +98,9 @@ pub(crate) async fn run(session: Session, args: Events) -> Result<(), Failure> {
             reply = session.call(&client, request) => reply?,
             () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
         };
-        let Reply::Events(events) = reply else { return Err(crate::refused::unexpected(&reply)) };
+        let Reply::Events(events) = reply else {
+            return Err(sanderling_cli_common::refused::unexpected(&reply));
+        };
         learn(&session, &client, &mut names, &events).await?;
         for event in &events {
             after = event.sequence;
@@ -125,7 +129,7 @@ async fn learn(
 ) -> Result<(), Failure> {
     names.learn_events(events);
     if names.is_missing(events) {
-        names.learn_nodes(&crate::fleet::nodes(session, client, true).await?);
+        names.learn_nodes(&sanderling_cli_common::fleet::nodes(session, client, true).await?);
         names.give_up(events);
     }
     Ok(())
@@ -159,7 +163,7 @@ fn write(
     severity: Severity,
     names: &NodeNames,
 ) -> io::Result<()> {
-    let (at, text) = (units::instant(event.at), text::text(&event.kind, names));
+    let (at, text) = (units::instant(event.at), text(&event.kind, names));
     let line = format!("{:>6}  {at}  {text}", event.sequence);
     let line = printable(&line);
     let line = match severity.colour().filter(|_| is_coloured()) {

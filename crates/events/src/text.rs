@@ -1,13 +1,14 @@
 //! What an event is for people, in one line.
 
+use sanderling_cli_common::units;
 use sanderling_protocol::event::EventKind;
 use sanderling_protocol::{JobId, MemberId, Millis, NodeId};
 
 use super::names::NodeNames;
-use crate::units;
 
 /// Describes an event. What others chose, as names and reasons, is in it as they chose it.
-pub(crate) fn text(kind: &EventKind, names: &NodeNames) -> String {
+#[must_use]
+pub fn text(kind: &EventKind, names: &NodeNames) -> String {
     let bytes = |value: &u64| units::bytes(*value);
     let title = |node: &NodeId| names.title(*node);
     match kind {
@@ -30,7 +31,11 @@ pub(crate) fn text(kind: &EventKind, names: &NodeNames) -> String {
         | EventKind::BlocksCopied { .. }
         | EventKind::BlocksRebalanced { .. } => of_moves(kind, names),
         EventKind::DrainForecast { node, forecast } => {
-            format!("{} forecast: {}", title(node), crate::fleet::forecast(forecast))
+            format!(
+                "{} forecast: {}",
+                title(node),
+                sanderling_cli_common::fleet::forecast(forecast)
+            )
         }
         EventKind::NodeAtRisk { node, name, reason } => {
             format!("node {node} ({name}) is likely to get its notice soon: {reason}")

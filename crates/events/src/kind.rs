@@ -8,7 +8,7 @@ use serde::Serialize;
 /// How much an event matters to an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Severity {
+pub enum Severity {
     /// A step of normal operation
     Info,
     /// Data is at risk, or something is degraded
@@ -19,7 +19,8 @@ pub(crate) enum Severity {
 
 impl Severity {
     /// Returns the name, as the command line has it.
-    pub(crate) const fn name(self) -> &'static str {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Info => "info",
             Self::Warning => "warning",
@@ -28,7 +29,8 @@ impl Severity {
     }
 
     /// Returns the number of a terminal's colour.
-    pub(crate) const fn colour(self) -> Option<u8> {
+    #[must_use]
+    pub const fn colour(self) -> Option<u8> {
         match self {
             Self::Info => None,
             Self::Warning => Some(33),
@@ -77,7 +79,8 @@ pub(crate) const KINDS: [&str; 35] = [
 ];
 
 /// Returns the name of a kind, as JSON has it.
-pub(crate) const fn kind_name(kind: &EventKind) -> &'static str {
+#[must_use]
+pub const fn kind_name(kind: &EventKind) -> &'static str {
     match kind {
         EventKind::NodeRegistered { .. } => "node_registered",
         EventKind::NodeNoticed { .. } => "node_noticed",
@@ -119,7 +122,8 @@ pub(crate) const fn kind_name(kind: &EventKind) -> &'static str {
 
 /// Returns how severe an event is: an error when bytes or changes are lost, a warning when they may
 /// be soon or when a server did not do its part.
-pub(crate) const fn severity(kind: &EventKind) -> Severity {
+#[must_use]
+pub const fn severity(kind: &EventKind) -> Severity {
     match kind {
         EventKind::BlocksLost { .. }
         | EventKind::BlocksOrphaned { .. }
