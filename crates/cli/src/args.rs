@@ -3,6 +3,7 @@
 use clap::{Parser, Subcommand};
 use sanderling_events::Events;
 use sanderling_task::TaskCommand;
+use sanderling_top::Top;
 
 use crate::completions::Completions;
 use crate::config::ConfigCommand;
@@ -24,7 +25,6 @@ use crate::serve::manager::ManagerArgs;
 use crate::serve::namenode::{NamenodeArgs, NamenodeCommand};
 use crate::tls::Tls;
 use crate::token::Token;
-use crate::top::Top;
 
 /// Printed at the end of `sanderling --help`.
 const AFTER_HELP: &str = "\

@@ -25,7 +25,6 @@ mod security;
 mod serve;
 mod tls;
 mod token;
-mod top;
 mod watch;
 
 use std::ffi::OsString;
@@ -179,7 +178,7 @@ fn run(
             session::run(global, |session| spanned(begin("job"), job::run(session, command)))
         }
         Command::Task(command) => sanderling_task::run(global, *command),
-        Command::Top(args) => session::run(global, |session| top::run(session, args)),
+        Command::Top(args) => session::run(global, |session| sanderling_top::run(session, args)),
         Command::Events(args) => {
             session::run(global, |session| sanderling_events::run(session, args))
         }

@@ -39,6 +39,7 @@ const OF_TASKS: &[&str] =
     &["protocol", "core", "transport", "notices", "datanode", "client", "context", "cli-common"];
 /// A command of the product that calls a cluster, without servers.
 const COMMAND: &[&str] = &["protocol", "core", "transport", "client", "context", "cli-common"];
+const OF_TOP: &[&str] = &["protocol", "core", "transport", "client", "cli-common", "events"];
 /// What the commands of the product stand on.
 const COMMANDS: &[&str] = &[
     "protocol",
@@ -54,6 +55,7 @@ const COMMANDS: &[&str] = &[
     "cli-common",
     "task",
     "events",
+    "top",
     "lab",
     "bench",
 ];
@@ -81,6 +83,7 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "bench", number: 6, imports: MEASURING },
     Floor { name: "task", number: 6, imports: OF_TASKS },
     Floor { name: "events", number: 6, imports: COMMAND },
+    Floor { name: "top", number: 7, imports: OF_TOP },
     Floor { name: "cli", number: 9, imports: COMMANDS },
     Floor { name: "tidy", number: 0, imports: &[] },
     Floor { name: "fuzz", number: 5, imports: ALL },

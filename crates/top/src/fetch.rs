@@ -2,6 +2,11 @@
 
 use std::time::{Duration, Instant as Clock, SystemTime};
 
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::fleet::nodes;
+use sanderling_cli_common::refused;
+use sanderling_cli_common::refused::unexpected;
+use sanderling_cli_common::session::Session;
 use sanderling_client::Client;
 use sanderling_events::NodeNames;
 use sanderling_protocol::event::{Event, EventKind};
@@ -10,11 +15,6 @@ use tokio::sync::{mpsc, watch};
 
 use super::event_rows::{EVENT_ROWS_MAX, EventRow};
 use super::sample::{SampleRequest, TopSample};
-use crate::failure::{Exit, Failure};
-use crate::fleet::nodes;
-use crate::refused;
-use crate::refused::unexpected;
-use crate::session::Session;
 
 /// Most events in one answer.
 const PAGE: u32 = 1000;
@@ -102,7 +102,8 @@ impl Fetcher {
         self.names.learn_nodes(&nodes);
         self.names.learn_events(&events);
         if self.names.is_missing(&events) {
-            self.names.learn_nodes(&crate::fleet::nodes(session, &client, true).await?);
+            self.names
+                .learn_nodes(&sanderling_cli_common::fleet::nodes(session, &client, true).await?);
             self.names.give_up(&events);
         }
         if self.lost_bytes.is_none() || events.iter().any(|event| is_loss(&event.kind)) {

@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use sanderling_cli_common::printable::printable;
+use sanderling_cli_common::units;
 use sanderling_events::Severity;
 use sanderling_protocol::message::JobInfo;
 use sanderling_protocol::node::{Availability, DrainProgress, NodeInfo};
@@ -10,8 +12,6 @@ use sanderling_protocol::{Millis, Policy, Tier};
 use super::event_rows::EventRow;
 use super::fields::Field;
 use super::rates::{NodeTraffic, RateTable};
-use crate::printable::printable;
-use crate::units;
 
 /// One line of a view.
 #[derive(Debug, Clone, Copy)]

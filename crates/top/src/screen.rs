@@ -129,7 +129,7 @@ mod tests {
         pty.resize(pty_process::Size::new(10, 60)).expect("any size");
         let program = std::env::current_exe().expect("the test is a program");
         let command = pty_process::blocking::Command::new(program)
-            .args(["--exact", "top::screen::tests::panic_gives_the_terminal_back", "--nocapture"])
+            .args(["--exact", "screen::tests::panic_gives_the_terminal_back", "--nocapture"])
             .env("RUST_BACKTRACE", "0")
             .env(CHILD, "1");
         let mut child = command.spawn(pts).expect("it starts");

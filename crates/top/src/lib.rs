@@ -12,13 +12,18 @@ mod sample;
 mod screen;
 mod state;
 #[cfg(test)]
-pub(crate) mod test_nodes;
+mod test_nodes;
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use ratatui::crossterm::event::Event;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::output::is_coloured;
+use sanderling_cli_common::printable::printable;
+use sanderling_cli_common::session::Session;
+use sanderling_cli_common::units::Span;
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 
@@ -29,18 +34,13 @@ use self::fields::TopView;
 use self::rates::NodeTraffic;
 use self::screen::{KeyReader, LineModeGuard, Screen};
 use self::state::{AfterKey, TopState};
-use crate::failure::{Exit, Failure};
-use crate::output::is_coloured;
-use crate::printable::printable;
-use crate::session::Session;
-use crate::units::Span;
 
 /// `sanderling top`.
 #[derive(Debug, Args)]
-pub(crate) struct Top {
+pub struct Top {
     /// The time between two requests to the namenode
     #[arg(short = 'd', long, value_name = "DURATION", default_value = "2s",
-          value_parser = crate::units::interval)]
+          value_parser = sanderling_cli_common::units::interval)]
     pub(crate) interval: Span,
     /// What is listed first
     #[arg(long, value_enum, value_name = "VIEW", default_value_t = TopView::Nodes)]
@@ -76,7 +76,7 @@ const CLOCK: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// Usage (2) without a terminal; unavailable (4) when the namenode cannot be reached at the start.
-pub(crate) async fn run(session: Session, args: Top) -> Result<(), Failure> {
+pub async fn run(session: Session, args: Top) -> Result<(), Failure> {
     let is_batch = args.batch || session.output.is_json;
     let mut state = TopState::new(&printable(&session.namenode), args.interval.0, args.view);
     state.filter.clone_from(&args.filter);

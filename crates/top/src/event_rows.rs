@@ -2,13 +2,12 @@
 
 use std::collections::VecDeque;
 
+use sanderling_cli_common::printable::printable;
 use sanderling_events::NodeNames;
 use sanderling_events::text;
 use sanderling_events::{Severity, kind_name, severity};
 use sanderling_protocol::Instant;
 use sanderling_protocol::event::Event;
-
-use crate::printable::printable;
 
 /// The most events that are kept.
 pub(super) const EVENT_ROWS_MAX: usize = 1000;

@@ -7,14 +7,14 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
+use sanderling_cli_common::output::Align;
+use sanderling_cli_common::units;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::cells::{Emphasis, RowSource};
 use super::fields::{Field, FittedColumn, TopView};
 use super::head;
 use super::state::{Overlay, TopState};
-use crate::output::Align;
-use crate::units;
 
 /// The smallest terminal with a list.
 const WIDTH_MIN: u16 = 10;

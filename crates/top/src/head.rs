@@ -2,6 +2,7 @@
 
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
+use sanderling_cli_common::units;
 use sanderling_protocol::Policy;
 use sanderling_protocol::node::Availability;
 use unicode_width::UnicodeWidthStr;
@@ -10,7 +11,6 @@ use super::cells::{Emphasis, time_of_day};
 use super::draw::{Theme, clipped, parts, seconds};
 use super::fields::TopView;
 use super::state::{LinkState, TopState};
-use crate::units;
 
 /// Below this width, only the name of the view is shown in place of all tabs.
 const TABS_WIDTH: usize = 56;
