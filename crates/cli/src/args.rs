@@ -2,6 +2,8 @@
 
 use clap::{Parser, Subcommand};
 use sanderling_events::Events;
+use sanderling_keys::tls::Tls;
+use sanderling_keys::token::Token;
 use sanderling_task::TaskCommand;
 use sanderling_top::Top;
 
@@ -23,8 +25,6 @@ use crate::serve::datanode::Datanode;
 use crate::serve::gateway::Gateway;
 use crate::serve::manager::ManagerArgs;
 use crate::serve::namenode::{NamenodeArgs, NamenodeCommand};
-use crate::tls::Tls;
-use crate::token::Token;
 
 /// Printed at the end of `sanderling --help`.
 const AFTER_HELP: &str = "\

@@ -23,8 +23,6 @@ mod node;
 mod pages;
 mod security;
 mod serve;
-mod tls;
-mod token;
 mod watch;
 
 use std::ffi::OsString;
@@ -185,8 +183,8 @@ fn run(
         Command::Fsck(args) => {
             session::run(global, |session| spanned(begin("fsck"), fsck::run(session, args)))
         }
-        Command::Token(command) => token::run(global, command),
-        Command::Tls(command) => tls::run(global, command),
+        Command::Token(command) => sanderling_keys::token::run(global, command),
+        Command::Tls(command) => sanderling_keys::tls::run(global, command),
         Command::Config(command) => config::run(global, words, command),
         Command::Context(command) => context::run(global, matches, command),
         Command::Doctor(args) => session::run(global, |session| doctor::run(session, args)),

@@ -1,8 +1,6 @@
 //! The token, secret and certificates of a process, and what it requires of its peers: from flags,
 //! files and the environment.
 
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -13,7 +11,6 @@ use sanderling_transport::{Credentials, Secret, SecretError, Security, ServerTls
 use crate::credentials::{peers, secret, tls_failed};
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
-use crate::refused::shell_word;
 
 /// What a server has.
 #[derive(Debug, Clone, Args)]
@@ -146,43 +143,4 @@ pub(crate) fn encryption_key(file: &Path) -> Result<EncryptionKey, Failure> {
         };
         Failure::new(exit, "BadKey", error).next(next)
     })
-}
-
-/// Writes a new file that only its owner can read.
-///
-/// # Errors
-/// It exists already, or cannot be written.
-pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    write_new(path, bytes).map_err(|error| unwritten(path, &error))
-}
-
-/// Describes a file that was to be written: one that exists has another as its next command.
-fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
-    let failure = Failure::file(path, error);
-    match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            let other = format!("{}.new", path.display());
-            failure.next(format_args!("the same with --out {}", shell_word(&other)))
-        }
-        _ => failure,
-    }
-}
-
-/// Writes such a file in place of another, atomically: a reader meanwhile gets one of the two
-/// whole.
-///
-/// # Errors
-/// It cannot be written.
-pub(crate) fn replace_private(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let partial = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    let written = write_new(&partial, bytes).and_then(|()| std::fs::rename(&partial, path));
-    written.map_err(|error| unwritten(path, &error))
-}
-
-fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
 }

@@ -4,6 +4,11 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use clap::Args;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::refused;
+use sanderling_cli_common::session::Session;
+use sanderling_cli_common::units;
+use sanderling_cli_common::units::Span;
 use sanderling_core::access::{Claims, parts};
 use sanderling_protocol::TokenId;
 use sanderling_protocol::token::Revocation;
@@ -12,16 +17,11 @@ use sanderling_transport::unix_seconds;
 use serde_json::json;
 
 use super::LONGEST;
-use crate::failure::{Exit, Failure};
-use crate::refused;
-use crate::session::Session;
-use crate::units;
-use crate::units::Span;
 
 /// `token revoke`.
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("tokens").required(true)))]
-pub(crate) struct Revoke {
+pub struct Revoke {
     /// All tokens of this subject, also future ones
     #[arg(long, value_name = "NAME", group = "tokens")]
     pub(crate) subject: Option<String>,

@@ -11,6 +11,13 @@ use clap::{Args, Subcommand};
 use data_encoding::HEXLOWER;
 use ring::rand::{SecureRandom, SystemRandom};
 use sanderling_cli_common::cluster::first_address;
+use sanderling_cli_common::credentials::{peers, secret};
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::global::Global;
+use sanderling_cli_common::output::Output;
+use sanderling_cli_common::refused;
+use sanderling_cli_common::session::{self, Session};
+use sanderling_cli_common::units::Span;
 use sanderling_core::access::{
     Claims, Lineage, Rights, SUBJECT_BYTES_MAX, TokenRole, UnknownRight, parts, right_words,
 };
@@ -23,19 +30,12 @@ use sanderling_transport::{
 };
 use serde_json::json;
 
-use crate::credentials::{peers, secret};
-use crate::failure::{Exit, Failure};
-use crate::global::Global;
-use crate::output::Output;
-use crate::refused;
-use crate::security::{replace_private, write_private};
-use crate::session::{self, Session};
-use crate::units::Span;
+use crate::private_file::{replace_private, write_private};
 use revoke::Revoke;
 
 /// Make secrets and tokens.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Token {
+pub enum Token {
     /// Make a cluster's secret
     Secret(NewSecret),
     /// Make a token with the cluster's secret
@@ -50,7 +50,7 @@ pub(crate) enum Token {
 
 /// `token secret`.
 #[derive(Debug, Args)]
-pub(crate) struct NewSecret {
+pub struct NewSecret {
     /// The file to write; only its owner will be able to read it
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
@@ -58,7 +58,7 @@ pub(crate) struct NewSecret {
 
 /// `token new`.
 #[derive(Debug, Args)]
-pub(crate) struct New {
+pub struct New {
     /// The file with the cluster's secret
     #[arg(long, value_name = "FILE", env = "SANDERLING_SECRET_FILE", hide_env_values = true)]
     pub(crate) secret_file: PathBuf,
@@ -108,7 +108,7 @@ impl FromStr for Cluster {
 
 /// `token mint`.
 #[derive(Debug, Args)]
-pub(crate) struct Mint {
+pub struct Mint {
     /// Where its rights apply: the subtree of one's own token or one in it, such as a job's
     #[arg(long, value_name = "PATH")]
     pub(crate) subtree: String,
@@ -139,7 +139,7 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 ///
 /// # Errors
 /// A file cannot be read or written, or the arguments make no token.
-pub(crate) fn run(global: &Global, command: Token) -> Result<(), Failure> {
+pub fn run(global: &Global, command: Token) -> Result<(), Failure> {
     let output = Output { is_json: global.json, is_quiet: global.quiet };
     match command {
         Token::Secret(args) => new_secret(output, &args),
@@ -161,7 +161,7 @@ fn new_secret(output: Output, args: &NewSecret) -> Result<(), Failure> {
 ///
 /// # Errors
 /// The system gives no random numbers.
-pub(crate) fn random_text() -> Result<String, Failure> {
+pub fn random_text() -> Result<String, Failure> {
     let bytes: [u8; SECRET_BYTES] = random_bytes()?;
     Ok(HEXLOWER.encode(&bytes) + "\n")
 }
@@ -291,6 +291,6 @@ fn claims(args: &New) -> Result<Claims, Failure> {
 ///
 /// # Errors
 /// As [`random_text`].
-pub(crate) fn token_id() -> Result<TokenId, Failure> {
+pub fn token_id() -> Result<TokenId, Failure> {
     random_bytes().map(|bytes| TokenId(u64::from_le_bytes(bytes)))
 }

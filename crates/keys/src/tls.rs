@@ -9,19 +9,19 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, SigningKey, date_time_ymd,
 };
+use sanderling_cli_common::credentials::tls_failed;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::global::Global;
+use sanderling_cli_common::output::Output;
+use sanderling_cli_common::units::Span;
 use sanderling_transport::{ClientTls, read_private, read_validities, unix_seconds, worst};
 use serde_json::json;
 
-use crate::credentials::tls_failed;
-use crate::failure::{Exit, Failure};
-use crate::global::Global;
-use crate::output::Output;
-use crate::security::write_private;
-use crate::units::Span;
+use crate::private_file::write_private;
 
 /// Make certificates.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Tls {
+pub enum Tls {
     /// Make an authority and a certificate for the cluster's servers
     New(NewTls),
     /// Make another certificate for the cluster's servers, by an authority of `tls new`
@@ -30,7 +30,7 @@ pub(crate) enum Tls {
 
 /// `tls new`.
 #[derive(Debug, Args)]
-pub(crate) struct NewTls {
+pub struct NewTls {
     /// The directory to write ca.pem, ca.key, node.pem and node.key to
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
@@ -41,7 +41,7 @@ pub(crate) struct NewTls {
 
 /// `tls renew`.
 #[derive(Debug, Args)]
-pub(crate) struct RenewTls {
+pub struct RenewTls {
     /// The directory with the authority's ca.pem and ca.key
     #[arg(long, value_name = "DIR")]
     pub(crate) authority: PathBuf,
@@ -63,7 +63,7 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 ///
 /// # Errors
 /// A file exists or cannot be written.
-pub(crate) fn run(global: &Global, command: Tls) -> Result<(), Failure> {
+pub fn run(global: &Global, command: Tls) -> Result<(), Failure> {
     let output = Output { is_json: global.json, is_quiet: global.quiet };
     let NewTls { out, expires } = match command {
         Tls::New(args) => args,
@@ -88,7 +88,7 @@ pub(crate) fn run(global: &Global, command: Tls) -> Result<(), Failure> {
 ///
 /// # Errors
 /// A file exists or cannot be written.
-pub(crate) fn make(directory: &Path, name: &str, holds: Duration) -> Result<(), Failure> {
+pub fn make(directory: &Path, name: &str, holds: Duration) -> Result<(), Failure> {
     std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
     let [ca, ca_key, node, node_key] = certificates(name, holds)
         .map_err(|error| Failure::new(Exit::Failure, "BadCertificate", error))?;
