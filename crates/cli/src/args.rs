@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 use sanderling_events::Events;
 use sanderling_keys::tls::Tls;
 use sanderling_keys::token::Token;
+use sanderling_serve::{Datanode, Gateway, ManagerArgs, NamenodeArgs, NamenodeCommand};
 use sanderling_task::TaskCommand;
 use sanderling_top::Top;
 
@@ -21,10 +22,6 @@ use crate::local::{Local, Tour};
 use crate::man::Man;
 use crate::measure::{self, Measure};
 use crate::node::NodeCommand;
-use crate::serve::datanode::Datanode;
-use crate::serve::gateway::Gateway;
-use crate::serve::manager::ManagerArgs;
-use crate::serve::namenode::{NamenodeArgs, NamenodeCommand};
 
 /// Printed at the end of `sanderling --help`.
 const AFTER_HELP: &str = "\

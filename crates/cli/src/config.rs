@@ -13,9 +13,9 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use clap::ArgMatches;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args};
 use sanderling_context::is_ours;
 use sanderling_context::strict::{Entry, FILE_BYTES_MAX, FileError, TomlFile, nearest};
 
@@ -26,16 +26,6 @@ use crate::refused::shell_word;
 
 /// The keys of the cluster: a context that is given comes before those of the file.
 const CLUSTER_KEYS: [&str; 4] = ["namenode", "token-file", "tls-ca", "tls-name"];
-
-/// The file of a server.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Process options")]
-pub(crate) struct ConfigArgs {
-    /// Read flags that are given neither here nor in the environment from this file, in TOML; see
-    /// sanderling config --help
-    #[arg(long, value_name = "FILE", env = "SANDERLING_CONFIG", hide_env_values = true)]
-    config: Option<PathBuf>,
-}
 
 /// A flag that the file gives.
 #[derive(Debug, Clone)]

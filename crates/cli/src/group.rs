@@ -8,13 +8,13 @@ use sanderling_namenode::{
 };
 use sanderling_protocol::message::Members;
 use sanderling_protocol::{MemberId, Millis, Reply, Request};
+use sanderling_serve::{GroupRecover, recover_group};
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output::{Align, Table};
 use crate::refused;
 use crate::refused::unexpected;
-use crate::serve::backup::{GroupRecover, recover_group};
 use crate::session::Session;
 use crate::units::{self, Span};
 

@@ -21,8 +21,6 @@ mod measure;
 mod node;
 #[cfg(test)]
 mod pages;
-mod security;
-mod serve;
 mod watch;
 
 use std::ffi::OsString;
@@ -31,8 +29,8 @@ use clap::ArgMatches;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use sanderling_cli_common::{
-    cluster, credentials, drain_plan, failure, fleet, global, next, output, policy, printable,
-    process, progress, ready, refused, server, session, units,
+    cluster, credentials, drain_plan, failure, fleet, global, next, output, printable, process,
+    progress, ready, refused, session, units,
 };
 use sanderling_transport::trace::{begin, spanned};
 
@@ -159,10 +157,10 @@ fn run(
         Command::Tour(args) => local::tour(global, args),
         Command::Demo(args) => demo::run(args.arguments),
         Command::Local(command) => local::run(global, command),
-        Command::Namenode(args) => serve::namenode(global, *args),
-        Command::Datanode(args) => serve::datanode(global, *args),
-        Command::Manager(args) => serve::manager(global, args),
-        Command::Gateway(command) => serve::gateway(global, command),
+        Command::Namenode(args) => sanderling_serve::namenode(global, *args),
+        Command::Datanode(args) => sanderling_serve::datanode(global, *args),
+        Command::Manager(args) => sanderling_serve::manager(global, args),
+        Command::Gateway(command) => sanderling_serve::gateway(global, command),
         Command::Fs(command) => {
             session::run(global, |session| spanned(begin("fs"), fs::run(session, command)))
         }

@@ -16,15 +16,16 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 const OWN: &str = "sanderling_";
 
 /// This program's parts that log.
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 10] = [
     "bench",
+    "cli_common",
     "client",
-    "cli",
     "console",
     "datanode",
     "gateway",
     "manager",
     "namenode",
+    "serve",
     "transport",
 ];
 

@@ -40,6 +40,20 @@ const OF_TASKS: &[&str] =
 /// A command of the product that calls a cluster, without servers.
 const COMMAND: &[&str] = &["protocol", "core", "transport", "client", "context", "cli-common"];
 const OF_TOP: &[&str] = &["protocol", "core", "transport", "client", "cli-common", "events"];
+/// The command lines of all servers.
+const OF_SERVE: &[&str] = &[
+    "protocol",
+    "core",
+    "transport",
+    "notices",
+    "namenode",
+    "datanode",
+    "client",
+    "manager",
+    "gateway",
+    "context",
+    "cli-common",
+];
 /// What the commands of the product stand on.
 const COMMANDS: &[&str] = &[
     "protocol",
@@ -56,6 +70,7 @@ const COMMANDS: &[&str] = &[
     "task",
     "events",
     "keys",
+    "serve",
     "top",
     "lab",
     "bench",
@@ -85,6 +100,7 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "task", number: 6, imports: OF_TASKS },
     Floor { name: "events", number: 6, imports: COMMAND },
     Floor { name: "keys", number: 6, imports: COMMAND },
+    Floor { name: "serve", number: 6, imports: OF_SERVE },
     Floor { name: "top", number: 7, imports: OF_TOP },
     Floor { name: "cli", number: 9, imports: COMMANDS },
     Floor { name: "tidy", number: 0, imports: &[] },

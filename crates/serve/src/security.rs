@@ -4,13 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use sanderling_cli_common::credentials::{peers, secret, tls_failed};
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::global::Global;
 use sanderling_datanode::{EncryptionKey, KeyError};
 use sanderling_protocol::message::Role;
 use sanderling_transport::{Credentials, Secret, SecretError, Security, ServerTls};
-
-use crate::credentials::{peers, secret, tls_failed};
-use crate::failure::{Exit, Failure};
-use crate::global::Global;
 
 /// What a server has.
 #[derive(Debug, Clone, Args)]

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use sanderling_cli_common::failure::{Exit, Failure, is_without_room};
+use sanderling_cli_common::session::Session;
 use sanderling_namenode::{
     BackupDescription, BackupError, NamenodeStartError, RestoreError, RestoreOptions,
 };
@@ -10,12 +12,10 @@ use sanderling_protocol::ClusterId;
 use tokio::task::spawn_blocking;
 
 use super::location::Place;
-use crate::failure::{Exit, Failure, is_without_room};
-use crate::session::Session;
 
 /// `sanderling namenode restore`.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Restore {
+pub struct Restore {
     /// Where the backup is: a file, or `s3://BUCKET/KEY` with the environment of `namenode backup`
     #[arg(long, value_name = "PLACE")]
     from: Place,

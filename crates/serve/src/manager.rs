@@ -3,6 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clap::Args;
+use sanderling_cli_common::failure::Failure;
+use sanderling_cli_common::global::Global;
+use sanderling_cli_common::policy::PolicyName;
+use sanderling_cli_common::ready::Ready;
+use sanderling_cli_common::server;
+use sanderling_cli_common::server::ProcessArgs;
 use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_protocol::message::Role;
 use sanderling_transport::{Credentials, Expiries, Security, listen, listen_there_or_free};
@@ -10,21 +16,16 @@ use sanderling_transport::{Credentials, Expiries, Security, listen, listen_there
 use super::background::BackgroundArgs;
 use super::console::ConsoleArgs;
 use super::process::{Signals, keep_private, not_started, somewhere};
-use crate::config::ConfigArgs;
-use crate::failure::Failure;
-use crate::global::Global;
-use crate::policy::PolicyName;
-use crate::ready::Ready;
+use crate::config_file::ConfigArgs;
+use crate::security;
 use crate::security::CallerCredentials;
-use crate::server::ProcessArgs;
-use crate::{security, server};
 
 /// Where a manager serves HTTP unless a flag names another address.
 const HTTP_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7621);
 
 /// `sanderling manager`.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct ManagerArgs {
+pub struct ManagerArgs {
     /// The address to serve health and metrics at, on loopback, or `none` [default: 127.0.0.1:7621,
     /// or a free port while another process has that one]
     #[arg(long, value_name = "ADDRESS")]
@@ -56,7 +57,7 @@ pub(crate) struct ManagerArgs {
 ///
 /// # Errors
 /// The ready file cannot be written.
-pub(crate) fn run(global: &Global, args: ManagerArgs) -> Result<(), Failure> {
+pub fn run(global: &Global, args: ManagerArgs) -> Result<(), Failure> {
     keep_private();
     let namenode = global.namenode.clone();
     let credentials = security::caller(global, &args.held, Role::Manager)?;

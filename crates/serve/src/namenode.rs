@@ -6,6 +6,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::global::Global;
+use sanderling_cli_common::policy::PolicyName;
+use sanderling_cli_common::ready::Ready;
+use sanderling_cli_common::server::ProcessArgs;
+use sanderling_cli_common::units::{Size, Span, UnitError};
+use sanderling_cli_common::{server, session, units};
 use sanderling_core::Mechanism;
 use sanderling_core::preemption::{Model, Spec};
 use sanderling_core::reserve::Departures;
@@ -25,15 +32,9 @@ use super::notices::NoticeArgs;
 use super::process::{
     Signals, close_to_others, keep_private, machine_bytes, not_started, somewhere, within,
 };
-use crate::config::ConfigArgs;
-use crate::failure::{Exit, Failure};
-use crate::global::Global;
-use crate::policy::PolicyName;
-use crate::ready::Ready;
+use crate::config_file::ConfigArgs;
+use crate::security;
 use crate::security::Guard;
-use crate::server::ProcessArgs;
-use crate::units::{Size, Span, UnitError};
-use crate::{security, server, session, units};
 
 /// When a change of the catalog is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -46,7 +47,7 @@ pub(crate) enum SyncMode {
 
 /// What is done with the catalog of a namenode.
 #[derive(Debug, Clone, Subcommand)]
-pub(crate) enum NamenodeCommand {
+pub enum NamenodeCommand {
     /// Write a backup of a running namenode's catalog
     Backup(Backup),
     /// Make a namenode's directory from a backup
@@ -58,10 +59,10 @@ pub(crate) enum NamenodeCommand {
 /// `sanderling namenode`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub(crate) struct NamenodeArgs {
+pub struct NamenodeArgs {
     /// What to do with its catalog; without it, this serves.
     #[command(subcommand)]
-    pub(crate) command: Option<NamenodeCommand>,
+    pub command: Option<NamenodeCommand>,
     /// The address to serve at; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7600")]
     pub(crate) listen: String,
@@ -180,7 +181,7 @@ const UNSYNCED_MIN: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// It cannot start, or its journal has failed.
-pub(crate) fn run(global: &Global, args: NamenodeArgs) -> Result<(), Failure> {
+pub fn run(global: &Global, args: NamenodeArgs) -> Result<(), Failure> {
     match args.command {
         Some(NamenodeCommand::Backup(args)) => {
             return session::run(global, |session| backup::run(session, args));

@@ -4,24 +4,24 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::global::Global;
+use sanderling_cli_common::ready::Ready;
+use sanderling_cli_common::server::ProcessArgs;
+use sanderling_cli_common::units::Span;
+use sanderling_cli_common::{credentials, server};
 use sanderling_client::ClientConfig;
 use sanderling_gateway::{AccessKeys, GatewayOptions, GatewayServer, GatewayStartError};
 use sanderling_protocol::Path;
 
 use super::console::ConsoleArgs;
 use super::process::{Signals, keep_private, not_started, somewhere, within};
-use crate::config::ConfigArgs;
-use crate::failure::{Exit, Failure};
-use crate::global::Global;
-use crate::ready::Ready;
+use crate::config_file::ConfigArgs;
 use crate::security::TlsFiles;
-use crate::server::ProcessArgs;
-use crate::units::Span;
-use crate::{credentials, server};
 
 /// The interfaces for other tools.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Gateway {
+pub enum Gateway {
     /// Serve S3: buckets are directories, keys are paths
     S3(Box<S3>),
 }
@@ -39,7 +39,7 @@ Without it, on loopback, the access key and the secret key are both: sanderling
 
   export AWS_ACCESS_KEY_ID=sanderling AWS_SECRET_ACCESS_KEY=sanderling AWS_REGION=us-east-1
   aws --endpoint-url http://127.0.0.1:7670 s3 mb s3://data")]
-pub(crate) struct S3 {
+pub struct S3 {
     /// The address to serve S3 at; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7670")]
     pub(crate) listen: String,
@@ -86,7 +86,7 @@ pub(crate) struct S3 {
 ///
 /// # Errors
 /// It cannot start.
-pub(crate) fn run(global: &Global, command: Gateway) -> Result<(), Failure> {
+pub fn run(global: &Global, command: Gateway) -> Result<(), Failure> {
     keep_private();
     let Gateway::S3(args) = command;
     let options = options(global, &args)?;

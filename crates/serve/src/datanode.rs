@@ -6,6 +6,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::global::Global;
+use sanderling_cli_common::policy::PolicyName;
+use sanderling_cli_common::ready::Ready;
+use sanderling_cli_common::server::ProcessArgs;
+use sanderling_cli_common::units::{Rate, Size, Span, UnitError};
+use sanderling_cli_common::{server, session, units};
 use sanderling_datanode::{
     DatanodeOptions, DatanodeServer, DatanodeStartError, DiskOptions, DrainEnd, DurableOptions,
     LocalOptions, ObjectOptions,
@@ -20,22 +27,16 @@ use super::process::{
     Signals, Stop, close_to_others, keep_private, machine_bytes, not_started, object_settings,
     somewhere, within,
 };
-use crate::config::ConfigArgs;
-use crate::failure::{Exit, Failure};
-use crate::global::Global;
-use crate::policy::PolicyName;
-use crate::ready::Ready;
+use crate::config_file::ConfigArgs;
+use crate::security;
 use crate::security::Guard;
-use crate::server::ProcessArgs;
-use crate::units::{Rate, Size, Span, UnitError};
-use crate::{security, server, session, units};
 
 /// Where a datanode serves HTTP unless a flag names another address.
 pub(crate) const HTTP_DEFAULT: &str = "127.0.0.1:7611";
 
 /// What is done to a datanode that runs.
 #[derive(Debug, Clone, Subcommand)]
-pub(crate) enum DatanodeCommand {
+pub enum DatanodeCommand {
     /// Give the datanode of this machine its notice: it is emptied and takes no writes
     Drain(LocalDrain),
 }
@@ -43,10 +44,10 @@ pub(crate) enum DatanodeCommand {
 /// `sanderling datanode`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct Datanode {
+pub struct Datanode {
     /// What to do to a datanode that runs; without it, this serves.
     #[command(subcommand)]
-    pub(crate) command: Option<DatanodeCommand>,
+    pub command: Option<DatanodeCommand>,
     /// The address to serve blocks at; port 0 selects a free port
     #[arg(
         long,
@@ -228,7 +229,7 @@ pub(crate) enum AzureAcknowledge {
 ///
 /// # Errors
 /// It cannot start, the namenode refuses it for good, or its data did not leave in time (5).
-pub(crate) fn run(global: &Global, mut args: Datanode) -> Result<(), Failure> {
+pub fn run(global: &Global, mut args: Datanode) -> Result<(), Failure> {
     if let Some(DatanodeCommand::Drain(args)) = args.command.take() {
         return session::run(global, |session| drain::run(session, args));
     }

@@ -11,11 +11,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
+use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_datanode::ObjectOptions;
 use tokio::sync::mpsc;
 
-use crate::failure::{Exit, Failure};
-use crate::serve::process::object_settings;
+use crate::process::object_settings;
 
 /// Longest time for one operation on a bucket.
 const OPERATION_WITHIN: Duration = Duration::from_secs(60);

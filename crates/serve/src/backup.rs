@@ -11,27 +11,26 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use sanderling_cli_common::cluster::first_address;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::ready::Ready;
+use sanderling_cli_common::session::Session;
+use sanderling_cli_common::units;
 use sanderling_namenode::{BackupDescription, check_backup};
 use sanderling_transport::{PageCall, PageCallError};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-pub(crate) use self::archive::{
-    ArchivePlace, GroupRecover, Recover, archive_kind, recover_group, run as recover,
-};
+pub(crate) use self::archive::{ArchivePlace, Recover, archive_kind, run as recover};
+pub use self::archive::{GroupRecover, recover_group};
 use self::location::{Place, Received};
 pub(crate) use self::restore::{Restore, run as restore};
 use super::page_token::{PageEndpoint, page_token};
-use crate::failure::{Exit, Failure};
-use crate::ready::Ready;
 use crate::security::CallerCredentials;
-use crate::session::Session;
-use crate::units;
 
 /// `sanderling namenode backup`.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Backup {
+pub struct Backup {
     /// Where to write it: a file, which is replaced when the backup is whole, or `s3://BUCKET/KEY`,
     /// for which `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID` and their kin are read from the
     /// environment

@@ -1,13 +1,13 @@
 //! The token that a command shows to the HTTP endpoint of a server.
 
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::session::Session;
 use sanderling_core::access::{Claims, Lineage, Rights, TokenRole};
 use sanderling_protocol::{Path, Token};
 use sanderling_transport::unix_seconds;
 
 use super::process::is_loopback;
-use crate::failure::{Exit, Failure};
 use crate::security::CallerCredentials;
-use crate::session::Session;
 
 /// How long the token lasts that is made for the one call.
 const TOKEN_SECONDS: u64 = 15;

@@ -7,6 +7,9 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::session::Session;
+use sanderling_cli_common::units;
 use sanderling_core::group_generation::GroupGeneration;
 use sanderling_datanode::ObjectOptions;
 use sanderling_namenode::{
@@ -17,10 +20,7 @@ use sanderling_protocol::ClusterId;
 use tokio::task::spawn_blocking;
 
 use super::restore::{cluster_id, kind};
-use crate::failure::{Exit, Failure};
-use crate::serve::process::{keep_private, object_settings};
-use crate::session::Session;
-use crate::units;
+use crate::process::{keep_private, object_settings};
 
 /// Longest time for one operation on the store.
 const OPERATION_WITHIN: Duration = Duration::from_secs(5);
@@ -87,7 +87,7 @@ impl ArchivePlace {
 
 /// `sanderling namenode recover`.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Recover {
+pub struct Recover {
     /// The archive that `namenode --archive` has written: a directory, or `s3://BUCKET/PREFIX` with
     /// `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID` and their kin in the environment
     #[arg(long, value_name = "PLACE")]
@@ -108,7 +108,7 @@ pub(crate) struct Recover {
 
 /// `group recover`.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct GroupRecover {
+pub struct GroupRecover {
     /// The directory of a member that survived, whose process has ended; with --archive, the
     /// directory to make
     #[arg(long = "dir", value_name = "D", env = "SANDERLING_NAMENODE_DIR", hide_env_values = true)]
@@ -144,7 +144,7 @@ pub(crate) async fn run(session: Session, args: Recover) -> Result<(), Failure> 
 ///
 /// # Errors
 /// The archive or the directory is refused; what was there is as it was.
-pub(crate) async fn recover_group(session: &Session, args: GroupRecover) -> Result<(), Failure> {
+pub async fn recover_group(session: &Session, args: GroupRecover) -> Result<(), Failure> {
     keep_private();
     match args.archive {
         Some(archive) => {

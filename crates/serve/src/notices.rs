@@ -1,9 +1,8 @@
 //! Where the notices of a server's machine come from, as the command line names it.
 
 use clap::Args;
+use sanderling_cli_common::units::Span;
 use sanderling_notices::{Acknowledge, NoticeOptions, NoticeSource};
-
-use crate::units::Span;
 
 /// The sources of notices, and how they are polled.
 #[derive(Debug, Clone, Args)]

@@ -1,10 +1,8 @@
 //! Where the web console is: a flag of the servers that link to it.
 
 use clap::Args;
-
 use sanderling_cli_common::cluster::first_address;
-
-use crate::failure::Failure;
+use sanderling_cli_common::failure::Failure;
 
 /// The console's address.
 #[derive(Debug, Clone, Args)]

@@ -1,10 +1,9 @@
 //! What the manager does without a notice: flags of `sanderling namenode` and `manager`.
 
 use clap::Args;
+use sanderling_cli_common::units::{Percent, Span};
 use sanderling_core::background::{BackgroundConfig, PaceConfig};
 use sanderling_protocol::Millis;
-
-use crate::units::{Percent, Span};
 
 /// What moves in the background.
 #[derive(Debug, Clone, Args)]

@@ -5,20 +5,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::ready::Ready;
+use sanderling_cli_common::session::Session;
+use sanderling_cli_common::units::{self, Span};
 use sanderling_transport::{PageCall, PageCallError};
 use serde_json::{Value, json};
 
 use super::datanode::HTTP_DEFAULT;
 use super::page_token::{PageEndpoint, page_token};
-use crate::failure::{Exit, Failure};
-use crate::ready::Ready;
 use crate::security::CallerCredentials;
-use crate::session::Session;
-use crate::units::{self, Span};
 
 /// `sanderling datanode drain`.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct LocalDrain {
+pub struct LocalDrain {
     /// Where the datanode serves HTTP
     #[arg(long, value_name = "ADDRESS", default_value = HTTP_DEFAULT)]
     http: String,

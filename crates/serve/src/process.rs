@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use rustix::fs::Mode;
 use rustix::process::{geteuid, umask};
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::units;
 use tokio::signal::unix::{SignalKind, signal};
-
-use crate::failure::{Exit, Failure};
-use crate::units;
 
 /// What ends a server from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
