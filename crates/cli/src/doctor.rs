@@ -59,8 +59,8 @@ pub(crate) struct Doctor {
 /// # Errors
 /// Failure (1) when a check fails.
 pub(crate) async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
-    let place = crate::local::ClusterDirectory { directory: args.directory.clone() };
-    let directory = crate::local::directory(&place)?;
+    let place = sanderling_local::ClusterDirectory { directory: args.directory.clone() };
+    let directory = sanderling_local::directory(&place)?;
     let cluster = async {
         let mut checks = cluster::ports(&session.namenode).await;
         checks.extend(of_cluster(&session, args.http.as_deref()).await);

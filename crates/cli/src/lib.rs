@@ -14,7 +14,6 @@ mod fs;
 mod fsck;
 mod group;
 mod job;
-mod local;
 mod man;
 #[cfg_attr(not(feature = "measure"), path = "absent.rs")]
 mod measure;
@@ -29,8 +28,8 @@ use clap::ArgMatches;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use sanderling_cli_common::{
-    cluster, credentials, drain_plan, failure, fleet, global, next, output, printable, process,
-    progress, ready, refused, session, units,
+    cluster, drain_plan, failure, fleet, global, next, output, printable, progress, refused,
+    session, units,
 };
 use sanderling_transport::trace::{begin, spanned};
 
@@ -117,8 +116,8 @@ fn each_flag_has_an_effect(
 /// Adds what the cluster on this machine has to do with a failure.
 fn advised(failure: Failure, namenode: &str) -> Failure {
     let better = match failure.kind.as_str() {
-        "Unreachable" | "BadAddress" => local::advice(namenode),
-        "Unauthenticated" | "Credentials" => local::keys(namenode),
+        "Unreachable" | "BadAddress" => sanderling_local::advice(namenode),
+        "Unauthenticated" | "Credentials" => sanderling_local::keys(namenode),
         _ => None,
     };
     match better {
@@ -154,9 +153,9 @@ fn run(
     command: Command,
 ) -> Result<(), Failure> {
     match command {
-        Command::Tour(args) => local::tour(global, args),
+        Command::Tour(args) => sanderling_local::tour(global, args),
         Command::Demo(args) => demo::run(args.arguments),
-        Command::Local(command) => local::run(global, command),
+        Command::Local(command) => sanderling_local::run(global, command),
         Command::Namenode(args) => sanderling_serve::namenode(global, *args),
         Command::Datanode(args) => sanderling_serve::datanode(global, *args),
         Command::Manager(args) => sanderling_serve::manager(global, args),

@@ -4,19 +4,19 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::global::Global;
+use sanderling_cli_common::output::Output;
+use sanderling_cli_common::units::{self, Size};
 
 use super::directory::{ClusterDirectory, directory};
 use super::launch::{READY_WITHIN, datanode_words, launch};
 use super::lock::Lock;
 use super::record::{DatanodeShape, Record};
-use crate::failure::{Exit, Failure};
-use crate::global::Global;
-use crate::output::Output;
-use crate::units::{self, Size};
 
 /// `local add`.
 #[derive(Debug, Args)]
-pub(crate) struct LocalAdd {
+pub struct LocalAdd {
     /// Where the cluster lives.
     #[command(flatten)]
     pub(crate) place: ClusterDirectory,

@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use sanderling_cli_common::refused::shell_word;
+
 use super::directory::{ClusterDirectory, directory};
 use super::record::{Record, ServerRecord};
-use crate::refused::shell_word;
 
 /// Returns the next command when the namenode at an address does not answer, if the cluster on this
 /// machine is the reason: it is another one, or a process of it is down.
-pub(crate) fn advice(namenode: &str) -> Option<String> {
+#[must_use]
+pub fn advice(namenode: &str) -> Option<String> {
     let record = record_here()?;
     if !record.has_namenode(namenode) {
         let runs = record.running().any(|server| server.role == "namenode");
@@ -19,7 +21,8 @@ pub(crate) fn advice(namenode: &str) -> Option<String> {
 
 /// Returns the next command when the namenode at an address requires keys, if it is that of the
 /// cluster on this machine, which has them.
-pub(crate) fn keys(namenode: &str) -> Option<String> {
+#[must_use]
+pub fn keys(namenode: &str) -> Option<String> {
     let record = record_here().filter(|record| record.has_namenode(namenode))?;
     let keys = record.keys?;
     let shown = |path: &Path| shell_word(&path.to_string_lossy());
@@ -29,7 +32,8 @@ pub(crate) fn keys(namenode: &str) -> Option<String> {
 
 /// Returns where the namenode at an address serves HTTP, if it is that of the cluster on this
 /// machine.
-pub(crate) fn http_of(namenode: &str) -> Option<String> {
+#[must_use]
+pub fn http_of(namenode: &str) -> Option<String> {
     let record = record_here().filter(|record| record.has_namenode(namenode))?;
     let is_meant = |server: &&ServerRecord| namenode.split(',').any(|it| it == server.address);
     let server = record.running().find(is_meant).and_then(|server| server.http_address.clone());

@@ -3,23 +3,22 @@
 use std::path::PathBuf;
 
 use clap::Args;
-
-use crate::failure::Failure;
+use sanderling_cli_common::failure::Failure;
 
 /// Where the cluster lives.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct ClusterDirectory {
+pub struct ClusterDirectory {
     /// The cluster's directory: catalog, logs and process list [default: sanderling/local in
     /// $XDG_STATE_HOME or ~/.local/state]
     #[arg(long = "dir", value_name = "D", env = "SANDERLING_LOCAL_DIR", hide_env_values = true)]
-    pub(crate) directory: Option<PathBuf>,
+    pub directory: Option<PathBuf>,
 }
 
 /// Returns the cluster's directory.
 ///
 /// # Errors
 /// Usage (2) when there is no home directory to default to.
-pub(crate) fn directory(place: &ClusterDirectory) -> Result<PathBuf, Failure> {
+pub fn directory(place: &ClusterDirectory) -> Result<PathBuf, Failure> {
     if let Some(directory) = &place.directory {
         return std::path::absolute(directory).map_err(|error| Failure::file(directory, &error));
     }

@@ -4,13 +4,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sanderling_cli_common::credentials::{secret, tls_failed};
+use sanderling_cli_common::failure::Failure;
 use sanderling_core::access::{Claims, Lineage, Rights, TokenRole};
 use sanderling_keys::{tls, token, write_private};
 use sanderling_transport::{ClientTls, Credentials, TLS_NAME, TokenSource, unix_seconds};
 use serde::{Deserialize, Serialize};
-
-use crate::credentials::{secret, tls_failed};
-use crate::failure::Failure;
 
 /// Lifetime of the token and the certificates: longer than any trial of a cluster.
 const HOLDS: Duration = Duration::from_secs(30 * 24 * 3600);

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::process::{LOOK_EVERY, RecordedProcess, spawn};
+use sanderling_cli_common::ready::Ready;
+use sanderling_cli_common::refused::shell_word;
+
 use super::keys::KeyFiles;
 use super::record::{DatanodeShape, Record, ServerRecord};
-use crate::failure::{Exit, Failure};
-use crate::process::{LOOK_EVERY, RecordedProcess, spawn};
-use crate::ready::Ready;
-use crate::refused::shell_word;
 
 /// How long the servers may take to serve.
 pub(super) const READY_WITHIN: Duration = Duration::from_secs(30);

@@ -14,20 +14,20 @@ mod stop;
 mod tour;
 
 use clap::Subcommand;
+use sanderling_cli_common::failure::Failure;
+use sanderling_cli_common::global::Global;
+use sanderling_cli_common::output::Output;
 
-use crate::failure::Failure;
-use crate::global::Global;
-use crate::output::Output;
 use add::LocalAdd;
-pub(crate) use advice::{advice, http_of, keys};
-pub(crate) use directory::{ClusterDirectory, directory};
+pub use advice::{advice, http_of, keys};
+pub use directory::{ClusterDirectory, directory};
 use restart::LocalRestart;
 use start::LocalStart;
-pub(crate) use tour::{Tour, run as tour};
+pub use tour::{Tour, run as tour};
 
 /// Start, stop and check a cluster on this machine.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Local {
+pub enum Local {
     /// Start a namenode and datanodes in the background and print the namenode's address
     Start(LocalStart),
     /// Add a datanode to the cluster
@@ -44,7 +44,7 @@ pub(crate) enum Local {
 ///
 /// # Errors
 /// See each command.
-pub(crate) fn run(global: &Global, command: Local) -> Result<(), Failure> {
+pub fn run(global: &Global, command: Local) -> Result<(), Failure> {
     let output = Output { is_json: global.json, is_quiet: global.quiet };
     match command {
         Local::Start(args) => start::run(global, output, &args),

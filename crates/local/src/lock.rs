@@ -3,7 +3,7 @@
 use std::fs::{File, TryLockError, create_dir_all};
 use std::path::Path;
 
-use crate::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure};
 
 const FILE: &str = "lock";
 

@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::output::SCHEMA;
+use sanderling_cli_common::process::RecordedProcess;
+use sanderling_cli_common::refused;
 use sanderling_client::{Client, ClientConfig};
 use sanderling_transport::Credentials;
 use serde::{Deserialize, Serialize};
 
 use super::keys::KeyFiles;
-use crate::failure::{Exit, Failure};
-use crate::output::SCHEMA;
-use crate::process::RecordedProcess;
-use crate::refused;
 
 const FILE: &str = "cluster.json";
 

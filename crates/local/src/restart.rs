@@ -4,22 +4,22 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::Signal;
+use sanderling_cli_common::drain_plan;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::global::Global;
+use sanderling_cli_common::output::Output;
+use sanderling_cli_common::session::{Session, block_on};
 
 use super::directory::{ClusterDirectory, directory};
 use super::launch::{READY_WITHIN, datanode_words, launch, namenode_words};
 use super::lock::Lock;
 use super::record::Record;
-use crate::drain_plan;
-use crate::failure::{Exit, Failure};
-use crate::global::Global;
-use crate::output::Output;
-use crate::session::{Session, block_on};
 
 /// `local restart`.
 #[derive(Debug, Args)]
 #[command(after_help = "A datanode that runs is emptied first: its blocks move to the others. \
 Without room for them the command stops with exit code 2. A namenode keeps its catalog.")]
-pub(crate) struct LocalRestart {
+pub struct LocalRestart {
     /// Where the cluster lives.
     #[command(flatten)]
     pub(crate) place: ClusterDirectory,

@@ -5,6 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::global::Global;
+use sanderling_cli_common::output::Output;
+use sanderling_cli_common::process::LOOK_EVERY;
+use sanderling_cli_common::refused::shell_word;
+use sanderling_cli_common::session::block_on;
+use sanderling_cli_common::units;
+use sanderling_cli_common::units::Size;
 use sanderling_protocol::message::MemberRole;
 use sanderling_protocol::{Reply, Request};
 
@@ -14,18 +22,10 @@ use super::launch::{ALONE, CATALOGS, READY_WITHIN, datanode_words, launch, namen
 use super::lock::Lock;
 use super::record::{DatanodeShape, Record};
 use super::stop::end;
-use crate::failure::{Exit, Failure};
-use crate::global::Global;
-use crate::output::Output;
-use crate::process::LOOK_EVERY;
-use crate::refused::shell_word;
-use crate::session::block_on;
-use crate::units;
-use crate::units::Size;
 
 /// `local start`.
 #[derive(Debug, Args)]
-pub(crate) struct LocalStart {
+pub struct LocalStart {
     /// Where it lives.
     #[command(flatten)]
     pub(crate) place: ClusterDirectory,
@@ -209,7 +209,9 @@ fn print_started(output: Output, record: &Record, args: &LocalStart) -> Result<(
         output.note(format_args!("console: {console}"));
     }
     // Without it, commands would go to the cluster of the current context.
-    if record.namenode != sanderling_context::DEFAULT_ADDRESS || crate::cluster::is_chosen() {
+    if record.namenode != sanderling_context::DEFAULT_ADDRESS
+        || sanderling_cli_common::cluster::is_chosen()
+    {
         output.note(format_args!("export SANDERLING_NAMENODE={}", record.namenode));
     }
     if let Some(keys) = &record.keys {

@@ -1,12 +1,12 @@
 //! `local status`.
 
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::output::{Align, Output, Table};
+use sanderling_cli_common::units;
 use serde::Serialize;
 
 use super::directory::{ClusterDirectory, directory};
 use super::record::{Record, ServerRecord};
-use crate::failure::{Exit, Failure};
-use crate::output::{Align, Output, Table};
-use crate::units;
 
 #[derive(Serialize)]
 struct Status<'a> {

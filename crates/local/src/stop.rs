@@ -3,6 +3,11 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::global::Global;
+use sanderling_cli_common::output::Output;
+use sanderling_cli_common::session::block_on;
+use sanderling_cli_common::units;
 use sanderling_protocol::message::Usage;
 use sanderling_protocol::{Path, Reply, Request};
 
@@ -10,11 +15,6 @@ use super::directory::{ClusterDirectory, directory};
 use super::launch::CATALOGS;
 use super::lock::Lock;
 use super::record::Record;
-use crate::failure::{Exit, Failure};
-use crate::global::Global;
-use crate::output::Output;
-use crate::session::block_on;
-use crate::units;
 
 /// How long the servers may take to end by themselves.
 const END_WITHIN: Duration = Duration::from_secs(5);

@@ -9,6 +9,11 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::Signal;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::global::Global;
+use sanderling_cli_common::output::Output;
+use sanderling_cli_common::session::{self, Session};
+use sanderling_cli_common::units::{self, Size, Span};
 use serde::Serialize;
 use tokio::io::AsyncReadExt;
 
@@ -18,11 +23,6 @@ use super::lock::Lock;
 use super::record::{DatanodeShape, Record};
 use super::start::{LocalStart, started};
 use super::stop::end;
-use crate::failure::{Exit, Failure};
-use crate::global::Global;
-use crate::output::Output;
-use crate::session::{self, Session};
-use crate::units::{self, Size, Span};
 use data::Data;
 use drain::Drained;
 
@@ -46,7 +46,7 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// `tour`.
 #[derive(Debug, Args)]
-pub(crate) struct Tour {
+pub struct Tour {
     /// Where the cluster lives.
     #[command(flatten)]
     pub(crate) place: ClusterDirectory,
@@ -88,7 +88,7 @@ struct TourReport {
 /// # Errors
 /// The start's failure; partial (5) when data was lost. A tour that does not come to its end leaves
 /// no process behind.
-pub(crate) fn run(global: &Global, args: Tour) -> Result<(), Failure> {
+pub fn run(global: &Global, args: Tour) -> Result<(), Failure> {
     if args.data.0 == 0 || args.rate.is_some_and(|rate| rate.0 == 0) {
         return Err(Failure::usage("--data and --rate are at least one byte"));
     }
@@ -229,7 +229,9 @@ impl TourReport {
 /// Prints what can be done with the cluster, which goes on.
 fn next(output: Output, record: &Record) {
     output.note("\nThe cluster goes on:");
-    if record.namenode != sanderling_context::DEFAULT_ADDRESS || crate::cluster::is_chosen() {
+    if record.namenode != sanderling_context::DEFAULT_ADDRESS
+        || sanderling_cli_common::cluster::is_chosen()
+    {
         output.note(format_args!("  export SANDERLING_NAMENODE={}", record.namenode));
     }
     for (command, what) in [

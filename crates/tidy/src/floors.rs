@@ -54,6 +54,8 @@ const OF_SERVE: &[&str] = &[
     "context",
     "cli-common",
 ];
+const OF_LOCAL: &[&str] =
+    &["protocol", "core", "transport", "client", "context", "cli-common", "keys"];
 /// What the commands of the product stand on.
 const COMMANDS: &[&str] = &[
     "protocol",
@@ -72,6 +74,7 @@ const COMMANDS: &[&str] = &[
     "keys",
     "serve",
     "top",
+    "local",
     "lab",
     "bench",
 ];
@@ -102,6 +105,7 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "keys", number: 6, imports: COMMAND },
     Floor { name: "serve", number: 6, imports: OF_SERVE },
     Floor { name: "top", number: 7, imports: OF_TOP },
+    Floor { name: "local", number: 7, imports: OF_LOCAL },
     Floor { name: "cli", number: 9, imports: COMMANDS },
     Floor { name: "tidy", number: 0, imports: &[] },
     Floor { name: "fuzz", number: 5, imports: ALL },

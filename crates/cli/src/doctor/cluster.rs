@@ -13,7 +13,6 @@ use tokio::time::timeout;
 
 use super::check::{Check, CheckLevel};
 use super::view::{ClusterLook, Unseen, is_loopback};
-use crate::local;
 use crate::session::Session;
 use crate::units;
 
@@ -72,7 +71,7 @@ async fn namenode(session: &Session) -> Check {
         }
         Err(CallError::Refused(refusal @ Refusal::Unauthenticated { .. })) => {
             let mend = "--token-file FILE, and --tls-ca PEM where the port uses TLS";
-            let next = local::keys(address)
+            let next = sanderling_local::keys(address)
                 .unwrap_or_else(|| "the same with --token-file FILE".to_owned());
             Check::fail(name, refusal.to_string(), mend).with_next(next)
         }
@@ -100,7 +99,7 @@ fn unreachable(session: &Session, why: String) -> Check {
     let (name, address) = ("namenode", &session.namenode);
     let credentials = &session.credentials;
     let is_secured = credentials.token.is_some() || credentials.tls.is_some();
-    if let Some(next) = local::advice(address) {
+    if let Some(next) = sanderling_local::advice(address) {
         let mend = next.trim_start_matches("the same with ").to_owned();
         return Check::warn(name, why, mend);
     }
@@ -135,7 +134,7 @@ pub(super) fn http_address(namenode: &str) -> Option<String> {
     let namenode = first_address(namenode);
     let (host, port) = namenode.rsplit_once(':')?;
     let next = || Some(format!("{host}:{}", port.parse::<u16>().ok()?.checked_add(1)?));
-    local::http_of(namenode).or_else(next)
+    sanderling_local::http_of(namenode).or_else(next)
 }
 
 pub(super) async fn metadata_service() -> Check {

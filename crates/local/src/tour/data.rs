@@ -1,14 +1,13 @@
 //! What the tour stores: objects whose bytes follow from their names and places.
 
 use bytes::Bytes;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::progress::Progress;
+use sanderling_cli_common::refused;
+use sanderling_cli_common::session::Session;
+use sanderling_cli_common::units;
 use sanderling_client::{Client, ClientError, PutOptions};
 use sanderling_protocol::Path;
-
-use crate::failure::{Exit, Failure};
-use crate::progress::Progress;
-use crate::refused;
-use crate::session::Session;
-use crate::units;
 
 /// The size of an object; the last one may be smaller.
 const OBJECT_BYTES: u64 = 8 << 20;

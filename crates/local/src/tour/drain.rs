@@ -3,6 +3,12 @@
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::fleet::nodes;
+use sanderling_cli_common::progress::Progress;
+use sanderling_cli_common::refused::unexpected;
+use sanderling_cli_common::session::Session;
+use sanderling_cli_common::units::{self, Span};
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::message::CreateMode;
 use sanderling_protocol::node::NodeInfo;
@@ -10,12 +16,6 @@ use sanderling_protocol::{Millis, NodeSelector, Path, Reply, Request};
 use serde::Serialize;
 
 use super::data::{Data, unless_ended};
-use crate::failure::{Exit, Failure};
-use crate::fleet::nodes;
-use crate::progress::Progress;
-use crate::refused::unexpected;
-use crate::session::Session;
-use crate::units::{self, Span};
 
 /// How often the drain is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
