@@ -1,6 +1,7 @@
 //! The command line: what all commands have in common. The flags of each are beside it.
 
 use clap::{Parser, Subcommand};
+use sanderling_doctor::Doctor;
 use sanderling_events::Events;
 use sanderling_keys::tls::Tls;
 use sanderling_keys::token::Token;
@@ -13,7 +14,6 @@ use crate::completions::Completions;
 use crate::config::ConfigCommand;
 use crate::context::ContextCommand;
 use crate::demo::Demo;
-use crate::doctor::Doctor;
 use crate::fs::Fs;
 use crate::fsck::Fsck;
 use crate::global::Global;

@@ -9,7 +9,6 @@ mod completions;
 mod config;
 mod context;
 mod demo;
-mod doctor;
 mod fs;
 mod fsck;
 mod group;
@@ -184,7 +183,9 @@ fn run(
         Command::Tls(command) => sanderling_keys::tls::run(global, command),
         Command::Config(command) => config::run(global, words, command),
         Command::Context(command) => context::run(global, matches, command),
-        Command::Doctor(args) => session::run(global, |session| doctor::run(session, args)),
+        Command::Doctor(args) => {
+            session::run(global, |session| sanderling_doctor::run(session, args))
+        }
         Command::Completions(args) => completions::run(args.shell),
         Command::Man(args) => man::run(&args),
         Command::Measure(command) => measure::run(global, command),

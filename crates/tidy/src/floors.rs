@@ -56,6 +56,9 @@ const OF_SERVE: &[&str] = &[
 ];
 const OF_LOCAL: &[&str] =
     &["protocol", "core", "transport", "client", "context", "cli-common", "keys"];
+/// It finds the cluster on this machine, and the drivers of tasks.
+const OF_DOCTOR: &[&str] =
+    &["protocol", "core", "transport", "namenode", "client", "cli-common", "task", "local"];
 /// What the commands of the product stand on.
 const COMMANDS: &[&str] = &[
     "protocol",
@@ -75,6 +78,7 @@ const COMMANDS: &[&str] = &[
     "serve",
     "top",
     "local",
+    "doctor",
     "lab",
     "bench",
 ];
@@ -106,6 +110,7 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "serve", number: 6, imports: OF_SERVE },
     Floor { name: "top", number: 7, imports: OF_TOP },
     Floor { name: "local", number: 7, imports: OF_LOCAL },
+    Floor { name: "doctor", number: 8, imports: OF_DOCTOR },
     Floor { name: "cli", number: 9, imports: COMMANDS },
     Floor { name: "tidy", number: 0, imports: &[] },
     Floor { name: "fuzz", number: 5, imports: ALL },

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use sanderling_cli_common::units;
 use sanderling_transport::{ValidityState, worst};
 
 use super::check::{Check, of_nodes};
 use super::fleet::not_seen;
 use super::view::{ClusterLook, Unseen};
-use crate::units;
 
 /// A token that ends this soon should be replaced, in seconds.
 const TOKEN_ENDS_SECONDS: u64 = 3600;

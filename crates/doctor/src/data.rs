@@ -1,12 +1,12 @@
 //! The data: notices under way, exposure, the reserve, room, and what is lost.
 
+use sanderling_cli_common::units;
 use sanderling_protocol::message::{Forecast, Room};
 use sanderling_protocol::{Millis, NodeInfo, Policy};
 
 use super::check::{Check, of_nodes};
 use super::fleet::not_seen;
 use super::view::{ClusterLook, LossLook, Unseen};
-use crate::units;
 
 /// A drain that has moved nothing for so long stands still.
 const STUCK_AFTER: Millis = Millis(10_000);

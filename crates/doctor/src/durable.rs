@@ -1,11 +1,11 @@
 //! Durable directories: whether their stores take what is sealed below them.
 
+use sanderling_cli_common::units;
 use sanderling_protocol::message::DurableStatus;
 
 use super::check::{Check, listed};
 use super::fleet::not_seen;
 use super::view::ClusterLook;
-use crate::units;
 
 /// Judges the durable directories; a cluster without any has nothing to be judged.
 pub(super) fn all(look: &ClusterLook) -> Option<Check> {

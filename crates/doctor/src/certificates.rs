@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
+use sanderling_cli_common::session::Session;
 use sanderling_transport::{
     ClientTls, Validity, ValidityState, read_validities, unix_seconds, worst,
 };
 use tokio::time::timeout;
 
 use super::check::{Check, CheckLevel, Dates};
-use crate::session::Session;
 
 const NAME: &str = "cert";
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use sanderling_cli_common::session::Session;
 use sanderling_client::{Client, ClientError};
 use sanderling_core::access::parts;
 use sanderling_namenode::{GroupPage, group_page};
@@ -24,7 +25,6 @@ use super::view::{
     CertificateLook, ClockOffset, ClusterLook, DatanodeLook, LossLook, ServerLook, Unseen,
     is_loopback,
 };
-use crate::session::Session;
 
 /// How long one server may take to answer one page.
 const PAGE_WITHIN: Duration = Duration::from_secs(2);

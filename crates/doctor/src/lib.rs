@@ -21,14 +21,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::session::Session;
+use sanderling_cli_common::units::Size;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use self::check::{Check, CheckLevel};
 use self::view::ClusterLook;
-use crate::failure::{Exit, Failure};
-use crate::session::Session;
-use crate::units::Size;
 
 /// How long the looks at this machine may take together: a disk may hang.
 const MACHINE_WITHIN: Duration = Duration::from_secs(20);
@@ -36,7 +36,7 @@ const MACHINE_WITHIN: Duration = Duration::from_secs(20);
 /// `sanderling doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit code 1 when a line shows fail.")]
-pub(crate) struct Doctor {
+pub struct Doctor {
     /// Also connect to the cloud's metadata service, from which notices come
     #[arg(long)]
     pub(crate) cloud: bool,
@@ -58,7 +58,7 @@ pub(crate) struct Doctor {
 ///
 /// # Errors
 /// Failure (1) when a check fails.
-pub(crate) async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
+pub async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
     let place = sanderling_local::ClusterDirectory { directory: args.directory.clone() };
     let directory = sanderling_local::directory(&place)?;
     let cluster = async {
@@ -148,7 +148,7 @@ fn write(writer: &mut dyn Write, check: &Check) -> std::io::Result<()> {
         CheckLevel::Warn => "warn",
         CheckLevel::Fail => "FAIL",
     };
-    let found = crate::printable::printable(&check.found);
+    let found = sanderling_cli_common::printable::printable(&check.found);
     writeln!(writer, "{word:<5} {:<9} {found}", check.name)?;
     match &check.mend {
         Some(mend) => writeln!(writer, "{:<15} mend: {mend}", ""),

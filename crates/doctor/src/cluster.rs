@@ -4,6 +4,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use sanderling_cli_common::cluster::first_address;
+use sanderling_cli_common::session::Session;
+use sanderling_cli_common::units;
 use sanderling_client::diagnosed;
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{Policy, Refusal};
@@ -13,8 +15,6 @@ use tokio::time::timeout;
 
 use super::check::{Check, CheckLevel};
 use super::view::{ClusterLook, Unseen, is_loopback};
-use crate::session::Session;
-use crate::units;
 
 /// How long the namenode may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);

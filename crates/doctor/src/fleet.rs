@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use sanderling_cli_common::units;
 use sanderling_protocol::node::Availability;
 use sanderling_protocol::{Millis, NodeInfo, Policy};
 
 use super::check::{Check, listed, of_nodes};
 use super::view::{ClockOffset, ClusterLook, ServerLook, Unseen, is_loopback, is_unspecified};
-use crate::units;
 
 /// How long a node that died without a notice is reported.
 const GONE_WITHIN: Millis = Millis(3_600_000);

@@ -1,13 +1,13 @@
 //! A group of namenodes: which of its members answer, whether another loss would stop it, and what
 //! waits for its archive.
 
+use sanderling_cli_common::units;
 use sanderling_namenode::{GroupPage, MemberPage};
 use sanderling_protocol::message::MemberRole;
 
 use super::check::{Check, listed};
 use super::fleet::not_seen;
 use super::view::{ClusterLook, Unseen};
-use crate::units;
 
 /// Age of what the archive has from which on it is late, in seconds: that of the alert
 /// `SanderlingArchiveLate`.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::process::{Resource, getrlimit};
+use sanderling_cli_common::units;
 
 use super::check::Check;
-use crate::units;
 
 /// Connections of a node in a fleet of a thousand, with clients.
 const OPEN_FILES_WANTED: u64 = 4096;

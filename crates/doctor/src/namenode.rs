@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use sanderling_cli_common::units;
+
 use super::check::{Check, of_nodes};
 use super::figures::MetricPage;
 use super::fleet::not_seen;
 use super::view::{ClusterLook, Unseen};
-use crate::units;
 
 /// Seconds that changes may wait for the disk.
 const UNSYNCED_SECONDS_MAX: f64 = 1.0;
