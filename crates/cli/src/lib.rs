@@ -1,6 +1,9 @@
 //! The `sanderling` command: servers, tools and an embedded cluster in one program, and with the
 //! feature `measure` also benchmarks, experiments and the simulator.
 //!
+//! Large commands are crates of their own: `serve`, `local`, `keys`, `events`, `top`, `doctor`,
+//! `task`, and for what measures `lab` and `bench`. The others are here.
+//!
 //! [`main`] is the whole program. The binary calls it, and so does the Python package's script.
 
 mod args;

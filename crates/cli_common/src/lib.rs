@@ -1,7 +1,8 @@
 //! What the commands of `sanderling` share: the options that all understand, the way to the
 //! cluster, what is printed, how a command fails, and processes that it starts.
 //!
-//! It has no command of its own. Those of the product are in `cli`; `lab` and `bench` measure it.
+//! It has no command of its own. Those of the product are in `cli` and in the crates that `cli`
+//! joins; `lab` and `bench` measure it.
 
 pub mod child;
 pub mod cluster;

@@ -39,6 +39,7 @@ const OF_TASKS: &[&str] =
     &["protocol", "core", "transport", "notices", "datanode", "client", "context", "cli-common"];
 /// A command of the product that calls a cluster, without servers.
 const COMMAND: &[&str] = &["protocol", "core", "transport", "client", "context", "cli-common"];
+/// It shows events in the words of `sanderling events`.
 const OF_TOP: &[&str] = &["protocol", "core", "transport", "client", "cli-common", "events"];
 /// The command lines of all servers.
 const OF_SERVE: &[&str] = &[
@@ -54,22 +55,18 @@ const OF_SERVE: &[&str] = &[
     "context",
     "cli-common",
 ];
+/// It makes the keys of a secure cluster; servers are processes of the same binary.
 const OF_LOCAL: &[&str] =
     &["protocol", "core", "transport", "client", "context", "cli-common", "keys"];
 /// It finds the cluster on this machine, and the drivers of tasks.
 const OF_DOCTOR: &[&str] =
     &["protocol", "core", "transport", "namenode", "client", "cli-common", "task", "local"];
-/// What the commands of the product stand on.
+/// The binary joins the crates with commands; servers it starts through `serve` alone.
 const COMMANDS: &[&str] = &[
     "protocol",
-    "core",
     "transport",
-    "notices",
     "namenode",
-    "datanode",
     "client",
-    "manager",
-    "gateway",
     "context",
     "cli-common",
     "task",
