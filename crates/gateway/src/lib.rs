@@ -25,6 +25,7 @@ mod object;
 mod options;
 #[doc(hidden)]
 pub mod parsers;
+mod part_name;
 mod parts;
 mod percent;
 mod promises;

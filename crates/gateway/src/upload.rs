@@ -1,12 +1,9 @@
 //! Uploads in parts: each part is an object of its own, out of sight; completing makes one object
 //! of their blocks without moving a byte.
 //!
-//! An upload is a directory below [`UPLOADS`] in its bucket, with the parts by their numbers and an
-//! empty object that keeps the headers with which it began. It expires when nothing is added to it
-//! for a while.
-
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
+//! An upload is a directory below [`UPLOADS`] in its bucket, with the parts by
+//! [names](crate::part_name) that are never used again and an empty object that keeps the headers
+//! with which it began. It expires when nothing is added to it for a while.
 
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, Checksum, CompleteMultipartUploadInput,
@@ -27,7 +24,7 @@ use crate::name::UPLOADS;
 use crate::object::replacing;
 use crate::refused::{Missing, refused};
 use crate::store::{PutTarget, Stored, body};
-use crate::{etag, joined, parts, tagging};
+use crate::{etag, joined, part_name, parts, tagging};
 
 /// The object that keeps the headers with which an upload began.
 pub(crate) const FIRST_WORDS: &str = "upload";
@@ -37,6 +34,13 @@ const KEY: &str = "s3-key";
 
 /// Fewest bytes of a part that is not the last: as of S3.
 const PART_BYTES_MIN: u64 = 5 << 20;
+
+/// Uploads of one part that are looked at when another one is stored: each of them looks, so there
+/// are hardly ever more than two.
+const SAME_MAX: u32 = 16;
+
+/// Times that an upload is looked at again whose parts are replaced while it is completed.
+const AGAIN_MAX: usize = 8;
 
 /// Where an upload is kept.
 pub(crate) struct Upload {
@@ -52,22 +56,19 @@ struct Completed {
     bytes: Option<i64>,
 }
 
+/// A completion that was decided about.
+struct Joining {
+    /// Where the bytes are.
+    parts: Vec<Path>,
+    /// Of the object.
+    options: PutOptions,
+    /// The object's tag.
+    tag: String,
+}
+
 /// Returns the key of an upload from the attributes with which it began.
 pub(crate) fn key_of(attributes: &Attributes) -> Option<&str> {
     attributes.get(KEY)
-}
-
-/// Returns the name of a part.
-fn part_name(number: i32) -> S3Result<String> {
-    parts::check_number(number)?;
-    Ok(format!("{number:05}"))
-}
-
-/// Draws the id of an upload. The standard library seeds every `RandomState` from the system's
-/// entropy.
-fn draw_id() -> String {
-    let draw = || RandomState::new().hash_one(std::time::Instant::now());
-    format!("{:016x}{:016x}", draw(), draw())
 }
 
 fn no_upload() -> S3Error {
@@ -112,7 +113,7 @@ impl S3Api {
         let mut attributes = headers_of!(input).attributes()?;
         metadata::set_tagging(&mut attributes, tagging::checked(input.tagging.as_deref())?);
         attributes.set(KEY, input.key.clone());
-        let id = draw_id();
+        let id = part_name::draw() + &part_name::draw();
         let upload = self.upload(&input.bucket, &id)?;
         self.make_upload(&upload, attributes)
             .await
@@ -146,7 +147,8 @@ impl S3Api {
     }
 
     fn part_target(&self, upload: &Upload, number: i32) -> S3Result<PutTarget> {
-        let path = upload.directory.join(&part_name(number)?).map_err(|_| no_upload())?;
+        let name = part_name::prefix(number)? + &part_name::draw();
+        let path = upload.directory.join(&name).map_err(|_| no_upload())?;
         let options = replacing(Attributes::none(), None);
         let options = PutOptions { is_inline_allowed: false, ..options };
         Ok(PutTarget { bucket: None, path, options, tag: None })
@@ -165,16 +167,35 @@ impl S3Api {
         self.begun(&upload, &input.key).await?;
         let target = self.part_target(&upload, input.part_number)?;
         let stored = self.store(target, body(input.body), Digests::new(wanted, &self.md5)?).await?;
-        let Stored { tag, digested, .. } = self.part_stored(&upload, stored).await?;
+        let Stored { tag, digested, .. } =
+            self.part_stored(&upload, input.part_number, stored).await?;
         Ok(S3Response::new(with_sums!(
             digested.sums,
             UploadPartOutput { e_tag: Some(quoted(tag)), ..UploadPartOutput::default() }
         )))
     }
 
-    async fn part_stored(&self, upload: &Upload, stored: Stored) -> S3Result<Stored> {
-        let kept = self.keep_upload(upload).await;
-        kept.map(|()| stored).map_err(|error| refused(&error, Missing::Upload))
+    async fn part_stored(&self, upload: &Upload, number: i32, stored: Stored) -> S3Result<Stored> {
+        let failed = |error: ClientError| refused(&error, Missing::Upload);
+        self.keep_upload(upload).await.map_err(failed)?;
+        self.remove_replaced(upload, &part_name::prefix(number)?).await.map_err(failed)?;
+        Ok(stored)
+    }
+
+    /// Deletes all uploads of a part but the newest.
+    async fn remove_replaced(&self, upload: &Upload, prefix: &str) -> Result<(), ClientError> {
+        let (mut same, _) = self.client.list(&upload.directory, prefix, SAME_MAX).await?;
+        same.retain(|entry| entry.name.starts_with(prefix));
+        let newest = same.iter().map(|entry| entry.object).max();
+        for entry in same.iter().filter(|entry| Some(entry.object) != newest) {
+            let path = upload.directory.join(&entry.name)?;
+            match self.client.delete_object(&path, entry.object, false).await {
+                // Deleted or joined meanwhile.
+                Ok(_) | Err(ClientError::Refused(Refusal::NotFound { .. })) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     pub(crate) async fn copy_part(
@@ -196,7 +217,7 @@ impl S3Api {
         let wanted = Wanted { bytes: Some(range.end - range.start), ..Wanted::default() };
         let bytes = self.bytes_of(&source, range).await?;
         let stored = self.store(target, bytes, Digests::new(wanted, &self.md5)?).await?;
-        let Stored { stat, tag, .. } = self.part_stored(&upload, stored).await?;
+        let Stored { stat, tag, .. } = self.part_stored(&upload, input.part_number, stored).await?;
         let result = CopyPartResult {
             e_tag: Some(quoted(tag)),
             last_modified: Some(timestamp(stat.modified_at)),
@@ -254,44 +275,39 @@ impl S3Api {
         }))
     }
 
-    /// Makes one object of parts and forgets the upload. Returns the object's tag.
+    /// Makes one object of parts and forgets the upload. Returns the object's tag. The names of the
+    /// parts stand for the bytes whose tags were checked: of a part that is uploaded again
+    /// meanwhile nothing gets into the object.
     async fn join(
         &self,
         upload: &Upload,
         wanted: &Completed,
         to: &Path,
-        mut options: PutOptions,
+        options: PutOptions,
     ) -> S3Result<String> {
-        let there = self.client_parts(upload).await?;
-        let chosen = chosen(&wanted.parts, &there)?;
-        let total: u64 = chosen.iter().map(|part| part.bytes).sum();
-        if wanted.bytes.is_some_and(|bytes| u64::try_from(bytes) != Ok(total)) {
-            let message = format!("the parts have {total} bytes together");
-            return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message));
+        for _ in 0..AGAIN_MAX {
+            let there = self.client_parts(upload).await?;
+            let joining = Joining::of(upload, wanted, &there, options.clone())?;
+            let joined = if joining.parts.is_empty() {
+                self.client.put(to, bytes::Bytes::new(), &joining.options).await
+            } else {
+                self.client.concat(&joining.parts, to, &joining.options).await
+            };
+            match joined {
+                Ok(_) => {}
+                // A part was uploaded again and the one that was checked is deleted.
+                Err(ClientError::Refused(Refusal::NotFound { path }))
+                    if joining.parts.contains(&path) =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(refused(&error, Missing::Upload)),
+            }
+            // What is left expires by itself if this fails.
+            drop(self.client.delete(&upload.directory, true).await);
+            return Ok(joining.tag);
         }
-        joined::check(&chosen, &wanted.sums)?;
-        let digests: Option<Vec<[u8; 16]>> =
-            chosen.iter().map(|part| etag::digest_of(&listed_tag_of(part))).collect();
-        let tag = etag::of_parts(&digests.ok_or(S3ErrorCode::InvalidPart)?);
-        let (name, text) = metadata::tag_attribute(&tag, total);
-        options.attributes.set(name, text);
-        let sizes: Vec<(i32, u64)> =
-            chosen.iter().map(|part| (part.name.parse().unwrap_or_default(), part.bytes)).collect();
-        parts::keep(&mut options.attributes, &sizes);
-        // What is empty has no blocks to join.
-        let full = chosen.iter().filter(|part| part.bytes > 0);
-        let parts: Result<Vec<Path>, Refusal> =
-            full.map(|part| upload.directory.join(&part.name)).collect();
-        let parts = parts.map_err(|_| no_upload())?;
-        let joined = if parts.is_empty() {
-            self.client.put(to, bytes::Bytes::new(), &options).await
-        } else {
-            self.client.concat(&parts, to, &options).await
-        };
-        joined.map_err(|error| refused(&error, Missing::Upload))?;
-        // What is left expires by itself if this fails.
-        drop(self.client.delete(&upload.directory, true).await);
-        Ok(tag)
+        Err(S3ErrorCode::SlowDown.into())
     }
 
     /// Returns the parts of an upload in the order of their numbers.
@@ -308,7 +324,7 @@ impl S3Api {
             after = page.last().map(|entry| entry.name.clone()).unwrap_or_default();
             all.extend(page.into_iter().filter(|entry| entry.name != FIRST_WORDS));
             if !is_more {
-                return Ok(all);
+                return Ok(part_name::newest(all));
             }
         }
     }
@@ -326,6 +342,40 @@ impl S3Api {
     }
 }
 
+impl Joining {
+    /// Decides about the completion of an upload that has these parts.
+    ///
+    /// # Errors
+    /// Those of the parts that the client lists, of their sums, and of their bytes together.
+    fn of(
+        upload: &Upload,
+        wanted: &Completed,
+        there: &[Entry],
+        mut options: PutOptions,
+    ) -> S3Result<Self> {
+        let chosen = chosen(&wanted.parts, there)?;
+        let total: u64 = chosen.iter().map(|part| part.bytes).sum();
+        if wanted.bytes.is_some_and(|bytes| u64::try_from(bytes) != Ok(total)) {
+            let message = format!("the parts have {total} bytes together");
+            return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message));
+        }
+        joined::check(&chosen, &wanted.sums)?;
+        let digests: Option<Vec<[u8; 16]>> =
+            chosen.iter().map(|part| etag::digest_of(&listed_tag_of(part))).collect();
+        let tag = etag::of_parts(&digests.ok_or(S3ErrorCode::InvalidPart)?);
+        let (name, text) = metadata::tag_attribute(&tag, total);
+        options.attributes.set(name, text);
+        let sizes: Vec<(i32, u64)> =
+            chosen.iter().map(|part| (part_name::number(&part.name), part.bytes)).collect();
+        parts::keep(&mut options.attributes, &sizes);
+        // What is empty has no blocks to join.
+        let full = chosen.iter().filter(|part| part.bytes > 0);
+        let parts: Result<Vec<Path>, Refusal> =
+            full.map(|part| upload.directory.join(&part.name)).collect();
+        Ok(Self { parts: parts.map_err(|_| no_upload())?, options, tag })
+    }
+}
+
 /// Returns the parts that a client lists, as they are there.
 fn chosen<'a>(wanted: &[CompletedPart], there: &'a [Entry]) -> S3Result<Vec<&'a Entry>> {
     if wanted.is_empty() {
@@ -337,9 +387,8 @@ fn chosen<'a>(wanted: &[CompletedPart], there: &'a [Entry]) -> S3Result<Vec<&'a 
     }
     let mut chosen = Vec::with_capacity(wanted.len());
     for part in wanted {
-        let name =
-            part_name(part.part_number.unwrap_or(0)).map_err(|_| S3ErrorCode::InvalidPart)?;
-        let found = there.binary_search_by(|entry| entry.name.as_str().cmp(&name));
+        let number = part.part_number.unwrap_or(0);
+        let found = there.binary_search_by_key(&number, |entry| part_name::number(&entry.name));
         let found = found.map(|at| &there[at]).map_err(|_| S3ErrorCode::InvalidPart)?;
         if part.e_tag.as_ref().is_some_and(|tag| tag.value() != listed_tag_of(found)) {
             return Err(S3ErrorCode::InvalidPart.into());
@@ -357,7 +406,7 @@ fn chosen<'a>(wanted: &[CompletedPart], there: &'a [Entry]) -> S3Result<Vec<&'a 
             sum_of(&sent, algorithm).is_some_and(|sent| here.as_deref() != Some(sent))
         };
         if let Some(algorithm) = ALGORITHMS.into_iter().find(is_other) {
-            let message = format!("part {name} was not stored with that checksum of {algorithm}");
+            let message = format!("part {number} was not stored with that checksum of {algorithm}");
             return Err(S3Error::with_message(S3ErrorCode::InvalidPart, message));
         }
         chosen.push(found);
@@ -394,7 +443,7 @@ mod tests {
     fn there(number: i32, bytes: u64) -> Entry {
         let (name, text) = metadata::tag_attribute(&format!("tag{number}"), bytes);
         Entry {
-            name: part_name(number).unwrap(),
+            name: part_name::prefix(number).unwrap() + &part_name::draw(),
             kind: ObjectKind::File,
             object: ObjectId(1),
             bytes,
@@ -427,13 +476,6 @@ mod tests {
         assert_eq!(code(&[wanted(0, "")], &parts), S3ErrorCode::InvalidPart);
         let small = [wanted(3, "tag3"), wanted(9, "tag9")];
         assert_eq!(code(&small, &parts), S3ErrorCode::EntityTooSmall);
-    }
-
-    #[test]
-    fn numbers_are_bounded_and_in_order() {
-        assert_eq!(part_name(10_000).unwrap(), "10000");
-        assert!(part_name(0).is_err() && part_name(10_001).is_err() && part_name(-1).is_err());
-        assert_ne!(draw_id(), draw_id());
     }
 
     #[test]

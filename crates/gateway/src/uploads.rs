@@ -13,6 +13,7 @@ use crate::api::{S3Api, owner, timestamp};
 use crate::keys::grant_of;
 use crate::metadata::{checksums_of, listed_tag_of, quoted, with_sums};
 use crate::name::UPLOADS;
+use crate::part_name::number;
 use crate::percent::{PATH, encode};
 use crate::refused::{Missing, refused};
 use crate::upload::{FIRST_WORDS, key_of};
@@ -204,8 +205,4 @@ fn upload_page(
         }
     }
     page
-}
-
-fn number(name: &str) -> i32 {
-    name.parse().unwrap_or(0)
 }
