@@ -1,8 +1,8 @@
 //! Buckets: the directories of the root.
 
 use s3s::dto::{
-    Bucket, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput,
-    HeadBucketInput, HeadBucketOutput, ListBucketsInput, ListBucketsOutput,
+    Bucket, CreateBucketInput, CreateBucketOutput, HeadBucketInput, HeadBucketOutput,
+    ListBucketsInput, ListBucketsOutput,
 };
 use s3s::path::check_bucket_name;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
@@ -13,8 +13,7 @@ use sanderling_protocol::{Path, Refusal};
 
 use crate::api::{S3Api, timestamp};
 use crate::keys::grant_of;
-use crate::listing::{Query, page};
-use crate::name::UPLOADS;
+use crate::name::ASIDE;
 use crate::refused::{Missing, refused};
 use crate::token;
 
@@ -97,57 +96,6 @@ impl S3Api {
         }
     }
 
-    /// Deletes a bucket without keys, with directories that hold none and with its unfinished
-    /// uploads.
-    pub(crate) async fn remove_bucket(
-        &self,
-        request: S3Request<DeleteBucketInput>,
-    ) -> S3Result<S3Response<DeleteBucketOutput>> {
-        let bucket = self.bucket(&request.input.bucket)?;
-        self.check_bucket(&bucket).await?;
-        let failed = |error: ClientError| refused(&error, Missing::Bucket);
-        let one = Query { items_max: 1, ..Query::default() };
-        if !page(&self.client, &bucket, &one).await.map_err(failed)?.items.is_empty() {
-            return Err(S3ErrorCode::BucketNotEmpty.into());
-        }
-        let uploads = bucket.join(UPLOADS).map_err(|refusal| failed(refusal.into()))?;
-        match self.client.delete(&uploads, true).await {
-            Ok(_) | Err(ClientError::Refused(Refusal::NotFound { .. })) => {}
-            Err(error) => return Err(failed(error)),
-        }
-        self.forget_cors(&request.input.bucket).await?;
-        // Only what is empty goes: a key that came meanwhile stays, and with it the bucket.
-        self.remove_empty(&bucket).await.map_err(failed)?;
-        match self.client.delete(&bucket, false).await {
-            Ok(_) => Ok(S3Response::new(DeleteBucketOutput::default())),
-            Err(error) => Err(failed(error)),
-        }
-    }
-
-    /// Deletes the directories in a directory that hold nothing but directories.
-    async fn remove_empty(&self, top: &Path) -> Result<(), ClientError> {
-        let mut found = vec![top.clone()];
-        let mut at = 0;
-        while let Some(directory) = found.get(at).cloned() {
-            at += 1;
-            let inside = match self.client.list_all(&directory).await {
-                Ok(inside) => inside,
-                Err(ClientError::Refused(Refusal::NotFound { .. })) => continue,
-                Err(error) => return Err(error),
-            };
-            for entry in inside.iter().filter(|entry| entry.kind.is_container()) {
-                found.push(directory.join(&entry.name)?);
-            }
-        }
-        for directory in found.iter().skip(1).rev() {
-            match self.client.delete(directory, false).await {
-                Ok(_) | Err(ClientError::Refused(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
     pub(crate) async fn look_at_bucket(
         &self,
         request: S3Request<HeadBucketInput>,
@@ -171,6 +119,7 @@ impl S3Api {
         let is_shown = |entry: &Entry| {
             entry.kind.is_container()
                 && entry.name.starts_with(prefix)
+                && !entry.name.starts_with(ASIDE)
                 && grant.as_ref().is_none_or(|grant| grant.has_bucket(&entry.name))
         };
         let (mut all, mut is_cut) = (Vec::new(), false);

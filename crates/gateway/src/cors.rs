@@ -176,7 +176,7 @@ fn forbidden(message: &'static str) -> S3Error {
 }
 
 impl S3Api {
-    fn rules_path(&self, bucket: &str) -> S3Result<Path> {
+    pub(crate) fn rules_path(&self, bucket: &str) -> S3Result<Path> {
         self.bucket(bucket)?.join(RULES).map_err(|_| S3ErrorCode::InvalidBucketName.into())
     }
 

@@ -32,6 +32,7 @@ mod promises;
 mod ranges;
 mod refused;
 mod remove;
+mod remove_bucket;
 mod rewrite;
 mod rules_cache;
 mod server;

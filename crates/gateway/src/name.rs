@@ -24,6 +24,10 @@ pub(crate) const UPLOADS: &str = "%!u";
 /// The component under which a bucket keeps its rules for pages of other origins: nor there.
 pub(crate) const RULES: &str = "%!c";
 
+/// What begins the name of a directory beside the buckets that has what a bucket kept while the
+/// bucket is deleted: no bucket is listed under it.
+pub(crate) const ASIDE: &str = "%!b";
+
 pub(crate) const EMPTY: &str = "%!e";
 pub(crate) const DOT: &str = "%!d";
 pub(crate) const DOTS: &str = "%!dd";

@@ -1,0 +1,125 @@
+//! Deletions of buckets: one that is refused leaves the bucket with all that it keeps.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod rig;
+
+use rig::cluster::path;
+use rig::{element, gateway, send, start};
+use sanderling_client::{Client, PutOptions};
+use sanderling_protocol::message::{JobHints, ObjectKind, RegisterJob};
+use sanderling_protocol::{Millis, Path};
+
+const RULES: &str = "<CORSConfiguration><CORSRule><AllowedOrigin>*</AllowedOrigin>\
+                     <AllowedMethod>GET</AllowedMethod></CORSRule></CORSConfiguration>";
+
+/// Gives the bucket rules and an upload with one part. Returns the upload's id.
+async fn fill(address: &str) -> String {
+    let (status, body) = send(address, "PUT", ("/bucket", "cors="), "", RULES).await;
+    assert_eq!(status, 200, "{body}");
+    let id = begin(address, "/bucket/upload").await;
+    let query = format!("partNumber=1&uploadId={id}");
+    let (status, body) = send(address, "PUT", ("/bucket/upload", &query), "", "part").await;
+    assert_eq!(status, 200, "{body}");
+    id
+}
+
+async fn begin(address: &str, key: &str) -> String {
+    let (status, body) = send(address, "POST", (key, "uploads="), "", "").await;
+    assert_eq!(status, 200, "{body}");
+    element(&body, "UploadId").unwrap().to_owned()
+}
+
+/// Makes sure that the bucket has its rules, and that its upload can be completed.
+async fn check_whole(address: &str, id: &str, client: &Client) {
+    let (status, body) = send(address, "GET", ("/bucket", "cors="), "", "").await;
+    assert_eq!(status, 200, "{body}");
+    let part = "<Part><PartNumber>1</PartNumber></Part>";
+    let body = format!("<CompleteMultipartUpload>{part}</CompleteMultipartUpload>");
+    let query = format!("uploadId={id}");
+    let (status, body) = send(address, "POST", ("/bucket/upload", &query), "", &body).await;
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(client.get(&path("/bucket/upload")).await.unwrap(), "part");
+    let names = names(client, &Path::root()).await;
+    assert_eq!(names, ["bucket"]);
+}
+
+async fn names(client: &Client, directory: &Path) -> Vec<String> {
+    client.list_all(directory).await.unwrap().into_iter().map(|entry| entry.name).collect()
+}
+
+async fn delete_bucket(address: &str) -> (u16, String) {
+    send(address, "DELETE", ("/bucket", ""), "", "").await
+}
+
+fn check_refused((status, body): &(u16, String)) {
+    assert_eq!(*status, 409, "{body}");
+    assert_eq!(element(body, "Code"), Some("BucketNotEmpty"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bucket_in_which_a_client_writes_stays_with_its_uploads_and_rules() {
+    let (_cluster, _proxy, gateway, client) = start().await;
+    let address = gateway.address().to_string();
+    for key in ["/bucket/new", "/bucket/d/new"] {
+        let id = fill(&address).await;
+        // It gets its name when it is closed: until then no listing has it.
+        let options = PutOptions { parents: true, ..PutOptions::replacing() };
+        let mut writer = client.create(&path(key), &options).await.unwrap();
+        writer.write(b"new").await.unwrap();
+        check_refused(&delete_bucket(&address).await);
+        check_whole(&address, &id, &client).await;
+        writer.close().await.unwrap();
+        assert_eq!(client.get(&path(key)).await.unwrap(), "new");
+        for key in [key, "/bucket/upload"] {
+            send(&address, "DELETE", (key, ""), "", "").await;
+        }
+    }
+    fill(&address).await;
+    client.make_directory(&path("/bucket/d/e"), ObjectKind::Directory, true, true).await.unwrap();
+    let (status, body) = delete_bucket(&address).await;
+    assert_eq!(status, 204, "{body}");
+    assert!(names(&client, &Path::root()).await.is_empty());
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn upload_and_key_that_come_while_the_bucket_is_deleted_stay_in_it() {
+    let (cluster, proxy, behind, client) = start().await;
+    let address = behind.address().to_string();
+    let beside = gateway(&cluster.namenode.address().to_string()).await;
+    let other = beside.address().to_string();
+    let id = fill(&address).await;
+    let deletion = {
+        let address = address.clone();
+        async move { delete_bucket(&address).await }
+    };
+    let mut newer = String::new();
+    let between = async {
+        newer = begin(&other, "/bucket/other").await;
+        let (status, body) = send(&other, "PUT", ("/bucket/key", ""), "", "new").await;
+        assert_eq!(status, 200, "{body}");
+    };
+    check_refused(&proxy.hold_up(&["delete"], deletion, between).await);
+    assert_eq!(client.get(&path("/bucket/key")).await.unwrap(), "new");
+    let (status, body) = send(&other, "GET", ("/bucket", "uploads="), "", "").await;
+    assert!(status == 200 && body.contains(&newer) && body.contains(&id), "{body}");
+    check_whole(&address, &id, &client).await;
+    behind.stop().await;
+    beside.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bucket_that_is_a_job_is_deleted_with_its_uploads_and_rules() {
+    let (_cluster, _proxy, gateway, client) = start().await;
+    let address = gateway.address().to_string();
+    client.delete(&path("/bucket"), true).await.unwrap();
+    let (lease, hints) = (Millis(60_000), JobHints::default());
+    let job = RegisterJob { path: path("/bucket"), lease, quota_bytes: None, hints };
+    let _job = client.run_job(job).await.unwrap();
+    fill(&address).await;
+    let (status, body) = delete_bucket(&address).await;
+    assert_eq!(status, 204, "{body}");
+    assert!(names(&client, &Path::root()).await.is_empty());
+    gateway.stop().await;
+}
