@@ -44,6 +44,11 @@ def refusal(call: Callable[..., Any], **arguments: Any) -> tuple[str, int]:
     raise AssertionError(f"{call} was answered")
 
 
+def cut_at_slash(key: str, prefix: str) -> str:
+    """Returns a key up to its first slash behind the prefix."""
+    return key[:key.find("/", len(prefix)) + 1] or key
+
+
 def some_bytes(count: int) -> bytes:
     return random.Random(count).randbytes(count)
 
@@ -215,6 +220,40 @@ class GatewayTest(unittest.TestCase):
         listed = self.s3.list_objects_v2(Bucket=self.bucket, Delimiter="/")
         self.assertEqual((listed["KeyCount"], listed.get("CommonPrefixes")), (0, None))
         self.assertEqual(self.fleet.cli("fs", "ls", f"/{self.bucket}").strip(), "")
+
+    def test_listing_starts_inside_of_a_common_prefix(self) -> None:
+        keys = ["p/a", "p/q/r/s", "p/q/s", "p/z/1", "p/z/2/3", "p/zz", "p0", "q/1", "q/2/3", "r"]
+        for key in keys:
+            self.put(key, b"")
+        for prefix in ["", "p", "p/", "p/z"]:
+            for after in [*keys, "p/", "p/m", "p/z/", "p/z/2/", "p/z/9", "q/", "q/z"]:
+                rolled = [cut_at_slash(key, prefix) for key in keys
+                          if key.startswith(prefix) and key > after]
+                for size in [1, 1000]:
+                    found = self.listed("list_objects_v2", size, Prefix=prefix, StartAfter=after)
+                    self.assertEqual(found, list(dict.fromkeys(rolled)), (prefix, after, size))
+                    # A marker that is a common prefix stands for all of it.
+                    left = [item for item in dict.fromkeys(rolled) if item != after]
+                    found = self.listed("list_objects", size, Prefix=prefix, Marker=after)
+                    self.assertEqual(found, left, (prefix, after, size))
+
+    def listed(self, kind: str, size: int, **arguments: Any) -> list[str]:
+        """Lists keys and common prefixes up to a slash, in pages of that size."""
+        found: list[str] = []
+        again = "StartAfter" if kind == "list_objects_v2" else "Marker"
+        while True:
+            page = getattr(self.s3, kind)(
+                Bucket=self.bucket, Delimiter="/", MaxKeys=size, **arguments)
+            items = [entry["Key"] for entry in page.get("Contents", [])]
+            items += [it["Prefix"] for it in page.get("CommonPrefixes", [])]
+            found += sorted(items, key=str.encode)
+            if not page["IsTruncated"]:
+                return found
+            arguments.pop(again, None)
+            if kind == "list_objects_v2":
+                arguments["ContinuationToken"] = page["NextContinuationToken"]
+            else:
+                arguments["Marker"] = page["NextMarker"]
 
     def test_upload_in_parts_becomes_one_object(self) -> None:
         begun = self.s3.create_multipart_upload(Bucket=self.bucket, Key="big", ContentType="a/b")

@@ -90,11 +90,7 @@ pub(crate) async fn page(
     let prefix = query.prefix.as_str();
     loop {
         let mut is_inside = true;
-        let step = walk
-            .next(|whole| {
-                is_by_directory && whole.len() > prefix.len() && whole.starts_with(prefix)
-            })
-            .await?;
+        let step = walk.next(|whole| is_by_directory && is_common_prefix(whole, prefix)).await?;
         let item = match step {
             None => return Ok(page),
             Some(WalkStep::Directory(whole)) => {
@@ -128,6 +124,13 @@ pub(crate) async fn page(
     }
 }
 
+/// Returns whether the keys of a directory, which all begin with `whole`, are listed together: its
+/// `/` is the first one behind the prefix. A listing that starts inside of a common prefix comes to
+/// the deeper ones, too.
+fn is_common_prefix(whole: &str, prefix: &str) -> bool {
+    whole.strip_prefix(prefix).is_some_and(|rest| rest.find('/') == rest.len().checked_sub(1))
+}
+
 /// Returns the part of a key up to the first delimiter behind the prefix.
 fn common_prefix(key: &str, query: &Query) -> Option<String> {
     let delimiter = query.delimiter.as_deref().filter(|it| !it.is_empty())?;
@@ -139,6 +142,15 @@ fn common_prefix(key: &str, query: &Query) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn directory_is_a_common_prefix_up_to_the_first_slash_behind_the_prefix() {
+        assert!(is_common_prefix("p/", "") && is_common_prefix("p/q/", "p/"));
+        assert!(is_common_prefix("p/q/", "p/q") && is_common_prefix("p//", "p/"));
+        for (whole, prefix) in [("p/q/", ""), ("p/", "p/"), ("p/", "p/q"), ("p/q/r/", "p/")] {
+            assert!(!is_common_prefix(whole, prefix), "{whole} {prefix}");
+        }
+    }
 
     #[test]
     fn marker_that_is_a_common_prefix_passes_over_all_of_it() {
