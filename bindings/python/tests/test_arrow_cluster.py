@@ -257,6 +257,55 @@ def test_lost_bytes_are_told(own_cluster):
             arrow.scan(store, "/t").read_all()
 
 
+def test_table_whose_description_is_lost_is_replaced(own_cluster):
+    table = numbers(1000)
+    with own_cluster.store() as store:
+        arrow.put_table(store, "/t", numbers(600_000))
+        for node in own_cluster.nodes():
+            own_cluster.kill(node)
+        lost = f"/t/{description.NAME}"
+        until("the description is lost", lambda: store.stat(lost).lost_bytes)
+        with pytest.raises(sanderling.DataUnavailable):
+            arrow.get_table(store, "/t")
+        own_cluster.add()
+        arrow.put_table(store, "/t", table)
+        assert arrow.get_table(store, "/t").equals(table)
+
+
+def test_table_put_while_a_lost_one_is_replaced_is_replaced_by_its_name(own_cluster, monkeypatch):
+    first, second = numbers(1000), numbers(1000, start=5)
+    with own_cluster.store() as store:
+        arrow.put_table(store, "/t", numbers(10))
+        for node in own_cluster.nodes():
+            own_cluster.kill(node)
+        lost = f"/t/{description.NAME}"
+        until("the description is lost", lambda: store.stat(lost).lost_bytes)
+        own_cluster.add()
+        find, done = description.find, []
+
+        def find_late(*arguments):
+            found = find(*arguments)
+            if not done:
+                # Another writer replaces what this one has just found lost.
+                done.append(found[1])
+                arrow.put_table(store, "/t", first)
+            return found
+
+        monkeypatch.setattr(description, "find", find_late)
+        arrow.put_table(store, "/t", second, keep_seconds=0.1)
+        assert isinstance(done[0], sanderling.DataUnavailable)
+        assert arrow.get_table(store, "/t").equals(second)
+        # The first one's objects expire: it was known which table was replaced.
+        ours = set(description.decode("/t", description.read(store, "/t")[1]).objects())
+        until("the first table is gone", lambda: left(store) == ours)
+
+
+def left(store) -> set[str]:
+    """Returns the objects of the tables in a directory that have all of their bytes."""
+    entries = [entry for entry in store.list("/t") if not entry.lost_bytes]
+    return {entry.name for entry in entries if entry.name.endswith(".arrow")}
+
+
 def test_attributes_are_kept_with_the_table(store, directory):
     arrow.put_table(store, f"{directory}/t", numbers(10), attributes={"made-by": "a test"})
     stat = store.stat(f"{directory}/t/{description.NAME}")

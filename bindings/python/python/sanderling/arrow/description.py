@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from sanderling.arrow.blocks import Place
 from sanderling.arrow.errors import TableError
-from sanderling.errors import NotFound
+from sanderling.errors import DataUnavailable, NotFound
 
 if TYPE_CHECKING:
     from sanderling._sanderling import Buffer
@@ -117,14 +117,29 @@ class Description:
 def read(store: Store, path: str) -> tuple[Stat, Buffer]:
     """Returns the description's object as it is now, and its bytes.
 
-    Raises `NotFound` if the directory has none, and `TableError` if it is replaced at every one of
-    `OPENINGS_MAX` attempts.
+    Raises `NotFound` if the directory has none, `DataUnavailable` if its bytes are lost, and
+    `TableError` if it is replaced at every one of `OPENINGS_MAX` attempts.
+    """
+    stat, data = find(store, path)
+    if isinstance(data, DataUnavailable):
+        raise data
+    return stat, data
+
+
+def find(store: Store, path: str) -> tuple[Stat, Buffer | DataUnavailable]:
+    """Returns the description's object as it is now, and its bytes, or the error if they are lost:
+    the object can be replaced all the same.
+
+    Raises `NotFound` and `TableError` as `read` does.
     """
     for _ in range(OPENINGS_MAX):
         reader = store.open(f"{path.rstrip('/')}/{NAME}")
         # What was opened is gone: there is a newer one.
         with contextlib.suppress(NotFound), reader:
-            return reader.stat, reader.view()
+            try:
+                return reader.stat, reader.view()
+            except DataUnavailable as error:
+                return reader.stat, error
     raise TableError(f"{path} was replaced at each of {OPENINGS_MAX} attempts to open it")
 
 

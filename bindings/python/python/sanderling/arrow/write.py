@@ -15,7 +15,7 @@ from sanderling.arrow import description
 from sanderling.arrow.blocks import ALIGNMENT, BLOCK_BYTES, StreamWriter
 from sanderling.arrow.description import Description, Group
 from sanderling.arrow.errors import TableError
-from sanderling.errors import BadRequest, Changed, Exists, Full, NotFound
+from sanderling.errors import BadRequest, Changed, DataUnavailable, Exists, Full, NotFound
 from sanderling.facts import Stat
 from sanderling.store import Store
 
@@ -62,7 +62,9 @@ def put_table(
     whole. `groups` names columns that are stored together; all others are on their own, except
     in a table of less than a block, which is one group. `batch_rows` bounds the rows of a batch:
     the fewer, the more a filter skips. `ttl` is in seconds. Who has opened the older table can read
-    it for `keep_seconds` more. `attributes` are small texts kept with the table, to be had as
+    it for `keep_seconds` more. A table that has lost bytes is replaced as any other; if its
+    description has, what is left of it goes with a later `put_table`, an hour after it was written.
+    `attributes` are small texts kept with the table, to be had as
     `store.stat(f"{path}/_schema").attributes`.
 
     Raises `TableError` for columns that cannot be kept, and the store's errors; then nothing of it
@@ -355,7 +357,7 @@ class _Publication:
                 # An earlier attempt succeeded, and its answer was lost.
                 return current[0], older
             older = None
-            if current is not None:
+            if current is not None and current[1] is not None:
                 with contextlib.suppress(TableError):
                     older = description.decode(self._path, current[1])
             # Another writer's table is in between: one more of them has been published.
@@ -383,11 +385,14 @@ class _Publication:
             raise
 
     def _current(self) -> tuple[Stat, Any] | None:
-        """Returns the object of the description that is there now, and its bytes."""
+        """Returns the object of the description that is there now, and its bytes; None for bytes
+        that are lost, as that table is.
+        """
         try:
-            return description.read(self._store, self._path)
+            stat, data = description.find(self._store, self._path)
         except NotFound:
             return None
+        return stat, None if isinstance(data, DataUnavailable) else data
 
 
 def _retire(
