@@ -309,6 +309,12 @@ impl TaskBackend {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
+        self.clear_checks(age);
+    }
+
+    /// Deletes what killed processes left where locks are, if it is older than `age`.
+    pub(crate) fn clear_checks(&self, age: Duration) {
+        let Self::Directory(root) = self else { return };
         let is_left = |name: &str| unfinished::is_draft(name) || name.starts_with(CHECK);
         unfinished::remove_left(&root.join("locks"), age, is_left);
     }

@@ -28,8 +28,12 @@ const MEASURED_BYTES: usize = 32 << 20;
 /// Objects with which it is measured. The slower one counts: the first may fill a buffer.
 const MEASURED: usize = 2;
 
-/// The task under whose name it is measured.
-const MEASURED_NAME: &str = "predict";
+/// Where it is measured. No task and no bag has this name: what is there is of no use to any.
+const MEASURED_NAME: &str = "@@predict";
+
+/// Age from which on a file that is not whole was left by a process that died, on file systems
+/// without locks.
+const LEFT_AGE: Duration = Duration::from_secs(60);
 
 /// `task predict`.
 #[derive(Debug, Clone, Args)]
@@ -135,12 +139,39 @@ async fn rates(session: &Session, args: &PredictArgs) -> Result<DumpRates, Failu
     }
     let backend = TaskBackend::open(session, &args.backend).await?.of_task(MEASURED_NAME)?;
     backend.prepare().await?;
+    let removals = remove_left(&backend).await?;
     let measured = measure(&backend, true).await?;
+    removals.join_all().await;
     Ok(DumpRates {
         pack_per_second: pack.unwrap_or(measured.pack_per_second),
         put_per_second: put.unwrap_or(measured.put_per_second),
         request: measured.request,
     })
+}
+
+/// Begins to remove what killed processes left that measured a backend. Of one that measures now
+/// it removes only what is written already, which that one removes next and never reads. What
+/// cannot be removed now is met again by the next.
+///
+/// # Errors
+/// The backend cannot be read.
+async fn remove_left(backend: &TaskBackend) -> Result<JoinSet<()>, Failure> {
+    backend.clear_checks(LEFT_AGE);
+    backend.clear_drafts(&["packs"], LEFT_AGE);
+    let mut removals = JoinSet::new();
+    for (name, _) in backend.list("packs").await? {
+        remove(backend, format!("packs/{name}"), &mut removals);
+    }
+    Ok(removals)
+}
+
+/// Removes an object meanwhile: below a durable directory that waits for the store, which may be
+/// away.
+fn remove(backend: &TaskBackend, place: String, removals: &mut JoinSet<()>) {
+    let backend = backend.clone();
+    removals.spawn(async move {
+        let _ = backend.remove(&place).await;
+    });
 }
 
 /// Measures this machine and a backend, with objects that are removed again.
@@ -164,8 +195,7 @@ pub(crate) async fn measure(backend: &TaskBackend, compresses: bool) -> Result<D
     Ok(DumpRates { pack_per_second, put_per_second, request: request.into() })
 }
 
-/// Writes an object and returns how long that took. It is removed meanwhile: below a durable
-/// directory that waits for the store, which may be away.
+/// Writes an object and returns how long that took. It is removed meanwhile.
 async fn put(
     backend: &TaskBackend,
     bytes: Vec<u8>,
@@ -176,10 +206,7 @@ async fn put(
     let begun = Instant::now();
     let written = backend.put_absent(&place, bytes).await;
     let took = begun.elapsed();
-    let backend = backend.clone();
-    removals.spawn(async move {
-        let _ = backend.remove(&place).await;
-    });
+    remove(backend, place, removals);
     written.map(|_| took)
 }
 

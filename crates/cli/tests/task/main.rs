@@ -7,6 +7,7 @@ mod bag;
 mod clocks;
 mod full;
 mod hasty;
+mod killed;
 mod left;
 mod notices;
 mod runs;

@@ -680,7 +680,7 @@ fn forecast_counts_with_given_rates_and_measures_a_backend() {
     let small = predict(&["--rss", "1MiB", "--notice", "10m"]);
     assert_eq!(small["fits"], true, "{small}");
     assert!(small["put_bytes_per_second"].as_u64().expect("a rate") > 0, "{small}");
-    let left = std::fs::read_dir(place.path("backend/predict/packs")).expect("packs").count();
+    let left = std::fs::read_dir(place.path("backend/@@predict/packs")).expect("packs").count();
     assert_eq!(left, 0, "what was measured is removed");
     let refused = run(sanderling().args(["task", "predict", "--rss", "1G", "--put-rate", "0"]));
     assert_eq!(refused.code, 2, "{refused}");
