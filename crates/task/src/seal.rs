@@ -6,17 +6,24 @@
 //! computed.
 
 use std::fmt;
+use std::fs::{File, Permissions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf;
 use ring::rand::{SystemRandom, generate};
+use rustix::fs::{AtFlags, CWD, OFlags, linkat};
+use rustix::io::Errno;
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_core::checkpoint::{ChunkKey, MANIFEST_BYTES_MAX, PackId, SEAL_BYTES};
 use sanderling_transport::read_private;
+
+use crate::unfinished;
 
 const KEY_BYTES: usize = 32;
 const ID_BYTES: usize = 16;
@@ -26,6 +33,16 @@ const SALT_BYTES: usize = 32;
 const MAGIC: &[u8; 8] = b"SNDLCKP\x01";
 
 const HEAD_BYTES: usize = MAGIC.len() + ID_BYTES + SALT_BYTES;
+
+/// How the name of a key begins that is being written, where files have a name from the start.
+const DRAFT: &str = ".sanderling-key-";
+
+/// Age from which on one was left by a process that died. A key is written at once.
+const DRAFT_AGE: Duration = Duration::from_secs(60);
+
+/// What file systems answer that have no files without a name.
+const IS_NAMED: [Option<Errno>; 3] =
+    [Some(Errno::OPNOTSUPP), Some(Errno::ISDIR), Some(Errno::INVAL)];
 
 /// The longest manifest, sealed.
 pub(crate) const SEALED_MANIFEST_BYTES_MAX: u64 =
@@ -88,10 +105,7 @@ impl TaskKey {
         }
         let key = Self(drawn());
         // The name appears with the whole key: a disk that is full leaves no file that holds none.
-        let draft = path.with_file_name(format!(".{}", HEXLOWER.encode(&drawn::<16>())));
-        let written = key.write_new(&draft).and_then(|()| std::fs::hard_link(&draft, path));
-        let _ = std::fs::remove_file(&draft);
-        match written {
+        match key.link(path) {
             Ok(()) => Ok(key),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 Self::read(path)?.ok_or_else(|| failed(error))
@@ -100,9 +114,46 @@ impl TaskKey {
         }
     }
 
-    fn write_new(&self, path: &Path) -> std::io::Result<()> {
+    /// Writes the key into a file without a name, and gives it the name. A process that is killed
+    /// leaves nothing.
+    fn link(&self, path: &Path) -> std::io::Result<()> {
+        let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+        let directory = directory.unwrap_or_else(|| Path::new("."));
         let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
+        let flags = OFlags::TMPFILE.bits().cast_signed();
+        let file = match options.write(true).mode(0o600).custom_flags(flags).open(directory) {
+            Ok(file) => file,
+            // Some network file systems have no such files.
+            Err(error) if IS_NAMED.contains(&Errno::from_io_error(&error)) => {
+                return self.link_draft(path, directory);
+            }
+            Err(error) => return Err(error),
+        };
+        self.write(&file)?;
+        // How a process without CAP_DAC_READ_SEARCH does it: open(2), on O_TMPFILE.
+        let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
+        linkat(CWD, nameless, CWD, path, AtFlags::SYMLINK_FOLLOW)?;
+        File::open(directory)?.sync_all()
+    }
+
+    /// Does the same with a file that has another name first. One that a killed process left is
+    /// removed by the next that makes a key there.
+    fn link_draft(&self, path: &Path, directory: &Path) -> std::io::Result<()> {
+        let is_left = |name: &str| name.starts_with(DRAFT);
+        unfinished::remove_left(directory, DRAFT_AGE, is_left);
+        let draft = directory.join(format!("{DRAFT}{}", HEXLOWER.encode(&drawn::<16>())));
+        let write = || {
+            let file = unfinished::create_draft(&draft)?;
+            file.set_permissions(Permissions::from_mode(0o600))?;
+            self.write(&file)?;
+            std::fs::hard_link(&draft, path)
+        };
+        let written = write();
+        let _ = std::fs::remove_file(&draft);
+        written
+    }
+
+    fn write(&self, mut file: &File) -> std::io::Result<()> {
         writeln!(file, "{}", HEXLOWER.encode(&self.0))?;
         file.sync_all()
     }
@@ -215,8 +266,6 @@ fn place(task: &str, generation: u64) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -258,6 +307,21 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(TaskKey::read(&path).is_err() && TaskKey::create(&path).is_err());
+    }
+
+    #[test]
+    fn file_system_without_nameless_files_has_a_private_key_and_no_drafts() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, left) =
+            (directory.path().join("key"), directory.path().join(format!("{DRAFT}x")));
+        let then = File::create(&left).unwrap().metadata().unwrap().modified().unwrap();
+        let times = std::fs::FileTimes::new().set_modified(then - 2 * DRAFT_AGE);
+        File::options().write(true).open(&left).unwrap().set_times(times).unwrap();
+        TaskKey([7; 32]).link_draft(&path, directory.path()).unwrap();
+        assert_eq!(TaskKey::read(&path).unwrap().unwrap().0, [7; 32]);
+        assert!(TaskKey([8; 32]).link_draft(&path, directory.path()).is_err());
+        assert_eq!(TaskKey::read(&path).unwrap().unwrap().0, [7; 32]);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
     #[test]
