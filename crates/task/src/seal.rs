@@ -305,7 +305,7 @@ mod tests {
         // One that comes later, or was slower, gets the key that is there.
         assert_eq!(TaskKey::create(&path).unwrap().0, made.0);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         assert!(TaskKey::read(&path).is_err() && TaskKey::create(&path).is_err());
     }
 
