@@ -128,7 +128,9 @@ pub(crate) async fn page(
 /// `/` is the first one behind the prefix. A listing that starts inside of a common prefix comes to
 /// the deeper ones, too.
 fn is_common_prefix(whole: &str, prefix: &str) -> bool {
-    whole.strip_prefix(prefix).is_some_and(|rest| rest.find('/') == rest.len().checked_sub(1))
+    whole
+        .strip_prefix(prefix)
+        .is_some_and(|rest| rest.find('/').is_some_and(|at| at + 1 == rest.len()))
 }
 
 /// Returns the part of a key up to the first delimiter behind the prefix.
