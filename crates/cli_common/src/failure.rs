@@ -54,6 +54,8 @@ pub struct Failure {
     pub next: Option<String>,
     /// The object that it is about, if it is about one.
     pub path: Option<Box<str>>,
+    /// Whether one local file is the reason, so that others may still be read or written.
+    pub is_of_one_file: bool,
 }
 
 impl Failure {
@@ -67,6 +69,7 @@ impl Failure {
             tried: None,
             next: None,
             path: None,
+            is_of_one_file: false,
         }
     }
 
@@ -93,10 +96,17 @@ impl Failure {
         match error.kind() {
             io::ErrorKind::NotFound => {}
             kind if is_without_room(kind) => return failure.next(free_space(path)),
-            _ => return failure,
+            _ => return failure.of_one_file(),
         }
         let failure = Self::new(Exit::NotFound, "LocalFile", cause);
-        failure.next(look_near(path))
+        failure.next(look_near(path)).of_one_file()
+    }
+
+    /// Notes that one local file is the reason.
+    #[must_use]
+    pub const fn of_one_file(mut self) -> Self {
+        self.is_of_one_file = true;
+        self
     }
 
     /// Adds what was tried.

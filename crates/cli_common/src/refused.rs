@@ -42,12 +42,15 @@ fn concerns(cause: &CallError, namenode: &str) -> bool {
     }
 }
 
-/// Returns the failure of a call to a namenode that does not answer.
+/// Returns the failure of a call to a namenode that does not answer. Where something listens, a
+/// cluster is there: starting another one is no next step.
 #[must_use]
 pub fn unreachable(namenode: &str, cause: &CallError) -> Failure {
+    let is_there = !matches!(cause, CallError::Unreachable { .. });
+    let start = "sanderling local start, or sanderling doctor";
     Failure::new(Exit::Unavailable, "Unreachable", format_args!("no namenode answers: {cause}"))
         .tried(namenode)
-        .next("sanderling local start, or sanderling doctor")
+        .next(if is_there { "sanderling doctor" } else { start })
 }
 
 /// Returns the failure of a call without a client's retries.

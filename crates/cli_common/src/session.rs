@@ -275,18 +275,35 @@ fn late(limit: Duration) -> Failure {
     ))
 }
 
-/// Takes SIGINT and SIGTERM over, and returns what waits for one of them. Called before the work
-/// begins: what it does first may take long, and a signal would end it without its cleaning up.
+/// Takes SIGINT, SIGTERM and SIGHUP over, and returns what waits for one of them. Called before the
+/// work begins: what it does first may take long, and a signal would end it without a clean-up.
 fn interrupted() -> impl Future<Output = ()> {
     let streams = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    // A process that `nohup` has started goes on when its terminal closes.
+    let hangup = (!ignores_hangup()).then(|| signal(SignalKind::hangup()).ok()).flatten();
     async move {
         let (Ok(mut interrupt), Ok(mut terminate)) = streams else {
             // Without handlers the signals end the process, which is as good.
             return std::future::pending().await;
         };
+        let hung_up = async move {
+            match hangup {
+                Some(mut hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
+            _ = hung_up => {}
         }
     }
+}
+
+/// Returns whether this process ignores SIGHUP, by the mask of ignored signals that Linux shows
+/// (proc(5), `SigIgn`), whose lowest bit is that of SIGHUP.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & 1 == 1))
 }

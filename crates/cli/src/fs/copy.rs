@@ -64,7 +64,8 @@ pub(super) async fn run(session: &Session, args: Cp) -> Result<(), Failure> {
     }
     let total = jobs.iter().map(|job| job.bytes).sum();
     let verbs = ("copying", "copied");
-    run_all(session, &client, verbs, AfterFailure::Stop, jobs, Some(total), copy).await
+    let after = AfterFailure::GoOnWithOthers;
+    run_all(session, &client, verbs, after, jobs, Some(total), copy).await
 }
 
 /// Lists what a source consists of, and makes the directories that its copies go into.

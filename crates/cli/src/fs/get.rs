@@ -62,10 +62,20 @@ struct Download {
     force: bool,
 }
 
+/// What is to be fetched.
+#[derive(Debug, Default)]
+struct Plan {
+    downloads: Vec<Download>,
+    /// The bytes of all.
+    bytes: u64,
+    /// The first of the directories that could not be made.
+    failed: Option<Failure>,
+}
+
 pub(super) async fn run(session: &Session, args: Get) -> Result<(), Failure> {
     let client = session.client().await?;
     let paths = args.path.expanded(session, &client).await?;
-    let (mut jobs, mut total) = (Vec::new(), 0);
+    let mut plan = Plan::default();
     let is_stdout = args.to.as_deref() == Some(LocalPath::new("-"));
     let pairs: Vec<_> = paths.iter().map(|path| (path, path.name().unwrap_or("root"))).collect();
     if !is_stdout {
@@ -83,14 +93,12 @@ pub(super) async fn run(session: &Session, args: Get) -> Result<(), Failure> {
             Some(to) => to.clone(),
             None => PathBuf::from(name),
         };
-        let (further, bytes) = planned(session, &client, &args, &stat, to).await?;
-        jobs.extend(further);
-        total += bytes;
+        plan.add(session, &client, &args, &stat, to).await?;
     }
     if is_stdout {
         return Ok(());
     }
-    fetch_all(session, &client, jobs, total).await
+    fetch_all(session, &client, plan).await
 }
 
 /// Returns a local directory into which several objects go.
@@ -107,60 +115,74 @@ fn no_directory(path: &LocalPath) -> Failure {
     Failure::new(Exit::NotFound, "LocalFile", cause).next(next)
 }
 
-async fn planned(
-    session: &Session,
-    client: &Client,
-    args: &Get,
-    stat: &ObjectStat,
-    to: PathBuf,
-) -> Result<(Vec<Download>, u64), Failure> {
-    let is_tree =
-        stat.kind.is_container() && (args.recursive || stat.kind != ObjectKind::Multifile);
-    let to = if to.is_dir() && !is_tree { to.join(stat.path.name().unwrap_or("root")) } else { to };
-    let above = to.parent().filter(|above| !above.as_os_str().is_empty());
-    if let Some(above) = above.filter(|above| !above.is_dir() && !is_tree) {
-        return Err(no_directory(above));
-    }
-    let is_multifile = stat.kind == ObjectKind::Multifile;
-    if !is_tree {
-        let from = stat.path.clone();
-        return Ok((vec![Download { from, to, is_multifile, force: args.force }], stat.bytes));
-    }
-    if !args.recursive {
-        let refusal = Refusal::IsADirectory { path: stat.path.clone() };
-        return Err(refused::refusal_failure(&refusal)
-            .tried("get without -r")
-            .instead("the same with --recursive"));
-    }
-    let (mut jobs, mut total) = (Vec::new(), 0);
-    make_directory(&to)?;
-    for located in everything(session, client, &stat.path).await? {
-        let below = located.path.as_str().strip_prefix(stat.path.as_str()).unwrap_or_default();
-        let local = to.join(below.trim_start_matches('/'));
-        if located.entry.kind.is_container() {
-            make_directory(&local)?;
-        } else {
-            total += located.entry.bytes;
-            let (from, force) = (located.path, args.force);
-            jobs.push(Download { from, to: local, is_multifile: false, force });
+impl Plan {
+    /// Adds an object, or a directory with what is in it. A local directory that cannot be made is
+    /// named, and what belongs below it is left out.
+    async fn add(
+        &mut self,
+        session: &Session,
+        client: &Client,
+        args: &Get,
+        stat: &ObjectStat,
+        to: PathBuf,
+    ) -> Result<(), Failure> {
+        let is_tree =
+            stat.kind.is_container() && (args.recursive || stat.kind != ObjectKind::Multifile);
+        let to =
+            if to.is_dir() && !is_tree { to.join(stat.path.name().unwrap_or("root")) } else { to };
+        let above = to.parent().filter(|above| !above.as_os_str().is_empty());
+        if let Some(above) = above.filter(|above| !above.is_dir() && !is_tree) {
+            return Err(no_directory(above));
         }
+        let (is_multifile, force) = (stat.kind == ObjectKind::Multifile, args.force);
+        if !is_tree {
+            let from = stat.path.clone();
+            self.downloads.push(Download { from, to, is_multifile, force });
+            self.bytes += stat.bytes;
+            return Ok(());
+        }
+        if !args.recursive {
+            let refusal = Refusal::IsADirectory { path: stat.path.clone() };
+            return Err(refused::refusal_failure(&refusal)
+                .tried("get without -r")
+                .instead("the same with --recursive"));
+        }
+        make_directory(&to)?;
+        let mut left_out: Option<PathBuf> = None;
+        for located in everything(session, client, &stat.path).await? {
+            let below = located.path.as_str().strip_prefix(stat.path.as_str()).unwrap_or_default();
+            let local = to.join(below.trim_start_matches('/'));
+            if left_out.as_ref().is_some_and(|directory| local.starts_with(directory)) {
+                continue;
+            }
+            if !located.entry.kind.is_container() {
+                self.bytes += located.entry.bytes;
+                let (from, is_multifile) = (located.path, false);
+                self.downloads.push(Download { from, to: local, is_multifile, force });
+            } else if let Err(failure) = make_directory(&local) {
+                if !failure.is_of_one_file {
+                    return Err(failure);
+                }
+                session.output.note(&failure.cause);
+                self.failed.get_or_insert(failure);
+                left_out = Some(local);
+            }
+        }
+        Ok(())
     }
-    Ok((jobs, total))
 }
 
 fn make_directory(path: &LocalPath) -> Result<(), Failure> {
     std::fs::create_dir_all(path).map_err(|error| Failure::file(path, &error))
 }
 
-/// Fetches every object that can be fetched; objects with lost bytes are named and end it with 5.
-async fn fetch_all(
-    session: &Session,
-    client: &Client,
-    jobs: Vec<Download>,
-    total: u64,
-) -> Result<(), Failure> {
-    let (verbs, after) = (("fetching", "fetched"), AfterFailure::GoOnIfLost);
-    run_all(session, client, verbs, after, jobs, Some(total), fetch).await
+/// Fetches every object that can be fetched. Objects with lost bytes are named and end it with 5,
+/// those that cannot be written here with 1.
+async fn fetch_all(session: &Session, client: &Client, plan: Plan) -> Result<(), Failure> {
+    let (verbs, after) = (("fetching", "fetched"), AfterFailure::GoOnWithOthers);
+    let Plan { downloads, bytes, failed } = plan;
+    run_all(session, client, verbs, after, downloads, Some(bytes), fetch).await?;
+    failed.map_or(Ok(()), Err)
 }
 
 /// Objects that this process has begun to fetch.
@@ -175,13 +197,14 @@ fn check_replaced(job: &Download) -> Result<(), Failure> {
         let cause = format!("{} is no regular file", job.to.display());
         let from = refused::shell_word(job.from.as_str());
         let next = format!("sanderling fs get {from} -");
-        return Err(Failure::new(Exit::Failure, "LocalFile", cause).next(next));
+        return Err(Failure::new(Exit::Failure, "LocalFile", cause).next(next).of_one_file());
     }
     if job.force {
         return Ok(());
     }
     let cause = format!("{} exists", job.to.display());
-    Err(Failure::new(Exit::Failure, "LocalFile", cause).next("the same with --force"))
+    let failure = Failure::new(Exit::Failure, "LocalFile", cause).of_one_file();
+    Err(failure.next("the same with --force"))
 }
 
 /// Fetches one object into a file beside its destination, which it becomes when it is whole.
@@ -278,10 +301,19 @@ impl<'a> Pieces<'a> {
 
 pub(super) async fn cat(session: &Session, args: Cat) -> Result<(), Failure> {
     let client = session.client().await?;
+    let mut result = Ok(());
     for path in pattern::all(session, &client, &args.paths).await? {
-        to_stdout(session, &client, &path, args.offset, args.bytes).await?;
+        let written = to_stdout(session, &client, &path, args.offset, args.bytes).await;
+        // What is lost of one leaves the others.
+        if written.as_ref().is_err_and(|failure| failure.exit != Exit::Partial) {
+            return written;
+        }
+        if let (Err(_), Err(further)) = (&result, &written) {
+            session.output.note(&further.cause);
+        }
+        result = result.and(written);
     }
-    Ok(())
+    result
 }
 
 async fn to_stdout(

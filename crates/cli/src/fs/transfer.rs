@@ -45,14 +45,15 @@ impl Transferred {
 pub(super) enum AfterFailure {
     /// No further transfer begins. What was done is not printed.
     Stop,
-    /// The others go on if it failed because bytes are lost. Each failure is named, and what was
-    /// done is printed.
-    GoOnIfLost,
+    /// The others go on if it failed because bytes are lost, or because of its own local file. Each
+    /// failure is named, and what was done is printed.
+    GoOnWithOthers,
 }
 
 impl AfterFailure {
     fn goes_on(self, failure: &Failure) -> bool {
-        self == Self::GoOnIfLost && failure.exit == Exit::Partial
+        let is_of_one = failure.exit == Exit::Partial || failure.is_of_one_file;
+        self == Self::GoOnWithOthers && is_of_one
     }
 }
 
@@ -90,7 +91,7 @@ where
                 Some(ended) => {
                     let ended = ended.map_err(|error| panicked(&error)).flatten();
                     done.objects += u64::from(ended.is_ok());
-                    if let (AfterFailure::GoOnIfLost, Err(_), Err(further)) =
+                    if let (AfterFailure::GoOnWithOthers, Err(_), Err(further)) =
                         (after, &result, &ended)
                     {
                         session.output.note(&further.cause);
@@ -109,7 +110,7 @@ where
     }
     progress.finish();
     done.seconds = progress.elapsed().as_secs_f64();
-    if result.is_ok() || after == AfterFailure::GoOnIfLost && done.objects > 0 {
+    if result.is_ok() || after == AfterFailure::GoOnWithOthers && done.objects > 0 {
         done.print(session, done_verb)?;
     }
     result

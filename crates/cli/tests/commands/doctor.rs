@@ -458,6 +458,10 @@ fn machine_without_files_port_disk_or_python_is_found() {
 fn hung_namenode_is_a_finding_and_hangs_nothing() {
     let cluster = Cluster::of(0);
     cluster.namenode.pause();
+    // A cluster is there, so starting another one is no next step.
+    let ran = cluster.cli(&["fs", "ls", "/"]);
+    assert!(ran.code == 4 && ran.stderr.contains("sanderling doctor"), "{ran}");
+    assert!(!ran.stderr.contains("local start"), "{ran}");
     let report = examine(&cluster, &cluster.namenode.http_address, &[], None);
     cluster.namenode.resume();
     report.has("namenode", "warn");

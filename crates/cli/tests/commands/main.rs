@@ -9,6 +9,7 @@ mod context;
 mod doctor;
 mod events;
 mod gateway;
+mod hangup;
 mod lab;
 mod lab_checkpoint;
 mod lab_figures;

@@ -79,3 +79,30 @@ fn fetched_file_replaces_no_pipe_and_no_link_that_was_not_to_be_replaced() {
     assert_eq!(ran.code, 0, "{ran}");
     assert!(fs::read(&long).expect("there") == bytes_of(1, 3000));
 }
+
+#[test]
+fn tree_is_fetched_but_for_what_cannot_be_written_here() {
+    let cluster = cluster();
+    block_on(async {
+        let client = cluster.client().await;
+        for name in ["/g/0", "/g/3"] {
+            let (to, options) = (path(name), PutOptions::default());
+            client.put(&to, bytes_of(9, 500), &options).await.expect("stored");
+        }
+    });
+    let place = TempDir::new().expect("a directory");
+    let at = |name: &str| place.path().join(name);
+    // A file where a directory belongs, and a directory where a file does.
+    fs::write(at("1"), "a file").expect("written");
+    fs::create_dir(at("0")).expect("made");
+    let local = place.path().display().to_string();
+    let ran = cluster.cli(&["fs", "get", "-r", "/g", &local]);
+    assert_eq!(ran.code, 1, "{ran}");
+    for named in [at("1"), at("0")] {
+        assert!(ran.stderr.contains(&named.display().to_string()), "{ran}");
+    }
+    assert!(ran.stderr.contains("fetched 2 objects"), "{ran}");
+    assert!(fs::read(at("2/s")).expect("there") == bytes_of(2, 3000), "it was left out");
+    assert!(fs::read(at("3")).expect("there") == bytes_of(9, 500), "it was left out");
+    assert_eq!(fs::read(at("1")).expect("there"), b"a file");
+}
