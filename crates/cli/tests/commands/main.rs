@@ -16,6 +16,7 @@ mod lab_figures;
 mod local;
 mod mistakes;
 mod otlp;
+mod partial;
 mod same_names;
 mod scale;
 mod tour;
