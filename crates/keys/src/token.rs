@@ -240,6 +240,26 @@ async fn mint(session: Session, args: Mint) -> Result<(), Failure> {
     given(session.output, document(&claims), &token, args.out.as_deref())
 }
 
+/// Refuses to replace what is no token, such as the secret that makes them.
+fn check_replaced(path: &Path) -> Result<(), Failure> {
+    let refused = |what: &str| {
+        let cause = format!("{} {what}", path.display());
+        let other = refused::shell_word(&format!("{}.token", path.display()));
+        let failure = Failure::new(Exit::Failure, "LocalFile", cause);
+        Err(failure.next(format_args!("the same with --out {other}")))
+    };
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() => return refused("is no regular file"),
+        Ok(_) => {}
+        // It is new, or what is wrong is reported when it is written.
+        Err(_) => return Ok(()),
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+    let token = sanderling_protocol::Token::new(&text);
+    let is_token = text.trim().is_empty() || parts(&token).and_then(|it| it.claims()).is_ok();
+    if is_token { Ok(()) } else { refused("exists and holds no token") }
+}
+
 /// Writes a token to the given file or to stdout.
 fn given(
     output: Output,
@@ -249,6 +269,7 @@ fn given(
 ) -> Result<(), Failure> {
     match out {
         Some(path) => {
+            check_replaced(path)?;
             replace_private(path, format!("{}\n", token.reveal()).as_bytes())?;
             output.note(format_args!("wrote a token to {}", path.display()));
             output.note(format_args!("export SANDERLING_TOKEN_FILE={}", path.display()));

@@ -214,6 +214,22 @@ fn restore_refuses_directories_in_use_other_clusters_and_damaged_backups() {
 }
 
 #[test]
+fn backup_takes_the_place_of_no_pipe_and_of_no_link() {
+    let cluster = Cluster::of(0);
+    let [pipe, link, file] = ["pipe", "link", "file"].map(|name| cluster.path(name));
+    assert_eq!(run(std::process::Command::new("mkfifo").arg(&pipe)).code, 0);
+    let refused = backup(&cluster, &text(pipe.clone()));
+    assert!(refused.code == 1 && refused.stderr.contains("is no regular file"), "{refused}");
+    assert!(!fs::symlink_metadata(&pipe).expect("there").is_file());
+    fs::write(&file, "an older backup").expect("written");
+    std::os::unix::fs::symlink(&file, &link).expect("linked");
+    let taken = backup(&cluster, &text(link.clone()));
+    assert_eq!(taken.code, 0, "{taken}");
+    assert!(fs::symlink_metadata(&link).expect("there").is_symlink(), "the link is gone");
+    assert!(fs::read(&file).expect("readable").len() > 50, "the file has the older backup");
+}
+
+#[test]
 fn backup_and_restore_without_room_leave_nothing_and_name_the_disk() {
     let cluster = Cluster::of(1);
     let (file, small) = (text(cluster.path("catalog.backup")), text(cluster.path("small")));

@@ -305,6 +305,24 @@ fn datanode_that_does_not_hear_from_the_namenode_trusts_no_token_for_long() {
 }
 
 #[test]
+fn token_takes_the_place_of_another_token_and_of_no_secret() {
+    let here = Guarded::start(0);
+    let place = here.cluster.path("held.token").display().to_string();
+    let new = |to: &str| {
+        let words = ["token", "new", "--cluster", "any", "--role", "admin", "--out", to];
+        run(sanderling().args(words).args(["--secret-file", &here.secret]))
+    };
+    let secret = std::fs::read(&here.secret).expect("readable");
+    let refused = new(&here.secret);
+    assert!(refused.code == 1 && refused.stderr.contains("holds no token"), "{refused}");
+    assert!(std::fs::read(&here.secret).expect("readable") == secret, "the secret was replaced");
+    for _ in 0..2 {
+        let made = new(&place);
+        assert_eq!(made.code, 0, "{made}");
+    }
+}
+
+#[test]
 fn token_of_another_cluster_with_the_same_secret_opens_nothing() {
     let here = Guarded::start(0);
     let words = vec!["--secret-file".to_owned(), here.secret.clone()];

@@ -88,6 +88,7 @@ impl Place {
     pub(super) async fn begin(&self) -> Result<Writing, Failure> {
         match self {
             Self::File(target) => {
+                let target = &regular(target)?;
                 let mut partial = target.clone().into_os_string();
                 partial.push(".partial");
                 let partial = PathBuf::from(partial);
@@ -133,6 +134,20 @@ impl Place {
             }
         }
     }
+}
+
+/// Returns the file that a backup replaces: what a link leads to, so that the link stays.
+///
+/// # Errors
+/// What is there is no regular file: the backup would take the place of a pipe or a device.
+fn regular(target: &Path) -> Result<PathBuf, Failure> {
+    let Ok(found) = std::fs::metadata(target) else { return Ok(target.to_owned()) };
+    if !found.is_file() {
+        let cause = format!("{} is no regular file", target.display());
+        let failure = Failure::new(Exit::Failure, "LocalFile", cause);
+        return Err(failure.next("the same with --to FILE"));
+    }
+    target.canonicalize().map_err(|error| Failure::file(target, &error))
 }
 
 impl Writing {
