@@ -42,11 +42,21 @@ impl Output {
         written(|stdout| writeln!(stdout, "{document}"))
     }
 
-    /// Prints a note for the person at the terminal.
+    /// Prints a note for the person at the terminal: no script reads it, so not with `--json`.
     pub fn note(self, text: impl std::fmt::Display) {
-        if !self.is_quiet {
+        if !self.is_quiet && !self.is_json {
             // A terminal that has gone away is no failure.
             let _ = writeln!(Printable(io::stderr()), "{text}");
+        }
+    }
+
+    /// Reports a failure that is not the first of a command which goes on: its cause in a line, or
+    /// with `--json` an object in a line, as [`Self::failure`] prints the first at the end.
+    pub fn further(self, failure: &Failure) {
+        if self.is_json {
+            self.failure(failure);
+        } else {
+            self.note(&failure.cause);
         }
     }
 

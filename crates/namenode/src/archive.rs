@@ -32,7 +32,7 @@ use crate::journal::SharedEnd;
 use crate::metrics::ArchiveStatus;
 use crate::recovery::Recovered;
 use crate::state::NamenodeState;
-use store::{ArchiveStanding, Generation, Owner, unix_millis};
+use store::{ArchiveStanding, Claimed, Generation, Owner, unix_millis};
 
 pub use place::{ArchiveError, ArchiveOptions};
 pub use recover::{RecoverError, RecoverOptions, RecoveredArchive, recover_from_archive};
@@ -117,6 +117,8 @@ pub(crate) struct Archiver {
     compared_at: Instant,
     /// When another member led, or none; at the start for a namenode alone.
     rested_at: Instant,
+    /// By how much the archive was behind when it was claimed.
+    behind: Duration,
     is_older_removed: bool,
     is_superseded: bool,
 }
@@ -141,6 +143,7 @@ impl Archiver {
             manifests: 0,
             compared_at: Instant::now(),
             rested_at: Instant::now(),
+            behind: Duration::ZERO,
             is_older_removed: false,
             is_superseded: false,
         }
@@ -153,7 +156,8 @@ impl Archiver {
     pub(crate) async fn claim(&mut self, group: GroupGeneration) -> Result<(), ArchiveError> {
         let (cluster, commands) = (self.archive.cluster(), self.end.lock().commands);
         let owner = Owner { cluster, commands, group };
-        let generation = store::claim(&self.options, &owner).await?;
+        let Claimed { generation, behind } = store::claim(&self.options, &owner).await?;
+        self.behind = behind;
         info!(archive = self.options.url, generation = generation.number, "the archive is written");
         self.archive = Archive::new(cluster);
         (self.upload, self.stored, self.generation) = (None, None, Some(generation));
@@ -175,7 +179,8 @@ impl Archiver {
     fn show(&self) {
         let Some(state) = &self.state else { return };
         // What this leader has acknowledged since is not there before its first manifest.
-        let now = ArchiveStatus { complete_at: self.rested_at, is_failing: false };
+        let complete_at = self.rested_at.checked_sub(self.behind).unwrap_or(self.rested_at);
+        let now = ArchiveStatus { complete_at, is_failing: false };
         state.metrics.archive.lock().get_or_insert(now);
     }
 

@@ -163,8 +163,10 @@ impl Plan {
                 if !failure.is_of_one_file {
                     return Err(failure);
                 }
-                session.output.note(&failure.cause);
-                self.failed.get_or_insert(failure);
+                match &self.failed {
+                    Some(_) => session.output.further(&failure),
+                    None => self.failed = Some(failure),
+                }
                 left_out = Some(local);
             }
         }
@@ -181,8 +183,11 @@ fn make_directory(path: &LocalPath) -> Result<(), Failure> {
 async fn fetch_all(session: &Session, client: &Client, plan: Plan) -> Result<(), Failure> {
     let (verbs, after) = (("fetching", "fetched"), AfterFailure::GoOnWithOthers);
     let Plan { downloads, bytes, failed } = plan;
-    run_all(session, client, verbs, after, downloads, Some(bytes), fetch).await?;
-    failed.map_or(Ok(()), Err)
+    let fetched = run_all(session, client, verbs, after, downloads, Some(bytes), fetch).await;
+    if let (Err(_), Some(further)) = (&fetched, &failed) {
+        session.output.further(further);
+    }
+    fetched.and(failed.map_or(Ok(()), Err))
 }
 
 /// Objects that this process has begun to fetch.
@@ -309,7 +314,7 @@ pub(super) async fn cat(session: &Session, args: Cat) -> Result<(), Failure> {
             return written;
         }
         if let (Err(_), Err(further)) = (&result, &written) {
-            session.output.note(&further.cause);
+            session.output.further(further);
         }
         result = result.and(written);
     }

@@ -94,7 +94,7 @@ where
                     if let (AfterFailure::GoOnWithOthers, Err(_), Err(further)) =
                         (after, &result, &ended)
                     {
-                        session.output.note(&further.cause);
+                        session.output.further(further);
                     }
                     result = result.and(ended);
                 }

@@ -105,4 +105,11 @@ fn tree_is_fetched_but_for_what_cannot_be_written_here() {
     assert!(fs::read(at("2/s")).expect("there") == bytes_of(2, 3000), "it was left out");
     assert!(fs::read(at("3")).expect("there") == bytes_of(9, 500), "it was left out");
     assert_eq!(fs::read(at("1")).expect("there"), b"a file");
+    // Again, for a program: all but what was fetched fails, and each failure is an object.
+    let ran = cluster.cli(&["fs", "get", "-r", "/g", &local, "--json"]);
+    assert_eq!(ran.code, 1, "{ran}");
+    let failed: Vec<serde_json::Value> =
+        ran.stderr.lines().map(|line| serde_json::from_str(line).expect("JSON lines")).collect();
+    assert_eq!(failed.len(), 4, "{ran}");
+    assert!(failed.iter().all(|it| it["error"]["kind"] == "LocalFile"), "{ran}");
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::guarded::text;
 use crate::cluster::namenodes::{Group, assert_there, client, put};
+use crate::cluster::tasks::{SmallDisk, is_root};
 use crate::cluster::{
     Cluster, Ran, SOON, Server, Shape, block_on, bytes_of, http, path, run, sanderling, spawn_with,
     until,
@@ -317,6 +318,35 @@ fn archive_that_fails_holds_no_change_up_and_catches_up() {
     assert_eq!(recovered.code, 0, "{recovered}");
     cluster.start_namenode(&[]);
     block_on(async { assert_stored(&cluster.client().await, 0..3).await });
+}
+
+#[test]
+fn namenode_that_starts_again_reports_by_how_much_its_archive_is_behind() {
+    const LAG: &str = "sanderling_namenode_archive_lag_seconds";
+    if !is_root("archive_lag") {
+        return;
+    }
+    let disk = SmallDisk::of(4);
+    let place = text(disk.path().join("a"));
+    let namenode = vec!["--archive".to_owned(), place.clone()];
+    let mut cluster = Cluster::start(Shape { datanodes: 1, namenode, ..Shape::default() });
+    block_on(async {
+        store(&cluster.client().await, 0).await;
+        until_archived(&cluster).await;
+        disk.fill_but(0);
+        store(&cluster.client().await, 1).await;
+        let limit = Instant::now() + SOON;
+        while gauge(&cluster, LAG).await < 4.0 {
+            assert!(Instant::now() < limit, "{}", cluster.namenode.log());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    cluster.namenode.kill();
+    cluster.start_namenode(&["--archive", &place]);
+    let lag = block_on(gauge(&cluster, LAG));
+    assert!(lag >= 4.0, "{lag} s: the disk is still full, and has no newer state");
+    disk.empty();
+    block_on(until_archived(&cluster));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The names in an archive: generations, their objects and their manifests.
 
 use std::collections::BTreeSet;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
 use object_store::path::Path;
@@ -47,6 +47,14 @@ pub(super) struct Owner {
     /// Changes in its directory.
     pub(super) commands: u64,
     pub(super) group: GroupGeneration,
+}
+
+/// A generation that has begun.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Claimed {
+    pub(super) generation: Generation,
+    /// The age of the newest state that the archive has whole, if the namenode's is a newer one.
+    pub(super) behind: Duration,
 }
 
 impl Generation {
@@ -97,8 +105,9 @@ pub(super) async fn generations(options: &ArchiveOptions) -> Result<Vec<Generati
 pub(super) async fn claim(
     options: &ArchiveOptions,
     owner: &Owner,
-) -> Result<Generation, ArchiveError> {
+) -> Result<Claimed, ArchiveError> {
     let Owner { cluster, commands, group } = *owner;
+    let mut whole_at = None;
     let there = generations(options).await?;
     if let Some(other) = there.iter().find(|it| it.cluster != cluster) {
         let url = options.url.clone();
@@ -123,6 +132,10 @@ pub(super) async fn claim(
                 let url = options.url.clone();
                 return Err(ArchiveError::Ahead { url, archived, found: commands });
             }
+            if archived < commands {
+                let since_1970 = Duration::from_millis(manifest.at_unix_millis);
+                whole_at = UNIX_EPOCH.checked_add(since_1970);
+            }
             break;
         }
     }
@@ -130,7 +143,8 @@ pub(super) async fn claim(
     for number in (first..first + CLAIMS_MAX).filter(|number| *number <= NUMBER_MAX) {
         let generation = Generation { number, cluster };
         if begin(options, &generation, group).await? {
-            return Ok(generation);
+            let behind = whole_at.and_then(|at| SystemTime::now().duration_since(at).ok());
+            return Ok(Claimed { generation, behind: behind.unwrap_or_default() });
         }
     }
     Err(ArchiveError::Damaged {
