@@ -366,6 +366,21 @@ impl ObjectBytes {
         self.key
     }
 
+    /// Looks whether the object is there and has so many bytes of the block. Only one that seems to
+    /// have fewer is fetched.
+    ///
+    /// # Errors
+    /// As [`Self::fetch`].
+    pub(crate) async fn look(&self, length: u32) -> Result<(), ReadError> {
+        match self.tier.length(self.key).await {
+            Ok(Some(found)) if found >= length => Ok(()),
+            _ => {
+                self.tier.fetch_again(self.key.0);
+                self.fetch().await.map(drop)
+            }
+        }
+    }
+
     /// Fetches the whole block, verified.
     ///
     /// # Errors

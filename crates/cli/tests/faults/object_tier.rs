@@ -141,6 +141,28 @@ fn noticed_node_hands_its_objects_over_at_once() {
 }
 
 #[test]
+fn deep_check_finds_objects_that_are_gone_or_cut_before_they_are_read() {
+    let (cluster, directory) = fleet(1);
+    let fsck = || cluster.cli(&["fsck", "--deep"]);
+    block_on(async {
+        let client = cluster.client().await;
+        fill(&client, 2 * MIB).await;
+        notice(&client, "n0").await;
+        until_drained(&client, "n0").await;
+        let stored = objects(&directory);
+        assert!(stored.len() >= 3, "{stored:?}");
+        let clean = fsck();
+        assert_eq!(clean.code, 0, "{clean}");
+        std::fs::remove_file(&stored[0]).expect("removed");
+        let cut = std::fs::File::options().write(true).open(&stored[1]).expect("there");
+        cut.set_len(1000).expect("cut");
+        let found = fsck();
+        assert_eq!(found.code, 5, "{found}");
+        assert_eq!(found.stdout.matches("DAMAGED").count(), 2, "{found}");
+    });
+}
+
+#[test]
 fn damaged_object_is_declared_lost_and_the_others_are_read() {
     let (mut cluster, directory) = fleet(1);
     block_on(async {

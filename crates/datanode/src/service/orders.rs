@@ -5,13 +5,11 @@ use std::sync::atomic::Ordering;
 
 use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::limits::VERIFIED_PER_ORDER_MAX;
-use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{BlockId, Epoch, Header, Order, OrderReply, Refusal};
 use sanderling_transport::{Handled, Response};
 use tokio::time::Instant;
 
 use super::BlockService;
-use crate::tiers::BlockBytes;
 
 impl BlockService {
     /// Refuses an order of a leader that was followed by another: what it ordered, it may have
@@ -59,12 +57,9 @@ impl BlockService {
             }),
             Order::Verify { after, limit, with_checksums } => {
                 let limit = (limit as usize).clamp(1, VERIFIED_PER_ORDER_MAX);
-                self.later(header, move |service| {
+                self.spawned(header, move |service| async move {
                     let page = service.store.table().list_bytes(after, limit);
-                    let look = |(held, bytes): &(HeldBlock, BlockBytes)| {
-                        (*held, service.store.look_at(held, bytes, with_checksums))
-                    };
-                    let verified = page.iter().map(look).collect();
+                    let verified = service.store.look_at_all(page, with_checksums).await?;
                     Ok(answer(&header, &OrderReply::Verified(verified)))
                 })
             }

@@ -8,10 +8,11 @@ use futures_util::StreamExt;
 use sanderling_core::block_table::{StoreAdmission, StoreRequest};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::RangeRequest;
-use sanderling_protocol::order::DamagedBlock;
+use sanderling_protocol::order::{Damage, DamagedBlock, HeldBlock};
 use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
 
 use super::{BlockStore, check};
+use crate::blocking::on_thread;
 use crate::object::ObjectTier;
 use crate::object::failure::failed;
 use crate::object::trailer::TierKey;
@@ -156,6 +157,44 @@ impl BlockStore {
         let adopted = futures_util::stream::iter(missing.into_iter().map(adopt));
         let adopted = adopted.buffer_unordered(LOOKUPS_AT_ONCE);
         adopted.fold(Ok(()), |all, one| async move { one.and(all) }).await
+    }
+
+    /// Looks at blocks of the table, marks those that are damaged, and returns what is wrong with
+    /// each. Of objects it looks whether they are there and how long they are: their checksums are
+    /// compared when they are fetched.
+    pub(crate) async fn look_at_all(
+        self: &Arc<Self>,
+        page: Vec<(HeldBlock, BlockBytes)>,
+        with_checksums: bool,
+    ) -> Result<Vec<(HeldBlock, Option<Damage>)>, Refusal> {
+        let store = Arc::clone(self);
+        let (in_objects, here): (Vec<_>, Vec<_>) =
+            page.into_iter().partition(|(_, bytes)| bytes.is_in_object_tier());
+        let looked = on_thread(move || {
+            let look = |(held, bytes): (HeldBlock, BlockBytes)| {
+                (held, store.look_at(&held, &bytes, with_checksums))
+            };
+            Ok(here.into_iter().map(look).collect::<Vec<_>>())
+        });
+        let mut looked = looked.await?;
+        let look = |(held, bytes): (HeldBlock, BlockBytes)| async move {
+            (held, self.look_at_object(&held, bytes).await)
+        };
+        let objects = futures_util::stream::iter(in_objects.into_iter().map(look));
+        let objects: Vec<_> = objects.buffer_unordered(LOOKUPS_AT_ONCE).collect().await;
+        looked.extend(objects);
+        looked.sort_by_key(|(held, _)| held.block);
+        Ok(looked)
+    }
+
+    async fn look_at_object(&self, held: &HeldBlock, bytes: BlockBytes) -> Option<Damage> {
+        let BlockBytes::Object(object) = &bytes else { return None };
+        let error = object.look(held.length).await.err()?;
+        let ReadError::Damaged(damage) = error else { return None };
+        match self.refusal_of(held.block, &bytes, error) {
+            Refusal::BlockDamaged { .. } => Some(damage),
+            _ => None,
+        }
     }
 
     fn adopt(&self, objects: &Arc<ObjectTier>, key: TierKey, length: u32) -> Result<(), Refusal> {
