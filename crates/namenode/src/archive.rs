@@ -34,7 +34,7 @@ use crate::recovery::Recovered;
 use crate::state::NamenodeState;
 use store::{ArchiveStanding, Claimed, Generation, Owner, unix_millis};
 
-pub use place::{ArchiveError, ArchiveOptions};
+pub use place::{ArchiveDamage, ArchiveError, ArchiveOptions};
 pub use recover::{RecoverError, RecoverOptions, RecoveredArchive, recover_from_archive};
 
 /// Time between two looks at what there is to store: half of the second that the archive may be
@@ -440,7 +440,10 @@ impl Archiver {
     async fn describe(&mut self, pass: ArchivePass) -> Result<(), ArchiveError> {
         let Some(generation) = self.generation else { return Ok(()) };
         let failure = self.state.as_ref().and_then(|state| state.failure.borrow().clone());
-        let is_whole = !matches!(failure, Some(NamenodeFailure::Journal { .. }));
+        let is_whole = !matches!(
+            failure,
+            Some(NamenodeFailure::Journal { .. } | NamenodeFailure::Unapplied { .. })
+        );
         let is_closed = pass == ArchivePass::Closing && is_whole;
         let Some(mut manifest) = self.archive.manifest(unix_millis(), is_closed) else {
             return Ok(());

@@ -64,11 +64,8 @@ pub enum BackupError {
     #[error("it is no backup of a namenode")]
     NotOne,
     /// It is not what was written, or not all of it. Use another backup.
-    #[error("the backup is damaged: {why}")]
-    Damaged {
-        /// What is wrong with it.
-        why: String,
-    },
+    #[error("the backup is damaged: {0}")]
+    Damaged(#[from] BackupDamage),
     /// Another version of the program wrote it. Use that one.
     #[error(
         "the backup was written by sanderling {program} in format {format}; this program reads \
@@ -93,8 +90,36 @@ pub enum BackupError {
     },
 }
 
-fn damaged(why: impl Into<String>) -> BackupError {
-    BackupError::Damaged { why: why.into() }
+/// What is wrong with a backup.
+#[derive(Debug, Error)]
+pub enum BackupDamage {
+    /// It ends before the bytes that its headers name.
+    #[error("it was cut off after {bytes} bytes or more")]
+    Cut {
+        /// Bytes that were there, at least.
+        bytes: u64,
+    },
+    /// Its description is longer than any that was written.
+    #[error("its description is too long")]
+    LongDescription,
+    /// Its description is not what was written.
+    #[error("description: {0}")]
+    Description(#[source] serde_json::Error),
+    /// No snapshot follows its description.
+    #[error("the snapshot in it does not begin like one")]
+    NoSnapshot,
+    /// Its bytes are not those that were written.
+    #[error("its checksum is another")]
+    Checksum,
+    /// Its last bytes are not its end.
+    #[error("it does not end like a backup")]
+    NoEnd,
+    /// It is longer than what was written.
+    #[error("bytes follow its end")]
+    Trailing,
+    /// The catalog in it is of another cluster or moment.
+    #[error("its snapshot is not the one that it describes")]
+    OtherCatalog,
 }
 
 /// A source whose bytes are counted into a checksum.
@@ -107,9 +132,7 @@ struct Summed<R> {
 impl<R: Read> Summed<R> {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<(), BackupError> {
         self.source.read_exact(buffer).map_err(|cause| match cause.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                damaged(format!("it was cut off after {} bytes or more", self.bytes))
-            }
+            io::ErrorKind::UnexpectedEof => BackupDamage::Cut { bytes: self.bytes }.into(),
             _ => BackupError::Io { what: "the backup cannot be read", cause },
         })?;
         self.sum.update(buffer);
@@ -138,7 +161,7 @@ pub fn check(
     let mut header = [0; snapshot::HEADER_BYTES];
     source.fill(&mut header)?;
     let length = snapshot::length_in(&header);
-    let mut left = length.ok_or_else(|| damaged("the snapshot in it does not begin like one"))?;
+    let mut left = length.ok_or(BackupDamage::NoSnapshot)?;
     let failed = |cause| BackupError::Io { what: "the snapshot cannot be written", cause };
     snapshot.write_all(&header).map_err(failed)?;
     let mut piece = vec![0; PIECE];
@@ -150,14 +173,14 @@ pub fn check(
     }
     let found = source.sum.value();
     if source.number()? != found {
-        return Err(damaged("its checksum is another"));
+        return Err(BackupDamage::Checksum.into());
     }
     let mut end = [0; 8];
     source.fill(&mut end)?;
     match source.source.read(&mut [0]) {
         Ok(0) if end == END => Ok(description),
-        Ok(0) => Err(damaged("it does not end like a backup")),
-        Ok(_) => Err(damaged("bytes follow its end")),
+        Ok(0) => Err(BackupDamage::NoEnd.into()),
+        Ok(_) => Err(BackupDamage::Trailing.into()),
         Err(cause) => Err(BackupError::Io { what: "the backup cannot be read", cause }),
     }
 }
@@ -172,12 +195,12 @@ fn describe(source: &mut Summed<impl Read>) -> Result<BackupDescription, BackupE
     let layout = source.number()?;
     let length = source.number()?;
     if length > DESCRIPTION_BYTES_MAX {
-        return Err(damaged("its description is too long"));
+        return Err(BackupDamage::LongDescription.into());
     }
     let mut text = vec![0; length as usize];
     source.fill(&mut text)?;
     let description: BackupDescription =
-        serde_json::from_slice(&text).map_err(|error| damaged(format!("description: {error}")))?;
+        serde_json::from_slice(&text).map_err(BackupDamage::Description)?;
     if layout != LAYOUT || Catalog::completion(description.format).is_none() {
         let BackupDescription { program, format, .. } = description;
         return Err(BackupError::OtherFormat { program, format });

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use sanderling_core::catalog::Catalog;
 use sanderling_transport::ListenError;
@@ -9,8 +10,11 @@ use thiserror::Error;
 use tokio::task::JoinError as TaskError;
 
 use crate::archive::place::ArchiveError;
+use crate::damage::{JournalDamage, SnapshotDamage};
 use crate::group::join::JoinError;
-use crate::group::log::LogError;
+use crate::group::log::{LogError, MemberFilesError};
+use crate::group::round::RoundError;
+use crate::journal::JournalFailure;
 use crate::journal::header::{PLAIN_VERSION, VERSION};
 
 /// Why a namenode does not start.
@@ -44,19 +48,20 @@ pub enum NamenodeStartError {
     },
     /// A snapshot is not what was written, and no older one and the journal since then take its
     /// place. Move the directory away to start empty.
-    #[error("snapshot {} is corrupt: {why}", .path.display())]
+    #[error("snapshot {} is corrupt: {damage}", .path.display())]
     CorruptSnapshot {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        why: String,
+        #[source]
+        damage: SnapshotDamage,
     },
     /// The journal is damaged, not torn: changes that the disk had once are missing. An operator
     /// that names it in [`NamenodeOptions::accepted_loss`](crate::NamenodeOptions) starts
     /// without them.
     #[error(
-        "journal {} is damaged at byte {offset} ({why}): {records} whole records in {bytes} bytes \
-         from there on would be lost",
+        "journal {} is damaged at byte {offset} ({damage}): {records} whole records in {bytes} \
+         bytes from there on would be lost",
         .path.display()
     )]
     DamagedJournal {
@@ -69,7 +74,8 @@ pub enum NamenodeStartError {
         /// Bytes of journal from there on.
         bytes: u64,
         /// What is wrong there.
-        why: String,
+        #[source]
+        damage: JournalDamage,
         /// What to put into [`NamenodeOptions::accepted_loss`](crate::NamenodeOptions).
         name: String,
     },
@@ -107,12 +113,13 @@ pub enum NamenodeStartError {
         rules: u32,
     },
     /// The journal cannot be read, or a part of it is not there: nothing can go on from it.
-    #[error("journal {} is corrupt: {why}", .path.display())]
+    #[error("journal {} is corrupt: {damage}", .path.display())]
     CorruptJournal {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        why: String,
+        #[source]
+        damage: JournalDamage,
     },
     /// The directory could not be read to its end.
     #[error("reading the directory failed: {0}")]
@@ -125,7 +132,7 @@ pub enum NamenodeStartError {
     Join(#[from] JoinError),
     /// A group's member has files that cannot be read or written.
     #[error("the directory of a group's member: {0}")]
-    Group(String),
+    Group(#[source] MemberFilesError),
     /// What the directory of a group's member has of the catalog is damaged. Another member has all
     /// of it.
     #[error("{cause}; it is the directory of member {member} of a group")]
@@ -170,7 +177,7 @@ fn its_spares(spares: &[String]) -> String {
 
 impl From<LogError> for NamenodeStartError {
     fn from(error: LogError) -> Self {
-        Self::Group(error.to_string())
+        Self::Group(error.into())
     }
 }
 
@@ -178,16 +185,25 @@ impl From<LogError> for NamenodeStartError {
 #[derive(Debug, Clone, Error)]
 pub enum NamenodeFailure {
     /// The journal cannot be trusted any more: what was written may not be on the disk.
-    #[error("the journal has failed: {why}")]
+    #[error("the journal has failed: {cause}")]
     Journal {
         /// What happened.
-        why: String,
+        #[source]
+        cause: JournalFailure,
+    },
+    /// The journal cannot follow the group: what is agreed is not to be applied to it.
+    #[error("the journal has failed: {cause}")]
+    Unapplied {
+        /// What happened.
+        #[source]
+        cause: RoundError,
     },
     /// The log of its group cannot be trusted any more: what was written may not be on the disk.
-    #[error("the log of the group has failed: {why}")]
+    #[error("the log of the group has failed: {cause}")]
     GroupLog {
         /// What happened, and to which file.
-        why: String,
+        #[source]
+        cause: Arc<LogError>,
         /// Whether the member may have forgotten what it has acknowledged, and others have it.
         may_have_forgotten: bool,
     },

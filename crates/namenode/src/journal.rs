@@ -13,6 +13,7 @@
 //! namenode starts without what is missing only if an operator accepts the loss.
 
 pub(crate) mod bytes;
+mod failure;
 pub(crate) mod header;
 mod lag;
 mod read;
@@ -27,11 +28,13 @@ use parking_lot::Mutex;
 use sanderling_core::archive::JournalEnd;
 use sanderling_core::catalog::Command;
 use sanderling_protocol::ClusterId;
-use thiserror::Error;
 
+pub use failure::{AppendError, AppendRefusal, JournalFailure};
+use lag::Unadmitted;
 pub(crate) use lag::{Lag, Limits};
 pub(crate) use read::{Segment, SegmentStart, cluster_of_segment, read_segment};
 use record::Layout;
+pub use record::RecordTooLong;
 
 use crate::directory::{Directory, FileKind, PublishError};
 use crate::files::{Stored, Window};
@@ -40,20 +43,6 @@ use crate::options::{NamenodeOptions, Sync};
 
 /// The end of the journal, for those that follow it.
 pub(crate) type SharedEnd = Arc<Mutex<JournalEnd>>;
-
-/// Why commands were not written.
-#[derive(Debug, Error)]
-pub(crate) enum AppendError {
-    /// Nothing was written; later appends may succeed.
-    #[error("{0}")]
-    Refused(String),
-    /// Nothing was written: the disk is too far behind, and will catch up.
-    #[error("{0}")]
-    Behind(String),
-    /// It is not known what is on the disk: nothing may be written after it.
-    #[error("{0}")]
-    Failed(String),
-}
 
 /// How the journal is written.
 #[derive(Debug, Clone, Copy)]
@@ -98,7 +87,7 @@ pub(crate) struct Journal {
     /// How far the disk is behind, where changes do not wait for it.
     lag: Option<Arc<Lag>>,
     /// Set when the file's end is unknown.
-    failure: Option<String>,
+    failure: Option<JournalFailure>,
     buffer: Vec<u8>,
     /// Where the end is shown, if anything follows it.
     end: Option<SharedEnd>,
@@ -194,16 +183,15 @@ impl Journal {
             let unsynced = self.length + self.buffer.len() as u64 - synced;
             let number = self.index + count;
             let encoded = self.layout.encode(command, number, unsynced, &mut self.buffer);
-            encoded.map_err(|error| AppendError::Refused(error.to_string()))?;
+            encoded.map_err(AppendRefusal::TooLong)?;
             count += 1;
         }
         let bytes = self.buffer.len() as u64;
         if self.older_bytes + self.length + bytes > self.settings.bytes_max {
-            let why = format!("the journal has reached its limit of {}", self.settings.bytes_max);
-            return Err(AppendError::Refused(format!("{why} bytes")));
+            return Err(AppendRefusal::Full { bytes_max: self.settings.bytes_max }.into());
         }
         if let Err(error) = self.file.write_at(&self.buffer, self.length) {
-            return Err(self.take_back(&error));
+            return Err(self.take_back(error));
         }
         if self.settings.sync == Sync::Always
             && !injected_bug::is(InjectedBug::NoSync)
@@ -212,8 +200,11 @@ impl Journal {
         {
             // After a failed sync the kernel may have dropped pages, of earlier records too. These
             // commands are refused, so they had better not be found at the next start.
-            let cut = self.file.set_length(self.length);
-            return Err(self.fail(format!("sync: {error}; cutting what was refused: {cut:?}")));
+            let cut = self.file.set_length(self.length).map_err(Arc::new);
+            let cause = Arc::new(error);
+            return Err(self
+                .fail(|path| JournalFailure::UnsyncedRefused { path, cause, cut })
+                .into());
         }
         self.length += bytes;
         self.index += count;
@@ -226,34 +217,44 @@ impl Journal {
 
     /// Refuses what may not be written now. Returns up to where the disk has the segment.
     fn admit(&mut self) -> Result<u64, AppendError> {
-        if let Some(why) = &self.failure {
-            return Err(AppendError::Failed(why.clone()));
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone().into());
         }
         let Some(lag) = &self.lag else { return Ok(self.length) };
         match lag.admit() {
-            Err(AppendError::Failed(_)) if injected_bug::is(InjectedBug::SyncIgnored) => {
+            Ok(synced) => Ok(synced),
+            Err(Unadmitted::Behind { bytes, age }) => Err(AppendError::Behind { bytes, age }),
+            Err(Unadmitted::Failed(_)) if injected_bug::is(InjectedBug::SyncIgnored) => {
                 Ok(self.length)
             }
-            Err(AppendError::Failed(why)) => Err(self.fail(why)),
-            admitted => admitted,
+            Err(Unadmitted::Failed(cause)) => Err(self.unsynced(cause).into()),
         }
     }
 
     /// Cuts a write that failed half-way.
-    fn take_back(&mut self, error: &io::Error) -> AppendError {
-        match self.file.set_length(self.length) {
-            Ok(()) => AppendError::Refused(format!("{}: {error}", self.path.display())),
-            Err(cut) => self.fail(format!("write: {error}; then cutting it: {cut}")),
+    fn take_back(&mut self, error: io::Error) -> AppendError {
+        let cause = Arc::new(error);
+        match self.file.set_length(self.length).map_err(Arc::new) {
+            Ok(()) => AppendRefusal::Write { path: self.path.clone(), cause }.into(),
+            Err(cut) => self.fail(|path| JournalFailure::Uncut { path, cause, cut }).into(),
         }
     }
 
-    /// Notes that the journal cannot be trusted any more.
-    pub(crate) fn fail(&mut self, why: String) -> AppendError {
-        let why = format!("{}: {why}", self.path.display());
-        self.failure = Some(why.clone());
+    /// Notes that the journal cannot be trusted any more. `failure` gets the segment's path.
+    pub(crate) fn fail(
+        &mut self,
+        failure: impl FnOnce(PathBuf) -> JournalFailure,
+    ) -> JournalFailure {
+        let failure = failure(self.path.clone());
+        self.failure = Some(failure.clone());
         // The next process writes the segment anew. Without the mark it reads what there is.
         let _ = self.directory.set_suspect(true);
-        AppendError::Failed(why)
+        failure
+    }
+
+    /// Notes that a sync has failed while changes did not wait for it.
+    pub(crate) fn unsynced(&mut self, cause: Arc<io::Error>) -> JournalFailure {
+        self.fail(|path| JournalFailure::Unsynced { path, cause })
     }
 
     /// Starts the next segment. The disk has the one before, whose bytes count until it is removed.
@@ -268,10 +269,13 @@ impl Journal {
             match publish(&self.directory, settings, cluster, index, &[]) {
                 Ok(published) => published,
                 Err(PublishError::Unsynced(error)) => {
-                    return Err(self.fail(format!("sync of the next segment: {error}")));
+                    let cause = Arc::new(error);
+                    return Err(self
+                        .fail(|path| JournalFailure::NextSegment { path, cause })
+                        .into());
                 }
                 Err(PublishError::NotThere(error)) => {
-                    return Err(AppendError::Refused(format!("the next segment: {error}")));
+                    return Err(AppendRefusal::NextSegment(Arc::new(error)).into());
                 }
             };
         self.older_bytes += self.length;
@@ -297,8 +301,8 @@ impl Journal {
     /// Returns once the disk has what was written.
     ///
     /// # Errors
-    /// Only [`AppendError::Failed`]: what the disk has is unknown.
-    pub(crate) fn sync(&mut self) -> Result<(), AppendError> {
+    /// [`JournalFailure`]: what the disk has is unknown.
+    pub(crate) fn sync(&mut self) -> Result<(), JournalFailure> {
         let failed = match &self.lag {
             Some(lag) => {
                 lag.sync();
@@ -308,8 +312,8 @@ impl Journal {
             None => None,
         };
         match failed.filter(|_| !injected_bug::is(InjectedBug::SyncIgnored)) {
-            Some(why) => Err(self.fail(why)),
-            None => self.failure.clone().map_or(Ok(()), |why| Err(AppendError::Failed(why))),
+            Some(cause) => Err(self.unsynced(cause)),
+            None => self.failure.clone().map_or(Ok(()), Err),
         }
     }
 

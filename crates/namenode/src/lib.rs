@@ -10,6 +10,7 @@ mod caller;
 mod checks;
 mod clock;
 mod console;
+mod damage;
 mod directory;
 mod error;
 mod files;
@@ -35,17 +36,22 @@ mod work;
 mod writer;
 
 pub use archive::{
-    ArchiveError, ArchiveOptions, RecoverError, RecoverOptions, RecoveredArchive,
+    ArchiveDamage, ArchiveError, ArchiveOptions, RecoverError, RecoverOptions, RecoveredArchive,
     recover_from_archive,
 };
 pub use backup::{
-    BackupDescription, BackupError, RestoreError, RestoreOptions, check as check_backup, restore,
+    BackupDamage, BackupDescription, BackupError, RestoreError, RestoreOptions,
+    check as check_backup, restore,
 };
+pub use damage::{JournalDamage, RecordDamage, SnapshotDamage};
 pub use error::{NamenodeFailure, NamenodeStartError};
 pub use group::join::{JoinError, group_page, notice_member, order_group};
+pub use group::log::{GroupFileDamage, LogError, MemberFilesError};
 pub use group::rebirth::{RebirthError, RecoveredMember, recover_from_member};
+pub use group::round::RoundError;
 pub use group::wire::{GroupPage, MemberPage};
 pub use group::{GroupOrder, Standing};
+pub use journal::{AppendError, AppendRefusal, JournalFailure, RecordTooLong};
 pub use options::{GroupOptions, NamenodeOptions, Sync};
 pub use sanderling_core::replica::MachineLife;
 pub use server::NamenodeServer;

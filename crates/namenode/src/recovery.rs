@@ -10,6 +10,7 @@ use sanderling_core::namenode::Namenode;
 use sanderling_protocol::ClusterId;
 use tracing::{info, warn};
 
+use crate::damage::JournalDamage;
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
 use crate::injected_bug::{self, InjectedBug};
@@ -128,7 +129,7 @@ pub(crate) fn check(directory: &Arc<Directory>) -> Result<(ClusterId, u64), Name
     let found = catalog.map(|catalog| (catalog.cluster(), catalog.index()));
     found.ok_or_else(|| NamenodeStartError::CorruptJournal {
         path: directory.path().to_owned(),
-        why: "it has no command".to_owned(),
+        damage: JournalDamage::Empty,
     })
 }
 
@@ -142,7 +143,7 @@ fn unsynced(end: &Segment, options: &NamenodeOptions) -> Option<Damage> {
         offset: end.length,
         bytes: tail.bytes,
         records: tail.records,
-        why: tail.why.clone(),
+        why: tail.why.clone().into(),
         is_of_synced: false,
     })
 }
@@ -169,11 +170,11 @@ fn begin_after(
     let (bytes, records) = (damage.bytes, damage.records);
     match damage.is_of_synced {
         true => warn!(
-            %path, offset, bytes, records, why = damage.why,
+            %path, offset, bytes, records, why = %damage.why,
             "LOST: changes behind the journal's damage are given up, as the operator accepts"
         ),
         false => warn!(
-            %path, offset, bytes, records, why = damage.why,
+            %path, offset, bytes, records, why = %damage.why,
             "LOST: a crash of the machine took changes that the disk did not have yet"
         ),
     }
@@ -193,7 +194,7 @@ fn go_on(
             path = %segment.path.display(),
             offset = segment.length,
             bytes = tail.bytes,
-            why = tail.why,
+            why = %tail.why,
             "the journal's last write is torn: it is cut and kept beside the journal"
         );
         directory.save_end(&segment.path, segment.first, segment.length)?;

@@ -163,7 +163,12 @@ impl NamenodeServer {
     pub fn journal_failure(&self) -> Option<NamenodeFailure> {
         let failure = self.state.failure.borrow().clone();
         let is_of_log = |failure: &NamenodeFailure| {
-            matches!(failure, NamenodeFailure::Journal { .. } | NamenodeFailure::GroupLog { .. })
+            matches!(
+                failure,
+                NamenodeFailure::Journal { .. }
+                    | NamenodeFailure::Unapplied { .. }
+                    | NamenodeFailure::GroupLog { .. }
+            )
         };
         failure.filter(is_of_log)
     }

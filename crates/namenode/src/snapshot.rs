@@ -4,11 +4,13 @@
 //! 8 bytes magic, u32 version, u32 CRC32C of the body, u64 body bytes, body (postcard `Catalog`)
 //! ```
 
+use std::io;
 use std::path::Path;
 
 use sanderling_core::catalog::Catalog;
 use sanderling_protocol::checksum::{Running, crc32c};
 
+use crate::damage::SnapshotDamage;
 use crate::directory::{Directory, FileKind, PublishError};
 use crate::error::NamenodeStartError;
 use crate::files::Window;
@@ -63,7 +65,7 @@ pub(crate) enum TakeError {
     /// The journal keeps growing; a later one may succeed.
     Failed(String),
     /// The directory was not synced: which files the disk has is unknown.
-    Unsynced(String),
+    Unsynced(io::Error),
 }
 
 /// Writes the snapshot after `index` commands, and removes what it and the newest good one of
@@ -88,7 +90,7 @@ pub(crate) fn take(
             // The file failed, or its sync: nothing that was there depends on it.
             return Err(TakeError::Failed(error.to_string()));
         }
-        Err(error) => return Err(TakeError::Unsynced(error.to_string())),
+        Err(error) => return Err(TakeError::Unsynced(error.into())),
     }
     drop(body);
     if let Err(error) = verify(directory, index) {
@@ -103,7 +105,7 @@ pub(crate) fn take(
     let Some(older) = older else { return Ok(vec![index]) };
     directory.prune(older, &[index]).map_err(|error| match error {
         PublishError::NotThere(error) => TakeError::Failed(error.to_string()),
-        PublishError::Unsynced(error) => TakeError::Unsynced(error.to_string()),
+        PublishError::Unsynced(error) => TakeError::Unsynced(error),
     })?;
     Ok(vec![older, index])
 }
@@ -115,7 +117,6 @@ pub(crate) fn read(directory: &Directory, path: &Path) -> Result<Catalog, Nameno
 
 /// Reads a snapshot from a file that is open. One that is not what was written is refused.
 pub(crate) fn read_window(path: &Path, window: &mut Window) -> Result<Catalog, NamenodeStartError> {
-    let corrupt = |why: &str| corrupt(path, why);
     let (version, length) = check(path, window)?;
     let fail = |cause| NamenodeStartError::Files { what: "read", path: path.to_owned(), cause };
     let body = window.bytes(HEADER_BYTES as u64, length).map_err(fail)?;
@@ -130,8 +131,8 @@ pub(crate) fn read_window(path: &Path, window: &mut Window) -> Result<Catalog, N
     };
     match postcard::take_from_bytes(body) {
         Ok((catalog, [])) => Ok(catalog),
-        Ok(_) => Err(corrupt("bytes follow the catalog")),
-        Err(error) => Err(corrupt(&format!("it holds no catalog: {error}"))),
+        Ok(_) => Err(corrupt(path, SnapshotDamage::Trailing)),
+        Err(error) => Err(corrupt(path, SnapshotDamage::Undecodable(error))),
     }
 }
 
@@ -146,8 +147,8 @@ fn open(directory: &Directory, path: &Path) -> Result<Window, NamenodeStartError
     directory.files().open(path).and_then(Window::new).map_err(fail)
 }
 
-fn corrupt(path: &Path, why: &str) -> NamenodeStartError {
-    NamenodeStartError::CorruptSnapshot { path: path.to_owned(), why: why.to_owned() }
+fn corrupt(path: &Path, damage: SnapshotDamage) -> NamenodeStartError {
+    NamenodeStartError::CorruptSnapshot { path: path.to_owned(), damage }
 }
 
 /// Compares a snapshot with its header. Returns its version and the bytes of the body.
@@ -156,10 +157,10 @@ fn check(path: &Path, window: &mut Window) -> Result<(u32, usize), NamenodeStart
     let total = window.length();
     let header = window.bytes(0, HEADER_BYTES).map_err(fail)?;
     if header.len() < HEADER_BYTES {
-        return Err(corrupt(path, "it is shorter than its header"));
+        return Err(corrupt(path, SnapshotDamage::HeaderCut));
     }
     if header[..8] != MAGIC {
-        return Err(corrupt(path, "it does not start like a snapshot"));
+        return Err(corrupt(path, SnapshotDamage::Foreign));
     }
     let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four"));
     let (version, checksum) = (number(8), number(12));
@@ -169,7 +170,7 @@ fn check(path: &Path, window: &mut Window) -> Result<(u32, usize), NamenodeStart
     let length = u64::from_le_bytes(header[16..].try_into().expect("eight bytes"));
     let bytes = total - HEADER_BYTES as u64;
     if length != bytes {
-        return Err(corrupt(path, &format!("{bytes} bytes where it claims {length}")));
+        return Err(corrupt(path, SnapshotDamage::Size { bytes, claimed: length }));
     }
     let mut found = Running::default();
     let mut at = HEADER_BYTES as u64;
@@ -177,21 +178,22 @@ fn check(path: &Path, window: &mut Window) -> Result<(u32, usize), NamenodeStart
         let count = usize::try_from((total - at).min(PIECE)).expect("a piece");
         let piece = window.bytes(at, count).map_err(fail)?;
         if piece.len() < count {
-            return Err(corrupt(path, "it became shorter"));
+            return Err(corrupt(path, SnapshotDamage::Shrunk));
         }
         found.update(piece);
         at += count as u64;
     }
     if found.value() != checksum && !injected_bug::is(InjectedBug::NoChecksum) {
-        return Err(corrupt(path, "its checksum is another"));
+        return Err(corrupt(path, SnapshotDamage::Checksum));
     }
     let length = usize::try_from(length);
-    let length = length.map_err(|_| corrupt(path, "it is too long for this machine"))?;
+    let length = length.map_err(|_| corrupt(path, SnapshotDamage::TooLong))?;
     Ok((version, length))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error as _;
     use std::fs;
 
     use sanderling_protocol::{ClusterId, Millis};
@@ -225,5 +227,21 @@ mod tests {
                 Err(NamenodeStartError::CorruptSnapshot { .. })
             ));
         }
+    }
+
+    #[test]
+    fn error_of_a_snapshot_has_its_damage_and_the_decoder_as_sources() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = Directory::open(place.path()).unwrap();
+        write(&directory, 3, &[0xff; 11]).unwrap();
+        let path = directory.file(FileKind::Snapshot, 3);
+        let refused = read(&directory, &path).unwrap_err();
+        let damage = refused.source().and_then(|it| it.downcast_ref::<SnapshotDamage>()).unwrap();
+        let decoder = damage.source().and_then(|it| it.downcast_ref::<postcard::Error>()).unwrap();
+        let path = path.display();
+        let text = format!("snapshot {path} is corrupt: it holds no catalog: {decoder}");
+        assert_eq!(refused.to_string(), text);
+        let expected = postcard::from_bytes::<Catalog>(&[0xff; 11]).unwrap_err();
+        assert_eq!(*decoder, expected);
     }
 }

@@ -143,10 +143,9 @@ impl CatalogWriter {
         }
         let writer = &mut *writer.lock();
         writer.close_group();
-        if let Err(error) = writer.snapshots.finish(&mut writer.journal) {
-            let why = error.to_string();
-            error!(%why, "the journal could not be synced at the end");
-            writer.state.fail(NamenodeFailure::Journal { why });
+        if let Err(cause) = writer.snapshots.finish(&mut writer.journal) {
+            error!(why = %cause, "the journal could not be synced at the end");
+            writer.state.fail(NamenodeFailure::Journal { cause });
         }
     }
 
@@ -247,13 +246,13 @@ impl CatalogWriter {
                     self.turns.refuse(turn, self.state.now(), &why);
                     return;
                 }
-                self.store_agreed(turn.commands().collect())
+                self.store_agreed(turn.commands().collect()).map_err(AppendError::from)
             }
         };
         if is_start {
             // A crash of the machine must not take the record of this start: the next process
             // would give out the same numbers.
-            written = written.and_then(|()| self.journal.sync());
+            written = written.and_then(|()| Ok(self.journal.sync()?));
         }
         if let Err(error) = written {
             self.refuse(turn, &error);
@@ -299,11 +298,11 @@ impl CatalogWriter {
 
     fn refuse(&mut self, turn: &mut Turn, error: &AppendError) {
         let is_first = self.state.failure.borrow().is_none();
-        if let AppendError::Failed(why) = error
+        if let AppendError::Failed(failure) = error
             && is_first
         {
-            error!(%why, "the journal has failed: no change is taken any more");
-            self.state.fail(NamenodeFailure::Journal { why: why.clone() });
+            error!(why = %failure, "the journal has failed: no change is taken any more");
+            self.state.fail(NamenodeFailure::Journal { cause: failure.clone() });
         }
         if self.state.refusal.lock().replace(error.to_string()).is_none() {
             warn!(why = %error, "the journal refuses changes; reads go on");
@@ -343,7 +342,7 @@ impl CatalogWriter {
         if self.journal.sync().is_ok()
             && let Err(error) = member.close()
         {
-            self.fail_group(&error, member.may_have_forgotten());
+            self.fail_group(error, member.may_have_forgotten());
         }
     }
 
@@ -355,13 +354,13 @@ impl CatalogWriter {
             self.show_group();
             self.write_group_events();
             if let Some(Err(error)) = self.member.as_mut().map(GroupSeat::compact) {
-                self.end_member(&error);
+                self.end_member(error);
             }
         }
         self.close_alone();
         self.state.metrics.set_journal_bytes(self.journal.bytes());
-        if let Err(error) = self.snapshots.keep(&self.state, &mut self.journal) {
-            self.state.fail(NamenodeFailure::Journal { why: error.to_string() });
+        if let Err(cause) = self.snapshots.keep(&self.state, &mut self.journal) {
+            self.state.fail(NamenodeFailure::Journal { cause });
         }
     }
 
@@ -400,7 +399,7 @@ impl CatalogWriter {
 fn unwritten(error: &AppendError) -> Unwritten {
     let why = error.to_string();
     match error {
-        AppendError::Behind(_) => Unwritten::Behind(why),
+        AppendError::Behind { .. } => Unwritten::Behind(why),
         AppendError::Refused(_) => Unwritten::Refused(why),
         AppendError::Failed(_) => Unwritten::Unknown(why),
     }

@@ -395,7 +395,9 @@ const fn ended(failure: &NamenodeFailure) -> &'static str {
         NamenodeFailure::GroupLog { .. } => {
             "check the disk and its room (dmesg, df), then start it again on the same directory"
         }
-        NamenodeFailure::Journal { .. } | NamenodeFailure::Ended { .. } => {
+        NamenodeFailure::Journal { .. }
+        | NamenodeFailure::Unapplied { .. }
+        | NamenodeFailure::Ended { .. } => {
             "df on the namenode's directory, then start it again on the same directory"
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use object_store::ObjectStore;
 use object_store::path::Path;
+use sanderling_core::archive::ManifestError;
 use sanderling_core::group_generation::GroupGeneration;
 use sanderling_protocol::ClusterId;
 use thiserror::Error;
@@ -116,13 +117,68 @@ pub enum ArchiveError {
         there: String,
     },
     /// An object is not what was stored. An older generation may be whole.
-    #[error("{object} of the archive {url} is damaged: {why}")]
+    #[error("{object} of the archive {url} is damaged: {damage}")]
     Damaged {
         /// The archive.
         url: String,
         /// The object.
         object: String,
         /// What is wrong with it.
-        why: String,
+        #[source]
+        damage: ArchiveDamage,
     },
+}
+
+/// What is wrong with an object of an archive.
+#[derive(Debug, Error)]
+pub enum ArchiveDamage {
+    /// It is not there.
+    #[error("it is not there")]
+    Missing(#[source] object_store::Error),
+    /// It is longer or shorter than what was stored.
+    #[error("it has {bytes} bytes")]
+    Size {
+        /// Its bytes.
+        bytes: u64,
+    },
+    /// The store ended it early.
+    #[error("{received} of its {bytes} bytes came")]
+    Short {
+        /// Bytes that came.
+        received: u64,
+        /// Its bytes.
+        bytes: u64,
+    },
+    /// A manifest ends within its checksum.
+    #[error("it is cut off")]
+    Cut,
+    /// A manifest's bytes are not those that were stored.
+    #[error("its checksum is another")]
+    Checksum,
+    /// A manifest cannot be decoded.
+    #[error("{0}")]
+    Undecodable(#[from] serde_json::Error),
+    /// A manifest names no whole catalog.
+    #[error("{0}")]
+    Manifest(#[from] ManifestError),
+    /// A manifest is of another cluster than the generation that it is in.
+    #[error("it is of cluster {:016x}", .0.0)]
+    OtherCluster(ClusterId),
+    /// The catalog that was read is not the one that the manifest names.
+    #[error("it makes {commands} changes of cluster {:016x}", .cluster.0)]
+    OtherCatalog {
+        /// Changes in it.
+        commands: u64,
+        /// Its cluster.
+        cluster: ClusterId,
+    },
+    /// The mark of a generation is not what was stored.
+    #[error("it names no generation of a group")]
+    NoGroup,
+    /// No generation can begin.
+    #[error("no number is left, or many namenodes began at the same time")]
+    NoNumber,
+    /// Another cluster has taken the place of this one.
+    #[error("it is gone, and there is a generation of another cluster")]
+    Replaced,
 }

@@ -12,7 +12,7 @@ use sanderling_core::replica::GroupGeneration;
 use sanderling_protocol::ClusterId;
 use thiserror::Error;
 
-use super::place::{ArchiveError, ArchiveOptions};
+use super::place::{ArchiveDamage, ArchiveError, ArchiveOptions};
 use super::store::{self, Generation};
 use crate::backup::{RestoreError, exchange, held};
 use crate::directory::{Directory, FileKind};
@@ -114,10 +114,10 @@ pub async fn recover_from_archive(
         cause,
     })??;
     if cluster != generation.cluster || manifest.commands.is_some_and(|it| it != commands) {
-        let why = format!("it makes {commands} changes of cluster {:016x}", cluster.0);
+        let damage = ArchiveDamage::OtherCatalog { commands, cluster };
         let (url, object) = (archive.url.clone(), "the manifest".to_owned());
         directory.set_unrestored(true).map_err(ArchiveError::from)?;
-        return Err(ArchiveError::Damaged { url, object, why }.into());
+        return Err(ArchiveError::Damaged { url, object, damage }.into());
     }
     let Manifest { is_closed, at_unix_millis, .. } = manifest;
     let (generation, is_closed) = (generation.number, is_closed && later.is_none());
@@ -214,19 +214,19 @@ async fn assemble(
     let mut file = File::create(&temporary).map_err(failed("create", &temporary))?;
     for (object, length) in objects {
         let path = store::path(archive, generation, &object.to_string());
-        let damaged = |why: String| ArchiveError::Damaged {
+        let damaged = |damage| ArchiveError::Damaged {
             url: archive.url.clone(),
             object: path.to_string(),
-            why,
+            damage,
         };
         let broken = |cause| match cause {
-            object_store::Error::NotFound { .. } => damaged("it is not there".to_owned()),
+            object_store::Error::NotFound { .. } => damaged(ArchiveDamage::Missing(cause)),
             cause => ArchiveError::Store { url: archive.url.clone(), cause },
         };
         let found = archive.store.get(&path).await.map_err(broken)?;
         let size = found.meta.size;
         if length.is_some_and(|length| length != size) {
-            return Err(damaged(format!("it has {size} bytes")).into());
+            return Err(damaged(ArchiveDamage::Size { bytes: size }).into());
         }
         let (mut bytes, mut count) = (found.into_stream(), 0);
         while let Some(part) = bytes.next().await {
@@ -235,7 +235,7 @@ async fn assemble(
             file.write_all(&part).map_err(failed("write", &temporary))?;
         }
         if count != size {
-            return Err(damaged(format!("{count} of its {size} bytes came")).into());
+            return Err(damaged(ArchiveDamage::Short { received: count, bytes: size }).into());
         }
     }
     file.sync_all().map_err(failed("sync", &temporary))?;

@@ -11,7 +11,7 @@ use sanderling_core::replica::GroupGeneration;
 use sanderling_protocol::ClusterId;
 use sanderling_protocol::checksum::crc32c;
 
-use super::place::{ArchiveError, ArchiveOptions};
+use super::place::{ArchiveDamage, ArchiveError, ArchiveOptions};
 
 /// Digits of a generation's number: a start each second for three centuries.
 const NUMBER_DIGITS: usize = 10;
@@ -150,7 +150,7 @@ pub(super) async fn claim(
     Err(ArchiveError::Damaged {
         url: options.url.clone(),
         object: Generation { number: first, cluster }.name(),
-        why: "no number is left, or many namenodes began at the same time".to_owned(),
+        damage: ArchiveDamage::NoNumber,
     })
 }
 
@@ -188,8 +188,8 @@ pub(super) async fn standing(
     // Those before it may be there: they are removed once this one has a whole copy.
     if there.iter().any(|it| it.cluster != generation.cluster) {
         let object = path(options, generation, BEGAN).to_string();
-        let why = "it is gone, and there is a generation of another cluster".to_owned();
-        return Err(ArchiveError::Damaged { url: options.url.clone(), object, why });
+        let (url, damage) = (options.url.clone(), ArchiveDamage::Replaced);
+        return Err(ArchiveError::Damaged { url, object, damage });
     }
     match begin(options, generation, group).await? {
         true => Ok(ArchiveStanding::Emptied),
@@ -241,7 +241,7 @@ pub(super) async fn group_of(
     number.map(GroupGeneration).ok_or_else(|| ArchiveError::Damaged {
         url: options.url.clone(),
         object: path.to_string(),
-        why: "it names no generation of a group".to_owned(),
+        damage: ArchiveDamage::NoGroup,
     })
 }
 
@@ -301,25 +301,24 @@ pub(super) async fn manifest(
         return Ok(None);
     };
     let path = path(options, generation, name);
-    let damaged = |why: String| ArchiveError::Damaged {
+    let damaged = |damage| ArchiveError::Damaged {
         url: options.url.clone(),
         object: path.to_string(),
-        why,
+        damage,
     };
     let found = options.store.get(&path).await.map_err(failed(options))?;
     if found.meta.size > MANIFEST_BYTES_MAX {
-        return Err(damaged(format!("it has {} bytes", found.meta.size)));
+        return Err(damaged(ArchiveDamage::Size { bytes: found.meta.size }));
     }
     let bytes = found.bytes().await.map_err(failed(options))?;
-    let (sum, json) = bytes.split_at_checked(9).ok_or_else(|| damaged("it is cut off".into()))?;
+    let (sum, json) = bytes.split_at_checked(9).ok_or_else(|| damaged(ArchiveDamage::Cut))?;
     if sum != format!("{:08x}\n", crc32c(json)).as_bytes() {
-        return Err(damaged("its checksum is another".to_owned()));
+        return Err(damaged(ArchiveDamage::Checksum));
     }
-    let manifest: Manifest =
-        serde_json::from_slice(json).map_err(|error| damaged(error.to_string()))?;
-    manifest.check().map_err(|error| damaged(error.to_string()))?;
+    let manifest: Manifest = serde_json::from_slice(json).map_err(|error| damaged(error.into()))?;
+    manifest.check().map_err(|error| damaged(error.into()))?;
     if manifest.cluster != generation.cluster {
-        return Err(damaged(format!("it is of cluster {:016x}", manifest.cluster.0)));
+        return Err(damaged(ArchiveDamage::OtherCluster(manifest.cluster)));
     }
     Ok(Some(manifest))
 }

@@ -11,7 +11,7 @@ use sanderling_core::catalog::Catalog;
 use sanderling_protocol::ClusterId;
 use thiserror::Error;
 
-use super::{BackupDescription, BackupError, check, damaged};
+use super::{BackupDamage, BackupDescription, BackupError, check};
 use crate::directory::{Directory, FileKind, LOCK};
 use crate::error::NamenodeStartError;
 use crate::journal::cluster_of_segment;
@@ -148,7 +148,7 @@ fn decoded(
     let is_described =
         catalog.index() == description.commands && Some(catalog.cluster()) == description.cluster();
     if !is_described {
-        return Err(damaged("its snapshot is not the one that it describes").into());
+        return Err(BackupError::from(BackupDamage::OtherCatalog).into());
     }
     let rules = catalog.rules().0;
     if rules > Catalog::RULES {

@@ -13,7 +13,7 @@ use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::{ClusterId, MemberId};
 use serde::{Deserialize, Serialize};
 
-use super::log::LogError;
+use super::log::{GroupFileDamage, LogError};
 use crate::directory::{Directory, PublishError};
 
 const MAGIC: [u8; 8] = *b"SNDLGRST";
@@ -76,19 +76,18 @@ impl HardState {
             std::io::Result::Ok(bytes)
         };
         let bytes = read().map_err(|cause| LogError::Io { path: path.clone(), cause })?;
-        let damaged = |why: String| LogError::Damaged { path: path.clone(), why };
+        let damaged = |damage| LogError::Damaged { path: path.clone(), damage };
         if bytes.len() < HEADER_BYTES || bytes[..8] != MAGIC {
-            return Err(damaged("it does not begin like the state of a group's member".into()));
+            return Err(damaged(GroupFileDamage::Foreign));
         }
         let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
         let (version, checksum) = (number(8), number(12));
         if ![VERSION, VERSION_WITHOUT_GENERATION].contains(&version) {
-            let why = format!("it is of format {version}, and this program reads {VERSION}");
-            return Err(damaged(why));
+            return Err(damaged(GroupFileDamage::Format { version, known: VERSION }));
         }
         let body = &bytes[HEADER_BYTES..];
         if crc32c(body) != checksum {
-            return Err(damaged("it has another checksum".into()));
+            return Err(damaged(GroupFileDamage::Checksum));
         }
         let mut body = body.to_vec();
         if version == VERSION_WITHOUT_GENERATION {
@@ -96,7 +95,8 @@ impl HardState {
         }
         match postcard::take_from_bytes(&body) {
             Ok((state, [])) => Ok(Some(state)),
-            _ => Err(damaged("it holds no state of a group's member".into())),
+            Ok(_) => Err(damaged(GroupFileDamage::NoState { cause: None })),
+            Err(error) => Err(damaged(GroupFileDamage::NoState { cause: Some(error) })),
         }
     }
 
@@ -152,6 +152,7 @@ pub(crate) fn boot() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error as _;
     use std::path::Path;
     use std::sync::Arc;
 
@@ -194,5 +195,20 @@ mod tests {
         directory.publish(&HardState::path(&directory), &[&bytes]).unwrap();
         let later = HardState::read(&directory).unwrap_err().to_string();
         assert!(later.contains("of format 3"), "{later}");
+    }
+
+    #[test]
+    fn error_of_damaged_state_has_its_damage_and_the_decoder_as_sources() {
+        let directory = Directory::of(Path::new("/catalog"), Arc::new(Disk::default())).unwrap();
+        let body = [0xff; 11];
+        let (version, checksum) = (VERSION.to_le_bytes(), crc32c(&body).to_le_bytes());
+        let pieces: [&[u8]; 4] = [&MAGIC, &version, &checksum, &body];
+        directory.publish(&HardState::path(&directory), &pieces).unwrap();
+        let refused = HardState::read(&directory).unwrap_err();
+        let damage = refused.source().and_then(|it| it.downcast_ref::<GroupFileDamage>());
+        let damage = damage.expect("the damage is the source");
+        assert!(damage.source().is_some_and(|it| it.is::<postcard::Error>()), "{damage:?}");
+        let text = "/catalog/group-state.bin: it holds no state of a group's member";
+        assert_eq!(refused.to_string(), text);
     }
 }

@@ -21,6 +21,7 @@ use sanderling_protocol::ClusterId;
 use sanderling_protocol::checksum::crc32c;
 use thiserror::Error;
 
+use super::round::RoundError;
 use crate::directory::{Directory, FileKind, PublishError};
 use crate::files::{Stored, Window};
 use crate::options::Sync;
@@ -40,24 +41,104 @@ const SEGMENT_BYTES: u64 = 16 << 20;
 
 /// Why the log cannot be read or written.
 #[derive(Debug, Error)]
-pub(crate) enum LogError {
+pub enum LogError {
     /// A file operation failed.
     #[error("{path}: {cause}", path = .path.display())]
     Io {
+        /// The file or directory.
         path: PathBuf,
+        /// Why it failed.
         #[source]
         cause: io::Error,
     },
     /// A sync failed: the disk may lack what was written, and a later sync proves nothing.
     #[error("{path}: sync: {cause}", path = .path.display())]
     Unsynced {
+        /// The file.
         path: PathBuf,
+        /// Why it failed.
         #[source]
         cause: io::Error,
     },
     /// It is not what was written.
-    #[error("{path}: {why}", path = .path.display())]
-    Damaged { path: PathBuf, why: String },
+    #[error("{path}: {damage}", path = .path.display())]
+    Damaged {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        damage: GroupFileDamage,
+    },
+}
+
+/// What is wrong with a file of a group's member.
+#[derive(Debug, Error)]
+pub enum GroupFileDamage {
+    /// The log does not begin with a header.
+    #[error("it has another header")]
+    Header,
+    /// The log's header is not what was written.
+    #[error("its header has another checksum")]
+    HeaderChecksum,
+    /// Another version of the program wrote it.
+    #[error("it is of format {version}, and this program reads {known}")]
+    Format {
+        /// Its format.
+        version: u32,
+        /// The format that this program writes.
+        known: u32,
+    },
+    /// The other files of the directory are not of its cluster.
+    #[error("it belongs to cluster {:016x}", .0.0)]
+    OtherCluster(ClusterId),
+    /// The bytes from an offset on are no entry, and entries that were written later follow.
+    #[error("it is damaged at byte {offset}, before whole entries")]
+    BeforeEntries {
+        /// Up to where it is whole.
+        offset: u64,
+    },
+    /// A segment of the log is not there.
+    #[error("entries before it are missing")]
+    Gap,
+    /// The member's state does not begin with a header.
+    #[error("it does not begin like the state of a group's member")]
+    Foreign,
+    /// The member's state is not what was written.
+    #[error("it has another checksum")]
+    Checksum,
+    /// The bytes of the member's state are what was written, and no state.
+    #[error("it holds no state of a group's member")]
+    NoState {
+        /// Why they cannot be decoded; `None` if bytes follow the state.
+        #[source]
+        cause: Option<postcard::Error>,
+    },
+    /// The file does not name a generation of a group.
+    #[error("{0}")]
+    NoGeneration(#[from] serde_json::Error),
+    /// The leader's message came without the snapshot that it names.
+    #[error("the group's snapshot did not arrive with its message")]
+    NoSnapshot,
+    /// What is agreed cannot be applied.
+    #[error("{0}")]
+    Round(#[from] RoundError),
+}
+
+/// Why the files of a group's member cannot be used.
+#[derive(Debug, Error)]
+pub enum MemberFilesError {
+    /// A file is damaged, or cannot be read or written.
+    #[error("{0}")]
+    Log(#[from] LogError),
+    /// The catalog is of another cluster than the member.
+    #[error("the catalog is of cluster {:016x}", .0.0)]
+    OtherCluster(ClusterId),
+    /// What the log kept of agreed entries cannot be read.
+    #[error("{0}")]
+    Kept(#[from] io::Error),
+    /// What the log has cannot be applied.
+    #[error("{0}")]
+    Round(#[from] RoundError),
 }
 
 impl LogError {
@@ -182,10 +263,7 @@ impl GroupLog {
             let path = directory.file(FileKind::Rounds, *first);
             let known = segments.last().map_or(start.index + 1, RoundsSegment::next);
             if *first > known || (segments.last().is_some() && *first < known) {
-                return Err(LogError::Damaged {
-                    path,
-                    why: "entries before it are missing".into(),
-                });
+                return Err(LogError::Damaged { path, damage: GroupFileDamage::Gap });
             }
             segments.push(read_segment(directory, cluster, *first, after.is_none(), &mut entries)?);
         }
@@ -490,25 +568,23 @@ fn read_segment(
 ) -> Result<RoundsSegment, LogError> {
     let path = directory.file(FileKind::Rounds, first);
     let fail = |cause| LogError::Io { path: path.clone(), cause };
-    let damaged = |why: String| LogError::Damaged { path: path.clone(), why };
+    let damaged = |damage| LogError::Damaged { path: path.clone(), damage };
     let file = directory.files().reopen(&path).map_err(fail)?;
     let mut window = Window::new(Arc::clone(&file)).map_err(fail)?;
     let head_bytes = window.bytes(0, HEADER_BYTES).map_err(fail)?;
     if head_bytes.len() < HEADER_BYTES || head_bytes[..8] != MAGIC {
-        return Err(damaged("it has another header".into()));
+        return Err(damaged(GroupFileDamage::Header));
     }
     let version = u32_at(head_bytes, 8);
     if version != VERSION {
-        return Err(damaged(format!(
-            "it is of format {version}, and this program reads {VERSION}"
-        )));
+        return Err(damaged(GroupFileDamage::Format { version, known: VERSION }));
     }
     if u32_at(head_bytes, 12) != crc32c(&head_bytes[16..]) || u64_at(head_bytes, 24) != first {
-        return Err(damaged("its header has another checksum".into()));
+        return Err(damaged(GroupFileDamage::HeaderChecksum));
     }
-    let found = u64_at(head_bytes, 16);
-    if found != cluster.0 {
-        return Err(damaged(format!("it belongs to cluster {found:016x}")));
+    let found = ClusterId(u64_at(head_bytes, 16));
+    if found != cluster {
+        return Err(damaged(GroupFileDamage::OtherCluster(found)));
     }
     let salt = u64_at(head_bytes, 32);
     let (offsets, length) = (Vec::new(), HEADER_BYTES as u64);
@@ -527,7 +603,7 @@ fn read_segment(
     if segment.length < window.length() {
         if !is_last || has_record(&mut window, segment.length + 1, &segment).map_err(fail)? {
             let offset = segment.length;
-            return Err(damaged(format!("it is damaged at byte {offset}, before whole entries")));
+            return Err(damaged(GroupFileDamage::BeforeEntries { offset }));
         }
         segment.file.set_length(segment.length).map_err(fail)?;
         segment.sync(directory)?;

@@ -20,7 +20,7 @@ use super::changes::PendingChanges;
 use super::hard_state::{self, HardState};
 use super::incoming::SnapshotFile;
 use super::links::Links;
-use super::log::{GroupLog, LogError};
+use super::log::{GroupFileDamage, GroupLog, LogError};
 use super::outgoing::{self, Sending};
 use super::own_machine::OwnMachine;
 use super::wire::GroupFrame;
@@ -547,8 +547,7 @@ impl GroupSeat {
     fn publish_arrived(&self) -> Result<(), LogError> {
         let Some((catalog, file)) = &self.arrived else {
             let path = self.directory.path().to_owned();
-            let why = "the group's snapshot did not arrive with its message".to_owned();
-            return Err(LogError::Damaged { path, why });
+            return Err(LogError::Damaged { path, damage: GroupFileDamage::NoSnapshot });
         };
         let target = self.directory.file(FileKind::Snapshot, catalog.index());
         let renamed = self.directory.files().rename(file.path(), &target);

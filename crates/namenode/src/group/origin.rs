@@ -32,7 +32,7 @@ pub(crate) fn read(directory: &Directory) -> Result<GroupGeneration, LogError> {
     let count = file.read_at(&mut bytes, 0).map_err(fail)?;
     let origin = serde_json::from_slice::<DirectoryOrigin>(&bytes[..count]);
     let origin =
-        origin.map_err(|error| LogError::Damaged { path: path.clone(), why: error.to_string() })?;
+        origin.map_err(|error| LogError::Damaged { path: path.clone(), damage: error.into() })?;
     Ok(origin.generation)
 }
 

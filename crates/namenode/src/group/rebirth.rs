@@ -13,7 +13,7 @@ use sanderling_protocol::ClusterId;
 use thiserror::Error;
 
 use super::hard_state::{self, HardState};
-use super::log::{GroupLog, LogError};
+use super::log::{GroupLog, LogError, MemberFilesError};
 use super::origin;
 use super::round::{self, RoundError};
 use crate::directory::{Directory, FileKind};
@@ -64,12 +64,13 @@ pub enum RebirthError {
     #[error(transparent)]
     Directory(#[from] Box<NamenodeStartError>),
     /// The group's log in it cannot be used.
-    #[error("the group's log in {} cannot be used: {why}", .directory.display())]
+    #[error("the group's log in {} cannot be used: {cause}", .directory.display())]
     Log {
         /// The directory.
         directory: PathBuf,
         /// What is wrong with it.
-        why: String,
+        #[source]
+        cause: MemberFilesError,
     },
 }
 
@@ -94,7 +95,7 @@ pub fn recover_from_member(
         return Err(no_member());
     }
     let directory = Arc::new(Directory::open(path)?);
-    let failed = |error: LogError| log_error(path, error.to_string());
+    let failed = |error: LogError| log_error(path, error);
     let hard = HardState::read(&directory).map_err(failed)?.ok_or_else(no_member)?;
     if hard.has_forgotten(&directory) && !accepts_forgotten {
         let (directory, member) = (path.to_owned(), hard.member.0);
@@ -106,7 +107,7 @@ pub fn recover_from_member(
     let mut recovered = recover_member(&directory, &options, hard.cluster)?;
     let found = recovered.namenode.catalog().cluster();
     if found != hard.cluster {
-        return Err(log_error(path, format!("the catalog is of cluster {:016x}", found.0)));
+        return Err(log_error(path, MemberFilesError::OtherCluster(found)));
     }
     let opened = GroupLog::open(&directory, hard.cluster, Sync::Always, hard.start);
     let (log, entries) = opened.map_err(failed)?;
@@ -114,10 +115,10 @@ pub fn recover_from_member(
     let index = recovered.namenode.catalog().index();
     let is_known = |entry: &LogEntry| round::is_known(entry, index);
     let kept = GroupLog::kept_before(&directory, hard.cluster, hard.start, is_known);
-    let kept = kept.map_err(|error| log_error(path, error.to_string()))?;
+    let kept = kept.map_err(|error| log_error(path, error))?;
     let entries = [kept, entries].concat();
     let unconfirmed = apply(&mut recovered, entries, hard.vote.committed);
-    let unconfirmed = unconfirmed.map_err(|error| log_error(path, error.to_string()))?;
+    let unconfirmed = unconfirmed.map_err(|error| log_error(path, error))?;
     let next = hard.generation.next(rand::random());
     drop(recovered.journal);
     begin(&directory, next)?;
@@ -130,8 +131,8 @@ pub fn recover_from_member(
     })
 }
 
-fn log_error(path: &Path, why: String) -> RebirthError {
-    RebirthError::Log { directory: path.to_owned(), why }
+fn log_error(path: &Path, cause: impl Into<MemberFilesError>) -> RebirthError {
+    RebirthError::Log { directory: path.to_owned(), cause: cause.into() }
 }
 
 /// Applies what the log has and the journal does not. Returns how many commands of that are of

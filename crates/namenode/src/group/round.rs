@@ -6,7 +6,7 @@ use sanderling_protocol::limits::REQUEST_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::journal::AppendError;
+use crate::journal::{AppendError, JournalFailure};
 
 /// Bytes of commands in one entry, if one command is not longer. Each entry has to fit into a frame
 /// with its message: a command is at most as long as the longest request, with the places that it
@@ -25,24 +25,43 @@ pub(crate) struct Round {
 
 /// Why a round of the group's log cannot be applied. The member ends: an operator sets its
 /// directory aside, and it joins the group again with an empty one.
-#[derive(Debug, Error)]
-pub(crate) enum RoundError {
+#[derive(Debug, Clone, Error)]
+pub enum RoundError {
     /// The bytes are those of no round: the log is damaged, or a later program wrote it.
     #[error("it is no round: {0}")]
     Undecodable(#[from] postcard::Error),
     /// More bytes follow than a round has.
     #[error("{bytes} bytes follow a round")]
-    Trailing { bytes: usize },
+    Trailing {
+        /// Bytes behind the round.
+        bytes: usize,
+    },
     /// Commands before the round are in neither the log nor the catalog.
     #[error("the group's log continues at {first}, the catalog at {index}")]
-    Gap { first: u64, index: u64 },
+    Gap {
+        /// Number of its first command.
+        first: u64,
+        /// Commands in the catalog.
+        index: u64,
+    },
     /// The round begins before the catalog's end, and that is not from before this start: a leader
     /// has made it that lacked commands, or it is in the log twice.
     #[error("the group's log goes back to command {first}, the catalog is at {index}")]
-    Repeated { first: u64, index: u64 },
+    Repeated {
+        /// Number of its first command.
+        first: u64,
+        /// Commands in the catalog.
+        index: u64,
+    },
     /// The journal does not take what is agreed.
-    #[error(transparent)]
+    #[error("{0}")]
     Journal(#[from] AppendError),
+}
+
+impl From<JournalFailure> for RoundError {
+    fn from(failure: JournalFailure) -> Self {
+        Self::Journal(failure.into())
+    }
 }
 
 impl Round {

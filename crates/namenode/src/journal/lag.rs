@@ -8,13 +8,13 @@
 //! a pause and a sync that takes long look the same to the first.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::AppendError;
 use crate::files::Stored;
 
 /// Writes that are this close together count as one.
@@ -80,6 +80,15 @@ struct UnsyncedWrite {
     present: Duration,
 }
 
+/// Why the journal takes no change.
+#[derive(Debug)]
+pub(super) enum Unadmitted {
+    /// The disk is too far behind, and will catch up.
+    Behind { bytes: u64, age: Duration },
+    /// A sync has failed.
+    Failed(Arc<io::Error>),
+}
+
 #[derive(Debug)]
 struct LagState {
     file: Arc<dyn Stored>,
@@ -90,7 +99,7 @@ struct LagState {
     /// What is not synced, in the order in which it was written.
     waiting: VecDeque<UnsyncedWrite>,
     presence: Presence,
-    failure: Option<String>,
+    failure: Option<Arc<io::Error>>,
     is_closed: bool,
 }
 
@@ -128,15 +137,14 @@ impl Lag {
 
     /// Refuses while the disk is too far behind, for good when a sync has failed. Returns up to
     /// where the disk has the segment.
-    pub(super) fn admit(&self) -> Result<u64, AppendError> {
+    pub(super) fn admit(&self) -> Result<u64, Unadmitted> {
         let mut state = self.state.lock();
-        if let Some(why) = &state.failure {
-            return Err(AppendError::Failed(why.clone()));
+        if let Some(cause) = &state.failure {
+            return Err(Unadmitted::Failed(Arc::clone(cause)));
         }
         let (age, bytes) = (state.age(), state.written - state.synced);
         if age > self.limits.age_max || bytes > self.limits.bytes_max {
-            let why = format!("the disk is {bytes} bytes and {} ms behind", age.as_millis());
-            return Err(AppendError::Behind(why));
+            return Err(Unadmitted::Behind { bytes, age });
         }
         Ok(state.synced)
     }
@@ -165,7 +173,7 @@ impl Lag {
     }
 
     /// Returns why a sync failed, if one did.
-    pub(crate) fn failure(&self) -> Option<String> {
+    pub(crate) fn failure(&self) -> Option<Arc<io::Error>> {
         self.state.lock().failure.clone()
     }
 
@@ -187,7 +195,7 @@ impl Lag {
             }
             Ok(()) => {}
             Err(error) => {
-                state.failure.get_or_insert(format!("sync: {error}"));
+                state.failure.get_or_insert(Arc::new(error));
                 self.wake.notify_all();
             }
         }
@@ -195,7 +203,7 @@ impl Lag {
 
     /// Starts the thread that syncs, and within it the one that looks. It ends with [`Lag::close`]
     /// or the first failure.
-    pub(crate) fn start(self: &Arc<Self>) -> std::io::Result<thread::JoinHandle<()>> {
+    pub(crate) fn start(self: &Arc<Self>) -> io::Result<thread::JoinHandle<()>> {
         let lag = Arc::clone(self);
         let thread = thread::Builder::new().name("journal-sync".to_owned());
         thread.spawn(move || {

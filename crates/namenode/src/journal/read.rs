@@ -10,6 +10,7 @@ use sanderling_protocol::{ClusterId, Instant};
 use super::header::{HEADER_BYTES, MAGIC, PLAIN_VERSION, TIED_HEADER_BYTES, TIED_VERSION};
 use super::record::{Bad, Layout, Look, Whole};
 use super::scan::{ScanEnd, behind};
+use crate::damage::{JournalDamage, RecordDamage};
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
 use crate::files::Window;
@@ -38,7 +39,7 @@ pub(crate) struct Tail {
     /// Whole records among them.
     pub(crate) records: u64,
     /// Why they cannot be read.
-    pub(crate) why: String,
+    pub(crate) why: RecordDamage,
     /// Whether something is missing that was on the disk once. Else the last write was torn.
     pub(crate) is_damage: bool,
 }
@@ -92,12 +93,12 @@ pub(super) fn read_window(
     let fail = |cause| NamenodeStartError::Files { what: "read", path: path.to_owned(), cause };
     let header = window.bytes(0, TIED_HEADER_BYTES).map_err(fail)?;
     let mut segment = read_header(path, header)?;
-    let corrupt = |why| NamenodeStartError::CorruptJournal { path: path.to_owned(), why };
+    let corrupt = |damage| NamenodeStartError::CorruptJournal { path: path.to_owned(), damage };
     if segment.first != known.first {
-        return Err(corrupt(format!("its header says it starts at {}", segment.first)));
+        return Err(corrupt(JournalDamage::OtherStart { first: segment.first }));
     }
     if known.cluster.is_some_and(|cluster| cluster != segment.cluster) {
-        return Err(corrupt(format!("it belongs to cluster {:016x}", segment.cluster.0)));
+        return Err(corrupt(JournalDamage::OtherCluster(segment.cluster)));
     }
     let mut last_at = known.floor;
     while segment.length < window.length() {
@@ -121,8 +122,7 @@ fn look(segment: &Segment, window: &mut Window, last_at: Instant) -> io::Result<
     let look = segment.layout.look(window, segment.length, segment.next)?;
     Ok(match look {
         Look::Whole(whole) if whole.command.at < last_at => {
-            let why = "a record is older than the one before it".to_owned();
-            Look::Bad(Bad { why, is_torn: false, end: Some(whole.end) })
+            Look::Bad(Bad { why: RecordDamage::Older, is_torn: false, end: Some(whole.end) })
         }
         look => look,
     })
@@ -140,26 +140,26 @@ fn tail(segment: &Segment, window: &mut Window, at: Instant, bad: Bad) -> io::Re
 }
 
 fn read_header(path: &Path, bytes: &[u8]) -> Result<Segment, NamenodeStartError> {
-    let corrupt = |why: String| NamenodeStartError::CorruptJournal { path: path.to_owned(), why };
+    let corrupt = |damage| NamenodeStartError::CorruptJournal { path: path.to_owned(), damage };
     if bytes.len() < HEADER_BYTES {
-        return Err(corrupt(format!("its header has {} bytes", bytes.len())));
+        return Err(corrupt(JournalDamage::HeaderCut { bytes: bytes.len() }));
     }
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"));
     if bytes[..8] != MAGIC {
-        return Err(corrupt("it does not start like a journal".to_owned()));
+        return Err(corrupt(JournalDamage::Foreign));
     }
     let version = u32_at(8);
     let length = match version {
         PLAIN_VERSION => HEADER_BYTES,
         TIED_VERSION if bytes.len() >= TIED_HEADER_BYTES => TIED_HEADER_BYTES,
-        TIED_VERSION => return Err(corrupt(format!("its header has {} bytes", bytes.len()))),
+        TIED_VERSION => return Err(corrupt(JournalDamage::HeaderCut { bytes: bytes.len() })),
         version => {
             return Err(NamenodeStartError::JournalVersion { path: path.to_owned(), version });
         }
     };
     if u32_at(12) != crc32c(&bytes[16..length]) {
-        return Err(corrupt("its header has another checksum".to_owned()));
+        return Err(corrupt(JournalDamage::HeaderChecksum));
     }
     let layout = match version {
         PLAIN_VERSION => Layout::Plain,

@@ -15,6 +15,7 @@ use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::encode_onto;
 use thiserror::Error;
 
+use crate::damage::RecordDamage;
 use crate::files::Window;
 
 /// Longest payload of a record: more than the largest request that a frame can carry.
@@ -55,7 +56,7 @@ pub(super) struct Whole {
 /// Bytes that are no record of this place.
 #[derive(Debug)]
 pub(super) struct Bad {
-    pub(super) why: String,
+    pub(super) why: RecordDamage,
     /// Whether a write that the disk has got a part of looks like this.
     pub(super) is_torn: bool,
     /// Where the record would end, if its length can be believed and lies within the file.
@@ -82,9 +83,9 @@ impl Tie {
 }
 
 /// A command is longer than a record may be.
-#[derive(Debug, Error)]
+#[derive(Debug, Clone, Error)]
 #[error("a command of {bytes} bytes is too long: a record has at most {RECORD_BYTES_MAX}")]
-pub(super) struct RecordTooLong {
+pub struct RecordTooLong {
     /// Bytes of the encoded command.
     bytes: usize,
 }
@@ -174,16 +175,16 @@ fn look_plain(window: &mut Window, offset: u64) -> io::Result<Look> {
     let total = window.length();
     let head = window.bytes(offset, PLAIN_HEADER)?;
     if head.len() < PLAIN_HEADER {
-        return Ok(torn("a record's header is cut off", None));
+        return Ok(bad(RecordDamage::HeaderCut, true, None));
     }
     let (length, checksum) = (u32_at(head, 0) as usize, u32_at(head, 4));
     if length == 0 || length > RECORD_BYTES_MAX {
         let is_torn = has_lost_sector(window, offset, offset + PLAIN_HEADER as u64)?;
-        return Ok(bad(format!("a record claims {length} bytes"), is_torn, None));
+        return Ok(bad(RecordDamage::Length { bytes: length }, is_torn, None));
     }
     let end = offset + (PLAIN_HEADER + length) as u64;
     if end > total {
-        return Ok(torn("a record is cut off", None));
+        return Ok(bad(RecordDamage::Cut, true, None));
     }
     check_payload(window, offset, PLAIN_HEADER, length, checksum, end)
 }
@@ -191,25 +192,25 @@ fn look_plain(window: &mut Window, offset: u64) -> io::Result<Look> {
 fn look_tied(window: &mut Window, offset: u64, number: u64, salt: u64) -> io::Result<Look> {
     let total = window.length();
     if window.bytes(offset, TIED_HEADER)?.len() < TIED_HEADER {
-        return Ok(torn("a record's header is cut off", None));
+        return Ok(bad(RecordDamage::HeaderCut, true, None));
     }
     let Some(tie) = tie(window, offset, salt)? else {
         let is_torn = has_lost_sector(window, offset, offset + TIED_HEADER as u64)?;
-        return Ok(bad("a record has another header".to_owned(), is_torn, None));
+        return Ok(bad(RecordDamage::Header, is_torn, None));
     };
     if tie.number != low(number)
         && !crate::injected_bug::is(crate::injected_bug::InjectedBug::NoNumber)
     {
-        let why = format!("a record has the number {}, not {}", tie.number, low(number));
+        let why = RecordDamage::Number { found: tie.number, wanted: low(number) };
         return Ok(bad(why, false, None));
     }
     let end = offset + (TIED_HEADER + tie.length + 1) as u64;
     if end > total {
-        return Ok(torn("a record is cut off", None));
+        return Ok(bad(RecordDamage::Cut, true, None));
     }
     if window.bytes(end - 1, 1)? != [END_MARK] {
         let is_torn = has_lost_sector(window, offset, end)?;
-        return Ok(bad("a record has another end".to_owned(), is_torn, Some(end)));
+        return Ok(bad(RecordDamage::End, is_torn, Some(end)));
     }
     check_payload(window, offset, TIED_HEADER, tie.length, tie.checksum, end)
 }
@@ -246,24 +247,17 @@ fn check_payload(
         && !crate::injected_bug::is(crate::injected_bug::InjectedBug::NoChecksum)
     {
         let is_torn = has_lost_sector(window, offset, end)?;
-        return Ok(bad("a record has another checksum".to_owned(), is_torn, Some(end)));
+        return Ok(bad(RecordDamage::Checksum, is_torn, Some(end)));
     }
     // What follows was written so: no tear looks like this.
     Ok(match postcard::take_from_bytes(payload) {
         Ok((command, [])) => Look::Whole(Whole { command, end }),
-        Ok((_, rest)) => {
-            let why = format!("{} bytes follow a command in its record", rest.len());
-            bad(why, false, Some(end))
-        }
-        Err(error) => bad(format!("a record is no command: {error}"), false, Some(end)),
+        Ok((_, rest)) => bad(RecordDamage::Trailing { bytes: rest.len() }, false, Some(end)),
+        Err(error) => bad(RecordDamage::Undecodable(error), false, Some(end)),
     })
 }
 
-fn torn(why: &str, end: Option<u64>) -> Look {
-    bad(why.to_owned(), true, end)
-}
-
-const fn bad(why: String, is_torn: bool, end: Option<u64>) -> Look {
+const fn bad(why: RecordDamage, is_torn: bool, end: Option<u64>) -> Look {
     Look::Bad(Bad { why, is_torn, end })
 }
 

@@ -1,3 +1,4 @@
+use std::error::Error as _;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -401,7 +402,12 @@ fn failed_write_is_taken_back_or_ends_the_journal() {
     journal.append(&[command(1)]).unwrap();
     // A handle that cannot write fails like a disk that cannot, and it cannot cut either.
     journal.file = directory.files().open(&directory.file(FileKind::Journal, 0)).unwrap();
-    assert!(matches!(journal.append(&[command(2)]), Err(AppendError::Failed(_))));
+    let failed = journal.append(&[command(2)]).unwrap_err();
+    let failure = failed.source().and_then(|it| it.downcast_ref::<JournalFailure>());
+    let Some(JournalFailure::Uncut { path, cause, cut }) = failure else { panic!("{failed:?}") };
+    let text = format!("{}: write: {cause}; then cutting it: {cut}", path.display());
+    assert_eq!(failed.to_string(), text);
+    assert!(failure.and_then(|it| it.source()).is_some_and(|it| it.is::<Arc<io::Error>>()));
     assert!(matches!(journal.append(&[command(3)]), Err(AppendError::Failed(_))));
     assert_eq!(journal.index(), 1);
     assert_eq!(read(&directory).0, [command(1)]);
@@ -486,7 +492,7 @@ fn failed_sync_of_a_rotation_is_final() {
             let rotated = journal.rotate();
             assert!(matches!(rotated, Err(AppendError::Failed(_))), "{failing}: {rotated:?}");
             assert!(matches!(journal.append(&[command(2)]), Err(AppendError::Failed(_))));
-            assert!(matches!(journal.sync(), Err(AppendError::Failed(_))));
+            assert!(journal.sync().is_err());
             assert!(directory.is_suspect());
         }
     }
@@ -548,12 +554,12 @@ fn disk_that_is_too_far_behind_refuses_changes_until_it_has_caught_up() {
             }
             assert!(std::time::Instant::now() < until, "nothing is refused");
         };
-        assert!(matches!(refused, AppendError::Behind(_)), "{refused}");
+        assert!(matches!(refused, AppendError::Behind { .. }), "{refused}");
         let (bytes, age) = lag.waiting();
         assert!(bytes > 0 && age > Duration::ZERO);
         disk.hold(false);
         while let Err(error) = journal.append(&[command(written)]) {
-            assert!(matches!(error, AppendError::Behind(_)), "{error}");
+            assert!(matches!(error, AppendError::Behind { .. }), "{error}");
             assert!(std::time::Instant::now() < until, "the disk does not catch up");
             std::thread::yield_now();
         }

@@ -161,7 +161,9 @@ impl CrashRun {
                 }
             }
             Err(AppendError::Failed(_)) => {}
-            Err(AppendError::Refused(_) | AppendError::Behind(_)) => self.history.truncate(before),
+            Err(AppendError::Refused(_) | AppendError::Behind { .. }) => {
+                self.history.truncate(before)
+            }
         }
     }
 
@@ -190,8 +192,8 @@ impl CrashRun {
                 self.counts.snapshots += 1;
             }
             Err(TakeError::Failed(_)) => {}
-            Err(TakeError::Unsynced(why)) => {
-                running.recovered.journal.fail(why);
+            Err(TakeError::Unsynced(error)) => {
+                running.recovered.journal.unsynced(Arc::new(error));
             }
         }
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use sanderling_core::catalog::Action;
 
+use crate::damage::JournalDamage;
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
 use crate::journal::{Segment, settle};
@@ -22,7 +23,7 @@ pub(super) struct Damage {
     pub(super) bytes: u64,
     /// Whole records among them.
     pub(super) records: u64,
-    pub(super) why: String,
+    pub(super) why: JournalDamage,
     /// Whether the disk had once what is missing.
     pub(super) is_of_synced: bool,
 }
@@ -45,7 +46,7 @@ impl Damage {
             offset: self.offset,
             records: self.records,
             bytes: self.bytes,
-            why: self.why.clone(),
+            damage: self.why.clone(),
             name,
         })
     }
@@ -58,7 +59,7 @@ impl Damage {
             bytes: self.bytes,
             records: self.records,
             is_accepted: self.is_of_synced,
-            why: self.why.clone(),
+            why: self.why.to_string(),
         }
     }
 

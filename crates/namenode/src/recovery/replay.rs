@@ -8,6 +8,7 @@ use sanderling_protocol::Instant;
 use tracing::warn;
 
 use super::damage::Damage;
+use crate::damage::{JournalDamage, SnapshotDamage};
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
 use crate::injected_bug::{self, InjectedBug};
@@ -97,8 +98,8 @@ fn read_snapshot(directory: &Directory, index: u64) -> Result<Catalog, NamenodeS
     let path = directory.file(FileKind::Snapshot, index);
     let catalog = snapshot::read(directory, &path)?;
     if catalog.index() != index {
-        let why = format!("it holds {} commands where its name says {index}", catalog.index());
-        return Err(NamenodeStartError::CorruptSnapshot { path, why });
+        let damage = SnapshotDamage::OtherIndex { commands: catalog.index(), named: index };
+        return Err(NamenodeStartError::CorruptSnapshot { path, damage });
     }
     Ok(catalog)
 }
@@ -122,13 +123,13 @@ impl Replayed {
             }
             if first > self.reached() && !injected_bug::is(InjectedBug::GapIgnored) {
                 let path = directory.file(FileKind::Journal, first);
-                let why = format!("the commands from {} to {first} are missing", self.reached());
-                return Err(NamenodeStartError::CorruptJournal { path, why });
+                let damage = JournalDamage::Gap { from: self.reached(), to: first };
+                return Err(NamenodeStartError::CorruptJournal { path, damage });
             }
             let segment = match replay(directory, first, options, &mut self.namenode) {
                 Ok(segment) => segment,
-                Err(NamenodeStartError::CorruptJournal { why, .. }) => {
-                    return self.damaged(directory, first, 0, 0, why);
+                Err(NamenodeStartError::CorruptJournal { damage, .. }) => {
+                    return self.damaged(directory, first, 0, 0, damage);
                 }
                 Err(error) => return Err(error),
             };
@@ -140,7 +141,7 @@ impl Replayed {
             if let Some(tail) = tail.filter(|_| !is_covered)
                 && (tail.is_damage || after.is_some())
             {
-                return self.damaged(directory, first, length, tail.records, tail.why);
+                return self.damaged(directory, first, length, tail.records, tail.why.into());
             }
         }
         Ok(())
@@ -153,11 +154,11 @@ impl Replayed {
         first: u64,
         offset: u64,
         records: u64,
-        why: String,
+        why: JournalDamage,
     ) -> Result<(), NamenodeStartError> {
         let path = directory.file(FileKind::Journal, first);
         if self.namenode.is_none() {
-            return Err(NamenodeStartError::CorruptJournal { path, why });
+            return Err(NamenodeStartError::CorruptJournal { path, damage: why });
         }
         let mut records = records;
         let mut bytes = directory.bytes(FileKind::Journal, first).saturating_sub(offset);
@@ -180,9 +181,7 @@ impl Replayed {
         if self.damage.is_some() || newest <= reached {
             return Ok(());
         }
-        let why = format!(
-            "it ends after {reached} commands, and the snapshot of {newest} is damaged, too"
-        );
+        let why = JournalDamage::EndsEarly { reached, newest };
         let Some(end) = &self.end else {
             return Err(self.skipped.swap_remove(0).1);
         };

@@ -381,7 +381,7 @@ fn segment_is_written_anew_after_a_failed_sync() {
     let place = tempfile::tempdir().unwrap();
     let (directory, mut first) = start(place.path()).unwrap();
     write(&mut first, &command(1));
-    first.journal.fail("the disk".to_owned());
+    first.journal.unsynced(Arc::new(std::io::ErrorKind::Other.into()));
     assert!(directory.is_suspect());
     let path = directory.file(FileKind::Journal, 0);
     let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());

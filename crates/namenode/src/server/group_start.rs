@@ -14,6 +14,7 @@ use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
 use crate::group::hard_state::HardState;
 use crate::group::join::join;
+use crate::group::log::MemberFilesError;
 use crate::group::origin;
 use crate::group::{GroupSetup, OwnMachine};
 use crate::options::NamenodeOptions;
@@ -137,8 +138,7 @@ fn find(options: &NamenodeOptions) -> Result<FoundDirectory, NamenodeStartError>
         let recovered = recovered.map_err(|cause| damaged(state.member, cause))?;
         let found = recovered.namenode.catalog().cluster();
         if found != state.cluster {
-            let why = format!("the catalog is of cluster {:016x}", found.0);
-            return Err(NamenodeStartError::Group(why));
+            return Err(NamenodeStartError::Group(MemberFilesError::OtherCluster(found)));
         }
         let start = MemberStart::Member(Box::new(state));
         return Ok(FoundDirectory::Read(Box::new((directory, recovered, start))));

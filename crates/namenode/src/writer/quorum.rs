@@ -23,7 +23,7 @@ use crate::group::log::{GroupLog, LogError};
 use crate::group::member::{MemberParts, Step};
 use crate::group::round::{self, Round, RoundError};
 use crate::group::{GroupInput, GroupSeat, GroupStatus, MemberRow, Standing};
-use crate::journal::AppendError;
+use crate::journal::{AppendError, JournalFailure};
 use crate::server::MemberStart;
 
 /// Pause before the journal of a member whose disk is late is tried again.
@@ -67,17 +67,17 @@ impl CatalogWriter {
             let step = match member.next_step() {
                 Ok(Some(step)) => step,
                 Ok(None) => break,
-                Err(error) => return self.end_member(&error),
+                Err(error) => return self.end_member(error),
             };
             match step {
                 Step::Apply(entries) => {
                     if let Err(error) = self.apply_agreed(entries) {
-                        return self.end_unapplied(&error);
+                        return self.end_unapplied(error);
                     }
                 }
                 Step::Restore(catalog) => {
                     if let Err(error) = self.adopt(*catalog) {
-                        return self.end_member(&error);
+                        return self.end_member(error);
                     }
                 }
                 Step::Send(envelope) => {
@@ -101,7 +101,7 @@ impl CatalogWriter {
     }
 
     /// Ends this member: a file of it has failed. That is final, whatever the file does next.
-    pub(super) fn end_member(&mut self, error: &LogError) {
+    pub(super) fn end_member(&mut self, error: LogError) {
         let Some(member) = &mut self.member else { return };
         member.fail();
         let may_have_forgotten = member.may_have_forgotten();
@@ -110,18 +110,18 @@ impl CatalogWriter {
     }
 
     /// Ends this member: its catalog cannot follow the group.
-    fn end_unapplied(&mut self, error: &RoundError) {
+    fn end_unapplied(&mut self, cause: RoundError) {
         if let Some(member) = &mut self.member {
             member.fail();
         }
         self.show_lease();
-        self.state.fail(NamenodeFailure::Journal { why: error.to_string() });
+        self.state.fail(NamenodeFailure::Unapplied { cause });
     }
 
-    pub(super) fn fail_group(&self, error: &LogError, may_have_forgotten: bool) {
+    pub(super) fn fail_group(&self, error: LogError, may_have_forgotten: bool) {
         error!(%error, "the log of the group has failed: this member ends");
-        let why = error.to_string();
-        self.state.fail(NamenodeFailure::GroupLog { why, may_have_forgotten });
+        let cause = std::sync::Arc::new(error);
+        self.state.fail(NamenodeFailure::GroupLog { cause, may_have_forgotten });
     }
 
     /// Shows what the member is and until when it may answer reads.
@@ -239,13 +239,14 @@ impl CatalogWriter {
     /// Writes commands that are agreed to the journal: there is no way back.
     ///
     /// # Errors
-    /// Only [`AppendError::Failed`]: the catalog of this member cannot follow the group any more.
-    pub(super) fn store_agreed(&mut self, commands: Vec<&Command>) -> Result<(), AppendError> {
+    /// [`JournalFailure`]: the catalog of this member cannot follow the group any more.
+    pub(super) fn store_agreed(&mut self, commands: Vec<&Command>) -> Result<(), JournalFailure> {
         loop {
             match self.journal.append(commands.iter().copied()) {
                 Ok(()) => return Ok(()),
-                Err(AppendError::Behind(_)) => std::thread::sleep(BEHIND_PAUSE),
-                Err(error) => return Err(AppendError::Failed(error.to_string())),
+                Err(AppendError::Behind { .. }) => std::thread::sleep(BEHIND_PAUSE),
+                Err(AppendError::Refused(refusal)) => return Err(JournalFailure::Refused(refusal)),
+                Err(AppendError::Failed(failure)) => return Err(failure),
             }
         }
     }
@@ -255,7 +256,7 @@ impl CatalogWriter {
         let index = catalog.index();
         let path = self.snapshots.directory().file(FileKind::Snapshot, index);
         let fail = |cause: std::io::Error| LogError::Io { path: path.clone(), cause };
-        let failed = |error: AppendError| fail(std::io::Error::other(error.to_string()));
+        let failed = |error: AppendError| fail(std::io::Error::other(error));
         self.journal.restart(index).map_err(failed)?;
         self.snapshots.adopted(index, &mut self.journal).map_err(fail)?;
         let mut namenode = self.state.namenode.write();
@@ -298,7 +299,7 @@ impl CatalogWriter {
                 true
             }
             Err(error @ LogError::Unsynced { .. }) => {
-                self.fail_group(&error, false);
+                self.fail_group(error, false);
                 false
             }
             Err(error) => {
@@ -373,10 +374,8 @@ impl CatalogWriter {
         for entry in kept.map_err(|cause| LogError::Io { path: path.clone(), cause })? {
             let Payload::Round { commands, .. } = entry.payload else { continue };
             let applied = round::decode(&commands).and_then(|round| self.apply_round(&round));
-            let damaged = |error: RoundError| LogError::Damaged {
-                path: path.clone(),
-                why: error.to_string(),
-            };
+            let damaged =
+                |error: RoundError| LogError::Damaged { path: path.clone(), damage: error.into() };
             applied.map_err(damaged)?;
         }
         Ok(())
@@ -476,8 +475,9 @@ impl CatalogWriter {
             member.land();
         }
         if let Err(error) = applied {
-            self.end_unapplied(&error);
-            return Unwritten::Unknown(error.to_string());
+            let why = error.to_string();
+            self.end_unapplied(error);
+            return Unwritten::Unknown(why);
         }
         match is_proposed {
             true => Unwritten::Unknown(

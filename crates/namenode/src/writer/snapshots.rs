@@ -11,7 +11,7 @@ use sanderling_transport::time_slice;
 use tracing::{info, warn};
 
 use crate::directory::{Directory, FileKind};
-use crate::journal::{AppendError, Journal};
+use crate::journal::{AppendError, Journal, JournalFailure};
 use crate::options::NamenodeOptions;
 use crate::recovery::measure;
 use crate::snapshot::{TakeError, take};
@@ -69,17 +69,17 @@ impl Snapshots {
     /// Does what is due.
     ///
     /// # Errors
-    /// Only [`AppendError::Failed`]: the journal cannot be trusted any more, and the namenode ends.
+    /// [`JournalFailure`]: the journal cannot be trusted any more, and the namenode ends.
     pub(crate) fn keep(
         &mut self,
         state: &NamenodeState,
         journal: &mut Journal,
-    ) -> Result<(), AppendError> {
+    ) -> Result<(), JournalFailure> {
         if let Some(lag) = journal.lag() {
             let (bytes, age) = lag.waiting();
             state.metrics.set_unsynced(bytes, age);
-            if let Some(why) = lag.failure() {
-                return Err(journal.fail(why));
+            if let Some(cause) = lag.failure() {
+                return Err(journal.unsynced(cause));
             }
         }
         if let Some(running) = self.running.take_if(|running| running.is_finished()) {
@@ -93,7 +93,11 @@ impl Snapshots {
     }
 
     /// Takes the catalog's image and starts the next segment; a thread writes the snapshot.
-    fn begin(&mut self, state: &NamenodeState, journal: &mut Journal) -> Result<(), AppendError> {
+    fn begin(
+        &mut self,
+        state: &NamenodeState,
+        journal: &mut Journal,
+    ) -> Result<(), JournalFailure> {
         let namenode = state.namenode.read();
         let index = namenode.catalog().index();
         let image = namenode.catalog().image();
@@ -101,7 +105,7 @@ impl Snapshots {
         debug_assert_eq!(index, journal.index(), "only the writer applies, after the journal");
         match journal.rotate() {
             Ok(()) => {}
-            Err(failed @ AppendError::Failed(_)) => return Err(failed),
+            Err(AppendError::Failed(failure)) => return Err(failure),
             Err(error) => {
                 self.failed(state, &error.to_string());
                 return Ok(());
@@ -125,7 +129,7 @@ impl Snapshots {
         thread: JoinHandle<Result<Vec<u64>, TakeError>>,
         state: &NamenodeState,
         journal: &mut Journal,
-    ) -> Result<(), AppendError> {
+    ) -> Result<(), JournalFailure> {
         match thread.join() {
             Ok(Ok(kept)) => {
                 let newest = kept.last().copied().unwrap_or(0);
@@ -139,8 +143,9 @@ impl Snapshots {
                 info!(commands = newest, journal_bytes = journal.bytes(), "snapshot taken");
             }
             Ok(Err(TakeError::Failed(why))) => self.failed(state, &why),
-            Ok(Err(TakeError::Unsynced(why))) => {
-                return Err(journal.fail(format!("sync of the directory: {why}")));
+            Ok(Err(TakeError::Unsynced(error))) => {
+                let cause = Arc::new(error);
+                return Err(journal.fail(|path| JournalFailure::Directory { path, cause }));
             }
             Err(_) => self.failed(state, "its thread panicked"),
         }
@@ -172,8 +177,8 @@ impl Snapshots {
     /// Waits for the snapshot under way and syncs what was written.
     ///
     /// # Errors
-    /// Only [`AppendError::Failed`]: what the disk has is unknown.
-    pub(crate) fn finish(&mut self, journal: &mut Journal) -> Result<(), AppendError> {
+    /// [`JournalFailure`]: what the disk has is unknown.
+    pub(crate) fn finish(&mut self, journal: &mut Journal) -> Result<(), JournalFailure> {
         if let Some(thread) = self.running.take()
             && !matches!(thread.join(), Ok(Ok(_)))
         {
@@ -183,8 +188,7 @@ impl Snapshots {
         if let (Some(lag), Some(syncer)) = (journal.lag(), self.syncer.take()) {
             lag.close();
             if syncer.join().is_err() {
-                let why = "the thread that syncs the journal panicked".to_owned();
-                return Err(AppendError::Failed(why));
+                return Err(JournalFailure::Panicked);
             }
         }
         synced
