@@ -4,7 +4,9 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use sanderling_protocol::Token;
-use sanderling_transport::{ClientTls, Credentials, Secret, SecretError, TlsError, TokenSource};
+use sanderling_transport::{
+    ClientTls, Credentials, Secret, SecretError, TlsError, TlsFileFault, TokenSource,
+};
 
 use crate::failure::{Exit, Failure, look_near};
 use crate::global::Global;
@@ -68,7 +70,9 @@ pub fn tls_failed(error: &TlsError) -> Failure {
         {
             (Exit::NotFound, look_near(path))
         }
-        (TlsError::File { why, .. }, Some(path)) if !path.exists() && why.contains("No such") => {
+        (TlsError::File { fault: TlsFileFault::Io(cause), .. }, Some(path))
+            if cause.kind() == ErrorKind::NotFound =>
+        {
             (Exit::NotFound, look_near(path))
         }
         (_, Some(path)) if !path.exists() => {

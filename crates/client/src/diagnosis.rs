@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sanderling_protocol::Refusal;
-use sanderling_transport::CallError;
+use sanderling_transport::{CallError, WrongPeer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -28,16 +28,13 @@ pub async fn diagnosed(address: &str, error: CallError, deadline: Instant) -> Ca
     }
     let deadline = deadline.min(Instant::now() + PROBE_WITHIN);
     let Ok(Some(first)) = timeout_at(deadline, first_bytes(address)).await else { return error };
-    let port = "the namenode's own port is 7600 unless it was started with another --listen";
-    let why = match first {
-        [b'H', b'T', b'T', b'P', b'/'] => format!("it serves HTTP; {port}"),
+    let found = match first {
+        [b'H', b'T', b'T', b'P', b'/'] => WrongPeer::Http,
         // An alert of TLS.
-        [0x15, 0x03, ..] => "it requires TLS: give the authorities of its certificates (--tls-ca, \
-             SANDERLING_TLS_CA)"
-            .to_owned(),
+        [0x15, 0x03, ..] => WrongPeer::Tls,
         _ => return error,
     };
-    CallError::WrongAddress { address: address.to_owned(), why }
+    CallError::WrongAddress { address: address.to_owned(), found }
 }
 
 /// Sends a request of HTTP and returns how the answer begins.

@@ -15,7 +15,7 @@ use sanderling_protocol::local::LEASES_PER_PACKET_MAX;
 use sanderling_protocol::message::Layout;
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{Header, NodeId, Op, Refusal};
-use sanderling_transport::{CallError, Timeouts};
+use sanderling_transport::{CallError, ReplyFault, Timeouts};
 use tokio::time::Instant;
 
 use crate::client::ClientInner;
@@ -258,7 +258,7 @@ async fn read_remote(
     let frame = shared.pool.call(address, Some(node), header, vec![body.into()], timeouts).await?;
     let bad = |refusal: Refusal| CallError::BadReply {
         address: address.to_owned(),
-        why: refusal.to_string(),
+        fault: ReplyFault::Undecodable(Box::new(refusal)),
     };
     let replies = RangeReply::decode_all(&frame.body, batch.len()).map_err(bad)?;
     let mut rest = frame.body.slice(batch.len() * RangeReply::BYTES..);

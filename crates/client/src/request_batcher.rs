@@ -14,7 +14,9 @@ use parking_lot::Mutex;
 use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
 use sanderling_protocol::message::Repetition;
 use sanderling_protocol::{Refusal, Reply, Request};
-use sanderling_transport::{CallError, EncodedRequest, Namenodes, Pool, Repeats, trace};
+use sanderling_transport::{
+    CallError, CloseCause, EncodedRequest, Namenodes, Pool, Repeats, trace,
+};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -164,10 +166,9 @@ impl BatchedConnection {
         }
         match answer {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(CallError::Closed {
-                address: self.address(),
-                why: "the client was shut down".to_owned(),
-            }),
+            Ok(Err(_)) => {
+                Err(CallError::Closed { address: self.address(), cause: CloseCause::ShutDown })
+            }
             Err(_) => {
                 let (address, waited): (_, Duration) = (self.address(), began.elapsed());
                 Err(CallError::TimedOut { address, waited })

@@ -173,7 +173,7 @@ impl Admission {
         let namenode = self.membership().namenode();
         let answers = match namenode.call(request).await {
             Ok(Reply::Within(answers)) if answers.len() == blocks.len() => answers,
-            Ok(reply) => return Err(unknown(&namenode.bad_reply(&reply))),
+            Ok(reply) => return Err(unknown(&namenode.bad_reply(reply))),
             Err(error) => return Err(unknown(&error)),
         };
         let mut own = caller.own.lock();

@@ -52,7 +52,7 @@ async fn report_pending(membership: &Membership, store: &BlockStore) -> Result<(
         store.damages().known().reported(&report, is_taken);
         match answer? {
             Reply::Done => {}
-            other => return Err(namenode.bad_reply(&other)),
+            other => return Err(namenode.bad_reply(other)),
         }
     }
 }

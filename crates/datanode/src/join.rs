@@ -10,7 +10,7 @@ use sanderling_core::datanode::{
 };
 use sanderling_protocol::message::{Heartbeat, Join, Register};
 use sanderling_protocol::{Millis, Nonce, Refusal, Reply, Request};
-use sanderling_transport::{CallError, Connection};
+use sanderling_transport::{CallError, CloseCause, Connection};
 use tokio::time::sleep_until;
 
 use crate::activity::Activity;
@@ -165,7 +165,7 @@ impl Joiner {
         match (failure, last) {
             (CallFailure::Refused(refusal), _) => CallError::Refused(refusal),
             (_, Some(error)) => error,
-            (_, None) => self.membership.namenode().unanswered("no answer"),
+            (_, None) => self.membership.namenode().unanswered(CloseCause::NoAnswer),
         }
     }
 
@@ -184,12 +184,12 @@ impl Joiner {
         let opened = namenode.opened().await;
         let answer = match namenode.call_and_update_revocations(request).await {
             Ok(Reply::Joined(joined)) => Ok(joined),
-            Ok(other) => Err(namenode.bad_reply(&other)),
+            Ok(other) => Err(namenode.bad_reply(other)),
             Err(CallError::Refused(refusal @ Refusal::WrongCluster { .. }))
                 if cluster.is_none() =>
             {
                 // Another namenode took the place of the one that was greeted.
-                Err(namenode.unanswered(&refusal.to_string()))
+                Err(namenode.unanswered(CloseCause::Replaced(Box::new(refusal))))
             }
             Err(error) => Err(error),
         };
@@ -239,7 +239,7 @@ impl Joiner {
         let request = Request::Beat(heartbeat);
         let answer = match namenode.call_and_update_revocations(request).await {
             Ok(Reply::Beat { heartbeat: reply, position }) => Ok((reply, position)),
-            Ok(other) => Err(namenode.bad_reply(&other)),
+            Ok(other) => Err(namenode.bad_reply(other)),
             Err(error) => Err(error),
         };
         let node = self.membership.id();

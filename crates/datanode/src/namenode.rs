@@ -6,7 +6,8 @@ use sanderling_core::datanode::CallFailure;
 use sanderling_core::group_generation::GroupGeneration;
 use sanderling_protocol::{ClusterId, Refusal, Reply, Request};
 use sanderling_transport::{
-    CallError, Connection, EncodedRequest, Namenodes, Pool, Repeats, Security,
+    CallError, CloseCause, Connection, EncodedRequest, Namenodes, Pool, Repeats, ReplyFault,
+    Security,
 };
 use tokio::time::Instant;
 
@@ -130,15 +131,14 @@ impl Namenode {
     }
 
     /// Returns the error of a reply that is none to the request.
-    pub(crate) fn bad_reply(&self, reply: &Reply) -> CallError {
-        let why = format!("{reply:?}").chars().take(100).collect();
-        CallError::BadReply { address: self.namenodes.target().to_string(), why }
+    pub(crate) fn bad_reply(&self, reply: Reply) -> CallError {
+        let fault = ReplyFault::Other(Box::new(reply));
+        CallError::BadReply { address: self.namenodes.target().to_string(), fault }
     }
 
     /// Returns the error of a call that was not answered.
-    pub(crate) fn unanswered(&self, why: &str) -> CallError {
-        let address = self.namenodes.text().to_owned();
-        CallError::Closed { address, why: why.to_owned() }
+    pub(crate) fn unanswered(&self, cause: CloseCause) -> CallError {
+        CallError::Closed { address: self.namenodes.text().to_owned(), cause }
     }
 }
 

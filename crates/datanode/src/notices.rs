@@ -76,7 +76,7 @@ impl Membership {
     fn info_of(&self, reply: Reply) -> Result<NodeInfo, CallError> {
         match reply {
             Reply::Node(info) => Ok(*info),
-            other => Err(self.namenode().bad_reply(&other)),
+            other => Err(self.namenode().bad_reply(other)),
         }
     }
 

@@ -28,7 +28,7 @@ pub(crate) async fn report(
                 let request = Request::BlockReport { node: membership.id(), blocks };
                 match namenode.call(request).await? {
                     Reply::Drop { blocks } => store.drop_held(&report.unwanted(blocks)),
-                    other => return Err(namenode.bad_reply(&other)),
+                    other => return Err(namenode.bad_reply(other)),
                 }
             }
             ReportStep::Probe => {
@@ -45,7 +45,7 @@ pub(crate) async fn report(
                         let missing = report.expected(&store.table(), &blocks, is_more);
                         missing.into_iter().for_each(|it| store.damages().add_unheld(it));
                     }
-                    Ok(other) => return Err(namenode.bad_reply(&other)),
+                    Ok(other) => return Err(namenode.bad_reply(other)),
                     Err(CallError::Refused(Refusal::UnknownVersion { .. })) => {
                         report.not_comparable();
                     }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::buffers::Buffers;
 use crate::calls::{Begun, CallEnd, CallResult, Calls, Timeouts};
-use crate::error::CallError;
+use crate::error::{CallError, CloseCause, ReplyFault};
 use crate::gather::length;
 use crate::inbound::{Inbound, InboundError};
 use crate::known_generation::KnownGeneration;
@@ -155,8 +155,10 @@ impl Connection {
             shaken.map_err(|_| timed_out(address, began.elapsed()))?.map_err(|error| match tls
                 .distrust(&error)
             {
-                Some(why) => CallError::Credentials { address: address.to_owned(), why },
-                None => closed(address, &error.to_string()),
+                Some(distrust) => {
+                    CallError::Credentials { address: address.to_owned(), cause: distrust.into() }
+                }
+                None => closed(address, error),
             })?;
         Self::greet_signed(address, stream, hello, deadline, options).await
     }
@@ -193,7 +195,7 @@ impl Connection {
         connection.generation = GroupGeneration(frame.header.offset);
         connection.accepts_traces = frame.header.length & ACCEPTS_TRACES != 0;
         let reply = decode_body::<HelloReply>(&frame.body)
-            .map_err(|refusal| bad_reply(address, &refusal))?;
+            .map_err(|refusal| bad_reply(address, refusal))?;
         Ok((connection, reply))
     }
 
@@ -247,7 +249,7 @@ impl Connection {
             let _ = wire.outgoing.send(span.context().header(request), Vec::new(), false);
         }
         if let Err(error) = wire.outgoing.send(header, body, is_alone) {
-            wire.calls.fail(&closed(&wire.address, &error.to_string()));
+            wire.calls.fail(&closed(&wire.address, error));
         } else if is_alone {
             wire.wait_spinning(request);
         }
@@ -274,14 +276,14 @@ impl Connection {
     pub fn post(&self, mut header: Header, body: Vec<Bytes>) -> Result<(), CallError> {
         let wire = &*self.shared.wire;
         if wire.calls.is_broken() {
-            return Err(closed(&wire.address, "the connection has broken"));
+            return Err(closed(&wire.address, CloseCause::Before));
         }
         if wire.outgoing.waiting() >= POSTED_MAX {
             return Err(CallError::TooBusy { address: wire.address.clone() });
         }
         (header.request, header.body_bytes) = (UNANSWERED, checked_length(&body)?);
         wire.outgoing.send(header, body, true).map_err(|error| {
-            let error = closed(&wire.address, &error.to_string());
+            let error = closed(&wire.address, error);
             wire.calls.fail(&error);
             error
         })
@@ -357,7 +359,7 @@ fn check(address: &str, frame: Frame<Bytes>) -> CallResult {
         return Ok(frame);
     }
     let refusal = decode_body::<Refusal>(&frame.body);
-    Err(refusal.map_or_else(|error| bad_reply(address, &error), CallError::Refused))
+    Err(refusal.map_or_else(|error| bad_reply(address, error), CallError::Refused))
 }
 
 impl Wire {
@@ -376,10 +378,10 @@ impl Wire {
 
     fn why(&self, broken: InboundError) -> CallError {
         match broken {
-            InboundError::Read(error) => closed(&self.address, &error.to_string()),
+            InboundError::Read(error) => closed(&self.address, error),
             InboundError::Refused(frame) => match check(&self.address, frame) {
                 Err(error) => error,
-                Ok(_) => closed(&self.address, "an answer to no request"),
+                Ok(_) => closed(&self.address, CloseCause::NoRequest),
             },
         }
     }
@@ -406,7 +408,7 @@ async fn receive(wire: Arc<Wire>) {
 /// Writes queued frames, all that are there at once.
 async fn send(wire: Arc<Wire>) {
     let error = wire.outgoing.run(WRITE_WITHIN, || wire.progressed()).await;
-    wire.calls.fail(&closed(&wire.address, &error.to_string()));
+    wire.calls.fail(&closed(&wire.address, error));
 }
 
 /// Ends calls that have waited long enough: one timer for all calls of the connection.
@@ -422,14 +424,17 @@ async fn end_late(wire: Arc<Wire>) {
     }
 }
 
-fn closed(address: &str, why: &str) -> CallError {
-    CallError::Closed { address: address.to_owned(), why: why.to_owned() }
+fn closed(address: &str, cause: impl Into<CloseCause>) -> CallError {
+    CallError::Closed { address: address.to_owned(), cause: cause.into() }
 }
 
 fn timed_out(address: &str, waited: Duration) -> CallError {
     CallError::TimedOut { address: address.to_owned(), waited }
 }
 
-pub(crate) fn bad_reply(address: &str, refusal: &Refusal) -> CallError {
-    CallError::BadReply { address: address.to_owned(), why: refusal.to_string() }
+pub(crate) fn bad_reply(address: &str, refusal: Refusal) -> CallError {
+    CallError::BadReply {
+        address: address.to_owned(),
+        fault: ReplyFault::Undecodable(Box::new(refusal)),
+    }
 }

@@ -28,7 +28,7 @@ use self::connection::{ConnectionSet, ConnectionSlot, ResponseBody};
 use crate::stream::prepare;
 use crate::tls::{ServerTls, begins_tls, turn_away};
 
-pub use self::client::{PageCall, PageCallError, pass_on};
+pub use self::client::{PageCall, PageCallError, PageFault, pass_on};
 pub use self::connection::HttpConnection;
 pub use self::received::RequestBody;
 

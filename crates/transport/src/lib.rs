@@ -50,12 +50,14 @@ pub use buffers::Buffers;
 pub use calls::Timeouts;
 pub use connection::{Connection, ConnectionOptions};
 pub use cross_site::{SiteRefusal, refused_site};
-pub use error::{CallError, SystemError};
+pub use error::{
+    CallError, CloseCause, CredentialsFault, ForeignCluster, ReplyFault, SystemError, WrongPeer,
+};
 pub use file_watch::{Looked, Watched};
 pub use front::front_page;
 pub use http::{
-    HttpConnection, HttpOptions, PageCall, PageCallError, RequestBody, pass_on, serve_http,
-    serve_pages,
+    HttpConnection, HttpOptions, PageCall, PageCallError, PageFault, RequestBody, pass_on,
+    serve_http, serve_pages,
 };
 pub use known_generation::KnownGeneration;
 pub use listen::{ListenError, listen, listen_there_or_free};
@@ -77,6 +79,6 @@ pub use status::{
 };
 pub use stream::Stream;
 pub use tls::{
-    ClientTls, Expiries, PeerCertificates, ServerTls, TLS_NAME, TlsError, TlsStream, Validity,
-    ValidityState, read_validities, worst,
+    ClientTls, Distrust, Expiries, PeerCertificates, ServerTls, TLS_NAME, TlsError, TlsFileFault,
+    TlsStream, Validity, ValidityState, read_validities, worst,
 };

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::connection::Connection;
-use crate::error::CallError;
+use crate::error::{CallError, CloseCause, ForeignCluster, ReplyFault, WrongPeer};
 use crate::pool::{EncodedRequest, Pool};
 
 /// How long one of several members may take to accept a connection and to answer the greeting: it
@@ -170,10 +170,10 @@ impl Namenodes {
             for (other, theirs) in named {
                 let Err(refusal) = theirs.meets(*own) else { continue };
                 if !theirs.is_after(*own) {
-                    let why = format!("of another group than {}: {refusal}", addresses[*other]);
+                    let (other, refusal) = (addresses[*other].clone(), Box::new(refusal));
                     return Err(CallError::OtherCluster {
                         address: addresses[*place].clone(),
-                        why,
+                        found: ForeignCluster::OtherGroup { other, refusal },
                     });
                 }
                 self.note(&addresses[*place], MemberFailure::Foreign);
@@ -311,9 +311,8 @@ impl Namenodes {
         let mut changes = self.shared.changes.subscribe();
         loop {
             if *self.target() != **address {
-                let why = "another namenode leads by now".to_owned();
-                let address = address.to_string();
-                return Err(attempted(CallError::Closed { address, why }));
+                let (address, cause) = (address.to_string(), CloseCause::OtherLeader);
+                return Err(attempted(CallError::Closed { address, cause }));
             }
             self.refresh_if_due(pool, Some(address));
             tokio::select! {
@@ -515,8 +514,8 @@ async fn greeting(
             Ok((cluster, connection.generation()))
         }
         HelloReply { role: Role::Namenode, .. } => {
-            let why = "a namenode that names no cluster".to_owned();
-            Err(CallError::BadReply { address: address.to_owned(), why })
+            let fault = ReplyFault::NoCluster;
+            Err(CallError::BadReply { address: address.to_owned(), fault })
         }
         HelloReply { role, .. } => Err(not_namenode(address, role)),
     }
@@ -528,32 +527,26 @@ async fn members_of(pool: &Pool, address: &str, deadline: Instant) -> Result<Mem
     match pool.meta_encoded(address, &requests, deadline).await?.pop() {
         Some(Ok(Reply::Members(members))) => Ok(members),
         Some(Err(refusal)) => Err(CallError::Refused(refusal)),
-        other => {
-            let why = format!("{other:?} to a request for members");
-            let address = address.to_owned();
-            Err(CallError::BadReply { address, why })
+        Some(Ok(other)) => {
+            let (address, fault) = (address.to_owned(), ReplyFault::NoMembers(Box::new(other)));
+            Err(CallError::BadReply { address, fault })
         }
+        None => unreachable!("the pool returns one reply to each request"),
     }
 }
 
 /// Returns the error of a peer that is another server of the cluster.
 #[must_use]
 pub fn not_namenode(address: &str, role: Role) -> CallError {
-    let role = format!("{role:?}").to_lowercase();
-    let why =
-        format!("it is that of a {role}; the namenode's is what the {role}s are started with");
-    CallError::WrongAddress { address: address.to_owned(), why }
+    CallError::WrongAddress { address: address.to_owned(), found: WrongPeer::Server(role) }
 }
 
 fn two_clusters(
     (address, cluster): (&str, ClusterId),
     (other, known): (&str, ClusterId),
 ) -> CallError {
-    let why = format!(
-        "{:016x}, while {other} serves cluster {:016x}: give addresses of one cluster",
-        cluster.0, known.0
-    );
-    CallError::OtherCluster { address: address.to_owned(), why }
+    let found = ForeignCluster::Other { cluster, other: other.to_owned(), known };
+    CallError::OtherCluster { address: address.to_owned(), found }
 }
 
 /// Draws a number that differs from call to call and from process to process.

@@ -1,6 +1,7 @@
 //! Connections by peer, made when they are needed and made again when they break.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::calls::Timeouts;
 use crate::connection::{Connection, ConnectionOptions, bad_reply};
-use crate::error::CallError;
+use crate::error::{CallError, CloseCause, ReplyFault};
 use crate::security::Credentials;
 
 /// The caller's role, and bounds.
@@ -168,8 +169,8 @@ impl Pool {
         };
         let made = AbortOnDropHandle::new(made).await;
         made.unwrap_or_else(|ended| {
-            let (address, why) = (address.to_owned(), ended.to_string());
-            Err(CallError::Closed { address, why })
+            let cause = CloseCause::Task(io::Error::other(ended).into());
+            Err(CallError::Closed { address: address.to_owned(), cause })
         })
     }
 
@@ -447,10 +448,10 @@ impl Pool {
         let body = vec![Bytes::from(body)];
         let frame = self.call_on(connection, None, header, body, deadline.into()).await?;
         let replies: Vec<Result<Reply, Refusal>> =
-            decode_body(&frame.body).map_err(|refusal| bad_reply(address, &refusal))?;
+            decode_body(&frame.body).map_err(|refusal| bad_reply(address, refusal))?;
         if replies.len() != count {
-            let why = format!("{} answers to {count} requests", replies.len());
-            return Err(CallError::BadReply { address: address.to_owned(), why });
+            let fault = ReplyFault::Count { replies: replies.len(), requests: count };
+            return Err(CallError::BadReply { address: address.to_owned(), fault });
         }
         Ok(replies)
     }
@@ -488,7 +489,7 @@ impl Pool {
         let body = vec![Bytes::from(encode_body(&order))];
         let header = Header { offset: term, ..Header::new(Op::Order, 0) };
         let frame = self.call_on(connection, Some(node), header, body, deadline.into()).await?;
-        match decode_body(&frame.body).map_err(|refusal| bad_reply(address, &refusal))? {
+        match decode_body(&frame.body).map_err(|refusal| bad_reply(address, refusal))? {
             OrderReply::Refused(refusal) => Err(CallError::Refused(refusal)),
             reply => Ok(reply),
         }

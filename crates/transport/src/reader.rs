@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::body_sink::BodySink;
 use crate::buffers::{Buffer, Buffers};
+use crate::error::CloseCause;
 use crate::memory::{Memory, Reserved};
 use crate::pace::Pace;
 use crate::stream::ReadHalf;
@@ -46,6 +47,17 @@ pub(crate) enum ReadError {
     Closed,
     #[error("an answer came for which there is no memory")]
     NoMemory,
+}
+
+impl From<ReadError> for CloseCause {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Frame(error) => error.into(),
+            ReadError::Io(error) => error.into(),
+            ReadError::Closed => Self::ByPeer,
+            ReadError::NoMemory => Self::NoMemory,
+        }
+    }
 }
 
 /// A complete frame.

@@ -41,6 +41,7 @@ pub enum SecretError {
         /// The file.
         path: PathBuf,
         /// Why.
+        #[source]
         cause: std::io::Error,
     },
     /// Others can read the file.

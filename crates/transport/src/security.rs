@@ -6,7 +6,7 @@ use sanderling_core::access::HttpResource;
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{ClusterId, Millis, Refusal, Token};
 
-use crate::error::CallError;
+use crate::error::{CallError, CredentialsFault};
 use crate::revoked::Revocations;
 use crate::secret::{Pass, Secret, TokenSource};
 use crate::tls::{ClientTls, Expiries, ServerTls};
@@ -54,7 +54,7 @@ impl Credentials {
         let Some(source) = &self.token else { return Ok(()) };
         let token = source.token(cluster).map_err(|error| CallError::Credentials {
             address: address.to_owned(),
-            why: error.to_string(),
+            cause: CredentialsFault::Token(Arc::new(error)),
         })?;
         hello.token = Some(token);
         Ok(())

@@ -5,13 +5,15 @@ mod peer_certificates;
 mod stream;
 mod validity;
 
+use std::error::Error as StdError;
 use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::VerifierBuilderError;
 use rustls::crypto::ring::{default_provider, sign::any_supported_type};
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -46,12 +48,13 @@ pub enum TlsError {
     #[error("{0}")]
     Key(#[from] SecretError),
     /// A file is not what it should be.
-    #[error("{}: {why}", path.display())]
+    #[error("{}: {fault}", path.display())]
     File {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        why: String,
+        #[source]
+        fault: TlsFileFault,
     },
     /// The name cannot stand in a certificate.
     #[error("{name:?} cannot stand in a certificate: give a host name")]
@@ -59,6 +62,85 @@ pub enum TlsError {
         /// The name.
         name: String,
     },
+}
+
+/// What is wrong with a file of certificates or of a key.
+#[derive(Debug, Error)]
+pub enum TlsFileFault {
+    /// It cannot be read.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// It is longer than any file of certificates.
+    #[error("it has more than {FILE_BYTES_MAX} bytes")]
+    TooLong,
+    /// It is not in the format PEM.
+    #[error("{0}")]
+    Pem(#[from] pem::Error),
+    /// It has none.
+    #[error("there is no certificate in it")]
+    NoCertificate,
+    /// A certificate in it cannot be decoded as far as its dates.
+    #[error("a certificate in it has no dates that can be read")]
+    NoDates,
+    /// A certificate or key in it cannot be used.
+    #[error("{0}")]
+    Unusable(#[from] rustls::Error),
+    /// It is a key, and that of another certificate.
+    #[error("it is not the key of {}", .certificate.display())]
+    OtherKey {
+        /// The file of the certificate.
+        certificate: PathBuf,
+    },
+    /// The certificate in it is not valid yet, and the one before is.
+    #[error("it is not valid before {}", .0.begin_date())]
+    Early(Validity),
+    /// The certificate in it has ended, and the one before has not.
+    #[error("it ended at {}", .0.end_date())]
+    Ended(Validity),
+    /// There are no authorities to check it with.
+    #[error("{0}")]
+    NoVerifier(#[from] VerifierBuilderError),
+    /// No client would believe it.
+    #[error("{0}")]
+    Distrusted(#[from] Distrust),
+}
+
+/// Why a server is not trusted, and what to do. Its source is the [`rustls::Error`].
+#[derive(Debug, Clone)]
+pub struct Distrust {
+    cause: Box<rustls::Error>,
+    /// The name that its certificate has to be made for.
+    name: Box<str>,
+}
+
+impl fmt::Display for Distrust {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage};
+        match &*self.cause {
+            InvalidMessage(_) => formatter.write_str(
+                "it does not speak TLS: leave --tls-ca out, or start it with --tls-cert and \
+                 --tls-key",
+            ),
+            InvalidCertificate(why) if is_expired(why) => formatter.write_str(
+                "its certificate has ended, by the clock of this machine: renew it, or set the \
+                 clock",
+            ),
+            InvalidCertificate(why) => write!(
+                formatter,
+                "its certificate is not believed ({why}): it must be made for {:?} by an authority \
+                 in --tls-ca",
+                self.name
+            ),
+            AlertReceived(alert) => write!(formatter, "it ended the TLS handshake: {alert:?}"),
+            other => write!(formatter, "TLS: {other}"),
+        }
+    }
+}
+
+impl StdError for Distrust {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.cause)
+    }
 }
 
 /// A server's certificate and key. Clones share them.
@@ -213,28 +295,13 @@ impl ClientTls {
     }
 
     /// Returns what is wrong with a server, if that is why hands were not shaken.
-    pub(crate) fn distrust(&self, error: &io::Error) -> Option<String> {
-        use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage};
+    pub(crate) fn distrust(&self, error: &io::Error) -> Option<Distrust> {
         let cause = error.get_ref()?.downcast_ref::<rustls::Error>()?;
-        Some(match cause {
-            InvalidMessage(_) => {
-                "it does not speak TLS: leave --tls-ca out, or start it with --tls-cert and \
-                 --tls-key"
-                    .to_owned()
-            }
-            InvalidCertificate(why) if is_expired(why) => {
-                "its certificate has ended, by the clock of \
-                 this machine: renew it, or set the clock"
-                    .to_owned()
-            }
-            InvalidCertificate(why) => format!(
-                "its certificate is not believed ({why}): it must be made for {:?} by an authority \
-                 in --tls-ca",
-                self.name.to_str()
-            ),
-            AlertReceived(alert) => format!("it ended the TLS handshake: {alert:?}"),
-            other => format!("TLS: {other}"),
-        })
+        Some(self.distrust_for(cause.clone()))
+    }
+
+    fn distrust_for(&self, cause: rustls::Error) -> Distrust {
+        Distrust { cause: Box::new(cause), name: self.name.to_str().into() }
     }
 }
 
@@ -245,12 +312,11 @@ fn is_expired(why: &rustls::CertificateError) -> bool {
 
 impl Believed {
     fn read(path: &Path) -> Result<Self, TlsError> {
-        let bad = |why: String| TlsError::File { path: path.to_owned(), why };
         let mut roots = RootCertStore::empty();
         let found = certificates(path)?;
         let validities = validities(path, &found)?;
         for certificate in found {
-            roots.add(certificate).map_err(|error| bad(error.to_string()))?;
+            roots.add(certificate).map_err(|error| bad(path, error))?;
         }
         let roots = Arc::new(roots);
         let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
@@ -264,32 +330,31 @@ impl Believed {
 
 /// Reads all certificates of a file.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let bad = |error: io::Error| TlsError::File { path: path.to_owned(), why: error.to_string() };
     let mut pem = Vec::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut pem))
-        .map_err(bad)?;
+        .map_err(|error| bad(path, error))?;
     parsed(path, &pem)
 }
 
+fn bad(path: &Path, fault: impl Into<TlsFileFault>) -> TlsError {
+    TlsError::File { path: path.to_owned(), fault: fault.into() }
+}
+
 fn parsed(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let bad = |why: String| TlsError::File { path: path.to_owned(), why };
     if pem.len() as u64 > FILE_BYTES_MAX {
-        return Err(bad(format!("it has more than {FILE_BYTES_MAX} bytes")));
+        return Err(bad(path, TlsFileFault::TooLong));
     }
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    match found.map_err(|error| bad(error.to_string()))? {
-        found if found.is_empty() => Err(bad("there is no certificate in it".to_owned())),
+    match found.map_err(|error| bad(path, error))? {
+        found if found.is_empty() => Err(bad(path, TlsFileFault::NoCertificate)),
         found => Ok(found),
     }
 }
 
 fn validities(path: &Path, all: &[CertificateDer<'_>]) -> Result<Vec<Validity>, TlsError> {
-    let bad = || TlsError::File {
-        path: path.to_owned(),
-        why: "a certificate in it has no dates that can be read".to_owned(),
-    };
-    all.iter().map(|it| Validity::of(it).ok_or_else(bad)).collect()
+    let undated = || bad(path, TlsFileFault::NoDates);
+    all.iter().map(|it| Validity::of(it).ok_or_else(undated)).collect()
 }
 
 /// Reads the dates of all certificates in a file.
@@ -310,16 +375,15 @@ struct OwnCertificate {
 
 impl OwnCertificate {
     fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
-        let bad = |why: String| TlsError::File { path: key.to_owned(), why };
         let chain = certificates(certificate)?;
         let validities = validities(certificate, &chain)?;
         let pem = read_private(key)?;
-        let signer = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| bad(error.to_string()))?;
-        let signer = any_supported_type(&signer).map_err(|error| bad(error.to_string()))?;
+        let signer = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| bad(key, error))?;
+        let signer = any_supported_type(&signer).map_err(|error| bad(key, error))?;
         let certified = CertifiedKey::new(chain, signer);
         match certified.keys_match() {
             Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
-                Err(bad(format!("it is not the key of {}", certificate.display())))
+                Err(bad(key, TlsFileFault::OtherKey { certificate: certificate.to_owned() }))
             }
             _ => Ok(Self { certified: Arc::new(certified), validities }),
         }
@@ -334,11 +398,10 @@ impl OwnCertificate {
         if is_valid(life) || !before.is_some_and(|before| is_valid(before.life(now))) {
             return Ok(self);
         }
-        let why = match life {
-            ValidityState::Early => format!("it is not valid before {}", worst.begin_date()),
-            _ => format!("it ended at {}", worst.end_date()),
-        };
-        Err(TlsError::File { path: path.to_owned(), why })
+        Err(match life {
+            ValidityState::Early => bad(path, TlsFileFault::Early(worst)),
+            _ => bad(path, TlsFileFault::Ended(worst)),
+        })
     }
 }
 
@@ -363,5 +426,34 @@ impl Certificates {
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.shown.value().certified))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_of_a_file_has_the_error_of_the_system_as_source() {
+        let missing = read_validities(Path::new("/does/not/exist.pem")).unwrap_err();
+        let fault = missing.source().and_then(|it| it.downcast_ref::<TlsFileFault>()).unwrap();
+        let system = fault.source().and_then(|it| it.downcast_ref::<io::Error>()).unwrap();
+        assert_eq!(system.kind(), io::ErrorKind::NotFound);
+        assert_eq!(missing.to_string(), format!("/does/not/exist.pem: {system}"));
+    }
+
+    #[test]
+    fn distrust_has_the_error_of_the_handshake_as_source() {
+        let cause = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let distrust = Distrust { cause: Box::new(cause.clone()), name: TLS_NAME.into() };
+        let text = "its certificate is not believed (UnknownIssuer): it must be made for \
+                    \"sanderling\" by an authority in --tls-ca";
+        assert_eq!(distrust.to_string(), text);
+        assert_eq!(distrust.source().and_then(|it| it.downcast_ref()), Some(&cause));
+        let expired = rustls::Error::InvalidCertificate(rustls::CertificateError::Expired);
+        let distrust = Distrust { cause: Box::new(expired), ..distrust };
+        let text = "its certificate has ended, by the clock of this machine: renew it, or set the \
+                    clock";
+        assert_eq!(distrust.to_string(), text);
     }
 }

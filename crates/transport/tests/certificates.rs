@@ -136,8 +136,8 @@ impl Endpoint {
     async fn is_believed(&self, tls: &ClientTls) -> bool {
         match self.connect(tls).await {
             Ok(_) => true,
-            Err(CallError::Credentials { why, .. }) => {
-                assert!(why.contains("is not believed"), "{why}");
+            Err(CallError::Credentials { cause, .. }) => {
+                assert!(cause.to_string().contains("is not believed"), "{cause}");
                 false
             }
             Err(error) => panic!("it is there: {error}"),

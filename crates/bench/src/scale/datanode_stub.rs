@@ -16,7 +16,7 @@ use sanderling_protocol::{
     BlockId, ClusterId, Header, Millis, NodeId, Nonce, Op, Order, OrderReply, Refusal, Reply,
     Request, Tier,
 };
-use sanderling_transport::{CallError, Handled, Response, Service};
+use sanderling_transport::{CallError, Handled, ReplyFault, Response, Service};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::fleet::FleetShared;
@@ -76,7 +76,7 @@ impl DatanodeStub {
                 self.cluster.store(registered.cluster.0, Ordering::Relaxed);
                 Ok(())
             }
-            other => Err(bad(&other)),
+            other => Err(bad(other)),
         }
     }
 
@@ -113,7 +113,7 @@ impl DatanodeStub {
         let heartbeat = Heartbeat { node: self.id(), nonce: self.nonce, load };
         match meta.one(Request::Heartbeat(heartbeat)).await? {
             Reply::Heartbeat(_) => Ok(()),
-            other => Err(bad(&other)),
+            other => Err(bad(other)),
         }
     }
 
@@ -132,7 +132,7 @@ impl DatanodeStub {
             reported += blocks.len() as u64;
             match meta.one(Request::BlockReport { node: self.id(), blocks }).await? {
                 Reply::Drop { blocks } => unwanted += blocks.len() as u64,
-                other => return Err(bad(&other)),
+                other => return Err(bad(other)),
             }
         }
     }
@@ -203,7 +203,7 @@ impl Service for DatanodeStub {
     }
 }
 
-fn bad(reply: &Reply) -> CallError {
-    let why = format!("unexpected answer: {reply:?}").chars().take(200).collect();
-    CallError::BadReply { address: String::new(), why }
+fn bad(reply: Reply) -> CallError {
+    let fault = ReplyFault::Other(Box::new(reply));
+    CallError::BadReply { address: String::new(), fault }
 }

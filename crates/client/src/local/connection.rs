@@ -16,7 +16,7 @@ use sanderling_protocol::local::{
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{ClusterId, Header, NodeId, Op, Refusal, version};
 use sanderling_transport::local::{PacketSocket, SharedMemory};
-use sanderling_transport::{CallError, Credentials};
+use sanderling_transport::{CallError, Credentials, ReplyFault};
 use tokio::time::{Instant, timeout_at};
 
 use super::LocalRanges;
@@ -108,7 +108,7 @@ impl LocalConnection {
         }
         let file = answer.file.ok_or_else(|| connection.bad_reply("no arena"))?;
         let memory = SharedMemory::read_only(file, welcome.arena_bytes);
-        let memory = memory.map_err(|error| connection.closed(&error))?;
+        let memory = memory.map_err(|error| connection.closed(error))?;
         Ok((connection, Some(memory)))
     }
 
@@ -188,7 +188,7 @@ impl LocalConnection {
             };
             let file = answer.file.ok_or_else(|| self.bad_reply("no memory"))?;
             let memory = SharedMemory::writable(file, u64::from(answer.header.length));
-            self.staging = Some(memory.map_err(|error| self.closed(&error))?);
+            self.staging = Some(memory.map_err(|error| self.closed(error))?);
         }
         let staging = self.staging.as_ref().expect("it was just made");
         if piece.len() > staging.bytes() {
@@ -260,7 +260,7 @@ impl LocalConnection {
         header.body_bytes = self.body.len() as u32;
         let head = header.encode();
         let parts = [IoSlice::new(&head), IoSlice::new(&self.body)];
-        self.line.socket.send_now(&parts).map_err(|error| self.closed(&error))?;
+        self.line.socket.send_now(&parts).map_err(|error| self.closed(error))?;
         let answer = match self.answer_in_place()? {
             Some(answer) => answer,
             None => loop {
@@ -269,7 +269,7 @@ impl LocalConnection {
                     let (address, waited) = (self.name.clone(), began.elapsed());
                     CallError::TimedOut { address, waited }
                 };
-                ready.map_err(timed_out)?.map_err(|error| self.closed(&error))?;
+                ready.map_err(timed_out)?.map_err(|error| self.closed(error))?;
                 if let Some(answer) = self.receive()? {
                     break answer;
                 }
@@ -294,7 +294,7 @@ impl LocalConnection {
             // Where there is one core for both, the node gets it.
             std::thread::yield_now();
         }
-        if self.line.socket.wait(IN_PLACE_MAX).map_err(|error| self.closed(&error))? {
+        if self.line.socket.wait(IN_PLACE_MAX).map_err(|error| self.closed(error))? {
             return self.receive();
         }
         Ok(None)
@@ -302,11 +302,11 @@ impl LocalConnection {
 
     fn receive(&mut self) -> Result<Option<LocalReply>, CallError> {
         let received = self.line.socket.receive_now(&mut self.packet);
-        let Some((bytes, file)) = received.map_err(|error| self.closed(&error))? else {
+        let Some((bytes, file)) = received.map_err(|error| self.closed(error))? else {
             return Ok(None);
         };
         if bytes == 0 {
-            return Err(self.closed(&std::io::ErrorKind::UnexpectedEof.into()));
+            return Err(self.closed(std::io::ErrorKind::UnexpectedEof.into()));
         }
         let bad = || self.bad_reply("no frame");
         let head = self.packet[..bytes].first_chunk::<HEADER_BYTES>().ok_or_else(bad)?;
@@ -332,12 +332,12 @@ impl LocalConnection {
         self.line.socket.is_ended()
     }
 
-    fn closed(&self, error: &std::io::Error) -> CallError {
-        CallError::Closed { address: self.name.clone(), why: error.to_string() }
+    fn closed(&self, error: std::io::Error) -> CallError {
+        CallError::Closed { address: self.name.clone(), cause: error.into() }
     }
 
-    fn bad_reply(&self, what: &str) -> CallError {
-        CallError::BadReply { address: self.name.clone(), why: what.to_owned() }
+    fn bad_reply(&self, part: &'static str) -> CallError {
+        CallError::BadReply { address: self.name.clone(), fault: ReplyFault::Local { part } }
     }
 }
 

@@ -8,7 +8,7 @@ use sanderling_protocol::frame::decode_body;
 use sanderling_protocol::local::LocalEndpoint;
 use sanderling_protocol::{Header, NodeId, Op, Refusal};
 use sanderling_transport::local::boot_id;
-use sanderling_transport::{CallError, Pool};
+use sanderling_transport::{CallError, Pool, ReplyFault};
 use tokio::time::Instant;
 
 use super::peer::Peer;
@@ -43,7 +43,8 @@ pub(super) async fn probe(
         answer => answer?,
     };
     let endpoint: Option<LocalEndpoint> = decode_body(&answer.body).map_err(|refusal| {
-        CallError::BadReply { address: address.to_owned(), why: refusal.to_string() }
+        let fault = ReplyFault::Undecodable(Box::new(refusal));
+        CallError::BadReply { address: address.to_owned(), fault }
     })?;
     let Some(endpoint) = endpoint.filter(|endpoint| endpoint.boot_id == here) else {
         return Ok(None);

@@ -102,7 +102,7 @@ impl Collector {
                 Some(page.iter().copied().filter(|key| blocks.contains(&key.0)).collect())
             }
             Ok(other) => {
-                let error = namenode.bad_reply(&other);
+                let error = namenode.bad_reply(other);
                 tracing::error!(%error, "unwanted objects are not known");
                 None
             }

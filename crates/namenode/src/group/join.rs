@@ -7,7 +7,7 @@ use sanderling_core::replica::{GroupGeneration, MemberAddress};
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{ClusterId, MemberId, Millis, Refusal};
-use sanderling_transport::{CallError, Connection, ConnectionOptions, Credentials};
+use sanderling_transport::{CallError, Connection, ConnectionOptions, Credentials, ReplyFault};
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
@@ -38,6 +38,7 @@ pub enum JoinError {
         /// The address.
         address: String,
         /// Why the last attempt failed.
+        #[source]
         cause: CallError,
     },
     /// The group does not take it.
@@ -46,6 +47,7 @@ pub enum JoinError {
         /// The address.
         address: String,
         /// Why.
+        #[source]
         refusal: Refusal,
     },
 }
@@ -75,8 +77,8 @@ async fn call_leader(
         let connected = Connection::connect_with(&to, hello, deadline, &options).await;
         let (connection, reply) = connected?;
         let Some(cluster) = reply.cluster.filter(|_| reply.role == Role::Namenode) else {
-            let why = "it is no namenode".to_owned();
-            return Err(CallError::BadReply { address: to, why });
+            let fault = ReplyFault::NoNamenode;
+            return Err(CallError::BadReply { address: to, fault });
         };
         let body = Bytes::from(encode_body(frame));
         match send(&connection, body, deadline).await {

@@ -1,13 +1,13 @@
 //! One call of another server's page, for commands: a connection of its own, plain or with TLS.
 
-use std::fmt::Display;
+use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::handshake;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use hyper::{Request, Response};
+use hyper::{Request, Response, http};
 use hyper_util::rt::TokioIo;
 use sanderling_protocol::Token;
 use thiserror::Error;
@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::tls::ClientTls;
+use crate::tls::{ClientTls, Distrust};
 
 /// Longest answer: a node with its drain has a few kilobytes.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -56,12 +56,13 @@ pub struct PageCall<'a> {
 #[derive(Debug, Error)]
 pub enum PageCallError {
     /// The server could not be reached, or it does not speak the expected protocol.
-    #[error("{address} cannot be reached: {why}")]
+    #[error("{address} cannot be reached: {cause}")]
     Unreachable {
         /// The server.
         address: String,
         /// What happened.
-        why: String,
+        #[source]
+        cause: PageFault,
     },
     /// The answer did not come in time.
     #[error("{address} did not answer within {within:?}")]
@@ -71,6 +72,29 @@ pub enum PageCallError {
         /// How long it was waited for.
         within: Duration,
     },
+}
+
+/// Why a call of a page failed.
+#[derive(Debug, Error)]
+pub enum PageFault {
+    /// No connection could be made.
+    #[error("{0}")]
+    Connect(#[from] io::Error),
+    /// The server's certificate is not believed.
+    #[error("{0}")]
+    Distrusted(#[from] Distrust),
+    /// The method, the path or the token cannot stand in a request.
+    #[error("{0}")]
+    Request(#[from] http::Error),
+    /// The connection broke, or the answer is no HTTP.
+    #[error("{0}")]
+    Http(#[from] hyper::Error),
+    /// The caller has stopped to take the answer.
+    #[error("its answer was not taken to the end")]
+    NotTaken,
+    /// The answer has more bytes than any page.
+    #[error("its answer is too long")]
+    TooLong,
 }
 
 impl PageCall<'_> {
@@ -111,14 +135,14 @@ impl PageCall<'_> {
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, format!("Bearer {}", token.reveal()));
         }
-        let request = request.body(self.body.clone()).map_err(|error| self.unreachable(&error))?;
+        let request = request.body(self.body.clone()).map_err(|error| self.unreachable(error))?;
         let (mut sender, connection) =
-            handshake(TokioIo::new(stream)).await.map_err(|error| self.unreachable(&error))?;
+            handshake(TokioIo::new(stream)).await.map_err(|error| self.unreachable(error))?;
         let exchange = async {
             let answered = timeout(self.within, sender.send_request(request)).await;
             let response = answered
                 .map_err(|_| self.timed_out(self.within))?
-                .map_err(|error| self.unreachable(&error))?;
+                .map_err(|error| self.unreachable(error))?;
             let status = response.status().as_u16();
             let pieces = pieces.filter(|_| status == 200);
             Ok((status, self.body(response.into_body(), pieces).await?))
@@ -148,24 +172,24 @@ impl PageCall<'_> {
             let Some(frame) = next.map_err(|_| self.timed_out(self.within))? else {
                 return Ok(body);
             };
-            let Ok(data) = frame.map_err(|error| self.unreachable(&error))?.into_data() else {
+            let Ok(data) = frame.map_err(|error| self.unreachable(error))?.into_data() else {
                 continue;
             };
             match &pieces {
                 Some(pieces) => {
                     let sent = pieces.send(data).await;
-                    sent.map_err(|_| self.unreachable(&"its answer was not taken to the end"))?;
+                    sent.map_err(|_| self.unreachable(PageFault::NotTaken))?;
                 }
                 None if body.len() + data.len() > ANSWER_BYTES_MAX => {
-                    return Err(self.unreachable(&"its answer is too long"));
+                    return Err(self.unreachable(PageFault::TooLong));
                 }
                 None => body.extend_from_slice(&data),
             }
         }
     }
 
-    fn unreachable(&self, why: &dyn Display) -> PageCallError {
-        unreachable(self.address, why)
+    fn unreachable(&self, cause: impl Into<PageFault>) -> PageCallError {
+        unreachable(self.address, cause)
     }
 
     fn timed_out(&self, within: Duration) -> PageCallError {
@@ -192,12 +216,12 @@ where
 {
     let stream = connect(address, tls, PASS_ON_WITHIN).await?;
     let shaken = handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = shaken.map_err(|error| unreachable(address, &error))?;
+    let (mut sender, connection) = shaken.map_err(|error| unreachable(address, error))?;
     // It ends with the answer's body.
     tokio::spawn(connection);
     let answered = timeout(within, sender.send_request(request)).await;
     let answered = answered.map_err(|_| timed_out(address, within))?;
-    answered.map_err(|error| unreachable(address, &error))
+    answered.map_err(|error| unreachable(address, error))
 }
 
 async fn connect(
@@ -207,19 +231,19 @@ async fn connect(
 ) -> Result<Box<dyn Duplex>, PageCallError> {
     let stream = timeout(within, TcpStream::connect(address)).await;
     let stream = stream.map_err(|_| timed_out(address, within))?;
-    let stream = stream.map_err(|error| unreachable(address, &error))?;
+    let stream = stream.map_err(|error| unreachable(address, error))?;
     let Some(tls) = tls else { return Ok(Box::new(stream)) };
     let shaken = timeout(within, tls.connect_for_pages(stream)).await;
     let shaken = shaken.map_err(|_| timed_out(address, within))?;
     let stream = shaken.map_err(|error| match tls.distrust(&error) {
-        Some(why) => unreachable(address, &why),
-        None => unreachable(address, &error),
+        Some(distrust) => unreachable(address, distrust),
+        None => unreachable(address, error),
     })?;
     Ok(Box::new(stream))
 }
 
-fn unreachable(address: &str, why: &dyn Display) -> PageCallError {
-    PageCallError::Unreachable { address: address.to_owned(), why: why.to_string() }
+fn unreachable(address: &str, cause: impl Into<PageFault>) -> PageCallError {
+    PageCallError::Unreachable { address: address.to_owned(), cause: cause.into() }
 }
 
 fn timed_out(address: &str, within: Duration) -> PageCallError {

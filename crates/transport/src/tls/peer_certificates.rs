@@ -13,7 +13,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::{ClientTls, TlsError, Validity, parsed};
+use super::{ClientTls, TlsError, Validity, bad, parsed};
 
 /// The certificates that a server presented in a handshake.
 #[derive(Debug)]
@@ -49,7 +49,8 @@ impl ClientTls {
                 Err(self.distrust(&error).map_or(error, io::Error::other))
             }
             Err(error) => {
-                let why = self.distrust(&error).unwrap_or_else(|| error.to_string());
+                let distrust = self.distrust(&error).map(|distrust| distrust.to_string());
+                let why = distrust.unwrap_or_else(|| error.to_string());
                 Ok(PeerCertificates { validities, distrust: Some(why) })
             }
             Ok(_) => Ok(PeerCertificates { validities, distrust: None }),
@@ -61,13 +62,11 @@ impl ClientTls {
     /// # Errors
     /// [`TlsError::File`] with the reason: replace the certificate.
     pub fn check(&self, file: &Path, pem: &[u8]) -> Result<(), TlsError> {
-        let bad = |why: String| TlsError::File { path: file.to_owned(), why };
         let chain = parsed(file, pem)?;
         let Some((end, between)) = chain.split_first() else { return Ok(()) };
-        let verifier = self.verifier().map_err(|error| bad(error.to_string()))?;
+        let verifier = self.verifier().map_err(|error| bad(file, error))?;
         let checked = verifier.verify_server_cert(end, between, &self.name, &[], UnixTime::now());
-        let distrust = |error| self.distrust(&io::Error::other::<rustls::Error>(error));
-        checked.map(drop).map_err(|error| bad(distrust(error).unwrap_or_default()))
+        checked.map(drop).map_err(|error| bad(file, self.distrust_for(error)))
     }
 
     fn verifier(&self) -> Result<Arc<WebPkiServerVerifier>, VerifierBuilderError> {
