@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::fetch::{FetchError, Service};
 use crate::moment;
 use crate::options::NoticeOptions;
-use crate::reading::{NoticeMaker, SourceError};
+use crate::reading::{AnswerFault, NoticeMaker, SourceError};
 
 const TOKEN: &str = "/latest/api/token";
 const ACTION: &str = "/latest/meta-data/spot/instance-action";
@@ -95,8 +95,7 @@ impl Aws {
         }
         let token = answer.body.trim().to_owned();
         if token.is_empty() || token.chars().any(|sign| !sign.is_ascii_graphic()) {
-            let why = "a token of printable characters was expected".to_owned();
-            return Err(SourceError::Garbled { path: TOKEN, why });
+            return Err(SourceError::Garbled { path: TOKEN, fault: AnswerFault::NoToken });
         }
         let renew_at = Instant::now() + Duration::from_secs(TOKEN_SECONDS / 2);
         self.token = Some((token.clone(), renew_at));
@@ -106,11 +105,11 @@ impl Aws {
 
 /// Returns the time that the machine has left, and the reason.
 pub(crate) fn notice(body: &str) -> Result<(Duration, String), SourceError> {
-    let garbled = |why: String| SourceError::Garbled { path: ACTION, why };
+    let garbled = |fault| SourceError::Garbled { path: ACTION, fault };
     let action: InstanceAction =
-        serde_json::from_str(body).map_err(|error| garbled(error.to_string()))?;
+        serde_json::from_str(body).map_err(|error| garbled(error.into()))?;
     let moment = moment::from_rfc3339(&action.time)
-        .ok_or_else(|| garbled(format!("{:?} is no time", action.time)))?;
+        .ok_or_else(|| garbled(AnswerFault::NoTime { text: action.time.clone() }))?;
     // Memory is gone by each of terminate, stop and hibernate.
     let reason = format!("AWS spot interruption: {} at {}", action.action, action.time);
     Ok((moment::until(moment), reason))
@@ -118,7 +117,7 @@ pub(crate) fn notice(body: &str) -> Result<(Duration, String), SourceError> {
 
 pub(crate) fn recommendation(body: &str) -> Result<String, SourceError> {
     let rebalance: Rebalance = serde_json::from_str(body)
-        .map_err(|error| SourceError::Garbled { path: REBALANCE, why: error.to_string() })?;
+        .map_err(|error| SourceError::Garbled { path: REBALANCE, fault: error.into() })?;
     Ok(format!("AWS rebalance recommendation of {}", rebalance.notice_time))
 }
 

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::fetch::{FetchError, Service};
 use crate::moment;
 use crate::options::NoticeOptions;
-use crate::reading::{NoticeMaker, SourceError};
+use crate::reading::{AnswerFault, NoticeMaker, SourceError};
 
 const EVENTS: &str = "/metadata/scheduledevents?api-version=2020-07-01";
 const NAME: &str = "/metadata/instance/compute/name?api-version=2021-02-01&format=text";
@@ -118,7 +118,7 @@ impl Azure {
             .or_else(|| moment::from_rfc3339(&event.not_before));
         moment.map(moment::until).ok_or_else(|| SourceError::Garbled {
             path: EVENTS,
-            why: format!("{:?} is no time", event.not_before),
+            fault: AnswerFault::NoTime { text: event.not_before.clone() },
         })
     }
 
@@ -156,7 +156,7 @@ impl Azure {
 /// Returns the events that take a machine's memory for good.
 pub(crate) fn taking(body: &str) -> Result<Vec<AzureEvent>, SourceError> {
     let document: Document = serde_json::from_str(body)
-        .map_err(|error| SourceError::Garbled { path: EVENTS, why: error.to_string() })?;
+        .map_err(|error| SourceError::Garbled { path: EVENTS, fault: error.into() })?;
     let takes = |event: &AzureEvent| matches!(event.kind.as_str(), "Preempt" | "Terminate");
     Ok(document.events.into_iter().filter(takes).collect())
 }

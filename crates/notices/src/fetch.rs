@@ -1,11 +1,13 @@
 //! One HTTP request to a metadata service.
 
+use std::error::Error as StdError;
+use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{CONTENT_TYPE, HOST};
-use hyper::{Method, Request, Uri};
+use hyper::{Method, Request, Uri, http};
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
 use tokio::net::TcpStream;
@@ -41,12 +43,13 @@ pub enum FetchError {
         url: String,
     },
     /// It could not be reached, or broke off.
-    #[error("{authority}: {why}")]
+    #[error("{authority}: {cause}")]
     Broken {
         /// The service.
         authority: String,
         /// What happened.
-        why: String,
+        #[source]
+        cause: BrokenCause,
     },
     /// It took too long.
     #[error("{authority} did not answer within {}", sanderling_protocol::amount::duration(*within))]
@@ -56,6 +59,23 @@ pub enum FetchError {
         /// How long it was waited for.
         within: Duration,
     },
+}
+
+/// Why a request to a metadata service broke off.
+#[derive(Debug, Error)]
+pub enum BrokenCause {
+    /// No connection could be made.
+    #[error("{0}")]
+    Connect(#[from] io::Error),
+    /// What was to be sent cannot stand in a request.
+    #[error("{0}")]
+    Request(#[from] http::Error),
+    /// The connection broke, or the answer is no HTTP.
+    #[error("{0}")]
+    Http(#[from] hyper::Error),
+    /// The body of the answer broke off, or is too long.
+    #[error("{0}")]
+    Body(#[from] Box<dyn StdError + Send + Sync>),
 }
 
 impl Service {
@@ -110,7 +130,7 @@ impl Service {
             .header(header.0, header.1)
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
-            .map_err(|error| self.broken(&error))?;
+            .map_err(|error| self.broken(error))?;
         match timeout(within, self.exchange(request)).await {
             Ok(answer) => answer,
             Err(_) => Err(FetchError::TimedOut { authority: self.authority.clone(), within }),
@@ -123,18 +143,18 @@ impl Service {
         });
         let address =
             if has_port { self.authority.clone() } else { format!("{}:80", self.authority) };
-        let stream = TcpStream::connect(&address).await.map_err(|error| self.broken(&error))?;
+        let stream = TcpStream::connect(&address).await.map_err(|error| self.broken(error))?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| self.broken(&error))?;
+            .map_err(|error| self.broken(error))?;
         let exchange = async {
             let response =
-                sender.send_request(request).await.map_err(|error| self.broken(&error))?;
+                sender.send_request(request).await.map_err(|error| self.broken(error))?;
             let status = response.status().as_u16();
             let etag = response.headers().get("etag").and_then(|etag| etag.to_str().ok());
             let etag = etag.map(str::to_owned);
             let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-            let body = body.map_err(|error| self.broken(&error))?.to_bytes();
+            let body = body.map_err(|error| self.broken(error))?.to_bytes();
             Ok(HttpReply { status, body: String::from_utf8_lossy(&body).into_owned(), etag })
         };
         // The connection must be driven while the answer is read, and ends with it.
@@ -148,8 +168,8 @@ impl Service {
         }
     }
 
-    fn broken(&self, error: &dyn std::fmt::Display) -> FetchError {
-        FetchError::Broken { authority: self.authority.clone(), why: error.to_string() }
+    fn broken(&self, cause: impl Into<BrokenCause>) -> FetchError {
+        FetchError::Broken { authority: self.authority.clone(), cause: cause.into() }
     }
 }
 

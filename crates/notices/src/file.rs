@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use crate::moment;
 use crate::options::NoticeSource;
-use crate::reading::{NoticeMaker, SourceError};
+use crate::reading::{NoticeFault, NoticeMaker, SourceError};
 
 /// Longest file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -44,8 +44,8 @@ impl File {
     }
 
     pub(crate) fn look(&mut self) -> Result<SourceReading, SourceError> {
-        let failed =
-            |error: std::io::Error| SourceError::File(format!("{}: {error}", self.path.display()));
+        let path = || self.path.clone();
+        let failed = |cause| SourceError::File { path: path(), cause };
         let about = match std::fs::metadata(&self.path) {
             Ok(about) => about,
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -56,7 +56,7 @@ impl File {
         };
         if !about.is_file() {
             // A pipe would wait for a writer.
-            return Err(SourceError::File(format!("{} is no file", self.path.display())));
+            return Err(SourceError::NoFile { path: path() });
         }
         let changed_at = about.modified().map_err(failed)?;
         if let Some((at, seen)) = &self.seen
@@ -65,7 +65,7 @@ impl File {
             return Ok(seen.clone());
         }
         if about.len() > FILE_BYTES_MAX {
-            return Err(SourceError::File(format!("{} is too long", self.path.display())));
+            return Err(SourceError::LongFile { path: path() });
         }
         let text = std::fs::read_to_string(&self.path).map_err(failed)?;
         let seen = self.read(&text, changed_at)?;
@@ -74,27 +74,25 @@ impl File {
     }
 
     fn read(&self, text: &str, changed_at: SystemTime) -> Result<SourceReading, SourceError> {
-        let garbled =
-            |why: String| SourceError::File(format!("{} is no notice: {why}", self.path.display()));
-        let content: Content =
-            serde_json::from_str(text).map_err(|error| garbled(error.to_string()))?;
+        let garbled = |fault| SourceError::NoNotice { path: self.path.clone(), fault };
+        let content: Content = serde_json::from_str(text).map_err(|error| garbled(error.into()))?;
         let reason = match content.reason.as_str() {
             "" => format!("the file {}", self.path.display()),
             reason => reason.to_owned(),
         };
         let moment = match (content.deadline_seconds, &content.deadline_at) {
             (Some(_), Some(_)) => {
-                return Err(garbled("it has deadline_seconds and deadline_at".to_owned()));
+                return Err(garbled(NoticeFault::TwoDeadlines));
             }
             (Some(seconds), None) => {
-                let left = Duration::try_from_secs_f64(seconds)
-                    .map_err(|error| garbled(error.to_string()))?;
+                let left =
+                    Duration::try_from_secs_f64(seconds).map_err(|error| garbled(error.into()))?;
                 let moment = changed_at.checked_add(left);
-                Some(moment.ok_or_else(|| garbled(format!("{seconds} s are too many")))?)
+                Some(moment.ok_or_else(|| garbled(NoticeFault::TooLate { seconds }))?)
             }
             (None, Some(text)) => {
                 let moment = moment::from_rfc3339(text);
-                Some(moment.ok_or_else(|| garbled(format!("{text:?} is no time")))?)
+                Some(moment.ok_or_else(|| garbled(NoticeFault::NoTime { text: text.clone() }))?)
             }
             (None, None) => None,
         };
@@ -125,6 +123,8 @@ fn read(text: &str) -> Result<SourceReading, SourceError> {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error as _;
+
     use super::*;
 
     #[test]
@@ -159,5 +159,16 @@ mod tests {
             assert!(read(text).is_err(), "{text}");
         }
         assert!(read(r#"{"deadline_seconds": 1, "deadline_at": "2099-01-01T00:00:00Z"}"#).is_err());
+    }
+
+    #[test]
+    fn error_of_a_file_has_its_fault_and_the_parser_as_sources() {
+        let wrong = read("{").unwrap_err();
+        let fault = wrong.source().and_then(|it| it.downcast_ref::<NoticeFault>()).unwrap();
+        let parser = fault.source().and_then(|it| it.downcast_ref::<serde_json::Error>()).unwrap();
+        assert_eq!(wrong.to_string(), format!("/notice is no notice: {parser}"));
+        let twice = r#"{"deadline_seconds": 1, "deadline_at": "2099-01-01T00:00:00Z"}"#;
+        let text = "/notice is no notice: it has deadline_seconds and deadline_at";
+        assert_eq!(read(twice).unwrap_err().to_string(), text);
     }
 }

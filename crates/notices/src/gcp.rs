@@ -8,7 +8,7 @@ use sanderling_core::notices::Notice;
 
 use crate::fetch::{FetchError, Service};
 use crate::options::NoticeOptions;
-use crate::reading::{NoticeMaker, SourceError};
+use crate::reading::{AnswerFault, NoticeMaker, SourceError};
 
 const PREEMPTED: &str = "/computeMetadata/v1/instance/preempted";
 
@@ -82,8 +82,8 @@ pub(crate) fn read(body: &str) -> Result<bool, SourceError> {
         "TRUE" => Ok(true),
         "FALSE" => Ok(false),
         other => {
-            let why = format!("{:?}", other.chars().take(40).collect::<String>());
-            Err(SourceError::Garbled { path: PREEMPTED, why })
+            let fault = AnswerFault::UnknownWord { text: other.chars().take(40).collect() };
+            Err(SourceError::Garbled { path: PREEMPTED, fault })
         }
     }
 }

@@ -17,8 +17,8 @@ mod reading;
 mod source;
 mod webhook;
 
-pub use fetch::FetchError;
+pub use fetch::{BrokenCause, FetchError};
 pub use options::{Acknowledge, NoticeOptions, NoticeSource};
-pub use reading::SourceError;
+pub use reading::{AnswerFault, NoticeFault, SourceError};
 pub use source::SourceReader;
 pub use webhook::{Posted, read as read_posted};

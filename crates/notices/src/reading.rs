@@ -1,6 +1,8 @@
 //! What every source reads: notices by the server's clock, or an error.
 
-use std::time::Duration;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, TryFromFloatSecsError};
 
 use sanderling_core::notices::Notice;
 use sanderling_protocol::Instant;
@@ -45,14 +47,91 @@ pub enum SourceError {
         status: u16,
     },
     /// The answer is not what the service documents.
-    #[error("{path} answered with something else than documented: {why}")]
+    #[error("{path} answered with something else than documented: {fault}")]
     Garbled {
         /// The page that was requested.
         path: &'static str,
         /// What is wrong with it.
-        why: String,
+        #[source]
+        fault: AnswerFault,
     },
     /// The file cannot be read.
+    #[error("{}: {cause}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// It is a directory, or a pipe.
+    #[error("{} is no file", .path.display())]
+    NoFile {
+        /// What is there.
+        path: PathBuf,
+    },
+    /// The file is longer than any notice.
+    #[error("{} is too long", .path.display())]
+    LongFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is no notice: correct it.
+    #[error("{} is no notice: {fault}", .path.display())]
+    NoNotice {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        fault: NoticeFault,
+    },
+}
+
+/// What is wrong with the answer of a metadata service.
+#[derive(Debug, Error)]
+pub enum AnswerFault {
+    /// It is not the JSON that is documented.
     #[error("{0}")]
-    File(String),
+    Json(#[from] serde_json::Error),
+    /// A moment in it is none.
+    #[error("{text:?} is no time")]
+    NoTime {
+        /// What is there.
+        text: String,
+    },
+    /// It is no token.
+    #[error("a token of printable characters was expected")]
+    NoToken,
+    /// It is another word than those that are documented.
+    #[error("{text:?}")]
+    UnknownWord {
+        /// The word, or its beginning.
+        text: String,
+    },
+}
+
+/// What is wrong with a notice in a file.
+#[derive(Debug, Error)]
+pub enum NoticeFault {
+    /// It is not the JSON of a notice.
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    /// It names its deadline twice.
+    #[error("it has deadline_seconds and deadline_at")]
+    TwoDeadlines,
+    /// Its seconds are negative, or no number.
+    #[error("{0}")]
+    NoSeconds(#[from] TryFromFloatSecsError),
+    /// Its deadline is later than any moment.
+    #[error("{seconds} s are too many")]
+    TooLate {
+        /// The seconds.
+        seconds: f64,
+    },
+    /// Its moment is none.
+    #[error("{text:?} is no time")]
+    NoTime {
+        /// What is there.
+        text: String,
+    },
 }
