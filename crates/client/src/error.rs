@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sanderling_core::client::ClosedWriter;
 use sanderling_protocol::refusal::{ByteRange, Recovery};
 use sanderling_protocol::{ObjectId, Path, Refusal, amount};
 use sanderling_transport::CallError;
@@ -48,12 +49,13 @@ pub enum ClientError {
         cause: CallError,
     },
     /// The writer was closed, aborted, or failed before.
-    #[error("the writer of {path} is closed: {why}")]
+    #[error("the writer of {path} is closed: {cause}")]
     WriterClosed {
         /// The object.
         path: Path,
         /// Why.
-        why: String,
+        #[source]
+        cause: ClosedWriter,
     },
     /// The namenode's answer does not match the request.
     #[error("{what}: the namenode answered what was not asked")]
@@ -169,5 +171,14 @@ mod tests {
         let what = "stat /a".to_owned();
         let late = ClientError::TimedOut { what, waited: Duration::from_secs(1), last: cause };
         assert!(sources(&late).last().is_some_and(|last| last.is::<io::Error>()));
+    }
+
+    #[test]
+    fn cause_of_a_closed_writer_is_its_source() {
+        let cause = ClosedWriter::Cancelled;
+        let error = ClientError::WriterClosed { path: "/a".parse().unwrap(), cause };
+        assert_eq!(sources(&error)[0].downcast_ref(), Some(&cause));
+        let text = "the writer of /a is closed: an earlier write was cancelled half-way";
+        assert_eq!(error.to_string(), text);
     }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use sanderling_core::client::{
-    AfterFailure, BlockRequest, PIECE_BYTES_MAX, Placed, WriteGoal, WriteMachine, WriteStep,
-    repeat_in_place,
+    AfterFailure, BlockRequest, ClosedWriter, PIECE_BYTES_MAX, Placed, WriteGoal, WriteMachine,
+    WriteStep, repeat_in_place,
 };
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::message::{Attributes, Grant, ObjectStat, RECOMPUTE_MILLIS};
@@ -291,11 +291,11 @@ impl Writer {
         if self.lease.has_ended() {
             return Err(ClientError::Refused(Refusal::LeaseEnded { object: self.object() }));
         }
-        self.machine.begin().map_err(|why| self.closed(why))
+        self.machine.begin().map_err(|cause| self.closed(cause))
     }
 
-    fn closed(&self, why: &str) -> ClientError {
-        ClientError::WriterClosed { path: self.path.clone(), why: why.to_owned() }
+    fn closed(&self, cause: ClosedWriter) -> ClientError {
+        ClientError::WriterClosed { path: self.path.clone(), cause }
     }
 
     /// Sends everything and waits until it is acknowledged.
@@ -365,7 +365,7 @@ impl Writer {
 
     async fn take_answer(&mut self, attempts: &mut Attempts) -> Result<(), ClientError> {
         let Some(Ok(answered)) = self.in_flight.join_next().await else {
-            return Err(self.closed("a write was given up"));
+            return Err(self.closed(ClosedWriter::GivenUp));
         };
         let Answered { placed, answer, refused_at } = answered;
         let Err(error) = answer else {

@@ -11,6 +11,6 @@ mod writer;
 pub use attempt::{AttemptFailure, ChangeAttempts, NextAttempt};
 pub use sequences::Sequences;
 pub use writer::{
-    AfterFailure, BlockRequest, PIECE_BYTES_MAX, Placed, WriteGoal, WriteMachine, WriteStep,
-    repeat_in_place,
+    AfterFailure, BlockRequest, ClosedWriter, PIECE_BYTES_MAX, Placed, WriteGoal, WriteMachine,
+    WriteStep, repeat_in_place,
 };

@@ -16,12 +16,12 @@ mod spec;
 mod tests;
 mod trace;
 
-use std::fmt;
+use std::error::Error as StdError;
 
 use sanderling_protocol::Millis;
 
 pub use bathtub::Bathtub;
-pub use error::{ModelError, RowError, SpecError};
+pub use error::{ModelError, ReadCause, RowError, SpecError};
 pub use exponential::Exponential;
 pub use lifetimes::{Filter, Lifetimes};
 pub use spec::{Distribution, Spec};
@@ -61,13 +61,13 @@ impl Model {
     /// [`ModelError::Unreadable`] when `read` fails, [`ModelError::BadRow`] or
     /// [`ModelError::NoLifetimes`] when the file contains no lifetime: correct the file or the
     /// filter.
-    pub fn load<E: fmt::Display>(
+    pub fn load<E: Into<Box<dyn StdError + Send + Sync>>>(
         spec: &Spec,
         mut read: impl FnMut(&str) -> Result<String, E>,
     ) -> Result<Self, ModelError> {
         let mut text = |file: &String| {
             let unreadable =
-                |error: E| ModelError::Unreadable { file: file.clone(), why: error.to_string() };
+                |error| ModelError::Unreadable { file: file.clone(), cause: ReadCause::new(error) };
             read(file).map_err(unreadable)
         };
         let shape = match &spec.source {

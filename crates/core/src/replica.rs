@@ -40,7 +40,7 @@ pub use group::{Group, GroupChange, GroupChangeError, GroupMember, GroupRole, Me
 pub use guard::MessageRefusal;
 pub use identity::{BootRecord, FoundAtStart, StartAs, SyncMode, start_as};
 pub use machine::{ProposeError, Replica};
-pub use message::{Body, Envelope, MESSAGE_BYTES_MAX, MessageError, ROUND_BYTES_MAX};
+pub use message::{Body, Envelope, MESSAGE_BYTES_MAX, MessageError, MessageFault, ROUND_BYTES_MAX};
 pub use notices::{GroupPlan, GroupStep, MachineLife};
 pub use options::{ReplicaOptions, Restored};
 pub use output::{Durability, MemberProgress, Persist, ReadPermission, ReplicaOutput, ReplicaRole};

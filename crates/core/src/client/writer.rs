@@ -14,6 +14,7 @@ use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::{BlockLength, GrantedBlock};
 use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{BlockId, Millis, NodeId, Refusal};
+use thiserror::Error;
 
 use super::attempt::AttemptFailure;
 
@@ -87,6 +88,23 @@ pub enum WriteGoal {
     Room,
     /// Every piece is acknowledged, and no write is in flight.
     Settled,
+}
+
+/// Why a writer takes no call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ClosedWriter {
+    /// The application gave up an earlier call before it had ended.
+    #[error("an earlier write was cancelled half-way")]
+    Cancelled,
+    /// An earlier call failed for good.
+    #[error("an earlier write failed")]
+    Failed,
+    /// The object takes no bytes any more.
+    #[error("the object was sealed or given up")]
+    Ended,
+    /// A write that it waits for has ended without an answer: the process ends.
+    #[error("a write was given up")]
+    GivenUp,
 }
 
 /// What follows from a failed write.
@@ -215,17 +233,16 @@ impl<P: Clone> WriteMachine<P> {
     /// Begins a call of the application. Until it has succeeded, the writer takes no other one.
     ///
     /// # Errors
-    /// Why the writer takes no call: an earlier one failed or was cancelled. The application writes
-    /// the object again.
-    pub const fn begin(&mut self) -> Result<(), &'static str> {
+    /// [`ClosedWriter`]: the writer takes no call. The application writes the object again.
+    pub const fn begin(&mut self) -> Result<(), ClosedWriter> {
         match self.state {
             WriterState::Open => {
                 self.state = WriterState::Busy;
                 Ok(())
             }
-            WriterState::Busy => Err("an earlier write was cancelled half-way"),
-            WriterState::Failed => Err("an earlier write failed"),
-            WriterState::Ended => Err("the object was sealed or given up"),
+            WriterState::Busy => Err(ClosedWriter::Cancelled),
+            WriterState::Failed => Err(ClosedWriter::Failed),
+            WriterState::Ended => Err(ClosedWriter::Ended),
         }
     }
 

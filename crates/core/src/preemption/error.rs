@@ -1,5 +1,9 @@
 //! What can be wrong with a model's specification or data.
 
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
 use sanderling_protocol::refusal::Recovery;
 use thiserror::Error;
 
@@ -22,12 +26,13 @@ pub enum ModelError {
         cause: SpecError,
     },
     /// A file that the specification names could not be read.
-    #[error("file {file} of the preemption model could not be read: {why}")]
+    #[error("file {file} of the preemption model could not be read: {cause}")]
     Unreadable {
         /// The file.
         file: String,
         /// The cause.
-        why: String,
+        #[source]
+        cause: ReadCause,
     },
     /// A row of a file is none of its format.
     #[error("line {line} of the preemption data: {cause}")]
@@ -44,6 +49,35 @@ pub enum ModelError {
         /// What was asked for.
         filter: String,
     },
+}
+
+/// Why the text of a file could not be read. Its source is the error of the reader; causes with the
+/// same text are equal.
+#[derive(Debug, Clone)]
+pub struct ReadCause(Arc<dyn StdError + Send + Sync>);
+
+impl ReadCause {
+    pub(super) fn new(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self(cause.into().into())
+    }
+}
+
+impl fmt::Display for ReadCause {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl StdError for ReadCause {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.0)
+    }
+}
+
+impl PartialEq for ReadCause {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
 }
 
 /// What is wrong with the line that names a model: correct it.

@@ -1,4 +1,4 @@
-use std::io::Write;
+use std::io::{self, Write};
 
 use super::*;
 use crate::placement::Draw;
@@ -219,7 +219,7 @@ fn fits_and_data_have_the_stated_shares_and_means() {
     let Ok(text) = std::fs::read_to_string(path) else {
         // Written past the test runner, which hides what a passing test prints.
         let why = format!("SKIPPED: no lifetimes at {path}; name them by SANDERLING_PREEMPTIONS\n");
-        std::io::stderr().write_all(why.as_bytes()).unwrap();
+        io::stderr().write_all(why.as_bytes()).unwrap();
         return;
     };
     for (machine, zone, rows, gone_in_two_hours, mean_hours) in [
@@ -308,6 +308,17 @@ fn shipped_traces_are_those_that_their_comments_say() {
         });
         assert!(load.unwrap().expected_life(Millis(0)).0 > 0);
     }
+}
+
+#[test]
+fn error_of_the_reader_is_a_source_of_a_model_without_its_file() {
+    let read = |_: &str| Err(io::Error::from(io::ErrorKind::PermissionDenied));
+    let error = Model::load(&"trace:t.csv".parse().unwrap(), read).unwrap_err();
+    let text = "file t.csv of the preemption model could not be read: permission denied";
+    assert_eq!(error.to_string(), text);
+    let system = error.source().and_then(StdError::source).and_then(|it| it.downcast_ref());
+    assert_eq!(system.map(io::Error::kind), Some(io::ErrorKind::PermissionDenied));
+    assert_eq!(error, Model::load(&"trace:t.csv".parse().unwrap(), read).unwrap_err());
 }
 
 fn shipped() -> [(&'static str, &'static str, FleetModel); 2] {

@@ -138,17 +138,31 @@ pub enum MessageError {
         found: u8,
     },
     /// Nothing that this version writes.
-    #[error("a message between members cannot be decoded: {why}")]
-    Malformed {
-        /// What the decoder reports.
-        why: String,
-    },
+    #[error("a message between members cannot be decoded: {0}")]
+    Malformed(#[from] MessageFault),
     /// Longer than any message.
     #[error("a message between members has {bytes} bytes, at most {MESSAGE_BYTES_MAX} are read")]
     TooLong {
         /// Its bytes.
         bytes: usize,
     },
+}
+
+/// Why bytes cannot be decoded.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum MessageFault {
+    /// There are none.
+    #[error("it is empty")]
+    Empty,
+    /// The message ends before its bytes do.
+    #[error("{bytes} bytes too many")]
+    Trailing {
+        /// Bytes behind the message.
+        bytes: usize,
+    },
+    /// They are those of another type.
+    #[error("{0}")]
+    Undecodable(#[source] postcard::Error),
 }
 
 impl Envelope {
@@ -171,13 +185,12 @@ impl Envelope {
         if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(MessageError::TooLong { bytes: bytes.len() });
         }
-        let malformed = |why: String| MessageError::Malformed { why };
         match bytes.split_first() {
-            None => Err(malformed("it is empty".to_owned())),
+            None => Err(MessageFault::Empty.into()),
             Some((&VERSION, rest)) => match postcard::take_from_bytes(rest) {
                 Ok((envelope, [])) => Ok(envelope),
-                Ok((_, more)) => Err(malformed(format!("{} bytes too many", more.len()))),
-                Err(error) => Err(malformed(error.to_string())),
+                Ok((_, more)) => Err(MessageFault::Trailing { bytes: more.len() }.into()),
+                Err(error) => Err(MessageFault::Undecodable(error).into()),
             },
             Some((found, _)) => Err(MessageError::Version { found: *found }),
         }

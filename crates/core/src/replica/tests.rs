@@ -1,6 +1,7 @@
 //! A group of members whose messages arrive at once, and whose writes are done at once.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::error::Error as _;
 
 use bytes::Bytes;
 use raft::eraftpb::Entry;
@@ -218,7 +219,12 @@ fn messages_have_these_bytes() {
     assert_eq!(Envelope::decode(&envelope.encode()), Ok(envelope.clone()));
     let mut bytes = envelope.encode().to_vec();
     bytes.push(0);
-    assert!(matches!(Envelope::decode(&bytes), Err(MessageError::Malformed { .. })));
+    let trailing = MessageError::Malformed(MessageFault::Trailing { bytes: 1 });
+    assert_eq!(Envelope::decode(&bytes), Err(trailing));
+    let cut = Envelope::decode(&bytes[..5]).unwrap_err();
+    let fault = cut.source().and_then(|it| it.downcast_ref::<MessageFault>()).expect("a fault");
+    assert!(fault.source().is_some_and(|it| it.is::<postcard::Error>()), "{fault:?}");
+    assert!(cut.to_string().starts_with("a message between members cannot be decoded: "), "{cut}");
     bytes[0] = 2;
     assert_eq!(Envelope::decode(&bytes), Err(MessageError::Version { found: 2 }));
 }
