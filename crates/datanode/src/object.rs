@@ -29,7 +29,7 @@ use tokio::time::timeout;
 
 use self::failure::{failed, is_full, short};
 use self::garbage::Garbage;
-pub use self::options::{ObjectOptions, ObjectTierError};
+pub use self::options::{ObjectOptions, ObjectTierError, UnusableStore};
 use self::reader::BlockFetcher;
 use self::sealed::{END_BYTES, End, Sealing};
 use self::trailer::{TierKey, Trailer};
@@ -101,11 +101,11 @@ impl ObjectTier {
         match first {
             Ok(None | Some(Ok(_))) => {}
             Ok(Some(Err(error))) => {
-                return Err(ObjectTierError::Unusable { url, why: short(&error) });
+                return Err(ObjectTierError::Unusable { url, cause: Box::new(error.into()) });
             }
             Err(_) => {
-                let why = format!("no answer within {:?}", options.time_max);
-                return Err(ObjectTierError::Unusable { url, why });
+                let cause = Box::new(UnusableStore::Silent { waited: options.time_max });
+                return Err(ObjectTierError::Unusable { url, cause });
             }
         }
         Ok(Arc::new(Self {

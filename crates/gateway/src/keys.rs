@@ -49,12 +49,46 @@ pub enum KeysError {
         mode: u32,
     },
     /// The text is not that of keys. The error leaves the text out: it holds secrets.
-    #[error("{file}: {why}")]
+    #[error("{file}: {fault}")]
     Text {
         /// The file.
         file: String,
         /// What is wrong.
-        why: String,
+        #[source]
+        fault: KeysFault,
+    },
+}
+
+/// What is wrong with the text of a file of keys. It has no source: that could quote a secret.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum KeysFault {
+    /// It is not the JSON of keys.
+    #[error(
+        "line {line}, column {column}: {}",
+        .field.as_deref().unwrap_or("this is not the JSON of keys")
+    )]
+    Json {
+        /// The line, from 1.
+        line: usize,
+        /// The column, from 1.
+        column: usize,
+        /// Which field is unknown or missing, if that is what is wrong.
+        field: Option<String>,
+    },
+    /// It has none.
+    #[error("there are no keys in it")]
+    Empty,
+    /// A key has no name, or a secret that could be guessed.
+    #[error("key {number}: an access key, and 8 characters of a secret")]
+    Short {
+        /// Its number in the file, from 1.
+        number: usize,
+    },
+    /// Two keys have one name.
+    #[error("key {number}: its access key was there before")]
+    Twice {
+        /// The number of the second one, from 1.
+        number: usize,
     },
 }
 
@@ -175,7 +209,7 @@ impl AccessKeys {
     ///
     /// # Errors
     /// What is wrong, without the text.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, KeysFault> {
         Ok(Self(KeySource::Given(Arc::new(Table::parse(text)?))))
     }
 
@@ -205,32 +239,32 @@ impl Table {
         }
         let mut text = String::new();
         opened.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(io)?;
-        Self::parse(&text).map_err(|why| KeysError::Text { file, why })
+        Self::parse(&text).map_err(|fault| KeysError::Text { file, fault })
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, KeysFault> {
         let read: Text = serde_json::from_str(text).map_err(|error| {
             // The error's own text could quote a secret of the wrong type.
             let (line, column) = (error.line(), error.column());
             let unknown = error.to_string();
             let unknown = unknown.split(" at line").next().unwrap_or_default();
             let is_field = unknown.starts_with("unknown field") || unknown.starts_with("missing");
-            let why = if is_field { unknown } else { "this is not the JSON of keys" };
-            format!("line {line}, column {column}: {why}")
+            let field = is_field.then(|| unknown.to_owned());
+            KeysFault::Json { line, column, field }
         })?;
         if read.keys.is_empty() {
-            return Err("there are no keys in it".to_owned());
+            return Err(KeysFault::Empty);
         }
         let mut all = HashMap::new();
         for (number, key) in read.keys.into_iter().enumerate() {
             let KeyText { access_key, secret_key, buckets, prefix, rights } = key;
             let number = number + 1;
             if access_key.is_empty() || secret_key.len() < 8 {
-                return Err(format!("key {number}: an access key, and 8 characters of a secret"));
+                return Err(KeysFault::Short { number });
             }
             let grant = Arc::new(Grant { rights, buckets, prefix });
             if all.insert(access_key, (SecretKey::from(secret_key), grant)).is_some() {
-                return Err(format!("key {number}: its access key was there before"));
+                return Err(KeysFault::Twice { number });
             }
         }
         Ok(Self(all))
@@ -332,11 +366,11 @@ mod tests {
     #[test]
     fn wrong_files_are_refused_without_telling_secrets() {
         for more in [r#", "right": "read""#, r#", "rights": "all""#, r#", "prefix": 7"#, "}"] {
-            let why = AccessKeys::parse(&text(more)).unwrap_err();
+            let why = AccessKeys::parse(&text(more)).unwrap_err().to_string();
             assert!(!why.contains(SECRET), "{why}");
             assert!(why.contains("line 1"), "{why}");
         }
-        assert!(AccessKeys::parse(r#"{"keys": []}"#).is_err());
+        assert_eq!(AccessKeys::parse(r#"{"keys": []}"#).unwrap_err(), KeysFault::Empty);
         assert!(
             AccessKeys::parse(&format!(r#"{{"keys": [{{"access_key": "{SECRET}"}}]}}"#)).is_err()
         );

@@ -5,7 +5,7 @@ use std::time::Duration;
 use object_store::path::Path as Location;
 use object_store::{Error, ObjectStore};
 use sanderling_client::{Client, ClientConfig, PutOptions, TokenSource};
-use sanderling_protocol::{Millis, Path, StorageClass};
+use sanderling_protocol::{Millis, Path, Refusal, StorageClass};
 use thiserror::Error as ThisError;
 use url::Url;
 
@@ -45,8 +45,24 @@ pub struct StoreBuilder {
 enum BadOption {
     #[error("{url} is no URL of a store: use sanderling://host:port/path")]
     Url { url: String },
-    #[error("{key} = {value:?}: {why}")]
-    Value { key: String, value: String, why: String },
+    #[error("{key} = {value:?}: {fault}")]
+    Value {
+        key: String,
+        value: String,
+        #[source]
+        fault: OptionFault,
+    },
+}
+
+/// What is wrong with the value of an option.
+#[derive(Debug, ThisError)]
+enum OptionFault {
+    #[error("{0}")]
+    Time(#[from] humantime::DurationError),
+    #[error("{0}")]
+    Class(#[from] Refusal),
+    #[error("it must be a number of bytes above 0")]
+    NoBytes,
 }
 
 impl StoreBuilder {
@@ -135,15 +151,15 @@ impl StoreBuilder {
     /// `UnknownConfigurationKey`: use one of the names above. `Generic` with what is wrong about
     /// the value: correct it.
     pub fn with_option(self, key: &str, value: &str) -> Result<Self> {
-        let bad = |why: String| {
+        let bad = |fault| {
             let (key, value) = (key.to_owned(), value.to_owned());
-            error::bad(BadOption::Value { key, value, why })
+            error::bad(BadOption::Value { key, value, fault })
         };
-        let time = || humantime::parse_duration(value).map_err(|why| bad(why.to_string()));
+        let time = || humantime::parse_duration(value).map_err(|error| bad(error.into()));
         Ok(match key {
             "storage_class" => {
                 let class = value.parse::<StorageClass>();
-                self.with_storage_class(class.map_err(|why| bad(why.to_string()))?)
+                self.with_storage_class(class.map_err(|refusal| bad(refusal.into()))?)
             }
             "ttl" => self.with_ttl(Some(time()?)),
             "upload_ttl" => self.with_upload_ttl(time()?),
@@ -158,7 +174,7 @@ impl StoreBuilder {
             }
             "read_ahead_bytes" => match value.parse() {
                 Ok(bytes) if bytes > 0 => self.with_read_ahead_bytes(bytes),
-                _ => return Err(bad("it must be a number of bytes above 0".to_owned())),
+                _ => return Err(bad(OptionFault::NoBytes)),
             },
             _ => {
                 let key = key.to_owned();
@@ -228,6 +244,8 @@ fn of_url(url: &Url) -> Result<(StoreBuilder, Location)> {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error as _;
+
     use super::*;
 
     fn options(url: &str) -> StoreOptions {
@@ -265,5 +283,15 @@ mod tests {
         }
         let set = set("ttl", "2m").unwrap().with_option("storage_class", "disk:refuse").unwrap();
         assert_eq!(set.options.put.ttl, Some(Millis::from_secs(120)));
+    }
+
+    #[test]
+    fn refused_option_has_its_fault_and_the_parser_as_sources() {
+        let refused = StoreBuilder::new("h:1").with_option("ttl", "soon").unwrap_err();
+        let option = refused.source().and_then(|it| it.downcast_ref::<BadOption>()).unwrap();
+        let fault = option.source().and_then(|it| it.downcast_ref::<OptionFault>()).unwrap();
+        let parser = fault.source().and_then(|it| it.downcast_ref::<humantime::DurationError>());
+        let text = format!("ttl = \"soon\": {}", parser.unwrap());
+        assert_eq!(option.to_string(), text);
     }
 }

@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::bucket::Bucket;
 use super::files::Files;
 use super::{Medium, OPERATION_MAX};
-use crate::object::ObjectOptions;
+use crate::object::{ObjectOptions, UnusableStore};
 
 /// One store of durable directories. All datanodes that name it must mean the same place.
 #[derive(Clone, PartialEq, Eq)]
@@ -37,14 +37,15 @@ pub enum DurableStoreError {
         url: String,
     },
     /// The store cannot be opened or does not answer.
-    #[error("the store {name} at {url} cannot be used: {why}")]
+    #[error("the store {name} at {url} cannot be used: {cause}")]
     Unusable {
         /// Its name.
         name: String,
         /// The URL.
         url: String,
-        /// The error of the store.
-        why: String,
+        /// What is wrong with the store.
+        #[source]
+        cause: Box<UnusableStore>,
     },
     /// Two stores have one name.
     #[error("there are two stores named {name}")]
@@ -68,10 +69,10 @@ impl fmt::Debug for DurableOptions {
 
 impl DurableOptions {
     pub(super) fn open(&self) -> Result<Medium, DurableStoreError> {
-        let unusable = |why: String| DurableStoreError::Unusable {
+        let unusable = |cause: UnusableStore| DurableStoreError::Unusable {
             name: self.name.clone(),
             url: self.url.clone(),
-            why,
+            cause: Box::new(cause),
         };
         if let Some(directory) = self.url.strip_prefix("file://").filter(|it| it.starts_with('/')) {
             return Ok(Medium::Files(Arc::new(Files::new(PathBuf::from(directory)))));
@@ -82,14 +83,14 @@ impl DurableOptions {
         let (bucket, prefix) =
             place.map(|it| it.split_once('/').unwrap_or((it, ""))).ok_or_else(unknown)?;
         let prefix = Path::parse(prefix.trim_end_matches('/'));
-        let prefix = prefix.map_err(|error| unusable(error.to_string()))?;
+        let prefix = prefix.map_err(|error| unusable(error.into()))?;
         let options = ObjectOptions {
             url: self.url.clone(),
             settings: self.settings.clone(),
             time_max: OPERATION_MAX,
             ..ObjectOptions::default()
         };
-        let store = options.s3(bucket).map_err(|error| unusable(error.to_string()))?;
+        let store = options.s3(bucket).map_err(|error| unusable(error.into()))?;
         Ok(Medium::Bucket(Bucket::new(store, prefix)))
     }
 }

@@ -43,12 +43,13 @@ pub enum ObjectTierError {
         url: String,
     },
     /// The store cannot be opened or does not answer.
-    #[error("the object tier at {url} cannot be used: {why}")]
+    #[error("the object tier at {url} cannot be used: {cause}")]
     Unusable {
         /// The URL.
         url: String,
-        /// The error of the store.
-        why: String,
+        /// What is wrong with the store.
+        #[source]
+        cause: Box<UnusableStore>,
     },
     /// What is there was written with another key, or with one and without one.
     #[error("the object tier at {url} cannot be used: {object} {why}")]
@@ -60,6 +61,27 @@ pub enum ObjectTierError {
         /// What is in the way.
         why: &'static str,
     },
+}
+
+/// Why a store cannot be used.
+#[derive(Debug, Error)]
+pub enum UnusableStore {
+    /// The store cannot be opened, or refuses the first request. Its text may be pages of XML: the
+    /// message has the beginning.
+    #[error("{}", super::failure::short(.0))]
+    Store(#[from] object_store::Error),
+    /// The part of the URL after the bucket is no prefix of names.
+    #[error("{0}")]
+    Prefix(#[from] object_store::path::Error),
+    /// It did not answer the first request.
+    #[error("no answer within {waited:?}")]
+    Silent {
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// Its bucket cannot be opened as that of an object tier.
+    #[error("{0}")]
+    Bucket(#[from] ObjectTierError),
 }
 
 impl Default for ObjectOptions {
@@ -107,16 +129,15 @@ impl ObjectOptions {
         if let Some(directory) = self.url.strip_prefix("file://").filter(|it| it.starts_with('/')) {
             // Acknowledged means there for good, as with a remote store.
             let store = LocalFileSystem::new_with_prefix(directory)
-                .map_err(|error| self.unusable(&error))?
+                .map_err(|error| self.unusable(error))?
                 .with_fsync(true);
             return Ok((Arc::new(store), Path::default()));
         }
         let place = self.url.strip_prefix("s3://").filter(|place| !place.is_empty());
         let place = place.ok_or_else(|| ObjectTierError::UnknownUrl { url: self.url.clone() })?;
         let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
-        let prefix = Path::parse(prefix.trim_end_matches('/')).map_err(|error| {
-            ObjectTierError::Unusable { url: self.url.clone(), why: error.to_string() }
-        })?;
+        let prefix = Path::parse(prefix.trim_end_matches('/'));
+        let prefix = prefix.map_err(|error| self.unusable(error))?;
         Ok((Arc::new(self.s3(bucket)?), prefix))
     }
 
@@ -145,7 +166,7 @@ impl ObjectOptions {
             Err(_) => builder,
         };
         let store = self.settings.iter().fold(builder, with).build();
-        store.map_err(|error| self.unusable(&error))
+        store.map_err(|error| self.unusable(error))
     }
 
     /// Plain HTTP is used where the endpoint that was configured is plain.
@@ -155,7 +176,7 @@ impl ObjectOptions {
         })
     }
 
-    fn unusable(&self, error: &object_store::Error) -> ObjectTierError {
-        ObjectTierError::Unusable { url: self.url.clone(), why: super::failure::short(error) }
+    fn unusable(&self, cause: impl Into<UnusableStore>) -> ObjectTierError {
+        ObjectTierError::Unusable { url: self.url.clone(), cause: Box::new(cause.into()) }
     }
 }

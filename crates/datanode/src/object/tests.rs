@@ -1,3 +1,4 @@
+use std::error::Error as _;
 use std::path::PathBuf;
 
 use sanderling_core::block_table::StoreRequest;
@@ -139,7 +140,11 @@ async fn store_that_cannot_be_used_is_told_at_the_start() {
     }
     let url = "file:///does/not/exist".to_owned();
     let refused = ObjectTier::open(ObjectOptions { url, ..ObjectOptions::default() }, None).await;
-    assert!(matches!(refused, Err(ObjectTierError::Unusable { .. })));
+    let refused = refused.unwrap_err();
+    let cause = refused.source().and_then(|it| it.downcast_ref::<Box<UnusableStore>>()).unwrap();
+    let store = cause.source().and_then(|it| it.downcast_ref::<object_store::Error>()).unwrap();
+    let text = "the object tier at file:///does/not/exist cannot be used: ";
+    assert_eq!(refused.to_string(), format!("{text}{store}"));
     let options = ObjectOptions {
         url: "s3://bucket/prefix".to_owned(),
         settings: vec![
