@@ -17,6 +17,11 @@ pub const PROGRAM: &str = "SANDERLING_EXE";
 
 const SEPARATOR: u8 = 0x1f;
 
+/// Variables of the environment that a server in the background gets: where logs and metrics go,
+/// where the user's contexts are, and the program. All others of this program's would be settings
+/// that the command which starts it was not given.
+const KEPT: [&str; 4] = [PROGRAM, "SANDERLING_CONFIG_HOME", "SANDERLING_LOG", "SANDERLING_OTLP"];
+
 /// Time between two checks of a condition that is waited for.
 pub const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -104,6 +109,12 @@ pub fn spawn(arguments: &[OsString], log: &Path) -> Result<Child, Failure> {
     let out = std::fs::File::create(log).map_err(failed)?;
     let err = out.try_clone().map_err(failed)?;
     let mut command = program()?;
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("SANDERLING_") && !KEPT.contains(&&*name) {
+            command.env_remove(&*name);
+        }
+    }
     let spawned = command.args(arguments).stdin(Stdio::null()).stdout(out).stderr(err).spawn();
     spawned.map_err(|error| {
         let program = command.get_program().to_string_lossy();

@@ -7,15 +7,33 @@ use sanderling_transport::{ClientTls, PageCall, TLS_NAME};
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// Starts the smallest cluster.
+pub(crate) const START: [&str; 8] =
+    ["local", "start", "--port", "0", "--datanodes", "1", "--dram", "8MiB"];
+
 /// A cluster started by `local start`. It is stopped even when the test fails.
-struct Local {
-    directory: TempDir,
+pub(crate) struct Local {
+    pub(crate) directory: TempDir,
 }
 
 impl Local {
-    fn run(&self, words: &[&str]) -> Ran {
-        let directory = self.directory.path().join("local");
-        run(sanderling().args(words).arg("--dir").arg(directory))
+    pub(crate) fn new() -> Self {
+        Self { directory: TempDir::new().expect("a directory") }
+    }
+
+    pub(crate) fn path(&self) -> std::path::PathBuf {
+        self.directory.path().join("local")
+    }
+
+    /// Starts one namenode and one datanode, and returns the namenode's address.
+    pub(crate) fn start(&self) -> String {
+        let ran = self.run(&START);
+        assert_eq!(ran.code, 0, "{ran}");
+        ran.stdout.trim().to_owned()
+    }
+
+    pub(crate) fn run(&self, words: &[&str]) -> Ran {
+        run(sanderling().args(words).arg("--dir").arg(self.path()))
     }
 }
 
@@ -25,7 +43,7 @@ impl Drop for Local {
     }
 }
 
-fn json(ran: &Ran) -> Value {
+pub(crate) fn json(ran: &Ran) -> Value {
     serde_json::from_str(&ran.stdout).expect("the output is JSON")
 }
 
