@@ -5,6 +5,19 @@ use std::path::PathBuf;
 use clap::Args;
 use sanderling_cli_common::failure::Failure;
 
+/// The file that a command locks while it changes the cluster. It contains the mark that the
+/// directory is a local cluster's.
+pub(super) const LOCK: &str = "lock";
+
+/// The directory with the catalogs of all namenodes.
+pub(super) const CATALOGS: &str = "namenode";
+
+/// The directory with the disks of all datanodes.
+pub(super) const DISKS: &str = "disk";
+
+/// The directory with the servers' logs, which outlive the cluster.
+pub(super) const LOGS: &str = "logs";
+
 /// Where the cluster lives.
 #[derive(Debug, Clone, Args)]
 pub struct ClusterDirectory {

@@ -10,14 +10,12 @@ use sanderling_cli_common::process::{LOOK_EVERY, RecordedProcess, spawn};
 use sanderling_cli_common::ready::Ready;
 use sanderling_cli_common::refused::shell_word;
 
+use super::directory::{CATALOGS, DISKS, LOGS};
 use super::keys::KeyFiles;
 use super::record::{DatanodeShape, Record, ServerRecord};
 
 /// How long the servers may take to serve.
 pub(super) const READY_WITHIN: Duration = Duration::from_secs(30);
-
-/// The directory with the catalogs of all namenodes.
-pub(super) const CATALOGS: &str = "namenode";
 
 /// The name of a namenode that is the only one.
 pub(super) const ALONE: &str = "namenode";
@@ -71,7 +69,7 @@ pub(super) fn datanode_words(record: &Record, shape: &DatanodeShape, name: &str)
     list.extend(words(&["--http", "127.0.0.1:0"]));
     if let Some(disk) = shape.disk_bytes {
         list.extend(words(&["--disk", &disk.to_string(), "--disk-dir"]));
-        list.push(directory.join("disk").join(name).into());
+        list.push(directory.join(DISKS).join(name).into());
     }
     if let Some(limit) = shape.egress_limit {
         list.extend(words(&["--egress-limit", &limit.to_string()]));
@@ -92,7 +90,7 @@ pub(super) fn launch(
     mut words: Vec<OsString>,
 ) -> Result<Starting, Failure> {
     let ready_file = record.directory.join("ready").join(name);
-    let log = record.directory.join("logs").join(format!("{name}.log"));
+    let log = record.directory.join(LOGS).join(format!("{name}.log"));
     words.extend(record.keys.iter().flat_map(KeyFiles::words));
     words.extend(["--detach".into(), "--ready-file".into(), ready_file.clone().into()]);
     // A ready file of an earlier process would be taken for this one's.

@@ -5,16 +5,30 @@ use std::path::Path;
 
 use sanderling_cli_common::failure::{Exit, Failure};
 
-const FILE: &str = "lock";
+use super::directory::LOCK;
+use super::ownership;
 
 /// The directory, while it is this process's to change. The kernel unlocks it when the process
 /// ends, however it ends.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    file: File,
 }
 
 impl Lock {
+    /// Takes a directory for a cluster that is started in it, and marks it as a local cluster's.
+    ///
+    /// # Errors
+    /// As [`Self::take`]; failure (1) where the directory contains files of others.
+    pub(super) fn claim(directory: &Path) -> Result<Self, Failure> {
+        // Before the lock file is made: nothing is left in a directory that is refused.
+        ownership::check(directory)?;
+        let lock = Self::take(directory)?;
+        ownership::check(directory)?;
+        ownership::mark(directory, &lock.file)?;
+        Ok(lock)
+    }
+
     /// Makes the directory if need be and locks it.
     ///
     /// # Errors
@@ -22,11 +36,11 @@ impl Lock {
     /// has ended. Failure (1) when the directory cannot be made or written.
     pub(super) fn take(directory: &Path) -> Result<Self, Failure> {
         create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
-        let path = directory.join(FILE);
+        let path = directory.join(LOCK);
         let file = File::options().create(true).truncate(false).write(true).open(&path);
         let file = file.map_err(|error| Failure::file(&path, &error))?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
+            Ok(()) => Ok(Self { file }),
             Err(TryLockError::WouldBlock) => {
                 let cause = "another process starts or stops the cluster in";
                 let cause = format!("{cause} {}", directory.display());

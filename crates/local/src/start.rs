@@ -16,10 +16,11 @@ use sanderling_cli_common::units::Size;
 use sanderling_protocol::message::MemberRole;
 use sanderling_protocol::{Reply, Request};
 
-use super::directory::{ClusterDirectory, directory};
+use super::directory::{CATALOGS, ClusterDirectory, DISKS, LOGS, directory};
 use super::keys::KeyFiles;
-use super::launch::{ALONE, CATALOGS, READY_WITHIN, datanode_words, launch, namenode_words};
+use super::launch::{ALONE, READY_WITHIN, datanode_words, launch, namenode_words};
 use super::lock::Lock;
+use super::ownership;
 use super::record::{DatanodeShape, Record};
 use super::stop::end;
 
@@ -70,7 +71,7 @@ pub(super) fn started(
     more: impl FnOnce(&mut Record) -> Result<(), Failure>,
 ) -> Result<Record, Failure> {
     let directory = directory(&args.place)?;
-    let _lock = Lock::take(&directory)?;
+    let _lock = Lock::claim(&directory)?;
     if let Some(record) = Record::read(&directory)?
         && record.running().next().is_some()
     {
@@ -79,6 +80,7 @@ pub(super) fn started(
             .tried(format_args!("its namenode is {}", record.namenode))
             .next("sanderling local status, or sanderling local stop"));
     }
+    ownership::not_in_use(&directory, "the same with another --dir")?;
     let mut record = Record::new(&directory);
     match start(&mut record, args, limit).and_then(|()| more(&mut record)) {
         Ok(()) => Ok(record),
@@ -184,7 +186,7 @@ fn until_all_vote(record: &Record, count: usize, limit: Instant) -> Result<(), F
 /// Makes the directories and deletes what a cluster that was killed has left: its data is gone with
 /// its datanodes, and a catalog without them would only name what is lost.
 fn prepare(directory: &Path) -> Result<(), Failure> {
-    for name in [CATALOGS, "disk", "ready", "logs", "keys"] {
+    for name in [CATALOGS, DISKS, "ready", LOGS, "keys"] {
         let path = directory.join(name);
         match std::fs::remove_dir_all(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -11,9 +11,9 @@ use sanderling_cli_common::units;
 use sanderling_protocol::message::Usage;
 use sanderling_protocol::{Path, Reply, Request};
 
-use super::directory::{ClusterDirectory, directory};
-use super::launch::CATALOGS;
+use super::directory::{CATALOGS, ClusterDirectory, DISKS, LOGS, directory};
 use super::lock::Lock;
+use super::ownership;
 use super::record::Record;
 
 /// How long the servers may take to end by themselves.
@@ -38,12 +38,13 @@ pub(super) fn run(
         let cause = format!("{name} does not end, not even when it is killed");
         return Err(Failure::new(Exit::Failure, "Process", cause).next("sanderling local status"));
     }
+    ownership::not_in_use(&directory, "sanderling local stop, when that server has ended")?;
     // The datanodes' memory is gone: a catalog of it would only name what is lost.
-    for name in [CATALOGS, "disk", "ready", "keys"] {
+    for name in [CATALOGS, DISKS, "ready", "keys"] {
         let _ = std::fs::remove_dir_all(directory.join(name));
     }
     record.delete()?;
-    let logs = directory.join("logs");
+    let logs = directory.join(LOGS);
     let processes = units::count(running as u64, "process", "processes");
     output.note(format_args!("stopped {processes}; logs: {}", logs.display()));
     output.note(match &held {

@@ -14,6 +14,7 @@ mod lab;
 mod lab_checkpoint;
 mod lab_figures;
 mod local;
+mod local_directory;
 mod local_environment;
 mod mistakes;
 mod otlp;
