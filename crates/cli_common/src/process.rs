@@ -17,6 +17,9 @@ pub const PROGRAM: &str = "SANDERLING_EXE";
 
 const SEPARATOR: u8 = 0x1f;
 
+/// What a server in the background reads from standard input before it does anything.
+pub const RELEASE: &[u8] = b"\n";
+
 /// Variables of the environment that a server in the background gets: where logs and metrics go,
 /// where the user's contexts are, and the program. All others of this program's would be settings
 /// that the command which starts it was not given.
@@ -100,7 +103,9 @@ pub fn program() -> Result<Command, Failure> {
     })
 }
 
-/// Starts this program in the background, with its words going to a log file.
+/// Starts this program in the background, with its words going to a log file. With `--detach` it
+/// does nothing before it reads [`RELEASE`] from the pipe that is its standard input, and ends when
+/// the pipe is closed before: with this process, or with the child's handle.
 ///
 /// # Errors
 /// When the log file cannot be made or the operating system starts no process.
@@ -115,7 +120,7 @@ pub fn spawn(arguments: &[OsString], log: &Path) -> Result<Child, Failure> {
             command.env_remove(&*name);
         }
     }
-    let spawned = command.args(arguments).stdin(Stdio::null()).stdout(out).stderr(err).spawn();
+    let spawned = command.args(arguments).stdin(Stdio::piped()).stdout(out).stderr(err).spawn();
     spawned.map_err(|error| {
         let program = command.get_program().to_string_lossy();
         Failure::new(Exit::Failure, "Process", format_args!("cannot start {program}: {error}"))

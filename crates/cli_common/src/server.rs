@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io::Read;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -16,6 +17,7 @@ use crate::global::Global;
 use crate::log_filter;
 use crate::logs::{self, LogFormat, LogSource};
 use crate::otlp;
+use crate::process::RELEASE;
 use crate::session::block_on;
 
 /// The options of every server.
@@ -31,7 +33,7 @@ pub struct ProcessArgs {
     /// How log lines are written
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
-    /// Leave the terminal's session
+    /// Wait for a byte on standard input, end if there is none, and leave the terminal's session
     #[arg(long, hide = true)]
     pub detach: bool,
 }
@@ -49,6 +51,9 @@ pub fn run<F>(
 where
     F: Future<Output = Result<(), Failure>>,
 {
+    if process.detach {
+        wait_for_release()?;
+    }
     logs::start(global, LogSource::Server, process.log_format)?;
     raise_open_files();
     if process.detach {
@@ -67,6 +72,16 @@ where
             never = expiries.watch() => match never {},
             never = follow_log_signals() => match never {},
         }
+    })
+}
+
+/// Waits until the process that started this one has it on record, so that a server that serves can
+/// always be found, and ended.
+fn wait_for_release() -> Result<(), Failure> {
+    let mut byte = [0; RELEASE.len()];
+    std::io::stdin().read_exact(&mut byte).map_err(|_| {
+        let cause = "the process that started this one has ended before it was on record";
+        Failure::new(Exit::Failure, "Process", cause)
     })
 }
 

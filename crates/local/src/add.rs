@@ -39,6 +39,7 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalAdd) -> Result<()
     Record::existing(&directory)?;
     let _lock = Lock::take(&directory)?;
     let mut record = Record::existing(&directory)?;
+    record.must_be_started()?;
     let is_free = |name: &String| record.processes.iter().all(|server| server.name != *name);
     let name = match &args.name {
         Some(name) if name.is_empty() || name.contains(['/', '\n']) => {
@@ -69,7 +70,8 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalAdd) -> Result<()
                 server.process.signal(rustix::process::Signal::KILL);
             }
             record.processes.retain(|server| server.name != name);
-            record.write()?;
+            // Where that fails, it is on record as one that is down.
+            let _ = record.write();
             return Err(failure);
         }
     }

@@ -43,5 +43,5 @@ pub fn http_of(namenode: &str) -> Option<String> {
 fn record_here() -> Option<Record> {
     let named = std::env::var_os("SANDERLING_LOCAL_DIR").map(PathBuf::from);
     let directory = directory(&ClusterDirectory { directory: named }).ok()?;
-    Record::read(&directory).ok()?
+    Record::read(&directory).ok()?.filter(|record| record.is_started)
 }

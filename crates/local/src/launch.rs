@@ -1,12 +1,13 @@
 //! Starts one server of the cluster in the background, and waits until it serves.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
 use sanderling_cli_common::failure::{Exit, Failure};
-use sanderling_cli_common::process::{LOOK_EVERY, RecordedProcess, spawn};
+use sanderling_cli_common::process::{LOOK_EVERY, RELEASE, RecordedProcess, spawn};
 use sanderling_cli_common::ready::Ready;
 use sanderling_cli_common::refused::shell_word;
 
@@ -25,6 +26,7 @@ const LOG_LINES: usize = 8;
 
 /// A server that was spawned and does not serve yet.
 pub(super) struct Starting {
+    /// While it is not released, its end of a pipe is here: it ends when this process does.
     child: Child,
     ready_file: PathBuf,
     pub(super) server: ServerRecord,
@@ -80,8 +82,11 @@ pub(super) fn datanode_words(record: &Record, shape: &DatanodeShape, name: &str)
     list
 }
 
-/// Spawns one server and puts it on record, in place of one of its name, before anything else can
-/// fail.
+/// Spawns one server and puts it on record, in place of one of its name. It does nothing before it
+/// is on record: it waits until it is released, and ends if this process ends before, however it
+/// does.
+///
+/// The addresses of one of its name stay: the next attempt needs them if this one fails.
 pub(super) fn launch(
     record: &mut Record,
     role: &str,
@@ -95,17 +100,23 @@ pub(super) fn launch(
     words.extend(["--detach".into(), "--ready-file".into(), ready_file.clone().into()]);
     // A ready file of an earlier process would be taken for this one's.
     let _ = std::fs::remove_file(&ready_file);
-    let child = spawn(&words, &log)?;
+    let mut child = spawn(&words, &log)?;
     let pid = child.id();
     let process = RecordedProcess::of(pid).unwrap_or(RecordedProcess { pid, start_time: 0 });
     let (role, name) = (role.to_owned(), name.to_owned());
     let address = String::new();
-    let server = ServerRecord { role, name, process, address, http_address: None, log, shape };
+    let mut server = ServerRecord { role, name, process, address, http_address: None, log, shape };
     match record.processes.iter_mut().find(|known| known.name == server.name) {
-        Some(known) => *known = server.clone(),
+        Some(known) => {
+            server.address.clone_from(&known.address);
+            server.http_address.clone_from(&known.http_address);
+            *known = server.clone();
+        }
         None => record.processes.push(server.clone()),
     }
     record.write()?;
+    // One that has ended already is noticed by the caller, which waits for it.
+    let _ = child.stdin.take().map(|mut pipe| pipe.write_all(RELEASE));
     Ok(Starting { child, ready_file, server })
 }
 
@@ -131,7 +142,8 @@ impl Starting {
     }
 
     fn failed(&self, exit: Exit, kind: &str, cause: &str) -> Failure {
-        let next = if cause.contains("in use") && self.server.role == "namenode" {
+        let is_new = self.server.address.is_empty();
+        let next = if cause.contains("in use") && self.server.role == "namenode" && is_new {
             "sanderling local start --port 0, or sanderling local stop".to_owned()
         } else {
             format!("cat {}", shell_word(&self.server.log.to_string_lossy()))

@@ -1,5 +1,7 @@
 //! `cluster.json`: which processes make up the cluster.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,7 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use super::keys::KeyFiles;
 
-const FILE: &str = "cluster.json";
+const RECORD: &str = "cluster.json";
+
+/// The record while it is written; the lock lets only one process write it.
+const PARTIAL: &str = ".cluster.json.partial";
 
 /// The cluster as it was started.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -25,6 +30,9 @@ pub(super) struct Record {
     /// Where the first one serves HTTP.
     pub(super) http_address: Option<String>,
     pub(super) cluster: Option<String>,
+    /// Whether its start has come to its end.
+    #[serde(default = "of_earlier_release")]
+    pub(super) is_started: bool,
     /// What it takes to be let in, if anything does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) keys: Option<KeyFiles>,
@@ -77,6 +85,7 @@ impl Record {
             namenode: String::new(),
             http_address: None,
             cluster: None,
+            is_started: false,
             keys: None,
             processes: Vec::new(),
         }
@@ -84,7 +93,7 @@ impl Record {
 
     /// Reads the record; `None` when no cluster was started in the directory.
     pub(super) fn read(directory: &Path) -> Result<Option<Self>, Failure> {
-        let path = directory.join(FILE);
+        let path = directory.join(RECORD);
         let text = match std::fs::read(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(|error| Failure::file(&path, &error))?,
@@ -105,14 +114,46 @@ impl Record {
         })
     }
 
-    /// Writes the record whole or not at all, so that no process is ever forgotten.
+    /// Writes the record whole or not at all, and durably, so that no process is ever forgotten.
     pub(super) fn write(&self) -> Result<(), Failure> {
-        let path = self.directory.join(FILE);
-        let partial = self.directory.join(format!(".{FILE}.{}", std::process::id()));
+        let [path, partial] = [RECORD, PARTIAL].map(|name| self.directory.join(name));
         let text = serde_json::to_string_pretty(self).expect("plain fields");
-        std::fs::write(&partial, text)
-            .and_then(|()| std::fs::rename(&partial, &path))
-            .map_err(|error| Failure::file(&path, &error))
+        let written = File::create(&partial).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&partial, &path)?;
+            File::open(&self.directory)?.sync_all()
+        });
+        written.map_err(|error| {
+            let _ = std::fs::remove_file(&partial);
+            Failure::file(&path, &error)
+        })
+    }
+
+    /// Refuses a cluster whose start was interrupted, or has not come to its end yet.
+    ///
+    /// # Errors
+    /// Unavailable (4): start it again, or stop it.
+    pub(super) fn must_be_started(&self) -> Result<(), Failure> {
+        if self.is_started {
+            return Ok(());
+        }
+        let cause = "the start of the cluster has not come to its end in";
+        let cause = format!("{cause} {}", self.directory.display());
+        Err(Failure::new(Exit::Unavailable, "Down", cause)
+            .next("sanderling local start, or sanderling local stop"))
+    }
+
+    /// Returns where a namenode serves and where it serves HTTP. An earlier release lost them when
+    /// it started a namenode anew: the first is then that of the list.
+    pub(super) fn addresses_of(&self, server: &ServerRecord) -> [String; 2] {
+        let mut namenodes = self.processes.iter().filter(|it| it.role == "namenode");
+        let place = namenodes.position(|it| it.name == server.name).unwrap_or(0);
+        let listed = self.namenode.split(',').nth(place).unwrap_or_default();
+        let address = if server.address.is_empty() { listed } else { &server.address };
+        let first = self.http_address.as_ref().filter(|_| place == 0);
+        let http = server.http_address.as_ref().or(first);
+        [address, http.map_or("127.0.0.1:0", String::as_str)].map(str::to_owned)
     }
 
     /// Returns what it takes to be let in.
@@ -133,7 +174,7 @@ impl Record {
     }
 
     pub(super) fn delete(&self) -> Result<(), Failure> {
-        let path = self.directory.join(FILE);
+        let path = self.directory.join(RECORD);
         std::fs::remove_file(&path).map_err(|error| Failure::file(&path, &error))
     }
 
@@ -169,6 +210,10 @@ impl Record {
     pub(super) fn running(&self) -> impl Iterator<Item = &ServerRecord> {
         self.processes.iter().filter(|server| server.process.is_running())
     }
+}
+
+const fn of_earlier_release() -> bool {
+    true
 }
 
 fn no_process(name: &str) -> Failure {

@@ -39,6 +39,7 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalRestart) -> Resul
     Record::existing(&directory)?;
     let _lock = Lock::take(&directory)?;
     let mut record = Record::existing(&directory)?;
+    record.must_be_started()?;
     let server = record.server(&args.name)?.clone();
     if server.process.is_running() {
         if server.role == "datanode" && !args.yes {
@@ -53,10 +54,9 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalRestart) -> Resul
     }
     let words = match server.shape.as_ref().or(record.shape().as_ref()) {
         _ if server.role == "namenode" => {
-            let http = server.http_address.as_ref().or(record.http_address.as_ref());
-            let http = http.map_or("none", String::as_str);
+            let [address, http] = record.addresses_of(&server);
             let voters = record.namenode.split(',').count();
-            namenode_words(&directory, &server.name, &server.address, http, (voters, None))
+            namenode_words(&directory, &server.name, &address, &http, (voters, None))
         }
         Some(shape) => datanode_words(&record, shape, &args.name),
         None => {
@@ -69,7 +69,11 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalRestart) -> Resul
     let limit = Instant::now() + global.timeout.map_or(READY_WITHIN, |span| span.0);
     let starting = launch(&mut record, &server.role, &args.name, shape, words)?;
     let ready = starting.serves(limit)?;
-    record.server_mut(&args.name)?.address = ready.address;
+    let restarted = record.server_mut(&args.name)?;
+    restarted.address = ready.address;
+    if restarted.role == "namenode" {
+        restarted.http_address = ready.http_address;
+    }
     record.write()?;
     output.note(format_args!("{} serves again", args.name));
     output.result(record.server(&args.name)?, |writer| writeln!(writer, "{}", args.name))

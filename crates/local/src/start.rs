@@ -24,6 +24,9 @@ use super::ownership;
 use super::record::{DatanodeShape, Record};
 use super::stop::end;
 
+/// How long the processes of a start that failed may take to end by themselves.
+const LEFT_WITHIN: Duration = Duration::from_secs(2);
+
 /// `local start`.
 #[derive(Debug, Args)]
 pub struct LocalStart {
@@ -72,7 +75,9 @@ pub(super) fn started(
 ) -> Result<Record, Failure> {
     let directory = directory(&args.place)?;
     let _lock = Lock::claim(&directory)?;
-    if let Some(record) = Record::read(&directory)?
+    let before = Record::read(&directory)?;
+    if let Some(record) = &before
+        && record.is_started
         && record.running().next().is_some()
     {
         let cause = format!("a cluster runs in {} already", directory.display());
@@ -80,13 +85,21 @@ pub(super) fn started(
             .tried(format_args!("its namenode is {}", record.namenode))
             .next("sanderling local status, or sanderling local stop"));
     }
+    // What a start that was interrupted has left: nothing was stored in it.
+    if let Some(record) = before {
+        end(&record, LEFT_WITHIN);
+    }
     ownership::not_in_use(&directory, "the same with another --dir")?;
     let mut record = Record::new(&directory);
-    match start(&mut record, args, limit).and_then(|()| more(&mut record)) {
+    let started = start(&mut record, args, limit).and_then(|()| more(&mut record)).and_then(|()| {
+        record.is_started = true;
+        record.write()
+    });
+    match started {
         Ok(()) => Ok(record),
         Err(failure) => {
             // What was started is not left behind.
-            end(&record, Duration::from_secs(2));
+            end(&record, LEFT_WITHIN);
             let _ = record.delete();
             Err(failure)
         }
@@ -94,6 +107,7 @@ pub(super) fn started(
 }
 
 fn start(record: &mut Record, args: &LocalStart, limit: Instant) -> Result<(), Failure> {
+    record.write()?;
     prepare(&record.directory)?;
     let directory = record.directory.clone();
     if args.secure {

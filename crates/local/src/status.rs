@@ -54,6 +54,7 @@ pub(super) fn run(output: Output, place: &ClusterDirectory) -> Result<(), Failur
         }
         table.write(writer)
     })?;
+    record.must_be_started()?;
     let down: Vec<&StatusLine<'_>> =
         status.processes.iter().filter(|line| !line.is_running).collect();
     let Some(first) = down.first() else { return Ok(()) };

@@ -66,6 +66,9 @@ pub(super) fn run(
 
 /// Returns what the cluster holds, if its namenode answers in time.
 fn held(record: &Record) -> Option<Usage> {
+    if record.namenode.is_empty() {
+        return None;
+    }
     let mut held = None;
     let asked = block_on(async {
         let client = record.client(ANSWER_WITHIN).await?;

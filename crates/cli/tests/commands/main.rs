@@ -15,6 +15,7 @@ mod lab_checkpoint;
 mod lab_figures;
 mod local;
 mod local_directory;
+mod local_ends;
 mod local_environment;
 mod mistakes;
 mod otlp;

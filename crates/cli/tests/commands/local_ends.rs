@@ -1,0 +1,245 @@
+//! `local` whose commands fail or are killed: every process stays on record, with its addresses.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::cluster::{SOON, run, sanderling, until};
+use crate::local::{Local, START, json};
+
+/// Returns the processes that have a path below the directory on their command line.
+fn processes(directory: &Path) -> Vec<String> {
+    let below = format!("{}/", directory.display());
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").expect("it is there") {
+        let line = std::fs::read(entry.expect("an entry").path().join("cmdline"));
+        let line = String::from_utf8_lossy(&line.unwrap_or_default()).replace('\0', " ");
+        if line.contains(&below) {
+            found.push(line);
+        }
+    }
+    found
+}
+
+/// Returns the addresses of each process on record.
+fn addresses(local: &Local) -> BTreeMap<String, [Value; 2]> {
+    let status = json(&local.run(&["local", "status", "--json"]));
+    let servers = status["processes"].as_array().expect("a list").iter();
+    let row = |server: &Value| {
+        let name = server["name"].as_str().expect("a name").to_owned();
+        (name, [server["address"].clone(), server["http_address"].clone()])
+    };
+    servers.map(row).collect()
+}
+
+fn signal(pid: u64, signal: Signal) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a pid");
+    kill_process(pid, signal).expect("it runs");
+}
+
+/// When a command is interrupted.
+#[derive(Debug, Clone, Copy)]
+enum Moment {
+    /// So long after it was started.
+    After(Duration),
+    /// As soon as it has so many processes of its own.
+    Children(usize),
+}
+
+impl Moment {
+    fn wait(self, child: &mut Child) {
+        let count = match self {
+            Self::After(after) => return std::thread::sleep(after),
+            Self::Children(count) => count,
+        };
+        let children = format!("/proc/{0}/task/{0}/children", child.id());
+        let limit = Instant::now() + SOON;
+        // Without a pause: it puts them on record at once.
+        while child.try_wait().expect("our own child").is_none() && Instant::now() < limit {
+            let text = std::fs::read_to_string(&children).expect("the kernel lists them");
+            if text.split_whitespace().count() >= count {
+                return;
+            }
+        }
+        panic!("it never had {count} processes");
+    }
+}
+
+/// Starts a command, sends it a signal at some moment, and waits until it has ended.
+fn interrupted(local: &Local, words: &[&str], moment: Moment, by: Signal) {
+    let mut command = sanderling();
+    command.args(words).arg("--dir").arg(local.path());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("the program can be started");
+    moment.wait(&mut child);
+    // Our own child has its id until it is waited for, also when it has ended.
+    signal(child.id().into(), by);
+    child.wait().expect("our own child");
+}
+
+#[test]
+fn local_start_that_is_killed_leaves_no_process_that_is_not_on_record() {
+    let local = Local::new();
+    let times = (0..=15).map(|round| Moment::After(Duration::from_millis(round * 10)));
+    let spawns = [1, 1, 2, 2].map(Moment::Children);
+    for (round, moment) in times.chain(spawns).enumerate() {
+        let by = if round % 4 == 1 { Signal::INT } else { Signal::KILL };
+        interrupted(&local, &START, moment, by);
+        if round % 2 == 1 {
+            let again = local.run(&START);
+            // The one before has come to its end already.
+            let is_started = again.code == 1 && again.stderr.contains("a cluster runs in");
+            assert!(again.code == 0 || is_started, "{moment:?}: {again}");
+            assert_eq!(local.run(&["local", "status"]).code, 0, "{moment:?}");
+        }
+        let stopped = local.run(&["local", "stop"]);
+        assert!([0, 3].contains(&stopped.code), "{moment:?}: {stopped}");
+        // One that was not on record yet ends by itself.
+        let what = format!("all processes of a start that was killed ({moment:?}) have ended");
+        until(&what, SOON, || processes(&local.path()).is_empty().then_some(()));
+    }
+}
+
+#[test]
+fn start_that_was_interrupted_is_reported_and_begins_anew() {
+    let local = Local::new();
+    local.start();
+    let record = local.path().join("cluster.json");
+    let text = std::fs::read_to_string(&record).expect("a record");
+    let mut value: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(value["is_started"], true, "{text}");
+    value["is_started"] = false.into();
+    std::fs::write(&record, value.to_string()).expect("written");
+    for words in [&["local", "status"][..], &["local", "add"], &["local", "restart", "namenode"]] {
+        let ran = local.run(words);
+        assert_eq!(ran.code, 4, "{ran}");
+        assert!(ran.stderr.contains("has not come to its end"), "{ran}");
+        assert!(ran.stderr.contains("sanderling local start"), "{ran}");
+    }
+    local.start();
+    assert_eq!(processes(&local.path()).len(), 2, "the first two have ended");
+}
+
+#[test]
+fn server_in_the_background_ends_if_it_is_not_released() {
+    let local = Local::new();
+    let catalog = local.path();
+    let mut command = sanderling();
+    command.args(["namenode", "--listen", "127.0.0.1:0", "--http", "none", "--detach", "--dir"]);
+    // Its standard input is at its end.
+    let ran = run(command.arg(&catalog).args(["--timeout", "5s"]));
+    assert_eq!(ran.code, 1, "{ran}");
+    assert!(!catalog.exists(), "{ran}");
+}
+
+#[test]
+fn restarted_namenodes_keep_their_addresses() {
+    let local = Local::new();
+    let words = ["local", "start", "--namenodes", "3", "--port", "0", "--datanodes", "1"];
+    let started = local.run(&[&words[..], &["--dram", "8MiB"]].concat());
+    assert_eq!(started.code, 0, "{started}");
+    let namenodes = started.stdout.trim();
+    let put = ["--namenode", namenodes, "fs", "put", "/proc/version", "/v"];
+    assert_eq!(run(sanderling().args(put)).code, 0);
+    let before = addresses(&local);
+    for name in ["namenode-1", "namenode-1", "namenode-2", "namenode-2", "namenode-1"] {
+        let ran = local.run(&["local", "restart", name]);
+        assert_eq!(ran.code, 0, "{ran}");
+        assert_eq!(addresses(&local), before, "{name}");
+    }
+    let read = run(sanderling().args(["--namenode", namenodes, "fs", "cat", "/v"]));
+    assert_eq!(read.code, 0, "{read}");
+
+    // As an earlier release left the record.
+    let record = local.path().join("cluster.json");
+    let text = std::fs::read_to_string(&record).expect("a record");
+    let mut value: Value = serde_json::from_str(&text).expect("JSON");
+    value["processes"][1]["address"] = "".into();
+    value["processes"][1]["http_address"] = Value::Null;
+    std::fs::write(&record, value.to_string()).expect("written");
+    for _ in 0..2 {
+        let ran = local.run(&["local", "restart", "namenode-1"]);
+        assert_eq!(ran.code, 0, "{ran}");
+    }
+    let [address, http] = addresses(&local)["namenode-1"].clone();
+    assert_eq!(address, before["namenode-1"][0]);
+    assert!(http.is_string() && http != before["namenode-0"][1], "{http}");
+}
+
+#[test]
+fn restart_after_one_that_failed_gets_the_same_addresses() {
+    let local = Local::new();
+    let namenode = local.start();
+    let put = ["--namenode", &namenode, "fs", "put", "/proc/version", "/v"];
+    assert_eq!(run(sanderling().args(put)).code, 0);
+    let before = addresses(&local);
+    let status = json(&local.run(&["local", "status", "--json"]));
+    signal(status["processes"][0]["pid"].as_u64().expect("a pid"), Signal::KILL);
+    // Another process takes the port meanwhile.
+    let taken = until("the port is free", SOON, || TcpListener::bind(&namenode).ok());
+    for _ in 0..2 {
+        let ran = local.run(&["local", "restart", "namenode"]);
+        assert_eq!(ran.code, 1, "{ran}");
+        assert!(ran.stderr.contains("in use"), "{ran}");
+        assert!(!ran.stderr.contains("--port 0"), "it would be another cluster: {ran}");
+        assert_eq!(addresses(&local), before);
+    }
+    drop(taken);
+    let ran = local.run(&["local", "restart", "namenode"]);
+    assert_eq!(ran.code, 0, "{ran}");
+    assert_eq!(addresses(&local), before);
+    let listed = run(sanderling().args(["--namenode", &namenode, "fs", "ls", "/"]));
+    assert_eq!(listed.stdout, "v\n", "{listed}");
+}
+
+#[test]
+fn restart_after_one_that_was_killed_gets_the_same_addresses() {
+    let local = Local::new();
+    let namenode = local.start();
+    let before = addresses(&local);
+    for round in 0..=13 {
+        let after = Moment::After(Duration::from_millis(round * 10));
+        let moment = if round < 12 { after } else { Moment::Children(1) };
+        let by = if round % 2 == 0 { Signal::INT } else { Signal::KILL };
+        interrupted(&local, &["local", "restart", "namenode"], moment, by);
+        let ran = local.run(&["local", "restart", "namenode"]);
+        assert_eq!(ran.code, 0, "{moment:?}: {ran}");
+        assert_eq!(addresses(&local), before, "{moment:?}");
+    }
+    let listed = run(sanderling().args(["--namenode", &namenode, "fs", "ls", "/"]));
+    assert_eq!(listed.code, 0, "{listed}");
+    assert_eq!(local.run(&["local", "stop"]).code, 0);
+    until("no process is left", SOON, || processes(&local.path()).is_empty().then_some(()));
+}
+
+#[test]
+fn record_that_cannot_be_written_stays_as_it_was() {
+    let local = Local::new();
+    local.start();
+    let before = addresses(&local);
+    let record = local.path().join("cluster.json");
+    let text = std::fs::read(&record).expect("a record");
+    // The record cannot be written beside itself.
+    let partial = local.path().join(".cluster.json.partial");
+    std::fs::create_dir(&partial).expect("made");
+    let mut other = std::fs::File::create(partial.join("x")).expect("made");
+    other.write_all(b"x").expect("written");
+    let added = local.run(&["local", "add"]);
+    assert_eq!(added.code, 1, "{added}");
+    let restarted = local.run(&["local", "restart", "namenode"]);
+    assert_eq!(restarted.code, 1, "{restarted}");
+    assert_eq!(std::fs::read(&record).expect("a record"), text);
+    until("the namenode and the new datanode have ended", SOON, || {
+        (processes(&local.path()).len() == 1).then_some(())
+    });
+    std::fs::remove_dir_all(&partial).expect("deleted");
+    let restarted = local.run(&["local", "restart", "namenode"]);
+    assert_eq!(restarted.code, 0, "{restarted}");
+    assert_eq!(addresses(&local), before);
+}
