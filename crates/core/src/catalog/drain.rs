@@ -154,7 +154,8 @@ impl Catalog {
         stated: SourceStatement,
         orders: &mut Orders,
     ) -> Result<(), Refusal> {
-        let mut order = Ordering::Equal;
+        // By earlier rules no numbers are kept.
+        let mut order = Ordering::Greater;
         self.claim(id, |claims| order = claims.order(number))?;
         match order {
             Ordering::Less => {
