@@ -93,6 +93,11 @@ impl SourceNotice {
     const fn deadline(&self) -> Instant {
         self.notice.deadline
     }
+
+    /// Returns whether the node is to leave for it.
+    const fn is_open(&self) -> bool {
+        matches!(self.delivery, Delivery::Pending | Delivery::Received)
+    }
 }
 
 /// What the namenode made of something.
@@ -100,6 +105,8 @@ impl SourceNotice {
 enum Delivery {
     Pending,
     Received,
+    /// Its source shows it no more, and the namenode is not known to have this.
+    Withdrawing,
     /// It was taken back, or it cannot be given: it is not sent again.
     Over,
 }
@@ -143,6 +150,9 @@ impl Notices {
     pub fn show(&mut self, notice: &Notice) -> bool {
         let deadline = notice.deadline;
         let is_same = |before: &SourceNotice| {
+            if before.delivery == Delivery::Withdrawing {
+                return false;
+            }
             let is_later = deadline > before.deadline() + EARLIER;
             let is_earlier = deadline + EARLIER < before.deadline();
             // Of a source that gives several the earliest counts, until it was taken back.
@@ -201,11 +211,19 @@ impl Notices {
         debug_assert!(self.is_consistent(), "what nobody shows is not repeated");
     }
 
+    /// Takes that a source shows its notice no more: from now on it is sent no more, and is none
+    /// that another source leaves. [`Self::hide`] ends it, when the namenode has this.
+    pub fn withdraw_notice(&mut self, source: &str) {
+        if let Some(shown) = self.shown.get_mut(source) {
+            shown.delivery = Delivery::Withdrawing;
+        }
+    }
+
     /// Returns the notice that holds when a source withdraws its own: the earliest of the others.
     #[must_use]
     pub fn left_without(&self, source: &str) -> Option<Notice> {
         let others = self.shown.iter().filter(|(other, _)| *other != source);
-        let open = others.map(|(_, shown)| shown).filter(|shown| shown.delivery != Delivery::Over);
+        let open = others.map(|(_, shown)| shown).filter(|shown| shown.is_open());
         let mut left = open.min_by_key(|shown| shown.deadline())?.notice.clone();
         // After an absence the namenode itself may have left the node more time.
         let known = self.known.map_or(left.deadline, |known| known.deadline);
@@ -235,7 +253,7 @@ impl Notices {
                 SourceNotice { notice: from_namenode(known.deadline), delivery: Delivery::Pending };
             self.shown.entry(NAMENODE.to_owned()).or_insert(shown);
         }
-        self.shown.retain(|_, shown| shown.deadline() > now && shown.delivery != Delivery::Over);
+        self.shown.retain(|_, shown| shown.deadline() > now && shown.is_open());
         for shown in self.shown.values_mut() {
             shown.delivery = Delivery::Pending;
         }
@@ -268,7 +286,7 @@ impl Notices {
         self.policy = policy;
         self.later = None;
         if policy == Policy::Active {
-            let shown = self.shown.values().filter(|shown| shown.delivery != Delivery::Over);
+            let shown = self.shown.values().filter(|shown| shown.is_open());
             self.given = shown.map(SourceNotice::deadline).collect();
         }
         // The reply to a registration has no deadline.
@@ -286,7 +304,8 @@ impl Notices {
             self.know(asked_at, deadline);
         }
         for shown in self.shown.values_mut() {
-            if shown.deadline() + EARLIER >= deadline {
+            let is_withdrawn = shown.delivery == Delivery::Withdrawing;
+            if shown.deadline() + EARLIER >= deadline && !is_withdrawn {
                 shown.delivery = Delivery::Received;
             }
         }
@@ -314,7 +333,7 @@ impl Notices {
             return;
         }
         // What is estimated from an answer errs to the later side.
-        let mut mine = self.shown.values().filter(|shown| shown.delivery != Delivery::Over);
+        let mut mine = self.shown.values().filter(|shown| shown.is_open());
         if mine.all(|shown| deadline + EARLIER < shown.deadline()) {
             self.shown_as(from_namenode(deadline), Delivery::Received);
         }

@@ -372,13 +372,19 @@ impl ObjectBytes {
     /// # Errors
     /// As [`Self::fetch`].
     pub(crate) async fn look(&self, length: u32) -> Result<(), ReadError> {
-        match self.tier.length(self.key).await {
-            Ok(Some(found)) if found >= length => Ok(()),
-            _ => {
-                self.tier.fetch_again(self.key.0);
-                self.fetch().await.map(drop)
+        let tier = &self.tier;
+        match tier.end_of(tier.path(self.key)?).await? {
+            Ok((bytes, end)) => {
+                let found = Trailer::length_within(bytes, tier.sealing.extra_bytes());
+                if tier.sealing.check(end).is_ok() && found.is_ok_and(|found| found >= length) {
+                    return Ok(());
+                }
             }
+            Err(object_store::Error::NotFound { .. }) => {}
+            Err(error) => return Err(tier.refusal(&error, 0).into()),
         }
+        tier.fetch_again(self.key.0);
+        self.fetch().await.map(drop)
     }
 
     /// Fetches the whole block, verified.

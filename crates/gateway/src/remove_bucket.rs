@@ -41,16 +41,10 @@ impl S3Api {
         }
         let aside = self.root.join(&format!("{ASIDE}{}", draw())).map_err(ClientError::Refused);
         let aside = Aside { bucket, directory: aside.map_err(failed)? };
-        let deleted = match aside.fill(&self.client, Millis::from(self.upload_ttl)).await {
-            // A key that came meanwhile stays, and with it the bucket.
-            Ok(()) => self.client.delete(&aside.bucket, false).await.map(drop),
-            Err(error) => Err(error),
-        };
-        if deleted.is_err() {
-            aside.put_back(&self.client).await.map_err(failed)?;
-        }
-        // Else it expires.
-        drop(self.client.delete(&aside.directory, true).await);
+        let (client, ttl) = (self.client.clone(), Millis::from(self.upload_ttl));
+        // In a task: a caller that goes away must not end it half-way.
+        let deleting = tokio::spawn(async move { aside.delete_bucket(&client, ttl).await });
+        let deleted = deleting.await.map_err(|_| S3ErrorCode::InternalError)?;
         self.cors.forget(&name);
         deleted.map(|()| S3Response::new(DeleteBucketOutput::default())).map_err(failed)
     }
@@ -92,6 +86,21 @@ struct Aside {
 }
 
 impl Aside {
+    /// Deletes the bucket, with what it keeps beside its keys or with nothing.
+    async fn delete_bucket(&self, client: &Client, ttl: Millis) -> Result<(), ClientError> {
+        let deleted = match self.fill(client, ttl).await {
+            // A key that came meanwhile stays, and with it the bucket.
+            Ok(()) => client.delete(&self.bucket, false).await.map(drop),
+            Err(error) => Err(error),
+        };
+        if deleted.is_err() {
+            self.put_back(client).await?;
+        }
+        // Else it expires.
+        drop(client.delete(&self.directory, true).await);
+        deleted
+    }
+
     /// Moves there what the bucket keeps. It expires there like an unfinished upload, should the
     /// gateway die before it has gone on. What cannot be moved, because the bucket is a job of its
     /// own or the gateway's token ends with the bucket, is deleted.
@@ -128,10 +137,13 @@ impl Aside {
             let is_taken = matches!(back, Err(ClientError::Refused(Refusal::Exists { .. })));
             match back {
                 Err(_) if is_taken && name == UPLOADS => {
+                    let mut ended = Ok(());
                     for upload in client.list_all(&from).await? {
                         let (from, to) = (from.join(&upload.name)?, to.join(&upload.name)?);
-                        client.rename(&from, &to, false).await?;
+                        // One that cannot be moved leaves the others.
+                        ended = ended.and(client.rename(&from, &to, false).await);
                     }
+                    ended?;
                 }
                 // Nothing was moved aside, or the bucket is gone by another request.
                 Ok(()) | Err(ClientError::Refused(Refusal::NotFound { .. })) => {}

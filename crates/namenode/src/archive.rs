@@ -163,6 +163,8 @@ impl Archiver {
         (self.upload, self.stored, self.generation) = (None, None, Some(generation));
         (self.manifests, self.is_older_removed) = (0, false);
         self.compared_at = Instant::now();
+        let complete_at = self.complete_at();
+        self.note(|status| status.complete_at = complete_at);
         Ok(())
     }
 
@@ -179,9 +181,13 @@ impl Archiver {
     fn show(&self) {
         let Some(state) = &self.state else { return };
         // What this leader has acknowledged since is not there before its first manifest.
-        let complete_at = self.rested_at.checked_sub(self.behind).unwrap_or(self.rested_at);
-        let now = ArchiveStatus { complete_at, is_failing: false };
+        let now = ArchiveStatus { complete_at: self.complete_at(), is_failing: false };
         state.metrics.archive.lock().get_or_insert(now);
+    }
+
+    /// Returns when the archive had everything, before anything is stored.
+    fn complete_at(&self) -> Instant {
+        self.rested_at.checked_sub(self.behind).unwrap_or(self.rested_at)
     }
 
     /// Changes the archive's status in the metrics. Returns the result of `change`; `None` without
@@ -240,6 +246,7 @@ impl Archiver {
             return Ok(());
         }
         if self.generation.is_none() {
+            self.behind = Duration::ZERO;
             self.show();
             self.begin().await?;
         }

@@ -74,11 +74,11 @@ pub fn request_for(version: u8, request: Request) -> Result<Request, Refusal> {
     })
 }
 
-/// Returns a statement of a datanode as one of version 3 makes it: a withdrawal takes everything
-/// back.
+/// Returns a statement of a datanode as one of version 3 makes it: if no source shows a notice any
+/// more, everything is taken back. Else the earlier deadline stays.
 fn notice_for_3(notice: SourceNotice) -> Request {
     let node = NodeSelector::from(notice.node);
-    match notice.deadline_millis.filter(|_| !notice.is_withdrawn) {
+    match notice.deadline_millis {
         Some(deadline_millis) => Request::Notice { node, deadline_millis, reason: notice.reason },
         None => Request::Cancel { node },
     }

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::list::{each_page, everything};
 use super::lookup::{check_distinct, existing};
 use super::pattern::{self, Paths};
-use super::transfer::{AfterFailure, run_all};
+use super::transfer::{AfterFailure, ended_by, run_all};
 use crate::failure::{Exit, Failure};
 use crate::refused;
 use crate::session::Session;
@@ -183,11 +183,11 @@ fn make_directory(path: &LocalPath) -> Result<(), Failure> {
 async fn fetch_all(session: &Session, client: &Client, plan: Plan) -> Result<(), Failure> {
     let (verbs, after) = (("fetching", "fetched"), AfterFailure::GoOnWithOthers);
     let Plan { downloads, bytes, failed } = plan;
-    let fetched = run_all(session, client, verbs, after, downloads, Some(bytes), fetch).await;
-    if let (Err(_), Some(further)) = (&fetched, &failed) {
-        session.output.further(further);
+    let mut ended = run_all(session, client, verbs, after, downloads, Some(bytes), fetch).await;
+    if let Some(named) = failed.and_then(|failed| ended_by(&mut ended, failed)) {
+        session.output.further(&named);
     }
-    fetched.and(failed.map_or(Ok(()), Err))
+    ended
 }
 
 /// Objects that this process has begun to fetch.

@@ -52,9 +52,27 @@ pub(super) enum AfterFailure {
 
 impl AfterFailure {
     fn goes_on(self, failure: &Failure) -> bool {
-        let is_of_one = failure.exit == Exit::Partial || failure.is_of_one_file;
-        self == Self::GoOnWithOthers && is_of_one
+        self == Self::GoOnWithOthers && gravity(failure) < GRAVE
     }
+}
+
+/// The gravity of a failure after which nothing goes on.
+const GRAVE: u8 = 2;
+
+/// Returns how grave a failure is: 0 for bytes that are lost, after which the rest is done; 1 for a
+/// local file. The command ends with the gravest, of those alike with the first.
+fn gravity(failure: &Failure) -> u8 {
+    match failure.exit {
+        Exit::Partial => 0,
+        _ if failure.is_of_one_file => 1,
+        _ => GRAVE,
+    }
+}
+
+/// Adds a failure to what a command ends with. Returns the one that is named before the end.
+pub(super) fn ended_by(result: &mut Result<(), Failure>, further: Failure) -> Option<Failure> {
+    let is_graver = result.as_ref().err().is_none_or(|first| gravity(&further) > gravity(first));
+    if is_graver { std::mem::replace(result, Err(further)).err() } else { Some(further) }
 }
 
 /// Runs transfers, a few at once, and prints what was done.
@@ -91,12 +109,10 @@ where
                 Some(ended) => {
                     let ended = ended.map_err(|error| panicked(&error)).flatten();
                     done.objects += u64::from(ended.is_ok());
-                    if let (AfterFailure::GoOnWithOthers, Err(_), Err(further)) =
-                        (after, &result, &ended)
-                    {
-                        session.output.further(further);
+                    let named = ended.err().and_then(|it| ended_by(&mut result, it));
+                    if let (AfterFailure::GoOnWithOthers, Some(named)) = (after, named) {
+                        session.output.further(&named);
                     }
-                    result = result.and(ended);
                 }
             },
             Some(bytes) = counts.recv() => {

@@ -11,6 +11,7 @@ use sanderling_protocol::{Instant, NodeId, Policy};
 use serde::{Deserialize, Serialize};
 
 use super::members::NodeRecord;
+use super::repeat::ON_ITS_WAY_MAX;
 
 /// The claims on all nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,9 +115,16 @@ impl NodeClaims {
         order
     }
 
-    /// Sets what the sources still show after one of them withdrew its notice.
+    /// Sets what the sources still show after one of them withdrew its notice. A deadline that is
+    /// later by what a statement may take on its way is the one of before.
     pub(super) fn withdraw(&mut self, left: Option<NoticeClaim>) {
-        self.sources = left;
+        let is_same = |left: &NoticeClaim, before: &NoticeClaim| {
+            left.deadline >= before.deadline && left.deadline <= before.deadline + ON_ITS_WAY_MAX
+        };
+        match (&left, &self.sources) {
+            (Some(left), Some(before)) if is_same(left, before) => {}
+            _ => self.sources = left,
+        }
     }
 
     /// Returns the notice that holds: the earliest.

@@ -9,7 +9,7 @@ use super::orders::Orders;
 
 /// How long a repetition may have been on its way: by so much, a moment that it names may be later
 /// than it was. Longer than a datanode waits for an answer.
-const ON_ITS_WAY_MAX: Millis = Millis(5000);
+pub(super) const ON_ITS_WAY_MAX: Millis = Millis(5000);
 
 /// How much earlier a deadline must be than the one that is known to be news.
 const EARLIER: Millis = Millis(500);

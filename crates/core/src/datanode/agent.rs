@@ -140,6 +140,9 @@ impl Agent {
             self.reported = None;
             return None;
         }
+        // If the source shows it again before this has arrived, it is given again.
+        self.reported = None;
+        notices.withdraw_notice(&self.source);
         let (left, number) = (notices.left_without(&self.source), notices.next_number());
         Some(Act::TakeBack { left, number })
     }
@@ -312,6 +315,42 @@ mod tests {
         assert!(!notices.shows("aws") && notices.shows("file"));
         notices.stands(NOW, Policy::Draining, Some(DEADLINE + Millis(5_000)));
         assert_eq!(notices.next_report(NOW), None, "the earlier one is not taken for lost");
+    }
+
+    #[test]
+    fn two_sources_that_withdraw_at_once_leave_nothing() {
+        let (mut aws, mut notices) = told();
+        let mut file = Agent::new("file".to_owned());
+        let (source, reason) = ("file".to_owned(), "test".to_owned());
+        let shown = Notice { source, deadline: DEADLINE, reason };
+        let shown = SourceReading { notice: Some(shown), recommendation: None };
+        let act = file.look((NODE, NOW), &shown, &mut notices).remove(0);
+        assert!(file.done((NODE, NOW), act, Ok(()), &mut notices));
+        let none = SourceReading::default();
+        let first = aws.look((NODE, NOW), &none, &mut notices).remove(0);
+        let second = file.look((NODE, NOW), &none, &mut notices).remove(0);
+        assert!(matches!(first, Act::TakeBack { left: Some(_), .. }), "the file shows its own");
+        assert!(matches!(second, Act::TakeBack { left: None, .. }), "nothing shows one");
+        assert_eq!(notices.next_report(NOW), None, "nothing of it is sent again");
+        for act in [first, second] {
+            let agent = if matches!(act, Act::TakeBack { left: Some(_), .. }) {
+                &mut aws
+            } else {
+                &mut file
+            };
+            assert!(agent.done((NODE, NOW), act, Ok(()), &mut notices));
+        }
+        assert!(!notices.shows("aws") && !notices.shows("file"));
+    }
+
+    #[test]
+    fn notice_that_is_shown_again_before_its_withdrawal_arrived_is_given_again() {
+        let (mut agent, mut notices) = told();
+        let act = agent.look((NODE, NOW), &SourceReading::default(), &mut notices).remove(0);
+        assert!(!agent.done((NODE, NOW), act, Err(&CallFailure::Broken), &mut notices));
+        let acts = agent.look((NODE, NOW), &notice(DEADLINE), &mut notices);
+        assert!(matches!(&acts[..], [Act::Give { .. }]), "the namenode may have taken it back");
+        assert!(notices.must_fence(NOW));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use sanderling_core::block_table::{StoreAdmission, StoreRequest};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::RangeRequest;
@@ -162,6 +162,9 @@ impl BlockStore {
     /// Looks at blocks of the table, marks those that are damaged, and returns what is wrong with
     /// each. Of objects it looks whether they are there and how long they are: their checksums are
     /// compared when they are fetched.
+    ///
+    /// # Errors
+    /// The first object at which the store did not let look: nothing is known of the others.
     pub(crate) async fn look_at_all(
         self: &Arc<Self>,
         page: Vec<(HeldBlock, BlockBytes)>,
@@ -178,22 +181,29 @@ impl BlockStore {
         });
         let mut looked = looked.await?;
         let look = |(held, bytes): (HeldBlock, BlockBytes)| async move {
-            (held, self.look_at_object(&held, bytes).await)
+            self.look_at_object(&held, bytes).await.map(|damage| (held, damage))
         };
         let objects = futures_util::stream::iter(in_objects.into_iter().map(look));
-        let objects: Vec<_> = objects.buffer_unordered(LOOKUPS_AT_ONCE).collect().await;
-        looked.extend(objects);
+        let objects = objects.buffer_unordered(LOOKUPS_AT_ONCE).try_collect::<Vec<_>>();
+        looked.extend(objects.await?);
         looked.sort_by_key(|(held, _)| held.block);
         Ok(looked)
     }
 
-    async fn look_at_object(&self, held: &HeldBlock, bytes: BlockBytes) -> Option<Damage> {
-        let BlockBytes::Object(object) = &bytes else { return None };
-        let error = object.look(held.length).await.err()?;
-        let ReadError::Damaged(damage) = error else { return None };
-        match self.refusal_of(held.block, &bytes, error) {
-            Refusal::BlockDamaged { .. } => Some(damage),
-            _ => None,
+    async fn look_at_object(
+        &self,
+        held: &HeldBlock,
+        bytes: BlockBytes,
+    ) -> Result<Option<Damage>, Refusal> {
+        let BlockBytes::Object(object) = &bytes else { return Ok(None) };
+        let damage = match object.look(held.length).await {
+            Ok(()) => return Ok(None),
+            Err(ReadError::Refused(refusal)) => return Err(refusal),
+            Err(ReadError::Damaged(damage)) => damage,
+        };
+        match self.refusal_of(held.block, &bytes, ReadError::Damaged(damage)) {
+            Refusal::BlockDamaged { .. } => Ok(Some(damage)),
+            _ => Ok(None),
         }
     }
 

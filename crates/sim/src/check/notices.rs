@@ -20,6 +20,9 @@ pub(crate) struct Notices {
     decommissioned: BTreeSet<NodeId>,
 }
 
+/// By so much a deadline may be later because its statement was on its way.
+const ON_ITS_WAY_MILLIS: u64 = 5000;
+
 fn earliest(deadlines: &mut BTreeMap<NodeId, Instant>, node: NodeId, deadline: Instant) {
     let earliest = deadlines.entry(node).or_insert(deadline);
     *earliest = (*earliest).min(deadline);
@@ -43,7 +46,13 @@ impl Notices {
         match left {
             Some(deadline) if !is_withdrawn => earliest(&mut self.sources, node, deadline),
             Some(deadline) => {
-                self.sources.insert(node, deadline);
+                let before = self.sources.get(&node).copied();
+                let is_same = |before: Instant| {
+                    before <= deadline && deadline <= before + Millis(ON_ITS_WAY_MILLIS)
+                };
+                if !before.is_some_and(is_same) {
+                    self.sources.insert(node, deadline);
+                }
             }
             None => {
                 self.sources.remove(&node);
