@@ -45,7 +45,8 @@ impl Lock {
                 let cause = "another process starts or stops the cluster in";
                 let cause = format!("{cause} {}", directory.display());
                 Err(Failure::new(Exit::Unavailable, "Busy", cause)
-                    .next("sanderling local status, when it has ended"))
+                    .tried("nothing: it must end first")
+                    .next("sanderling local status"))
             }
             Err(TryLockError::Error(error)) => Err(Failure::file(&path, &error)),
         }

@@ -82,7 +82,7 @@ pub(super) fn not_in_use(directory: &Path, next: &str) -> Result<(), Failure> {
         if Instant::now() >= limit {
             let cause = format!("a {role} that is not on record runs in {}", used.display());
             return Err(Failure::new(Exit::Failure, "Exists", cause)
-                .tried("nothing: its files would have been deleted")
+                .tried("nothing: its files would have been deleted; it must end first")
                 .next(next));
         }
         std::thread::sleep(LOOK_EVERY);

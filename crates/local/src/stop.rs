@@ -38,7 +38,7 @@ pub(super) fn run(
         let cause = format!("{name} does not end, not even when it is killed");
         return Err(Failure::new(Exit::Failure, "Process", cause).next("sanderling local status"));
     }
-    ownership::not_in_use(&directory, "sanderling local stop, when that server has ended")?;
+    ownership::not_in_use(&directory, "sanderling local stop")?;
     // The datanodes' memory is gone: a catalog of it would only name what is lost.
     for name in [CATALOGS, DISKS, "ready", "keys"] {
         let _ = std::fs::remove_dir_all(directory.join(name));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::cluster::{SOON, run, sanderling, until};
+use crate::cluster::{Ran, SOON, run, sanderling, until};
 use crate::local::{Local, START, json};
 
 /// Returns the processes that have a path below the directory on their command line.
@@ -83,6 +83,12 @@ fn interrupted(local: &Local, words: &[&str], moment: Moment, by: Signal) {
     child.wait().expect("our own child");
 }
 
+/// Runs a command when the lock of one that was killed is free: a process that it was about to
+/// start has the lock, too, until it becomes the server.
+fn unlocked(local: &Local, words: &[&str]) -> Ran {
+    until("the lock is free", SOON, || Some(local.run(words)).filter(|ran| ran.code != 4))
+}
+
 #[test]
 fn local_start_that_is_killed_leaves_no_process_that_is_not_on_record() {
     let local = Local::new();
@@ -92,13 +98,13 @@ fn local_start_that_is_killed_leaves_no_process_that_is_not_on_record() {
         let by = if round % 4 == 1 { Signal::INT } else { Signal::KILL };
         interrupted(&local, &START, moment, by);
         if round % 2 == 1 {
-            let again = local.run(&START);
+            let again = unlocked(&local, &START);
             // The one before has come to its end already.
             let is_started = again.code == 1 && again.stderr.contains("a cluster runs in");
             assert!(again.code == 0 || is_started, "{moment:?}: {again}");
             assert_eq!(local.run(&["local", "status"]).code, 0, "{moment:?}");
         }
-        let stopped = local.run(&["local", "stop"]);
+        let stopped = unlocked(&local, &["local", "stop"]);
         assert!([0, 3].contains(&stopped.code), "{moment:?}: {stopped}");
         // One that was not on record yet ends by itself.
         let what = format!("all processes of a start that was killed ({moment:?}) have ended");
@@ -208,7 +214,7 @@ fn restart_after_one_that_was_killed_gets_the_same_addresses() {
         let moment = if round < 12 { after } else { Moment::Children(1) };
         let by = if round % 2 == 0 { Signal::INT } else { Signal::KILL };
         interrupted(&local, &["local", "restart", "namenode"], moment, by);
-        let ran = local.run(&["local", "restart", "namenode"]);
+        let ran = unlocked(&local, &["local", "restart", "namenode"]);
         assert_eq!(ran.code, 0, "{moment:?}: {ran}");
         assert_eq!(addresses(&local), before, "{moment:?}");
     }
