@@ -153,6 +153,12 @@ fn deep_check_finds_objects_that_are_gone_or_cut_before_they_are_read() {
         assert!(stored.len() >= 3, "{stored:?}");
         let clean = fsck();
         assert_eq!(clean.code, 0, "{clean}");
+        // A store that is not there says nothing about its objects: they are not lost.
+        let away = directory.with_extension("away");
+        std::fs::rename(&directory, &away).expect("renamed");
+        let unseen = fsck();
+        assert!(unseen.code != 0 && !unseen.stdout.contains("DAMAGED"), "{unseen}");
+        std::fs::rename(&away, &directory).expect("renamed");
         std::fs::remove_file(&stored[0]).expect("removed");
         let cut = std::fs::File::options().write(true).open(&stored[1]).expect("there");
         cut.set_len(1000).expect("cut");

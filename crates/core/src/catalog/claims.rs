@@ -7,11 +7,14 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use sanderling_protocol::{Instant, NodeId, Policy};
+use sanderling_protocol::{Instant, Millis, NodeId, Policy};
 use serde::{Deserialize, Serialize};
 
 use super::members::NodeRecord;
-use super::repeat::ON_ITS_WAY_MAX;
+
+/// How long a statement or a repetition may have been on its way: by so much, a moment that it
+/// names may be later than it was. Longer than a datanode waits for an answer.
+pub(super) const ON_ITS_WAY_MAX: Millis = Millis(5000);
 
 /// The claims on all nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,12 +4,8 @@ use sanderling_protocol::node::Policy;
 use sanderling_protocol::{Instant, Millis, NodeId, Refusal};
 
 use super::Catalog;
-use super::claims::{NoticeClaim, NoticeOrigin};
+use super::claims::{NoticeClaim, NoticeOrigin, ON_ITS_WAY_MAX};
 use super::orders::Orders;
-
-/// How long a repetition may have been on its way: by so much, a moment that it names may be later
-/// than it was. Longer than a datanode waits for an answer.
-pub(super) const ON_ITS_WAY_MAX: Millis = Millis(5000);
 
 /// How much earlier a deadline must be than the one that is known to be news.
 const EARLIER: Millis = Millis(500);
