@@ -42,9 +42,9 @@ impl Output {
         written(|stdout| writeln!(stdout, "{document}"))
     }
 
-    /// Prints a note for the person at the terminal: no script reads it, so not with `--json`.
+    /// Prints a note for the person at the terminal.
     pub fn note(self, text: impl std::fmt::Display) {
-        if !self.is_quiet && !self.is_json {
+        if !self.is_quiet {
             // A terminal that has gone away is no failure.
             let _ = writeln!(Printable(io::stderr()), "{text}");
         }

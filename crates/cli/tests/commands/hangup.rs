@@ -40,14 +40,22 @@ fn hung_up(mut command: Command, cluster: &Cluster, to: &LocalPath) -> Child {
 
 #[test]
 fn fetching_command_whose_terminal_closes_leaves_no_part() {
-    let cluster = silent();
-    let place = TempDir::new().expect("a directory");
-    let mut command = sanderling();
-    command.args(["fs", "get", "/big"]).arg(place.path().join("big"));
-    let mut get = hung_up(command, &cluster, place.path());
-    let status = until("it ends", SOON, || get.try_wait().expect("a child"));
-    assert_eq!(status.code(), Some(130));
-    assert_eq!(fs::read_dir(place.path()).expect("there").count(), 0, "something is left");
+    for _ in 0..5 {
+        let cluster = silent();
+        let place = TempDir::new().expect("a directory");
+        let mut command = sanderling();
+        command.args(["fs", "get", "/big"]).arg(place.path().join("big"));
+        let mut get = hung_up(command, &cluster, place.path());
+        let status = until("it ends", SOON, || get.try_wait().expect("a child"));
+        assert_eq!(fs::read_dir(place.path()).expect("there").count(), 0, "something is left");
+        // On a busy machine the silent datanode may have been given up before the signal: then the
+        // bytes are lost, and the command has ended by itself.
+        if status.code() != Some(5) {
+            assert_eq!(status.code(), Some(130));
+            return;
+        }
+    }
+    panic!("the datanode was given up each time");
 }
 
 #[test]

@@ -127,13 +127,14 @@ impl Namenode {
                 let blocks = state.expected.iter().filter(is_next).copied().collect();
                 Ok(Reply::Expected { blocks, is_more: false })
             }
-            Request::Notice { .. } if state.is_deaf => {
+            Request::SourceNotice(_) if state.is_deaf => {
                 Err(Refusal::RetryAfter { after: Millis(1), why: "busy".to_owned() })
             }
-            Request::Notice { node, deadline_millis, reason } => {
-                let id = NodeId(node.0.parse().unwrap());
+            Request::SourceNotice(stated) if !stated.is_withdrawn => {
+                let id = stated.node;
                 state.policies.insert(id, Policy::Draining);
-                state.notices.push((node.0, deadline_millis, reason));
+                let deadline_millis = stated.deadline_millis.expect("a notice has one");
+                state.notices.push((id.to_string(), deadline_millis, stated.reason));
                 Ok(Reply::Node(Box::new(info(id, Policy::Draining))))
             }
             Request::Nodes { .. } => {
