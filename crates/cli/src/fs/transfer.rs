@@ -135,3 +135,30 @@ where
 fn panicked(error: &tokio::task::JoinError) -> Failure {
     Failure::new(Exit::Failure, "Bug", format_args!("a transfer ended badly: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_ends_with_the_gravest_failure_and_names_the_others() {
+        let lost = || Failure::new(Exit::Partial, "DataUnavailable", "lost");
+        let file = || Failure::new(Exit::Failure, "LocalFile", "exists").of_one_file();
+        let dead = || Failure::new(Exit::Unavailable, "Unreachable", "no namenode answers");
+        let mut result = Ok(());
+        assert_eq!(ended_by(&mut result, lost()), None, "the first is named at the end");
+        assert_eq!(
+            ended_by(&mut result, file()),
+            Some(lost()),
+            "5 would say that the rest is done"
+        );
+        assert_eq!(ended_by(&mut result, lost()), Some(lost()));
+        assert_eq!(ended_by(&mut result, dead()), Some(file()));
+        assert_eq!(result, Err(dead()));
+        for failure in [lost(), file()] {
+            assert!(AfterFailure::GoOnWithOthers.goes_on(&failure));
+            assert!(!AfterFailure::Stop.goes_on(&failure));
+        }
+        assert!(!AfterFailure::GoOnWithOthers.goes_on(&dead()));
+    }
+}
