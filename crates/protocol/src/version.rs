@@ -235,6 +235,22 @@ mod tests {
     use crate::{BlockId, Epoch, LeaseId, Millis, NodeId, ObjectId, Tier};
 
     #[test]
+    fn statement_about_sources_takes_back_only_what_no_source_shows_for_version_3() {
+        let stated = |deadline_millis, is_withdrawn| {
+            let (node, nonce, number) = (NodeId(7), crate::Nonce(1), 4);
+            let reason = "spot".to_owned();
+            let notice =
+                SourceNotice { node, nonce, number, deadline_millis, reason, is_withdrawn };
+            request_for(3, Request::SourceNotice(notice)).unwrap()
+        };
+        let (node, reason) = (NodeSelector::from(NodeId(7)), "spot".to_owned());
+        let notice = Request::Notice { node: node.clone(), deadline_millis: 9000, reason };
+        assert_eq!(stated(Some(9000), false), notice);
+        assert_eq!(stated(Some(9000), true), notice, "another source still shows it");
+        assert_eq!(stated(None, true), Request::Cancel { node });
+    }
+
+    #[test]
     fn peers_agree_on_the_newest_version_that_both_speak() {
         assert_eq!(agreed(0), Ok(3), "the release before says nothing");
         assert_eq!(agreed(greeting_flags()), Ok(MESSAGES));
