@@ -8,8 +8,8 @@
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, Checksum, CompleteMultipartUploadInput,
     CompleteMultipartUploadOutput, CompletedPart, CopyPartResult, CreateMultipartUploadInput,
-    CreateMultipartUploadOutput, UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput,
-    UploadPartOutput,
+    CreateMultipartUploadOutput, ETagCondition, UploadPartCopyInput, UploadPartCopyOutput,
+    UploadPartInput, UploadPartOutput,
 };
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use sanderling_client::{ClientError, PutOptions};
@@ -247,24 +247,14 @@ impl S3Api {
             ..Checksum::default()
         };
         let wanted = Completed { parts, sums, bytes: input.mpu_object_size };
-        let tag = match self.begun(&upload, &input.key).await {
-            Ok(words) => {
-                let at = (&bucket, &path);
-                let condition = self.condition(at, input.if_match, input.if_none_match).await?;
-                let mut attributes = words.attributes;
-                attributes.remove(KEY);
-                metadata::set_upload(&mut attributes, &input.upload_id);
-                let options = PutOptions { parents: true, ..replacing(attributes, condition) };
-                self.join(&upload, &wanted, &path, options).await?
-            }
-            // The answer to the first time got lost.
-            Err(error) if error.code() == &S3ErrorCode::NoSuchUpload => {
-                let made = self.client.stat(&path).await.ok().filter(|stat| {
-                    metadata::upload_of(&stat.attributes) == Some(input.upload_id.as_str())
-                });
-                made.map(|stat| metadata::tag_of(&stat)).ok_or(error)?
-            }
-            Err(error) => return Err(error),
+        let conditions = (input.if_match, input.if_none_match);
+        let (key, id) = (input.key.as_str(), input.upload_id.as_str());
+        let at = (&bucket, &path);
+        let completing = self.complete_once(&upload, (key, id), at, &wanted, conditions);
+        let tag = match completing.await {
+            Ok(tag) => tag,
+            // The answer to the first time was lost: its parts are in the object.
+            Err(error) => self.made_by(&upload, id, &path).await.ok_or(error)?,
         };
         Ok(S3Response::new(CompleteMultipartUploadOutput {
             location: Some(format!("/{}/{}", input.bucket, input.key)),
@@ -273,6 +263,35 @@ impl S3Api {
             e_tag: Some(quoted(tag)),
             ..CompleteMultipartUploadOutput::default()
         }))
+    }
+
+    /// Completes an upload that was not completed before, and returns the tag of its object.
+    async fn complete_once(
+        &self,
+        upload: &Upload,
+        (key, id): (&str, &str),
+        at: (&Path, &Path),
+        wanted: &Completed,
+        (if_match, if_none_match): (Option<ETagCondition>, Option<ETagCondition>),
+    ) -> S3Result<String> {
+        let words = self.begun(upload, key).await?;
+        let condition = self.condition(at, if_match, if_none_match).await?;
+        let mut attributes = words.attributes;
+        attributes.remove(KEY);
+        metadata::set_upload(&mut attributes, id);
+        let options = PutOptions { parents: true, ..replacing(attributes, condition) };
+        self.join(upload, wanted, at.1, options).await
+    }
+
+    /// Returns the tag of the object at `path` if this upload made it, and forgets the upload.
+    async fn made_by(&self, upload: &Upload, id: &str, path: &Path) -> Option<String> {
+        let made = self.client.stat(path).await.ok()?;
+        if metadata::upload_of(&made.attributes) != Some(id) {
+            return None;
+        }
+        // What is left expires by itself if this fails.
+        drop(self.client.delete(&upload.directory, true).await);
+        Some(metadata::tag_of(&made))
     }
 
     /// Makes one object of parts and forgets the upload. Returns the object's tag. The names of the

@@ -11,6 +11,8 @@ use rig::{element, gateway, send, start};
 /// What a part is stored by, and what a completion makes an object by.
 const SEAL: &[&str] = &["seal"];
 const CONCAT: &[&str] = &["concat"];
+/// What a completed upload is forgotten by.
+const DELETE: &[&str] = &["delete"];
 
 async fn begin(address: &str) -> String {
     let (status, body) = send(address, "POST", ("/bucket/key", "uploads="), "", "").await;
@@ -37,13 +39,18 @@ async fn tag_of(address: &str, id: &str, number: u32) -> Option<String> {
 }
 
 async fn complete(address: &str, id: &str, tags: &[&str]) -> (u16, String) {
+    complete_if(address, id, tags, "").await
+}
+
+/// Completes under the condition of a header.
+async fn complete_if(address: &str, id: &str, tags: &[&str], header: &str) -> (u16, String) {
     let part = |(at, tag): (usize, &&str)| {
         format!("<Part><PartNumber>{}</PartNumber><ETag>\"{tag}\"</ETag></Part>", at + 1)
     };
     let parts: String = tags.iter().enumerate().map(part).collect();
     let body = format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>");
     let query = format!("uploadId={id}");
-    send(address, "POST", ("/bucket/key", &query), "", &body).await
+    send(address, "POST", ("/bucket/key", &query), header, &body).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,4 +122,35 @@ async fn part_uploaded_again_frees_the_bytes_of_its_predecessor() {
         uploads.iter().map(|it| it.name.as_str()).filter(|it| it.starts_with("00003")).collect();
     assert_eq!(parts.len(), 1, "{parts:?}");
     gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn completion_repeated_while_the_upload_is_still_there_succeeds() {
+    let (cluster, proxy, behind, client) = start().await;
+    let address = behind.address().to_string();
+    let beside = gateway(&cluster.namenode.address().to_string()).await;
+    let other = beside.address().to_string();
+    let id = begin(&address).await;
+    let tag = upload(&address, &id, 1, "whole").await;
+    let first = {
+        let (address, id, tag) = (address.clone(), id.clone(), tag.clone());
+        async move { complete_if(&address, &id, &[&tag], "if-none-match: *\r\n").await }
+    };
+    let mut repeated = (0, String::new());
+    // The object is made; the first answer is on its way, and the upload not yet forgotten.
+    let between = async {
+        repeated = complete_if(&other, &id, &[&tag], "if-none-match: *\r\n").await;
+    };
+    let (status, body) = proxy.hold_up(DELETE, first, between).await;
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(repeated.0, 200, "{}", repeated.1);
+    assert_eq!(element(&repeated.1, "ETag"), element(&body, "ETag"));
+    assert_eq!(client.get(&path("/bucket/key")).await.unwrap(), "whole");
+    // Another upload's completion is refused by the condition.
+    let id = begin(&address).await;
+    let tag = upload(&address, &id, 1, "other").await;
+    let (status, body) = complete_if(&address, &id, &[&tag], "if-none-match: *\r\n").await;
+    assert_eq!(status, 412, "{body}");
+    behind.stop().await;
+    beside.stop().await;
 }
