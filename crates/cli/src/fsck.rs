@@ -1,6 +1,7 @@
 //! `sanderling fsck`: the catalog against itself, and against what the datanodes hold.
 
 mod deep;
+mod pages;
 
 use std::io::{self, Write};
 
@@ -21,7 +22,7 @@ use crate::units;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit code 5 when data is lost, damaged or missing, 1 when the catalog contradicts itself or two
-nodes each other, else 0.")]
+nodes each other, 4 when a node or its object store does not let look, else 0.")]
 pub(crate) struct Fsck {
     /// Compare with the blocks that each datanode holds, too
     #[arg(long)]
@@ -79,6 +80,14 @@ fn verdict(outcome: &FsckOutcome) -> Result<(), Failure> {
         let cause = format!("{damaged} blocks are damaged or missing");
         return Err(Failure::new(Exit::Partial, "DataUnavailable", cause)
             .next("sanderling fsck, which names the objects once the losses are declared"));
+    }
+    let unseen = outcome.deep.iter().flat_map(|deep| &deep.unseen);
+    let unseen: u64 = unseen.map(|unseen| unseen.blocks).sum();
+    if unseen > 0 {
+        let blocks = units::count(unseen, "block", "blocks");
+        let cause = format!("{blocks} could not be looked at: whether they are damaged is unknown");
+        return Err(Failure::new(Exit::Unavailable, "NotLookedAt", cause)
+            .next("sanderling doctor; when the nodes and their stores are back, check again"));
     }
     Ok(())
 }
@@ -146,6 +155,9 @@ fn write(writer: &mut dyn Write, outcome: &FsckOutcome) -> io::Result<()> {
     }
     for damaged in outcome.deep.iter().flat_map(|deep| &deep.damaged) {
         writeln!(writer, "DAMAGED: {}", printable(&damaged.to_string()))?;
+    }
+    for unseen in outcome.deep.iter().flat_map(|deep| &deep.unseen) {
+        writeln!(writer, "NOT LOOKED AT: {}", printable(&unseen.to_string()))?;
     }
     let deep = outcome.deep.iter().flat_map(|deep| &deep.problems);
     for problem in catalog.problems.iter().chain(deep) {

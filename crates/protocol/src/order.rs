@@ -266,7 +266,8 @@ pub enum OrderReply {
     Blocks(Vec<HeldBlock>),
     /// The order was refused whole.
     Refused(Refusal),
-    /// Answer to `Verify`, each block with what is wrong with it: empty at the end.
+    /// Answer to `Verify`, each block with what is wrong with it: empty at the end. It ends before
+    /// the first object at which the store did not let look.
     Verified(Vec<(HeldBlock, Option<Damage>)>),
     /// Answer to `Upload`: the upload, and what the store answered to each part, in order.
     Uploaded {

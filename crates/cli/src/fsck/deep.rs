@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use sanderling_client::{Client, ClientError};
-use sanderling_protocol::limits::{BLOCKS_PER_PAGE_MAX, VERIFIED_PER_ORDER_MAX};
+use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
 use sanderling_protocol::message::MoveCandidate;
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::order::HeldBlock;
@@ -14,10 +14,12 @@ use sanderling_protocol::{
 };
 use serde::Serialize;
 
+use super::pages::{Page, Pages};
 use crate::failure::Failure;
 use crate::fleet::nodes;
 use crate::refused::unexpected;
 use crate::session::Session;
+use crate::units;
 
 /// How long a cluster at work gets to finish the moves and writes that one look met in the middle.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
@@ -29,6 +31,7 @@ pub(super) struct Deep {
     pub(super) held_blocks: u64,
     pub(super) held_bytes: u64,
     pub(super) damaged: Vec<Damaged>,
+    pub(super) unseen: Vec<Unseen>,
     pub(super) problems: Vec<String>,
 }
 
@@ -45,6 +48,23 @@ pub(super) struct Damaged {
     is_found: bool,
 }
 
+/// Blocks that a node holds and that could not be looked at: nothing is known of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Unseen {
+    node: NodeId,
+    name: String,
+    pub(super) blocks: u64,
+    bytes: u64,
+    why: String,
+}
+
+/// What a node answered about its blocks; `held` is absent when it did not list them.
+struct OnNode {
+    held: Option<BTreeMap<BlockId, HeldBlock>>,
+    damaged: Vec<Damaged>,
+    unseen: Option<Unseen>,
+}
+
 /// One node with what it holds and what the catalog has there.
 struct Looked<'a> {
     node: &'a NodeInfo,
@@ -54,7 +74,21 @@ struct Looked<'a> {
 
 impl Deep {
     pub(super) const fn is_clean(&self) -> bool {
-        self.damaged.is_empty() && self.problems.is_empty()
+        self.damaged.is_empty() && self.unseen.is_empty() && self.problems.is_empty()
+    }
+}
+
+impl Unseen {
+    fn new(node: &NodeInfo, blocks: u64, bytes: u64, why: String) -> Self {
+        Self { node: node.id, name: node.name.clone(), blocks, bytes, why }
+    }
+}
+
+impl fmt::Display for Unseen {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { node, name, blocks, bytes, why } = self;
+        let (blocks, bytes) = (units::count(*blocks, "block", "blocks"), units::bytes(*bytes));
+        write!(formatter, "{blocks} of {bytes} on node {node} ({name}): {why}")
     }
 }
 
@@ -77,7 +111,9 @@ pub(super) async fn check(
         return Ok(first);
     }
     tokio::time::sleep(LOOK_AGAIN_AFTER).await;
-    let mut second = look(session, client, false).await?;
+    // What a node could not look at the first time has not been compared with its checksums.
+    let with_checksums = with_checksums && !first.unseen.is_empty();
+    let mut second = look(session, client, with_checksums).await?;
     second.problems.retain(|problem| first.problems.contains(problem));
     second.damaged.retain(|damaged| damaged.is_found || first.damaged.contains(damaged));
     let is_new = |damaged: &Damaged| !second.damaged.contains(damaged);
@@ -96,18 +132,14 @@ async fn look(session: &Session, client: &Client, with_checksums: bool) -> Resul
         result.nodes += 1;
         // The catalog first: what it has there by then the node holds by then.
         let homes = homes(session, client, node).await?;
-        match on_node(session, client, node, with_checksums).await {
-            Ok((held, damaged)) => {
-                result.held_blocks += held.len() as u64;
-                result.held_bytes += held.values().map(|held| u64::from(held.length)).sum::<u64>();
-                result.damaged.extend(damaged);
-                all.push(Looked { node, held, homes });
-            }
-            // An empty node may go without a word.
-            Err(_) if node.blocks == 0 => {}
-            Err(why) => {
-                result.problems.push(format!("node {} ({}): {why}", node.id, node.name));
-            }
+        let OnNode { held, damaged, unseen } = on_node(session, client, node, with_checksums).await;
+        // An empty node may go without a word.
+        result.unseen.extend(unseen.filter(|_| node.blocks > 0));
+        result.damaged.extend(damaged);
+        if let Some(held) = held {
+            result.held_blocks += held.len() as u64;
+            result.held_bytes += held.values().map(|held| u64::from(held.length)).sum::<u64>();
+            all.push(Looked { node, held, homes });
         }
     }
     for looked in &all {
@@ -203,46 +235,59 @@ async fn homes(
     }
 }
 
-/// Returns what a node holds, and what of it the node finds damaged.
+/// Returns what a node holds, what of it the node finds damaged, and what it could not look at.
 async fn on_node(
     session: &Session,
     client: &Client,
     node: &NodeInfo,
     with_checksums: bool,
-) -> Result<(BTreeMap<BlockId, HeldBlock>, Vec<Damaged>), String> {
+) -> OnNode {
     let mut held: BTreeMap<BlockId, HeldBlock> = BTreeMap::new();
+    let unseen = |blocks, bytes, why| Unseen::new(node, blocks, bytes, why);
     loop {
         let after = held.last_key_value().map_or(BlockId(0), |(block, _)| *block);
         let limit = BLOCKS_PER_PAGE_MAX as u32;
-        match client.order(node.id, &node.address, Order::ListBlocks { after, limit }).await {
-            Ok(OrderReply::Blocks(page)) if page.is_empty() => break,
-            Ok(OrderReply::Blocks(page)) => held.extend(page.iter().map(|it| (it.block, *it))),
-            Ok(other) => return Err(format!("answered {other:?}")),
-            Err(error) => return Err(error.to_string()),
-        }
+        let why =
+            match client.order(node.id, &node.address, Order::ListBlocks { after, limit }).await {
+                Ok(OrderReply::Blocks(page)) if page.is_empty() => break,
+                Ok(OrderReply::Blocks(page)) => {
+                    held.extend(page.iter().map(|it| (it.block, *it)));
+                    continue;
+                }
+                Ok(other) => format!("answered {other:?}"),
+                Err(error) => error.to_string(),
+            };
+        let bytes = node.tiers.iter().map(|usage| usage.used_bytes).sum();
+        return OnNode {
+            held: None,
+            damaged: Vec::new(),
+            unseen: Some(unseen(node.blocks, bytes, why)),
+        };
     }
-    let (mut after, mut found) = (BlockId(0), Vec::new());
-    loop {
-        let limit = VERIFIED_PER_ORDER_MAX as u32;
+    let (mut pages, mut damaged) = (Pages::new(&held), Vec::new());
+    while let Some(Page { after, limit }) = pages.next() {
         let order = Order::Verify { after, limit, with_checksums };
-        let page = match client.order(node.id, &node.address, order).await {
-            Ok(OrderReply::Verified(page)) => page,
-            Ok(other) => return Err(format!("answered {other:?}")),
+        match client.order(node.id, &node.address, order).await {
+            Ok(OrderReply::Verified(page)) => {
+                pages.looked_at(page.last().map(|(held, _)| held.block));
+                damaged.extend(page.iter().filter_map(|(held, damage)| {
+                    let what = damage.as_ref()?.to_string();
+                    Some(self::damaged(node, held.block, held.epoch, what, true))
+                }));
+            }
+            Ok(other) => pages.ended(format!("answered {other:?}")),
             Err(ClientError::Refused(Refusal::UnknownVersion { .. })) => {
                 let (id, name) = (node.id, &node.name);
                 session.output.note(format!(
                     "node {id} ({name}) is of the previous release and cannot verify its bytes: \
                      upgrade it, then check again"
                 ));
-                return Ok((held, found));
+                break;
             }
-            Err(error) => return Err(error.to_string()),
-        };
-        let Some((last, _)) = page.last() else { return Ok((held, found)) };
-        after = last.block;
-        found.extend(page.iter().filter_map(|(held, damage)| {
-            let what = damage.as_ref()?.to_string();
-            Some(damaged(node, held.block, held.epoch, what, true))
-        }));
+            Err(error @ ClientError::Refused(_)) => pages.refused(error.to_string()),
+            Err(error) => pages.ended(error.to_string()),
+        }
     }
+    let unseen = pages.unseen().map(|(blocks, bytes, why)| unseen(blocks, bytes, why));
+    OnNode { held: Some(held), damaged, unseen }
 }

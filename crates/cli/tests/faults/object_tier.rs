@@ -157,7 +157,9 @@ fn deep_check_finds_objects_that_are_gone_or_cut_before_they_are_read() {
         let away = directory.with_extension("away");
         std::fs::rename(&directory, &away).expect("renamed");
         let unseen = fsck();
-        assert!(unseen.code != 0 && !unseen.stdout.contains("DAMAGED"), "{unseen}");
+        assert_eq!(unseen.code, 4, "{unseen}");
+        assert!(unseen.stdout.contains("NOT LOOKED AT: "), "{unseen}");
+        assert!(!unseen.stdout.contains("DAMAGED"), "{unseen}");
         std::fs::rename(&away, &directory).expect("renamed");
         std::fs::remove_file(&stored[0]).expect("removed");
         let cut = std::fs::File::options().write(true).open(&stored[1]).expect("there");
@@ -165,6 +167,39 @@ fn deep_check_finds_objects_that_are_gone_or_cut_before_they_are_read() {
         let found = fsck();
         assert_eq!(found.code, 5, "{found}");
         assert_eq!(found.stdout.matches("DAMAGED").count(), 2, "{found}");
+    });
+}
+
+#[test]
+fn deep_check_finds_what_is_gone_from_a_disk_while_the_object_store_is_away() {
+    let mut cluster = Cluster::start(Shape { datanodes: 1, dram: "8MiB", ..Shape::default() });
+    let (directory, disk) = (cluster.path("objects"), cluster.path("disk"));
+    let url = format!("file://{}", directory.display());
+    let store = ["--object", &url, "--object-bytes", "64MiB", "--dram", "64KiB"];
+    let disk_flags = ["--disk", "1MiB", "--disk-dir", disk.to_str().expect("UTF-8")];
+    cluster.add("o0", &[&store[..], &disk_flags, &["--scrub-rate", "none"]].concat());
+    block_on(async {
+        let client = cluster.client().await;
+        client.make_directory(&path("/d"), ObjectKind::Directory, true, true).await.expect("made");
+        let class = "disk".parse().expect("a class");
+        for seed in 0..2 {
+            let options = PutOptions { class, ..PutOptions::default() };
+            let to = path(&format!("/d/{seed}"));
+            client.put(&to, bytes_of(seed, 512 << 10), &options).await.expect("stored");
+        }
+        fill(&client, 2 * MIB).await;
+        notice(&client, "n0").await;
+        until_drained(&client, "n0").await;
+        assert_eq!(objects(&directory).len(), 4);
+        std::fs::rename(&directory, directory.with_extension("away")).expect("renamed");
+        let mut files = std::fs::read_dir(&disk).expect("the disk's directory");
+        let is_block = |file: &std::fs::DirEntry| file.path().is_file();
+        let block = files.find_map(|file| file.ok().filter(is_block)).expect("a block's file");
+        std::fs::remove_file(block.path()).expect("removed");
+        let found = cluster.cli(&["fsck", "--deep"]);
+        assert_eq!(found.code, 5, "{found}");
+        assert_eq!(found.stdout.matches("DAMAGED").count(), 1, "{found}");
+        assert!(found.stdout.contains("NOT LOOKED AT: 4 blocks of 2.00 MiB on node"), "{found}");
     });
 }
 

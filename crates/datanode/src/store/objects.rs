@@ -1,15 +1,18 @@
 //! The node's blocks in the object tier: taking, adopting and fetching them.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::StreamExt;
 use sanderling_core::block_table::{StoreAdmission, StoreRequest};
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::frame::RangeRequest;
 use sanderling_protocol::order::{Damage, DamagedBlock, HeldBlock};
 use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
+use tokio::time::Instant;
 
 use super::{BlockStore, check};
 use crate::blocking::on_thread;
@@ -21,6 +24,9 @@ use crate::tiers::BlockBytes;
 
 /// Blocks looked up at once in the object tier for one order.
 const LOOKUPS_AT_ONCE: usize = 16;
+/// A page of objects whose looks take longer ends early. With one operation of the store, 5 s by
+/// default, it is answered within the 10 s for which a client waits.
+const LOOKING_MAX: Duration = Duration::from_secs(3);
 
 impl BlockStore {
     pub(crate) const fn has_object_tier(&self) -> bool {
@@ -160,16 +166,18 @@ impl BlockStore {
     }
 
     /// Looks at blocks of the table, marks those that are damaged, and returns what is wrong with
-    /// each. Of objects it looks whether they are there and how long they are: their checksums are
-    /// compared when they are fetched.
+    /// each, in their order. Of objects it looks whether they are there and how long they are:
+    /// their checksums are compared when they are fetched. The blocks from the first object on at
+    /// which the store does not let look, or for which there is no time left, are left out.
     ///
     /// # Errors
-    /// The first object at which the store did not let look: nothing is known of the others.
+    /// The store's refusal for the first block of the page: the caller goes on behind it.
     pub(crate) async fn look_at_all(
         self: &Arc<Self>,
         page: Vec<(HeldBlock, BlockBytes)>,
         with_checksums: bool,
     ) -> Result<Vec<(HeldBlock, Option<Damage>)>, Refusal> {
+        let late_at = Instant::now() + LOOKING_MAX;
         let store = Arc::clone(self);
         let (in_objects, here): (Vec<_>, Vec<_>) =
             page.into_iter().partition(|(_, bytes)| bytes.is_in_object_tier());
@@ -181,11 +189,26 @@ impl BlockStore {
         });
         let mut looked = looked.await?;
         let look = |(held, bytes): (HeldBlock, BlockBytes)| async move {
-            self.look_at_object(&held, bytes).await.map(|damage| (held, damage))
+            (held, self.look_at_object(&held, bytes).await)
         };
-        let objects = futures_util::stream::iter(in_objects.into_iter().map(look));
-        let objects = objects.buffer_unordered(LOOKUPS_AT_ONCE).try_collect::<Vec<_>>();
-        looked.extend(objects.await?);
+        let mut objects =
+            pin!(futures_util::stream::iter(in_objects).map(look).buffered(LOOKUPS_AT_ONCE));
+        while let Some((held, found)) = objects.next().await {
+            match found {
+                Ok(damage) => looked.push((held, damage)),
+                Err(refusal) => {
+                    looked.retain(|(other, _)| other.block < held.block);
+                    if looked.is_empty() {
+                        return Err(refusal);
+                    }
+                    break;
+                }
+            }
+            if Instant::now() > late_at {
+                looked.retain(|(other, _)| other.block <= held.block);
+                break;
+            }
+        }
         looked.sort_by_key(|(held, _)| held.block);
         Ok(looked)
     }
