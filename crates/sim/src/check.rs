@@ -25,6 +25,7 @@ use sanderling_core::catalog::{Action, Applied, Command};
 use sanderling_protocol::message::Layout;
 use sanderling_protocol::{NodeId, Policy, Refusal, Reply, Request};
 
+use crate::InjectedBug;
 use crate::datanode::Datanode;
 use crate::namenode::NamenodeHost;
 use crate::plan::RunPlan;
@@ -112,7 +113,8 @@ impl Checks {
 
     /// With nothing but notices in good time, no call fails.
     pub(crate) fn failed_call(&self, runtime: &mut Runtime, what: &str, refusal: Option<&Refusal>) {
-        if !self.is_kind || runtime.bug().is_some() {
+        let is_checked = runtime.bug().is_none_or(|bug| bug == InjectedBug::FailureFinal);
+        if !self.is_kind || !is_checked {
             return;
         }
         let is_own_fault = |refusal: &Refusal| {

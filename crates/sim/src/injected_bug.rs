@@ -120,7 +120,7 @@ variants! {
     LostEndIgnored, "lost-end-ignored", "log-lost-told",
         "the namenode ignores the log position that a datanode sends";
     OrphansDropped, "orphans-dropped", "orphans-kept",
-        "datanodes drop at once what the namenode's log does not know, whatever it has lost";
+        "datanodes drop at once what the namenode's log does not have, whatever it has lost";
     TermIgnored, "term-ignored", "log-lost-told",
         "of the log position that a datanode sends only the number of commands is compared";
     ClockStepTaken, "clock-step-taken", "clock",
@@ -129,6 +129,12 @@ variants! {
         "neither heartbeats nor answered probes count: nodes that are there are declared dead";
     OldFormatMisread, "old-format-misread", "replay",
         "snapshots are completed as if they were of the format before, without what is new";
+    PushesEmptied, "pushes-emptied", "notices-lose-nothing",
+        "managers order datanodes to push nothing";
+    FailureFinal, "failure-final", "calls-succeed",
+        "readers give up at the first failure";
+    FenceUnanswered, "fence-unanswered", "convergence",
+        "datanodes do not answer orders to fence the blocks of leases that have ended";
     LeaseOutlived, "lease-outlived", "leader",
         "managers act until they are refused, though their lease has ended";
     PushesMixed, "pushes-mixed", "numbers",

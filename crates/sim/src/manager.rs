@@ -328,8 +328,11 @@ impl Manager {
                     let request = Request::Forecast { holder, node, forecast };
                     self.request(context, request, ManagerCall::Forecast);
                 }
-                Output::Push { call, source, address, moves, within } => {
+                Output::Push { call, source, address, mut moves, within } => {
                     let Some(place) = Host::at(&address) else { continue };
+                    if context.runtime.has_bug(InjectedBug::PushesEmptied) {
+                        moves.clear();
+                    }
                     let body = RequestBody::Data(source, DataRequest::Order(Order::Push { moves }));
                     let purpose = Purpose::Manager(self.number, ManagerCall::Push(call));
                     context.runtime.call(self.host(), place, body, within.0, purpose);

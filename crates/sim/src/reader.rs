@@ -12,6 +12,7 @@ use sanderling_protocol::message::Layout;
 use sanderling_protocol::refusal::{ByteRange, Recovery};
 use sanderling_protocol::{Millis, ObjectId, Path, Refusal, Reply, Request};
 
+use crate::InjectedBug;
 use crate::content::Content;
 use crate::context::Context;
 use crate::event::{Purpose, ReaderCall, Timer};
@@ -259,7 +260,7 @@ impl Reader {
                 context.runtime.expect(found);
                 if held > epoch {
                     let text =
-                        format!("block {block} was asked at epoch {epoch} and read at {held}");
+                        format!("block {block} was requested at epoch {epoch} and read at {held}");
                     context.runtime.violate("read-epoch", text);
                 }
                 self.next(context);
@@ -286,11 +287,12 @@ impl Reader {
         if let Some(object) = job.object {
             self.cache.forget(object);
         }
+        let is_final = context.runtime.has_bug(InjectedBug::FailureFinal);
         match job.retry.failed(now, recovery) {
-            RetryDecision::Again { pause, .. } => {
+            RetryDecision::Again { pause, .. } if !is_final => {
                 context.runtime.set_timer(self.host(), pause.0 * 1000, Timer::Again);
             }
-            RetryDecision::GiveUp | RetryDecision::TooLate => {
+            _ => {
                 context.checks.failed_call(context.runtime, "read", refusal);
                 self.end(context, false);
             }

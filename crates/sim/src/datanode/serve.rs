@@ -301,6 +301,9 @@ impl Datanode {
             }
             // No simulated node has the object tier.
             Order::Adopt { .. } => OrderReply::Done,
+            Order::FenceBlocks { .. } if context.runtime.has_bug(InjectedBug::FenceUnanswered) => {
+                return None;
+            }
             Order::FenceBlocks { blocks } => {
                 self.member.registration_mut().fences_blocks(context.runtime.monotonic());
                 let before = self.is_fence_off.then(|| self.table.clone());
