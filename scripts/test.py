@@ -336,10 +336,16 @@ def one(run_result: Run) -> Counts:
 
 
 def step_format(_options: argparse.Namespace) -> Counts:
-    """Checks that rustfmt would change nothing."""
+    """Checks that rustfmt would change nothing, and the texts of the newest commits."""
     if subprocess.run(["cargo", "fmt", "--version"], capture_output=True).returncode:
         return Counts(skipped=["rustfmt is not installed: rustup component add rustfmt"])
-    return one(run("format", ["cargo", "fmt", "--all", "--check"]))
+    counts = one(run("format", ["cargo", "fmt", "--all", "--check"]))
+    if run("history", [sys.executable, "scripts/history.py"]).is_fine:
+        counts.passed += 1
+    else:
+        counts.failed += 1
+    add_unittest(counts, "history-test", [sys.executable, "scripts/history_test.py"])
+    return counts
 
 
 def step_clippy(_options: argparse.Namespace) -> Counts:
