@@ -17,6 +17,7 @@
 //! operator: a source that shows its own notice no more does not take that one back.
 
 mod report;
+mod shown;
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,7 @@ use sanderling_protocol::{Instant, Millis, Policy};
 use crate::catalog::AFTER_ABSENCE_MAX;
 
 pub use report::{NoticeReply, NoticeReport};
+pub use shown::{NoticeChange, ShownNotice, check_left, is_far};
 
 /// Pause between two repetitions of a notice.
 pub const REPEAT_EVERY: Millis = Millis(1000);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sanderling_core::datanode::{Act, Agent, SourceReading};
-use sanderling_core::notices::NOTICE_MAX;
+use sanderling_core::notices::{NOTICE_MAX, is_far};
 use sanderling_notices::{Acknowledge, NoticeOptions, SourceError, SourceReader};
 use sanderling_protocol::NodeId;
 use sanderling_transport::CallError;
@@ -95,7 +95,7 @@ impl Watch {
     /// Does what became necessary; returns whether all of it is done.
     async fn act(&mut self, seen: SourceReading) -> bool {
         let (id, now) = (self.membership.id(), self.membership.clock().now());
-        let is_far = seen.notice.as_ref().is_some_and(|it| it.deadline > now + NOTICE_MAX);
+        let is_far = seen.notice.as_ref().is_some_and(|it| is_far(now, it.deadline));
         if is_far && !std::mem::replace(&mut self.is_far, is_far) {
             let (source, longest) = (&self.options.source, NOTICE_MAX);
             tracing::info!(%source, %longest, "the notice is given when so much time is left");
@@ -156,7 +156,7 @@ fn log(options: &NoticeOptions, node: NodeId, act: &Act, error: Option<&CallErro
     let is_final = matches!(error, Some(CallError::Refused(refusal)) if is_final(refusal));
     match (act, error) {
         (Act::Give { .. }, Some(error)) if !is_final => {
-            tracing::warn!(%node, %error, "the notice was not heard");
+            tracing::warn!(%node, %error, "the namenode did not receive the notice");
         }
         (Act::Give { .. }, Some(error)) => {
             tracing::warn!(%source, %node, %error, "the notice was refused");

@@ -3,7 +3,7 @@
 
 use sanderling_core::datanode::repeat;
 pub(crate) use sanderling_core::datanode::repeat::is_final;
-use sanderling_core::notices::{Notice, NoticeReport};
+use sanderling_core::notices::{Notice, NoticeReport, check_left};
 use sanderling_protocol::{self as protocol, Millis, NodeInfo, NodeSelector, Refusal};
 use sanderling_protocol::{Reply, Request};
 use sanderling_transport::CallError;
@@ -83,14 +83,7 @@ impl Membership {
     /// Returns until when a posted notice runs; refuses what the namenode would refuse anyway, so
     /// that the node is not fenced for it.
     pub(crate) fn posted_deadline(&self, left: Millis) -> Result<protocol::Instant, Refusal> {
-        let limit = Millis::from_secs(NOTICE_SECONDS_MAX);
-        if left > limit {
-            let (what, value) = ("deadline in milliseconds".to_owned(), left.0);
-            return Err(Refusal::TooLarge { what, value, limit: limit.0 });
-        }
+        check_left(left)?;
         Ok(self.clock().now() + left)
     }
 }
-
-/// The longest notice that a namenode takes.
-const NOTICE_SECONDS_MAX: u64 = 7 * 24 * 3600;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sanderling_core::notices::{NOTICE_MAX, NoticeChange, ShownNotice, check_left};
 use sanderling_notices::{NoticeOptions, SourceError, SourceReader};
 use sanderling_protocol::{Instant, Millis, Refusal};
 use tokio::time::{Instant as Moment, sleep};
@@ -14,9 +15,6 @@ use tracing::{error, info, warn};
 
 use crate::group::{GroupInput, boot_time};
 use crate::work::WorkQueue;
-
-/// The longest notice that is taken: as of datanodes.
-const LEFT_MAX: Millis = Millis(7 * 24 * 3600 * 1000);
 
 /// The name of what is posted over HTTP among the sources.
 pub(crate) const POSTED: &str = "webhook";
@@ -41,12 +39,9 @@ impl OwnNotices {
     /// Takes a notice of a source: the earliest of all sources counts.
     ///
     /// # Errors
-    /// The deadline is later than any that is taken.
+    /// Those of [`check_left`].
     pub(crate) fn show(&self, source: &str, left: Millis, reason: &str) -> Result<(), Refusal> {
-        if left > LEFT_MAX {
-            let (what, value, limit) = ("deadline in milliseconds".to_owned(), left.0, LEFT_MAX.0);
-            return Err(Refusal::TooLarge { what, value, limit });
-        }
+        check_left(left)?;
         let deadline = boot_time() + left;
         let is_new = self.shown.lock().insert(source.to_owned(), deadline).is_none();
         if is_new {
@@ -109,31 +104,29 @@ async fn poll(
     options: &NoticeOptions,
     since: Moment,
 ) {
-    let mut is_good = None;
-    let mut shown = None;
+    let (mut is_good, mut is_far) = (None, false);
+    let mut shown = ShownNotice::default();
     loop {
         match source.look().await {
             Ok(seen) => {
                 note(name, &mut is_good, None);
-                let notice = seen.notice;
-                let deadline = notice.as_ref().map(|notice| notice.deadline);
-                match notice {
-                    // The source's deadline counts once: what is read again may differ by what a
-                    // call takes.
-                    Some(_) if shown.is_some_and(|shown| is_about(shown, deadline)) => {}
-                    Some(notice) => {
-                        let passed = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
-                        let left = Duration::from_micros(notice.deadline.0.saturating_sub(passed));
+                let now = Instant(u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX));
+                let change = shown.look(now, seen.notice.as_ref().map(|notice| notice.deadline));
+                let was_far = std::mem::replace(&mut is_far, change == NoticeChange::Far);
+                match (change, seen.notice) {
+                    (NoticeChange::Given(deadline), Some(notice)) => {
+                        let left = Duration::from_micros(deadline.0.saturating_sub(now.0));
                         if let Err(refusal) = notices.show(name, Millis::from(left), &notice.reason)
                         {
                             warn!(source = name, %refusal, "a notice is not taken");
                         }
-                        shown = deadline;
                     }
-                    None => {
-                        notices.withdraw(name);
-                        shown = None;
+                    (NoticeChange::Withdrawn, _) => notices.withdraw(name),
+                    (NoticeChange::Far, _) if !was_far => {
+                        let (source, longest) = (name, NOTICE_MAX);
+                        info!(source, %longest, "the notice is given when so much time is left");
                     }
+                    _ => {}
                 }
             }
             // What it showed before may still hold.
@@ -143,13 +136,6 @@ async fn poll(
             sleep(options.poll()).await;
         }
     }
-}
-
-/// Returns whether two deadlines are the same notice.
-fn is_about(shown: Instant, seen: Option<Instant>) -> bool {
-    /// What a call to a source takes, and the steps in which clouds name moments.
-    const APART: u64 = 500_000;
-    seen.is_some_and(|seen| shown.0.abs_diff(seen.0) < APART)
 }
 
 /// Logs once when a source turns bad, and once when it is good again.

@@ -7,13 +7,12 @@ use clap::Args;
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::output::Output;
 use sanderling_cli_common::units::{self, Span};
+use sanderling_core::notices::{NoticeChange, ShownNotice};
 use sanderling_notices::{NoticeOptions, NoticeSource, SourceReader};
+use sanderling_protocol as protocol;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
-
-/// Deadlines of one source that lie less apart are one notice.
-const APART: Duration = Duration::from_millis(500);
 
 /// What happens when this machine will be taken.
 #[derive(Debug, Clone, Args)]
@@ -112,24 +111,23 @@ async fn poll(
     output: Output,
 ) {
     let source = options.source.to_string();
-    let mut shown: Option<Instant> = None;
+    let mut shown = ShownNotice::default();
     let mut is_bad = false;
     while !sender.is_closed() {
         match reader.look().await {
             Ok(reading) => {
                 is_bad = false;
-                let deadline =
-                    reading.notice.map(|notice| since + Duration::from_micros(notice.deadline.0));
-                if let Some(deadline) = deadline
-                    && shown.is_none_or(|shown| !is_same(shown, deadline))
-                    && sender
-                        .send(MachineNotice { source: source.clone(), is_sigterm: false, deadline })
-                        .await
-                        .is_err()
-                {
-                    return;
+                let passed = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
+                let deadline = reading.notice.map(|notice| notice.deadline);
+                let change = shown.look(protocol::Instant(passed), deadline);
+                if let NoticeChange::Given(deadline) = change {
+                    let (source, is_sigterm) = (source.clone(), false);
+                    let deadline = since + Duration::from_micros(deadline.0);
+                    let notice = MachineNotice { source, is_sigterm, deadline };
+                    if sender.send(notice).await.is_err() {
+                        return;
+                    }
                 }
-                shown = deadline;
             }
             // It is reported once. What the source showed before may still hold.
             Err(error) => {
@@ -142,8 +140,4 @@ async fn poll(
             sleep(options.poll()).await;
         }
     }
-}
-
-fn is_same(one: Instant, other: Instant) -> bool {
-    one.max(other).saturating_duration_since(one.min(other)) < APART
 }

@@ -9,7 +9,7 @@ use sanderling_protocol::{Instant, NodeId, NodeSelector, Nonce, Policy, Refusal,
 
 use super::CallFailure;
 use super::repeat::{is_final, millis_left};
-use crate::notices::{EARLIER, NOTICE_MAX, Notice, Notices};
+use crate::notices::{EARLIER, Notice, Notices, is_far};
 
 /// What a source shows at the moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Agent {
     /// not the namenode receives it, so writes are refused before it is sent. Returns what to send,
     /// in this order. Each act ends with [`Agent::done`].
     ///
-    /// A notice whose deadline is more than [`NOTICE_MAX`] ahead is given when it is not any more.
+    /// A notice whose deadline is too far ahead ([`is_far`]) is given when it is not any more.
     pub fn look(
         &mut self,
         (node, now): (NodeId, Instant),
@@ -104,7 +104,7 @@ impl Agent {
         notices: &mut Notices,
     ) -> Vec<Act> {
         match &seen.notice {
-            Some(notice) if notice.deadline > now + NOTICE_MAX => Vec::new(),
+            Some(notice) if is_far(now, notice.deadline) => Vec::new(),
             // With a notice, what was recommended is of no consequence.
             Some(notice) => Vec::from_iter(self.give(node, notice, notices)),
             None => {
@@ -222,6 +222,7 @@ impl Agent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::notices::NOTICE_MAX;
     use sanderling_protocol::Millis;
 
     const NODE: NodeId = NodeId(7);

@@ -18,7 +18,7 @@ use super::{KnownCandidates, Namenode, Prepared};
 use crate::catalog::{
     Action, Catalog, Command, DurableAction, InTheWay, Placement, allocated_bytes, of_adopted,
 };
-use crate::notices::NOTICE_MAX;
+use crate::notices::check_left;
 use crate::placement::{Candidate, Candidates, PlacementRequest, WAIT_FOR_ROOM, place, weights};
 
 /// Pause after which a caller tries again while the catalog takes as much memory as it may.
@@ -537,9 +537,9 @@ const fn makes_larger(request: &Request) -> bool {
     )
 }
 
-/// Why there is no command of what was asked.
+/// Why there is no command of what was requested.
 pub(super) enum Answered {
-    /// This comes first, and then it is asked again.
+    /// This comes first, and then it is requested again.
     First(Box<Action>),
     Refused(Refusal),
     Reply(Box<Reply>),
@@ -588,10 +588,7 @@ fn deadline(now: Instant, millis: i64) -> Result<Instant, Refusal> {
     if millis <= 0 {
         return Err(Refusal::DeadlinePassed { ago: Millis(millis.unsigned_abs()) });
     }
-    if millis.unsigned_abs() > NOTICE_MAX.0 {
-        let (value, limit) = (millis.unsigned_abs(), NOTICE_MAX.0);
-        return Err(Refusal::TooLarge { what: "deadline in milliseconds".into(), value, limit });
-    }
+    check_left(Millis(millis.unsigned_abs()))?;
     Ok(now + Millis(millis.unsigned_abs()))
 }
 
