@@ -214,11 +214,15 @@ class Calls:
 
     async def job(self, step: Step) -> Got:
         lease, quota = step.seconds("lease") or 60.0, step.number("quota")
+        limits = {
+            "names_max": step.number("names"),
+            "attribute_bytes_max": step.number("attribute_bytes"),
+        }
         if step.has("keep") or step.has("once"):
             hints = {"keep_after": step.has("keep"), "delete_after_read": step.has("once")}
-            job = self.store.job(step.words[0], lifetime=lease, quota=quota, **hints)
+            job = self.store.job(step.words[0], lifetime=lease, quota=quota, **limits, **hints)
         else:
-            job = self.store.register_job(step.words[0], lease=lease, quota_bytes=quota)
+            job = self.store.register_job(step.words[0], lease=lease, quota_bytes=quota, **limits)
         self.jobs[step.options.get("as", "")] = await waited(job)
         return None
 

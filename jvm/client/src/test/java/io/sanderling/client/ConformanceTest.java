@@ -186,6 +186,13 @@ final class ConformanceTest {
             if (step.options.containsKey("quota")) {
                 request = request.withQuotaBytes(Long.parseLong(step.options.get("quota")));
             }
+            if (step.options.containsKey("names")) {
+                request = request.withNamesMax(Long.parseLong(step.options.get("names")));
+            }
+            if (step.options.containsKey("attribute_bytes")) {
+                long bytes = Long.parseLong(step.options.get("attribute_bytes"));
+                request = request.withAttributeBytesMax(bytes);
+            }
             return request;
         }
 
