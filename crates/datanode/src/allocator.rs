@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Bytes of one allocation unit: a page, so that a block's tail wastes at most one.
-pub(crate) const UNIT_BYTES: u32 = 4096;
+use sanderling_protocol::limits::ALLOCATION_UNIT_BYTES;
+
+/// Bytes of one allocation unit.
+pub(crate) const UNIT_BYTES: u32 = ALLOCATION_UNIT_BYTES;
 
 /// An extent of allocation units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! How the memory that the process may take is shared out.
 
-use sanderling_protocol::limits::BLOCK_BYTES_MAX;
+use sanderling_protocol::limits::{ALLOCATION_UNIT_BYTES, BLOCK_BYTES_MAX};
 use sanderling_protocol::{Refusal, Tier};
 use sanderling_transport::MEMORY_MAX;
 
@@ -26,7 +26,7 @@ const INDEX_BYTES_MIN: u64 = 4 << 20;
 const BLOCK_BYTES: u64 = 640;
 
 /// Bytes of the smallest extent, of the run of a checksum and of an encrypted unit.
-const UNIT_BYTES: u64 = 4096;
+const UNIT_BYTES: u64 = ALLOCATION_UNIT_BYTES as u64;
 
 /// Memory that the index takes for a unit of the memory tier: a checksum, and an extent if the
 /// block was written in pieces of this size.

@@ -15,7 +15,8 @@ const ROOM_BYTES: u32 = 32 << 20;
 /// What a read is accounted at least. It bounds the threads that read at once.
 const READ_BYTES_MIN: u32 = 256 << 10;
 
-const UNIT_BYTES: u32 = 4096;
+/// Bytes that one permit of the semaphore stands for.
+const PERMIT_BYTES: u32 = 4096;
 
 /// Longest wait for room. Other callers receive their answers too slowly then.
 const ROOM_WITHIN: Duration = Duration::from_secs(5);
@@ -35,14 +36,14 @@ struct Roomed {
 
 impl Default for DiskRoom {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new((ROOM_BYTES / UNIT_BYTES) as usize)))
+        Self(Arc::new(Semaphore::new((ROOM_BYTES / PERMIT_BYTES) as usize)))
     }
 }
 
 impl DiskRoom {
     fn units(bytes: u64) -> u32 {
         let bytes = bytes.clamp(u64::from(READ_BYTES_MIN), u64::from(ROOM_BYTES));
-        (bytes as u32).div_ceil(UNIT_BYTES)
+        (bytes as u32).div_ceil(PERMIT_BYTES)
     }
 
     /// Takes room for a read if there is some.
