@@ -17,7 +17,7 @@ mod fsck;
 mod group;
 mod job;
 mod man;
-#[cfg_attr(not(feature = "measure"), path = "absent.rs")]
+#[cfg_attr(not(feature = "measure"), path = "measure_absent.rs")]
 mod measure;
 mod node;
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! What measures the product or stands in for the world around it: crates of their own, which a
-//! build without the feature `measure` leaves out (`absent.rs`).
+//! build without the feature `measure` leaves out (`measure_absent.rs`).
 
 use clap::Subcommand;
 use sanderling_bench::Benches;

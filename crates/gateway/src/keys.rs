@@ -17,7 +17,7 @@ use sanderling_transport::{Looked, Watched};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::{promises, signing};
+use crate::{signing, unsupported_headers};
 
 /// The access key of a gateway without a file of keys. It is public, so that gateway listens on
 /// loopback only.
@@ -275,7 +275,7 @@ impl AccessKeys {
     /// Returns what the sender of a request may do, whose signature is right.
     ///
     /// # Errors
-    /// `AccessDenied`; those of the signature, and of promises that are not kept.
+    /// `AccessDenied`; those of the signature, and of headers that are not supported.
     pub(crate) fn grant(
         &self,
         access_key: Option<&str>,
@@ -284,7 +284,7 @@ impl AccessKeys {
     ) -> S3Result<Arc<Grant>> {
         let grant = self.grant_of(access_key)?;
         signing::check(uri, headers)?;
-        promises::check(uri, headers)?;
+        unsupported_headers::check(uri, headers)?;
         Ok(grant)
     }
 
@@ -321,7 +321,7 @@ impl S3Access for AccessKeys {
             }
         };
         let name = context.s3_op().name();
-        promises::check_conditions(name, context.uri(), context.headers())?;
+        unsupported_headers::check_conditions(name, context.uri(), context.headers())?;
         let is_write = !["Get", "Head", "List"].iter().any(|verb| name.starts_with(verb));
         let path = context.s3_path();
         if let Some(bucket) = path.get_bucket_name() {

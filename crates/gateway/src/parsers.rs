@@ -21,7 +21,7 @@ use crate::rewrite::Mending;
 use crate::server::s3_config;
 use crate::slow_client::{Rest, SlowClientLimit};
 use crate::target::{AnyName, Domains};
-use crate::{name, percent, promises, signing, tagging, token};
+use crate::{name, percent, signing, tagging, token, unsupported_headers};
 
 /// Longest answer that is kept, and longest wait for a body: there is no store behind it.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -39,7 +39,7 @@ struct AnySigned;
 impl S3Access for AnySigned {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         let _ = signing::check(context.uri(), context.headers());
-        let _ = promises::check(context.uri(), context.headers());
+        let _ = unsupported_headers::check(context.uri(), context.headers());
         Ok(())
     }
 }
@@ -138,5 +138,5 @@ fn keys(key: &str) {
 pub fn checks(query: &str, headers: &HeaderMap) {
     let Ok(uri) = format!("/bucket/key?{query}").parse::<Uri>() else { return };
     let _ = signing::check(&uri, headers);
-    let _ = promises::check(&uri, headers);
+    let _ = unsupported_headers::check(&uri, headers);
 }

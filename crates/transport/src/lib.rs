@@ -14,7 +14,7 @@ mod connection_slots;
 mod cross_site;
 mod error;
 mod file_watch;
-mod front;
+mod front_page;
 mod gather;
 mod http;
 mod inbound;
@@ -54,7 +54,7 @@ pub use error::{
     CallError, CloseCause, CredentialsFault, ForeignCluster, ReplyFault, SystemError, WrongPeer,
 };
 pub use file_watch::{Looked, Watched};
-pub use front::front_page;
+pub use front_page::front_page;
 pub use http::{
     HttpConnection, HttpOptions, PageCall, PageCallError, PageFault, RequestBody, pass_on,
     serve_http, serve_pages,

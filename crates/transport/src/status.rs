@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::cross_site::refused_site;
-use crate::front::front_page;
+use crate::front_page::front_page;
 use crate::http::{HttpOptions, serve_http};
 use crate::process;
 use crate::trace::{Tracer, tracer};

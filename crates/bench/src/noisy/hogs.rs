@@ -1,12 +1,12 @@
 //! The hogs: loops that take all they can get, until they are stopped.
 
 mod connections;
-mod deaf;
 mod delete;
 mod followers;
 mod frames;
 mod leases;
 mod list;
+mod unread_replies;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -125,7 +125,7 @@ async fn run(kind: HogKind, stage: Arc<HogContext>) -> Result<(), NotRun> {
         HogKind::CreateFrames => frames::create(stage).await,
         HogKind::Fsck => frames::fsck(stage).await,
         HogKind::Delete => delete::run(stage).await,
-        HogKind::Deaf => deaf::run(stage).await,
+        HogKind::Deaf => unread_replies::run(stage).await,
         HogKind::Leases => leases::run(stage).await,
         HogKind::Followers => followers::run(stage).await,
         HogKind::Connections => connections::run(stage).await,

@@ -40,11 +40,11 @@ pub(crate) fn check(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     }
     for (name, value) in of_headers.chain(fields) {
         if NOT_KEPT.iter().any(|begin| name.starts_with(begin)) && value != "false" {
-            let message = format!("{name} asks for what this store does not do");
+            let message = format!("{name} requests what this store does not support");
             return Err(S3Error::with_message(S3ErrorCode::NotImplemented, message));
         }
         if EXPECTED_OWNERS.contains(&name.as_str()) && value != OWNER {
-            let message = format!("the bucket belongs to {OWNER}, not to whom {name} names");
+            let message = format!("the bucket belongs to {OWNER}, and {name} names another owner");
             return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
         }
     }
