@@ -26,7 +26,7 @@ from sanderling.errors import (
     TimedOut,
     Unreachable,
 )
-from sanderling.facts import (
+from sanderling.metadata import (
     Deleted,
     Durability,
     Drain,

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, TypedDict, Unpack
 
 from sanderling import _sanderling
-from sanderling.facts import Job
+from sanderling.metadata import Job
 
 WHOLE_MAX = (1 << 64) - 1
 """Largest offset, length or id."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sanderling.connection import Observer, connect
-from sanderling.facts import Node
+from sanderling.metadata import Node
 from sanderling.namenode_http import call
 from sanderling.store import Store
 

@@ -17,7 +17,7 @@ from sanderling import _sanderling, arguments, spans
 from sanderling.arguments import Progress, PutOptions, text, whole
 from sanderling.credentials import resolve
 from sanderling.errors import Closed, NotFound
-from sanderling.facts import Stat
+from sanderling.metadata import Stat
 from sanderling.files import (
     READ_BUFFER_BYTES,
     Arguments,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from sanderling.arguments import Progress, pairs, whole
 from sanderling.errors import Closed
-from sanderling.facts import Stat
+from sanderling.metadata import Stat
 
 if TYPE_CHECKING:
     from sanderling import _sanderling

@@ -32,7 +32,7 @@ except ModuleNotFoundError as error:
 
 from sanderling import _sanderling
 from sanderling.errors import Exists, IsADirectory, NotADirectory
-from sanderling.facts import CONTAINERS, Stat
+from sanderling.metadata import CONTAINERS, Stat
 from sanderling.files import READ_BUFFER_BYTES, ObjectWriter, abort_dropped, as_text
 from sanderling.fs_coroutines import Coroutines
 from sanderling.fs_transaction import StoreTransaction

@@ -18,7 +18,7 @@ from sanderling.errors import NotADirectory, NotFound
 if TYPE_CHECKING:
     from sanderling.aio import AsyncStore
     from sanderling.aio.entered import Entered
-    from sanderling.facts import Stat
+    from sanderling.metadata import Stat
     from sanderling.store import Store
 
 Arguments = ParamSpec("Arguments")

@@ -10,7 +10,7 @@ from sanderling.containers import Parts, Values
 from sanderling.arguments import PutOptions, text
 from sanderling.containers import below
 from sanderling.errors import BadRequest, Closed
-from sanderling.facts import Deleted, Entry, Job, JobAccount, Stat, Usage
+from sanderling.metadata import Deleted, Entry, Job, JobAccount, Stat, Usage
 
 if TYPE_CHECKING:
     from sanderling import _sanderling

@@ -29,7 +29,7 @@ from sanderling.arguments import (
     whole,
 )
 from sanderling.errors import NotADirectory, NotFound
-from sanderling.facts import (
+from sanderling.metadata import (
     Deleted,
     Durability,
     Entry,
@@ -121,10 +121,10 @@ class Store(Connection):
         """
         pairs, made = arguments.named(objects), arguments.options(**options)
         size = sum(memoryview(data).nbytes for _, data in pairs) if self._observer else 0
-        all_facts = self._run("write", size, self._client.put_many, pairs, made)
+        answers = self._run("write", size, self._client.put_many, pairs, made)
         if not return_errors:
-            arguments.raise_first(all_facts)
-        return [each if isinstance(each, Exception) else Stat.of(each) for each in all_facts]
+            arguments.raise_first(answers)
+        return [each if isinstance(each, Exception) else Stat.of(each) for each in answers]
 
     def get(self, path: str, *, progress: Progress | None = None) -> Buffer:
         """Reads a whole object.
@@ -328,8 +328,8 @@ class Store(Connection):
         """
         expected = arguments.some_whole("if_object", if_object)
         pairs = arguments.texts(attributes)
-        facts = self._call(self._client.set_attributes, text(path), pairs, expected)
-        return Stat.of(facts)
+        answer = self._call(self._client.set_attributes, text(path), pairs, expected)
+        return Stat.of(answer)
 
     def usage(self, path: str = "/") -> Usage:
         """Sums up what a subtree holds."""
@@ -536,7 +536,7 @@ class Store(Connection):
         self,
         kind: str,
         size: int,
-        call: Callable[Arguments, _sanderling.ObjectFacts],
+        call: Callable[Arguments, _sanderling.ObjectMetadata],
         /,
         *given: Arguments.args,
         **named: Arguments.kwargs,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sanderling.arguments import Progress, pairs, whole
 from sanderling.errors import Closed
-from sanderling.facts import Stat
+from sanderling.metadata import Stat
 from sanderling.files import WRITE_BUFFER_BYTES, Arguments, Result
 
 if TYPE_CHECKING:
@@ -222,8 +222,8 @@ class AsyncWriter:
     async def commit(self) -> None:
         """Seals the object. For writers opened with `autocommit=False`, after `close`."""
         if self._is_open:
-            facts = await self._run("seal", 0, self._native.close)
-            self.stat, self._is_open = Stat.of(facts), False
+            answer = await self._run("seal", 0, self._native.close)
+            self.stat, self._is_open = Stat.of(answer), False
 
     async def abort(self) -> None:
         """Discards the object: nothing of it stays, and an older one of that name is untouched."""

@@ -18,7 +18,7 @@ from sanderling.errors import DataUnavailable, NotFound
 
 if TYPE_CHECKING:
     from sanderling._sanderling import Buffer
-    from sanderling.facts import Stat
+    from sanderling.metadata import Stat
     from sanderling.store import Store
 
 NAME = "_schema"

@@ -16,7 +16,7 @@ from sanderling.arrow.blocks import ALIGNMENT, BLOCK_BYTES, StreamWriter
 from sanderling.arrow.description import Description, Group
 from sanderling.arrow.errors import TableError
 from sanderling.errors import BadRequest, Changed, DataUnavailable, Exists, Full, NotFound
-from sanderling.facts import Stat
+from sanderling.metadata import Stat
 from sanderling.store import Store
 
 KEEP_SECONDS = 60.0

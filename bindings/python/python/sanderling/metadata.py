@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from sanderling._sanderling import ObjectFacts
+    from sanderling._sanderling import ObjectMetadata
 
 
 def _moment(micros: int) -> datetime:
@@ -43,10 +43,11 @@ class Stat:
     """What an application keeps beside the bytes."""
 
     @classmethod
-    def of(cls, facts: ObjectFacts) -> Stat:
+    def of(cls, metadata: ObjectMetadata) -> Stat:
         """Makes it from what the native half returns."""
-        created, modified, left = _moment(facts[9]), _moment(facts[10]), _seconds(facts[11])
-        return cls(*facts[:9], created, modified, left, *facts[12:])
+        created, modified = _moment(metadata[9]), _moment(metadata[10])
+        left = _seconds(metadata[11])
+        return cls(*metadata[:9], created, modified, left, *metadata[12:])
 
     @property
     def is_container(self) -> bool:
