@@ -315,7 +315,7 @@ pub(crate) const TYPES: &[BenchKind] = &[
         One,
         Bytes::None,
         Way::LocationClass,
-        "measure nothing; say which nodes are on which hosts",
+        "measure nothing; print which nodes are on which hosts",
     ),
     kind(
         ("ping-pong", ""),

@@ -11,7 +11,7 @@ use super::error::BenchError;
 use super::plan::BenchPlan;
 use super::scenario::{Measured, OperationBudget};
 
-/// Measures with as many pairs of threads as asked. Both ends run in this process.
+/// Measures with as many pairs of threads as requested. Both ends run in this process.
 ///
 /// # Errors
 /// The sockets'.

@@ -58,7 +58,7 @@ pub enum ClientError {
         cause: ClosedWriter,
     },
     /// The namenode's answer does not match the request.
-    #[error("{what}: the namenode answered what was not asked")]
+    #[error("{what}: the namenode's reply does not match the request")]
     BadReply {
         /// The call.
         what: String,

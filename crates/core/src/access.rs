@@ -215,7 +215,7 @@ impl Claims {
     /// Checks whether a page of HTTP is allowed, as its request over the protocol would be.
     ///
     /// # Errors
-    /// [`Refusal::Forbidden`].
+    /// [`Refusal::Forbidden`]: use a token that has the right.
     pub fn check_page(&self, page: HttpResource) -> Result<(), Refusal> {
         match page {
             HttpResource::Health | HttpResource::AtPath => Ok(()),
@@ -326,7 +326,7 @@ impl Claims {
             return Err(bad(format!("a subject has at most {SUBJECT_BYTES_MAX} bytes")));
         }
         if is_of_servers(&asked.subject) {
-            return Err(bad(format!("{:?} is what servers call themselves", asked.subject)));
+            return Err(bad(format!("{:?} is a subject of servers", asked.subject)));
         }
         if rights == Rights::default() || asked.lifetime.0 == 0 {
             return Err(bad("a token has at least one right and some time".to_owned()));

@@ -8,14 +8,14 @@
 #[cfg(test)]
 mod tests;
 
-use sanderling_protocol::limits::{MEMBERS_MAX, TEXT_BYTES_MAX};
+use sanderling_protocol::limits::{MEMBERS_PER_LIST_MAX, TEXT_BYTES_MAX};
 use sanderling_protocol::message::Members;
 use sanderling_protocol::{Instant, MemberId, Millis};
 
 use crate::group_generation::GroupGeneration;
 
 /// Most addresses that are known: the configured ones, and as many that were reported.
-const KNOWN_MAX: usize = 2 * MEMBERS_MAX;
+const KNOWN_MAX: usize = 2 * MEMBERS_PER_LIST_MAX;
 
 /// First pause when all members were tried and none leads: less than an election takes.
 const PAUSE_MIN: Millis = Millis(10);
@@ -140,7 +140,7 @@ impl GroupView {
     #[must_use]
     pub fn new(addresses: impl IntoIterator<Item = String>, now: Instant) -> Self {
         let mut known: Vec<Known> = Vec::new();
-        for address in addresses.into_iter().take(MEMBERS_MAX) {
+        for address in addresses.into_iter().take(MEMBERS_PER_LIST_MAX) {
             if known.iter().all(|it| it.address != address) {
                 known.push(Known::new(address, true));
             }
@@ -315,14 +315,14 @@ impl GroupView {
         self.claimed = self.leader.clone().map(|leader| (leader, generation));
     }
 
-    /// Returns the member that is asked for the members now, if that is due. `avoid` is one that
+    /// Returns the member from which the list is requested now, if that is due. `avoid` is one that
     /// does not answer. Until [`Self::refreshed`] no other request begins.
     pub fn refresh(&mut self, now: Instant, avoid: Option<&str>) -> Option<String> {
         if self.is_refreshing || now < self.refresh_at {
             return None;
         }
         let target = self.target(now).to_owned();
-        // Without a leader each member is asked in turn.
+        // Without a leader each member gets the request in turn.
         let has_none = self.leader.is_none();
         let others: Vec<&str> =
             self.order(now).filter(|it| avoid.map_or(has_none, |avoid| avoid != *it)).collect();

@@ -1,7 +1,7 @@
 //! The manager's decisions: one machine made of the relocator and the background.
 //!
-//! Both see every view. Answers go to the one that asked: the background's calls have ids from
-//! [`Background::CALLS_FROM`] on, and it reads blocks by [`Output::Page`], the relocator by
+//! Both see every view. Answers go to the one with the request: the background's calls have ids
+//! from [`Background::CALLS_FROM`] on, and it reads blocks by [`Output::Page`], the relocator by
 //! [`Output::Fetch`]. [`Leadership`] decides when a manager may act at all, and
 //! [`ViewSchedule`] when it requests a view.
 

@@ -201,7 +201,7 @@ pub(crate) fn handle(owner: &mut impl Owner, now: Instant, input: Input) {
     }
 }
 
-/// Takes the answer to each move of a batch: a list of another length than asked for counts as no
+/// Takes the answer to each move of a batch: a list of another length than requested counts as no
 /// answer.
 fn answered<T>(
     owner: &mut impl Owner,

@@ -4,7 +4,7 @@
 //! "The Power of Two Choices in Randomized Load Balancing", IEEE TPDS 2001): nearly as even as
 //! taking the emptiest, without sending every block to the node that joined last. A node is drawn
 //! by its weight ([`weights`]): new ones seldom, and those that are expected to go before their
-//! blocks. The weight decides how often a node is asked, not which of two is fuller, so that a
+//! blocks. The weight decides how often a node is drawn, not which of two is fuller, so that a
 //! fleet of machines of all ages stays even. Nodes that their cloud recommends to leave come last.
 
 use std::collections::BTreeMap;

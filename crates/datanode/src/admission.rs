@@ -250,7 +250,7 @@ fn ranges_for_version(version: u8, body: Vec<Bytes>) -> Vec<Bytes> {
 
 /// Returns the refusal of a frame while it is unknown whether it is allowed: not now.
 fn unknown(error: &CallError) -> Refusal {
-    let why = format!("the namenode does not say whose the block is: {error}");
+    let why = format!("the namenode did not return the owner of the block: {error}");
     Refusal::RetryAfter { after: sanderling_protocol::Millis(100), why }
 }
 

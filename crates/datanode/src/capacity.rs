@@ -31,7 +31,7 @@ impl Capacity {
     /// Takes room for a block; returns the bytes to give back with [`Self::release`].
     ///
     /// # Errors
-    /// [`Refusal::NodeFull`].
+    /// [`Refusal::NodeFull`]: place the block elsewhere.
     pub(crate) fn reserve(&self, length: u32) -> Result<u64, Refusal> {
         let wanted = rounded(length);
         let add = |used: u64| used.checked_add(wanted).filter(|sum| *sum <= self.bytes);

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 /// [`sanderling_core::datanode::Damages`] decides.
 #[derive(Debug, Default)]
 pub(crate) struct Damages {
-    news: Notify,
+    changed: Notify,
     /// Taken after the block table's lock, never before it.
     known: Mutex<datanode::Damages>,
     found: AtomicU64,
@@ -35,13 +35,13 @@ impl Damages {
     pub(crate) fn count(&self, block: BlockId, damage: Damage) {
         tracing::error!(%block, %damage, "a block is damaged");
         self.found.fetch_add(1, Ordering::Relaxed);
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     /// Has everything reported again that is still damaged.
     pub(crate) fn report_again(&self) {
         self.known.lock().report_again();
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     /// Forgets what was reported: another incarnation begins.
@@ -50,8 +50,8 @@ impl Damages {
     }
 
     /// Waits until there is something to report.
-    pub(crate) async fn news(&self) {
-        self.news.notified().await;
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     /// Returns what is still to be reported; its lock is taken after the block table's.

@@ -19,7 +19,7 @@ pub(crate) async fn report_damage(
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = store.damages().news() => {}
+            () = store.damages().changed() => {}
         }
         while let Err(error) = report_pending(&membership, &store).await {
             tracing::debug!(%error, "a report of damage was not acknowledged");

@@ -19,7 +19,7 @@ pub enum DatanodeStartError {
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// It listens on every address of the machine, and none to advertise is configured.
-    #[error("{address} stands for every address: say which host name or address to advertise")]
+    #[error("{address} stands for every address: name the host or address to advertise")]
     NoAdvertisedHost {
         /// The address.
         address: SocketAddr,

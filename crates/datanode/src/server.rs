@@ -240,7 +240,8 @@ impl DatanodeServer {
                     return false;
                 }
                 Err(error) => {
-                    tracing::warn!(node = %self.node(), %error, "the notice was not heard");
+                    let node = self.node();
+                    tracing::warn!(%node, %error, "the namenode did not receive the notice");
                     sleep(ATTEMPT_EVERY.into()).await;
                 }
             }

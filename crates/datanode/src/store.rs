@@ -110,7 +110,7 @@ impl BlockStore {
     /// Refuses a block that the index has no memory for.
     ///
     /// # Errors
-    /// [`Refusal::TierFailed`].
+    /// [`Refusal::TierFailed`]: place the block on another node.
     pub(crate) fn check_index(&self, blocks: u64, tier: Tier) -> Result<(), Refusal> {
         if self.index_bytes_of(blocks) <= self.index_bytes_max {
             return Ok(());

@@ -54,7 +54,7 @@ pub(crate) fn message_of(code: &str) -> &'static str {
         "KeyTooLongError" => "a key has at most 1024 bytes",
         "MalformedXML" => "the XML of the body is not that of the operation",
         "MethodNotAllowed" => "nothing here has this method",
-        "MissingContentLength" => "the request does not say how long its body is",
+        "MissingContentLength" => "the request does not state the length of its body",
         "NoSuchBucket" => "there is no such bucket",
         "NoSuchKey" => "there is no such key",
         "NoSuchUpload" => "there is no such upload: it was completed, given up, or is over",
@@ -64,7 +64,7 @@ pub(crate) fn message_of(code: &str) -> &'static str {
         "RequestTimeout" => "the body came too slowly",
         "SignatureDoesNotMatch" => "the signature is not that of this request by this access key",
         "SlowDown" | "ServiceUnavailable" => "try again",
-        _ => "the request was refused: its code says why",
+        _ => "the request was refused: its code has the reason",
     }
 }
 

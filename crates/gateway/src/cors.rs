@@ -228,7 +228,7 @@ impl S3Api {
         asked: Option<&CorsRequest>,
     ) -> S3Result<HeaderMap> {
         let asked = asked.filter(|it| it.method.is_some()).ok_or_else(|| {
-            custom("BadRequest", "Origin and Access-Control-Request-Method say what is asked for")
+            custom("BadRequest", "Origin and Access-Control-Request-Method are required")
         })?;
         let rules = match bucket {
             Some(bucket) => self.rules(bucket, RulesUse::Preflight).await,

@@ -130,7 +130,7 @@ impl S3Api {
             }
             _ => Err(S3Error::with_message(
                 S3ErrorCode::NotImplemented,
-                "writes know If-Match with a tag and If-None-Match with *",
+                "writes support If-Match with a tag and If-None-Match with *",
             )),
         }
     }

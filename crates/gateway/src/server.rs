@@ -303,7 +303,7 @@ impl HttpService {
         Some(match refused_site(method, &headers, !self.domains.is_known(&headers))? {
             SiteRefusal::OtherSite => SiteRefusal::OtherSite.why(),
             SiteRefusal::UnknownName => {
-                "this gateway is not known by that name: ask by an address, or start it with \
+                "this gateway is not known by that name: request by an address, or start it with \
                  --keys or --domain"
             }
         })

@@ -40,7 +40,7 @@ Drive it with HTTP:
        -d '{\"mode\": \"500|404|slow|garbage|hang|none\", \"count\": 3}'
   curl ADDRESS/mock/state
 
-A datanode that asks it: sanderling datanode --notice-source aws --notice-url ADDRESS")]
+A datanode that reads it: sanderling datanode --notice-source aws --notice-url ADDRESS")]
 pub struct MockMetadata {
     /// Where to serve, on loopback; port 0 takes any free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7680")]

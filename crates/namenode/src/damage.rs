@@ -36,7 +36,7 @@ pub enum SnapshotDamage {
     #[error("it holds no catalog: {0}")]
     Undecodable(#[source] postcard::Error),
     /// It is the snapshot of another moment.
-    #[error("it holds {commands} commands where its name says {named}")]
+    #[error("it holds {commands} commands, its name has {named}")]
     OtherIndex {
         /// Commands before it, by its catalog.
         commands: u64,
@@ -61,7 +61,7 @@ pub enum JournalDamage {
     #[error("its header has another checksum")]
     HeaderChecksum,
     /// Its name is that of another segment.
-    #[error("its header says it starts at {first}")]
+    #[error("by its header it starts at {first}")]
     OtherStart {
         /// The number of its first command, by its header.
         first: u64,

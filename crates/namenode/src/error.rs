@@ -103,7 +103,7 @@ pub enum NamenodeStartError {
     },
     /// A later program wrote commands that mean something else than this one would do.
     #[error(
-        "the log in {} follows rules {rules}, and this program knows them up to {}",
+        "the log in {} follows rules {rules}, and this program supports them up to {}",
         .path.display(), Catalog::RULES
     )]
     NewerRules {

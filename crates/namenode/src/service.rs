@@ -169,7 +169,7 @@ impl MetaService {
     /// [`Refusal::RetryAfter`]: too many of this connection wait, or too much memory is used.
     fn wait_long(&self, header: &Header) -> Result<(OwnedSemaphorePermit, Reserved), Refusal> {
         let too_many = |what: &str| {
-            let why = format!("{what} for reads that take long: ask for less at once");
+            let why = format!("{what} for reads that take long: request less at once");
             Refusal::RetryAfter { after: MEMORY_PAUSE, why }
         };
         let long = header.body_bytes / LONG_WAITING_BYTES;
@@ -252,7 +252,7 @@ fn response(memory: Option<&Memory>, header: Header, answers: &Answers) -> Respo
     let body = encode_onto(answers, Vec::with_capacity(likely_bytes(answers)));
     if body.len() > FRAME_BODY_BYTES_MAX as usize {
         let (value, limit) = (body.len() as u64, u64::from(FRAME_BODY_BYTES_MAX));
-        let what = "the answer: ask for less at once".to_owned();
+        let what = "the answer: request less at once".to_owned();
         return Response::refused(&header, &Refusal::TooLarge { what, value, limit });
     }
     let Some(memory) = memory.filter(|_| body.len() > SHORT_BYTES_MAX) else {

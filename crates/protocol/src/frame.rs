@@ -149,7 +149,7 @@ pub enum FrameError {
     #[error("not a frame: it starts with {0:#06x}")]
     Magic(u16),
     /// The peer speaks another version.
-    #[error("protocol version {theirs} where {VERSION} is spoken")]
+    #[error("protocol version {theirs} where {VERSION} is supported")]
     Version {
         /// The peer's version.
         theirs: u8,

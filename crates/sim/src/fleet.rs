@@ -171,7 +171,7 @@ impl Fleet {
                 self.namenode.apply(&command);
             }
             let probes = self.namenode.to_probe(self.now);
-            debug_assert!(probes.is_empty(), "every node has just been heard");
+            debug_assert!(probes.is_empty(), "every node has just sent a heartbeat");
         }
         if let Reply::Drains { drains, nodes } = self.request(Request::Drains { holder: HOLDER })? {
             self.manager.handle(self.now, Input::Drains { drains, nodes });

@@ -55,7 +55,7 @@ pub struct Violation {
 
 /// Counts of one run, or of many.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say what is counted")]
+#[allow(missing_docs, reason = "the names state what is counted")]
 pub struct Statistics {
     pub virtual_millis: u64,
     pub events: u64,

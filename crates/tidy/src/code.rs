@@ -10,6 +10,8 @@ pub struct Split {
     pub code: String,
     /// The comments alone.
     pub comments: String,
+    /// What is inside strings, with the quotes before and behind it.
+    pub messages: String,
 }
 
 /// Takes a source text apart. Texts that are not code are all comment.
@@ -23,7 +25,7 @@ pub fn split(language: Language, text: &str) -> Split {
         Language::Shell | Language::Toml => splitter.hash_comments(false),
         Language::Markdown | Language::Other => splitter.take_comment(usize::MAX),
     }
-    Split { code: splitter.code, comments: splitter.comments }
+    Split { code: splitter.code, comments: splitter.comments, messages: splitter.messages }
 }
 
 struct Splitter {
@@ -31,11 +33,13 @@ struct Splitter {
     at: usize,
     code: String,
     comments: String,
+    messages: String,
 }
 
 impl Splitter {
     fn new(text: &str) -> Self {
-        Self { rest: text.chars().collect(), at: 0, code: String::new(), comments: String::new() }
+        let (code, comments, messages) = (String::new(), String::new(), String::new());
+        Self { rest: text.chars().collect(), at: 0, code, comments, messages }
     }
 
     fn peek(&self, ahead: usize) -> Option<char> {
@@ -56,6 +60,8 @@ impl Splitter {
         let blank = if char == '\n' { '\n' } else { ' ' };
         self.code.push(if to_code { char } else { blank });
         self.comments.push(if to_comments { char } else { blank });
+        let is_message = !to_comments && (!to_code || char == '"');
+        self.messages.push(if is_message { char } else { blank });
         self.at += 1;
     }
 

@@ -38,13 +38,20 @@ const WORDS: &[(&str, &str)] = &[
     ("whom", "which or that"),
 ];
 
+/// What is a problem in comments and messages alone: as a name it stands for what was requested.
+const IN_PROSE: (&str, &str) = ("asked", "requested, called or required");
+
 /// Names of other libraries' functions.
 const FOREIGN: &[&str] = &["askSync", "wants_read", "wants_write"];
+
+/// This check's own words.
+const OWN: &str = "crates/tidy/";
 
 /// The product's code, by the beginnings of its paths.
 const PRODUCT: [&str; 3] = ["crates/", "bindings/", "jvm/"];
 
-/// Checks the comments and the identifiers of the product's code in Rust and Java.
+/// Checks the comments and the identifiers of the product's code in Rust and Java, and the messages
+/// of that in Rust.
 #[must_use]
 pub fn check(files: &[SourceFile]) -> Vec<Problem> {
     let is_checked = |file: &&SourceFile| {
@@ -61,9 +68,13 @@ pub fn check(files: &[SourceFile]) -> Vec<Problem> {
 fn check_file(file: &SourceFile) -> Vec<Problem> {
     let parts = split(file.language, &file.text);
     let tests = parts.code.lines().position(|line| line == "mod tests {");
-    let lines = parts.code.lines().zip(parts.comments.lines()).take(tests.unwrap_or(usize::MAX));
-    let found = lines.enumerate().filter_map(|(index, (code, comment))| {
-        let (word, term) = word_of_code(code).or_else(|| word_of(comment))?;
+    let lines = parts.code.lines().zip(parts.comments.lines()).zip(parts.messages.lines());
+    let lines = lines.take(tests.unwrap_or(usize::MAX));
+    let has_messages = file.language == Language::Rust && !file.path.starts_with(OWN);
+    let found = lines.enumerate().filter_map(|(index, ((code, comment), messages))| {
+        let of_messages = || has_messages.then(|| word_of_messages(messages)).flatten();
+        let (word, term) =
+            word_of_code(code).or_else(|| word_of_prose(comment)).or_else(of_messages)?;
         let what = format!("{word:?} describes people: write {term}");
         Some(Problem::new(&file.path, index + 1, what))
     });
@@ -74,6 +85,24 @@ fn word_of_code(line: &str) -> Option<(&'static str, &'static str)> {
     let is_part = |char: char| char.is_alphanumeric() || char == '_';
     let mut names = line.split(|char| !is_part(char)).filter(|name| !FOREIGN.contains(name));
     names.find_map(word_of)
+}
+
+/// Looks at the strings of a line that are sentences. A single word is a name, and what is in
+/// braces is a field.
+fn word_of_messages(line: &str) -> Option<(&'static str, &'static str)> {
+    let sentences = line.split('"').filter(|text| text.trim().contains(' '));
+    let mut parts = sentences.flat_map(|text| text.split('{')).enumerate();
+    parts.find_map(|(index, part)| {
+        let behind = part.split_once('}').map_or(part, |(_, behind)| behind);
+        word_of_prose(if index == 0 { part } else { behind })
+    })
+}
+
+fn word_of_prose(text: &str) -> Option<(&'static str, &'static str)> {
+    // A name in backticks is code.
+    let prose = || text.split('`').step_by(2);
+    let is_in_prose = || prose().flat_map(words).any(|word| word.to_lowercase() == IN_PROSE.0);
+    word_of(text).or_else(|| is_in_prose().then_some(IN_PROSE))
 }
 
 fn word_of(text: &str) -> Option<(&'static str, &'static str)> {
@@ -103,9 +132,18 @@ mod tests {
     }
 
     #[test]
-    fn strings_tests_and_longer_words_are_none() {
+    fn word_of_people_is_a_problem_in_a_message() {
         let path = "crates/a/src/b.rs";
-        assert_eq!(count(path, "let task = whole(\"who says\"); // a heartbeat, whose mask"), 0);
+        assert_eq!(count(path, "#[error(\"the node {name} says no\")]"), 1);
+        assert_eq!(count(path, "let why = \"{name} is fine\\nnobody calls\";"), 1);
+        assert_eq!(count(path, "// What was asked.\nlet asked = 1; // `asked` before."), 1);
+        assert_eq!(count(path, "let why = \"block {asked} is gone, {told:?}\";"), 0);
+    }
+
+    #[test]
+    fn names_tests_and_longer_words_are_none() {
+        let path = "crates/a/src/b.rs";
+        assert_eq!(count(path, "let task = whole(\"heard\"); // a heartbeat, whose mask"), 0);
         assert_eq!(count(path, "#[cfg(test)]\nmod tests {\n    fn nobody() {}\n}\n"), 0);
         for path in ["crates/a/tests/b.rs", "crates/a/src/b/tests.rs", "crates/a/src/tests/b.rs"] {
             assert_eq!(count(path, "fn nobody() {}"), 0, "{path}");

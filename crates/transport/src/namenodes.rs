@@ -27,10 +27,11 @@ use crate::pool::{EncodedRequest, Pool};
 /// runs, or another one is tried.
 const CONNECT_WITHIN: Duration = Duration::from_millis(1000);
 
-/// How long a call to one of several members waits until the others are asked which one leads.
+/// How long a call to one of several members waits until the others get a request for the member
+/// that leads.
 const SLOW_AFTER: Duration = Duration::from_millis(250);
 
-/// How often a call that still waits has them asked again.
+/// How often a call that still waits sends them that request again.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
 
 /// How long a member may take to report the members.

@@ -194,7 +194,7 @@ impl Security {
         match (pass.claims()?.lineage.cluster, here) {
             // The session would go on when the server has become one of another cluster.
             (Some(_), None) => {
-                let why = "this server does not know its cluster yet".to_owned();
+                let why = "this server has no cluster yet".to_owned();
                 return Err(Refusal::RetryAfter { after: JOINING_PAUSE, why });
             }
             (_, Some(here)) => pass.claims()?.check_cluster(here)?,

@@ -32,7 +32,7 @@ pub(super) const CALL_MAX: Duration = Duration::from_secs(60);
 /// Connects to the namenode.
 ///
 /// # Errors
-/// [`CallError`].
+/// [`CallError`]: the namenode of the measurement does not run any more; begin anew.
 pub(super) async fn connect(setting: &Setting) -> Result<Connection, CallError> {
     let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
     let credentials: Credentials = setting.hog_credentials.clone();

@@ -188,7 +188,7 @@ impl Setting {
     /// Connects as a hog.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`]: the namenode of the measurement does not run any more; begin anew.
     pub(super) async fn hog_client(&self) -> Result<Client, ClientError> {
         let credentials = self.hog_credentials.clone();
         let call_deadline = HOG_CALL_MAX;

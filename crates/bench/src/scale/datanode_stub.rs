@@ -54,7 +54,7 @@ impl DatanodeStub {
     }
 
     pub(super) fn held(&self) -> MutexGuard<'_, BTreeMap<BlockId, HeldBlock>> {
-        self.held.lock().expect("nobody panics with it")
+        self.held.lock().expect("no holder of the lock panics")
     }
 
     /// Introduces the node, or introduces it again.

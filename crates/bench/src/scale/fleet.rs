@@ -41,17 +41,17 @@ pub(super) struct StubFleet {
 
 impl FleetShared {
     pub(super) fn stub(&self, node: NodeId) -> Option<Arc<DatanodeStub>> {
-        self.by_id.lock().expect("nobody panics with it").get(&node).cloned()
+        self.by_id.lock().expect("no holder of the lock panics").get(&node).cloned()
     }
 
     /// Counts a heartbeat that was answered.
     pub(super) fn beaten(&self, after: Duration) {
-        take(&mut self.beats.lock().expect("nobody panics with it"), after);
+        take(&mut self.beats.lock().expect("no holder of the lock panics"), after);
     }
 
     /// Takes the microseconds of the heartbeats that were answered since this was last called.
     pub(super) fn take_beats(&self) -> Histogram<u64> {
-        let mut beats = self.beats.lock().expect("nobody panics with it");
+        let mut beats = self.beats.lock().expect("no holder of the lock panics");
         std::mem::replace(&mut *beats, micros())
     }
 
@@ -92,7 +92,7 @@ impl StubFleet {
         self.tasks.spawn(serve(listener, Arc::clone(&stub), options, self.stop.clone()));
         let meta = Meta::connect(&self.shared.namenode, Role::Datanode).await.map_err(failed)?;
         stub.register(&meta).await.map_err(failed)?;
-        let mut by_id = self.shared.by_id.lock().expect("nobody panics with it");
+        let mut by_id = self.shared.by_id.lock().expect("no holder of the lock panics");
         by_id.insert(stub.id(), Arc::clone(&stub));
         drop(by_id);
         self.stubs.push(Arc::clone(&stub));

@@ -112,7 +112,7 @@ impl NamenodeProcess {
             number.map(|kib: u64| kib * 1024)
         };
         let (now, most) = (kib("VmRSS:"), kib("VmHWM:"));
-        now.zip(most).ok_or_else(|| failed("the kernel does not tell the namenode's memory"))
+        now.zip(most).ok_or_else(|| failed("the kernel does not report the namenode's memory"))
     }
 
     /// Returns the bytes of all files of its catalog whose name begins so.

@@ -79,7 +79,7 @@ impl Claims {
         match self.names().find(|name| is_revoked(name)) {
             None => Ok(()),
             Some(name) => {
-                let why = format!("{name} was revoked: ask an administrator for another token");
+                let why = format!("{name} was revoked: get another token from an administrator");
                 Err(Refusal::Unauthenticated { why })
             }
         }

@@ -238,8 +238,9 @@ impl Clients {
         let known = self.known.get(&client.number).filter(|known| known.key == client.key);
         let Some(known) = known else { return Err(unknown) };
         if sequence < settled_below {
-            let why =
-                format!("change {sequence} is said to be settled: those below {settled_below} are");
+            let why = format!(
+                "change {sequence} was reported as settled: those below {settled_below} are"
+            );
             return Err(Refusal::BadRequest { why });
         }
         match known.find(sequence) {

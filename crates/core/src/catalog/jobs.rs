@@ -21,7 +21,7 @@ impl Catalog {
     pub(super) fn register_job(&mut self, request: RegisterJob) -> Result<Reply, Refusal> {
         let RegisterJob { path, lease, quota_bytes, hints } = request;
         if lease < JOB_LEASE_MIN {
-            let why = format!("a job's lease is at least {JOB_LEASE_MIN}, {lease} asked");
+            let why = format!("a job's lease is at least {JOB_LEASE_MIN}, {lease} requested");
             return Err(Refusal::BadRequest { why });
         }
         if path.is_root() {

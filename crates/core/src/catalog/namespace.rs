@@ -257,7 +257,7 @@ impl Catalog {
     }
 
     /// Returns the container for a new object of that kind and the object's name in it, making
-    /// directories on the way if asked to.
+    /// directories on the way on request.
     pub(super) fn parent_for<'a>(
         &mut self,
         path: &'a Path,

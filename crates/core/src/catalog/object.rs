@@ -74,7 +74,7 @@ pub(crate) struct WriterLease {
     pub(crate) id: LeaseId,
     pub(crate) writer: Nonce,
     pub(crate) until: Instant,
-    /// The lease has ended and the datanodes are being asked how far the writer got.
+    /// The lease has ended, and the datanodes have not yet returned how far the writer got.
     pub(crate) is_recovering: bool,
     /// What must be under the object's name when its seal binds it.
     pub(crate) condition: Option<Condition>,

@@ -61,7 +61,7 @@ pub struct MemberOptions {
     pub attempt_every: Millis,
     /// Longest pause between two rounds of a fenced node, which learns from the answer to a
     /// heartbeat that its drain has ended. It counts only if it is shorter than the period that the
-    /// namenode asked for.
+    /// namenode requested.
     pub draining_heartbeat: Millis,
     /// Time from the begin of one block report to the begin of the next.
     pub report_every: Millis,
@@ -223,7 +223,7 @@ pub struct Member {
     nonce: Nonce,
     log: KnownLog,
     registration: RegistrationState,
-    /// The period that the namenode asked for.
+    /// The period that the namenode requested.
     heartbeat: Millis,
     /// Whether the namenode is surely the process with which the node registered.
     is_known: bool,

@@ -61,7 +61,8 @@ impl PushRate {
         self.best[0] = self.best[0].max(u64::try_from(rate).unwrap_or(u64::MAX));
     }
 
-    /// Returns the best second lately; 0 before there was one.
+    /// Returns the highest rate of the last five to ten minutes, in bytes per second of pushing
+    /// time; 0 before a second of pushes has passed.
     pub fn bytes_per_second(&mut self, now: Instant) -> u64 {
         self.turn(now);
         self.best[0].max(self.best[1])

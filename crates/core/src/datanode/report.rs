@@ -151,7 +151,7 @@ impl ReportProgress {
             None => {}
             Some(before) => lacking.retain(|it| before.contains(it)),
         }
-        // A page that does not go on would be asked for again and again.
+        // A page that does not go on would be requested again and again.
         match expected.last().filter(|last| is_more && last.block > *after) {
             Some(last) => *after = last.block,
             None => self.stage = ReportStage::Done,

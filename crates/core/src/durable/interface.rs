@@ -6,7 +6,7 @@ use sanderling_protocol::message::{
 use sanderling_protocol::order::{StoreChange, UploadOrder};
 use sanderling_protocol::{Millis, NodeId, ObjectId, Refusal, Tier};
 
-/// One call that the drain asked for.
+/// One call that the drain requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DurableCall(pub u64);
 

@@ -137,7 +137,7 @@ impl Leadership {
         self.refused(now, RETRY_MIN);
     }
 
-    /// Returns the term in which the manager may act now; `None` while it may not. To be asked
+    /// Returns the term in which the manager may act now; `None` while it may not. To be called
     /// before everything that it does: a process may have been stopped for any time.
     #[must_use]
     pub fn term(&self, now: Instant) -> Option<LeaderTerm> {

@@ -4,7 +4,7 @@ use sanderling_protocol::message::{DrainWork, Forecast, MoveCandidate, MoveCommi
 use sanderling_protocol::order::{PushMove, Pushed};
 use sanderling_protocol::{BlockId, Epoch, Millis, NodeId, NodeInfo, Refusal};
 
-/// One call that a relocator, or the background beside it, asked for.
+/// Identifies one call that a relocator, or the background beside it, requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallId(pub u64);
 

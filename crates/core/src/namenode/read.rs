@@ -98,7 +98,7 @@ impl Namenode {
             Request::Report => Ok(Reply::Report(catalog.report().clone())),
             Request::Fsck => Ok(Reply::Fsck(catalog.fsck())),
             Request::MintToken(_) => Err(Refusal::BadRequest {
-                why: "nobody needs a token here: this namenode has no secret".to_owned(),
+                why: "no client needs a token: this namenode has no secret".to_owned(),
             }),
             Request::ExpectedBlocks { node, nonce, after, limit } => {
                 catalog.expected(*node, *nonce, *after, *limit)

@@ -1,8 +1,8 @@
 //! Reads that may take long, made in slices: between two slices the catalog is free for others.
 //!
-//! A slice visits a bounded number of entries, whatever is asked. A listing or a sum that is longer
-//! goes on in the next slice, so the parts of its answer are of different moments; what was there
-//! all the time is in it.
+//! A slice visits a bounded number of entries, whatever is requested. A listing or a sum that is
+//! longer goes on in the next slice, so the parts of its answer are of different moments; what was
+//! there all the time is in it.
 
 use std::sync::Arc;
 
@@ -138,7 +138,7 @@ fn answer(
 fn visited(answer: &Result<Reply, Refusal>) -> usize {
     match answer {
         Ok(Reply::Stat(_)) => 0,
-        // The blocks before those that were asked for are passed one by one.
+        // The blocks before those that were requested are passed one by one.
         Ok(Reply::Layout(layout)) => layout.stat.blocks as usize,
         other => entries(other),
     }

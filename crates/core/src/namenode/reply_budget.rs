@@ -37,7 +37,7 @@ impl ReplyBudget {
             return answer;
         }
         Err(Refusal::TooLarge {
-            what: "the frame's answers together, in entries: ask for less at once".to_owned(),
+            what: "the frame's answers together, in entries: request less at once".to_owned(),
             value: self.0 as u64,
             limit: ENTRIES_MAX as u64,
         })

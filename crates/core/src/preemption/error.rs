@@ -46,7 +46,7 @@ pub enum ModelError {
     /// No row passes the filter, or none of those contains when a machine ended.
     #[error("no lifetime in the preemption data for {filter}")]
     NoLifetimes {
-        /// What was asked for.
+        /// What was requested.
         filter: String,
     },
 }

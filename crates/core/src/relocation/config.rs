@@ -7,7 +7,7 @@ use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
 #[derive(Debug, Clone)]
 pub struct RelocatorConfig {
     /// Batches under way from one source, the smallest of them included. The bytes under way are
-    /// paced to the link; this bounds what is remembered and asked of the namenode at once.
+    /// paced to the link; this bounds what is remembered and requested from the namenode at once.
     pub source_batches_max: usize,
     /// Batches under way to one target, from all sources, so that it can still serve its clients;
     /// half as many while clients go first.

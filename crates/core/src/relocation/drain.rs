@@ -73,7 +73,7 @@ impl Drain {
         self.pace.begun(now, bytes, force);
     }
 
-    /// Takes the news that a block has left.
+    /// Takes that a block has left.
     pub(super) fn moved(&mut self, now: Instant, moved: &MoveCandidate, bytes: u64, to: NodeId) {
         self.queue.forget(moved.block);
         self.left_blocks = self.left_blocks.saturating_sub(1);
@@ -142,7 +142,7 @@ impl Drain {
         (at <= now).then(|| self.scan.fetch())
     }
 
-    /// Takes a page, or the news that it could not be read.
+    /// Takes a page, or that it could not be read.
     pub(super) fn page(
         &mut self,
         now: Instant,

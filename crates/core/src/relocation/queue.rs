@@ -31,9 +31,10 @@ struct Rank {
 /// copy elsewhere needs no move.
 ///
 /// What a store has comes last: it is read back from there if it does not make it. Of the others
-/// the dearest to compute again first; of equal ones those that will be read most often; of those
-/// the ones that would live longest, compared by the doublings of their time; of those the longest,
-/// because a block costs a round trip whatever its length, so most bytes make it; then by id.
+/// those with the highest recompute cost come first; of equal ones those that will be read most
+/// often; of those the ones that would live longest, compared by the doublings of their time; of
+/// those the longest, because a block costs a round trip whatever its length, so most bytes make
+/// it; then by id.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MoveQueue {
     ready: BTreeMap<Rank, Queued>,

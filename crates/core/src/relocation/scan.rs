@@ -51,7 +51,7 @@ impl Scan {
         self.skipped_bytes
     }
 
-    /// Returns when the next page is to be asked for, with `left_blocks` on the node; `None` while
+    /// Returns when the next page is to be requested, with `left_blocks` on the node; `None` while
     /// there is enough to do.
     pub(super) fn page_at(
         &self,
@@ -67,13 +67,13 @@ impl Scan {
         (is_wanted && !self.is_fetching).then_some(self.fetch_at)
     }
 
-    /// Notes that a page is asked for; returns the block after which it starts.
+    /// Notes that a page is requested; returns the block after which it starts.
     pub(super) fn fetch(&mut self) -> BlockId {
         self.is_fetching = true;
         self.after.unwrap_or_default()
     }
 
-    /// Takes a page, or the news that it could not be read, which is tried again after `retry`.
+    /// Takes a page, or that it could not be read, which is tried again after `retry`.
     pub(super) fn page(
         &mut self,
         now: Instant,

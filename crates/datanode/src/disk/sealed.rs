@@ -155,7 +155,7 @@ impl Seals {
     /// Reads `length` bytes of the block from `offset`, as they were sealed.
     ///
     /// # Errors
-    /// [`SealError`].
+    /// [`SealError`]: the file is damaged or cannot be read; use another copy of the block.
     pub(super) fn read(
         &self,
         medium: Medium<'_>,

@@ -81,7 +81,7 @@ impl Local {
         if arena.descriptor().is_none() {
             return Err(unsupported("the kernel cannot share memory for reading only"));
         }
-        let boot_id = boot_id().ok_or_else(|| unsupported("the kernel tells no boot_id"))?;
+        let boot_id = boot_id().ok_or_else(|| unsupported("the kernel has no boot_id"))?;
         let uid = rustix::process::geteuid().as_raw();
         let mode = if options.uids.is_empty() { 0o600 } else { 0o666 };
         let (listener, path) = match &options.socket {

@@ -133,7 +133,7 @@ impl Sealing {
     /// Returns what the node cannot read of an object that ends so.
     ///
     /// # Errors
-    /// [`Unreadable`].
+    /// [`Unreadable`]: start the node with the key that the object was written with.
     pub(super) fn check(&self, end: End) -> Result<(), Unreadable> {
         match (&self.key, end) {
             (_, End::Unknown) | (None, End::Plain) => Ok(()),

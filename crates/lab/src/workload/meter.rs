@@ -62,14 +62,14 @@ impl Meter {
     /// Notes how long a call took.
     pub(crate) fn took(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let mut all = self.micros.lock().expect("nobody panics while holding it");
+        let mut all = self.micros.lock().expect("no holder of the lock panics");
         all.record(micros).expect("the histogram resizes itself");
     }
 
     /// Counts a call that failed.
     pub(crate) fn failed(&self, what: &str, error: &ClientError) {
         self.errors.fetch_add(1, Ordering::Relaxed);
-        let mut first = self.first_error.lock().expect("nobody panics while holding it");
+        let mut first = self.first_error.lock().expect("no holder of the lock panics");
         first.get_or_insert_with(|| format!("{what}: {}: {error}", error.name()));
     }
 
@@ -89,14 +89,14 @@ impl Meter {
     /// Returns how many calls failed, and the first of them.
     #[must_use]
     pub(crate) fn errors(&self) -> (u64, Option<String>) {
-        let first = self.first_error.lock().expect("nobody panics while holding it");
+        let first = self.first_error.lock().expect("no holder of the lock panics");
         (self.errors.load(Ordering::Relaxed), first.clone())
     }
 
     /// Sums the calls' times up.
     #[must_use]
     pub(crate) fn latency(&self) -> LatencyRecord {
-        let all = self.micros.lock().expect("nobody panics while holding it");
+        let all = self.micros.lock().expect("no holder of the lock panics");
         let millis = |micros: u64| micros as f64 / 1e3;
         LatencyRecord {
             count: all.len(),

@@ -123,7 +123,7 @@ impl DataSet {
         }
         meter.recomputed(OBJECT_BYTES);
         match self.client.open(&path).await {
-            Ok(reader) => *object.reader.lock().expect("nobody panics holding it") = reader,
+            Ok(reader) => *object.reader.lock().expect("no holder of the lock panics") = reader,
             Err(error) => meter.failed("open", &error),
         }
     }
@@ -131,7 +131,7 @@ impl DataSet {
 
 impl Object {
     fn reader(&self) -> Reader {
-        self.reader.lock().expect("nobody panics holding it").clone()
+        self.reader.lock().expect("no holder of the lock panics").clone()
     }
 }
 

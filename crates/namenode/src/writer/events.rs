@@ -92,7 +92,12 @@ fn log_of_safety(kind: &EventKind) {
         }
         EventKind::LogEndLost { name, address, commands } => {
             let missing = commands;
-            error!(name, address, ?missing, "the log has lost its end: a datanode knows more");
+            error!(
+                name,
+                address,
+                ?missing,
+                "the end of the log is lost: a datanode is ahead of it"
+            );
         }
         EventKind::BlocksOrphaned { node, blocks, bytes } => {
             error!(%node, blocks, bytes, "blocks of a lost end of the log are dropped");

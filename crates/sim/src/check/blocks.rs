@@ -107,7 +107,7 @@ impl Blocks {
     /// Bytes leave a datanode for a place that was reserved for them only.
     pub(crate) fn pushed(&self, one: &PushMove, catalog: &Catalog) -> CheckResult {
         let Some(seen) = self.seen.get(&one.block) else { return Ok(()) };
-        let is_known = catalog.block_facts(one.block).is_some();
+        let is_known = catalog.block_view(one.block).is_some();
         let is_of_before = self.given_before.contains(&(one.block, one.to_epoch, one.to));
         if !is_known || is_of_before || seen.given.get(&one.to_epoch) == Some(&one.to) {
             return Ok(());
@@ -170,7 +170,7 @@ impl Blocks {
                 let text = format!("block {block} went from epoch {before} to {epoch}");
                 return Err(("epochs-rise", text));
             }
-            let is_stored = |id| catalog.block_facts(id).is_some_and(|it| it.tier == Tier::Object);
+            let is_stored = |id| catalog.block_view(id).is_some_and(|it| it.tier == Tier::Object);
             if let (Some(from), Some(to)) = (seen.home, home)
                 && from != to
                 && epoch == seen.epoch

@@ -240,7 +240,7 @@ impl Bytes {
     ) -> CheckResult {
         if content.bytes() != bytes {
             let got = content.bytes();
-            let text = format!("{got} bytes of object {object} came where {bytes} were asked");
+            let text = format!("{got} bytes of object {object} came where {bytes} were requested");
             return Err(("bytes", text));
         }
         let end = at + u64::from(bytes);

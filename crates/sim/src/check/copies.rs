@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sanderling_core::catalog::{Action, BlockFacts, Catalog, CatalogLimits, Command};
+use sanderling_core::catalog::{Action, BlockView, Catalog, CatalogLimits, Command};
 use sanderling_protocol::limits::BACKGROUND_MOVE_MILLIS_MAX;
 use sanderling_protocol::message::{BlockLocation, MovePurpose};
 use sanderling_protocol::order::DamagedBlock;
@@ -82,7 +82,7 @@ impl Copies {
             | (Action::MakeRoom { copies: blocks, .. }, _) => {
                 // That of a node that leaves is about to become the home, and stays.
                 let is_leaving = |block: &BlockId| {
-                    let home = catalog.block_facts(*block).and_then(|facts| facts.home);
+                    let home = catalog.block_view(*block).and_then(|facts| facts.home);
                     let policy = home.and_then(|home| catalog.node_policy(home));
                     policy.is_some_and(|(policy, _)| policy != Policy::Active)
                 };
@@ -100,7 +100,7 @@ impl Copies {
             (Action::Orphans { node, held }, Ok(_)) => {
                 // Bytes that the lost end had moved are taken over as a copy.
                 for held in held {
-                    let copy = catalog.block_facts(held.block).and_then(|facts| facts.copy);
+                    let copy = catalog.block_view(held.block).and_then(|facts| facts.copy);
                     if copy == Some((*node, held.tier, held.epoch)) {
                         self.copies.insert(held.block, (*node, held.epoch));
                     } else if copy.is_none() {
@@ -124,7 +124,7 @@ impl Copies {
 
     fn committed(&mut self, block: BlockId, epoch: Epoch, reserved: Reserved, catalog: &Catalog) {
         self.reserved.remove(&block);
-        let home = catalog.block_facts(block).and_then(|facts| facts.home);
+        let home = catalog.block_view(block).and_then(|facts| facts.home);
         // Of a home that drains, the copy became the home at once.
         if reserved.purpose == MovePurpose::Precopy && home != Some(reserved.to) {
             self.counts[0] += 1;
@@ -137,7 +137,7 @@ impl Copies {
 
     /// Copies on a target give way to the last copies that need their room.
     fn gave_way(&mut self, to: NodeId, catalog: &Catalog) {
-        let is_there = |id: &BlockId| catalog.block_facts(*id).is_some_and(|it| it.copy.is_some());
+        let is_there = |id: &BlockId| catalog.block_view(*id).is_some_and(|it| it.copy.is_some());
         self.copies.retain(|id, (node, _)| *node != to || is_there(id));
     }
 
@@ -145,7 +145,7 @@ impl Copies {
     fn promote(&mut self, catalog: &Catalog) -> CheckResult {
         let mut gone = Vec::new();
         for (id, (node, epoch)) in &self.copies {
-            let facts = catalog.block_facts(*id);
+            let facts = catalog.block_view(*id);
             if !is_active(catalog, *node) || facts.is_none() {
                 gone.push(*id);
                 continue;
@@ -171,7 +171,7 @@ impl Copies {
 
     fn compare(&self, catalog: &Catalog) -> CheckResult {
         for id in catalog.block_ids() {
-            let Some(facts) = catalog.block_facts(id) else { continue };
+            let Some(facts) = catalog.block_view(id) else { continue };
             let actual = facts.copy.map(|(node, _, epoch)| (node, epoch));
             let expected = self.copies.get(&id).copied();
             if actual != expected {
@@ -187,7 +187,7 @@ impl Copies {
     }
 
     /// A reservation that no drain needs ends by itself.
-    fn check_reserved(&self, id: BlockId, facts: &BlockFacts, now: Instant) -> CheckResult {
+    fn check_reserved(&self, id: BlockId, facts: &BlockView, now: Instant) -> CheckResult {
         let Some((to, epoch, purpose)) = facts.reserved else { return Ok(()) };
         // One long pause of the namenode may lie between the end and its being noticed.
         let longest = Millis(BACKGROUND_MOVE_MILLIS_MAX + 12_000);
@@ -219,7 +219,7 @@ fn check_target(block: BlockId, to: NodeId, catalog: &Catalog) -> CheckResult {
     Err(("placement", format!("block {block} is to move to node {to}, which is {policy:?}")))
 }
 
-fn check_copy(id: BlockId, facts: &BlockFacts, node: NodeId, epoch: Epoch) -> CheckResult {
+fn check_copy(id: BlockId, facts: &BlockView, node: NodeId, epoch: Epoch) -> CheckResult {
     let wrong = |text: &str| Err(("copies", format!("the copy of block {id} {text}")));
     if facts.home == Some(node) {
         return wrong("is at its home");
@@ -253,7 +253,7 @@ pub(super) fn check_made(
 ) -> CheckResult {
     let Action::Commit { moves, .. } = &command.action else { return Ok(()) };
     for one in moves.iter().filter(|one| copies.is_safe(one.block)) {
-        let Some(facts) = view.catalog().block_facts(one.block) else { continue };
+        let Some(facts) = view.catalog().block_view(one.block) else { continue };
         let Some(layout) = view.layout(facts.object) else { continue };
         for location in layout.blocks.iter().filter(|it| it.block == one.block) {
             check_copy_held(view, bytes, facts.object, location, false)?;
@@ -270,7 +270,7 @@ fn check_copy_held(
     is_settled: bool,
 ) -> CheckResult {
     let (id, length) = (location.block, location.length);
-    let facts = view.catalog().block_facts(id);
+    let facts = view.catalog().block_view(id);
     let Some((node, _, epoch)) = facts.and_then(|facts| facts.copy) else { return Ok(()) };
     let Some(datanode) = view.running(node) else { return Ok(()) };
     if datanode.is_hurt(id) {
@@ -304,7 +304,7 @@ pub(super) fn check_exposure(view: View<'_>, copies: &Copies) -> CheckResult {
     let catalog = view.catalog();
     let mut exposed: BTreeMap<NodeId, u64> = BTreeMap::new();
     for id in catalog.block_ids() {
-        let Some(facts) = catalog.block_facts(id) else { continue };
+        let Some(facts) = catalog.block_view(id) else { continue };
         if let Some(home) = facts.home
             && !copies.is_safe(id)
         {

@@ -34,7 +34,7 @@ pub(super) fn check_founded(view: View<'_>, command: &Command) -> CheckResult {
 pub(super) fn check_declared(view: View<'_>) -> CheckResult {
     let catalog = view.catalog();
     for id in catalog.block_ids() {
-        let Some(facts) = catalog.block_facts(id).filter(|facts| facts.length > 0) else {
+        let Some(facts) = catalog.block_view(id).filter(|facts| facts.length > 0) else {
             continue;
         };
         let Some(home) = facts.home else { continue };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sanderling_core::catalog::{BlockFacts, Catalog};
+use sanderling_core::catalog::{BlockView, Catalog};
 use sanderling_core::reserve;
 use sanderling_protocol::{BlockId, NodeId, Policy, Refusal, Reply, Tier};
 
@@ -60,8 +60,8 @@ fn check(catalog: &Catalog, takers: &[NodeId], leave: BTreeSet<NodeId>) -> Check
             room.insert((*node, tier), catalog.node_room(*node, tier).1);
         }
     }
-    let facts = |id| Some((id, catalog.block_facts(id)?));
-    let blocks: Vec<(BlockId, BlockFacts)> = catalog.block_ids().filter_map(facts).collect();
+    let facts = |id| Some((id, catalog.block_view(id)?));
+    let blocks: Vec<(BlockId, BlockView)> = catalog.block_ids().filter_map(facts).collect();
     let mut leaving = Vec::new();
     for (id, facts) in blocks {
         let Some(home) = facts.home else { continue };

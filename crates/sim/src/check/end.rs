@@ -89,7 +89,7 @@ fn check_accounts(view: View<'_>, bytes: &Bytes) -> CheckResult {
         .flat_map(|layout| &layout.blocks)
         .map(|it| (it.block, it.length))
     {
-        let Some((node, tier, _)) = catalog.block_facts(block).and_then(|it| it.copy) else {
+        let Some((node, tier, _)) = catalog.block_view(block).and_then(|it| it.copy) else {
             continue;
         };
         let bytes = u64::from(allocated_bytes(length));
@@ -124,7 +124,7 @@ fn check_orphans(view: View<'_>) -> CheckResult {
             continue;
         }
         for held in datanode.blocks() {
-            let facts = catalog.block_facts(held.block);
+            let facts = catalog.block_view(held.block);
             let home = facts.and_then(|facts| facts.home);
             let copy = facts.and_then(|facts| facts.copy).map(|(node, ..)| node);
             if home != Some(node) && copy != Some(node) {

@@ -84,7 +84,7 @@ pub(super) fn check_full(catalog: &Catalog, request: &Request, bytes: u64) -> Ch
         catalog.node_policy(node).is_some_and(|(policy, _)| policy == Policy::Active)
     };
     for id in catalog.block_ids() {
-        let Some(facts) = catalog.block_facts(id) else { continue };
+        let Some(facts) = catalog.block_view(id) else { continue };
         if !facts.home.is_some_and(is_active) {
             continue;
         }

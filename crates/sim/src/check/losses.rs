@@ -63,7 +63,7 @@ impl Losses {
         }
         let catalog = view.catalog();
         let blocks = catalog.block_ids().filter_map(|id| {
-            let facts = catalog.block_facts(id)?;
+            let facts = catalog.block_view(id)?;
             let now = LastBlock { object: facts.object, home: facts.home, length: facts.length };
             Some((id, now))
         });

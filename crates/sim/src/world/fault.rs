@@ -125,7 +125,7 @@ impl World {
     fn targets(&self, count: u8) -> Vec<u8> {
         let catalog = self.namenode.catalog();
         let mut weights: BTreeMap<NodeId, (u64, u64)> = BTreeMap::new();
-        for facts in catalog.block_ids().filter_map(|id| catalog.block_facts(id)) {
+        for facts in catalog.block_ids().filter_map(|id| catalog.block_view(id)) {
             if let Some((to, ..)) = facts.reserved {
                 weights.entry(to).or_default().0 += 1;
             }

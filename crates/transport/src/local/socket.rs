@@ -4,7 +4,7 @@
 //! first, or waits for [`PacketSocket::ready`].
 #![allow(
     unsafe_code,
-    reason = "the peer's user, and waiting for a descriptor that tokio does not know"
+    reason = "the peer's user, and waiting for a descriptor that tokio does not support"
 )]
 
 use std::io::{self, IoSlice, IoSliceMut};

@@ -387,7 +387,7 @@ fn block_that_a_lost_log_end_had_moved_into_the_object_tier_is_found_there() {
     let report = |node, held| Request::BlockReport { node, blocks: vec![held] };
     assert_eq!(rig.ask(report(home, found)), Ok(Reply::Drop { blocks: vec![] }));
     assert_eq!(rig.ask(report(other, held)), Ok(Reply::Drop { blocks: vec![] }));
-    let facts = rig.namenode.catalog().block_facts(held.block).unwrap();
+    let facts = rig.namenode.catalog().block_view(held.block).unwrap();
     assert_eq!(facts.copy, Some((other, Tier::Object, held.epoch)));
     rig.pass(Millis(30_001));
     assert_eq!(rig.ask(report(home, found)), Ok(Reply::Drop { blocks: vec![] }));
@@ -409,7 +409,7 @@ fn epoch_that_no_log_can_have_given_out_changes_nothing() {
     let report = |rig: &mut Rig, node, epoch| {
         let blocks = vec![HeldBlock { epoch: Epoch(epoch), ..held }];
         rig.ask(Request::BlockReport { node, blocks }).unwrap();
-        rig.namenode.catalog().block_facts(held.block).unwrap()
+        rig.namenode.catalog().block_view(held.block).unwrap()
     };
     for node in [home, other] {
         for epoch in [(1 << 31) + 1, u32::MAX] {
@@ -519,7 +519,7 @@ fn home_at_an_epoch_of_a_lost_log_end_is_read_although_it_was_given_again() {
     assert_eq!(rig.begin(id, Epoch(1), NodeId(3 - home.0), purpose), Ok(Epoch(2)));
     let held = HeldBlock { block: id, epoch: Epoch(2), length: 1000, tier: Tier::Dram };
     rig.ask(Request::BlockReport { node: home, blocks: vec![held] }).unwrap();
-    let facts = rig.namenode.catalog().block_facts(id).unwrap();
+    let facts = rig.namenode.catalog().block_view(id).unwrap();
     assert_eq!((facts.home, facts.epoch, facts.reserved), (Some(home), Epoch(2), None));
 }
 
@@ -569,7 +569,7 @@ fn short_copy_of_a_lost_log_end_is_dropped_and_reported_once() {
     let report = Request::BlockReport { node: other, blocks: vec![held] };
     let dropped = rig.ask(report.clone()).unwrap();
     assert_eq!(dropped, Reply::Drop { blocks: vec![block] });
-    assert_eq!(rig.namenode.catalog().block_facts(block).unwrap().copy, None);
+    assert_eq!(rig.namenode.catalog().block_view(block).unwrap().copy, None);
     let logged = rig.log.len();
     rig.ask(report).unwrap();
     assert_eq!(rig.log.len(), logged);
@@ -606,7 +606,7 @@ fn copy_older_than_what_a_lost_log_end_made_of_the_home_is_dropped() {
     let held = HeldBlock { block, epoch: Epoch(5), length: 1000, tier: Tier::Dram };
     let report = Request::BlockReport { node: home, blocks: vec![held] };
     assert_eq!(rig.ask(report), Ok(Reply::Drop { blocks: vec![] }));
-    let facts = rig.namenode.catalog().block_facts(block).unwrap();
+    let facts = rig.namenode.catalog().block_view(block).unwrap();
     assert_eq!((facts.epoch, facts.copy.is_none()), (Epoch(5), true));
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sanderling_core::catalog::{Action, Applied, BlockFacts, Catalog, Command};
+use sanderling_core::catalog::{Action, Applied, BlockView, Catalog, Command};
 use sanderling_protocol::message::{Layout, MoveCommit, MoveProposal, MovePurpose};
 use sanderling_protocol::{
     BlockId, Epoch, Instant, NodeId, NodeInfo, Order, Policy, Refusal, Reply, Request, Tier,
@@ -22,8 +22,8 @@ pub(super) struct CopyMistakes {
     promoted: BTreeMap<BlockId, (NodeId, Epoch)>,
 }
 
-fn facts(catalog: &Catalog) -> impl Iterator<Item = (BlockId, BlockFacts)> {
-    catalog.block_ids().filter_map(|id| Some((id, catalog.block_facts(id)?)))
+fn facts(catalog: &Catalog) -> impl Iterator<Item = (BlockId, BlockView)> {
+    catalog.block_ids().filter_map(|id| Some((id, catalog.block_view(id)?)))
 }
 
 fn is_active(catalog: &Catalog, node: NodeId) -> bool {
@@ -34,7 +34,7 @@ impl NamenodeHost {
     /// Takes a late commit of a copy for one of the reservation that is there now.
     pub(super) fn mistake_stale_copy(&self, moves: &mut [MoveCommit]) {
         for one in moves {
-            let facts = self.catalog().block_facts(one.block);
+            let facts = self.catalog().block_view(one.block);
             if let Some((to, epoch, MovePurpose::Precopy)) = facts.and_then(|it| it.reserved)
                 && to == one.to
             {
@@ -57,7 +57,7 @@ impl NamenodeHost {
                 Action::NodeDead { node, .. } | Action::Notice { node, .. },
             ) => {
                 let catalog = self.catalog();
-                let is_of = |it: &BlockFacts| it.home == Some(*node) && it.copy.is_some();
+                let is_of = |it: &BlockView| it.home == Some(*node) && it.copy.is_some();
                 let blocks = facts(catalog).filter(|(_, it)| is_of(it)).map(|(id, _)| id).collect();
                 if let Some(holder) = self.mistakes.holder {
                     self.mistake_do(command.at, Action::DropCopies { holder, blocks });
@@ -94,7 +94,7 @@ impl NamenodeHost {
             _ => BTreeSet::new(),
         };
         self.mistake_before(command);
-        let before: Vec<(BlockId, BlockFacts)> = facts(self.catalog()).collect();
+        let before: Vec<(BlockId, BlockView)> = facts(self.catalog()).collect();
         let applied = self.machine.apply(command);
         for node in draining {
             let reason = String::new();
@@ -107,8 +107,8 @@ impl NamenodeHost {
         applied
     }
 
-    fn remember_copies(&mut self, before: &[(BlockId, BlockFacts)]) {
-        let now: Vec<(BlockId, BlockFacts)> = facts(self.catalog()).collect();
+    fn remember_copies(&mut self, before: &[(BlockId, BlockView)]) {
+        let now: Vec<(BlockId, BlockView)> = facts(self.catalog()).collect();
         let mistakes = &mut self.mistakes.copies;
         for (id, it) in now {
             if let Some((node, ..)) = it.copy {
@@ -117,7 +117,7 @@ impl NamenodeHost {
             }
         }
         for (id, was) in before {
-            let now = self.machine.catalog().block_facts(*id).and_then(|it| it.home);
+            let now = self.machine.catalog().block_view(*id).and_then(|it| it.home);
             if let Some((node, ..)) = was.copy
                 && now == Some(node)
             {
@@ -127,11 +127,11 @@ impl NamenodeHost {
     }
 
     /// Reserves again what has just ended by itself.
-    fn reserve_again(&mut self, at: Instant, before: &[(BlockId, BlockFacts)]) {
+    fn reserve_again(&mut self, at: Instant, before: &[(BlockId, BlockView)]) {
         let Some(holder) = self.mistakes.holder else { return };
         for (block, was) in before {
             let Some((to, _, purpose)) = was.reserved else { continue };
-            let now = self.catalog().block_facts(*block);
+            let now = self.catalog().block_view(*block);
             let has_ended = now.is_some_and(|it| it.reserved.is_none() && it.home == was.home);
             if purpose == MovePurpose::Relocate || !has_ended {
                 continue;
@@ -202,8 +202,8 @@ impl NamenodeHost {
     fn mistake_open_blocks(&self, moves: &[MoveProposal], reply: &mut Reply) {
         let Reply::Epochs(epochs) = reply else { return };
         for (one, epoch) in moves.iter().zip(epochs) {
-            let is_open = |it: BlockFacts| !it.is_ended && it.tier != Tier::Object;
-            let is_open = self.catalog().block_facts(one.block).is_some_and(is_open);
+            let is_open = |it: BlockView| !it.is_ended && it.tier != Tier::Object;
+            let is_open = self.catalog().block_view(one.block).is_some_and(is_open);
             if let Err(Refusal::MoveVoid { from, .. }) = epoch
                 && one.purpose != MovePurpose::Relocate
                 && is_open
