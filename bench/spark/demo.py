@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Shows Spark at work on machines that are being taken away: `make demo DEMO=spark`.
 
-TPC-DS queries run with Sanderling's shuffle, once undisturbed, then while datanodes get notices and
-are killed, then while Spark's own workers are. Exit code 0 when every result is right, no task
-failed and nothing was lost.
+TPC-DS queries run with Sanderling's shuffle, once without preemptions, then while datanodes get
+notices and are killed, then while Spark's own workers are. Exit code 0 when every result is right,
+no task failed and nothing was lost.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def _table(kept: dict, disturbed: list) -> str:
             ("  bytes moved", f"{one.moved_bytes / (1 << 20):.1f} MiB",
              f"off leaving datanodes; {one.lost_bytes} bytes lost"),
             ("  time", f"{one.seconds:.1f} s",
-             f"{one.slowdown:+.1%} over undisturbed; {one.capacity_lost:.1%} of the workers' time "
-             "was gone"),
+             f"{one.slowdown:+.1%} over the time without preemptions; {one.capacity_lost:.1%} of "
+             "the workers' time was gone"),
         ]
     lines.append(("whole run", f"{kept['seconds']:.0f} s", "data, processes, rounds"))
     widths = [max(len(line[column]) for line in lines) for column in (0, 1)]

@@ -265,13 +265,14 @@ impl LabRecord {
         self.runs.iter().filter(is_it)
     }
 
-    /// Returns the undisturbed run of the same experiment, mechanism and round.
+    /// Returns the run without preemptions of the same experiment, mechanism and round.
     #[must_use]
     pub(crate) fn baseline(&self, run: &RunRecord) -> Option<&RunRecord> {
         self.runs_of(run.kind, run.policy, false).find(|other| other.round == run.round)
     }
 
-    /// Returns run time over that of the undisturbed run, minus one; `None` without such a run.
+    /// Returns run time over that of the run without preemptions, minus one; `None` if there is no
+    /// such run.
     #[must_use]
     pub(crate) fn slowdown(&self, run: &RunRecord) -> Option<f64> {
         Some(run.seconds / self.baseline(run)?.seconds - 1.0)

@@ -24,7 +24,7 @@ const TARGETS: &[Goal] = &[
     Goal {
         kind: ExperimentKind::Read,
         name: "slowdown",
-        about: "run time over the undisturbed one, less 1, without the capacity that was gone",
+        about: "run time over that without preemptions, less 1 and less the capacity that was gone",
         limit: 0.05,
         measure: |lab, run| lab.corrected_slowdown(run).into_iter().collect(),
     },
@@ -43,7 +43,7 @@ const TARGETS: &[Goal] = &[
     Goal {
         kind: ExperimentKind::Write,
         name: "slowdown",
-        about: "run time over the undisturbed one, less 1, without the capacity that was gone",
+        about: "run time over that without preemptions, less 1 and less the capacity that was gone",
         limit: 0.01,
         measure: |lab, run| lab.corrected_slowdown(run).into_iter().collect(),
     },

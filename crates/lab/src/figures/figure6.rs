@@ -53,7 +53,7 @@ pub(crate) struct Figure6 {
     pub(crate) spot_dollars_per_hour: f64,
     /// Machines of the fleet.
     pub(crate) machines: u32,
-    /// Hours of the work, undisturbed.
+    /// Hours of the work without preemptions.
     pub(crate) work_hours: f64,
     /// One row for each deployment, the one on demand first.
     pub(crate) deployments: Vec<Deployment>,
@@ -68,7 +68,7 @@ pub(crate) struct Deployment {
     pub(crate) policy: Option<PolicyName>,
     /// Spot machines among those of the fleet.
     pub(crate) spot_machines: u32,
-    /// Time over undisturbed time, minus one: the median.
+    /// Time over the time without preemptions, minus one: the median.
     pub(crate) slowdown: f64,
     /// Over how many rounds, and how far apart, if it was measured here.
     pub(crate) spread: Option<Spread>,

@@ -29,7 +29,7 @@ pub(crate) fn section(figure: &Figure6) -> Section {
     let mut body = paragraph(&format!(
         "What the same work costs: {machines} machines on demand at ${:.6} an hour, or {} spot \
          machines at ${:.6} and one on demand for the namenode, for as much longer as preemptions \
-         make the work take ({:.1} hours undisturbed).",
+         make the work take ({:.1} hours without preemptions).",
         figure.on_demand_dollars_per_hour,
         machines.saturating_sub(1),
         figure.spot_dollars_per_hour,

@@ -17,15 +17,15 @@ pub(super) fn section(lab: &LabRecord) -> Option<Section> {
     }
     let mut body = paragraph(
         "How long a fixed amount of work takes while machines come and go, beside the same work \
-         undisturbed; both policies meet the same notices. Bars are medians, lines reach from the \
-         fastest to the slowest round. Brodmann et al. measured up to 46 % for read-only work, \
-         because nothing is rebalanced: machines that live long collect the data, and their links \
-         become the limit.",
+         without preemptions; both policies meet the same notices. Bars are medians, lines reach \
+         from the fastest to the slowest round. Brodmann et al. measured up to 46 % for read-only \
+         work, because nothing is rebalanced: machines that live long collect the data, and their \
+         links become the limit.",
     );
     body += &legend([
         ("blue", "sanderling, preempted"),
         ("amber", "seed, preempted"),
-        ("grey pale", "the same policy undisturbed"),
+        ("grey pale", "the same policy without preemptions"),
     ]);
     body += &plot(lab, &places);
     body +=
@@ -57,9 +57,9 @@ fn plot(lab: &LabRecord, places: &[(ExperimentKind, &str, PolicyName)]) -> Strin
     let mut plot = Plot::new(284.0, Axis::places(names), y);
     for (at, (kind, name, policy)) in places.iter().enumerate() {
         let at = at as f64;
-        let undisturbed = seconds(lab.runs_of(*kind, *policy, false));
-        if let Some(it) = undisturbed {
-            let title = format!("{name}, {policy}, undisturbed: {:.2} s", it.median);
+        let steady = seconds(lab.runs_of(*kind, *policy, false));
+        if let Some(it) = steady {
+            let title = format!("{name}, {policy}, without preemptions: {:.2} s", it.median);
             plot.bar((at + 0.2, at + 0.48), (0.0, it.median), "grey pale", &title);
             plot.whisker(at + 0.34, (it.min, it.max));
         }

@@ -17,11 +17,11 @@ PAPER_MACHINES = 5
 
 @dataclass(frozen=True)
 class Cost:
-    """One fleet for one hour of undisturbed work."""
+    """One fleet for one hour of work without preemptions."""
 
     datanodes: int
     slowdown: float
-    """Time under preemptions over undisturbed time."""
+    """Time under preemptions over the time without them."""
     spot_namenodes: int = 0
     """Machines of namenodes, if they are spot machines; else one is on demand."""
 
@@ -42,7 +42,7 @@ class Cost:
 
     @property
     def on_demand_dollars(self) -> float:
-        """All machines on demand, undisturbed."""
+        """All machines on demand, without preemptions."""
         return self.compared_machines * ON_DEMAND_DOLLARS_PER_HOUR
 
     @property

@@ -26,14 +26,14 @@ class Call:
 
 @dataclass(frozen=True)
 class Stall:
-    """The call that was held up most, against the undisturbed calls of its kind."""
+    """The call that was held up most, against the calls of its kind without preemptions."""
 
     who: str
     kind: str
     began: float
     took_seconds: float
     usual_seconds: float
-    """The 99th percentile of the undisturbed calls of the same client and kind."""
+    """The 99th percentile of the calls without preemptions of the same client and kind."""
 
     @property
     def seconds(self) -> float:

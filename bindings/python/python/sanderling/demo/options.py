@@ -29,7 +29,7 @@ class Options:
     seconds: float = 100.0
     """Length of the trace."""
     baseline_seconds: float = 40.0
-    """Length of the undisturbed run, at least one whole round."""
+    """Length of the run without preemptions, at least one whole round."""
     notice_seconds: float = 4.0
     """A notice of 30 s, as on Google Cloud, shortened: 64 GB of a machine became 0.1 GB."""
     overlap_max: int = 2
@@ -147,7 +147,7 @@ def _parser() -> argparse.ArgumentParser:
         "--baseline-seconds",
         type=float,
         default=default.baseline_seconds,
-        help="length of the undisturbed run before it (%(default)s)",
+        help="length of the run without preemptions before it (%(default)s)",
     )
     add(
         "--notice-seconds",

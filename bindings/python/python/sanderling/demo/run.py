@@ -155,7 +155,7 @@ def _phases(facts: Facts, session: Session, queries: list[Query], progress: Prog
         return time.monotonic() - calm.began >= options.baseline_seconds
 
     progress.run(
-        "undisturbed",
+        "without preemptions",
         lambda: _answer(calm, fleet.cluster, session, queries, calm_is_over),
         lambda: _status(calm, facts),
     )

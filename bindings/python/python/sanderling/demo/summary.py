@@ -64,11 +64,11 @@ class Summary:
     client_errors: int
     stall: Stall | None
     undisturbed_longest_seconds: float
-    """The longest call of the undisturbed run, for comparison with the stall."""
+    """The longest call of the run without preemptions, for comparison with the stall."""
     undisturbed_round_seconds: float
     disturbed_round_seconds: float
     others_shares: tuple[float | None, float | None]
-    """Part of the processors' time that other programs used, undisturbed and under preemptions."""
+    """Part of the processors' time that other programs used, without and under preemptions."""
     cost: Cost
     paper_cost: Cost
     """The same slowdown on the paper's five machines."""
@@ -80,7 +80,7 @@ class Summary:
 
     @property
     def slowdown(self) -> float:
-        """Time of the queries under preemptions over their undisturbed time."""
+        """Time of the queries under preemptions over their time without them."""
         return self.cost.slowdown
 
     def as_json(self) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def summarize(facts: Facts) -> Summary:
 
 
 def _round_seconds(facts: Facts) -> tuple[float, float]:
-    """Returns the time of one round of the queries, undisturbed and under preemptions.
+    """Returns the time of one round of the queries, without and under preemptions.
 
     Each query counts with its mean, so that a phase that ends within a round is not favoured.
     """

@@ -18,7 +18,7 @@ def rows(summary: Summary) -> list[tuple[str, str, str]]:
     if stall:
         stall_note = (
             f"a {stall.who}'s {stall.kind} took {seconds(stall.took_seconds)}, usual are "
-            f"{seconds(stall.usual_seconds)} (99th percentile undisturbed; longest undisturbed "
+            f"{seconds(stall.usual_seconds)} (99th percentile without preemptions; longest without "
             f"call {seconds(summary.undisturbed_longest_seconds)})"
         )
     drained = [each.drained_after_seconds for each in summary.preempted]
@@ -51,7 +51,7 @@ def rows(summary: Summary) -> list[tuple[str, str, str]]:
         (
             "time of one round",
             f"{summary.disturbed_round_seconds:.2f} s",
-            f"{summary.undisturbed_round_seconds:.2f} s undisturbed: "
+            f"{summary.undisturbed_round_seconds:.2f} s without preemptions: "
             f"{(summary.slowdown - 1) * 100:+.1f} %{_others(summary)}",
         ),
         ("cost", *_cost(summary.cost)),
@@ -111,7 +111,7 @@ def _others(summary: Summary) -> str:
     if max(calm, rough) < OTHERS_SHARE_TOLD:
         return ""
     return (
-        f"; other programs took {rough * 100:.0f} % of the processors, undisturbed "
+        f"; other programs took {rough * 100:.0f} % of the processors, without preemptions "
         f"{calm * 100:.0f} %"
     )
 
