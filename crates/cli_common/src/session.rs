@@ -137,7 +137,10 @@ impl Session {
     /// Connects to the namenode once, to the first of a list.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`]: the address is wrong or no namenode runs there; [`unreachable`] has the next
+    /// step.
+    ///
+    /// [`unreachable`]: crate::refused::unreachable
     pub async fn knock(
         &self,
         hello: Hello,

@@ -32,8 +32,8 @@ pub struct PutOptions {
     pub expected_bytes: Option<u64>,
     /// What is kept beside its bytes.
     pub attributes: Attributes,
-    /// Time that it took to make the object: the dearest bytes leave a node first when it gets its
-    /// notice. Kept as an attribute ([`RECOMPUTE_MILLIS`]).
+    /// Time that it took to make the object: when its node gets a notice, the bytes that are most
+    /// expensive to recompute leave first. Kept as an attribute ([`RECOMPUTE_MILLIS`]).
     pub recompute: Option<Millis>,
     /// Whether a small value may live in the catalog. Without it a file can be any part of a
     /// concatenation.

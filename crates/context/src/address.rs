@@ -11,7 +11,7 @@ pub const DEFAULT_PORT: u16 = 7600;
 pub const DEFAULT_ADDRESS: &str = "127.0.0.1:7600";
 
 /// Most addresses of one list, other than repetitions: as many as a group of namenodes may have
-/// members (`MEMBERS_MAX` of the protocol).
+/// members (`MEMBERS_PER_LIST_MAX` of the protocol).
 pub const ADDRESSES_MAX: usize = 16;
 
 /// Begins a URL of the store.

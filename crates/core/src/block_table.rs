@@ -474,7 +474,7 @@ impl<B: Clone> BlockTable<B> {
         let held = self.blocks.entry(block).or_insert_with(empty);
         held.epoch = held.epoch.max(epoch);
         held.fence();
-        debug_assert!(held.is_final(), "a length that was told must not grow");
+        debug_assert!(held.is_final(), "a length that was reported must not grow");
         held.length
     }
 
@@ -503,8 +503,8 @@ impl<B: Clone> BlockTable<B> {
         Ok(PushAdmission { length: held.length, bytes: held.bytes.clone() })
     }
 
-    /// Forgets a block held at `last` or an earlier epoch, and that it was dropped is remembered
-    /// against late writes. Returns its bytes, which readers may still hold.
+    /// Forgets a block held at `last` or an earlier epoch, and remembers that it was dropped, so
+    /// that a late write does not begin it anew. Returns its bytes, which readers may still hold.
     ///
     /// A block at a later epoch stays: it has come back since the order was given.
     pub fn drop_block(&mut self, block: BlockId, last: Epoch) -> Option<B> {

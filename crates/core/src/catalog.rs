@@ -72,7 +72,7 @@ use sanderling_protocol::{ClusterId, Event, EventKind, Instant, Millis, NodeId, 
 use serde::{Deserialize, Serialize};
 
 pub(crate) use block::InTheWay;
-pub use block::{BlockFacts, allocated_bytes};
+pub use block::{BlockView, allocated_bytes};
 pub(crate) use clients::{ChangeKey, is_passing};
 pub use durable::DurableBacklog;
 pub use history::JournalLoss;

@@ -18,7 +18,8 @@ use rustix::time::{ClockId, clock_gettime};
 /// has a fourth of it.
 pub const MEMORY_BYTES_MAX: usize = 64 << 20;
 
-/// The same for a catalog: each of three maps has a word for 16 million ids that were ever given
+/// Most memory that a parser of a catalog may hold beyond the length of its input, in bytes: each
+/// of three maps has a word for 16 million ids that were ever given
 /// out, 32 MiB for the largest id that there is, and the catalog is written and read again.
 pub const CATALOG_BYTES_MAX: usize = 256 << 20;
 

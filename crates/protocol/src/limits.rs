@@ -89,9 +89,9 @@ pub const TEXT_BYTES_MAX: usize = 1024;
 /// most one.
 pub const ALLOCATION_UNIT_BYTES: u32 = 4096;
 
-/// Most namenodes of one group, and most addresses of namenodes in one list: seven that vote, the
-/// spares that may replace each of them at once, and two that leave meanwhile.
-pub const MEMBERS_MAX: usize = 16;
+/// Most namenodes in one list of members or of addresses: one more than a group has at most, for a
+/// member whose successor has joined.
+pub const MEMBERS_PER_LIST_MAX: usize = 16;
 
 /// Most revocations of tokens that are kept. Every datanode gets the whole list when it changes,
 /// and each takes at most 300 bytes of it.
@@ -104,7 +104,7 @@ pub const DURABLE_DIRECTORIES_MAX: usize = 64;
 /// created below the directory.
 pub const DURABLE_CHANGES_MAX: usize = 1 << 16;
 
-/// Bytes of the name of a store of durable directories.
+/// Most bytes of the name of a store of durable directories.
 pub const STORE_NAME_BYTES_MAX: usize = 64;
 
 /// Most stores that a datanode reaches.

@@ -31,7 +31,7 @@ const ALL: &[&str] = &[
     "sim",
 ];
 const NATIVE: &[&str] = &["protocol", "transport", "client", "context", "otlp"];
-/// What measures the product sees of it: its clients' side, and the simulated world.
+/// What experiments see of the product: its clients' side, and the simulated world.
 const MEASURING: &[&str] =
     &["protocol", "core", "transport", "client", "sim", "cli-common", "plot"];
 /// What runs tasks stores their checkpoints as a client, or in a bucket as the object tier does.
@@ -100,7 +100,7 @@ pub const FLOORS: &[Floor] = &[
     Floor { name: "sim", number: 4, imports: &["protocol", "core"] },
     Floor { name: "cli-common", number: 5, imports: CLI_COMMON },
     Floor { name: "lab", number: 6, imports: MEASURING },
-    Floor { name: "bench", number: 6, imports: MEASURING },
+    Floor { name: "bench", number: 6, imports: COMMAND },
     Floor { name: "task", number: 6, imports: OF_TASKS },
     Floor { name: "events", number: 6, imports: COMMAND },
     Floor { name: "keys", number: 6, imports: COMMAND },

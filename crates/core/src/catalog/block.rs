@@ -65,7 +65,7 @@ pub(crate) struct Copied {
 
 /// A block's metadata in the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlockFacts {
+pub struct BlockView {
     /// Whose bytes they are.
     pub object: ObjectId,
     /// `None` when it is lost.
@@ -155,8 +155,8 @@ impl Block {
     }
 
     /// Returns what is known of it, for checks from outside.
-    pub(crate) fn facts(&self) -> BlockFacts {
-        BlockFacts {
+    pub(crate) fn facts(&self) -> BlockView {
+        BlockView {
             object: self.object,
             home: self.home,
             epoch: self.epoch,

@@ -3,12 +3,12 @@
 use sanderling_protocol::{BlockId, Epoch, JobId, NodeId, ObjectId};
 
 use super::Catalog;
-use super::block::{Block, BlockFacts};
+use super::block::{Block, BlockView};
 
 impl Catalog {
     /// Returns what is known of a block; `None` when it is deleted or never was.
     #[must_use]
-    pub fn block_facts(&self, id: BlockId) -> Option<BlockFacts> {
+    pub fn block_view(&self, id: BlockId) -> Option<BlockView> {
         self.blocks.get(&id).map(Block::facts)
     }
 

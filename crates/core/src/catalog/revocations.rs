@@ -107,7 +107,7 @@ impl Revocations {
     /// Refuses the owner of a token that was taken back.
     ///
     /// # Errors
-    /// [`Refusal::Unauthenticated`].
+    /// [`Refusal::Unauthenticated`]: get another token.
     pub(crate) fn check_token(&self, claims: &Claims) -> Result<(), Refusal> {
         let kept = &self.until;
         claims.check_names(kept.is_empty(), |name| kept.contains_key(name))

@@ -4,6 +4,7 @@
 
 use sanderling_protocol::Millis;
 
+use super::chunk::CHUNK_BYTES;
 use super::packing::PACK_BYTES;
 
 /// A dump is begun only if this many percent of its expected time are left.
@@ -64,7 +65,7 @@ impl DumpRates {
     /// bytes.
     #[must_use]
     pub fn forecast(&self, state_bytes: u64, prices: StoragePrices) -> DumpForecast {
-        let manifest = state_bytes.div_ceil(64 << 10) * MANIFEST_PER_CHUNK;
+        let manifest = state_bytes.div_ceil(CHUNK_BYTES as u64) * MANIFEST_PER_CHUNK;
         let stored_bytes = state_bytes + manifest;
         // Packs, a manifest, and the list of packs before them.
         let requests = state_bytes.div_ceil(PACK_BYTES) + 2;

@@ -109,7 +109,7 @@ impl StateLayout {
     /// Returns how long the beginning is, from its first bytes; `None` if there are too few.
     ///
     /// # Errors
-    /// [`FramingError::Version`].
+    /// [`FramingError::Version`]: use the release that wrote it.
     pub fn head_bytes(stream: &[u8]) -> Result<Option<usize>, FramingError> {
         let Some((prefix, _)) = stream.split_at_checked(PREFIX_BYTES) else { return Ok(None) };
         if prefix[0] != VERSION {

@@ -68,7 +68,8 @@ pub fn removal_plan(
     RemovalPlan { generations, packs }
 }
 
-/// Returns the packs that no generation names; none if a manifest is of no use, which may name any.
+/// Returns the packs that no generation names. Returns none if a manifest cannot be read, because
+/// that one may name any pack.
 #[must_use]
 pub fn unnamed_packs(found: &[FoundGeneration], stored: &BTreeMap<PackId, u64>) -> Vec<PackId> {
     if found.iter().any(|it| it.packs.is_none()) {

@@ -164,8 +164,8 @@ impl ExposureConfig {
 }
 
 /// A block's place in the order in which blocks get copies: the one that changed longest ago first,
-/// because what is old is read and deleted later than what is new; of equal ones the dearest to
-/// compute again, then the longest, then by id.
+/// because what is old is read and deleted later than what is new; of equal ones those with the
+/// highest recompute cost, then the longest, then by id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Coldness {
     idle: Reverse<Millis>,

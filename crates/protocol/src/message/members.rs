@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::MemberId;
-use crate::limits::{MEMBERS_MAX, TEXT_BYTES_MAX};
+use crate::limits::{MEMBERS_PER_LIST_MAX, TEXT_BYTES_MAX};
 
 /// What a member does in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ impl Members {
     pub fn is_plausible(&self) -> bool {
         let is_short = |text: &str| text.len() <= TEXT_BYTES_MAX;
         let leaders = self.members.iter().filter(|member| member.role == MemberRole::Leader);
-        self.members.len() <= MEMBERS_MAX
+        self.members.len() <= MEMBERS_PER_LIST_MAX
             && leaders.count() <= 1
             && self.members.iter().all(|it| is_short(&it.address) && is_short(&it.http_address))
             && self.members.windows(2).all(|pair| pair[0].id < pair[1].id)
@@ -95,7 +95,7 @@ mod tests {
         assert!(!two_lead.is_plausible());
         let twice = of(vec![member(1, MemberRole::Voter), member(1, MemberRole::Voter)]);
         assert!(!twice.is_plausible());
-        let many = (0..=MEMBERS_MAX as u64).map(|id| member(id, MemberRole::Voter));
+        let many = (0..=MEMBERS_PER_LIST_MAX as u64).map(|id| member(id, MemberRole::Voter));
         assert!(!of(many.collect()).is_plausible());
         let mut long = three;
         long.members[0].address = "x".repeat(TEXT_BYTES_MAX + 1);

@@ -45,7 +45,7 @@ final class Answers {
                 long handle = facts.number();
                 buffers[each] = handle == 0
                         ? Buffer.held(facts.bytes(facts.count()))
-                        : Buffer.lent((ByteBuffer) parts[next++], handle);
+                        : Buffer.borrowed((ByteBuffer) parts[next++], handle);
             }
             all.add(new Fetched(buffers, null));
         }

@@ -26,7 +26,7 @@ public final class Buffer implements AutoCloseable {
     }
 
     /** Makes the buffer of native memory, which is given back with the handle. */
-    static Buffer lent(ByteBuffer root, long handle) {
+    static Buffer borrowed(ByteBuffer root, long handle) {
         // Every view of the memory keeps the root reachable, so the guard watches that.
         return new Buffer(root, Guard.of(root, handle));
     }

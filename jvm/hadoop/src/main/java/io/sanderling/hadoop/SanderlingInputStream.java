@@ -61,7 +61,7 @@ final class SanderlingInputStream extends FSInputStream
             .build();
     private final AtomicLong bytesRead =
             counters.getCounterReference(StreamStatisticNames.STREAM_READ_BYTES);
-    private final Map<ByteBuffer, Buffer> lent = new IdentityHashMap<>();
+    private final Map<ByteBuffer, Buffer> borrowed = new IdentityHashMap<>();
     private long position;
     private volatile boolean isClosed;
 
@@ -194,7 +194,7 @@ final class SanderlingInputStream extends FSInputStream
         // No further than to where a block usually ends: what spans two would be copied.
         Buffer buffer = range(Math.min(length, DIRECT_BYTES - position % DIRECT_BYTES));
         ByteBuffer bytes = buffer.bytes();
-        lent.put(bytes, buffer);
+        borrowed.put(bytes, buffer);
         position += bytes.remaining();
         count(bytes.remaining());
         return bytes;
@@ -202,7 +202,7 @@ final class SanderlingInputStream extends FSInputStream
 
     @Override
     public synchronized void releaseBuffer(ByteBuffer bytes) {
-        Buffer buffer = lent.remove(bytes);
+        Buffer buffer = borrowed.remove(bytes);
         if (buffer != null) {
             buffer.close();
         } else if (bytes.capacity() > 0) {
@@ -327,10 +327,10 @@ final class SanderlingInputStream extends FSInputStream
         if (!isClosed) {
             isClosed = true;
             ahead.forget();
-            for (Buffer buffer : lent.values()) {
+            for (Buffer buffer : borrowed.values()) {
                 buffer.close();
             }
-            lent.clear();
+            borrowed.clear();
             reader.close();
         }
     }
