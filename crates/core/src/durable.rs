@@ -10,13 +10,15 @@
 //! `None` when the call failed or its time was over.
 
 mod adopt;
+mod call_error;
 mod interface;
 mod restore;
 mod task;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use interface::{DurableCall, DurableInput, DurableOutput};
+pub use call_error::DurableCallError;
+pub use interface::{DurableCall, DurableInput, DurableOutput, UploadedParts};
 use sanderling_protocol::message::{
     DurableChangeKind, DurableProgress, DurableWork, Layout, LostBlock, StoreNode,
 };
@@ -279,16 +281,16 @@ impl DurableDrain {
         now: Instant,
         (id, number, node): (ObjectId, u64, NodeId),
         (is_last, end): (bool, u64),
-        answer: Result<(String, Vec<String>), String>,
+        answer: Result<UploadedParts, DurableCallError>,
     ) {
         if let Some((_, uploads)) = self.nodes.get_mut(&node) {
             *uploads = uploads.saturating_sub(1);
         }
         let Some(task) = self.task(id, number) else { return };
         task.is_calling = false;
-        let (upload, added) = match answer {
-            Ok(answer) => answer,
-            Err(why) => {
+        let UploadedParts { upload, parts: added } = match answer {
+            Ok(uploaded) => uploaded,
+            Err(error) => {
                 // What was sent is ended; what this order began itself, its datanode has ended.
                 task.stage = match std::mem::take(&mut task.stage) {
                     Stage::Uploading { upload, .. } => Stage::Stale { upload },
@@ -298,7 +300,7 @@ impl DurableDrain {
                 if let Some(directory) = self.directories.get_mut(&id) {
                     directory.window = (directory.window / 2).max(1);
                 }
-                return self.fail(now, id, number, &why);
+                return self.fail(now, id, number, &error.to_string());
             }
         };
         let mut parts = match std::mem::take(&mut task.stage) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sanderling_core::durable::{DurableInput, DurableOutput};
+use sanderling_core::durable::{DurableCallError, DurableInput, DurableOutput, UploadedParts};
 use sanderling_core::manager::{LeaseAnswer, LeaseRequest, ViewRequest};
 use sanderling_core::relocation::{Input, Output};
 use sanderling_protocol::message::{
@@ -194,39 +194,35 @@ impl NamenodeClient {
             }
             DurableOutput::Upload { call, node, address, order } => {
                 let order = Order::Upload(Box::new(order));
-                let answer = match self.durable_order(node, &address, order, UPLOAD_WITHIN).await {
-                    Ok(OrderReply::Uploaded { upload, parts }) => Ok((upload, parts)),
-                    Ok(OrderReply::Refused(refusal)) => Err(refusal.to_string()),
-                    Ok(other) => Err(format!("node {node} answered {other:?}")),
-                    Err(error) => Err(format!("node {node} at {address}: {error}")),
-                };
+                let reply = self.durable_order((node, &address), order, UPLOAD_WITHIN).await;
+                let answer = reply.and_then(|reply| match reply {
+                    OrderReply::Uploaded { upload, parts } => Ok(UploadedParts { upload, parts }),
+                    other => Err(bad_reply(node, other)),
+                });
                 DurableInput::Uploaded { call, answer }
             }
             DurableOutput::Abort { call, node, address, directory, store, uploads } => {
                 let order = Order::AbortUploads { directory, store, uploads };
-                let done = self.durable_order(node, &address, order, CHANGE_WITHIN).await;
+                let done = self.durable_order((node, &address), order, CHANGE_WITHIN).await;
                 DurableInput::Aborted { call, is_done: matches!(done, Ok(OrderReply::Done)) }
             }
             DurableOutput::Change { call, node, address, directory, store, changes } => {
                 let order = Order::ChangeStore { directory, store, changes };
-                let answer = match self.durable_order(node, &address, order, CHANGE_WITHIN).await {
+                let reply = self.durable_order((node, &address), order, CHANGE_WITHIN).await;
+                let answer = match reply {
                     Ok(OrderReply::StoreChanged { done, failure }) => Some((done, failure)),
-                    Ok(OrderReply::Refused(refusal)) => Some((0, Some(refusal))),
+                    Err(DurableCallError::Refused(refusal)) => Some((0, Some(refusal))),
                     _ => None,
                 };
                 DurableInput::Changed { call, answer }
             }
             DurableOutput::Restore { call, node, address, loss } => {
                 let order = Order::Restore(Box::new(loss));
-                let answer = match self.durable_order(node, &address, order, UPLOAD_WITHIN).await {
-                    Ok(OrderReply::Restored(tiers)) => Ok(tiers),
-                    Ok(OrderReply::Refused(refusal)) => {
-                        let is_gone = matches!(refusal, Refusal::BlockDamaged { .. });
-                        Err((refusal.to_string(), is_gone))
-                    }
-                    Ok(other) => Err((format!("node {node} answered {other:?}"), false)),
-                    Err(error) => Err((format!("node {node} at {address}: {error}"), false)),
-                };
+                let reply = self.durable_order((node, &address), order, UPLOAD_WITHIN).await;
+                let answer = reply.and_then(|reply| match reply {
+                    OrderReply::Restored(tiers) => Ok(tiers),
+                    other => Err(bad_reply(node, other)),
+                });
                 DurableInput::Restored { call, answer }
             }
             DurableOutput::Adopt { call, node, address, directory, store, step } => {
@@ -254,33 +250,39 @@ impl NamenodeClient {
         directory: ObjectId,
         store: String,
         step: AdoptionStep,
-    ) -> Result<(StoreSlice, Millis), String> {
+    ) -> Result<(StoreSlice, Millis), DurableCallError> {
         let order = match step {
             AdoptionStep::Take => Order::TakeStore { directory, store },
             AdoptionStep::List(after) => Order::ListStore { directory, store, after },
         };
-        match self.durable_order(node, address, order, UPLOAD_WITHIN).await {
-            Ok(OrderReply::StoreTaken { settles_in }) => Ok((StoreSlice::default(), settles_in)),
-            Ok(OrderReply::StoreListed(slice)) => Ok((slice, Millis(0))),
-            Ok(OrderReply::Refused(refusal)) => Err(refusal.to_string()),
-            Ok(other) => Err(format!("node {node} answered {other:?}")),
-            Err(error) => Err(format!("node {node} at {address}: {error}")),
+        match self.durable_order((node, address), order, UPLOAD_WITHIN).await? {
+            OrderReply::StoreTaken { settles_in } => Ok((StoreSlice::default(), settles_in)),
+            OrderReply::StoreListed(slice) => Ok((slice, Millis(0))),
+            other => Err(bad_reply(node, other)),
         }
     }
 
+    /// Sends an order for a durable directory; returns the answer if that is no refusal.
     async fn durable_order(
         &self,
-        node: NodeId,
-        address: &str,
+        (node, address): (NodeId, &str),
         order: Order,
         within: Duration,
-    ) -> Result<OrderReply, CallError> {
+    ) -> Result<OrderReply, DurableCallError> {
+        let no_answer = |error: CallError| DurableCallError::NoAnswer {
+            node,
+            address: address.to_owned(),
+            cause: Box::new(error),
+        };
         let deadline = Instant::now() + within;
-        self.namenodes.learn_cluster(&self.pool, deadline).await?;
+        self.namenodes.learn_cluster(&self.pool, deadline).await.map_err(no_answer)?;
         match self.pool.order(node, address, order, deadline).await {
-            // It was not begun.
-            Err(CallError::Refused(refusal)) => Ok(OrderReply::Refused(refusal)),
-            answer => answer,
+            // Of the second kind nothing was begun.
+            Ok(OrderReply::Refused(refusal)) | Err(CallError::Refused(refusal)) => {
+                Err(DurableCallError::Refused(refusal))
+            }
+            Ok(reply) => Ok(reply),
+            Err(error) => Err(no_answer(error)),
         }
     }
 
@@ -380,6 +382,10 @@ impl NamenodeClient {
             }
         }
     }
+}
+
+fn bad_reply(node: NodeId, reply: OrderReply) -> DurableCallError {
+    DurableCallError::BadReply { node, reply: Box::new(reply) }
 }
 
 /// Returns whether an event reports something about nodes that the manager does not have from its

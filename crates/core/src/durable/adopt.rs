@@ -4,6 +4,7 @@
 use sanderling_protocol::message::{Adopted, AdoptionStep, StoreSlice};
 use sanderling_protocol::{Instant, Millis, NodeId, ObjectId};
 
+use super::call_error::DurableCallError;
 use super::interface::DurableOutput;
 use super::{DurableDrain, RETRY_MAX, RETRY_MIN, Under};
 
@@ -110,7 +111,7 @@ impl DurableDrain {
         &mut self,
         now: Instant,
         (id, node): (ObjectId, NodeId),
-        answer: Result<(StoreSlice, Millis), String>,
+        answer: Result<(StoreSlice, Millis), DurableCallError>,
     ) {
         let Some(directory) = self.directories.get_mut(&id) else { return };
         let Some(task) = &mut directory.adoption else { return };
@@ -123,7 +124,8 @@ impl DurableDrain {
                 let step = task.step.clone();
                 self.report.adopted.push(Adopted { directory: id, step, slice });
             }
-            Err(why) => {
+            Err(error) => {
+                let why = error.to_string();
                 task.is_busy = false;
                 task.tries += 1;
                 task.avoid = Some(node);

@@ -6,12 +6,23 @@ use sanderling_protocol::message::{
 use sanderling_protocol::order::{StoreChange, UploadOrder};
 use sanderling_protocol::{Millis, NodeId, ObjectId, Refusal, Tier};
 
-/// One call that the drain requested.
+use super::call_error::DurableCallError;
+
+/// Identifies one call that the drain requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DurableCall(pub u64);
 
-/// An event that the drain of changes to stores handles.
+/// Parts of one object that a datanode has sent to a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UploadedParts {
+    /// Names the upload in further orders.
+    pub upload: String,
+    /// What the store answered to each part of the order, in order.
+    pub parts: Vec<String>,
+}
+
+/// An event that the drain of changes to stores handles.
+#[derive(Debug)]
 pub enum DurableInput {
     /// What is to be done, as the namenode sees it, and which nodes reach stores.
     View {
@@ -33,8 +44,8 @@ pub enum DurableInput {
     Uploaded {
         /// The call.
         call: DurableCall,
-        /// The upload, and what the store answered to each part; or why it failed.
-        answer: Result<(String, Vec<String>), String>,
+        /// What was sent, or why it failed.
+        answer: Result<UploadedParts, DurableCallError>,
     },
     /// Answer to [`DurableOutput::Abort`].
     Aborted {
@@ -54,15 +65,15 @@ pub enum DurableInput {
     Restored {
         /// The call.
         call: DurableCall,
-        /// The tier of each block; or why it failed, and whether the store lacks the object.
-        answer: Result<Vec<Tier>, (String, bool)>,
+        /// The tier of each block, or why it failed.
+        answer: Result<Vec<Tier>, DurableCallError>,
     },
     /// Answer to [`DurableOutput::Adopt`].
     Adopted {
         /// The call.
         call: DurableCall,
         /// What the store has, and how long its former owner may still change it; or why it failed.
-        answer: Result<(StoreSlice, Millis), String>,
+        answer: Result<(StoreSlice, Millis), DurableCallError>,
     },
     /// Answer to [`DurableOutput::Report`].
     Reported {

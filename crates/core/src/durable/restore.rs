@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use sanderling_protocol::message::{DurableLoss, DurableProgress, LostBlock, RestoredBlock};
-use sanderling_protocol::{Instant, Millis, NodeId, ObjectId, Tier};
+use sanderling_protocol::{Instant, Millis, NodeId, ObjectId, Refusal, Tier};
 
+use super::call_error::DurableCallError;
 use super::interface::DurableOutput;
 use super::task::Directory;
 use super::{DurableDrain, RETRY_MAX, RETRY_MIN, Under};
@@ -110,7 +111,7 @@ impl DurableDrain {
         &mut self,
         now: Instant,
         (object, node, blocks): (ObjectId, NodeId, &[LostBlock]),
-        answer: Result<Vec<Tier>, (String, bool)>,
+        answer: Result<Vec<Tier>, DurableCallError>,
     ) {
         if let Some((_, uploads)) = self.nodes.get_mut(&node) {
             *uploads = uploads.saturating_sub(1);
@@ -127,19 +128,20 @@ impl DurableDrain {
                 self.report.restored.extend(restored);
                 self.reads_again(directory);
             }
-            Err((_, true)) => {
+            Err(DurableCallError::Refused(Refusal::BlockDamaged { .. })) => {
+                // The store lacks the object, or has another one in its place.
                 restore.tries = 0;
                 let why = format!("the store {} does not have it as it was", restore.loss.store);
                 self.report.gone.push((object, why));
                 self.reads_again(directory);
             }
-            Err((why, false)) => {
+            Err(error) => {
                 restore.is_busy = false;
                 restore.tries += 1;
                 restore.avoid = Some(node);
                 let pause = RETRY_MIN.0 << restore.tries.min(6);
                 restore.retry_at = Some(now + Millis(pause.min(RETRY_MAX.0)));
-                self.stall_reads(directory, &why);
+                self.stall_reads(directory, &error.to_string());
             }
         }
     }

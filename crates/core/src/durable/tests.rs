@@ -76,6 +76,7 @@ impl Store {
 }
 
 mod adoption;
+mod restoring;
 
 /// A cluster with one durable directory.
 struct World {
@@ -253,7 +254,7 @@ impl World {
                 let bytes: Vec<u8> = order.parts.iter().flat_map(inline).collect();
                 self.store.uploads.insert(upload.clone(), (order.key, bytes));
                 let parts = order.parts.iter().map(|_| String::new()).collect();
-                DurableInput::Uploaded { call, answer: Ok((upload, parts)) }
+                DurableInput::Uploaded { call, answer: Ok(UploadedParts { upload, parts }) }
             }
             DurableOutput::Abort { call, uploads, .. } => {
                 for (_, upload) in uploads {
@@ -276,7 +277,7 @@ impl World {
                 DurableInput::Changed { call, answer: Some((done, failure)) }
             }
             DurableOutput::Restore { call, .. } => {
-                DurableInput::Restored { call, answer: Err(("no bytes".to_owned(), false)) }
+                DurableInput::Restored { call, answer: Err(lost()) }
             }
             DurableOutput::Adopt { call, step, .. } => {
                 let answer = Ok(self.store.adopt(&step, Millis(self.draw.below(3) * 1000)));
@@ -305,8 +306,7 @@ impl World {
                 DurableInput::Layout { call: *call, layout: None }
             }
             DurableOutput::Upload { call, .. } => {
-                let answer = Err("no answer".to_owned());
-                DurableInput::Uploaded { call: *call, answer }
+                DurableInput::Uploaded { call: *call, answer: Err(lost()) }
             }
             DurableOutput::Abort { call, .. } => {
                 DurableInput::Aborted { call: *call, is_done: false }
@@ -315,10 +315,10 @@ impl World {
                 DurableInput::Changed { call: *call, answer: None }
             }
             DurableOutput::Restore { call, .. } => {
-                DurableInput::Restored { call: *call, answer: Err(("lost".to_owned(), false)) }
+                DurableInput::Restored { call: *call, answer: Err(lost()) }
             }
             DurableOutput::Adopt { call, .. } => {
-                DurableInput::Adopted { call: *call, answer: Err("no answer".to_owned()) }
+                DurableInput::Adopted { call: *call, answer: Err(lost()) }
             }
             DurableOutput::Report { call, .. } => {
                 DurableInput::Reported { call: *call, is_done: false }
@@ -496,6 +496,13 @@ impl World {
         self.log(Action::Manage { holder, name, lease }).expect("it leads");
         self.log(Action::Reap).expect("more is freed");
     }
+}
+
+/// Returns why a call that got no answer failed.
+fn lost() -> DurableCallError {
+    let (node, address) = (NodeId(1), "host-1:1".to_owned());
+    let cause = Box::new(std::fmt::Error);
+    DurableCallError::NoAnswer { node, address, cause }
 }
 
 fn run_seeds(seeds: std::ops::Range<u64>) {

@@ -1,0 +1,56 @@
+//! Why a call of the drain of durable directories failed.
+
+use std::error::Error as StdError;
+
+use sanderling_protocol::order::OrderReply;
+use sanderling_protocol::{NodeId, Refusal};
+use thiserror::Error;
+
+/// Why an order to a datanode did not bring what it was sent for.
+#[derive(Debug, Error)]
+pub enum DurableCallError {
+    /// The datanode refused it.
+    #[error("{0}")]
+    Refused(#[source] Refusal),
+    /// No answer came: the order may have been executed or not.
+    #[error("node {node} at {address}: {cause}")]
+    NoAnswer {
+        /// The datanode.
+        node: NodeId,
+        /// The address at which it serves blocks.
+        address: String,
+        /// The error of the caller's transport.
+        #[source]
+        cause: Box<dyn StdError + Send + Sync>,
+    },
+    /// The answer is that of another order.
+    #[error("node {node} answered {reply:?}")]
+    BadReply {
+        /// The datanode.
+        node: NodeId,
+        /// Its answer.
+        reply: Box<OrderReply>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_of_failed_calls_are_typed() {
+        let refusal = Refusal::BadRequest { why: "no store".to_owned() };
+        let text = refusal.to_string();
+        let refused = DurableCallError::Refused(refusal.clone());
+        assert_eq!(refused.to_string(), text);
+        assert_eq!(refused.source().and_then(|it| it.downcast_ref()), Some(&refusal));
+        let no_number = "x".parse::<u64>().expect_err("no number");
+        let lost = DurableCallError::NoAnswer {
+            node: NodeId(3),
+            address: "host-3:1".to_owned(),
+            cause: Box::new(no_number.clone()),
+        };
+        assert_eq!(lost.to_string(), format!("node {} at host-3:1: {no_number}", NodeId(3)));
+        assert_eq!(lost.source().and_then(|it| it.downcast_ref()), Some(&no_number));
+    }
+}
