@@ -58,6 +58,12 @@ const UNREACHED_AFTER: Millis = Millis(5_000);
 /// within 5 s of receiving the order or never, and ends it within 20 s.
 const REMOVAL_SETTLES: Millis = Millis(30_000);
 
+/// Pauses between two readings of the work: while something waits, while nothing does, and while no
+/// directory is durable. No event reports a new change, so a pause is also how late it may begin.
+const VIEW_PAUSE: Millis = Millis(50);
+const VIEW_PAUSE_IDLE: Millis = Millis(100);
+const VIEW_PAUSE_NONE: Millis = Millis(1_000);
+
 /// Copies durable directories to their stores: see the module's text.
 #[derive(Debug, Default)]
 pub struct DurableDrain {
@@ -90,17 +96,20 @@ enum Under {
 
 impl DurableDrain {
     /// Returns whether changes wait, as far as the last view and what came after it show.
-    #[must_use]
-    pub fn has_work(&self) -> bool {
+    fn has_work(&self) -> bool {
         let has_work = |it: &Directory| !it.tasks.is_empty() || it.adoption.is_some();
         let has_tasks = self.directories.values().any(has_work);
         has_tasks || !self.restores.is_empty()
     }
 
-    /// Returns whether any directory is durable.
+    /// Returns the pause after a view, or after a failure to read one, before the next is read.
     #[must_use]
-    pub fn has_directories(&self) -> bool {
-        !self.directories.is_empty()
+    pub fn view_pause(&self) -> Millis {
+        match (self.has_work(), self.directories.is_empty()) {
+            (true, _) => VIEW_PAUSE,
+            (false, false) => VIEW_PAUSE_IDLE,
+            (false, true) => VIEW_PAUSE_NONE,
+        }
     }
 
     fn call(&mut self, under: Under) -> DurableCall {

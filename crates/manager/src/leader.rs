@@ -23,12 +23,6 @@ use crate::options::ManagerOptions;
 /// Pause before events are requested again from a namenode that did not answer.
 const EVENT_RETRY: Duration = Duration::from_secs(1);
 
-/// Pauses between two readings of what durable directories need: while something waits, while
-/// nothing does, and while no directory is durable.
-const DURABLE_POLL: Duration = Duration::from_millis(50);
-const DURABLE_POLL_EMPTY: Duration = Duration::from_millis(100);
-const DURABLE_POLL_NONE: Duration = Duration::from_secs(1);
-
 /// Time to give the lease back when the manager stops.
 const RELEASE_WITHIN: Duration = Duration::from_millis(300);
 
@@ -238,15 +232,6 @@ impl<'a> LeaderLoop<'a> {
         }
     }
 
-    /// Returns the pause before the work of durable directories is read again.
-    fn durable_pause(&self) -> Duration {
-        match (self.durable.has_work(), self.durable.has_directories()) {
-            (true, _) => DURABLE_POLL,
-            (false, true) => DURABLE_POLL_EMPTY,
-            (false, false) => DURABLE_POLL_NONE,
-        }
-    }
-
     fn next_due(&self, now: Instant) -> Instant {
         let clock = self.clock.now();
         // Without a deadline the term is over, which the next round finds.
@@ -305,7 +290,8 @@ impl<'a> LeaderLoop<'a> {
                     }
                     Err(_) => {}
                 }
-                self.durable_view_at = Some(Instant::now() + self.durable_pause());
+                let pause = Duration::from(self.durable.view_pause());
+                self.durable_view_at = Some(Instant::now() + pause);
             }
             Completion::Reported => {}
         }

@@ -1,4 +1,4 @@
-//! What becomes of lost blocks that a datanode does not read back.
+//! What becomes of lost blocks that a datanode does not read back, and when work is read again.
 
 use sanderling_protocol::message::{DurableLoss, DurableWork, LostBlock, StoreNode};
 use sanderling_protocol::{BlockId, Epoch};
@@ -84,4 +84,15 @@ fn object_is_read_back_by_another_node_after_any_other_failure() {
         drain.handle_deadline(again);
         assert_ne!(ordered(&mut drain).1, first);
     }
+}
+
+#[test]
+fn work_is_read_more_often_the_more_there_is() {
+    let mut drain = DurableDrain::default();
+    let none = drain.view_pause();
+    drain.handle(NOW, view(false));
+    let idle = drain.view_pause();
+    drain.handle(NOW, view(true));
+    let busy = drain.view_pause();
+    assert_eq!((busy, idle, none), (Millis(50), Millis(100), Millis(1000)));
 }
