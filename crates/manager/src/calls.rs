@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use sanderling_core::durable::{DurableCallError, DurableInput, DurableOutput, UploadedParts};
-use sanderling_core::manager::{LeaseAnswer, LeaseRequest, ViewRequest};
+use sanderling_core::manager::{LeaseAnswer, LeaseRequest, ViewRequest, ViewSchedule};
 use sanderling_core::relocation::{Input, Output};
 use sanderling_protocol::message::{
     AdoptionStep, DurableReply, DurableRequest, MoveCandidate, StoreSlice,
 };
 use sanderling_protocol::order::PushMove;
 use sanderling_protocol::{
-    BlockId, Epoch, EventKind, Millis, NodeId, Nonce, ObjectId, Order, OrderReply, Refusal, Reply,
-    Request,
+    BlockId, Epoch, Millis, NodeId, Nonce, ObjectId, Order, OrderReply, Refusal, Reply, Request,
 };
 use sanderling_transport::{CallError, EncodedRequest, Namenodes, Pool, Repeats};
 use tokio::time::Instant;
@@ -108,7 +107,10 @@ impl NamenodeClient {
         match self.send_within(request, EVENT_WAIT + self.within).await {
             Ok(Reply::Events(events)) => {
                 let last = events.last().map_or(after, |event| event.sequence);
-                Completion::Event(Some((last, events.iter().any(|event| is_relevant(&event.kind)))))
+                Completion::Event(Some((
+                    last,
+                    events.iter().any(|event| ViewSchedule::is_changed_by(&event.kind)),
+                )))
             }
             _ => Completion::Event(None),
         }
@@ -386,18 +388,4 @@ impl NamenodeClient {
 
 fn bad_reply(node: NodeId, reply: OrderReply) -> DurableCallError {
     DurableCallError::BadReply { node, reply: Box::new(reply) }
-}
-
-/// Returns whether an event reports something about nodes that the manager does not have from its
-/// own calls: a view of all nodes after each of its moves would cost more than the moves, and one
-/// after each job would let any tenant cause views.
-const fn is_relevant(kind: &EventKind) -> bool {
-    !matches!(
-        kind,
-        EventKind::BlocksMoved { .. }
-            | EventKind::BlocksCopied { .. }
-            | EventKind::BlocksRebalanced { .. }
-            | EventKind::JobRegistered { .. }
-            | EventKind::JobEnded { .. }
-    )
 }

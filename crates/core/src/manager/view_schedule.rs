@@ -5,7 +5,7 @@
 //! in that request's answer, so another request follows it. Requests begin at least 50 ms apart,
 //! whatever events tenants cause: a view lists all nodes.
 
-use sanderling_protocol::{Instant, Millis};
+use sanderling_protocol::{EventKind, Instant, Millis};
 
 /// Shortest time between the beginnings of two requests that events cause, and shortest pause after
 /// a request that got no answer, so that a namenode that is away is not flooded.
@@ -86,7 +86,23 @@ impl ViewSchedule {
         true
     }
 
-    /// Takes that an event reports a change that a view may show: the next request is due as soon
+    /// Returns whether an event reports something about nodes that the manager does not have from
+    /// its own calls. A view of all nodes after each of its moves would cost more than the moves,
+    /// and one after each job would let any tenant cause views.
+    #[must_use]
+    pub const fn is_changed_by(event: &EventKind) -> bool {
+        !matches!(
+            event,
+            EventKind::BlocksMoved { .. }
+                | EventKind::BlocksCopied { .. }
+                | EventKind::BlocksRebalanced { .. }
+                | EventKind::JobRegistered { .. }
+                | EventKind::JobEnded { .. }
+        )
+    }
+
+    /// Takes that an event reports a change that a view may show, by
+    /// [`ViewSchedule::is_changed_by`]: the next request is due as soon
     /// as the one under way has ended, 50 ms after that one's beginning at the earliest.
     pub fn changed(&mut self, now: Instant) {
         self.is_stale = self.is_requested;
@@ -107,6 +123,8 @@ impl ViewSchedule {
 
 #[cfg(test)]
 mod tests {
+    use sanderling_protocol::{JobId, NodeId, Path};
+
     use super::*;
 
     const NOW: Instant = Instant(1_000_000);
@@ -128,6 +146,26 @@ mod tests {
             schedule.answered(NOW, request, has_drains);
             assert_eq!(schedule.deadline(), Some(NOW + pause));
             assert!(schedule.poll_request(NOW + pause).is_some());
+        }
+    }
+
+    #[test]
+    fn own_moves_and_jobs_call_for_no_view_and_other_events_do() {
+        let (from, to, blocks, bytes) = (NodeId(1), NodeId(2), 1, 10);
+        let (job, path) = (JobId(1), Path::root());
+        let (is_expired, freed_bytes) = (false, 10);
+        for own in [
+            EventKind::BlocksMoved { from, to, blocks, bytes },
+            EventKind::BlocksCopied { from, to, blocks, bytes },
+            EventKind::BlocksRebalanced { from, to, blocks, bytes },
+            EventKind::JobRegistered { job, path: path.clone() },
+            EventKind::JobEnded { job, path, is_expired, freed_bytes },
+        ] {
+            assert!(!ViewSchedule::is_changed_by(&own), "{own:?}");
+        }
+        let promoted = EventKind::BlocksPromoted { from, blocks, bytes };
+        for other in [EventKind::NodeCancelled { node: from }, promoted] {
+            assert!(ViewSchedule::is_changed_by(&other), "{other:?}");
         }
     }
 
