@@ -13,6 +13,7 @@ use sanderling_protocol::message::{Adopted, Adoption, AdoptionStep, ObjectKind, 
 use sanderling_protocol::{
     BlockId, Epoch, EventKind, Millis, NodeId, Nonce, ObjectId, Path, Refusal, StorageClass, Tier,
 };
+use thiserror::Error;
 
 use super::Catalog;
 use super::block::{Block, BlockState};
@@ -23,6 +24,23 @@ use super::object::{Data, ObjectBody};
 
 /// Pause after which a caller tries again whose directory is not adopted yet.
 const ADOPTION_PAUSE: Millis = Millis(100);
+
+/// Why an object of a store is not adopted: it is counted as skipped.
+#[derive(Debug, Error)]
+enum AdoptFault {
+    #[error("it has {bytes} of {ADOPTED_BYTES_MAX} bytes")]
+    TooLarge { bytes: u64 },
+    #[error("{0}")]
+    Path(#[source] Refusal),
+    #[error("it has no name")]
+    NoName,
+    #[error("no object of a durable directory has such a name")]
+    Reserved,
+    #[error("{name} is an object, and no directory")]
+    NotADirectory { name: String },
+    #[error("there is such a name already")]
+    Taken,
+}
 
 impl Adopting {
     pub(super) fn new() -> Self {
@@ -112,38 +130,42 @@ impl Catalog {
                     counts.objects += 1;
                     counts.bytes += bytes;
                 }
-                Err(why) => counts.skip(1, &format!("{key:?}: {why}")),
+                Err(fault) => counts.skip(1, &format!("{key:?}: {fault}")),
             }
         }
     }
 
     /// Makes an object of one in the store.
-    fn adopt_object(&mut self, directory: ObjectId, key: &str, bytes: u64) -> Result<(), String> {
+    fn adopt_object(
+        &mut self,
+        directory: ObjectId,
+        key: &str,
+        bytes: u64,
+    ) -> Result<(), AdoptFault> {
         if bytes > ADOPTED_BYTES_MAX {
-            return Err(format!("it has {bytes} of {ADOPTED_BYTES_MAX} bytes"));
+            return Err(AdoptFault::TooLarge { bytes });
         }
         let place = self.path_or_root(directory);
-        let path: Result<Path, Refusal> = format!("{place}/{key}").parse();
-        let path = path.map_err(|refusal| refusal.to_string())?;
+        let path: Path = format!("{place}/{key}").parse().map_err(AdoptFault::Path)?;
         let names: Vec<&str> = path.components().skip(place.components().count()).collect();
         debug_assert!(names.iter().all(|name| name.len() <= NAME_BYTES_MAX));
         debug_assert!(names.len() <= PATH_DEPTH_MAX);
         let Some((name, above)) = names.split_last() else {
-            return Err("it has no name".to_owned());
+            return Err(AdoptFault::NoName);
         };
         if key.chars().any(char::is_control) || names.first() == Some(&UPLOADS_NAME) {
-            return Err("no object of a durable directory has such a name".to_owned());
+            return Err(AdoptFault::Reserved);
         }
         let mut parent = directory;
         for name in above {
             parent = match self.container_child(parent, name) {
                 Some(child) if self.objects[&child].kind() == ObjectKind::Directory => child,
-                Some(_) => return Err(format!("{name} is an object, and no directory")),
+                Some(_) => return Err(AdoptFault::NotADirectory { name: (*name).to_owned() }),
                 None => self.insert_container(parent, name, ObjectKind::Directory, true),
             };
         }
         if self.container_child(parent, name).is_some() {
-            return Err("there is such a name already".to_owned());
+            return Err(AdoptFault::Taken);
         }
         self.insert_stored(parent, name, bytes);
         Ok(())
@@ -191,5 +213,23 @@ impl Catalog {
         };
         self.blocks.insert(id, block, &mut self.nodes, &mut self.jobs);
         id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as StdError;
+
+    use super::*;
+
+    #[test]
+    fn name_that_is_no_path_has_the_refusal_as_its_source() {
+        let refusal = "/a//b".parse::<Path>().expect_err("a name is empty");
+        let fault = AdoptFault::Path(refusal.clone());
+        assert_eq!(fault.to_string(), refusal.to_string());
+        assert_eq!(fault.source().and_then(|it| it.downcast_ref()), Some(&refusal));
+        let large = AdoptFault::TooLarge { bytes: ADOPTED_BYTES_MAX + 1 };
+        let expected = format!("it has {} of {ADOPTED_BYTES_MAX} bytes", ADOPTED_BYTES_MAX + 1);
+        assert_eq!(large.to_string(), expected);
     }
 }
