@@ -11,6 +11,7 @@ mod files;
 mod listing;
 mod options;
 pub(crate) mod report;
+mod store_error;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,12 +22,12 @@ use parking_lot::Mutex;
 use sanderling_protocol::message::StoreSlice;
 use sanderling_protocol::order::StoreChange;
 use sanderling_protocol::{ClusterId, ObjectId, Refusal};
-use thiserror::Error;
 use tokio::time::timeout;
 
 use self::bucket::Bucket;
 use self::files::Files;
 pub use self::options::{DurableOptions, DurableStoreError};
+use self::store_error::StoreError;
 
 /// The directory of a store that has no objects: uploads, and whose the store is.
 const OWN_NAME: &str = ".sanderling";
@@ -98,14 +99,9 @@ impl NamedOwner {
     /// Refuses whose the store is not.
     fn refusal(&self) -> StoreError {
         if self.owner.is_empty() {
-            let why = format!("{OWN_NAME}/{OWNER_NAME}, which names its owner, is empty");
-            return StoreError::Wrong(why);
+            return StoreError::OwnerEmpty;
         }
-        StoreError::Wrong(format!(
-            "it belongs to {}: choose another place, or adopt it (--adopt) if that one is gone for \
-             good",
-            self.owner
-        ))
+        StoreError::NotOwned { owner: self.owner.clone() }
     }
 }
 
@@ -122,33 +118,6 @@ struct DurableStore {
 enum Medium {
     Files(Arc<Files>),
     Bucket(Bucket),
-}
-
-/// Why a store did not do what it was to do.
-#[derive(Debug, Error)]
-pub(crate) enum StoreError {
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
-    #[error("{0}")]
-    Bucket(String),
-    #[error("{0}")]
-    Wrong(String),
-}
-
-impl StoreError {
-    /// Names the object of the store that an operation failed at.
-    fn at(self, key: &str) -> Self {
-        match self {
-            Self::Io(error) => Self::Wrong(format!("{key}: {error}")),
-            error => error,
-        }
-    }
-}
-
-impl From<object_store::Error> for StoreError {
-    fn from(error: object_store::Error) -> Self {
-        Self::Bucket(crate::object::failure::short(&error))
-    }
 }
 
 impl DurableStores {
@@ -344,9 +313,7 @@ impl DurableStore {
         };
         if settles_in.is_none() {
             if self.is_empty().await? {
-                let why = "it has nothing to adopt, or is not mounted: an empty place is made a \
-                           store without --adopt";
-                return Err(StoreError::Wrong(why.to_owned()));
+                return Err(StoreError::NothingToAdopt);
             }
             match &self.medium {
                 Medium::Files(files) => files.write_owner(&wanted).await?,
@@ -370,14 +337,11 @@ impl DurableStore {
         let seen_at = Instant::now();
         let mut found = self.owner_there().await?;
         if found.is_none() && !may_claim {
-            let why = "the file that names its owner is gone: it may not be mounted";
-            return Err(StoreError::Wrong(why.to_owned()));
+            return Err(StoreError::OwnerGone);
         }
         if found.is_none() {
             if !self.is_empty().await? {
-                let why = "it has objects already: a new durable directory needs an empty place, \
-                           or is made with --adopt";
-                return Err(StoreError::Wrong(why.to_owned()));
+                return Err(StoreError::NotEmpty);
             }
             match &self.medium {
                 Medium::Files(files) => files.write_owner(&wanted).await?,

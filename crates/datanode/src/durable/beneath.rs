@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use thiserror::Error;
 
 /// What is done about a directory that is not there.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +18,35 @@ pub(super) enum Missing {
     Fail,
     /// It is made, with these permissions.
     Make(u32),
+}
+
+/// Why an object has no place in a store, or that cannot be used.
+#[derive(Debug, Error)]
+pub(super) enum PlaceError {
+    /// The object, or a directory above it, is a symbolic link.
+    #[error("{key} is a symbolic link, which is not followed: put what it leads to in its place")]
+    Link { key: String },
+    /// A pipe, a socket or a directory has its name.
+    #[error("{key} is no file: remove it")]
+    NoFile { key: String },
+    #[error("{key:?} is no name of a file")]
+    BadName { key: String },
+    /// The machine has no `/proc`, through which a directory is removed.
+    #[error("{}: {cause}", place.display())]
+    NoProc {
+        place: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+    /// The operating system failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl From<Errno> for PlaceError {
+    fn from(error: Errno) -> Self {
+        Self::Io(error.into())
+    }
 }
 
 /// The directory in which an object is, and its name there.
@@ -31,8 +61,9 @@ impl<'a> ObjectPlace<'a> {
     /// Opens the directory of an object. `key` consists of plain names.
     ///
     /// # Errors
-    /// A directory above the object is missing, is no directory, or is a symbolic link.
-    pub(super) fn open(root: &Path, key: &'a str, missing: Missing) -> io::Result<Self> {
+    /// [`PlaceError::Link`]: a directory above the object is a symbolic link.
+    /// [`PlaceError::Io`]: it is missing, or is no directory.
+    pub(super) fn open(root: &Path, key: &'a str, missing: Missing) -> Result<Self, PlaceError> {
         let mut directory = File::open(root)?;
         let mut names = key.split('/').peekable();
         let mut at = 0;
@@ -44,14 +75,15 @@ impl<'a> ObjectPlace<'a> {
             directory = below(&directory, name, &key[..at], missing)?;
             at += 1;
         }
-        Err(io::Error::other(format!("{key:?} is no name of a file")))
+        Err(PlaceError::BadName { key: key.to_owned() })
     }
 
     /// Opens the object for reading. It does not wait for what is no file, such as a pipe.
     ///
     /// # Errors
-    /// There is no such object, or a symbolic link or something else has its name.
-    pub(super) fn file(&self) -> io::Result<File> {
+    /// [`PlaceError::Link`], [`PlaceError::NoFile`]: something else has its name.
+    /// [`PlaceError::Io`]: there is no such object, or it cannot be opened.
+    pub(super) fn file(&self) -> Result<File, PlaceError> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&self.directory, self.name, flags, Mode::empty()) {
             Err(Errno::LOOP) => return Err(link(self.key)),
@@ -66,7 +98,7 @@ impl<'a> ObjectPlace<'a> {
     ///
     /// # Errors
     /// Those of the operating system.
-    pub(super) fn take(&self, from: &Path) -> io::Result<()> {
+    pub(super) fn take(&self, from: &Path) -> Result<(), PlaceError> {
         rustix::fs::renameat(CWD, from, &self.directory, self.name)?;
         self.sync()
     }
@@ -75,7 +107,7 @@ impl<'a> ObjectPlace<'a> {
     ///
     /// # Errors
     /// Those of the operating system.
-    pub(super) fn remove(&self) -> io::Result<()> {
+    pub(super) fn remove(&self) -> Result<(), PlaceError> {
         rustix::fs::unlinkat(&self.directory, self.name, AtFlags::empty())?;
         self.sync()
     }
@@ -84,21 +116,22 @@ impl<'a> ObjectPlace<'a> {
     ///
     /// # Errors
     /// Those of the operating system.
-    pub(super) fn remove_tree(&self) -> io::Result<()> {
+    pub(super) fn remove_tree(&self) -> Result<(), PlaceError> {
         let opened = PathBuf::from(format!("/proc/self/fd/{}", self.directory.as_raw_fd()));
         // A machine without `/proc` must not look like a store without the directory.
-        std::fs::symlink_metadata(&opened)
-            .map_err(|error| io::Error::other(format!("{}: {error}", opened.display())))?;
+        if let Err(cause) = std::fs::symlink_metadata(&opened) {
+            return Err(PlaceError::NoProc { place: opened, cause });
+        }
         std::fs::remove_dir_all(opened.join(self.name))?;
         self.sync()
     }
 
-    fn sync(&self) -> io::Result<()> {
-        self.directory.sync_all()
+    fn sync(&self) -> Result<(), PlaceError> {
+        Ok(self.directory.sync_all()?)
     }
 }
 
-fn below(above: &File, name: &str, key: &str, missing: Missing) -> io::Result<File> {
+fn below(above: &File, name: &str, key: &str, missing: Missing) -> Result<File, PlaceError> {
     match (open(above, name), missing) {
         (Err(Errno::NOENT), Missing::Make(mode)) => {
             let is_new = match rustix::fs::mkdirat(above, name, Mode::RWXU) {
@@ -123,19 +156,17 @@ fn open(above: &File, name: &str) -> Result<File, Errno> {
 }
 
 /// Returns why a directory was not opened. The operating system calls a link "not a directory".
-fn cause(above: &File, name: &str, key: &str, error: Errno) -> io::Error {
+fn cause(above: &File, name: &str, key: &str, error: Errno) -> PlaceError {
     let found = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW);
     let is_link =
         |found: rustix::fs::Stat| FileType::from_raw_mode(found.st_mode) == FileType::Symlink;
     if found.is_ok_and(is_link) { link(key) } else { error.into() }
 }
 
-fn link(key: &str) -> io::Error {
-    io::Error::other(format!(
-        "{key} is a symbolic link, which is not followed: put what it leads to in its place"
-    ))
+fn link(key: &str) -> PlaceError {
+    PlaceError::Link { key: key.to_owned() }
 }
 
-fn no_file(key: &str) -> io::Error {
-    io::Error::other(format!("{key} is no file: remove it"))
+fn no_file(key: &str) -> PlaceError {
+    PlaceError::NoFile { key: key.to_owned() }
 }

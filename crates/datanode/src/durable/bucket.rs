@@ -16,7 +16,8 @@ use object_store::{
 use sanderling_protocol::message::StoreSlice;
 
 use super::listing::SliceBuilder;
-use super::{NamedOwner, OWN_NAME, OWNER_NAME, StoreError};
+use super::store_error::StoreError;
+use super::{NamedOwner, OWN_NAME, OWNER_NAME};
 
 /// A bucket, or what begins with a prefix in it.
 #[derive(Debug)]
@@ -33,13 +34,13 @@ impl Bucket {
     fn place(&self, key: &str) -> Result<Path, StoreError> {
         let begins = |name: &str| key == name || key.starts_with(&format!("{name}/"));
         if key.is_empty() || begins(OWN_NAME) {
-            return Err(StoreError::Wrong(format!("{key:?} is no name of an object")));
+            return Err(StoreError::BadName { key: key.to_owned() });
         }
         let names = key.split('/');
         if names.clone().any(|name| matches!(name, "" | "." | "..")) {
-            return Err(StoreError::Wrong(format!("{key:?} is no name of an object")));
+            return Err(StoreError::BadName { key: key.to_owned() });
         }
-        let relative = Path::parse(key).map_err(|error| StoreError::Wrong(error.to_string()))?;
+        let relative = Path::parse(key)?;
         Ok(self.prefix.parts().chain(relative.parts()).collect())
     }
 
@@ -94,8 +95,7 @@ impl Bucket {
                 self.store.put(&self.owner(), payload).await?;
             }
             Err(object_store::Error::Precondition { .. }) => {
-                let why = "another directory has adopted it at the same time";
-                return Err(StoreError::Wrong(why.to_owned()));
+                return Err(StoreError::AdoptedByAnother);
             }
             Err(error) => return Err(error.into()),
             Ok(_) => {}
@@ -111,11 +111,10 @@ impl Bucket {
             ("", after) => Some(after.to_owned()),
             (prefix, after) => Some(format!("{prefix}/{after}")),
         };
-        let wrong = |error: object_store::path::Error| StoreError::Wrong(error.to_string());
         let mut listed = match offset {
             None => self.store.list(Some(&self.prefix)),
             Some(offset) => {
-                let offset = Path::parse(offset).map_err(wrong)?;
+                let offset = Path::parse(offset)?;
                 self.store.list_with_offset(Some(&self.prefix), &offset)
             }
         };
@@ -168,8 +167,7 @@ impl Bucket {
         self.store.complete_multipart(&place, &upload, parts).await?;
         let found = self.store.head(&place).await?.size;
         if found != bytes {
-            let why = format!("{key} has {found} bytes there, not {bytes}");
-            return Err(StoreError::Wrong(why));
+            return Err(StoreError::ObjectLength { key: key.to_owned(), found, bytes });
         }
         Ok(())
     }
@@ -214,7 +212,7 @@ impl Bucket {
             Ok(_) => Ok(None),
             Err(object_store::Error::NotFound { .. }) => match self.read_owner().await? {
                 Some(_) => Ok(None),
-                None => Err(StoreError::Wrong("the bucket is gone".to_owned())),
+                None => Err(StoreError::BucketGone),
             },
             Err(error) => Err(error.into()),
         }

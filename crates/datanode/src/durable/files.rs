@@ -9,7 +9,7 @@
 //! of a process that ends.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
-use std::io::{self, ErrorKind, Write};
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -22,8 +22,9 @@ use tokio::task::spawn_blocking;
 
 use sanderling_protocol::message::StoreSlice;
 
-use super::beneath::{Missing, ObjectPlace};
-use super::{NamedOwner, OWN_NAME, OWNER_NAME, StoreError, listing};
+use super::beneath::{Missing, ObjectPlace, PlaceError};
+use super::store_error::StoreError;
+use super::{NamedOwner, OWN_NAME, OWNER_NAME, listing};
 
 /// Where uploads are, below [`OWN_NAME`].
 const UPLOADS_NAME: &str = "uploads";
@@ -69,25 +70,25 @@ impl Files {
             done
         })
         .await;
-        done.unwrap_or_else(|error| Err(StoreError::Wrong(error.to_string())))
+        done?
     }
 
     /// Returns the place of an object.
-    fn object<'a>(&self, key: &'a str, missing: Missing) -> io::Result<ObjectPlace<'a>> {
+    fn object<'a>(&self, key: &'a str, missing: Missing) -> Result<ObjectPlace<'a>, PlaceError> {
         let relative = Path::new(key);
         let is_name = |part: Component<'_>| matches!(part, Component::Normal(_));
         let is_own = relative.starts_with(OWN_NAME);
         let parts = relative.components().count();
         let is_plain = relative.components().all(is_name) && parts == key.split('/').count();
         if key.is_empty() || is_own || !is_plain {
-            return Err(io::Error::other(format!("{key:?} is no name of a file")));
+            return Err(PlaceError::BadName { key: key.to_owned() });
         }
         ObjectPlace::open(&self.root, key, missing)
     }
 
     fn upload(&self, upload: &str) -> Result<PathBuf, StoreError> {
         if upload.is_empty() || !upload.bytes().all(|letter| letter.is_ascii_hexdigit()) {
-            return Err(StoreError::Wrong(format!("{upload:?} is no upload")));
+            return Err(StoreError::BadUpload { upload: upload.to_owned() });
         }
         Ok(self.root.join(OWN_NAME).join(UPLOADS_NAME).join(upload))
     }
@@ -184,12 +185,11 @@ impl Files {
                     thread::sleep(LOCK_PAUSE);
                 }
                 Err(TryLockError::WouldBlock) => {
-                    let others = if is_alone { "a change of its owner" } else { "an adoption" };
-                    let why = format!(
-                        "{others} is under way for {LOCK_WAIT_MAX:?}: a datanode that reaches it \
-                         may be paused, and has to go on or to be ended"
-                    );
-                    return Err(StoreError::Wrong(why));
+                    let waited = LOCK_WAIT_MAX;
+                    return Err(match is_alone {
+                        true => StoreError::Changing { waited },
+                        false => StoreError::Adopting { waited },
+                    });
                 }
             }
         }
@@ -287,8 +287,7 @@ impl Files {
             let file = File::open(&from)?;
             let found = file.metadata()?.len();
             if found != bytes {
-                let why = format!("the upload of {key} has {found} bytes, not {bytes}");
-                return Err(StoreError::Wrong(why));
+                return Err(StoreError::UploadLength { key, found, bytes });
             }
             // As readable as the store's own directory: other tools of other users read it.
             let mode = fs::metadata(&files.root)?.permissions().mode();
@@ -356,9 +355,9 @@ impl Files {
 }
 
 /// Returns `None` if what an operation was to find is not there.
-fn there<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+fn there<T>(outcome: Result<T, PlaceError>) -> Result<Option<T>, PlaceError> {
     match outcome {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(PlaceError::Io(error)) if error.kind() == ErrorKind::NotFound => Ok(None),
         outcome => outcome.map(Some),
     }
 }

@@ -1,0 +1,129 @@
+//! Why a store of a durable directory did not do what it was to do.
+
+use std::io;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::task::JoinError;
+
+use super::beneath::PlaceError;
+use super::{OWN_NAME, OWNER_NAME};
+use crate::object::failure::short;
+
+/// What is to be done about a lock that another process keeps.
+const PAUSED: &str = "a datanode that reaches it may be paused, and has to go on or to be ended";
+
+/// Why a store did not do what it was to do. The texts follow the store's name and URL.
+#[derive(Debug, Error)]
+pub(super) enum StoreError {
+    /// The operating system failed at what is no object.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// An object has no place in the directory, or that cannot be used.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The same while an object was written or removed.
+    #[error("{key}: {cause}")]
+    At {
+        key: String,
+        #[source]
+        cause: PlaceError,
+    },
+    /// The server of the bucket refused, or is away.
+    #[error("{}", short(.0))]
+    Bucket(#[from] object_store::Error),
+    #[error("{key:?} is no name of an object")]
+    BadName { key: String },
+    /// A name that buckets do not have.
+    #[error("{0}")]
+    BadPath(#[from] object_store::path::Error),
+    #[error("{upload:?} is no upload")]
+    BadUpload { upload: String },
+    /// Parts are missing or were sent twice.
+    #[error("the upload of {key} has {found} bytes, not {bytes}")]
+    UploadLength { key: String, found: u64, bytes: u64 },
+    #[error("{key} has {found} bytes there, not {bytes}")]
+    ObjectLength { key: String, found: u64, bytes: u64 },
+    #[error("the bucket is gone")]
+    BucketGone,
+    #[error(
+        "it belongs to {owner}: choose another place, or adopt it (--adopt) if that one is gone \
+         for good"
+    )]
+    NotOwned { owner: String },
+    #[error("{OWN_NAME}/{OWNER_NAME}, which names its owner, is empty")]
+    OwnerEmpty,
+    #[error("the file that names its owner is gone: it may not be mounted")]
+    OwnerGone,
+    #[error(
+        "it has objects already: a new durable directory needs an empty place, or is made with \
+         --adopt"
+    )]
+    NotEmpty,
+    #[error(
+        "it has nothing to adopt, or is not mounted: an empty place is made a store without \
+         --adopt"
+    )]
+    NothingToAdopt,
+    #[error("another directory has adopted it at the same time")]
+    AdoptedByAnother,
+    /// An adoption waits for changes of the owner that there was.
+    #[error("a change of its owner is under way for {waited:?}: {PAUSED}")]
+    Changing { waited: Duration },
+    /// A change waits for an adoption.
+    #[error("an adoption is under way for {waited:?}: {PAUSED}")]
+    Adopting { waited: Duration },
+    /// The thread of an operation panicked or was ended.
+    #[error("{0}")]
+    Ended(#[from] JoinError),
+}
+
+impl StoreError {
+    /// Names the object of the store that an operation failed at.
+    pub(super) fn at(self, key: &str) -> Self {
+        let key = key.to_owned();
+        match self {
+            Self::Io(error) => Self::At { key, cause: error.into() },
+            Self::Place(cause) => Self::At { key, cause },
+            error => error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as StdError;
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    fn source<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> &'a T {
+        error.source().and_then(|it| it.downcast_ref()).expect("a source of this type")
+    }
+
+    #[test]
+    fn sources_of_store_errors_are_typed() {
+        let full = || io::Error::from(ErrorKind::StorageFull);
+        let error = StoreError::from(full()).at("a/b");
+        assert_eq!(error.to_string(), format!("a/b: {}", full()));
+        let place: &PlaceError = source(&error);
+        assert_eq!(source::<io::Error>(place).kind(), ErrorKind::StorageFull);
+        let cause = || object_store::Error::NotImplemented {
+            operation: "put".to_owned(),
+            implementer: "x".repeat(400),
+        };
+        let error = StoreError::from(cause());
+        assert_eq!(error.to_string(), short(&cause()));
+        let found: &object_store::Error = source(&error);
+        assert_eq!(found.to_string(), cause().to_string());
+    }
+
+    #[test]
+    fn object_is_named_with_the_place_above_it_that_is_a_link() {
+        let link = || PlaceError::Link { key: "a".to_owned() };
+        let error = StoreError::from(link()).at("a/b");
+        assert_eq!(error.to_string(), format!("a/b: {}", link()));
+        let gone = StoreError::BucketGone.at("a/b");
+        assert!(matches!(gone, StoreError::BucketGone), "{gone}");
+    }
+}
