@@ -157,6 +157,8 @@ variants! {
         "a new leader counts the time without a leader against leases and times to live";
     RemovalUnreported, "removal-unreported", "group-converges",
         "members that were removed while they were cut off are not informed, nor send requests";
+    AddressTwice, "address-twice", "one-address",
+        "a member that lost its directory joins again without taking its old place";
     RiskForgotten, "risk-forgotten", "group-risk",
         "a new leader does not read from the log that an earlier one has reported a risk";
 }
@@ -175,6 +177,7 @@ impl InjectedBug {
                 | Self::TimeStepped
                 | Self::GapCounted
                 | Self::RemovalUnreported
+                | Self::AddressTwice
                 | Self::RiskForgotten
         )
     }

@@ -65,6 +65,7 @@ const fn hint(bug: InjectedBug) -> u64 {
         InjectedBug::TimeStepped => 8,
         InjectedBug::GapCounted => 19,
         InjectedBug::RemovalUnreported => 8,
+        InjectedBug::AddressTwice => 0,
         InjectedBug::RiskForgotten => 186,
     }
 }

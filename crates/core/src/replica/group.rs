@@ -196,13 +196,17 @@ impl Group {
             && self.voters().next().is_some()
     }
 
-    /// Returns the change that adds this process as a spare; `None` if it is a member already.
+    /// Returns the change that adds this process as a spare; `None` if it is a member already. It
+    /// takes the place of a member at its address: that one has lost its directory, since two
+    /// processes cannot serve at one address.
     #[must_use]
     pub fn add(&self, at: MemberAddress) -> Option<GroupChange> {
         if self.joined(at.nonce).is_some() {
             return None;
         }
-        Some(GroupChange { add: Some((self.next(), at)), ..GroupChange::default() })
+        let is_there = |(_, member): &(MemberId, &GroupMember)| member.at.address == at.address;
+        let remove = self.members().filter(is_there).map(|(id, _)| id).collect();
+        Some(GroupChange { add: Some((self.next(), at)), remove, ..GroupChange::default() })
     }
 
     /// Returns the member that joined with this number.

@@ -542,6 +542,28 @@ fn transfer_and_swap_move_the_lead_and_a_vote_in_one_step_each() {
     assert!(test.members[&old].is_removed());
 }
 
+#[test]
+fn process_that_joins_takes_the_place_of_the_member_at_its_address() {
+    let mut test = TestGroup::new(3);
+    test.pass(1000);
+    let old = test.members.keys().copied().find(|id| *id != test.leader()).unwrap();
+    let group = test.lead().group().clone();
+    let there = group.member(old).unwrap().at.clone();
+    assert_eq!(group.add(there.clone()), None, "it is a member");
+    let anew = MemberAddress { nonce: Nonce(99), ..there.clone() };
+    let change = group.add(anew.clone()).unwrap();
+    let remove = [old].into();
+    let add = Some((MemberId(4), anew.clone()));
+    assert_eq!(change, GroupChange { add, remove, ..GroupChange::default() });
+    let now = test.now;
+    test.lead().change_group(now, &change).unwrap();
+    test.pass(500);
+    let group = test.lead().group();
+    let at: Vec<_> = group.members().filter(|(_, it)| it.at.address == there.address).collect();
+    let spare = GroupMember { at: anew, role: GroupRole::Spare };
+    assert_eq!(at, [(MemberId(4), &spare)]);
+}
+
 /// A leader under load sends its last entries and the request to lead at once.
 #[test]
 fn request_to_lead_that_comes_before_a_write_has_ended_is_followed_after_it() {

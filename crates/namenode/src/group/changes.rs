@@ -80,11 +80,7 @@ impl PendingChanges {
             let _ = reply.send(Ok((id, generation)));
             return;
         }
-        // A member that lost its directory comes back at its address.
-        let old = group.members().find(|(_, member)| member.at.address == at.address);
-        let old = old.map(|(id, _)| id);
-        let Some(mut change) = group.add(at) else { return };
-        change.remove.extend(old);
+        let Some(change) = group.add(at) else { return };
         self.propose(replica, now, &change, reply, |pending, reply| {
             pending.joins.push((nonce, reply));
         });

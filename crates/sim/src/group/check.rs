@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sanderling_core::replica::{Group, LogEntry, LogPlace, Payload};
+use sanderling_core::replica::{Group, GroupRole, LogEntry, LogPlace, Payload};
 use sanderling_protocol::{Instant, MemberId, Millis};
 
 /// A broken promise: the checker, and what it saw.
@@ -153,7 +153,16 @@ impl GroupChecks {
         }
     }
 
+    /// Takes the members as of an entry.
     pub(super) fn changed(&mut self, index: u64, group: &Group) {
+        self.checks += 1;
+        let mut addresses = BTreeMap::new();
+        for (id, member) in group.members().filter(|(_, it)| it.role != GroupRole::Leaving) {
+            if let Some(other) = addresses.insert(&member.at.address, id) {
+                let message = format!("members {other} and {id} are at {}", member.at.address);
+                self.violate("one-address", message);
+            }
+        }
         if index > self.newest_group.0 {
             self.newest_group = (index, group.clone());
         }

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use sanderling_core::replica::{
-    Group, GroupEvents, GroupRisk, GroupRole, GroupStep, NoticeReport, ReadPermission,
+    Group, GroupEvents, GroupRisk, GroupRole, GroupStep, MemberAddress, NoticeReport,
+    ReadPermission,
 };
-use sanderling_protocol::{EventKind, MemberId, Millis};
+use sanderling_protocol::{EventKind, MemberId, Millis, Nonce};
 
 use super::disk::AppliedState;
 use super::preempted::TracedFleet;
@@ -16,6 +17,9 @@ use crate::InjectedBug;
 /// How often the leader looks at the notices.
 pub(super) const PLAN_MICROS: u64 = 50_000;
 
+/// How often a process that joins tries again.
+const JOIN_MICROS: u64 = 100_000;
+
 /// How long a risk must last for an event: outages are shorter here than in the product.
 const RISK_LASTS: Millis = Millis(300);
 
@@ -24,12 +28,7 @@ impl GroupWorld {
     pub(super) fn plan(&mut self) {
         let now = self.now;
         self.at(now + PLAN_MICROS, GroupEvent::Plan);
-        let is_leading = |at: &usize| self.hosts[*at].is_serving();
-        let term = |at: &usize| self.hosts[*at].replica.as_ref().map_or(0, |it| it.term());
-        let Some(at) = (0..self.hosts.len()).filter(is_leading).max_by_key(term) else { return };
-        if self.hosts[at].paused_until > now {
-            return;
-        }
+        let Some(at) = self.leader() else { return };
         let has_machine = self.traced.as_ref().is_none_or(TracedFleet::has_machine);
         let may_start = self.hosts.len() < self.scenario.hosts_max && has_machine;
         let host = &mut self.hosts[at];
@@ -54,6 +53,14 @@ impl GroupWorld {
         }
         self.drain(at);
         self.write_events(at);
+    }
+
+    /// Returns the host that leads in the last term, unless it is stopped.
+    fn leader(&self) -> Option<usize> {
+        let is_leading = |at: &usize| self.hosts[*at].is_serving();
+        let term = |at: &usize| self.hosts[*at].replica.as_ref().map_or(0, |it| it.term());
+        let at = (0..self.hosts.len()).filter(is_leading).max_by_key(term)?;
+        (self.hosts[at].paused_until <= self.now).then_some(at)
     }
 
     /// What a process does at each tick beside the replica: it reports its machine's notice, and
@@ -201,7 +208,35 @@ impl GroupWorld {
         } else if self.may_lose(self.hosts[at].id) {
             self.hosts[at].kill();
             self.hosts[at].is_gone = true;
+            self.come_back(self.hosts[at].id, down);
         }
+    }
+
+    /// Lets the machine of a member start with an empty directory after a while.
+    fn come_back(&mut self, id: MemberId, down: u64) {
+        let Some(member) = self.checks.newest_group.1.member(id) else { return };
+        let nonce = Nonce(self.now << 8 | id.0);
+        let at = MemberAddress { nonce, ..member.at.clone() };
+        self.at((self.now + down).min(FAULTS_END), GroupEvent::Join { at });
+    }
+
+    /// Lets a process join at the leader, and try again until it is a member.
+    pub(super) fn join(&mut self, joining: MemberAddress) {
+        let now = self.now;
+        if self.checks.newest_group.1.joined(joining.nonce).is_some() {
+            return;
+        }
+        self.at(now + JOIN_MICROS, GroupEvent::Join { at: joining.clone() });
+        let Some(at) = self.leader() else { return };
+        let host = &mut self.hosts[at];
+        let local = host.local(now);
+        let Some(replica) = &mut host.replica else { return };
+        let Some(mut change) = replica.group().add(joining) else { return };
+        if self.bug == Some(InjectedBug::AddressTwice) {
+            change.remove.clear();
+        }
+        let _ = replica.change_group(local, &change);
+        self.drain(at);
     }
 
     /// Checks that the group goes on when everything works again.

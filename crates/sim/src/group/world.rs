@@ -52,6 +52,10 @@ pub(super) enum GroupEvent {
     Launch {
         host: usize,
     },
+    /// A machine that lost its directory joins as a new member.
+    Join {
+        at: MemberAddress,
+    },
     Fault(GroupFault),
     Deadline {
         host: usize,
@@ -211,6 +215,7 @@ impl GroupWorld {
             GroupEvent::Read => self.read(),
             GroupEvent::Plan => self.plan(),
             GroupEvent::Launch { host } => self.launch(host),
+            GroupEvent::Join { at } => self.join(at),
             GroupEvent::Fault(fault) => self.fault(fault),
             GroupEvent::Deadline { host } => self.end_machine(host),
             GroupEvent::Preempt { slot } => self.preempt(slot),
