@@ -5,6 +5,7 @@
 //! applies it. What is not in the log (heartbeats, suspicions) is in [`Membership`] and may be
 //! forgotten.
 
+mod batch;
 mod clock;
 mod frame;
 mod once;
@@ -27,6 +28,7 @@ use sanderling_protocol::{
     ClusterId, Event, Instant, Millis, NodeId, Order, OrderReply, Policy, Refusal, Reply, Term,
 };
 
+pub use batch::BatchBounds;
 pub use clock::start_time;
 pub use read_queue::{ReadLimits, ReadQueue, Waiter, Waiting};
 pub use reading::FrameRead;

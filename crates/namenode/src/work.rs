@@ -10,8 +10,7 @@ use sanderling_core::access::Claims;
 use sanderling_core::catalog::DatanodeOrder;
 use sanderling_core::fair::{Bounds, Fair, TaskSize};
 use sanderling_core::membership::Probe;
-use sanderling_core::namenode::Answers;
-use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
+use sanderling_core::namenode::{Answers, BatchBounds};
 use sanderling_protocol::{NodeId, OrderReply, Request};
 use tokio::sync::oneshot;
 
@@ -74,23 +73,9 @@ struct QueueState {
 /// default bounds 2,048 frames and 64 MiB, more than one connection has on its way.
 const SHARE: usize = 4;
 
-/// Most own work that is done together with frames.
-const OWN_MAX: usize = 512;
-
-/// Most requests of a batch of short frames, so that the first does not wait long for the last: 512
-/// creates take about 3 ms.
-const REQUESTS_MAX: u64 = REQUESTS_PER_FRAME_MAX as u64;
-
 /// Most messages that wait for the member of a group: far more than members have on their way. What
 /// is beyond is dropped, and sent again by its sender.
 const GROUP_MAX: usize = 4096;
-
-/// A longer frame has a batch of its own: short frames do not wait for it.
-const SHORT_MAX: u64 = 64;
-
-/// A longer frame has a batch of its own in a group: each batch waits for the quorum, which costs
-/// as much as some hundred requests.
-const SHORT_IN_GROUP_MAX: u64 = 128;
 
 impl WorkQueue {
     /// Returns an empty queue for at most so many frames of so many bytes.
@@ -196,13 +181,13 @@ impl WorkQueue {
 
     /// Takes what is to be done together, if anything waits.
     pub(crate) fn take(&self, is_in_group: bool) -> WorkBatch {
-        let short_max = if is_in_group { SHORT_IN_GROUP_MAX } else { SHORT_MAX };
+        let bounds = if is_in_group { BatchBounds::IN_GROUP } else { BatchBounds::ALONE };
         let mut queue = self.queue.lock();
-        let own = queue.own.len().min(OWN_MAX);
+        let own = queue.own.len().min(BatchBounds::OWN_MAX);
         let mut batch = WorkBatch { own: queue.own.drain(..own).collect(), ..WorkBatch::default() };
         let mut requests = 0;
         while let Some(more) = queue.frames.next_cost()
-            && (requests == 0 || (more <= short_max && requests + more <= REQUESTS_MAX))
+            && bounds.fits(requests, more)
             && let Some((_, frame)) = queue.frames.pop()
         {
             requests += more.max(1);
