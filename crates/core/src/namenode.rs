@@ -18,6 +18,7 @@ mod reply_budget;
 mod room_waits;
 mod round;
 mod route;
+mod snapshot_schedule;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -34,6 +35,7 @@ pub use read_queue::{ReadLimits, ReadQueue, Waiter, Waiting};
 pub use reading::FrameRead;
 pub use reply_budget::ReplyBudget;
 pub use route::{Route, are_changes, is_made_at_once};
+pub use snapshot_schedule::SnapshotSchedule;
 pub use turn::{Answers, Decides, Origin, Turn, TurnWork, Turns, Unwritten};
 
 use crate::catalog::{

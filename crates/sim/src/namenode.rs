@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use sanderling_core::catalog::{Action, Catalog, Command, DatanodeOrder};
 use sanderling_core::membership::Probe;
-use sanderling_core::namenode::{Namenode, NamenodeConfig, Turns};
+use sanderling_core::namenode::{Namenode, NamenodeConfig, SnapshotSchedule, Turns};
 use sanderling_protocol::{
     ClusterId, Event, Instant, Millis, NodeId, OrderReply, Refusal, Reply, Request,
 };
@@ -36,6 +36,9 @@ pub(crate) struct NamenodeHost {
     config: NamenodeConfig,
     /// The catalog as last written to disk, and how many records it has seen.
     snapshot: Snapshot,
+    /// When the next snapshot is due. It counts commands: the plan sets how many, whatever the
+    /// last snapshot has.
+    schedule: SnapshotSchedule,
     /// The format that snapshots are written in.
     format: u32,
     disk: Disk,
@@ -107,6 +110,7 @@ impl NamenodeHost {
             machine,
             config,
             snapshot,
+            schedule: SnapshotSchedule::new(plan.snapshot_every - 1, u64::MAX, 0),
             format: Catalog::FORMAT,
             disk: Disk::new(plan.sync),
             journal: Vec::new(),

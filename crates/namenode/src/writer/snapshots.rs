@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
+use sanderling_core::namenode::SnapshotSchedule;
+use sanderling_protocol::Instant;
 use sanderling_transport::time_slice;
 use tracing::{info, warn};
 
@@ -20,23 +22,18 @@ use crate::state::NamenodeState;
 /// The snapshots of a running namenode.
 pub(crate) struct Snapshots {
     directory: Arc<Directory>,
-    after_bytes: u64,
-    /// Bytes of the last snapshot.
-    last_bytes: u64,
-    journal_bytes_max: u64,
+    schedule: SnapshotSchedule,
+    /// The start of the schedule's time. The clock of the log does not do: in a group it may go
+    /// back.
+    started: std::time::Instant,
     /// Those that are kept, ascending.
     kept: Vec<u64>,
     running: Option<JoinHandle<Result<Vec<u64>, TakeError>>>,
-    /// After a snapshot that failed, when to try again.
-    again_at: Instant,
     /// The thread that syncs the journal.
     syncer: Option<JoinHandle<()>>,
 }
 
 impl Snapshots {
-    /// Pause after a snapshot that failed.
-    const PAUSE: Duration = Duration::from_secs(10);
-
     /// Starts with the snapshots that a start has found, and the thread that syncs the journal.
     pub(crate) fn start(
         directory: Arc<Directory>,
@@ -45,25 +42,20 @@ impl Snapshots {
         kept: Vec<u64>,
     ) -> std::io::Result<Self> {
         let newest = kept.last().map_or(0, |index| directory.bytes(FileKind::Snapshot, *index));
+        let (after, journal_max) = (options.snapshot_after_bytes, options.journal_bytes_max);
         Ok(Self {
-            last_bytes: newest,
             directory,
-            after_bytes: options.snapshot_after_bytes,
-            journal_bytes_max: options.journal_bytes_max,
+            schedule: SnapshotSchedule::new(after, journal_max, newest),
+            started: std::time::Instant::now(),
             kept,
             running: None,
-            again_at: Instant::now(),
             syncer: journal.lag().map(|lag| lag.start()).transpose()?,
         })
     }
 
-    /// Returns the bytes of journal since the last snapshot at which the next one is due: as many
-    /// as the last one had at least, so that snapshots cost in proportion to what changes and not
-    /// to what there is. The journal before the last one stays until then, so it may take a quarter
-    /// of the room.
-    fn due_bytes(&self) -> u64 {
-        let bytes = self.after_bytes.max(self.last_bytes);
-        bytes.min(self.after_bytes.max(self.journal_bytes_max / 4))
+    /// Returns the time of the schedule, in microseconds since the start.
+    fn now(&self) -> Instant {
+        Instant(u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
     /// Does what is due.
@@ -85,8 +77,8 @@ impl Snapshots {
         if let Some(running) = self.running.take_if(|running| running.is_finished()) {
             self.end(running, state, journal)?;
         }
-        let is_large = journal.new_bytes() > self.due_bytes() && !journal.is_empty();
-        if is_large && self.running.is_none() && self.again_at <= Instant::now() {
+        let may_begin = self.running.is_none() && !journal.is_empty();
+        if may_begin && self.schedule.is_due(self.now(), journal.new_bytes()) {
             self.begin(state, journal)?;
         }
         Ok(())
@@ -134,7 +126,7 @@ impl Snapshots {
             Ok(Ok(kept)) => {
                 let newest = kept.last().copied().unwrap_or(0);
                 self.kept = kept;
-                self.last_bytes = self.directory.bytes(FileKind::Snapshot, newest);
+                self.schedule.taken(self.directory.bytes(FileKind::Snapshot, newest));
                 if let Err(error) = measure(&self.directory, journal, newest) {
                     warn!(%error, "the journal cannot be measured");
                 }
@@ -155,7 +147,7 @@ impl Snapshots {
     fn failed(&mut self, state: &NamenodeState, why: &str) {
         state.metrics.snapshots_failed.inc();
         warn!(why, "a snapshot could not be taken: the journal keeps growing");
-        self.again_at = Instant::now() + Self::PAUSE;
+        self.schedule.failed(self.now());
     }
 
     pub(crate) const fn directory(&self) -> &Arc<Directory> {
@@ -170,7 +162,7 @@ impl Snapshots {
         }
         self.directory.prune(index, &[index])?;
         self.kept = vec![index];
-        self.last_bytes = self.directory.bytes(FileKind::Snapshot, index);
+        self.schedule.taken(self.directory.bytes(FileKind::Snapshot, index));
         measure(&self.directory, journal, index)
     }
 

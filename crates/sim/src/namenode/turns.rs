@@ -228,9 +228,7 @@ impl NamenodeHost {
         self.machine.committed(now, now);
         orders.into_iter().for_each(|order| self.order(context, order));
         let records = self.journal.len() - self.snapshot.records;
-        if records as u64 >= context.runtime.plan().snapshot_every
-            && !context.runtime.has_violation()
-        {
+        if self.schedule.is_due(now, records as u64) && !context.runtime.has_violation() {
             self.write_snapshot();
         }
         true
