@@ -39,6 +39,9 @@ impl Exit {
     }
 }
 
+/// The kind of the failure of something done to a local file.
+pub const LOCAL_FILE: &str = "LocalFile";
+
 /// A command's failure. An error that its reader caused by leaving (a broken pipe) is silent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -92,13 +95,13 @@ impl Failure {
         let words = error.to_string();
         let words = words.split(" (os error ").next().unwrap_or_default();
         let cause = format!("{}: {words}", path.display());
-        let failure = Self::new(Exit::Failure, "LocalFile", cause.clone());
+        let failure = Self::new(Exit::Failure, LOCAL_FILE, cause.clone());
         match error.kind() {
             io::ErrorKind::NotFound => {}
             kind if is_without_room(kind) => return failure.next(free_space(path)),
             _ => return failure.of_one_file(),
         }
-        let failure = Self::new(Exit::NotFound, "LocalFile", cause);
+        let failure = Self::new(Exit::NotFound, LOCAL_FILE, cause);
         failure.next(look_near(path)).of_one_file()
     }
 

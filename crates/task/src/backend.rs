@@ -17,13 +17,11 @@ use sanderling_protocol::{Path as StorePath, Refusal};
 
 use crate::bucket::{BucketUrl, TaskBucket};
 use crate::seal::drawn;
+use crate::task_failure::TaskFailure;
 use crate::unfinished;
 
 /// How names of objects begin with which a runner looks whether it can write.
 pub(crate) const CHECK: &str = "check-";
-
-/// The kind of the failure of an object that is longer than it may be.
-pub(crate) const TOO_LONG: &str = "TaskObjectTooLong";
 
 /// The longest record: that of a bag has a command with its arguments, which Linux limits to 6 MiB
 /// in all, and JSON escapes.
@@ -181,7 +179,7 @@ impl TaskBackend {
     /// Returns a record; `None` if there is none of that name, which a directory is not.
     ///
     /// # Errors
-    /// [`TOO_LONG`]: no record is as long. The backend cannot be read.
+    /// [`TaskFailure::TooLong`]: no record is as long. The backend cannot be read.
     pub(crate) async fn get(&self, name: &str) -> Result<Option<Bytes>, Failure> {
         self.get_within(name, RECORD_BYTES_MAX).await
     }
@@ -189,7 +187,7 @@ impl TaskBackend {
     /// Returns an object of up to `bytes_max` bytes, as [`Self::get`] does.
     ///
     /// # Errors
-    /// [`TOO_LONG`]: it is longer, and nothing was read. The backend cannot be read.
+    /// [`TaskFailure::TooLong`]: it is longer, and nothing was read. The backend cannot be read.
     pub(crate) async fn get_within(
         &self,
         name: &str,
@@ -214,7 +212,7 @@ impl TaskBackend {
         };
         found.transpose().map_err(|bytes| {
             let cause = format!("{self}: {name} has {bytes} bytes, and {bytes_max} are most");
-            Failure::new(Exit::Failure, TOO_LONG, cause)
+            TaskFailure::TooLong.failure(Exit::Failure, cause)
         })
     }
 

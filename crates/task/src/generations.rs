@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, LOCAL_FILE};
 use sanderling_cli_common::units;
 use sanderling_core::checkpoint::{
     CHUNK_BYTES, CHUNKS_MAX, CheckpointManifest, DriverRecord, FoundGeneration, GenerationHead,
@@ -16,7 +16,7 @@ use sanderling_protocol::Instant;
 use tokio::sync::mpsc;
 use tokio::time::Instant as Moment;
 
-use crate::backend::{TOO_LONG, TaskBackend, number_of};
+use crate::backend::{TaskBackend, number_of};
 use crate::driver::CapturedState;
 use crate::dump_policy::DumpPolicy;
 use crate::lock::TaskLock;
@@ -24,6 +24,7 @@ use crate::pack_cache::PackCache;
 use crate::pack_writer::{PackCost, PackWriter, expanded};
 use crate::seal::{SEALED_MANIFEST_BYTES_MAX, TaskKey};
 use crate::state::Unpacking;
+use crate::task_failure::TaskFailure;
 
 /// Full packs that wait for the backend. A process that is dumped is frozen until the last of its
 /// pages is in a pack; more packs would shorten that on a slow backend, and take 32 MiB each.
@@ -130,11 +131,11 @@ impl Generations {
         let sealed = match self.backend.get_within(&name, SEALED_MANIFEST_BYTES_MAX).await {
             Ok(Some(sealed)) => sealed,
             Ok(None) => return Err(self.bad(number, "its manifest is gone")),
-            Err(failure) if failure.kind == TOO_LONG => {
+            Err(failure) if TaskFailure::TooLong.is(&failure) => {
                 return Err(self.bad(number, failure.cause));
             }
             // The directory was listed: it is this file that cannot be read.
-            Err(failure) if failure.kind == "LocalFile" => {
+            Err(failure) if failure.kind == LOCAL_FILE => {
                 return Err(self.bad(number, failure.cause));
             }
             Err(failure) => return Err(failure),
@@ -222,7 +223,9 @@ impl Generations {
             match self.backend.get_within(&pack_name(id), bytes).await {
                 Ok(Some(pack)) => Ok(pack),
                 Ok(None) => Err(self.bad(number, format_args!("its pack {id} is missing"))),
-                Err(failure) if failure.kind == TOO_LONG => Err(self.bad(number, failure.cause)),
+                Err(failure) if TaskFailure::TooLong.is(&failure) => {
+                    Err(self.bad(number, failure.cause))
+                }
                 Err(failure) => Err(failure),
             }
         };
@@ -303,7 +306,7 @@ impl Generations {
             return Ok((manifest, cost));
         }
         let cause = format!("another runner of {} has written generation {number}", self.task);
-        Err(Failure::new(Exit::Failure, "TaskTaken", cause))
+        Err(TaskFailure::Taken.failure(Exit::Failure, cause))
     }
 
     /// Packs a state and stores the packs, whose ids are added to `written`.
@@ -381,7 +384,7 @@ impl Generations {
             return Ok(());
         }
         let cause = format!("another runner of {} has its lock", self.task);
-        Err(Failure::new(Exit::Failure, "TaskTaken", cause))
+        Err(TaskFailure::Taken.failure(Exit::Failure, cause))
     }
 
     async fn remove_packs(&self, packs: &[PackId]) -> Result<(), Failure> {
@@ -404,13 +407,13 @@ impl Generations {
 
     fn bad(&self, number: u64, why: impl std::fmt::Display) -> Failure {
         let cause = format!("generation {number} of {} is refused: {why}", self.task);
-        Failure::new(Exit::Partial, "BadGeneration", cause)
+        TaskFailure::BadGeneration.failure(Exit::Partial, cause)
     }
 }
 
 /// Returns whether a failure concerns one generation, so that the one before may be good.
 pub(crate) fn is_of_generation(failure: &Failure) -> bool {
-    ["BadGeneration", "DataUnavailable"].contains(&failure.kind.as_str())
+    TaskFailure::BadGeneration.is(failure) || TaskFailure::DataLost.is(failure)
 }
 
 /// Returns what decides about removals.
@@ -466,9 +469,9 @@ mod tests {
         assert!(put(lock_name(2)).await.expect("put"));
         assert!(put(pack(2)).await.expect("put"));
         let refused = generations.remove_unnamed(&lock).await.expect_err("it lost the lock");
-        assert_eq!(refused.kind, "TaskTaken");
+        assert!(TaskFailure::Taken.is(&refused));
         let refused = generations.collect(&[], 1, &[], &lock).await.expect_err("the same");
-        assert_eq!(refused.kind, "TaskTaken");
+        assert!(TaskFailure::Taken.is(&refused));
         assert_eq!(backend.list("packs").await.expect("listed").len(), 1);
     }
 }

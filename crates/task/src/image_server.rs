@@ -17,6 +17,7 @@ use crate::criu::StopServing;
 use crate::generations::Generations;
 use crate::image_stream::serve;
 use crate::pack_cache::PackCache;
+use crate::task_failure::TaskFailure;
 
 /// The images of one generation.
 #[derive(Clone)]
@@ -39,7 +40,7 @@ impl ImageServer {
         let number = manifest.generation;
         let bad = |why: String| {
             let cause = format!("generation {number} of {} is refused: {why}", manifest.task);
-            Failure::new(Exit::Partial, "BadGeneration", cause)
+            TaskFailure::BadGeneration.failure(Exit::Partial, cause)
         };
         let (mut head, packs) = (Vec::new(), Arc::<PackCache>::default());
         let mut end = manifest.stream_bytes.min(CHUNK_BYTES as u64);
@@ -91,7 +92,7 @@ impl ImageServer {
             let push = |bytes: &[u8]| pipe.write_all(bytes).map_err(|_| broken_pipe());
             let read = served.generations.read_range(&served.manifest, range, &served.packs, push);
             if let Err(failure) = runtime.block_on(read)
-                && failure.kind != BROKEN_PIPE
+                && !TaskFailure::BrokenPipe.is(&failure)
                 && let Ok(mut first) = noted.lock()
             {
                 first.get_or_insert(failure);
@@ -116,9 +117,6 @@ impl ImageServer {
     }
 }
 
-/// The kind of a failure that CRIU has caused.
-const BROKEN_PIPE: &str = "BrokenPipe";
-
 fn broken_pipe() -> Failure {
-    Failure::new(Exit::Failure, BROKEN_PIPE, "CRIU has closed a pipe")
+    TaskFailure::BrokenPipe.failure(Exit::Failure, "CRIU has closed a pipe")
 }

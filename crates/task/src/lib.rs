@@ -32,6 +32,7 @@ mod running;
 mod seal;
 mod state;
 mod supervise;
+mod task_failure;
 mod unfinished;
 
 use std::os::unix::process::CommandExt;

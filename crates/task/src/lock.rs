@@ -10,8 +10,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{CHECK, TOO_LONG, TaskBackend, hex, number_of};
+use crate::backend::{CHECK, TaskBackend, hex, number_of};
 use crate::seal::drawn;
+use crate::task_failure::TaskFailure;
 
 /// Pause between two looks at a lock whose runner may be dead.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -210,7 +211,7 @@ fn held(task: &str, record: Option<&LockRecord>) -> Failure {
     let owner = record.map_or_else(String::new, |it| format!(", process {}", it.pid));
     let cause = format!("another runner has the task {task}{owner}");
     let next = "sanderling task ls, or the same with another --name";
-    Failure::new(Exit::Unavailable, "TaskTaken", cause).next(next)
+    TaskFailure::Taken.failure(Exit::Unavailable, cause).next(next)
 }
 
 /// Returns whether a record's process runs, if it is one of this machine.
@@ -269,7 +270,7 @@ pub(crate) async fn strange(backend: &TaskBackend) -> Result<Vec<String>, Failur
 /// Reads a record; `None` if there is none, or if what is there is none.
 async fn read(backend: &TaskBackend, number: u64) -> Result<Option<LockRecord>, Failure> {
     let bytes = match backend.get(&lock_name(number)).await {
-        Err(failure) if failure.kind == TOO_LONG => None,
+        Err(failure) if TaskFailure::TooLong.is(&failure) => None,
         read => read?,
     };
     Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))

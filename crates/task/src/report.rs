@@ -12,6 +12,7 @@ use crate::backend::TaskBackend;
 use crate::generations::{Generations, distinct_packs, found, is_of_generation};
 use crate::lock::{LockWatch, TaskLock};
 use crate::runner::{absent, note_strange, opened};
+use crate::task_failure::TaskFailure;
 
 /// A task as `task ls` shows it: what is known without its key.
 #[derive(Debug, Serialize)]
@@ -124,7 +125,7 @@ pub(crate) async fn verify(session: &Session, args: &PlaceArgs) -> Result<(), Fa
     }
     if bad > 0 {
         let cause = format!("{bad} of {} generations cannot be restored", rows.len());
-        return Err(Failure::new(Exit::Partial, "BadGeneration", cause));
+        return Err(TaskFailure::BadGeneration.failure(Exit::Partial, cause));
     }
     Ok(())
 }

@@ -31,6 +31,7 @@ use crate::running::{RunningTask, TaskEnvironment};
 use crate::seal::TaskKey;
 use crate::state::make_private;
 use crate::supervise::{Drivers, Followed, Lives, RunReport, Runner, Triggers};
+use crate::task_failure::TaskFailure;
 
 /// How long a runner may take to end its task and to give the lock up.
 const CLEAN_UP: Duration = Duration::from_secs(2);
@@ -50,7 +51,7 @@ pub(crate) async fn run(session: Session, args: RunArgs) -> Result<(), Failure> 
 }
 
 /// As `task run`, with a record, and with what was seen of the task's lock so far. A task that has
-/// ended is refused by the kind `TaskEnded`.
+/// ended is refused with [`TaskFailure::Ended`].
 pub(crate) async fn run_recorded(
     session: Session,
     args: RunArgs,
@@ -152,7 +153,7 @@ async fn run_in(
         if let Some(record) = record
             && record.has_ended().await?
         {
-            return Err(Failure::new(Exit::Failure, "TaskEnded", format_args!("{name} has ended")));
+            return Err(TaskFailure::Ended.failure(Exit::Failure, format_args!("{name} has ended")));
         }
         let mut generations = opened(&backend, &name, storage, true).await?;
         generations.compresses = !pace.no_compression;

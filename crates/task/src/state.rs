@@ -14,6 +14,8 @@ use rustix::time::{ClockId, clock_gettime};
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_core::checkpoint::{CHUNK_BYTES, EntryKind, StateEntry, StateLayout};
 
+use crate::task_failure::TaskFailure;
+
 /// What the task writes when its state is complete. It is no part of the state.
 pub(crate) const DONE: &str = "done";
 
@@ -28,9 +30,6 @@ const READ_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// The longest tick of the clock that stamps files: 10 ms where the kernel has 100 ticks a second.
 const TICK_WITHIN: Duration = Duration::from_millis(20);
-
-/// The kind of the failure of a state that changed while it was read.
-const CHANGED: &str = "StateChanged";
 
 /// Takes the chunks of a state.
 pub(crate) trait ChunkSink {
@@ -52,7 +51,7 @@ pub(crate) trait ChunkSink {
 pub(crate) fn read_chunks(directory: &Path, sink: &mut impl ChunkSink) -> Result<(), Failure> {
     for _ in 1..READS_MAX {
         match read_once(directory, &mut |chunk| sink.add(chunk)) {
-            Err(failure) if failure.kind == CHANGED => {}
+            Err(failure) if TaskFailure::StateChanged.is(&failure) => {}
             read => return read,
         }
         std::thread::sleep(READ_AGAIN_AFTER);
@@ -164,7 +163,7 @@ fn wait_for_ticks<'a>(stamps: impl Iterator<Item = &'a FileStamp>) {
 fn changed(path: &Path) -> Failure {
     let cause = format!("{} changed while it was read", path.display());
     let next = "a task that writes only between SIGUSR1 and the file `done`";
-    Failure::new(Exit::Failure, CHANGED, cause).next(next)
+    TaskFailure::StateChanged.failure(Exit::Failure, cause).next(next)
 }
 
 /// Opens what was a file when the directory was listed. Of a pipe in its place nothing is read, and
@@ -266,7 +265,7 @@ impl Unpacking {
             return self.write(bytes);
         }
         self.held.extend_from_slice(bytes);
-        let bad = |error| Failure::new(Exit::Failure, "BadGeneration", error);
+        let bad = |error| TaskFailure::BadGeneration.failure(Exit::Failure, error);
         let Some(head) = StateLayout::head_bytes(&self.held).map_err(bad)? else { return Ok(()) };
         if self.held.len() < head {
             return Ok(());
@@ -332,7 +331,7 @@ impl Unpacking {
     pub(crate) fn finish(self) -> Result<(), Failure> {
         let is_whole = self.layout.as_ref().is_some_and(|layout| self.at == layout.bytes);
         let Some(layout) = self.layout.as_ref().filter(|_| is_whole) else {
-            return Err(Failure::new(Exit::Failure, "BadGeneration", "its stream is cut"));
+            return Err(TaskFailure::BadGeneration.failure(Exit::Failure, "its stream is cut"));
         };
         let place = self.directory.join(UNPACKING);
         let set = |place: &Path, is_wanted: fn(&EntryKind) -> bool| {
@@ -469,7 +468,7 @@ mod tests {
             let count = |byte| bytes.iter().filter(|it| **it == byte).count();
             assert_eq!(count(8), 300_000, "{name} is of two times");
             let refused = stream_with(place.path(), |reads| write(reads as u8)).unwrap_err();
-            assert_eq!(refused.kind, CHANGED, "{name}");
+            assert!(TaskFailure::StateChanged.is(&refused), "{name}");
             assert!(refused.cause.contains(&format!("{name} changed while")), "{refused}");
         }
     }

@@ -30,6 +30,7 @@ use crate::lock::TaskLock;
 use crate::machine_notices::{MachineNotice, Terminations};
 use crate::run_log::{CheckpointLine, RunLog};
 use crate::running::RunningTask;
+use crate::task_failure::TaskFailure;
 
 /// Pause before a task that does not handle the signal yet is looked at again.
 const NOT_YET: Duration = Duration::from_millis(200);
@@ -312,7 +313,7 @@ impl Runner<'_> {
         match taken {
             Ok(Some(manifest)) => *base = Some(manifest),
             Ok(None) => return Ok(self.interval().min(NOT_YET)),
-            Err(failure) if failure.kind == "TaskTaken" => {
+            Err(failure) if TaskFailure::Taken.is(&failure) => {
                 if matches!(lock.is_held().await, Ok(false)) {
                     return Err(self.lost(task).await);
                 }
@@ -447,7 +448,7 @@ impl Runner<'_> {
         let dumped = self.generations.dump(state, base, number, wall_clock()).await;
         let waited = stopped.is_some();
         drop(stopped);
-        if dumped.as_ref().is_err_and(|failure| failure.kind != "TaskTaken") {
+        if dumped.as_ref().is_err_and(|failure| !TaskFailure::Taken.is(failure)) {
             // They may be what the store is full of.
             let _ = timeout(COLLECT_WITHIN, self.generations.remove_unnamed(lock)).await;
         }
@@ -558,7 +559,7 @@ impl Runner<'_> {
         task.end().await;
         let name = &self.generations.task;
         let cause = format!("another runner has taken the task {name}; this one has ended it here");
-        Failure::new(Exit::Failure, "TaskTaken", cause).next("sanderling task ls")
+        TaskFailure::Taken.failure(Exit::Failure, cause).next("sanderling task ls")
     }
 
     fn report(
@@ -576,7 +577,7 @@ impl Runner<'_> {
             let task = &self.generations.task;
             let cause = format!("the task {task} ended {how}");
             let next = "the same again: it starts from the newest checkpoint";
-            return Err(Failure::new(Exit::Failure, "TaskFailed", cause).next(next));
+            return Err(TaskFailure::Failed.failure(Exit::Failure, cause).next(next));
         }
         let name = self.generations.task.clone();
         let report = RunReport { name, restored, checkpoints: self.checkpoints, generation };

@@ -25,6 +25,7 @@ use crate::lock::LockWatch;
 use crate::runner::{self, RunRecord};
 use crate::seal::drawn;
 use crate::supervise::wall_clock;
+use crate::task_failure::TaskFailure;
 
 /// Pause between two rounds.
 const ROUND: Duration = Duration::from_millis(BAG_ROUND.0);
@@ -258,8 +259,10 @@ impl Agent<'_> {
             Ok(()) if self.session.ended.is_cancelled() => {}
             Ok(()) => self.finished += 1,
             // Another agent was faster.
-            Err(failure) if failure.kind == "TaskTaken" => self.leave(number, BagState::Running),
-            Err(failure) if failure.kind == "TaskEnded" => self.leave(number, BagState::Done),
+            Err(failure) if TaskFailure::Taken.is(&failure) => {
+                self.leave(number, BagState::Running)
+            }
+            Err(failure) if TaskFailure::Ended.is(&failure) => self.leave(number, BagState::Done),
             Err(failure) => {
                 self.session.output.note(format_args!("task {number}: {failure}"));
                 self.leave(number, BagState::Running);
@@ -292,7 +295,7 @@ impl RunRecord for EndRecord {
 
     fn record(&self, failure: Option<Failure>) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let is_end = failure.as_ref().is_none_or(|failure| failure.kind == "TaskFailed");
+            let is_end = failure.as_ref().is_none_or(|failure| TaskFailure::Failed.is(failure));
             // While the backend is away it tries again.
             while is_end && !self.session.ended.is_cancelled() {
                 if self.write(failure.as_ref()).await.is_ok() {

@@ -10,10 +10,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::MarketArg;
-use crate::backend::{TOO_LONG, TaskBackend, number_of};
-
-/// The kind of the failure where a record is not what an agent writes.
-const DAMAGED: &str = "BagDamaged";
+use crate::backend::{TaskBackend, number_of};
+use crate::task_failure::TaskFailure;
 
 /// What all tasks of a bag have in common. It is written once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,7 +137,7 @@ impl BagStore {
     /// Returns how far a task is; none where its record is damaged.
     pub(super) async fn progress_or_none(&self, number: u32) -> Result<Progress, Failure> {
         match self.progress(number).await {
-            Err(failure) if failure.kind == DAMAGED => Ok(Progress::default()),
+            Err(failure) if TaskFailure::BagDamaged.is(&failure) => Ok(Progress::default()),
             progress => progress,
         }
     }
@@ -160,7 +158,7 @@ impl BagStore {
             }
             match self.progress(number).await {
                 Ok(progress) => _ = found.insert(number, progress),
-                Err(failure) if failure.kind == DAMAGED => report(&failure),
+                Err(failure) if TaskFailure::BagDamaged.is(&failure) => report(&failure),
                 Err(failure) => return Err(failure),
             }
         }
@@ -185,7 +183,7 @@ impl BagStore {
     /// Returns whether a task has ended.
     pub(super) async fn has_ended(&self, number: u32) -> Result<bool, Failure> {
         match self.backend.get(&named("ended", number)).await {
-            Err(failure) if failure.kind == TOO_LONG => Ok(true),
+            Err(failure) if TaskFailure::TooLong.is(&failure) => Ok(true),
             found => Ok(found?.is_some()),
         }
     }
@@ -219,7 +217,7 @@ impl BagStore {
             match self.get(&format!("agents/{name}")).await {
                 Ok(Some(record)) => _ = found.insert(name, record),
                 Ok(None) => {}
-                Err(failure) if failure.kind == DAMAGED => report(&failure),
+                Err(failure) if TaskFailure::BagDamaged.is(&failure) => report(&failure),
                 Err(failure) => return Err(failure),
             }
         }
@@ -234,11 +232,14 @@ impl BagStore {
     async fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Failure> {
         let damaged = |why: &dyn Display| {
             let cause = format!("{name} in {} is not what an agent writes: {why}", self.backend);
-            Failure::new(Exit::Failure, DAMAGED, cause)
+            TaskFailure::BagDamaged
+                .failure(Exit::Failure, cause)
                 .next("sanderling task submit with another --bag")
         };
         let bytes = match self.backend.get(name).await {
-            Err(failure) if failure.kind == TOO_LONG => return Err(damaged(&failure.cause)),
+            Err(failure) if TaskFailure::TooLong.is(&failure) => {
+                return Err(damaged(&failure.cause));
+            }
             read => read?,
         };
         let Some(bytes) = bytes else { return Ok(None) };

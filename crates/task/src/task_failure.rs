@@ -1,0 +1,70 @@
+//! The failures by which a runner, an agent or a reader of checkpoints decides what comes next.
+
+use std::fmt::Display;
+
+use sanderling_cli_common::failure::{Exit, Failure};
+
+/// What a failure means for the one that runs a task. A [`Failure`] has its name as its kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TaskFailure {
+    /// Another runner has the task: this one must not write.
+    Taken,
+    /// The task ended before: it is not run again.
+    Ended,
+    /// The task's command failed.
+    Failed,
+    /// An object of the backend is longer than it may be, and was not read.
+    TooLong,
+    /// A record of a bag is not what an agent writes.
+    BagDamaged,
+    /// A file changed while it was read: it can be read again.
+    StateChanged,
+    /// CRIU has closed a pipe: its own error counts.
+    BrokenPipe,
+    /// A generation cannot be used; the one before may be good.
+    BadGeneration,
+    /// The store has lost bytes of a generation; the one before may be good. The client makes it.
+    DataLost,
+}
+
+impl TaskFailure {
+    /// Returns the kind of failures with this meaning, which scripts read.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Taken => "TaskTaken",
+            Self::Ended => "TaskEnded",
+            Self::Failed => "TaskFailed",
+            Self::TooLong => "TaskObjectTooLong",
+            Self::BagDamaged => "BagDamaged",
+            Self::StateChanged => "StateChanged",
+            Self::BrokenPipe => "BrokenPipe",
+            Self::BadGeneration => "BadGeneration",
+            Self::DataLost => "DataUnavailable",
+        }
+    }
+
+    /// Makes a failure with this meaning from its cause.
+    pub(crate) fn failure(self, exit: Exit, cause: impl Display) -> Failure {
+        Failure::new(exit, self.name(), cause)
+    }
+
+    /// Returns whether a failure has this meaning.
+    pub(crate) fn is(self, failure: &Failure) -> bool {
+        failure.kind == self.name()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_client::ClientError;
+    use sanderling_protocol::{ObjectId, Path};
+
+    use super::*;
+
+    #[test]
+    fn lost_data_has_the_name_that_the_client_gives_it() {
+        let (path, object, ranges) = (Path::root(), ObjectId(1), Vec::new());
+        let lost = ClientError::DataUnavailable { path, object, ranges };
+        assert_eq!(lost.name(), TaskFailure::DataLost.name());
+    }
+}
