@@ -152,13 +152,13 @@ fn next(refusal: &Refusal) -> Option<String> {
         | Refusal::UnknownJob { .. } => "sanderling job ls".to_owned(),
         Refusal::DataUnavailable { .. } => "sanderling fsck".to_owned(),
         Refusal::DeadlinePassed { .. } => "the same with --deadline 30s".to_owned(),
-        Refusal::TooLarge { what, limit, .. } if what.starts_with("deadline") => {
+        Refusal::TooLarge { what, limit, .. } if what == Refusal::NOTICE_DEADLINE => {
             format!("the same with --deadline {}", Millis(*limit))
         }
         Refusal::UnknownNode { .. } | Refusal::NodeGone { .. } | Refusal::WrongState { .. } => {
             "sanderling node ls --all".to_owned()
         }
-        Refusal::Unauthenticated { why } if why.contains("--tls-ca") => {
+        Refusal::Unauthenticated { why } if why == Refusal::TLS_REQUIRED => {
             "the same with --tls-ca PEM".to_owned()
         }
         Refusal::Unauthenticated { .. } | Refusal::Forbidden { .. } => {

@@ -311,6 +311,13 @@ fn too_large(what: &str, value: u64, limit: u64) -> String {
 }
 
 impl Refusal {
+    /// What is too large in [`Refusal::TooLarge`] if it is the deadline of a notice. Readers of a
+    /// refusal compare with it.
+    pub const NOTICE_DEADLINE: &str = "deadline in milliseconds";
+
+    /// Why a caller without TLS is [`Refusal::Unauthenticated`] at an endpoint with TLS.
+    pub const TLS_REQUIRED: &str = "this port speaks TLS: give --tls-ca";
+
     /// Returns the path that was refused, if it was one.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
@@ -479,7 +486,7 @@ mod tests {
     fn messages_state_the_fact_and_the_values() {
         let refusal = Refusal::StaleEpoch { block: BlockId(7), here: Epoch(3), asked: Epoch(2) };
         assert_eq!(refusal.to_string(), "block 7 moved: epoch 3 here, 2 requested");
-        let what = "deadline in milliseconds".to_owned();
+        let what = Refusal::NOTICE_DEADLINE.to_owned();
         let refusal = Refusal::TooLarge { what, value: 2_592_000_000, limit: 86_400_000 };
         assert_eq!(refusal.to_string(), "deadline is too large: 30d, the limit is 24h");
         let refusal = Refusal::Full { bytes: 2 << 20, class: "dram".to_owned() };

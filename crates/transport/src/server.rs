@@ -206,7 +206,7 @@ async fn met(stream: TcpStream, options: &ServeOptions) -> Option<Stream> {
         Ok(Accepted::Tls(stream)) => Some(stream),
         Ok(Accepted::Plain(stream)) => {
             tracing::info!("a caller without TLS was turned away");
-            let why = "this port speaks TLS: give --tls-ca".to_owned();
+            let why = Refusal::TLS_REQUIRED.to_owned();
             let refusal = refuse_connection(&Refusal::Unauthenticated { why });
             let mut header = refusal.header;
             header.body_bytes = refusal.body[0].len() as u32;

@@ -20,6 +20,9 @@ pub(super) const FILES_AT_ONCE_MAX: usize = 8;
 /// Bytes read from or written to a local file at once.
 pub(super) const PIECE_BYTES: usize = 1 << 20;
 
+/// How the next command begins where a directory is missing.
+pub(super) const MAKE_DIRECTORY: &str = "sanderling fs mkdir -p";
+
 /// Returns `to/name` when `to` is a directory, else `to`. One of several objects can only go into a
 /// directory, and so can one whose destination was typed with a slash at its end.
 pub(super) async fn target(
@@ -39,7 +42,7 @@ pub(super) async fn target(
         (None, _) if is_one_of_many || to.is_directory => {
             let refusal = Refusal::NotFound { path: to.path.clone() };
             Err(refused::refusal_failure(&refusal)
-                .instead(format_args!("sanderling fs mkdir -p {path}"))
+                .instead(format_args!("{MAKE_DIRECTORY} {path}"))
                 .tried("looked for the directory that the objects go into"))
         }
         _ => Ok(to.path.clone()),

@@ -5,7 +5,7 @@ use sanderling_protocol::message::Room;
 use sanderling_protocol::{Path, Policy, Tier, WhenFull};
 
 use super::Fs;
-use super::lookup::stat_of;
+use super::lookup::{MAKE_DIRECTORY, stat_of};
 use crate::failure::Failure;
 use crate::fleet::nodes;
 use crate::refused::shell_word;
@@ -83,7 +83,7 @@ impl Mistake {
     async fn missing(&self, session: &Session, client: &Client, failure: Failure) -> Failure {
         let Some(path) = path_of(&failure) else { return failure };
         let near = nearest(session, client, &path).await;
-        if failure.next.as_deref().is_some_and(|next| next.contains("fs mkdir ")) {
+        if failure.next.as_deref().is_some_and(|next| next.starts_with(MAKE_DIRECTORY)) {
             // The command itself named the directory that is missing.
             return failure;
         }
@@ -93,8 +93,9 @@ impl Mistake {
             Some(_) if self.has_parents => failure
                 .tried(format_args!("looked for the directory; {near} is the last that is there"))
                 .instead("the same with --parents"),
-            Some(above) => failure
-                .instead(format_args!("sanderling fs mkdir -p {}", shell_word(above.as_str()))),
+            Some(above) => {
+                failure.instead(format_args!("{MAKE_DIRECTORY} {}", shell_word(above.as_str())))
+            }
             None => failure.instead(format_args!("sanderling fs ls {}", shell_word(near.as_str()))),
         }
     }

@@ -56,7 +56,7 @@ pub fn is_far(now: Instant, deadline: Instant) -> bool {
 /// [`Refusal::TooLarge`] with the longest notice: give a shorter one, or decommission the node.
 pub fn check_left(left: Millis) -> Result<(), Refusal> {
     if left > NOTICE_MAX {
-        let (what, value) = ("deadline in milliseconds".to_owned(), left.0);
+        let (what, value) = (Refusal::NOTICE_DEADLINE.to_owned(), left.0);
         return Err(Refusal::TooLarge { what, value, limit: NOTICE_MAX.0 });
     }
     Ok(())

@@ -38,7 +38,7 @@ impl From<Refusal> for HttpRefusal {
             Refusal::Unauthenticated { .. } => StatusCode::UNAUTHORIZED,
             Refusal::Forbidden { .. } => StatusCode::FORBIDDEN,
             Refusal::WrongState { .. } | Refusal::NodeGone { .. } => StatusCode::CONFLICT,
-            Refusal::TooLarge { what, .. } if what.starts_with("deadline") => {
+            Refusal::TooLarge { what, .. } if what == Refusal::NOTICE_DEADLINE => {
                 StatusCode::BAD_REQUEST
             }
             Refusal::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
