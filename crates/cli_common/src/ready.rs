@@ -40,14 +40,7 @@ impl Ready {
     pub fn write(&self, path: Option<&Path>) -> Result<(), Failure> {
         sd_notify::notify(&[sd_notify::NotifyState::Ready])
             .map_err(|error| Failure::new(Exit::Failure, "Process", error))?;
-        let Some(path) = path else { return Ok(()) };
-        let text = serde_json::to_string(self).expect("plain fields");
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let partial = path.with_file_name(format!(".{name}.{}", std::process::id()));
-        let written = std::fs::File::create(&partial)
-            .and_then(|mut file| writeln!(file, "{text}"))
-            .and_then(|()| std::fs::rename(&partial, path));
-        written.map_err(|error| Failure::file(path, &error))
+        path.map_or(Ok(()), |path| write_whole(path, self))
     }
 
     /// Reads the file; `None` while it is not there.
@@ -55,6 +48,41 @@ impl Ready {
     pub fn read(path: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(path).ok()?).ok()
     }
+}
+
+/// What a server that was started with `--detach` writes in place of [`Ready`] if it does not
+/// start, where the process that started it can propose another start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NotReady {
+    /// Another process has its address or its directory.
+    InUse,
+}
+
+impl NotReady {
+    /// Writes the file whole or not at all.
+    ///
+    /// # Errors
+    /// When the local file cannot be written: the log alone has the reason then.
+    pub fn write(self, path: &Path) -> Result<(), Failure> {
+        write_whole(path, &self)
+    }
+
+    /// Reads the file; `None` if the server wrote none, or serves.
+    #[must_use]
+    pub fn read(path: &Path) -> Option<Self> {
+        serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+    }
+}
+
+fn write_whole(path: &Path, content: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(content).expect("plain fields");
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let partial = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let written = std::fs::File::create(&partial)
+        .and_then(|mut file| writeln!(file, "{text}"))
+        .and_then(|()| std::fs::rename(&partial, path));
+    written.map_err(|error| Failure::file(path, &error))
 }
 
 #[cfg(test)]
@@ -67,7 +95,9 @@ mod tests {
         assert_eq!(Ready::read(&path), None);
         let ready = Ready::here("127.0.0.1:1".to_owned(), None, Some(ClusterId(7)));
         ready.write(Some(&path)).unwrap();
-        assert_eq!(Ready::read(&path), Some(ready));
+        assert_eq!((Ready::read(&path), NotReady::read(&path)), (Some(ready), None));
+        NotReady::InUse.write(&path).unwrap();
+        assert_eq!((Ready::read(&path), NotReady::read(&path)), (None, Some(NotReady::InUse)));
         std::fs::remove_file(&path).unwrap();
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::process::{LOOK_EVERY, RELEASE, RecordedProcess, spawn};
-use sanderling_cli_common::ready::Ready;
+use sanderling_cli_common::ready::{NotReady, Ready};
 use sanderling_cli_common::refused::shell_word;
 
 use super::directory::{CATALOGS, DISKS, LOGS};
@@ -143,7 +143,8 @@ impl Starting {
 
     fn failed(&self, exit: Exit, kind: &str, cause: &str) -> Failure {
         let is_new = self.server.address.is_empty();
-        let next = if cause.contains("in use") && self.server.role == "namenode" && is_new {
+        let is_in_use = NotReady::read(&self.ready_file) == Some(NotReady::InUse);
+        let next = if is_in_use && self.server.role == "namenode" && is_new {
             "sanderling local start --port 0, or sanderling local stop".to_owned()
         } else {
             format!("cat {}", shell_word(&self.server.log.to_string_lossy()))

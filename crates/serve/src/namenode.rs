@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::global::Global;
 use sanderling_cli_common::policy::PolicyName;
-use sanderling_cli_common::ready::Ready;
+use sanderling_cli_common::ready::{NotReady, Ready};
 use sanderling_cli_common::server::ProcessArgs;
 use sanderling_cli_common::units::{Size, Span, UnitError};
 use sanderling_cli_common::{server, session, units};
@@ -24,7 +24,7 @@ use sanderling_namenode::{
 use sanderling_notices::Acknowledge;
 use sanderling_protocol::Nonce;
 use sanderling_protocol::message::Role;
-use sanderling_transport::Security;
+use sanderling_transport::{ListenError, Security};
 
 use super::background::BackgroundArgs;
 use super::backup::{self, ArchivePlace, Backup, Recover, Restore};
@@ -230,7 +230,7 @@ async fn serve(
     let options = options(&args, security)?;
     let server = within(limit, "namenode", NamenodeServer::start(options))
         .await?
-        .map_err(|error| not_started("namenode", &error, &next(&error)))?;
+        .map_err(|error| not_served(&args.process, &error))?;
     let address = server.address().to_string();
     let start_manager = || {
         let name = format!("namenode-{}", std::process::id());
@@ -374,6 +374,20 @@ fn model(spec: &Spec) -> Result<Model, Failure> {
         Failure::new(Exit::Usage, "BadPreemptionModel", &error)
             .next("sanderling namenode with another --preemption-model, or without one")
     })
+}
+
+/// Describes why the namenode does not start, also to a process that started it in the background.
+fn not_served(process: &ProcessArgs, error: &NamenodeStartError) -> Failure {
+    let is_in_use = matches!(
+        error,
+        NamenodeStartError::Listen(ListenError::InUse { .. })
+            | NamenodeStartError::DirectoryLocked { .. }
+    );
+    if let Some(file) = process.ready_file.as_ref().filter(|_| is_in_use && process.detach) {
+        // Without it the process that started this one has the log's last line.
+        let _ = NotReady::InUse.write(file);
+    }
+    not_started("namenode", error, &next(error))
 }
 
 /// Returns the next step after a failure of a running server.
