@@ -9,6 +9,7 @@ use std::path::Path;
 
 use sanderling_core::catalog::Catalog;
 use sanderling_protocol::checksum::{Running, crc32c};
+use thiserror::Error;
 
 use crate::damage::SnapshotDamage;
 use crate::directory::{Directory, FileKind, PublishError};
@@ -60,12 +61,25 @@ pub(crate) fn length_in(header: &[u8; HEADER_BYTES]) -> Option<u64> {
 }
 
 /// Why a snapshot was not taken.
-#[derive(Debug)]
+///
+/// After all but [`TakeError::Unsynced`] the journal keeps growing, and a later one may succeed.
+#[derive(Debug, Error)]
 pub(crate) enum TakeError {
-    /// The journal keeps growing; a later one may succeed.
-    Failed(String),
+    /// The catalog has what the format cannot hold.
+    #[error("{0}")]
+    Encode(#[source] postcard::Error),
+    /// The file failed, or its sync. Nothing that was there depends on it.
+    #[error("{0}")]
+    NotWritten(#[source] PublishError),
+    /// The file is not what was written. It was removed.
+    #[error("{0}")]
+    ReadBack(#[source] NamenodeStartError),
+    /// The snapshot is there, and what it makes unnecessary could not be removed.
+    #[error("{0}")]
+    NotPruned(#[source] io::Error),
     /// The directory was not synced: which files the disk has is unknown.
-    Unsynced(io::Error),
+    #[error("sync: {0}")]
+    Unsynced(#[source] io::Error),
 }
 
 /// Writes the snapshot after `index` commands, and removes what it and the newest good one of
@@ -79,7 +93,7 @@ pub(crate) fn take(
     kept: &[u64],
 ) -> Result<Vec<u64>, TakeError> {
     let index = catalog.index();
-    let body = encode(&catalog).map_err(|error| TakeError::Failed(error.to_string()))?;
+    let body = encode(&catalog).map_err(TakeError::Encode)?;
     // Every page that is written to meanwhile is copied for its sake.
     drop(catalog);
     match write(directory, index, &body) {
@@ -87,8 +101,7 @@ pub(crate) fn take(
         Err(error)
             if directory.files().open(&directory.file(FileKind::Snapshot, index)).is_err() =>
         {
-            // The file failed, or its sync: nothing that was there depends on it.
-            return Err(TakeError::Failed(error.to_string()));
+            return Err(TakeError::NotWritten(error));
         }
         Err(error) => return Err(TakeError::Unsynced(error.into())),
     }
@@ -96,7 +109,7 @@ pub(crate) fn take(
     if let Err(error) = verify(directory, index) {
         // Else it would count as one of two at the next start.
         let _ = directory.files().remove(&directory.file(FileKind::Snapshot, index));
-        return Err(TakeError::Failed(error.to_string()));
+        return Err(TakeError::ReadBack(error));
     }
     let is_good = |older: &u64| *older < index && verify(directory, *older).is_ok();
     let older = kept.iter().rev().copied().find(is_good);
@@ -104,7 +117,7 @@ pub(crate) fn take(
     // The journal since the beginning takes the place of an older one.
     let Some(older) = older else { return Ok(vec![index]) };
     directory.prune(older, &[index]).map_err(|error| match error {
-        PublishError::NotThere(error) => TakeError::Failed(error.to_string()),
+        PublishError::NotThere(error) => TakeError::NotPruned(error),
         PublishError::Unsynced(error) => TakeError::Unsynced(error),
     })?;
     Ok(vec![older, index])

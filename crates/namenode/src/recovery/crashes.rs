@@ -191,10 +191,10 @@ impl CrashRun {
                 running.kept = kept;
                 self.counts.snapshots += 1;
             }
-            Err(TakeError::Failed(_)) => {}
             Err(TakeError::Unsynced(error)) => {
                 running.recovered.journal.unsynced(Arc::new(error));
             }
+            Err(_) => {}
         }
     }
 

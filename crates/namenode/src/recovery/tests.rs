@@ -5,6 +5,7 @@ use sanderling_core::catalog::{Action, Catalog, Command};
 use sanderling_protocol::Instant;
 
 use super::*;
+use crate::directory::PublishError;
 use crate::files::disk::{Disk, Faults};
 use crate::snapshot::{self, TakeError};
 
@@ -498,7 +499,12 @@ fn failed_sync_of_a_snapshot_removes_nothing() {
         match (failing, taken) {
             (None, taken) => kept = taken.unwrap(),
             // Nothing depends on a file that is not there yet.
-            (Some(0), taken) => assert!(matches!(taken, Err(TakeError::Failed(_))), "{taken:?}"),
+            (Some(0), taken) => {
+                let error = taken.unwrap_err();
+                assert!(matches!(error, TakeError::NotWritten(_)), "{error:?}");
+                let source = std::error::Error::source(&error).unwrap();
+                assert!(source.downcast_ref::<PublishError>().is_some(), "{error:?}");
+            }
             (_, taken) => assert!(matches!(taken, Err(TakeError::Unsynced(_))), "{taken:?}"),
         }
         if matches!(failing, Some(0 | 1)) {

@@ -3,6 +3,7 @@
 //! Two snapshots are kept, and the journal since the older of them: a snapshot that turns out to be
 //! damaged loses nothing.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::SystemTime;
@@ -111,7 +112,7 @@ impl Snapshots {
         };
         match thread.spawn(taking) {
             Ok(thread) => self.running = Some(thread),
-            Err(error) => self.failed(state, &error.to_string()),
+            Err(error) => self.failed(state, &error),
         }
         Ok(())
     }
@@ -134,19 +135,19 @@ impl Snapshots {
                 state.metrics.set_snapshot_time(SystemTime::now());
                 info!(commands = newest, journal_bytes = journal.bytes(), "snapshot taken");
             }
-            Ok(Err(TakeError::Failed(why))) => self.failed(state, &why),
             Ok(Err(TakeError::Unsynced(error))) => {
                 let cause = Arc::new(error);
                 return Err(journal.fail(|path| JournalFailure::Directory { path, cause }));
             }
-            Err(_) => self.failed(state, "its thread panicked"),
+            Ok(Err(error)) => self.failed(state, &error),
+            Err(_) => self.failed(state, &"its thread panicked"),
         }
         Ok(())
     }
 
-    fn failed(&mut self, state: &NamenodeState, why: &str) {
+    fn failed(&mut self, state: &NamenodeState, why: &dyn Display) {
         state.metrics.snapshots_failed.inc();
-        warn!(why, "a snapshot could not be taken: the journal keeps growing");
+        warn!(%why, "a snapshot could not be taken: the journal keeps growing");
         self.schedule.failed(self.now());
     }
 
