@@ -16,7 +16,7 @@ use sanderling_protocol::token::MintToken;
 use sanderling_protocol::{JobId, ObjectId, Path, Refusal, Reply, Request, TokenId};
 use thiserror::Error;
 
-pub use jwt::{Parts, join, parts, signed_text};
+pub use jwt::{Parts, TokenFault, join, parts, signed_text};
 pub(crate) use lineage::is_of_servers;
 pub use lineage::{Lineage, Revoked};
 use required_rights::{Need, Right, need};

@@ -2,6 +2,7 @@
 //! has a time limit, and so has the whole.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -22,8 +23,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::cluster::http_address;
 use super::figures::MetricPage;
 use super::view::{
-    CertificateLook, ClockOffset, ClusterLook, DatanodeLook, LossLook, ServerLook, Unseen,
-    is_loopback,
+    CertificateLook, ClockOffset, ClusterLook, DatanodeLook, LossLook, ServerLook, UnreadToken,
+    Unseen, is_loopback,
 };
 
 /// How long one server may take to answer one page.
@@ -55,13 +56,15 @@ struct Shown<'a> {
 
 /// Looks at everything. `http` is where the namenode serves HTTP, if that was given.
 pub(super) async fn look(session: &Session, http: Option<&str>) -> ClusterLook {
-    let token = session.credentials.token.as_ref().map(|source| source.token(None));
-    let claims = token.as_ref().map(|token| {
-        let token = token.as_ref().map_err(ToString::to_string)?;
-        let claims = parts(token).and_then(|parts| parts.claims());
-        claims.map_err(str::to_owned)
-    });
-    let shown = Shown { tls: session.credentials.tls.as_ref(), token: token.and_then(Result::ok) };
+    let (token, claims) = match session.credentials.token.as_ref().map(|it| it.token(None)) {
+        Some(Ok(token)) => {
+            let claims = parts(&token).and_then(|parts| parts.claims());
+            (Some(token), Some(claims.map_err(UnreadToken::Fault)))
+        }
+        Some(Err(error)) => (None, Some(Err(UnreadToken::Source(Arc::new(error))))),
+        None => (None, None),
+    };
+    let shown = Shown { tls: session.credentials.tls.as_ref(), token };
     let client = connected(session).await;
     let members = match &client {
         Ok(client) => members(client).await,

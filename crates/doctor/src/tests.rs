@@ -1,7 +1,9 @@
 //! Judgements about clusters that no test could start.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 
+use sanderling_core::access::TokenFault;
 use sanderling_protocol::message::{Forecast, Room};
 use sanderling_protocol::node::{Availability, DrainProgress, Load, TierUsage};
 use sanderling_protocol::{Millis, NodeId, NodeInfo, Policy, Tier};
@@ -12,7 +14,8 @@ use super::check::{Check, CheckLevel};
 use super::figures::MetricPage;
 use super::judged;
 use super::view::{
-    CertificateLook, ClockOffset, ClusterLook, DatanodeLook, LossLook, ServerLook, Unseen,
+    CertificateLook, ClockOffset, ClusterLook, DatanodeLook, LossLook, ServerLook, UnreadToken,
+    Unseen,
 };
 
 fn node(number: u32) -> NodeInfo {
@@ -208,10 +211,18 @@ fn node_that_died_is_reported_for_an_hour() {
 }
 
 #[test]
+fn token_that_cannot_be_read_has_its_fault_as_source() {
+    let unread = UnreadToken::Fault(TokenFault::Malformed);
+    let source = unread.source().and_then(|source| source.downcast_ref());
+    assert_eq!(source, Some(&TokenFault::Malformed));
+    assert_eq!(unread.to_string(), "the token is not one of ours");
+}
+
+#[test]
 fn what_a_token_may_not_see_is_named_and_no_problem() {
     let right = || Unseen::Right("administer");
     let mut look = fleet(1);
-    look.token = Some(Err("no token".to_owned()));
+    look.token = Some(Err(UnreadToken::Fault(TokenFault::Malformed)));
     (look.nodes, look.room) = (Err(right()), Err(right()));
     (look.losses, look.revoked) = (Err(right()), Err(right()));
     look.namenode.figures = Err(right());

@@ -28,7 +28,7 @@ pub(super) fn token(look: &ClusterLook) -> Option<Check> {
     let id = "token";
     let claims = match look.token.as_ref()? {
         Ok(claims) => claims,
-        Err(why) => return Some(Check::fail("token.unreadable", why.clone(), TOKEN)),
+        Err(why) => return Some(Check::fail("token.unreadable", why.to_string(), TOKEN)),
     };
     let rights: Vec<&str> = claims.rights.words().collect();
     let subject = &claims.subject;

@@ -1,14 +1,16 @@
 //! What the doctor has seen of a cluster, before it is judged.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use sanderling_core::access::Claims;
+use sanderling_core::access::{Claims, TokenFault};
 use sanderling_namenode::GroupPage;
 use sanderling_protocol::event::LossReport;
 use sanderling_protocol::message::{DurableStatus, Room};
 use sanderling_protocol::{NodeId, NodeInfo, Policy};
-use sanderling_transport::{PeerCertificates, Validity};
+use sanderling_transport::{PeerCertificates, SecretError, Validity};
 use serde_json::Value;
+use thiserror::Error;
 
 use super::figures::MetricPage;
 
@@ -32,6 +34,17 @@ impl std::fmt::Display for Unseen {
             Self::Failed { why, .. } => formatter.write_str(why),
         }
     }
+}
+
+/// Why the token that is shown cannot be read.
+#[derive(Debug, Clone, Error)]
+pub(super) enum UnreadToken {
+    /// There is none where it should be.
+    #[error("{0}")]
+    Source(#[source] Arc<SecretError>),
+    /// It has no claims.
+    #[error("{0}")]
+    Fault(#[source] TokenFault),
 }
 
 /// What a server's HTTP endpoint has shown.
@@ -114,7 +127,7 @@ pub(super) struct ClusterLook {
     /// When nodes died, in seconds since 1970, as far as the latest events have it.
     pub(super) died: BTreeMap<NodeId, u64>,
     /// The token that was shown: its claims, or why it cannot be read.
-    pub(super) token: Option<Result<Claims, String>>,
+    pub(super) token: Option<Result<Claims, UnreadToken>>,
     /// This machine's clock, in seconds since 1970.
     pub(super) now: u64,
 }

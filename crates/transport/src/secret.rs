@@ -283,8 +283,8 @@ pub fn unix_millis() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn unauthenticated(why: &str) -> Refusal {
-    Refusal::Unauthenticated { why: why.to_owned() }
+fn unauthenticated(why: impl fmt::Display) -> Refusal {
+    Refusal::Unauthenticated { why: why.to_string() }
 }
 
 /// Reads a file that only its owner may read, such as one with a key.

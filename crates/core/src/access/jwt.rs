@@ -5,6 +5,7 @@ use data_encoding::BASE64URL_NOPAD;
 use sanderling_protocol::token::read_hex;
 use sanderling_protocol::{ClusterId, Path, Token, TokenId, TokenSelector};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::{Claims, Lineage, Rights, SUBJECT_BYTES_MAX, TokenRole};
 
@@ -67,6 +68,33 @@ fn lineage(jti: Option<&str>, cluster: Option<&str>, parents: Vec<Parent>) -> Op
     Some(Lineage { id, cluster, parents })
 }
 
+/// What is wrong with a token. It never has any of the token's text, so neither does it have the
+/// decoder's error as its source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum TokenFault {
+    /// It is longer than any token.
+    #[error("the token is too long")]
+    TooLong,
+    /// It does not consist of a header, a payload and a signature in base64.
+    #[error("the token is not one of ours")]
+    Malformed,
+    /// Its header is another one than ours, which names the algorithm.
+    #[error("the token's header is not that of HS256")]
+    Header,
+    /// Its payload is not what a server signs.
+    #[error("the token's claims cannot be read")]
+    Claims,
+    /// Its owner is none that there is.
+    #[error("the token's role is unknown")]
+    Role,
+    /// It has a right that this version does not have.
+    #[error("the token has an unknown right")]
+    Right,
+    /// The name of its owner has more than [`SUBJECT_BYTES_MAX`] bytes.
+    #[error("the token's subject is too long")]
+    Subject,
+}
+
 /// A token taken apart. What it claims counts only when the signature is found to be right.
 #[derive(Debug)]
 pub struct Parts<'a> {
@@ -104,17 +132,17 @@ pub fn join(signed: &str, signature: &[u8]) -> Token {
 /// form: the caller verifies the signature.
 ///
 /// # Errors
-/// What is wrong with it, without its text.
-pub fn parts(token: &Token) -> Result<Parts<'_>, &'static str> {
+/// [`TokenFault`]: another token is needed.
+pub fn parts(token: &Token) -> Result<Parts<'_>, TokenFault> {
     let text = token.reveal();
     if text.len() > sanderling_protocol::token::TOKEN_BYTES_MAX {
-        return Err("the token is too long");
+        return Err(TokenFault::TooLong);
     }
-    let malformed = "the token is not one of ours";
+    let malformed = TokenFault::Malformed;
     let (signed, signature) = text.rsplit_once('.').ok_or(malformed)?;
     let (header, payload) = signed.split_once('.').ok_or(malformed)?;
     if header != HEADER {
-        return Err("the token's header is not that of HS256");
+        return Err(TokenFault::Header);
     }
     // One text for one sequence of bytes: this decoder refuses padding and left-over bits.
     let signature = BASE64URL_NOPAD.decode(signature.as_bytes()).map_err(|_| malformed)?;
@@ -125,16 +153,16 @@ impl Parts<'_> {
     /// Decodes the token's claims. They count only if the signature is right.
     ///
     /// # Errors
-    /// What is wrong with it, without its text.
-    pub fn claims(&self) -> Result<Claims, &'static str> {
-        let malformed = "the token's claims cannot be read";
+    /// [`TokenFault`]: another token is needed.
+    pub fn claims(&self) -> Result<Claims, TokenFault> {
+        let malformed = TokenFault::Claims;
         let json = BASE64URL_NOPAD.decode(self.payload.as_bytes()).map_err(|_| malformed)?;
         let payload: Payload = serde_json::from_slice(&json).map_err(|_| malformed)?;
-        let part = TokenRole::from_word(&payload.role).ok_or("the token's role is unknown")?;
+        let part = TokenRole::from_word(&payload.role).ok_or(TokenFault::Role)?;
         let rights = Rights::of_words(payload.rights.iter().map(String::as_str))
-            .map_err(|_| "the token has an unknown right")?;
+            .map_err(|_| TokenFault::Right)?;
         if payload.sub.len() > SUBJECT_BYTES_MAX {
-            return Err("the token's subject is too long");
+            return Err(TokenFault::Subject);
         }
         let Payload { sub: subject, path: subtree, exp: expires_at, jti, cluster, parents, .. } =
             payload;
@@ -231,18 +259,19 @@ mod tests {
         let named = good.replace("}", ",\"jti\":\"00000000000000ff\"}");
         assert_eq!(read(&named).unwrap().lineage.id, Some(TokenId(255)));
         assert!(read(&named.replace("ff", "FF")).is_err());
-        for (from, to) in [
-            ("client", "root"),
-            ("\"read\"", "\"fly\""),
-            ("/a", "a"),
-            ("/a", "/a/../b"),
-            ("\"exp\":1", "\"exp\":-1"),
-            ("\"exp\":1", "\"exp\":1,\"nbf\":2"),
-            (",\"exp\":1", ""),
+        for (from, to, fault) in [
+            ("client", "root", TokenFault::Role),
+            ("\"read\"", "\"fly\"", TokenFault::Right),
+            ("/a", "a", TokenFault::Claims),
+            ("/a", "/a/../b", TokenFault::Claims),
+            ("\"exp\":1", "\"exp\":-1", TokenFault::Claims),
+            ("\"exp\":1", "\"exp\":1,\"nbf\":2", TokenFault::Claims),
+            (",\"exp\":1", "", TokenFault::Claims),
         ] {
-            assert!(read(&good.replace(from, to)).is_err(), "{from} as {to}");
+            assert_eq!(read(&good.replace(from, to)), Err(fault), "{from} as {to}");
         }
         let none = BASE64URL_NOPAD.encode(br#"{"alg":"none","typ":"JWT"}"#);
-        assert!(parts(&Token::new(&format!("{none}.e30."))).is_err());
+        let of_none = Token::new(&format!("{none}.e30."));
+        assert_eq!(parts(&of_none).unwrap_err(), TokenFault::Header);
     }
 }
