@@ -9,6 +9,7 @@ mod events;
 mod group_events;
 mod quorum;
 mod snapshots;
+mod unwritten;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -255,7 +256,7 @@ impl CatalogWriter {
             written = written.and_then(|()| Ok(self.journal.sync()?));
         }
         if let Err(error) = written {
-            self.refuse(turn, &error);
+            self.refuse(turn, error);
             return;
         }
         self.turns.has_begun();
@@ -296,9 +297,9 @@ impl CatalogWriter {
         if even > Self::APPLIED_MAX { even } else { Self::APPLIED_MAX }
     }
 
-    fn refuse(&mut self, turn: &mut Turn, error: &AppendError) {
+    fn refuse(&mut self, turn: &mut Turn, error: AppendError) {
         let is_first = self.state.failure.borrow().is_none();
-        if let AppendError::Failed(failure) = error
+        if let AppendError::Failed(failure) = &error
             && is_first
         {
             error!(why = %failure, "the journal has failed: no change is taken any more");
@@ -308,7 +309,7 @@ impl CatalogWriter {
             warn!(why = %error, "the journal refuses changes; reads go on");
         }
         self.state.namenode.write().refused();
-        self.turns.refuse(turn, self.state.now(), &unwritten(error));
+        self.turns.refuse(turn, self.state.now(), &Unwritten::from(error));
     }
 
     fn send(&self, effect: Effect) {
@@ -393,14 +394,5 @@ impl CatalogWriter {
         let found = found.into_iter().map(|action| Command { at, action });
         let turn = self.turns.begin(commands.into_iter().chain(found).collect());
         self.work_off(turn);
-    }
-}
-
-fn unwritten(error: &AppendError) -> Unwritten {
-    let why = error.to_string();
-    match error {
-        AppendError::Behind { .. } => Unwritten::Behind(why),
-        AppendError::Refused(_) => Unwritten::Refused(why),
-        AppendError::Failed(_) => Unwritten::Unknown(why),
     }
 }

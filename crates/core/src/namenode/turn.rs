@@ -11,6 +11,7 @@
 //! [`Turns::refuse`] if not; when no commands are left it sends the answers of [`Turn::finish`].
 //! Times are by the namenode's clock and never go back (see [`start_time`](super::start_time)).
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use sanderling_protocol::{Instant, Millis, NodeId, OrderReply, Refusal, Reply, Request};
@@ -44,19 +45,20 @@ pub enum Origin {
     Own,
 }
 
-/// Why the journal did not write a round. The text goes into the refusal.
+/// Why the journal did not write a round. The cause is the shell's error, whose text goes into the
+/// refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unwritten {
+pub enum Unwritten<C> {
     /// The disk is too far behind: callers are refused with [`Refusal::RetryAfter`] and try again.
-    Behind(String),
+    Behind(C),
     /// Nothing was written, and an operator must mend why, as a full disk: callers are refused
     /// with [`Refusal::JournalFull`].
-    Refused(String),
+    Refused(C),
     /// It is not known whether the round counts: the journal has failed, and the next process may
     /// find the round there; or this member led its group, and its successor may have the round.
     /// Callers are refused with [`Refusal::Undecided`], and the next process, or the successor,
     /// answers the repeat.
-    Unknown(String),
+    Unknown(C),
     /// This member of a group does not lead any more, and proposed nothing of the round. Callers
     /// are refused with [`Refusal::NotLeader`].
     NotLeader {
@@ -286,7 +288,7 @@ impl Turns {
 
     /// Handles a round that the journal did not write: its commands change nothing, their callers
     /// are refused with [`Unwritten::refusal`], and timers are tried again 200 ms after `now`.
-    pub fn refuse(&mut self, turn: &mut Turn, now: Instant, why: &Unwritten) {
+    pub fn refuse(&mut self, turn: &mut Turn, now: Instant, why: &Unwritten<impl Display>) {
         // Only timers wait: else an absence or a request that is refused again and again would
         // keep nodes from being dialled.
         let is_due = |command: &Command| {
@@ -367,7 +369,7 @@ impl Turn {
     }
 }
 
-impl Unwritten {
+impl<C: Display> Unwritten<C> {
     /// Pause after which callers try again while the disk is behind.
     /// Chosen, not measured: the journal's thread begins a sync 200 ms after a change.
     const BEHIND_PAUSE: Millis = Millis(200);
@@ -375,11 +377,13 @@ impl Unwritten {
     /// Returns the refusal for the callers of a round that was not written.
     #[must_use]
     pub fn refusal(&self) -> Refusal {
-        match self.clone() {
-            Self::Behind(why) => Refusal::RetryAfter { after: Self::BEHIND_PAUSE, why },
-            Self::Unknown(why) => Refusal::Undecided { why },
-            Self::Refused(why) => Refusal::JournalFull { why },
-            Self::NotLeader { leader } => Refusal::NotLeader { leader },
+        match self {
+            Self::Behind(cause) => {
+                Refusal::RetryAfter { after: Self::BEHIND_PAUSE, why: cause.to_string() }
+            }
+            Self::Unknown(cause) => Refusal::Undecided { why: cause.to_string() },
+            Self::Refused(cause) => Refusal::JournalFull { why: cause.to_string() },
+            Self::NotLeader { leader } => Refusal::NotLeader { leader: leader.clone() },
         }
     }
 }
@@ -499,7 +503,7 @@ mod tests {
         let mut turn =
             turns.take(now, &mut namenode, [TurnWork::Frame(vec![make("/a"), stat("/a")], None)]);
         turn.prepare(now, &mut namenode);
-        turns.refuse(&mut turn, now, &Unwritten::Behind("slow".to_owned()));
+        turns.refuse(&mut turn, now, &Unwritten::Behind("slow"));
         while turn.must_prepare() {
             turn.prepare(now, &mut namenode);
         }
@@ -536,7 +540,7 @@ mod tests {
         for _ in 0..100 {
             now = now + Millis(100);
             let mut turn = turns.take(now, &mut namenode, []);
-            turns.refuse(&mut turn, now, &Unwritten::Refused("full".to_owned()));
+            turns.refuse(&mut turn, now, &Unwritten::Refused("full"));
             if !turn.probes.is_empty() {
                 return;
             }
@@ -553,7 +557,7 @@ mod tests {
         let mut turn = turns.begin(begun.clone());
         assert!(turns.lead(&mut turn));
         assert!(turn.commands().eq(&begun), "once");
-        turns.refuse(&mut turn, now, &Unwritten::Refused("full".to_owned()));
+        turns.refuse(&mut turn, now, &Unwritten::Refused("full"));
         let mut turn = turns.take(now, &mut namenode, [TurnWork::Frame(vec![make("/a")], None)]);
         turn.prepare(now, &mut namenode);
         assert!(turns.lead(&mut turn));

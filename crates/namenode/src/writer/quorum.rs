@@ -17,6 +17,7 @@ use sanderling_protocol::{MemberId, Refusal, Term};
 use tracing::{error, info, warn};
 
 use super::CatalogWriter;
+use super::unwritten::UnwrittenCause;
 use crate::directory::FileKind;
 use crate::error::NamenodeFailure;
 use crate::group::log::{GroupLog, LogError};
@@ -426,7 +427,7 @@ impl CatalogWriter {
     }
 
     /// Proposes a round and waits until the quorum has it. Messages and time go on meanwhile.
-    pub(super) fn agree(&mut self, turn: &Turn) -> Result<(), Unwritten> {
+    pub(super) fn agree(&mut self, turn: &Turn) -> Result<(), Unwritten<UnwrittenCause>> {
         let first = self.state.namenode.read().catalog().index();
         let Some(at) = turn.commands().last().map(|command| command.at) else { return Ok(()) };
         let Some(member) = &mut self.member else { return Ok(()) };
@@ -447,10 +448,10 @@ impl CatalogWriter {
                 }
                 FlightState::Lost => return Err(self.give_flight_up()),
                 FlightState::TooLong { bytes } => {
-                    let why = format!("a round of {bytes} bytes is too long for the group");
+                    let cause = UnwrittenCause::RoundTooLong { bytes };
                     return match self.give_flight_up() {
                         // Nothing of it was proposed.
-                        Unwritten::NotLeader { .. } => Err(Unwritten::Refused(why)),
+                        Unwritten::NotLeader { .. } => Err(Unwritten::Refused(cause)),
                         unwritten => Err(unwritten),
                     };
                 }
@@ -466,7 +467,7 @@ impl CatalogWriter {
 
     /// Ends a round that did not become this member's: what was agreed of it is applied. Returns
     /// why its callers are refused.
-    fn give_flight_up(&mut self) -> Unwritten {
+    fn give_flight_up(&mut self) -> Unwritten<UnwrittenCause> {
         let has_failed = self.member.as_ref().is_some_and(GroupSeat::has_failed);
         let is_proposed = self.member.as_ref().is_some_and(GroupSeat::has_proposed);
         // The next start of one that has failed applies it, from the log or from its leader.
@@ -475,15 +476,11 @@ impl CatalogWriter {
             member.land();
         }
         if let Err(error) = applied {
-            let why = error.to_string();
-            self.end_unapplied(error);
-            return Unwritten::Unknown(why);
+            self.end_unapplied(error.clone());
+            return Unwritten::Unknown(UnwrittenCause::Unapplied(error));
         }
         match is_proposed {
-            true => Unwritten::Unknown(
-                "its namenode led the group when it came, and another leader may find it in its log"
-                    .to_owned(),
-            ),
+            true => Unwritten::Unknown(UnwrittenCause::FormerLeader),
             false => self.lost(),
         }
     }
@@ -495,7 +492,7 @@ impl CatalogWriter {
         self.attend();
     }
 
-    fn lost(&self) -> Unwritten {
+    fn lost(&self) -> Unwritten<UnwrittenCause> {
         let status = self.state.group.status();
         let leader = status.rows.iter().find(|it| it.is_leader && it.member != status.member);
         Unwritten::NotLeader { leader: leader.map(|it| it.address.clone()) }

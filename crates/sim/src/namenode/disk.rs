@@ -116,18 +116,18 @@ impl Disk {
     }
 
     /// Refuses what may not be written now.
-    pub(super) fn admit(&mut self, now: u64) -> Result<(), Unwritten> {
+    pub(super) fn admit(&mut self, now: u64) -> Result<(), Unwritten<&'static str>> {
         if let Some(failed) = self.fails.take() {
             self.ends = Some(failed);
         }
         let refused = if self.ends.is_some() {
-            Some(Unwritten::Unknown("a sync has failed".to_owned()))
+            Some(Unwritten::Unknown("a sync has failed"))
         } else if now < self.full_until {
-            Some(Unwritten::Refused("the disk is full".to_owned()))
+            Some(Unwritten::Refused("the disk is full"))
         } else {
             let oldest = self.written.get(self.synced(now));
             let is_behind = oldest.is_some_and(|oldest| oldest.0 + self.age_max() < now);
-            is_behind.then(|| Unwritten::Behind("the disk is behind".to_owned()))
+            is_behind.then_some(Unwritten::Behind("the disk is behind"))
         };
         refused.map_or(Ok(()), |why| {
             self.refused_at = now;

@@ -238,7 +238,7 @@ impl NamenodeHost {
         &mut self,
         context: &mut NamenodeContext<'_>,
         turn: &mut Turn,
-    ) -> Result<(), Unwritten> {
+    ) -> Result<(), Unwritten<&'static str>> {
         let is_start = self.turns.lead(turn);
         self.disk.admit(context.runtime.now())?;
         let now = context.runtime.now();
