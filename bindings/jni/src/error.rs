@@ -9,7 +9,7 @@ use jni::refs::Global;
 use jni::{Env, jni_sig, jni_str};
 use parking_lot::RwLock;
 use sanderling_client::ClientError;
-use sanderling_native::ErrorFields;
+use sanderling_native::{ContextError, CredentialsError, ErrorFields, SpansError, with_next};
 use sanderling_protocol::Refusal;
 use sanderling_protocol::refusal::Recovery;
 
@@ -25,11 +25,11 @@ pub(crate) enum NativeError {
     /// Its handle was released before.
     Closed(&'static str),
     /// The credentials cannot be read.
-    Credentials(String),
+    Credentials(CredentialsError),
     /// The address or the context is wrong.
-    Address(String),
+    Address(ContextError),
     /// The collector of spans cannot be used.
-    Collector(String),
+    Collector(SpansError),
     /// The encoded values are not in the order that both sides use.
     Malformed,
     /// Java threw something, or has no memory left.
@@ -73,9 +73,13 @@ impl NativeError {
                 let text = format!("{what} was closed before, or is in use by another thread");
                 ErrorFields::new("Closed", text, Recovery::Fix)
             }
-            Self::Credentials(why) => ErrorFields::new("Credentials", why, Recovery::Fix),
-            Self::Address(why) => ErrorFields::new("BadAddress", why, Recovery::Fix),
-            Self::Collector(why) => ErrorFields::new("BadRequest", why, Recovery::Fix),
+            Self::Credentials(error) => {
+                ErrorFields::new("Credentials", error.to_string(), Recovery::Fix)
+            }
+            Self::Address(error) => ErrorFields::new("BadAddress", with_next(error), Recovery::Fix),
+            Self::Collector(error) => {
+                ErrorFields::new("BadRequest", error.to_string(), Recovery::Fix)
+            }
             Self::Malformed => {
                 let text = "the jar and its native library disagree: use those of one build";
                 ErrorFields::new("NativeLibrary", text, Recovery::Report)

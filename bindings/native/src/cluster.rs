@@ -1,23 +1,28 @@
 //! Which cluster a client connects to: the rule of every binding.
 
-use sanderling_context::{Explicit, Resolved, StoreUrl};
+use sanderling_context::{AddressError, ContextError, Explicit, Resolved, StoreUrl};
 
 /// Returns the cluster of a client. Empty texts are none.
 ///
 /// # Errors
-/// What is wrong, and the caller's next step.
-pub fn resolve(explicit: Explicit) -> Result<Resolved, String> {
+/// What is wrong; [`ContextError::next`] is the caller's next step.
+pub fn resolve(explicit: Explicit) -> Result<Resolved, ContextError> {
     let given = |text: Option<String>| text.filter(|text| !text.is_empty());
     let explicit =
         Explicit { address: given(explicit.address), context: given(explicit.context), ..explicit };
     sanderling_context::resolve(explicit)
-        .map_err(|error| format!("{error}; next: {}", error.next()))
+}
+
+/// Returns the error as the user of a binding reads it: with the next step.
+#[must_use]
+pub fn with_next(error: &ContextError) -> String {
+    format!("{error}; next: {}", error.next())
 }
 
 /// Splits a URL of the store; `None` for a text of another kind.
 ///
 /// # Errors
 /// What is wrong with its host or port.
-pub fn split_url(text: &str) -> Result<Option<StoreUrl>, String> {
-    sanderling_context::url(text).map_err(|error| error.to_string())
+pub fn split_url(text: &str) -> Result<Option<StoreUrl>, AddressError> {
+    sanderling_context::url(text)
 }

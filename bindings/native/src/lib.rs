@@ -9,9 +9,9 @@ mod options;
 mod spans;
 
 pub use buffers::{Borrowed, ReleaseQueue};
-pub use cluster::{resolve, split_url};
+pub use cluster::{resolve, split_url, with_next};
 pub use errors::ErrorFields;
 pub use metadata::{Field, Listed, Metadata, Value};
-pub use options::{affinity, condition, credentials, register_job};
-pub use sanderling_context::{Explicit, Resolved};
-pub use spans::{end_export, export_spans, in_span, many_in_span};
+pub use options::{CredentialsError, affinity, condition, credentials, register_job};
+pub use sanderling_context::{AddressError, ContextError, Explicit, Resolved};
+pub use spans::{SpansError, end_export, export_spans, in_span, many_in_span};

@@ -1,11 +1,13 @@
 //! The export of spans of a program that uses a client, and the span of each call.
 
-use std::process;
+use std::{io, process};
 
 use parking_lot::Mutex;
-use sanderling_otlp::{Collector, Export, forget_pending, is_exporting, refused, start};
-
+use sanderling_otlp::{
+    Collector, CollectorError, Export, forget_pending, is_exporting, refused, start,
+};
 use sanderling_transport::trace;
+use thiserror::Error;
 
 pub use sanderling_transport::trace::in_span;
 
@@ -18,13 +20,37 @@ struct Exporting {
     export: Export,
 }
 
+/// Why spans are not exported to a collector.
+#[derive(Debug, Error)]
+pub enum SpansError {
+    /// The text is no address of a collector.
+    #[error("{address:?} is no collector of OTLP: {cause}")]
+    NotOne {
+        /// The text.
+        address: String,
+        /// What an address looks like.
+        #[source]
+        cause: CollectorError,
+    },
+    /// The process has another collector already.
+    #[error("this process exports its spans to {current}: it has one collector")]
+    Another {
+        /// The collector that it has.
+        current: Collector,
+    },
+    /// The operating system gives no thread.
+    #[error("{0}")]
+    Start(#[source] io::Error),
+}
+
 /// Records the spans of all clients of this process from now on, and exports them to a collector,
 /// `http://HOST[:PORT][/PATH]`.
 ///
 /// # Errors
-/// Why the collector cannot be used: its address is none, or the process has another one already.
-pub fn export_spans(collector: &str, service: &'static str) -> Result<(), String> {
-    let wrong = |why| format!("{collector:?} is no collector of OTLP: {why}");
+/// [`SpansError::NotOne`] and [`SpansError::Another`]: give another collector.
+/// [`SpansError::Start`]: the system has no thread for it now.
+pub fn export_spans(collector: &str, service: &'static str) -> Result<(), SpansError> {
+    let wrong = |cause| SpansError::NotOne { address: collector.to_owned(), cause };
     let collector: Collector = collector.parse().map_err(wrong)?;
     let mut slot = EXPORT.lock();
     match slot.as_ref() {
@@ -34,15 +60,12 @@ pub fn export_spans(collector: &str, service: &'static str) -> Result<(), String
             std::mem::forget(slot.take());
         }
         Some(now) if now.collector == collector => return Ok(()),
-        Some(now) => {
-            let now = &now.collector;
-            return Err(format!("this process exports its spans to {now}: it has one collector"));
-        }
+        Some(now) => return Err(SpansError::Another { current: now.collector.clone() }),
         // A command line in this process does.
         None if is_exporting() => return Ok(()),
         None => {}
     }
-    let export = start(collector.clone(), service).map_err(|error| error.to_string())?;
+    let export = start(collector.clone(), service).map_err(SpansError::Start)?;
     *slot = Some(Exporting { process: process::id(), collector, export });
     Ok(())
 }
@@ -63,4 +86,20 @@ pub fn end_export() -> Option<(String, u64)> {
     let collector = exporting.collector.to_string();
     drop(exporting.export);
     Some((collector, refused())).filter(|(_, spans)| *spans > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+
+    #[test]
+    fn wrong_collector_is_the_source_of_the_error() {
+        let error = export_spans("ftp://x", "test").unwrap_err();
+        let text = "\"ftp://x\" is no collector of OTLP: give http://HOST[:PORT][/PATH]";
+        assert_eq!(error.to_string(), text);
+        let source = error.source().and_then(|source| source.downcast_ref());
+        assert_eq!(source, Some(&CollectorError));
+    }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use sanderling_native::Explicit;
+use sanderling_native::{AddressError, Explicit};
 
 /// The address, the context it is from, and the credentials: token, its file, authorities, name.
 type Found =
@@ -24,7 +24,8 @@ pub(crate) fn resolve(
     tls_name: Option<String>,
 ) -> PyResult<Found> {
     let explicit = Explicit { address, context, token, token_file, tls_ca, tls_name };
-    let found = sanderling_native::resolve(explicit).map_err(PyValueError::new_err)?;
+    let wrong = |error| PyValueError::new_err(sanderling_native::with_next(&error));
+    let found = sanderling_native::resolve(explicit).map_err(wrong)?;
     let context = found.origin.context().map(str::to_owned);
     Ok((found.address, context, found.token, found.token_file, found.tls_ca, found.tls_name))
 }
@@ -35,6 +36,7 @@ pub(crate) fn resolve(
 /// Raises `ValueError` when its host or port is wrong.
 #[pyfunction]
 pub(crate) fn split_url(text: &str) -> PyResult<Option<(Option<String>, String)>> {
-    let url = sanderling_native::split_url(text).map_err(PyValueError::new_err)?;
+    let wrong = |error: AddressError| PyValueError::new_err(error.to_string());
+    let url = sanderling_native::split_url(text).map_err(wrong)?;
     Ok(url.map(|url| (url.address, url.path)))
 }

@@ -24,6 +24,6 @@ impl PyCredentials {
         let (token_file, tls_ca) = (token_file.as_deref(), tls_ca.as_deref());
         sanderling_native::credentials(token, token_file, tls_ca, tls_name)
             .map(Self)
-            .map_err(PyValueError::new_err)
+            .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 }

@@ -61,7 +61,8 @@ mod _sanderling {
     #[pyfunction]
     fn export_spans(collector: &str) -> PyResult<()> {
         let service = "sanderling-python";
-        sanderling_native::export_spans(collector, service).map_err(PyValueError::new_err)
+        let wrong = |error: sanderling_native::SpansError| PyValueError::new_err(error.to_string());
+        sanderling_native::export_spans(collector, service).map_err(wrong)
     }
 
     /// Sends the last spans; returns the collector and how many it did not take, if it is any.

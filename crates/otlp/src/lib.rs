@@ -12,13 +12,14 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use sanderling_transport::PageCall;
 use sanderling_transport::trace::{self, Tracer};
+use sanderling_transport::{PageCall, PageCallError};
 use serde_json::Value;
+use thiserror::Error;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-pub use self::url::Collector;
+pub use self::url::{Collector, CollectorError};
 
 /// Spans per second that a process records: some hundred requests, of which an operator looks at
 /// few. What they cost is 0.5 MiB per second to the collector.
@@ -96,6 +97,17 @@ impl Drop for Export {
     }
 }
 
+/// Why a collector did not take a batch.
+#[derive(Debug, Error)]
+enum ExportError {
+    /// It answered with this status of HTTP.
+    #[error("status {0}")]
+    Status(u16),
+    /// It did not answer.
+    #[error("{0}")]
+    Call(#[source] PageCallError),
+}
+
 struct Exporter {
     tracer: &'static Tracer,
     collector: Collector,
@@ -137,7 +149,7 @@ impl Exporter {
                 Some(Err(error)) => {
                     if self.pause.is_zero() {
                         let collector = &self.collector;
-                        tracing::warn!(%collector, error, "the collector takes no spans");
+                        tracing::warn!(%collector, %error, "the collector takes no spans");
                     }
                     self.pause = (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
                     return false;
@@ -152,7 +164,7 @@ impl Exporter {
     }
 
     /// Sends a batch; `None` if there is none.
-    async fn export(&self) -> Option<Result<(), String>> {
+    async fn export(&self) -> Option<Result<(), ExportError>> {
         let batch = self.tracer.take_batch();
         if batch.is_empty() {
             return None;
@@ -171,8 +183,8 @@ impl Exporter {
         .await;
         let refused = match answer {
             Ok((200..300, body)) => Ok(refused_spans(&body).min(spans)),
-            Ok((status, _)) => Err(format!("status {status}")),
-            Err(error) => Err(error.to_string()),
+            Ok((status, _)) => Err(ExportError::Status(status)),
+            Err(error) => Err(ExportError::Call(error)),
         };
         let count = *refused.as_ref().unwrap_or(&spans);
         self.tracer.count_refused(count);
@@ -191,7 +203,17 @@ fn refused_spans(body: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error;
+
     use super::*;
+
+    #[test]
+    fn collector_that_does_not_answer_is_the_source_of_the_error() {
+        let (address, within) = ("c:4318".to_owned(), ANSWER_WITHIN);
+        let error = ExportError::Call(PageCallError::TimedOut { address, within });
+        assert!(error.source().is_some_and(|source| source.is::<PageCallError>()), "{error}");
+        assert_eq!(ExportError::Status(503).to_string(), "status 503");
+    }
 
     #[test]
     fn refused_spans_are_read_from_a_number_a_text_and_nothing_else() {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use thiserror::Error;
+
 /// The port of OTLP over HTTP.
 const PORT: &str = "4318";
 
@@ -24,15 +26,20 @@ impl fmt::Display for Collector {
     }
 }
 
-impl FromStr for Collector {
-    type Err = String;
+/// A text that is no URL of a collector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("give http://HOST[:PORT][/PATH]")]
+pub struct CollectorError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let rest = text.strip_prefix("http://").ok_or("give http://HOST[:PORT][/PATH]")?;
+impl FromStr for Collector {
+    type Err = CollectorError;
+
+    fn from_str(text: &str) -> Result<Self, CollectorError> {
+        let rest = text.strip_prefix("http://").ok_or(CollectorError)?;
         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"@?#".contains(&byte);
         if host.is_empty() || host.starts_with(':') || !rest.bytes().all(is_plain) {
-            return Err("give http://HOST[:PORT][/PATH]".to_owned());
+            return Err(CollectorError);
         }
         // A colon within brackets is one of IPv6.
         let has_port = host.rsplit(']').next().is_some_and(|end| end.contains(':'));
