@@ -224,7 +224,7 @@ impl AccessKeys {
 fn log(looked: Looked<'_>) {
     match looked {
         Looked::Taken(file) => tracing::info!(file, "access keys were read again"),
-        Looked::Refused(error) => tracing::error!(error, "access keys stay the ones before"),
+        Looked::Refused(error) => tracing::error!(%error, "access keys stay the ones before"),
     }
 }
 

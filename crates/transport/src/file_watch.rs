@@ -1,5 +1,6 @@
 //! What is read from files again when they change, while nothing is taken that is damaged.
 
+use std::error::Error;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +8,6 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use parking_lot::Mutex;
-use thiserror::Error;
 
 /// How long files that could not be used are left alone while they stay the same: what refused them
 /// may pass without a change of theirs, such as a date that is still to come.
@@ -32,7 +32,7 @@ pub enum Looked<'a> {
     /// The value was made anew; of this file, and others.
     Taken(&'a str),
     /// The value stays the one before, for this reason.
-    Refused(&'a str),
+    Refused(&'a dyn Error),
 }
 
 type Read<T, E> = dyn Fn(Option<&T>) -> Result<T, E> + Send + Sync;
@@ -51,7 +51,7 @@ struct RejectedFiles {
 }
 
 /// Why a running server does not read a file again.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 enum UnusableFile {
     /// It is a pipe, a device or a directory: reading it may wait for a writer.
     #[error("{}: it is not a regular file", .path.display())]
@@ -71,7 +71,7 @@ impl<T, E> fmt::Debug for Watched<T, E> {
     }
 }
 
-impl<T, E: fmt::Display> Watched<T, E> {
+impl<T, E: Error> Watched<T, E> {
     /// Reads the files for the first time. `log` is called with the result of each later read.
     ///
     /// # Errors
@@ -101,23 +101,24 @@ impl<T, E: fmt::Display> Watched<T, E> {
         if known.is_some_and(|refused| refused.at.elapsed() < AGAIN_AFTER) {
             return Arc::clone(&state.value);
         }
-        let is_known = known.is_some();
-        let read = || (self.read)(Some(&state.value)).map_err(|error| error.to_string());
-        let regular = self.regular().map_err(|error| error.to_string());
-        match regular.and_then(|()| read()) {
-            Ok(value) => {
+        match self.regular().map(|()| (self.read)(Some(&state.value))) {
+            Ok(Ok(value)) => {
                 let file = self.paths.first().map(|path| path.display().to_string());
                 (self.log)(Looked::Taken(&file.unwrap_or_default()));
                 *state = WatchedState { value: Arc::new(value), taken: found, refused: None };
             }
-            Err(error) => {
-                if !is_known {
-                    (self.log)(Looked::Refused(&error));
-                }
-                state.refused = Some(RejectedFiles { found, at: Instant::now() });
-            }
+            Ok(Err(error)) => self.refuse(&mut state, found, &error),
+            Err(error) => self.refuse(&mut state, found, &error),
         }
         Arc::clone(&state.value)
+    }
+
+    /// Keeps the value. The reason is logged once for files that stay the same.
+    fn refuse(&self, state: &mut WatchedState<T>, found: Vec<FileIdentity>, error: &dyn Error) {
+        if state.refused.as_ref().is_none_or(|refused| refused.found != found) {
+            (self.log)(Looked::Refused(error));
+        }
+        state.refused = Some(RejectedFiles { found, at: Instant::now() });
     }
 
     /// Refuses what a running server must not open, such as a pipe: it would wait for a writer.

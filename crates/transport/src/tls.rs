@@ -161,7 +161,7 @@ pub struct ClientTls {
 fn log(looked: Looked<'_>) {
     match looked {
         Looked::Taken(file) => tracing::info!(file, "certificates were read again"),
-        Looked::Refused(error) => tracing::warn!(error, "certificates stay the ones before"),
+        Looked::Refused(error) => tracing::warn!(%error, "certificates stay the ones before"),
     }
 }
 
