@@ -25,7 +25,7 @@ use crate::figures::Figure;
 use crate::record::PolicyName;
 
 /// The policies in the order in which they are shown.
-const POLICIES: [PolicyName; 2] = [PolicyName::Sanderling, PolicyName::Seed];
+const POLICIES: [PolicyName; 2] = [PolicyName::Sanderling, PolicyName::Baseline];
 
 /// One part of a page: HTML under a heading.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +75,7 @@ fn write(directory: &Path, name: &str, text: &str) -> Result<(), Failure> {
 const fn colour_of(policy: PolicyName) -> &'static str {
     match policy {
         PolicyName::Sanderling => "blue",
-        PolicyName::Seed => "amber",
+        PolicyName::Baseline => "amber",
     }
 }
 

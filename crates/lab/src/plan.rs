@@ -262,7 +262,7 @@ impl LabPlan {
 fn policies(options: &Options) -> Vec<PolicyName> {
     match options.policy {
         Some(policy) => vec![policy],
-        None => vec![PolicyName::Sanderling, PolicyName::Seed],
+        None => vec![PolicyName::Sanderling, PolicyName::Baseline],
     }
 }
 

@@ -9,5 +9,6 @@ pub(crate) enum DumpPolicy {
     Sanderling,
     /// Baseline of experiments: everything, uncompressed; the task waits until the backend has it,
     /// and the oldest of --keep checkpoints is removed before
-    Seed,
+    #[value(alias = "seed")]
+    Baseline,
 }

@@ -281,7 +281,7 @@ impl Generations {
         let mut written = Vec::new();
         let packing = match self.policy {
             DumpPolicy::Sanderling => Packing::new(base, &rewritten),
-            DumpPolicy::Seed => Packing::baseline(),
+            DumpPolicy::Baseline => Packing::baseline(),
         };
         let packed = self.store_packs(source, packing, &mut written).await;
         if packed.is_err() {
@@ -318,7 +318,7 @@ impl Generations {
     ) -> Result<Packed, Failure> {
         let (waiting, compresses) = match self.policy {
             DumpPolicy::Sanderling => (PACKS_WAITING_MAX, self.compresses),
-            DumpPolicy::Seed => (BASELINE_PACKS_WAITING_MAX, false),
+            DumpPolicy::Baseline => (BASELINE_PACKS_WAITING_MAX, false),
         };
         let begun = Moment::now();
         let (sender, mut packs) = mpsc::channel(waiting);

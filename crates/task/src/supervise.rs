@@ -118,7 +118,7 @@ impl Stopped {
     fn waiting(policy: DumpPolicy, state: &Captured, task: &TaskHandle) -> Option<Self> {
         let is_hook = matches!(state, Captured::Directory(_));
         let pid = Pid::from_raw(i32::try_from(task.pid).ok()?)?;
-        (policy == DumpPolicy::Seed && is_hook && kill_process(pid, Signal::STOP).is_ok())
+        (policy == DumpPolicy::Baseline && is_hook && kill_process(pid, Signal::STOP).is_ok())
             .then_some(Self(pid))
     }
 }
@@ -473,7 +473,7 @@ impl Runner<'_> {
             units::duration(took),
             units::duration(next),
         ));
-        if self.pace.policy == DumpPolicy::Seed {
+        if self.pace.policy == DumpPolicy::Baseline {
             self.given_up.clear();
             return Ok(Some(manifest));
         }
@@ -497,7 +497,7 @@ impl Runner<'_> {
 
     /// Empties the slot that the baseline writes next, as the public code of HADS does before.
     async fn empty_slot(&mut self, lock: &TaskLock) -> Result<(), Failure> {
-        if self.pace.policy == DumpPolicy::Seed {
+        if self.pace.policy == DumpPolicy::Baseline {
             let keep = self.pace.keep as usize - 1;
             let plan = self.generations.collect(&found(&self.looked), keep, &[], lock).await?;
             self.looked.retain(|(number, _)| !plan.generations.contains(number));

@@ -54,7 +54,7 @@ fn both_policies_are_measured_and_every_restored_byte_is_equal() {
             assert!(median("frozen_seconds").expect("a time") > 0.0, "{row}");
         }
     }
-    let policies = ["sanderling", "seed"];
+    let policies = ["sanderling", "baseline"];
     for policy in policies {
         for kind in ["dense", "sparse", "append"] {
             let case = ("dump", kind, policy, "emulated EBS");
@@ -81,7 +81,7 @@ fn both_policies_are_measured_and_every_restored_byte_is_equal() {
     assert_eq!(left_in(&place.path().join("t")), [] as [PathBuf; 0]);
 }
 
-/// Asserts that the second dump of a sparse writer stores little, and with the seed's all.
+/// Asserts that the second dump of a sparse writer stores little, and with the baseline's all.
 fn assert_dedups(rows: &[Value]) {
     let stored = |policy: &str| {
         let of = |row: &&Value| {
@@ -91,7 +91,7 @@ fn assert_dedups(rows: &[Value]) {
         let median = |name: &str| values[name]["median"].as_f64().expect("a number");
         median("second_stored_bytes") / median("second_state_bytes")
     };
-    assert!(stored("seed") > 0.95, "{}", stored("seed"));
+    assert!(stored("baseline") > 0.95, "{}", stored("baseline"));
     assert!(stored("sanderling") < 0.5, "{}", stored("sanderling"));
 }
 

@@ -1,4 +1,4 @@
-//! The baseline of experiments, `--policy seed`, as real processes.
+//! The baseline of experiments, `--policy baseline`, as real processes.
 
 use std::time::{Duration, Instant};
 
@@ -7,21 +7,21 @@ use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_protocol::message::ObjectKind;
 use sanderling_protocol::{NodeId, NodeSelector, Policy};
 
-const SEED: [&str; 2] = ["--policy", "seed"];
+const BASELINE: [&str; 2] = ["--policy", "baseline"];
 
 /// Objects of 2 MiB that every test stores.
 const OBJECTS: u64 = 12;
 
 /// A datanode that stores what the tests store and nothing else needs seconds to send it: its
 /// relocation is still under way whenever a writer comes next.
-const SLOW: [&str; 4] = ["--policy", "seed", "--egress-limit", "5MB"];
+const SLOW: [&str; 4] = ["--policy", "baseline", "--egress-limit", "5MB"];
 
 /// The namenode alone.
 fn baseline() -> Cluster {
     Cluster::start(Shape {
         datanodes: 0,
         dram: "128MiB",
-        namenode: SEED.map(str::to_owned).to_vec(),
+        namenode: BASELINE.map(str::to_owned).to_vec(),
         ..Shape::default()
     })
 }
@@ -48,8 +48,8 @@ async fn assert_full(client: &Client) {
 #[test]
 fn baseline_relocates_a_noticed_node_through_its_relocator() {
     let mut cluster = baseline();
-    cluster.add("n0", &SEED);
-    cluster.add("n1", &SEED);
+    cluster.add("n0", &BASELINE);
+    cluster.add("n1", &BASELINE);
     block_on(async {
         let client = cluster.client().await;
         fill(&client).await;
@@ -82,7 +82,7 @@ fn baseline_keeps_a_writer_waiting_until_the_relocation_has_ended() {
         writer.write_bytes(piece(0)).await.expect("written");
         writer.flush().await.expect("published");
         fill(&client).await;
-        cluster.add("n1", &SEED);
+        cluster.add("n1", &BASELINE);
 
         let home = NodeSelector::from(NodeId(cluster.datanode("n0").node));
         client.notice(&home, 60_000, "test").await.expect("taken");

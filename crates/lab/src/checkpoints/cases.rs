@@ -274,7 +274,7 @@ pub(crate) fn cases(
     stores: &[&'static str],
 ) -> Vec<Case> {
     let mut all = Vec::new();
-    let policies = [PolicyName::Sanderling, PolicyName::Seed];
+    let policies = [PolicyName::Sanderling, PolicyName::Baseline];
     let mut add = |experiment, store, bytes, kind, tasks| {
         for policy in policies {
             all.push(Case { experiment, store, bytes, kind, tasks, policy });

@@ -7,7 +7,7 @@ use crate::units::Size;
 /// The options of measurements.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct MeasureArgs {
-    /// Measure real dumps and restores, of the seed's policy and ours, with emulated stores,
+    /// Measure real dumps and restores, of the baseline and ours, with emulated stores,
     /// instead of replaying tasks
     #[arg(long)]
     pub(crate) measure: bool,

@@ -19,7 +19,7 @@ const LARGEST: u64 = 7_750_000_000;
 /// Seconds of the notices whose content is computed.
 const NOTICES: [u32; 2] = [30, 120];
 
-/// The largest share of the seed's that ours may have, of a run that goes into checkpoints.
+/// The largest share of the baseline's that ours may have, of a run that goes into checkpoints.
 pub(crate) const SHARE_GOAL: f64 = 1.0 / 3.0;
 
 /// How far a forecast may be away from what it forecasts.
@@ -194,8 +194,8 @@ pub(crate) fn computed(rows: &[MeasuredRow]) -> Vec<ComputedRow> {
 pub(crate) fn goals(rows: &[MeasuredRow]) -> Vec<Goal> {
     let mut goals = Vec::new();
     for row in rows.iter().filter(|row| row.case.experiment == Experiment::Run) {
-        let seed = Case { policy: PolicyName::Seed, ..row.case };
-        let Some(other) = rows.iter().find(|it| it.case == seed && it.case != row.case) else {
+        let baseline = Case { policy: PolicyName::Baseline, ..row.case };
+        let Some(other) = rows.iter().find(|it| it.case == baseline && it.case != row.case) else {
             continue;
         };
         let (Some(ours), Some(theirs)) = (row.median("frozen_share"), other.median("frozen_share"))
@@ -209,7 +209,7 @@ pub(crate) fn goals(rows: &[MeasuredRow]) -> Vec<Goal> {
                 kind_name(row.case.kind),
                 row.case.store
             ),
-            goal: "at most a third of the seed's".to_owned(),
+            goal: "at most a third of the baseline's".to_owned(),
             measured: format!("{:.1} % of {:.1} %: {part:.2}", 100.0 * ours, 100.0 * theirs),
             is_reached: part <= SHARE_GOAL,
         });
@@ -240,10 +240,10 @@ mod tests {
     fn median_of_rounds_is_compared_with_the_goal() {
         let mut samples = vec![
             sample(PolicyName::Sanderling, 0, 0.02),
-            sample(PolicyName::Seed, 0, 0.1),
-            sample(PolicyName::Seed, 1, 0.5),
+            sample(PolicyName::Baseline, 0, 0.1),
+            sample(PolicyName::Baseline, 1, 0.5),
             sample(PolicyName::Sanderling, 1, 0.9),
-            sample(PolicyName::Seed, 2, 0.2),
+            sample(PolicyName::Baseline, 2, 0.2),
             sample(PolicyName::Sanderling, 2, 0.04),
         ];
         let measured = rows(&samples);
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn larger_states_follow_from_the_rate() {
-        let mut row = rows(&[sample(PolicyName::Seed, 0, 0.0)]).remove(0);
+        let mut row = rows(&[sample(PolicyName::Baseline, 0, 0.0)]).remove(0);
         row.case = Case { experiment: Experiment::Dump, bytes: 775_000_000, ..row.case };
         for (name, value) in [("dump_seconds", 5.0), ("drain_seconds", 1.0)] {
             let spread = Spread { median: value, least: value, most: value };

@@ -18,7 +18,7 @@ use crate::process::program;
 use crate::record::PolicyName;
 use crate::refused;
 
-/// The durable directory, and the place of the seed's policy in the bucket.
+/// The durable directory, and the place of the baseline in the bucket.
 const TASKS: &str = "tasks";
 
 /// Nodes of the cluster.

@@ -96,7 +96,7 @@ pub(crate) fn compute(arguments: &Figure6Args, record: Option<&LabRecord>) -> Fi
     let Some(record) = record else { return figure };
     for (kind, what) in [(ExperimentKind::Read, "read-only"), (ExperimentKind::Write, "write-only")]
     {
-        for policy in [PolicyName::Seed, PolicyName::Sanderling] {
+        for policy in [PolicyName::Baseline, PolicyName::Sanderling] {
             let runs = record.runs_of(kind, policy, true);
             if let Some(spread) = Spread::of(runs.filter_map(|run| record.slowdown(run))) {
                 let name = format!("spot, {what}, {policy}");

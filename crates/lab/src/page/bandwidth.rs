@@ -27,7 +27,7 @@ pub(super) fn section(lab: &LabRecord) -> Option<Section> {
          from the notice until the machine is empty. While the data moves, its transfer shares \
          the link with the readers; afterwards one link is left.",
     );
-    body += &legend([("blue", "sanderling"), ("amber", "seed"), ("red", "notice, SIGKILL")]);
+    body += &legend([("blue", "sanderling"), ("amber", "baseline"), ("red", "notice, SIGKILL")]);
     body += &plot(&all);
     let columns = [
         "policy",
@@ -58,7 +58,7 @@ fn plot(all: &[(PolicyName, Vec<&RunRecord>)]) -> String {
         if let Some(empty) = Spread::of(runs.iter().filter_map(|run| empty_after(run))) {
             let class = match policy {
                 PolicyName::Sanderling => "shade-blue",
-                PolicyName::Seed => "shade",
+                PolicyName::Baseline => "shade",
             };
             plot.shade((0.0, empty.median), class);
         }

@@ -20,13 +20,13 @@ pub(crate) fn section(figure: &MeasuredCheckpoints) -> Section {
         &table(&["goal of", "goal", "measured", "result"], figure.goals.iter().map(Goal::cells));
     body += "<h3>How long a task stands still</h3>\n";
     body += &paragraph(
-        "The freeze of the first dump of each task, by size and emulated store. The seed's policy \
+        "The freeze of the first dump of each task, by size and emulated store. The baseline \
          writes the whole state straight into the store; ours writes what is new into the cluster, \
          which copies it to the store while the task goes on.",
     );
     body += &legend([
         (colour_of(PolicyName::Sanderling), "sanderling"),
-        (colour_of(PolicyName::Seed), "seed"),
+        (colour_of(PolicyName::Baseline), "baseline"),
     ]);
     body += &bars(&figure.rows);
     for it in &TABLES {

@@ -150,11 +150,11 @@ fn measured(setup: &Setup) -> Section {
     body += &paragraph(&format!(
         "All processes and the clients shared {} processors of one computer (Linux {}, load {:.1} \
          when it began), so work of the mechanism takes processor time from the work that is \
-         measured. Both policies run the same program; seed is the mechanism of Brodmann et al., \
-         “An Elastic Ephemeral Datastore using Cheap, Transient Cloud Resources”: one block at a \
-         time through a relocator, the fence with the next heartbeat, writes refused until the \
-         relocation has ended, no plan, no copies ahead, no rebalancing. It has the benefit where \
-         the paper leaves something open.",
+         measured. Both policies run the same program; baseline is the mechanism of Brodmann et \
+         al., “An Elastic Ephemeral Datastore using Cheap, Transient Cloud Resources”: one \
+         block at a time through a relocator, the fence with the next heartbeat, writes refused \
+         until the relocation has ended, no plan, no copies ahead, no rebalancing. It has the \
+         benefit where the paper leaves something open.",
         setup.processors, setup.kernel, setup.load_average
     ));
     let at = sanderling_protocol::Instant(setup.began_unix_seconds.saturating_mul(1_000_000));

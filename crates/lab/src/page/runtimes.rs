@@ -24,7 +24,7 @@ pub(super) fn section(lab: &LabRecord) -> Option<Section> {
     );
     body += &legend([
         ("blue", "sanderling, preempted"),
-        ("amber", "seed, preempted"),
+        ("amber", "baseline, preempted"),
         ("grey pale", "the same policy without preemptions"),
     ]);
     body += &plot(lab, &places);

@@ -23,7 +23,7 @@ pub(super) fn colours() -> String {
         ("held-next", "its replacement"),
         ("lit", "from its notice to SIGKILL"),
         ("blue", "its data leaves (sanderling)"),
-        ("amber", "its data leaves (seed)"),
+        ("amber", "its data leaves (baseline)"),
         ("red", "the part that was lost"),
     ])
 }

@@ -39,7 +39,7 @@ fn run(kind: &str, policy: &str, is_preempted: bool, lost: u64) -> serde_json::V
 fn lab() -> LabRecord {
     let mut runs = Vec::new();
     for kind in ["read", "write", "notice", "exposure"] {
-        for (policy, lost) in [("sanderling", 0), ("seed", 3 * MIB)] {
+        for (policy, lost) in [("sanderling", 0), ("baseline", 3 * MIB)] {
             runs.push(run(kind, policy, false, 0));
             runs.push(run(kind, policy, true, lost));
         }
@@ -57,7 +57,7 @@ fn lab() -> LabRecord {
         "link_bytes_per_second": 25_000_000, "notice_millis": 2000, "replace_millis": 1000,
         "model": "bathtub:n1-highcpu-16", "time_scale": 240.0, "seed": 1, "rounds": 1,
     });
-    let targets = [target("sanderling", 0.0), target("seed", 3.0 * MIB as f64)];
+    let targets = [target("sanderling", 0.0), target("baseline", 3.0 * MIB as f64)];
     let lab = serde_json::json!({"setup": setup, "runs": runs, "targets": targets});
     serde_json::from_value(lab).unwrap()
 }
@@ -100,7 +100,7 @@ fn verdict_says_what_each_policy_lost() {
     let said = verdict(&lab).unwrap();
     assert!(said.is_good, "{said:?}");
     assert!(said.text.contains("sanderling met 4 notices, lost nothing"), "{said:?}");
-    assert!(said.text.contains("seed met 4 notices, lost 12.0 MiB"), "{said:?}");
+    assert!(said.text.contains("baseline met 4 notices, lost 12.0 MiB"), "{said:?}");
     lab.targets[0].is_reached = Some(false);
     assert!(!verdict(&lab).unwrap().is_good);
 }
