@@ -203,7 +203,7 @@ const KINDS = {
   job_registered: ["jobs", (it) => `Job ${it.job} began at ${it.path}`],
   job_ended: ["jobs", (it) => `Job ${it.job} at ${it.path} ` +
     `${it.is_expired ? "was not renewed" : "ended"}: ${bytes(it.freed_bytes)} freed`],
-  manager_changed: ["namenode", (it) => `Manager ${it.name} acts from now on`],
+  manager_changed: ["namenode", (it) => `Manager ${it.name} leads from now on`],
   namenode_started: ["namenode", (it) => `The namenode started, with ${count(it.commands)} ` +
     `changes in its log${it.cut_bytes ? `, ${bytes(it.cut_bytes)} of torn tail cut` : ""}`],
   namenode_absent: ["namenode", (it) => `The namenode was away for ${span(it.millis)}`],

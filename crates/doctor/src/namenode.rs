@@ -1,4 +1,4 @@
-//! The namenode: its journal, disk, memory, snapshots and backups, and whether a manager acts.
+//! The namenode: its journal, disk, memory, snapshots and backups, and whether a manager leads.
 
 use std::time::Duration;
 
@@ -78,12 +78,13 @@ fn manager(figures: &MetricPage) -> Option<Check> {
     let id = "manager";
     Some(match figure(figures, "managers")? {
         0 => {
-            let found = "no manager acts: drains, copies and rebalancing stand still";
+            let found =
+                "no manager has the leadership lease: drains, copies and rebalancing stand still";
             let mend = "sanderling manager, or the namenode without --no-manager: \
                         docs/DAY-TWO.md#sanderlingdrainstuck";
             Check::fail("manager.none", found, mend)
         }
-        _ => Check::ok(id, "one acts"),
+        _ => Check::ok(id, "one leads"),
     })
 }
 

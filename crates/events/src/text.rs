@@ -57,7 +57,7 @@ pub fn text(kind: &EventKind, names: &NodeNames) -> String {
             if *is_expired { "was not renewed" } else { "ended" },
             bytes(freed_bytes)
         ),
-        EventKind::ManagerChanged { name } => format!("manager {name} acts from now on"),
+        EventKind::ManagerChanged { name } => format!("manager {name} leads from now on"),
         EventKind::NamenodeLeads { .. }
         | EventKind::GroupChanged { .. }
         | EventKind::GroupAtRisk { .. }

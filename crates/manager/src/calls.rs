@@ -27,7 +27,7 @@ pub(crate) enum Completion {
     View(ViewRequest, Result<Input, Option<Refusal>>),
     /// What came of a request for the leadership lease.
     Lease(LeaseRequest, LeaseAnswer),
-    /// A call was refused because another manager acts, for this long at least.
+    /// A call was refused because another manager leads, for this long at least.
     NotManager(Millis),
     /// The last event's sequence, if one came, and whether the manager has not done itself what
     /// happened.

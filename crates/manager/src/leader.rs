@@ -26,7 +26,7 @@ const EVENT_RETRY: Duration = Duration::from_secs(1);
 /// Time to give the lease back when the manager stops.
 const RELEASE_WITHIN: Duration = Duration::from_millis(300);
 
-/// Acts as the leader, or waits to become it.
+/// Leads, or waits for the leadership lease.
 #[derive(Debug)]
 pub(crate) struct ManagerProcess {
     options: ManagerOptions,
@@ -34,8 +34,8 @@ pub(crate) struct ManagerProcess {
     stop: CancellationToken,
     leadership: Leadership,
     clock: LeaseClock,
-    /// Set while it acts, for the metrics.
-    is_acting: Arc<AtomicBool>,
+    /// Set while it leads, for the metrics.
+    is_leading: Arc<AtomicBool>,
 }
 
 /// Time for the decisions, by a clock that never steps.
@@ -75,10 +75,10 @@ impl ManagerProcess {
         options: ManagerOptions,
         caller: NamenodeClient,
         stop: CancellationToken,
-        is_acting: Arc<AtomicBool>,
+        is_leading: Arc<AtomicBool>,
     ) -> Self {
         let leadership = Leadership::new(Millis::from(options.lease));
-        Self { options, caller, stop, leadership, clock: LeaseClock(Instant::now()), is_acting }
+        Self { options, caller, stop, leadership, clock: LeaseClock(Instant::now()), is_leading }
     }
 
     pub(crate) async fn run(mut self) {
@@ -108,8 +108,8 @@ impl ManagerProcess {
     }
 
     async fn lead(&mut self, term: LeaderTerm) {
-        info!(name = self.options.name, "this manager acts");
-        self.is_acting.store(true, Ordering::Relaxed);
+        info!(name = self.options.name, "this manager leads");
+        self.is_leading.store(true, Ordering::Relaxed);
         match self.options.mechanism {
             Mechanism::Sanderling => LeaderLoop::new(self, term).run().await,
             Mechanism::Baseline => {
@@ -122,10 +122,10 @@ impl ManagerProcess {
                 .await;
             }
         }
-        self.is_acting.store(false, Ordering::Relaxed);
+        self.is_leading.store(false, Ordering::Relaxed);
         // The calls of the term have ended with it.
         self.leadership.dropped(self.clock.now());
-        warn!(name = self.options.name, "this manager acts no more");
+        warn!(name = self.options.name, "this manager has lost the leadership lease");
     }
 }
 
@@ -153,7 +153,7 @@ struct LeaderLoop<'a> {
 impl<'a> LeaderLoop<'a> {
     fn new(manager: &'a mut ManagerProcess, term: LeaderTerm) -> Self {
         let options = &manager.options;
-        let mut acting = Self {
+        let mut leader = Self {
             options,
             caller: &manager.caller,
             leadership: &mut manager.leadership,
@@ -168,11 +168,11 @@ impl<'a> LeaderLoop<'a> {
             event_last: 0,
             has_logged_unplaced: false,
         };
-        acting.watch(Duration::ZERO);
-        acting
+        leader.watch(Duration::ZERO);
+        leader
     }
 
-    /// Acts until the term ends.
+    /// Leads until the term ends.
     async fn run(mut self) {
         while self.leadership.term(self.clock.now()) == Some(self.term) {
             let now = Instant::now();

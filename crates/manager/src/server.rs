@@ -17,14 +17,14 @@ use crate::calls::NamenodeClient;
 use crate::leader::ManagerProcess;
 use crate::options::ManagerOptions;
 
-/// A manager that waits for the leadership lease, or acts.
+/// A manager that waits for the leadership lease, or leads.
 ///
 /// It needs no namenode to start: it tries until there is one, and goes on when one restarts.
 #[derive(Debug)]
 pub struct ManagerServer {
     shutdown: CancellationToken,
     task: parking_lot::Mutex<Option<JoinHandle<()>>>,
-    is_acting: Arc<AtomicBool>,
+    is_leading: Arc<AtomicBool>,
     /// Serves the pages; ends with this.
     pages: JoinSet<()>,
 }
@@ -40,25 +40,25 @@ impl ManagerServer {
         let pool = Pool::new(PoolOptions { role, connection, ..PoolOptions::default() });
         let holder = options.holder.unwrap_or_else(|| Nonce(rand::random()));
         let caller = NamenodeClient::new(pool, &options, holder);
-        let is_acting = Arc::new(AtomicBool::new(false));
+        let is_leading = Arc::new(AtomicBool::new(false));
         let manager =
-            ManagerProcess::new(options, caller, shutdown.clone(), Arc::clone(&is_acting));
+            ManagerProcess::new(options, caller, shutdown.clone(), Arc::clone(&is_leading));
         let task = parking_lot::Mutex::new(Some(tokio::spawn(manager.run())));
-        Self { shutdown, task, is_acting, pages: JoinSet::new() }
+        Self { shutdown, task, is_leading, pages: JoinSet::new() }
     }
 
     /// Serves health and metrics, with the ends of these certificates, until the manager stops.
     /// No token is required: the listener is for this machine alone.
     /// Its first page links to the web console.
     pub fn serve_pages(&mut self, listener: TcpListener, expiries: Expiries, console: String) {
-        let is_acting = Arc::clone(&self.is_acting);
-        let metrics = move || metrics(is_acting.load(Ordering::Relaxed), &expiries.timestamps());
+        let is_leading = Arc::clone(&self.is_leading);
+        let metrics = move || metrics(is_leading.load(Ordering::Relaxed), &expiries.timestamps());
         let health = r#"{"schema":1,"role":"manager","status":"ok"}"#.to_owned();
         let pages = StatusPages { server: "manager", console, health };
         self.pages.spawn(serve_status(listener, true, pages, metrics, self.shutdown.clone()));
     }
 
-    /// Stops acting and gives the lease back. What is under way is left to the next manager.
+    /// Stops leading and gives the lease back. What is under way is left to the next manager.
     /// A second call does nothing.
     pub async fn stop(&self) {
         self.shutdown.cancel();
@@ -81,10 +81,10 @@ impl Drop for ManagerServer {
 }
 
 /// Returns a manager's metrics; `ends` is when the first certificate of each kind ends.
-fn metrics(is_acting: bool, ends: &[(&str, i64)]) -> String {
+fn metrics(is_leading: bool, ends: &[(&str, i64)]) -> String {
     let mut text = String::new();
-    let help = "Whether it holds the leadership lease and acts";
-    write_gauge(&mut text, "sanderling_manager_acting", help, u8::from(is_acting));
+    let help = "Whether it has the leadership lease";
+    write_gauge(&mut text, "sanderling_manager_leading", help, u8::from(is_leading));
     write_process_metrics(&mut text, "sanderling_manager", ends);
     text
 }
@@ -97,7 +97,7 @@ mod tests {
     fn metrics_have_the_leadership_and_the_certificates() {
         let text = metrics(true, &[("authority", 7)]);
         for line in [
-            "sanderling_manager_acting 1",
+            "sanderling_manager_leading 1",
             "sanderling_manager_certificate_expiry_timestamp_seconds{kind=\"authority\"} 7",
         ] {
             assert!(text.lines().any(|it| it == line), "{text}");

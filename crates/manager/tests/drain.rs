@@ -233,7 +233,7 @@ impl Cluster {
         })
     }
 
-    /// Waits until a manager of that name acts.
+    /// Waits until a manager of that name leads.
     async fn wait_for_manager(&self, wanted: &str) {
         let deadline = Instant::now() + WITHIN;
         loop {

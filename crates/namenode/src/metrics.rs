@@ -283,7 +283,7 @@ impl NamenodeMetrics {
         if group.standing() != Standing::Alone {
             write_group(&mut text, group.standing(), &group.status());
         }
-        let help = "1 while a manager has the right to act";
+        let help = "1 while a manager has the leadership lease";
         gauge(&mut text, "managers", help, namenode.catalog().has_manager(now).into());
         write_process_metrics(&mut text, SERVER, ends);
         text

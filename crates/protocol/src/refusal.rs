@@ -211,7 +211,7 @@ refusals! {
     #[error("node {node}: {why}")]
     WrongState { node: NodeId, why: String } = 125,
     /// Another manager holds the leadership lease.
-    #[error("another manager is acting for up to {remaining} more")]
+    #[error("another manager has the leadership lease for up to {remaining} more")]
     NotManager { remaining: Millis } = 126,
     /// A move whose block was moved, deleted or given up meanwhile.
     #[error("block {block} is no longer at epoch {from} of this move: {why}")]

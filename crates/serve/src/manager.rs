@@ -53,7 +53,7 @@ pub struct ManagerArgs {
     pub(crate) process: ProcessArgs,
 }
 
-/// Runs the manager on its own until SIGTERM or SIGINT. It waits while another one acts.
+/// Runs the manager on its own until SIGTERM or SIGINT. It waits while another one leads.
 ///
 /// # Errors
 /// The ready file cannot be written.

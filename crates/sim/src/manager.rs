@@ -33,7 +33,7 @@ pub(crate) struct Manager {
     views: ViewSchedule,
     under_way: InFlightPushes,
     wake_at: Option<u64>,
-    /// What acts without sense by this manager's right.
+    /// What acts without sense by this manager's leadership lease.
     eager: Eager,
 }
 

@@ -1,9 +1,9 @@
 //! The eager manager: it copies, moves and gives up blocks without sense, and some of its calls
 //! come late, twice or with other numbers than they should.
 //!
-//! It acts by the right of the manager whose process it is in, so the catalog must bear it: nothing
-//! may be lost, copied wrongly or kept for ever, whatever a manager requests in whatever order. It
-//! never reports bytes as arrived that did not arrive.
+//! It acts by the leadership lease of the manager whose process it is in, so the catalog must bear
+//! it: nothing may be lost, copied wrongly or kept for ever, whatever a manager requests in
+//! whatever order. It never reports bytes as arrived that did not arrive.
 
 use std::collections::BTreeMap;
 

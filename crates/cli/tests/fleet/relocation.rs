@@ -378,18 +378,18 @@ fn deadline_without_room_declares_the_loss_and_wait_ends_with_5() {
     });
 }
 
-/// Waits for the event that names the acting manager.
+/// Waits for the event that names the leading manager.
 async fn until_manager(client: &Client, wanted: &str) {
     let limit = Instant::now() + SOON;
     let mut after = 0;
     while Instant::now() < limit {
         let events = client.events(after, 100, Millis(1000)).await.expect("the namenode answers");
         after = events.last().map_or(after, |event| event.sequence);
-        let acts =
+        let leads =
             |kind: &EventKind| matches!(kind, EventKind::ManagerChanged { name } if name == wanted);
-        if events.iter().any(|event| acts(&event.kind)) {
+        if events.iter().any(|event| leads(&event.kind)) {
             return;
         }
     }
-    panic!("manager {wanted} does not act");
+    panic!("manager {wanted} does not lead");
 }

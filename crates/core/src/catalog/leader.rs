@@ -1,9 +1,9 @@
-//! The manager that acts at the moment, by a lease of the right to act.
+//! The manager that leads at the moment, and its leadership lease.
 
 use sanderling_protocol::{Instant, Millis, Nonce, Refusal};
 use serde::{Deserialize, Serialize};
 
-/// The holder of the right to act, if there was ever any.
+/// The holder of the leadership lease, if there was ever any.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Leader(Option<LeaderRecord>);
 
@@ -16,8 +16,8 @@ struct LeaderRecord {
 }
 
 impl Leader {
-    /// Gives or renews the right to act until a service time. Returns whether the holder is another
-    /// one than before.
+    /// Gives or renews the leadership lease until a service time. Returns whether the holder is
+    /// another one than before.
     pub(super) fn acquire(
         &mut self,
         served: Instant,
@@ -36,12 +36,12 @@ impl Leader {
         Ok(is_new)
     }
 
-    /// Returns whether a manager has the right to act at a service time.
+    /// Returns whether a manager has the leadership lease at a service time.
     pub(super) fn is_held(&self, served: Instant) -> bool {
         self.0.as_ref().is_some_and(|leader| leader.until > served)
     }
 
-    /// Refuses what does not have the right to act at a service time.
+    /// Refuses a manager that does not have the leadership lease at a service time.
     pub(super) fn check(&self, served: Instant, holder: Nonce) -> Result<(), Refusal> {
         match &self.0 {
             Some(leader) if leader.holder == holder && leader.until > served => Ok(()),

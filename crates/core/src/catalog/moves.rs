@@ -18,7 +18,7 @@ use super::orders::Orders;
 use super::timers::Timer;
 
 impl Catalog {
-    /// Gives or renews the right to act as the manager.
+    /// Gives or renews the leadership lease.
     pub(super) fn manage(
         &mut self,
         holder: Nonce,
@@ -32,7 +32,7 @@ impl Catalog {
         Ok(Reply::ManagerGrant { lease })
     }
 
-    /// Returns whether a manager has the right to act.
+    /// Returns whether a manager has the leadership lease.
     #[must_use]
     pub fn has_manager(&self, now: Instant) -> bool {
         self.leader.is_held(self.service.at(now))

@@ -1,6 +1,6 @@
 //! The leadership lease, as a manager that requests it sees it.
 //!
-//! One manager acts at a time: the one that the namenode has given the lease to. The namenode
+//! One manager leads at a time: the one that the namenode has given the lease to. The namenode
 //! counts the lease from when it decides, the manager from when it has sent the request, which is
 //! earlier. So a manager ends by its own clock before another one can be given the lease, whether
 //! or not it receives an answer. The clock must not step.
@@ -19,7 +19,7 @@ const RETRY_MAX: Millis = Millis(1000);
 pub struct LeaseRequest(u64);
 
 /// Counts the times that a manager has led without a gap. All of its state and every call under way
-/// ends with a term: another manager may have acted before the next one.
+/// ends with a term: another manager may have led before the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaderTerm(u64);
 
@@ -34,7 +34,7 @@ pub enum LeaseAnswer {
     Unknown,
 }
 
-/// Decides when to request the lease, and until when the manager may act.
+/// Decides when to request the lease, and until when the manager may lead.
 #[derive(Debug, Clone)]
 pub struct Leadership {
     lease: Millis,

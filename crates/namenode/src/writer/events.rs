@@ -29,7 +29,7 @@ pub(super) fn log(event: &Event) {
         EventKind::JobEnded { job, path, is_expired, freed_bytes } => {
             info!(%job, %path, is_expired, freed_bytes, "job ended");
         }
-        EventKind::ManagerChanged { name } => info!(name, "another manager acts"),
+        EventKind::ManagerChanged { name } => info!(name, "another manager leads"),
         EventKind::BlocksPromoted { from, blocks, bytes } => {
             info!(node = %from, blocks, bytes, "copies became homes");
         }

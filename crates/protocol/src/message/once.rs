@@ -197,7 +197,7 @@ impl Request {
             | Self::Beat(_)
             | Self::Suspect { .. }
             | Self::Fenced { .. }
-            // The acting manager's. Epochs are compared; a reservation that is lost is made again.
+            // The leading manager's. Epochs are compared; a lost reservation is made again.
             | Self::Reserve { .. }
             | Self::Commit { .. }
             | Self::Abandon { .. }

@@ -1,11 +1,11 @@
-//! One manager acts at a time: the one that the namenode has given the lease to last.
+//! One manager leads at a time: the one that the namenode has given the lease to last.
 
 use sanderling_protocol::Nonce;
 
 use crate::plan::LEADER_LEASE;
 use crate::runtime::CheckResult;
 
-/// The manager that may act.
+/// The manager that may lead.
 #[derive(Debug, Default)]
 pub(crate) struct Leader {
     /// The manager to which the namenode has given it last.
