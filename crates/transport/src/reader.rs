@@ -479,7 +479,7 @@ impl Partial {
             BodyTarget::Sink(sink) => {
                 let spare = sink.spare();
                 let room = spare.len().min(left);
-                assert!(room > 0, "a landing has room for the whole body");
+                assert!(room > 0, "a sink has room for the whole body");
                 &mut spare[..room]
             }
             BodyTarget::Nowhere(scratch) => &mut scratch[..left.min(PEEK_BYTES)],
