@@ -156,7 +156,7 @@ impl LocalNodes {
         }
         let peer = self.peer(pool, placed.block.node, address)?;
         match peer.write(placed, piece, deadline.min(Instant::now() + WITHIN)).await {
-            Ok(written) => written,
+            Ok(written) => written.and_then(|written| self.settled(&peer, written)),
             Err(error) => {
                 self.went_wrong(&peer, &error);
                 None
@@ -203,12 +203,26 @@ impl LocalNodes {
     ) -> Option<Result<(), Refusal>> {
         let peer = Arc::clone(ahead.peer());
         match ahead.commit(placed, deadline.min(Instant::now() + WITHIN)).await {
-            Ok(written) => Some(written),
+            Ok(written) => self.settled(&peer, written),
             Err(error) => {
                 self.went_wrong(&peer, &error);
                 None
             }
         }
+    }
+
+    /// Returns the outcome of a write; `None` when it has to go over TCP, because the token of this
+    /// connection has ended: there a connection with the renewed token is made.
+    fn settled(
+        &self,
+        peer: &Arc<Peer>,
+        written: Result<(), Refusal>,
+    ) -> Option<Result<(), Refusal>> {
+        if matches!(written, Err(Refusal::Unauthenticated { .. })) {
+            self.broke(peer);
+            return None;
+        }
+        Some(written)
     }
 
     fn went_wrong(&self, peer: &Arc<Peer>, error: &CallError) {
