@@ -7,17 +7,18 @@ mod names;
 mod text;
 
 use std::io::{self, Write};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::output::is_coloured;
 use sanderling_cli_common::printable::printable;
+use sanderling_cli_common::refused;
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units::{self, Span};
 use sanderling_client::Client;
-use sanderling_protocol::{Event, Instant, Millis, NodeId, Reply, Request};
+use sanderling_protocol::{Event, Instant, Millis, NodeId};
 use serde::Serialize;
 
 use filter::EventFilter;
@@ -56,6 +57,12 @@ const PAGE: u32 = 1000;
 /// How long one request waits for an event.
 const WAIT: Millis = Millis(5000);
 
+/// How long the namenode may be away before a command that follows events ends.
+const AWAY_MAX: Duration = Duration::from_secs(30);
+
+/// Pause before the next request to a namenode that did not answer.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+
 /// An event as `--json` prints it.
 #[derive(Serialize)]
 struct EventView<'a> {
@@ -93,13 +100,9 @@ pub async fn run(session: Session, args: Events) -> Result<(), Failure> {
     let mut after = args.after;
     loop {
         let wait = if args.follow { WAIT } else { Millis(0) };
-        let request = Request::Events { after, limit: PAGE, wait };
-        let reply = tokio::select! {
-            reply = session.call(&client, request) => reply?,
+        let events = tokio::select! {
+            events = next(&session, &client, after, wait) => events?,
             () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
-        };
-        let Reply::Events(events) = reply else {
-            return Err(sanderling_cli_common::refused::unexpected(&reply));
         };
         learn(&session, &client, &mut names, &events).await?;
         for event in &events {
@@ -111,6 +114,29 @@ pub async fn run(session: Session, args: Events) -> Result<(), Failure> {
         if events.is_empty() && !args.follow {
             return known(&filter, &names);
         }
+    }
+}
+
+/// Returns the events after a sequence. Waits for the first, also while the namenode is away.
+async fn next(
+    session: &Session,
+    client: &Client,
+    after: u64,
+    wait: Millis,
+) -> Result<Vec<Event>, Failure> {
+    let mut failed_since = None;
+    loop {
+        let error = match client.events(after, PAGE, wait).await {
+            Ok(events) => return Ok(events),
+            Err(error) => error,
+        };
+        let failure = refused::client(&error, &session.namenode);
+        let since = *failed_since.get_or_insert_with(tokio::time::Instant::now);
+        let is_passing = matches!(failure.exit, Exit::Unavailable | Exit::Deadline);
+        if wait.0 == 0 || !is_passing || since.elapsed() > AWAY_MAX {
+            return Err(failure);
+        }
+        tokio::time::sleep(AGAIN_AFTER).await;
     }
 }
 

@@ -97,6 +97,11 @@ impl OnTerminal {
         kill_process(pid.expect("a pid"), signal).expect("it runs");
     }
 
+    /// Returns whether the process has not ended.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("the process can be looked at").is_none()
+    }
+
     /// Waits until it has ended by itself.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let child = &mut self.child;

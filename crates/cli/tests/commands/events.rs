@@ -1,7 +1,9 @@
 //! `events`: what it shows of what happened, and to whom.
 
+use std::time::{Duration, Instant};
+
 use crate::cluster::pty::OnTerminal;
-use crate::cluster::{Cluster, Ran, sanderling};
+use crate::cluster::{Cluster, Ran, SOON, sanderling, until};
 use serde_json::Value;
 
 /// A cluster with a node that drained.
@@ -82,6 +84,25 @@ fn end_of_the_time_is_no_failure_of_what_follows() {
     let ran = cluster.cli(&["events", "--follow", "--timeout", "1500ms"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran}");
     assert!(ran.stdout.contains("namenode started"), "{ran}");
+}
+
+#[test]
+fn following_goes_on_while_nothing_happens_and_while_the_namenode_is_away() {
+    let mut cluster = Cluster::of(1);
+    let mut command = sanderling();
+    command.args(["events", "--follow"]).env("SANDERLING_NAMENODE", &cluster.namenode.address);
+    let mut events = OnTerminal::start(command, 150, 24);
+    events.until_line(&["(n0) joined"]);
+    // Longer than any call may take.
+    let quiet_until = Instant::now() + Duration::from_secs(11);
+    until("the time has passed", SOON, || {
+        assert!(events.is_running(), "it ended while nothing happened");
+        (Instant::now() > quiet_until).then_some(())
+    });
+    cluster.restart_namenode();
+    let ran = cluster.cli(&["node", "decommission", "n0", "--yes"]);
+    assert_eq!(ran.code, 0, "{ran}");
+    events.until_line(&["(n0)", "decommission"]);
 }
 
 #[test]
