@@ -1,5 +1,9 @@
 //! What operators see of durable directories: `fs ls`, `fsck`, and the namenode's pages.
 
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
 use crate::cluster;
 use crate::cluster::guarded::{Guarded, kept};
 use crate::cluster::http::{get, post, send};
@@ -76,6 +80,39 @@ fn volatile_and_durable_objects_are_told_apart_everywhere() {
     });
     let shown = cluster.cli(&["fsck"]).stdout;
     assert!(shown.contains("/out: the store archive has everything"), "{shown}");
+}
+
+#[test]
+fn callers_that_wait_for_a_store_keep_no_other_caller_out() {
+    let (cluster, store) = fleet(1);
+    reported(&cluster);
+    let http = cluster.namenode.http_address.clone();
+    let made = posted(&http, "/v1/durable", r#"{"path": "/out", "store": "archive"}"#);
+    assert_eq!(made["path"], "/out", "{made}");
+    std::fs::rename(&store, cluster.path("away")).expect("moved");
+    block_on(async {
+        let client = cluster.client().await;
+        put(&client, "/out/first", 1, 5000).await;
+    });
+    let body = r#"{"path": "/out", "within_seconds": 30}"#;
+    let request = format!(
+        "POST /v1/durable/wait HTTP/1.1\r\nhost: {http}\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    // More than there are places for connections.
+    let waiting: Vec<TcpStream> = (0..400)
+        .filter_map(|_| {
+            let mut socket = TcpStream::connect(&http).ok()?;
+            socket.write_all(request.as_bytes()).ok()?;
+            Some(socket)
+        })
+        .collect();
+    let began = Instant::now();
+    let health = block_on(get(&http, "/healthz"));
+    assert_eq!(health["role"], "namenode", "{health}");
+    // The waits take 30 s.
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    drop(waiting);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use axum::extract::{Extension, Query, State};
 use sanderling_core::access::{Claims, HttpResource};
 use sanderling_protocol::message::{Durability, DurableReply, DurableRequest, MakeDurable};
 use sanderling_protocol::{Path, Refusal, Reply, Request};
-use sanderling_transport::Pass;
+use sanderling_transport::{HttpConnection, Pass};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -96,6 +96,7 @@ struct WaitBody {
 pub(super) async fn wait(
     State(api): State<HttpApi>,
     Extension(pass): Extension<Option<Pass>>,
+    Extension(connection): Extension<HttpConnection>,
     body: BodyBytes,
 ) -> HttpResult {
     let body = body?;
@@ -122,6 +123,8 @@ pub(super) async fn wait(
                 "path": path, "is_copied": is_copied, "durability": found,
             })));
         }
+        // It takes a place of those that wait: the others are for requests with an answer.
+        connection.follow()?;
         sleep(LOOK_EVERY).await;
     }
 }

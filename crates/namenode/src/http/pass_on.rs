@@ -52,7 +52,7 @@ fn is_about_member(path: &str) -> bool {
 
 /// Returns whether the answer of a path has no end.
 fn is_stream(path: &str) -> bool {
-    matches!(path, "/v1/stream" | "/v1/events")
+    matches!(path, "/v1/stream" | "/v1/events" | "/v1/durable/wait")
 }
 
 /// Answers at the member that leads; elsewhere passes the request on to it. A stream breaks off
