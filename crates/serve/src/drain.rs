@@ -9,7 +9,7 @@ use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::ready::Ready;
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units::{self, Span};
-use sanderling_transport::{PageCall, PageCallError};
+use sanderling_transport::{ClientTls, PageCall, PageCallError};
 use serde_json::{Value, json};
 
 use super::datanode::HTTP_DEFAULT;
@@ -53,6 +53,7 @@ pub(crate) async fn run(session: Session, args: LocalDrain) -> Result<(), Failur
     let endpoint = PageEndpoint { address: &address, server: "datanode" };
     let token = page_token(&session, &args.held, "drain", &endpoint)?;
     let tls = session.credentials.tls.as_ref();
+    check_role(&address, tls).await?;
     let call = PageCall {
         address: &address,
         tls,
@@ -84,6 +85,23 @@ fn address(args: &LocalDrain) -> Result<String, Failure> {
         Failure::new(Exit::NotFound, "NotFound", cause)
             .next("sanderling datanode --ready-file FILE")
     })
+}
+
+/// Refuses a server that is no datanode: a namenode takes notices of its own machine in the same
+/// form, and would leave its group.
+async fn check_role(address: &str, tls: Option<&ClientTls>) -> Result<(), Failure> {
+    let (method, target, body, token) = ("GET", "/healthz", String::new(), None);
+    let within = ANSWER_WITHIN;
+    let call = PageCall { address, tls, token, method, target, body, within };
+    let (_, body) = call.send().await.map_err(|error| unanswered(&error))?;
+    let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let cause = match answer["role"].as_str() {
+        Some("datanode") => return Ok(()),
+        Some(role) => format!("a {role} serves at {address}, no datanode: it got no notice"),
+        None => format!("no datanode serves at {address}"),
+    };
+    Err(Failure::new(Exit::Failure, "BadAddress", cause)
+        .next("sanderling datanode drain --http ADDRESS, or --ready-file FILE of the datanode"))
 }
 
 fn unanswered(error: &PageCallError) -> Failure {

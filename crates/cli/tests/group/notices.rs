@@ -170,6 +170,19 @@ fn notice_is_posted_to_the_member_whose_machine_will_be_taken() {
     assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");
     let garbled = post("{\"deadline\"");
     assert!(garbled.starts_with("HTTP/1.1 400"), "{garbled}");
+    // What is meant for a datanode takes no namenode out of its group.
+    let drain = ["datanode", "drain", "--http", &address, "--deadline", "20s"];
+    for words in [&drain[..], &[&drain[..], &["--wait"]].concat()] {
+        let ran = group.cli(place, words);
+        assert_eq!(ran.code, 1, "{ran}");
+        assert!(ran.stderr.contains("a namenode serves at"), "{ran}");
+    }
+    let body = "{\"deadline_seconds\": 60}";
+    let waits = block_on(http::post(&address, "/v1/notice?wait=true", body));
+    assert!(waits.starts_with("HTTP/1.1 400"), "{waits}");
+    let shown = block_on(http::get(&address, "/v1/group"));
+    let members = shown["members"].as_array().expect("a list");
+    assert!(members.iter().all(|member| member["notice_left_millis"].is_null()), "{shown}");
     let given = post("{\"deadline_seconds\": 60, \"reason\": \"spot\"}");
     assert!(given.starts_with("HTTP/1.1 200"), "{given}");
     until_left(&mut group, place);

@@ -1,16 +1,29 @@
 //! Notices of this namenode's own machine, in the same forms as at a datanode.
 
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use sanderling_notices::{Posted, read_posted};
 use sanderling_protocol::{Millis, Refusal};
+use serde::Deserialize;
 use serde_json::json;
 
 use super::api::{BodyBytes, HttpApi, HttpResult, page};
 use crate::group::boot_time;
 use crate::own_notices::{OPERATOR, POSTED};
 
+/// What a notice of a datanode may have in its target, and that of a namenode may not: the wait for
+/// a drain has no end here.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoQuery {}
+
 /// Takes a notice.
-pub(super) async fn give(State(api): State<HttpApi>, body: BodyBytes) -> HttpResult {
+pub(super) async fn give(
+    State(api): State<HttpApi>,
+    query: Result<Query<NoQuery>, QueryRejection>,
+    body: BodyBytes,
+) -> HttpResult {
+    let Query(NoQuery {}) = query?;
     match read_posted(&body?)? {
         Posted::Notice { left_millis, reason } => {
             let left = match left_millis.map(u64::try_from) {
