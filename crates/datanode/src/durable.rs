@@ -10,6 +10,7 @@ mod bucket;
 mod files;
 mod listing;
 mod options;
+mod own_names;
 pub(crate) mod report;
 mod store_error;
 
@@ -28,12 +29,6 @@ use self::bucket::Bucket;
 use self::files::Files;
 pub use self::options::{DurableOptions, DurableStoreError};
 use self::store_error::StoreError;
-
-/// The directory of a store that has no objects: uploads, and whose the store is.
-const OWN_NAME: &str = ".sanderling";
-
-/// Where the store names its durable directory, below [`OWN_NAME`].
-const OWNER_NAME: &str = "owner";
 
 /// Longest time for one operation on a store. A removal must take effect within it or never: see
 /// `REMOVAL_SETTLES` in `sanderling_core::durable`.

@@ -15,9 +15,10 @@ use object_store::{
 
 use sanderling_protocol::message::StoreSlice;
 
+use super::NamedOwner;
 use super::listing::SliceBuilder;
+use super::own_names::{OWN_NAME, OWNER_NAME};
 use super::store_error::StoreError;
-use super::{NamedOwner, OWN_NAME, OWNER_NAME};
 
 /// A bucket, or what begins with a prefix in it.
 #[derive(Debug)]

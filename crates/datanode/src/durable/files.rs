@@ -23,8 +23,9 @@ use tokio::task::spawn_blocking;
 use sanderling_protocol::message::StoreSlice;
 
 use super::beneath::{Missing, ObjectPlace, PlaceError};
+use super::own_names::{OWN_NAME, OWNER_NAME};
 use super::store_error::StoreError;
-use super::{NamedOwner, OWN_NAME, OWNER_NAME, listing};
+use super::{NamedOwner, listing};
 
 /// Where uploads are, below [`OWN_NAME`].
 const UPLOADS_NAME: &str = "uploads";

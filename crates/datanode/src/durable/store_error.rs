@@ -7,7 +7,7 @@ use thiserror::Error;
 use tokio::task::JoinError;
 
 use super::beneath::PlaceError;
-use super::{OWN_NAME, OWNER_NAME};
+use super::own_names::{OWN_NAME, OWNER_NAME};
 use crate::object::failure::short;
 
 /// What is to be done about a lock that another process keeps.
