@@ -342,8 +342,9 @@ impl Generations {
         reader.await.map_err(|error| Failure::new(Exit::Failure, "Bug", error))?
     }
 
-    /// Removes the generations that were given up, and what is older than the newest `keep` ones;
-    /// only for the holder of the lock, while no dump is under way.
+    /// Removes the generations that were given up, and what is older than the newest `keep` ones,
+    /// but no pack while one of no use is among these; only for the holder of the lock, while no
+    /// dump is under way.
     ///
     /// # Errors
     /// The backend cannot be read, an object not deleted, or another runner has the lock.

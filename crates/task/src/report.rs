@@ -4,14 +4,14 @@ use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::output::{Align, Table};
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units;
-use sanderling_core::checkpoint::CheckpointManifest;
+use sanderling_core::checkpoint::{CheckpointManifest, RemovalPlan};
 use serde::Serialize;
 
 use crate::args::{GcArgs, LsArgs, PlaceArgs};
 use crate::backend::TaskBackend;
 use crate::generations::{Generations, distinct_packs, found, is_of_generation};
 use crate::lock::{LockWatch, TaskLock};
-use crate::runner::{absent, note_strange, opened};
+use crate::runner::{absent, none_good, note_strange, opened};
 use crate::task_failure::TaskFailure;
 
 /// A task as `task ls` shows it: what is known without its key.
@@ -145,6 +145,16 @@ fn row(
     }
 }
 
+/// What `task gc` did.
+struct Collected {
+    plan: RemovalPlan,
+    /// Generations that are left and good as far as it looks, and the packs that they name.
+    generations: usize,
+    packs: usize,
+    /// Generations that are left and cannot be restored.
+    refused: Vec<u64>,
+}
+
 /// `task gc`.
 pub(crate) async fn collect(session: &Session, args: &GcArgs) -> Result<(), Failure> {
     let (name, storage) = (&args.place.name.0, &args.place.storage);
@@ -155,31 +165,58 @@ pub(crate) async fn collect(session: &Session, args: &GcArgs) -> Result<(), Fail
     }
     let lock = TaskLock::take(&backend, name, storage.lock_age.0, LockWatch::new()).await?;
     backend.clear_unfinished(storage.lock_age.0);
-    let removed = async {
-        note_strange(session, &backend).await?;
-        let looked = generations.look().await?;
-        let plan = generations.collect(&found(&looked), args.keep as usize, &[], &lock).await?;
-        let left: Vec<&CheckpointManifest> = looked
-            .iter()
-            .filter(|(number, _)| !plan.generations.contains(number))
-            .filter_map(|(_, manifest)| manifest.as_ref().ok())
-            .collect();
-        Ok((plan, left.len(), distinct_packs(&left).len()))
-    };
-    let removed: Result<_, Failure> = removed.await;
+    let collected = collected(session, &generations, args.keep as usize, &lock).await;
     lock.release().await;
-    let (plan, generations, packs) = removed?;
+    let Collected { plan, generations, packs, refused } = collected?;
     let document = serde_json::json!({
         "removed_generations": plan.generations,
         "removed_packs": plan.packs.len(),
         "generations": generations,
         "packs": packs,
+        "refused_generations": refused,
     });
+    let count = |of: usize, noun| units::counted(of as u64, noun);
     session.output.result(&document, |writer| {
-        let count = |of: usize, noun| units::counted(of as u64, noun);
         let (gone, packs_gone) =
             (count(plan.generations.len(), "generation"), count(plan.packs.len(), "pack"));
         let (generations, packs) = (count(generations, "generation"), count(packs, "pack"));
         writeln!(writer, "removed {gone} and {packs_gone}; {generations} with {packs} left")
-    })
+    })?;
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let refused = count(refused.len(), "generation");
+    let cause = format!("{refused} cannot be restored: no pack is removed, any may be theirs");
+    let next = format!("sanderling task verify --name {name}, which also reads the packs");
+    Err(Failure::new(Exit::Partial, "BadGeneration", cause).next(next))
+}
+
+/// Names the generations of no use, and removes what is old.
+///
+/// # Errors
+/// The backend cannot be used, or no generation is good, as with the key of another task: then
+/// nothing is removed.
+async fn collected(
+    session: &Session,
+    generations: &Generations,
+    keep: usize,
+    lock: &TaskLock,
+) -> Result<Collected, Failure> {
+    note_strange(session, &generations.backend).await?;
+    let looked = generations.look().await?;
+    let bad = looked.iter().filter_map(|(_, manifest)| manifest.as_ref().err());
+    bad.clone().for_each(|failure| session.output.note(&failure.cause));
+    if let Some(first) = bad.clone().next()
+        && looked.iter().all(|(_, manifest)| manifest.is_err())
+    {
+        return Err(none_good(&generations.task, first));
+    }
+    let plan = generations.collect(&found(&looked), keep, &[], lock).await?;
+    let is_left = |number: &u64| !plan.generations.contains(number);
+    let left = || looked.iter().filter(|(number, _)| is_left(number));
+    let good: Vec<&CheckpointManifest> =
+        left().filter_map(|(_, manifest)| manifest.as_ref().ok()).collect();
+    let refused = left().filter(|(_, manifest)| manifest.is_err()).map(|(number, _)| *number);
+    let (packs, refused) = (distinct_packs(&good).len(), refused.collect());
+    Ok(Collected { generations: good.len(), packs, refused, plan })
 }

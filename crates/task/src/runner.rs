@@ -332,7 +332,8 @@ impl Start<'_> {
     }
 }
 
-fn none_good(task: &str, first: &Failure) -> Failure {
+/// Returns the failure of a task whose generations are all refused, the first one for this reason.
+pub(crate) fn none_good(task: &str, first: &Failure) -> Failure {
     let cause = format!("no generation of {task} can be restored; {}", first.cause);
     let next = "the same with the --key that they were made with, or with another --name";
     Failure::new(Exit::Partial, "NoGeneration", cause).next(next)

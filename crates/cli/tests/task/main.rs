@@ -10,6 +10,7 @@ mod hasty;
 mod killed;
 mod left;
 mod notices;
+mod removals;
 mod runs;
 mod state;
 mod two_runners;

@@ -19,7 +19,7 @@ const SMALL_MAX: usize = 8;
 pub struct FoundGeneration {
     /// Its number.
     pub number: u64,
-    /// Its packs; `None` if its manifest is of no use.
+    /// Its packs; `None` if its manifest is of no use now, so that it may name any.
     pub packs: Option<Vec<ManifestPack>>,
 }
 
@@ -44,7 +44,8 @@ impl FoundGeneration {
 /// Returns what to remove so that the newest `keep` whole generations stay.
 ///
 /// Generations that are not whole stay while they are newer than the oldest one that is kept:
-/// their packs may come back, and they do not count.
+/// their packs may come back, and they do not count. As long as one stays whose manifest cannot be
+/// read, all packs do: it may be read later, and name any of them.
 #[must_use]
 pub fn removal_plan(
     found: &[FoundGeneration],
@@ -59,13 +60,11 @@ pub fn removal_plan(
     let Some(oldest) = whole.get(keep.min(whole.len()).wrapping_sub(1)).copied() else {
         return RemovalPlan::default();
     };
-    let (kept, removed): (Vec<_>, Vec<_>) = found.iter().partition(|it| it.number >= oldest);
-    let live: BTreeSet<PackId> =
-        kept.iter().flat_map(|it| it.packs.iter().flatten()).map(|pack| pack.id).collect();
+    let (kept, removed): (Vec<_>, Vec<_>) =
+        found.iter().cloned().partition(|it| it.number >= oldest);
     let mut generations: Vec<u64> = removed.iter().map(|it| it.number).collect();
     generations.sort_unstable();
-    let packs = stored.keys().filter(|id| !live.contains(id)).copied().collect();
-    RemovalPlan { generations, packs }
+    RemovalPlan { generations, packs: unnamed_packs(&kept, stored) }
 }
 
 /// Returns the packs that no generation names. Returns none if a manifest cannot be read, because
@@ -139,10 +138,23 @@ mod tests {
     fn generations_that_are_not_whole_do_not_count() {
         let damaged = FoundGeneration { number: 4, packs: None };
         let found = [generation(1, &[1]), generation(2, &[2]), generation(3, &[8]), damaged];
-        let plan = removal_plan(&found, &stored(&[1, 2]), 1);
+        let plan = removal_plan(&found[..3], &stored(&[1, 2]), 1);
         assert_eq!(plan, RemovalPlan { generations: vec![1], packs: vec![id(1)] });
         let nothing = removal_plan(&found[2..], &stored(&[1, 2]), 1);
         assert_eq!(nothing, RemovalPlan::default());
+    }
+
+    #[test]
+    fn packs_stay_while_a_generation_stays_whose_manifest_cannot_be_read() {
+        let unreadable = |number| FoundGeneration { number, packs: None };
+        let found = [generation(1, &[1]), generation(2, &[2]), unreadable(3), generation(4, &[4])];
+        let stored = stored(&[1, 2, 3, 4]);
+        let plan = removal_plan(&found, &stored, 2);
+        assert_eq!(plan, RemovalPlan { generations: vec![1], packs: vec![] });
+        // As soon as enough whole ones are newer it goes, and with it what it may have named.
+        let plan = removal_plan(&found, &stored, 1);
+        assert_eq!(plan.generations, [1, 2, 3]);
+        assert_eq!(plan.packs, [id(1), id(2), id(3)]);
     }
 
     #[test]

@@ -1,0 +1,120 @@
+//! What `task gc` and runners remove where a generation cannot be read.
+
+use std::fs;
+use std::path::{Path as LocalPath, PathBuf};
+
+use crate::cluster::tasks::TaskPlace;
+use crate::cluster::{run, sanderling};
+use tempfile::TempDir;
+
+/// A task with three generations or more in a directory, and no runner.
+struct Stored {
+    directory: TempDir,
+    place: TaskPlace,
+}
+
+impl Stored {
+    fn new() -> Self {
+        let directory = TempDir::new().expect("a directory");
+        let place = TaskPlace::in_directory(&directory.path().join("backend"), 10_000);
+        let mut runner = place.runner("publish", &[], &["--keep", "3"]);
+        place.until_after(2, &mut runner);
+        runner.kill();
+        Self { directory, place }
+    }
+
+    fn below(&self, name: &str) -> PathBuf {
+        self.directory.path().join("backend/count").join(name)
+    }
+
+    fn newest_manifest(&self) -> PathBuf {
+        self.below(&format!("generations/{:010}", self.place.newest()))
+    }
+}
+
+/// A manifest that cannot be read for a while, as by a mount that is half there.
+struct Away(PathBuf, PathBuf);
+
+impl Away {
+    fn new(path: &LocalPath, elsewhere: &LocalPath) -> Self {
+        fs::rename(path, elsewhere).expect("renamed");
+        fs::create_dir(path).expect("made");
+        Self(path.to_owned(), elsewhere.to_owned())
+    }
+
+    fn comes_back(self) {
+        fs::remove_dir(&self.0).expect("it stays");
+        fs::rename(&self.1, &self.0).expect("renamed");
+    }
+}
+
+#[test]
+fn collection_keeps_the_packs_of_a_generation_that_cannot_be_read_now() {
+    let stored = Stored::new();
+    let newest = stored.place.newest();
+    let elsewhere = stored.directory.path().join("elsewhere");
+    let away = Away::new(&stored.newest_manifest(), &elsewhere);
+    let collected = run(stored.place.task("gc").args(["--json", "--keep", "1"]));
+    assert_eq!(collected.code, 5, "{collected}");
+    let named = format!("generation {newest} of count is refused");
+    assert!(collected.stderr.contains(&named), "{collected}");
+    let listed = format!(r#""refused_generations":[{newest}]"#);
+    let is_listed = collected.stdout.replace(' ', "").contains(&listed);
+    assert!(is_listed && collected.stderr.contains("task verify"), "{collected}");
+    away.comes_back();
+    let verified = stored.place.verified();
+    assert_eq!(verified.code, 0, "{verified}");
+    assert_eq!(stored.place.generations(), [newest, newest - 1]);
+    let collected = run(stored.place.task("gc").args(["--keep", "1"]));
+    assert_eq!(collected.code, 0, "{collected}");
+    assert_eq!(fs::read_dir(stored.below("packs")).expect("packs").count(), 1);
+}
+
+#[test]
+fn runner_keeps_the_packs_of_a_generation_that_cannot_be_read_now() {
+    let stored = Stored::new();
+    let newest = stored.place.newest();
+    let elsewhere = stored.directory.path().join("elsewhere");
+    let away = Away::new(&stored.newest_manifest(), &elsewhere);
+    let mut runner = stored.place.runner("runner", &[], &["--keep", "100"]);
+    stored.place.until_after(newest + 1, &mut runner);
+    runner.kill();
+    away.comes_back();
+    let verified = stored.place.verified();
+    assert_eq!(verified.code, 0, "{verified}");
+}
+
+#[test]
+fn collection_with_the_key_of_another_task_is_refused() {
+    let stored = Stored::new();
+    let before = stored.place.generations();
+    let path = |name: &str| stored.directory.path().join(name);
+    let task = |verb: &str, name: &str, backend: &str| {
+        let mut command = sanderling();
+        command.args(["task", verb, "--name", name, "--key"]).arg(path("other.key"));
+        command.arg("--backend").arg(format!("dir:{}", path(backend).display()));
+        command
+    };
+    let ran = run(task("run", "other", "other").args(["--", "true"]));
+    assert_eq!(ran.code, 0, "{ran}");
+    let refused = run(task("gc", "count", "backend").args(["--keep", "1"]));
+    assert!(refused.code == 5 && refused.stdout.is_empty(), "{refused}");
+    assert!(refused.stderr.contains("sealed with another key"), "{refused}");
+    assert!(refused.stderr.contains("the same with the --key"), "{refused}");
+    assert_eq!(stored.place.generations(), before);
+    assert_eq!(stored.place.verified().code, 0);
+}
+
+#[test]
+fn newest_generation_with_a_cut_pack_does_not_count_among_those_kept() {
+    let stored = Stored::new();
+    let newest = stored.place.newest();
+    let packs = fs::read_dir(stored.below("packs")).expect("packs").flatten();
+    let written = |path: &PathBuf| fs::metadata(path).and_then(|it| it.modified()).expect("there");
+    let pack = packs.map(|entry| entry.path()).max_by_key(written).expect("a pack");
+    let file = fs::OpenOptions::new().write(true).open(pack).expect("a pack");
+    file.set_len(100).expect("cut");
+    let collected = run(stored.place.task("gc").args(["--keep", "1"]));
+    assert!(collected.code == 5 && collected.stderr.contains("is cut"), "{collected}");
+    assert_eq!(stored.place.restored().0, newest - 1);
+}
