@@ -31,6 +31,7 @@ mod runner;
 mod running;
 mod seal;
 mod state;
+mod state_lock;
 mod supervise;
 mod task_failure;
 mod unfinished;

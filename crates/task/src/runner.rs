@@ -29,7 +29,7 @@ use crate::private_directory::{self, PrivateDirectory};
 use crate::run_log::RunLog;
 use crate::running::{RunningTask, TaskEnvironment};
 use crate::seal::TaskKey;
-use crate::state::make_private;
+use crate::state_lock::StateLock;
 use crate::supervise::{Drivers, Followed, Lives, RunReport, Runner, Triggers};
 use crate::task_failure::TaskFailure;
 
@@ -59,12 +59,14 @@ pub(crate) async fn run_recorded(
     record: Option<&dyn RunRecord>,
 ) -> Result<(), Failure> {
     let name = args.name.map_or_else(|| default_name(&args.command), |name| name.0);
-    let temporary = match args.state {
-        Some(_) => None,
-        None => Some(PrivateDirectory::new(&name)?),
+    let temporary;
+    let state = match &args.state {
+        Some(given) => StatePlace::Given(given),
+        None => {
+            temporary = PrivateDirectory::new(&name)?;
+            StatePlace::Temporary(&temporary)
+        }
     };
-    let given = args.state.as_deref();
-    let state = given.or(temporary.as_ref().map(PrivateDirectory::path)).expect("one of both");
     let task = (name, &args.storage, &args.pace);
     let start = Begin { must_restore: false, watch };
     run_in(&session, task, state, &args.command, start, record).await
@@ -97,7 +99,8 @@ pub(crate) async fn restore(session: Session, args: RestoreArgs) -> Result<(), F
     if !args.command.is_empty() {
         let task = (name, storage, &args.pace);
         let start = Begin { must_restore: true, watch: LockWatch::new() };
-        return run_in(&session, task, &args.state, &args.command, start, None).await;
+        let state = StatePlace::Given(&args.state);
+        return run_in(&session, task, state, &args.command, start, None).await;
     }
     remove_directories_left().await;
     keep_apart(&name, &args.state, storage)?;
@@ -105,6 +108,10 @@ pub(crate) async fn restore(session: Session, args: RestoreArgs) -> Result<(), F
     let generations = opened(&backend, &name, storage, false).await?;
     note_strange(&session, &backend).await?;
     let looked = generations.look().await?;
+    if looked.is_empty() {
+        return Err(absent(&name, &backend));
+    }
+    let _lock = StateLock::take(&args.state)?;
     let restored = newest(&session, &generations, &looked, &args.state).await?;
     let manifest = restored.ok_or_else(|| absent(&name, &backend))?;
     let report = RunReport {
@@ -119,6 +126,35 @@ pub(crate) async fn restore(session: Session, args: RestoreArgs) -> Result<(), F
     })
 }
 
+/// Where the state of a task is.
+#[derive(Clone, Copy)]
+enum StatePlace<'a> {
+    /// In a directory that other processes may have been given, too.
+    Given(&'a Path),
+    /// In one of this process alone.
+    Temporary(&'a PrivateDirectory),
+}
+
+impl<'a> StatePlace<'a> {
+    fn path(self) -> &'a Path {
+        match self {
+            Self::Given(path) => path,
+            Self::Temporary(directory) => directory.path(),
+        }
+    }
+
+    /// Keeps other processes from using it.
+    ///
+    /// # Errors
+    /// One does, or it cannot be made.
+    fn lock(self) -> Result<Option<StateLock>, Failure> {
+        match self {
+            Self::Given(path) => StateLock::take(path).map(Some),
+            Self::Temporary(_) => Ok(None),
+        }
+    }
+}
+
 /// How a run begins.
 struct Begin {
     must_restore: bool,
@@ -129,7 +165,7 @@ struct Begin {
 async fn run_in(
     session: &Session,
     (name, storage, pace): (String, &StorageArgs, &PaceArgs),
-    state: &Path,
+    place: StatePlace<'_>,
     command: &[OsString],
     begin: Begin,
     record: Option<&dyn RunRecord>,
@@ -140,6 +176,7 @@ async fn run_in(
         session.clean_up_within(pace.notice.notice_deadline.0 + CLEAN_UP);
     }
     remove_directories_left().await;
+    let state = place.path();
     keep_apart(&name, state, storage)?;
     let notices = pace.notice.watch(session.output)?;
     let backend = TaskBackend::open(session, &storage.backend).await?.of_task(&name)?;
@@ -158,7 +195,7 @@ async fn run_in(
         let mut generations = opened(&backend, &name, storage, true).await?;
         generations.compresses = !pace.no_compression;
         generations.policy = pace.policy;
-        make_private(state)?;
+        let _lock = place.lock()?;
         let rates = match pace.notice.on_notice {
             true => Some(measure(&backend, generations.compresses).await?),
             false => None,

@@ -14,12 +14,14 @@ use rustix::time::{ClockId, clock_gettime};
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_core::checkpoint::{CHUNK_BYTES, EntryKind, StateEntry, StateLayout};
 
+use crate::backend::hex;
+use crate::seal::drawn;
 use crate::task_failure::TaskFailure;
 
 /// What the task writes when its state is complete. It is no part of the state.
 pub(crate) const DONE: &str = "done";
 
-/// Where a state is unpacked before it takes its place.
+/// How the name of a directory begins in which a state is unpacked before it takes its place.
 const UNPACKING: &str = ".sanderling-restoring";
 
 /// How often a state is read that changes meanwhile.
@@ -196,7 +198,7 @@ impl ListedState {
         for entry in fs::read_dir(directory).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             let name = path.strip_prefix(root).expect("it is below the root");
-            if name == Path::new(DONE) || name == Path::new(UNPACKING) {
+            if name == Path::new(DONE) || is_unpacking(name) {
                 continue;
             }
             let metadata = fs::symlink_metadata(&path).map_err(|error| match error.kind() {
@@ -227,9 +229,12 @@ impl ListedState {
     }
 }
 
-/// Unpacks a stream beside the state directory's content, and replaces that at the end.
+/// Unpacks a stream beside the state directory's content, and replaces that at the end. What was
+/// unpacked is removed if it does not come to that.
 pub(crate) struct Unpacking {
     directory: PathBuf,
+    /// Where it unpacks, below the state directory.
+    place: PathBuf,
     held: Vec<u8>,
     layout: Option<StateLayout>,
     at: u64,
@@ -238,22 +243,21 @@ pub(crate) struct Unpacking {
 }
 
 impl Unpacking {
-    /// Begins below a state directory, which is made if it does not exist.
+    /// Begins below a state directory, which is made if it does not exist. The caller has it for
+    /// itself alone: what was unpacked there before was left by a process that was killed, and is
+    /// removed.
     ///
     /// # Errors
     /// The directory cannot be written.
     pub(crate) fn new(directory: &Path) -> Result<Self, Failure> {
         make_private(directory)?;
-        let place = directory.join(UNPACKING);
-        match remove_any(&place) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(Failure::file(&place, &error));
-            }
-            _ => {}
+        for left in left_in(directory)? {
+            remove_any(&left).map_err(|error| Failure::file(&left, &error))?;
         }
+        let place = directory.join(format!("{UNPACKING}-{}", hex(&drawn::<8>())));
         make_private(&place)?;
         let directory = directory.to_owned();
-        Ok(Self { directory, held: Vec::new(), layout: None, at: 0, next: 0, file: None })
+        Ok(Self { directory, place, held: Vec::new(), layout: None, at: 0, next: 0, file: None })
     }
 
     /// Takes the next bytes of the stream.
@@ -333,7 +337,7 @@ impl Unpacking {
         let Some(layout) = self.layout.as_ref().filter(|_| is_whole) else {
             return Err(TaskFailure::BadGeneration.failure(Exit::Failure, "its stream is cut"));
         };
-        let place = self.directory.join(UNPACKING);
+        let place = &self.place;
         let set = |place: &Path, is_wanted: fn(&EntryKind) -> bool| {
             // What is in a directory before the directory.
             let wanted = layout.entries.iter().rev().filter(|entry| is_wanted(&entry.kind));
@@ -344,26 +348,52 @@ impl Unpacking {
             }
             Ok(())
         };
-        set(&place, |kind| matches!(kind, EntryKind::File { .. }))?;
+        set(place, |kind| matches!(kind, EntryKind::File { .. }))?;
         let failed = |error: io::Error| Failure::file(&self.directory, &error);
         for entry in fs::read_dir(&self.directory).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
-            if path != place {
+            if path != *place {
                 remove_any(&path).map_err(failed)?;
             }
         }
-        for entry in fs::read_dir(&place).map_err(failed)? {
+        for entry in fs::read_dir(place).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             fs::rename(entry.path(), self.directory.join(entry.file_name())).map_err(failed)?;
         }
-        fs::remove_dir(&place).map_err(failed)?;
+        fs::remove_dir(place).map_err(failed)?;
         // A directory that its owner may not write to cannot be moved out of the place.
         set(&self.directory, |kind| matches!(kind, EntryKind::Directory))
     }
 
     fn path(&self, name: &[u8]) -> PathBuf {
-        self.directory.join(UNPACKING).join(OsStr::from_bytes(name))
+        self.place.join(OsStr::from_bytes(name))
     }
+}
+
+impl Drop for Unpacking {
+    fn drop(&mut self) {
+        // At the end of a restore it is empty, and gone.
+        let _ = remove_any(&self.place);
+    }
+}
+
+/// Returns whether a path below a state directory is one in which a state is unpacked.
+fn is_unpacking(below: &Path) -> bool {
+    let is_direct = below.components().count() == 1;
+    is_direct && below.as_os_str().as_bytes().starts_with(UNPACKING.as_bytes())
+}
+
+/// Returns the directories in a state directory in which states were unpacked.
+fn left_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let failed = |error: io::Error| Failure::file(directory, &error);
+    let mut left = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if is_unpacking(Path::new(&entry.file_name())) {
+            left.push(entry.path());
+        }
+    }
+    Ok(left)
 }
 
 /// Makes a directory for its owner alone; one that exists stays as it is.
@@ -514,6 +544,30 @@ mod tests {
         unpacking.push(&bytes[..200_000]).unwrap();
         assert!(unpacking.finish().is_err());
         assert_eq!(fs::read(to.join("old")).unwrap(), b"old");
+        assert_eq!(fs::read_dir(&to).unwrap().count(), 1, "what was unpacked is removed");
+    }
+
+    #[test]
+    fn what_a_killed_restore_left_is_removed_and_is_no_part_of_the_state() {
+        let place = tempfile::tempdir().unwrap();
+        let (from, to) = (place.path().join("from"), place.path().join("to"));
+        fs::create_dir_all(from.join("below").join(UNPACKING)).unwrap();
+        let bytes = stream(&from).unwrap();
+        let left = [UNPACKING.to_owned(), format!("{UNPACKING}-0123")];
+        for directory in [&from, &to] {
+            for name in &left {
+                fs::create_dir_all(directory.join(name)).unwrap();
+                fs::write(directory.join(name).join("file"), b"left").unwrap();
+            }
+        }
+        assert_eq!(stream(&from).unwrap(), bytes);
+        let mut unpacking = Unpacking::new(&to).unwrap();
+        assert!(left.iter().all(|name| !to.join(name).exists()));
+        unpacking.push(&bytes).unwrap();
+        unpacking.finish().unwrap();
+        assert_eq!(stream(&to).unwrap(), bytes);
+        assert!(to.join("below").join(UNPACKING).is_dir());
+        assert_eq!(fs::read_dir(&to).unwrap().count(), 1);
     }
 
     #[test]

@@ -12,5 +12,6 @@ mod left;
 mod notices;
 mod removals;
 mod runs;
+mod shared_state;
 mod state;
 mod two_runners;
