@@ -183,16 +183,27 @@ pub(crate) async fn measure(backend: &TaskBackend, compresses: bool) -> Result<D
     let packing = packing.await.map_err(|error| Failure::new(Exit::Failure, "Bug", error))?;
     let pack_per_second = packing?;
     let mut removals = JoinSet::new();
-    let request = put(backend, vec![1; 100], &mut removals).await?;
-    let mut slowest = Duration::ZERO;
-    for _ in 0..MEASURED {
-        let took = put(backend, incompressible(MEASURED_BYTES), &mut removals).await?;
-        slowest = slowest.max(took);
-    }
+    let measured = put_times(backend, &mut removals).await;
+    // Also after a failure: a backend without room needs it.
     removals.join_all().await;
+    let (request, slowest) = measured?;
     let seconds = slowest.saturating_sub(request).as_secs_f64().max(1e-6);
     let put_per_second = MEASURED_BYTES as f64 / seconds;
     Ok(DumpRates { pack_per_second, put_per_second, request: request.into() })
+}
+
+/// Returns how long a backend takes for an object without a size, and for a pack.
+async fn put_times(
+    backend: &TaskBackend,
+    removals: &mut JoinSet<()>,
+) -> Result<(Duration, Duration), Failure> {
+    let request = put(backend, vec![1; 100], removals).await?;
+    let mut slowest = Duration::ZERO;
+    for _ in 0..MEASURED {
+        let took = put(backend, incompressible(MEASURED_BYTES), removals).await?;
+        slowest = slowest.max(took);
+    }
+    Ok((request, slowest))
 }
 
 /// Writes an object and returns how long that took. It is removed meanwhile.

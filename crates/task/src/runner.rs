@@ -10,7 +10,9 @@ use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units;
 use sanderling_context::of_environment;
-use sanderling_core::checkpoint::{CheckpointManifest, ChunkKey, DriverRecord, DumpTimes};
+use sanderling_core::checkpoint::{
+    CheckpointManifest, ChunkKey, DriverRecord, DumpRates, DumpTimes,
+};
 use sanderling_core::preemption::Model;
 use tokio::time::Instant;
 
@@ -35,6 +37,9 @@ use crate::task_failure::TaskFailure;
 
 /// How long a runner may take to end its task and to give the lock up.
 const CLEAN_UP: Duration = Duration::from_secs(2);
+
+/// How long a task may take to install its handler before the runner prints that there is none.
+const HANDLES_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a caller of a run has to see and to record while no other runner can have the task.
 pub(crate) trait RunRecord: Send + Sync {
@@ -196,10 +201,7 @@ async fn run_in(
         generations.compresses = !pace.no_compression;
         generations.policy = pace.policy;
         let _lock = place.lock()?;
-        let rates = match pace.notice.on_notice {
-            true => Some(measure(&backend, generations.compresses).await?),
-            false => None,
-        };
+        let rates = rates(session, pace, &backend).await;
         let looked = generations.look().await?;
         let start = Start { session, generations: &generations, pace, state, criu, command };
         let (task, driver, restored) = start.recorded(&looked, begin.must_restore).await?;
@@ -221,6 +223,7 @@ async fn run_in(
             lives,
             checkpoints,
             given_up: Vec::new(),
+            notes_undriven_at: Some(Instant::now() + HANDLES_WITHIN),
             log: pace.record.clone().map(RunLog),
         };
         runner.follow(&lock, task, restored).await
@@ -232,6 +235,21 @@ async fn run_in(
     }
     lock.release().await;
     result.map(|_| ())
+}
+
+/// Returns how fast this machine and the backend are, for notices; `None` where that cannot be
+/// measured, as in a backend with less room than the measurement needs.
+async fn rates(session: &Session, pace: &PaceArgs, backend: &TaskBackend) -> Option<DumpRates> {
+    if !pace.notice.on_notice {
+        return None;
+    }
+    let measured = measure(backend, !pace.no_compression).await;
+    let noted = measured.inspect_err(|failure| {
+        let cause = &failure.cause;
+        let how = "until the first checkpoint the time of one is assumed";
+        session.output.note(format_args!("the backend is not measured, {how}: {cause}"));
+    });
+    noted.ok()
 }
 
 /// Returns how machines end, where `--lives` has it.

@@ -23,6 +23,7 @@ use crate::args::{IntervalArg, PaceArgs};
 use crate::cell::TaskEnd;
 use crate::criu::CriuDriver;
 use crate::driver::{Captured, CheckpointDriver, TaskHandle};
+use crate::driver_args::DriverArg;
 use crate::dump_policy::DumpPolicy;
 use crate::generations::{CheckedGeneration, DumpCost, Generations, found};
 use crate::hook::{Hook, handles_usr1};
@@ -81,6 +82,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) checkpoints: u64,
     /// Numbers of generations that this runner began and that may be written yet, in rising order.
     pub(crate) given_up: Vec<u64>,
+    /// From when on it prints that no driver can take a checkpoint; `None` after it has.
+    pub(crate) notes_undriven_at: Option<Instant>,
     /// Where what checkpoints take is recorded.
     pub(crate) log: Option<RunLog>,
 }
@@ -312,7 +315,10 @@ impl Runner<'_> {
     ) -> Result<Duration, Failure> {
         match taken {
             Ok(Some(manifest)) => *base = Some(manifest),
-            Ok(None) => return Ok(self.interval().min(NOT_YET)),
+            Ok(None) => {
+                self.note_undriven();
+                return Ok(self.interval().min(NOT_YET));
+            }
             Err(failure) if TaskFailure::Taken.is(&failure) => {
                 if matches!(lock.is_held().await, Ok(false)) {
                     return Err(self.lost(task).await);
@@ -325,6 +331,23 @@ impl Runner<'_> {
             }
         }
         Ok(self.interval())
+    }
+
+    /// Prints once why a task gets no checkpoints that neither handles the signal nor has CRIU.
+    fn note_undriven(&mut self) {
+        let is_late = self.notes_undriven_at.is_some_and(|from| Instant::now() >= from);
+        if !is_late || self.drivers.criu.is_some() {
+            return;
+        }
+        self.notes_undriven_at = None;
+        let why = match self.pace.driver.driver {
+            DriverArg::Hook => "",
+            DriverArg::Auto | DriverArg::Criu => {
+                ": CRIU cannot be used here, `sanderling doctor` prints why"
+            }
+        };
+        let output = self.session.output;
+        output.note(format_args!("checkpoints wait until the task handles SIGUSR1{why}"));
     }
 
     async fn event(

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use crate::cluster::tasks::TaskPlace;
+use crate::cluster::tasks::{SmallDisk, TaskPlace, is_root};
 use crate::cluster::{SOON, run, sanderling, until};
 use tempfile::TempDir;
 
@@ -108,4 +108,41 @@ fn generations_of_a_runner_at_work_are_good_or_absent() {
         assert_eq!(verified.code, 0, "{verified}");
     }
     runner.kill();
+}
+
+#[test]
+fn task_that_no_driver_can_dump_is_noted_once() {
+    let place = TempDir::new().expect("a directory");
+    let task = |flags: &[&str], seconds: &str| {
+        let mut command = sanderling();
+        command.current_dir(place.path());
+        command.args(["task", "run", "--name", "t", "--driver", "hook", "--key", "key"]);
+        command.args(["--backend", "dir:backend"]).args(flags).args(["--", "sleep", seconds]);
+        let ran = run(&mut command);
+        assert_eq!(ran.code, 0, "{ran}");
+        ran.stderr.matches("checkpoints wait until the task handles SIGUSR1").count()
+    };
+    assert_eq!(task(&["--interval", "100ms"], "2.5"), 1);
+    // No checkpoint was due.
+    assert_eq!(task(&["--interval", "1h"], "1.5"), 0);
+}
+
+/// The rates for a forecast are measured with 64 MiB.
+#[test]
+fn backend_with_little_room_is_not_measured_and_the_task_starts() {
+    if !is_root("backend_with_little_room") {
+        return;
+    }
+    let disk = SmallDisk::of(10);
+    let place = TaskPlace::in_directory(disk.path(), 10_000);
+    let mut runner = place.runner("runner", &[], &["--on-notice"]);
+    place.until_after(0, &mut runner);
+    let log = runner.log();
+    assert!(log.contains("the backend is not measured") && log.contains("No space left"), "{log}");
+    runner.terminate();
+    until("it ends", SOON, || runner.ended());
+    assert!(runner.log().contains("it is taken now"), "{}", runner.log());
+    assert_eq!(place.verified().code, 0);
+    let about = rustix::fs::statvfs(disk.path()).expect("mounted");
+    assert!(about.f_bavail * about.f_frsize > 9 << 20, "what was measured stays");
 }
