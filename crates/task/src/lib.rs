@@ -14,6 +14,7 @@ mod driver_args;
 mod dump_gate;
 mod dump_policy;
 mod generations;
+mod guard;
 mod hook;
 mod image_server;
 mod image_stream;
@@ -76,6 +77,9 @@ pub enum TaskCommand {
     /// Be process 1 of a task's namespaces.
     #[command(hide = true)]
     Init,
+    /// End a task's process when the runner has ended.
+    #[command(hide = true)]
+    Guard,
 }
 
 impl TaskCommand {
@@ -83,7 +87,7 @@ impl TaskCommand {
     #[must_use]
     pub const fn uses_cluster(&self) -> bool {
         let backend = match self {
-            Self::Child(_) | Self::Init => return false,
+            Self::Child(_) | Self::Init | Self::Guard => return false,
             Self::Predict(args) => &args.backend,
             Self::Run(args) => &args.storage.backend,
             Self::Ls(args) => &args.backend,
@@ -106,6 +110,7 @@ pub fn run(global: &Global, command: TaskCommand) -> Result<(), Failure> {
     match &command {
         TaskCommand::Child(args) => return Err(become_command(args)),
         TaskCommand::Init => return init::run(),
+        TaskCommand::Guard => return guard::run(),
         _ => {}
     }
     session::run(global, |session| async move {
@@ -119,7 +124,7 @@ pub fn run(global: &Global, command: TaskCommand) -> Result<(), Failure> {
             TaskCommand::Submit(args) => bag::submit(session, args).await,
             TaskCommand::Agent(args) => bag::agent(session, args).await,
             TaskCommand::Bag(args) => bag::show(session, args).await,
-            TaskCommand::Child(_) | TaskCommand::Init => Ok(()),
+            TaskCommand::Child(_) | TaskCommand::Init | TaskCommand::Guard => Ok(()),
         }
     })
 }

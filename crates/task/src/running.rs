@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use crate::cell::{Cell, CellHandle, CellReply, CellRequest, TaskEnd, bytes_of};
 use crate::driver::TaskHandle;
+use crate::guard::Guard;
 
 /// How long an interrupted task may take to end; the session allows two seconds.
 const END_WITHIN: Duration = Duration::from_millis(1500);
@@ -20,9 +21,15 @@ const END_WITHIN: Duration = Duration::from_millis(1500);
 /// The process of a task.
 pub(crate) enum RunningTask {
     /// It is a child of this process.
-    Direct(Child),
+    Direct(Box<GuardedChild>),
     /// It has namespaces of its own.
     Cell(Box<Cell>, TaskHandle),
+}
+
+/// A child of this process, which has a guard where that can be had.
+pub(crate) struct GuardedChild {
+    process: Child,
+    _guard: Option<Guard>,
 }
 
 /// What a task learns from its environment.
@@ -61,10 +68,11 @@ impl RunningTask {
             command.env("SANDERLING_TASK_RESTORED", "1");
         }
         let mut command = tokio::process::Command::from(command);
-        let child = command.kill_on_drop(true).spawn().map_err(|error| {
+        let process = command.kill_on_drop(true).spawn().map_err(|error| {
             Failure::new(Exit::Failure, "Process", format_args!("cannot start the task: {error}"))
         })?;
-        Ok(Self::Direct(child))
+        let guard = Guard::start(process.id()).ok();
+        Ok(Self::Direct(Box::new(GuardedChild { process, _guard: guard })))
     }
 
     /// Starts a command in a cell; returns its process id in there, and its pipes.
@@ -94,7 +102,9 @@ impl RunningTask {
     /// Returns how drivers reach it.
     pub(crate) fn handle(&self) -> TaskHandle {
         match self {
-            Self::Direct(child) => TaskHandle { pid: child.id().unwrap_or_default(), cell: None },
+            Self::Direct(child) => {
+                TaskHandle { pid: child.process.id().unwrap_or_default(), cell: None }
+            }
             Self::Cell(_, handle) => handle.clone(),
         }
     }
@@ -106,7 +116,7 @@ impl RunningTask {
     pub(crate) async fn wait(&mut self) -> Result<TaskEnd, Failure> {
         match self {
             Self::Direct(child) => {
-                let status = child.wait().await;
+                let status = child.process.wait().await;
                 let status =
                     status.map_err(|error| Failure::new(Exit::Failure, "Process", error))?;
                 Ok(TaskEnd { code: status.code(), signal: status.signal() })
@@ -119,6 +129,7 @@ impl RunningTask {
     pub(crate) async fn end(&mut self) {
         match self {
             Self::Direct(child) => {
+                let child = &mut child.process;
                 let pid =
                     child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
                 if let Some(pid) = pid {

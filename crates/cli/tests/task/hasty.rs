@@ -110,6 +110,33 @@ fn generations_of_a_runner_at_work_are_good_or_absent() {
     runner.kill();
 }
 
+/// The kernel takes the signal of the parent's death from a process that changes its user.
+#[test]
+fn command_that_changes_its_user_ends_with_its_killed_runner() {
+    if !is_root("command_that_changes_its_user") {
+        return;
+    }
+    let place = TempDir::new().expect("a directory");
+    let path = |name: &str| place.path().join(name);
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(place.path(), mode).expect("set");
+    // It ends at last, also where nothing ends it.
+    let script = format!("echo $$ > {}; exec sleep 60", path("pid").display());
+    let mut runner = sanderling();
+    runner.args(["task", "run", "--name", "t", "--driver", "hook", "--key"]).arg(path("key"));
+    runner.arg("--backend").arg(format!("dir:{}", path("backend").display()));
+    runner.args(["--", "setpriv", "--reuid", "65534", "--clear-groups", "sh", "-c", &script]);
+    let mut runner = runner.stderr(Stdio::null()).spawn().expect("started");
+    let pid = until("the command runs", SOON, || {
+        std::fs::read_to_string(path("pid")).ok()?.trim().parse::<u32>().ok()
+    });
+    let is_there = || std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|it| !it.is_empty());
+    assert!(is_there());
+    runner.kill().expect("our own child");
+    runner.wait().expect("our own child");
+    until("the command has ended", SOON, || (!is_there()).then_some(()));
+}
+
 #[test]
 fn task_that_no_driver_can_dump_is_noted_once() {
     let place = TempDir::new().expect("a directory");
