@@ -6,16 +6,21 @@ use std::time::Duration;
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::process::RecordedProcess;
 use sanderling_core::checkpoint::{LockRecord, LockView, judge};
+use sanderling_protocol::Millis;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::answers::Answers;
 use crate::backend::{CHECK, TaskBackend, hex, number_of};
 use crate::seal::drawn;
 use crate::task_failure::TaskFailure;
 
 /// Pause between two looks at a lock whose runner may be dead.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Pause before a renewal that failed is tried again, at most.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Digits of the number in a lock's name, at least.
 const DIGITS: usize = 10;
@@ -37,48 +42,57 @@ pub(crate) struct TaskLock {
 /// What was seen of a task's lock, from one look to the next.
 pub(crate) struct LockWatch {
     own: LockRecord,
-    /// The highest number, and the records at the first look that found it and at the last.
+    /// The highest number and its record.
     seen: Option<(u64, Option<LockRecord>)>,
-    newest: Option<LockRecord>,
+    /// When that record was seen first.
     since: Instant,
+    /// Since when the backend answers: before, no runner could renew its lock.
+    answers: Answers,
 }
 
 impl LockWatch {
     pub(crate) fn new() -> Self {
-        Self { own: own_record(), seen: None, newest: None, since: Instant::now() }
+        let now = Instant::now();
+        Self { own: own_record(), seen: None, since: now, answers: Answers::from(now) }
     }
 
-    /// Looks at the lock. One whose record did not change for `age` is free.
+    /// Takes over since when the backend answers, from one that has called it meanwhile.
+    pub(crate) const fn know(&mut self, answers: Answers) {
+        self.answers = answers;
+    }
+
+    /// Looks at the lock. One whose record did not change for `age`, or for the longer age of its
+    /// runner, while the backend answered is free.
     pub(crate) async fn look(
         &mut self,
         backend: &TaskBackend,
         age: Duration,
     ) -> Result<LockView, Failure> {
-        let number = highest(backend).await?;
-        self.newest = match number {
-            Some(number) => read(backend, number).await?,
-            None => None,
+        let looked = newest(backend).await;
+        let now = Instant::now();
+        let (number, newest) = looked.inspect_err(|_| self.answers.failed(now))?;
+        self.answers.answered(now, age);
+        let before = self.seen.replace((number, newest.clone()));
+        if before != self.seen {
+            self.since = now;
+        }
+        let first = match before {
+            Some((seen, record)) if seen == number => record,
+            _ => newest.clone(),
         };
-        let number = number.unwrap_or(0);
-        if self.seen.as_ref().is_none_or(|(seen, _)| *seen != number) {
-            (self.seen, self.since) = (Some((number, self.newest.clone())), Instant::now());
-        }
-        let is_alive = self.newest.as_ref().and_then(|it| is_alive(it, &self.own));
-        let first = self.seen.as_ref().and_then(|(_, first)| first.as_ref());
-        let view = judge(first, self.newest.as_ref(), is_alive, self.since.elapsed() >= age);
-        if view == LockView::Held {
-            // A renewal begins the wait anew.
-            (self.seen, self.since) = (Some((number, self.newest.clone())), Instant::now());
-        }
-        Ok(view)
+        let Some(newest) = newest else { return Ok(LockView::Free) };
+        let Millis(stale_after) = newest.stale_after(age.into());
+        let watched = Millis::from(now - self.since.max(self.answers.since()));
+        let is_alive = is_alive(&newest, &self.own);
+        Ok(judge(first.as_ref(), Some(&newest), is_alive, watched.0 >= stale_after))
     }
 
     fn highest_number(&self) -> u64 {
         self.seen.as_ref().map_or(0, |(number, _)| *number)
     }
 
-    const fn newest(&self) -> Option<&LockRecord> {
-        self.newest.as_ref()
+    fn newest(&self) -> Option<&LockRecord> {
+        self.seen.as_ref().and_then(|(_, record)| record.as_ref())
     }
 }
 
@@ -100,7 +114,7 @@ impl TaskLock {
                 LockView::Unknown => sleep(LOOK_EVERY).await,
                 LockView::Free => {
                     let next = backend.number_after("locks", watch.highest_number())?;
-                    let record = watch.own.clone();
+                    let record = LockRecord { age: Some(age.into()), ..watch.own.clone() };
                     if backend.put_absent(&lock_name(next), encoded(&record)).await? {
                         return Ok(Self::renewed(backend, next, record, age));
                     }
@@ -138,7 +152,7 @@ impl TaskLock {
     /// # Errors
     /// The backend cannot be read.
     pub(crate) async fn is_held(&self) -> Result<bool, Failure> {
-        Ok(highest(&self.backend).await?.is_none_or(|highest| highest <= self.number))
+        Ok(!is_taken(&self.backend, self.number, &self.record).await?)
     }
 
     /// Gives the lock up.
@@ -174,30 +188,41 @@ struct Renewer {
 
 impl Renewer {
     async fn renew(mut self) {
-        let (backend, number) = (&self.backend, self.number);
+        let mut pause = self.every;
         loop {
             tokio::select! {
                 () = self.ended.cancelled() => return,
-                () = sleep(self.every) => {}
+                () = sleep(pause) => {}
             }
-            if is_taken(backend, number).await {
+            if self.is_taken().await {
                 return self.lost.cancel();
             }
             if self.ended.is_cancelled() {
                 continue;
             }
             self.record.renewals += 1;
-            // A backend that is away now may be there at the next renewal.
-            let name = lock_name(number);
+            let (backend, name) = (&self.backend, lock_name(self.number));
             let mut renewal = pin!(backend.replace(&name, encoded(&self.record)));
             // Below a durable directory whose store is away a renewal takes as long as a call may:
             // another runner that has the lock is found meanwhile.
-            while timeout(self.every, &mut renewal).await.is_err() {
-                if is_taken(backend, number).await {
-                    return self.lost.cancel();
+            let is_renewed = loop {
+                match timeout(self.every, &mut renewal).await {
+                    Ok(renewed) => break renewed.is_ok(),
+                    Err(_) if self.is_taken().await => return self.lost.cancel(),
+                    // It waits between its attempts, and the bucket may be there before.
+                    Err(_) if matches!(backend, TaskBackend::Bucket(_)) => break false,
+                    Err(_) => {}
                 }
-            }
+            };
+            // A backend that is away now may be there at once: others watch the lock from then on.
+            pause = if is_renewed { self.every } else { self.every.min(AGAIN_AFTER) };
         }
+    }
+
+    /// Returns whether another runner has the lock, as far as that can be read soon.
+    async fn is_taken(&self) -> bool {
+        let looked = timeout(self.every, is_taken(&self.backend, self.number, &self.record)).await;
+        matches!(looked, Ok(Ok(true)))
     }
 }
 
@@ -239,6 +264,7 @@ fn own_record() -> LockRecord {
         machine,
         pid: std::process::id(),
         start_time: process.map_or(0, |it| it.start_time),
+        age: None,
     }
 }
 
@@ -251,9 +277,28 @@ async fn highest(backend: &TaskBackend) -> Result<Option<u64>, Failure> {
     Ok(numbers(backend).await?.into_iter().max())
 }
 
-/// Returns whether another runner has a higher number, as far as that can be read.
-async fn is_taken(backend: &TaskBackend, number: u64) -> bool {
-    matches!(highest(backend).await, Ok(Some(highest)) if highest > number)
+/// Returns the highest number, 0 if there is none, and its record.
+async fn newest(backend: &TaskBackend) -> Result<(u64, Option<LockRecord>), Failure> {
+    match highest(backend).await? {
+        Some(number) => Ok((number, read(backend, number).await?)),
+        None => Ok((0, None)),
+    }
+}
+
+/// Returns whether another runner has a higher number, or that number: all that was stored of a
+/// task may have been removed, and another runner have begun with the first one.
+async fn is_taken(
+    backend: &TaskBackend,
+    number: u64,
+    record: &LockRecord,
+) -> Result<bool, Failure> {
+    match highest(backend).await? {
+        Some(highest) if highest > number => Ok(true),
+        Some(highest) if highest == number => {
+            Ok(read(backend, number).await?.is_some_and(|it| it.owner != record.owner))
+        }
+        _ => Ok(false),
+    }
 }
 
 /// Returns the names of objects among the locks that no runner has written.
@@ -298,12 +343,82 @@ mod tests {
         let put = backend.put_absent(&lock_name(1), encoded(&elsewhere)).await;
         assert!(put.expect("put"));
         let (age, mut watch) = (Duration::from_secs(3), LockWatch::new());
-        assert_eq!(watch.look(&backend, age).await.expect("read"), LockView::Unknown);
-        sleep(age).await;
-        assert_eq!(watch.look(&backend, age).await.expect("read"), LockView::Free);
+        assert_eq!(watched(&mut watch, &backend, age, age).await, LockView::Free);
         let began = Instant::now();
         let lock = TaskLock::take(&backend, "t", age, watch).await.expect("it is free");
         assert!(began.elapsed() < age, "it waited {:?} again", began.elapsed());
         assert_eq!(lock.number, 2);
+    }
+
+    /// Looks at a lock again and again for a time; returns what was seen at last.
+    async fn watched(
+        watch: &mut LockWatch,
+        backend: &TaskBackend,
+        age: Duration,
+        time: Duration,
+    ) -> LockView {
+        let began = Instant::now();
+        loop {
+            let (is_over, view) = (began.elapsed() > time, watch.look(backend, age).await);
+            let view = view.expect("read");
+            if is_over {
+                return view;
+            }
+            assert_eq!(view, LockView::Unknown, "after {:?}", began.elapsed());
+            sleep(LOOK_EVERY / 4).await;
+        }
+    }
+
+    /// A backend with a lock of a runner elsewhere.
+    async fn place_with_lock(record: &LockRecord) -> (tempfile::TempDir, TaskBackend) {
+        let place = tempfile::tempdir().expect("a directory");
+        let backend = TaskBackend::Directory(place.path().join("task"));
+        backend.make(&["locks"]).await.expect("made");
+        assert!(backend.put_absent(&lock_name(1), encoded(record)).await.expect("put"));
+        (place, backend)
+    }
+
+    #[tokio::test]
+    async fn outage_of_the_backend_does_not_make_a_lock_old() {
+        let elsewhere = LockRecord { machine: "elsewhere".to_owned(), ..own_record() };
+        let (place, backend) = place_with_lock(&elsewhere).await;
+        let (age, mut watch) = (Duration::from_secs(1), LockWatch::new());
+        assert_eq!(watched(&mut watch, &backend, age, age / 2).await, LockView::Unknown);
+        let (here, away) = (place.path().join("task/locks"), place.path().join("away"));
+        std::fs::rename(&here, &away).expect("away");
+        std::fs::write(&here, "no directory").expect("written");
+        watch.look(&backend, age).await.expect_err("the backend is away");
+        sleep(age).await;
+        std::fs::remove_file(&here).expect("removed");
+        std::fs::rename(&away, &here).expect("back");
+        let back = Instant::now();
+        assert_eq!(watched(&mut watch, &backend, age, age / 2).await, LockView::Unknown);
+        while watch.look(&backend, age).await.expect("read") != LockView::Free {
+            sleep(LOOK_EVERY / 4).await;
+        }
+        assert!(back.elapsed() >= age, "{:?}", back.elapsed());
+    }
+
+    #[tokio::test]
+    async fn lock_is_not_old_before_the_age_of_its_runner() {
+        let age = Duration::from_millis(500);
+        let (machine, longer) = ("elsewhere".to_owned(), Some((4 * age).into()));
+        let elsewhere = LockRecord { machine, age: longer, ..own_record() };
+        let (_place, backend) = place_with_lock(&elsewhere).await;
+        let mut watch = LockWatch::new();
+        let view = watched(&mut watch, &backend, age, 2 * age).await;
+        assert_eq!(view, LockView::Unknown, "its runner renews it later");
+        assert_eq!(watched(&mut watch, &backend, age, 2 * age).await, LockView::Free);
+    }
+
+    #[tokio::test]
+    async fn runner_loses_a_lock_whose_number_another_one_has_written_anew() {
+        let (place, backend) = place_with_lock(&own_record()).await;
+        std::fs::remove_file(place.path().join("task").join(lock_name(1))).expect("removed");
+        let age = Duration::from_secs(3600);
+        let lock = TaskLock::take(&backend, "t", age, LockWatch::new()).await.expect("it is free");
+        assert!(lock.is_held().await.expect("read"));
+        backend.replace(&lock_name(lock.number), encoded(&own_record())).await.expect("written");
+        assert!(!lock.is_held().await.expect("read"));
     }
 }

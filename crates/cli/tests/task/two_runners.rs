@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::stores::{fleet, make};
 use crate::cluster::tasks::{TaskPlace, is_root};
-use crate::cluster::{SOON, until};
+use crate::cluster::{SOON, run, until};
 use tempfile::TempDir;
 
 /// A manifest of a number that the runner comes to, as one that a runner wrote after it had lost
@@ -26,6 +26,23 @@ fn runner_with_the_lock_goes_on_after_generations_of_one_without_it() {
     assert_eq!(runner.log().matches("has written generation").count(), 1, "{}", runner.log());
     runner.kill();
     assert!(place.restored().0 >= newest);
+}
+
+/// A removal of old generations judges the lock by the age of the runner, which is longer.
+#[test]
+fn collection_with_a_short_age_takes_no_lock_of_a_runner_with_a_long_one() {
+    if !is_root("collection_with_a_short_age") {
+        return;
+    }
+    let directory = TempDir::new().expect("a directory");
+    let place = TaskPlace::in_directory(directory.path(), 10_000);
+    let elsewhere = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"];
+    let mut runner = place.runner("runner", &elsewhere, &["--lock-age", "9s"]);
+    let newest = place.until_after(1, &mut runner);
+    let refused = run(place.task("gc").args(["--lock-age", "200ms"]));
+    assert!(refused.code == 4 && refused.stderr.contains("another runner has"), "{refused}");
+    place.until_after(newest, &mut runner);
+    assert_eq!(runner.ended(), None, "{}", runner.log());
 }
 
 /// Below a durable directory whose store is away no lock can be renewed.

@@ -5,6 +5,7 @@
 //! record that did not change while another runner looked at it for long enough is stale. The
 //! manifest, which is also written only if its number is absent, is the last barrier.
 
+use sanderling_protocol::Millis;
 use serde::{Deserialize, Serialize};
 
 /// What a runner writes under its number.
@@ -22,6 +23,19 @@ pub struct LockRecord {
     pub pid: u32,
     /// When that process started, in clock ticks since the boot.
     pub start_time: u64,
+    /// After how long without a renewal its runner counts as dead. Records of earlier versions
+    /// have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age: Option<Millis>,
+}
+
+impl LockRecord {
+    /// Returns after how long without a renewal its runner counts as dead for one that looks with
+    /// another age: the longer of both, as a runner renews its lock by its own age.
+    #[must_use]
+    pub fn stale_after(&self, age: Millis) -> Millis {
+        self.age.map_or(age, |own| own.max(age))
+    }
 }
 
 /// Whether a task's lock may be taken, as far as its records show.
@@ -38,7 +52,8 @@ pub enum LockView {
 /// Judges a lock from the record that was seen first and the one that is there now.
 ///
 /// `is_alive` is whether the process runs, where that can be seen from here; `is_old` whether the
-/// look began longer ago than a record may go without being renewed.
+/// look began longer ago than a record may go without being renewed. A process that runs may be
+/// stopped or hang: only one that has ended decides at once.
 #[must_use]
 pub fn judge(
     first: Option<&LockRecord>,
@@ -47,15 +62,17 @@ pub fn judge(
     is_old: bool,
 ) -> LockView {
     let Some(now) = now.filter(|it| !it.is_released) else { return LockView::Free };
-    match is_alive {
-        Some(true) => return LockView::Held,
-        Some(false) => return LockView::Free,
-        None => {}
+    if is_alive == Some(false) {
+        return LockView::Free;
     }
     if first != Some(now) {
         return LockView::Held;
     }
-    if is_old { LockView::Free } else { LockView::Unknown }
+    match is_alive {
+        _ if is_old => LockView::Free,
+        Some(_) => LockView::Held,
+        None => LockView::Unknown,
+    }
 }
 
 #[cfg(test)]
@@ -64,7 +81,8 @@ mod tests {
 
     fn record(renewals: u64) -> LockRecord {
         let (owner, machine) = ("a".to_owned(), "m".to_owned());
-        LockRecord { owner, renewals, is_released: false, machine, pid: 1, start_time: 2 }
+        let is_released = false;
+        LockRecord { owner, renewals, is_released, machine, pid: 1, start_time: 2, age: None }
     }
 
     #[test]
@@ -78,8 +96,27 @@ mod tests {
     #[test]
     fn lock_of_this_machine_depends_on_the_process() {
         let one = record(1);
-        assert_eq!(judge(Some(&one), Some(&one), Some(true), true), LockView::Held);
+        assert_eq!(judge(Some(&one), Some(&one), Some(true), false), LockView::Held);
         assert_eq!(judge(Some(&one), Some(&one), Some(false), false), LockView::Free);
+    }
+
+    #[test]
+    fn process_that_runs_and_renews_nothing_loses_its_lock() {
+        let (one, two) = (record(1), record(2));
+        assert_eq!(judge(Some(&one), Some(&one), Some(true), true), LockView::Free);
+        assert_eq!(judge(Some(&one), Some(&two), Some(true), true), LockView::Held);
+    }
+
+    #[test]
+    fn longer_age_decides() {
+        let (old, seconds) = (record(1), |it| Millis(it * 1000));
+        assert_eq!(old.stale_after(seconds(3)), seconds(3));
+        let new = LockRecord { age: Some(seconds(30)), ..old.clone() };
+        assert_eq!(new.stale_after(seconds(3)), seconds(30));
+        assert_eq!(new.stale_after(seconds(60)), seconds(60));
+        let text = serde_json::to_string(&old).expect("encoded");
+        assert!(!text.contains("age"), "as earlier versions wrote it: {text}");
+        assert_eq!(serde_json::from_str::<LockRecord>(&text).expect("a record"), old);
     }
 
     #[test]
