@@ -39,6 +39,9 @@ const NOT_YET: Duration = Duration::from_millis(200);
 /// How long a removal of old generations may hold the next checkpoint up.
 const COLLECT_WITHIN: Duration = Duration::from_secs(2);
 
+/// How long after a signal to its task the same signal comes to the runner, at most.
+const SIGNALS_WITHIN: Duration = Duration::from_millis(500);
+
 /// Generations that were given up and whose manifests are removed again and again: one that a store
 /// writes late is there after the first time.
 const GIVEN_UP_MAX: usize = 8;
@@ -270,6 +273,9 @@ impl Runner<'_> {
         loop {
             match self.event(lock, &mut task, &handle, base.as_ref(), next).await {
                 RunnerEvent::Ended(end) => {
+                    if end.as_ref().is_ok_and(|end| end.code != Some(0)) && self.ends_too().await {
+                        return Ok(Followed::Stopped);
+                    }
                     self.report(end?, number, base.map(|it| it.generation))?;
                     return Ok(Followed::Ended);
                 }
@@ -300,6 +306,12 @@ impl Runner<'_> {
                 }
             }
         }
+    }
+
+    /// Returns whether this runner has to end, too, after its task has failed. A service manager
+    /// and a terminal send their signal to all processes at once: that is no failure of the task.
+    async fn ends_too(&self) -> bool {
+        timeout(SIGNALS_WITHIN, self.session.ended.cancelled()).await.is_ok()
     }
 
     /// Takes note of what became of a checkpoint; returns when the next one is taken.
