@@ -235,6 +235,19 @@ impl TaskBackend {
         }
     }
 
+    /// Returns whether something that is no directory has the name of this place, so that nothing
+    /// can be stored here.
+    pub(crate) async fn is_blocked(&self) -> bool {
+        match self {
+            Self::Directory(root) => root.metadata().is_ok_and(|it| !it.is_dir()),
+            Self::Bucket(_) => false,
+            Self::Store { client, root, .. } => {
+                let found = client.stat(root).await;
+                found.is_ok_and(|entry| entry.kind != ObjectKind::Directory)
+            }
+        }
+    }
+
     /// Returns the number after the highest of a directory. Numbers rise by one, so that only a
     /// stranger can have written one that has none after it.
     ///

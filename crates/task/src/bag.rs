@@ -18,7 +18,8 @@ use sanderling_core::checkpoint::Market;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{PaceArgs, StorageArgs, TaskName};
-use crate::backend::{BackendSpec, TaskBackend};
+use crate::backend::{BackendSpec, TaskBackend, hex};
+use crate::seal::drawn;
 use crate::supervise::wall_clock;
 
 pub(crate) use agent::agent;
@@ -135,6 +136,7 @@ pub(crate) async fn submit(session: Session, args: SubmitArgs) -> Result<(), Fai
         args.command.iter().map(|word| word.to_str().map(str::to_owned)).collect();
     let command = command.ok_or_else(|| Failure::usage("the command is not valid UTF-8"))?;
     let record = BagRecord {
+        id: hex(&drawn::<16>()),
         tasks: args.count,
         command,
         time: args.time.millis(),

@@ -46,8 +46,15 @@ pub(crate) trait RunRecord: Send + Sync {
     /// Returns whether the task has ended, so that it is not started.
     fn has_ended(&self) -> BoxFuture<'_, Result<bool, Failure>>;
 
-    /// Records how the task ended: why it failed, if it did.
-    fn record(&self, failure: Option<Failure>) -> BoxFuture<'_, ()>;
+    /// Records how the task ended, as long as this runner has the lock: why it failed, if it did.
+    ///
+    /// # Errors
+    /// Nothing was recorded: another runner has taken the task, or its end is of no use any more.
+    fn record<'a>(
+        &'a self,
+        lock: &'a TaskLock,
+        failure: Option<Failure>,
+    ) -> BoxFuture<'a, Result<(), Failure>>;
 }
 
 /// `task run`.
@@ -230,11 +237,12 @@ async fn run_in(
     };
     let result = running.await;
     // A task that this runner had to end has not ended: another one goes on with it.
-    if let Some(record) = record.filter(|_| !matches!(result, Ok(Followed::Stopped))) {
-        record.record(result.as_ref().err().cloned()).await;
-    }
+    let recorded = match record.filter(|_| !matches!(result, Ok(Followed::Stopped))) {
+        Some(record) => record.record(&lock, result.as_ref().err().cloned()).await,
+        None => Ok(()),
+    };
     lock.release().await;
-    result.map(|_| ())
+    recorded.and(result.map(|_| ()))
 }
 
 /// Returns how fast this machine and the backend are, for notices; `None` where that cannot be

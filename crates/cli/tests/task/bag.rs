@@ -41,7 +41,7 @@ line("end")
 "#;
 
 /// A place with the counter, a key and a backend.
-struct Place {
+pub(crate) struct Place {
     directory: TempDir,
     backend: String,
     namenode: Option<String>,
@@ -51,8 +51,8 @@ struct Place {
 
 /// What one start or end of a task wrote.
 #[derive(Debug, Clone)]
-struct Line {
-    word: String,
+pub(crate) struct Line {
+    pub(crate) word: String,
     number: u32,
     /// It had the state of a checkpoint, whose count may be zero.
     is_restored: bool,
@@ -60,27 +60,27 @@ struct Line {
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = TempDir::new().expect("a directory");
         std::fs::write(directory.path().join("counter.py"), COUNTER).expect("written");
         let backend = format!("dir:{}", directory.path().join("backend").display());
         Self { directory, backend, namenode: None, around: Vec::new() }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     /// Lets no task end until [`Self::release`], however slow the machine is.
-    fn hold(&self) {
+    pub(crate) fn hold(&self) {
         std::fs::write(self.path("hold"), "").expect("written");
     }
 
-    fn release(&self) {
+    pub(crate) fn release(&self) {
         std::fs::remove_file(self.path("hold")).expect("removed");
     }
 
-    fn task(&self, verb: &str) -> Command {
+    pub(crate) fn task(&self, verb: &str) -> Command {
         let mut command = sanderling();
         command.args(["task", verb, "--bag", "bag", "--backend", &self.backend]);
         if let Some(namenode) = &self.namenode {
@@ -89,13 +89,13 @@ impl Place {
         command
     }
 
-    fn submit(&self, options: &[&str], last: u32) -> Ran {
+    pub(crate) fn submit(&self, options: &[&str], last: u32) -> Ran {
         let mut command = self.task("submit");
         command.args(options).args(["--", "python3"]).arg(self.path("counter.py"));
         run(command.arg(self.path("log")).arg(last.to_string()))
     }
 
-    fn agent(&self, market: &str, options: &[&str]) -> Agent {
+    pub(crate) fn agent(&self, market: &str, options: &[&str]) -> Agent {
         let mut log = std::fs::OpenOptions::new();
         let log = log.create(true).append(true).open(self.path("agents.log")).expect("a log");
         let mut command = self.task("agent");
@@ -112,12 +112,12 @@ impl Place {
         Agent(command.stdout(Stdio::null()).stderr(log).spawn().expect("started"))
     }
 
-    fn show(&self, options: &[&str]) -> (i32, Value) {
+    pub(crate) fn show(&self, options: &[&str]) -> (i32, Value) {
         let ran = run(self.task("bag").arg("--json").args(options));
         (ran.code, serde_json::from_str(&ran.stdout).unwrap_or(Value::Null))
     }
 
-    fn lines(&self) -> Vec<Line> {
+    pub(crate) fn lines(&self) -> Vec<Line> {
         let text = std::fs::read_to_string(self.path("log")).unwrap_or_default();
         text.lines().filter_map(parsed).collect()
     }
@@ -132,7 +132,7 @@ fn parsed(line: &str) -> Option<Line> {
 }
 
 /// An agent, which is killed when its test is over, also by a failure.
-struct Agent(Child);
+pub(crate) struct Agent(Child);
 
 impl Deref for Agent {
     type Target = Child;
@@ -156,23 +156,23 @@ impl Drop for Agent {
     }
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub(crate) fn signal(child: &Child, signal: Signal) {
     send(child.id(), signal);
 }
 
-fn send(pid: u32, signal: Signal) {
+pub(crate) fn send(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid.try_into().expect("a pid")).expect("a pid");
     // It may have ended.
     let _ = kill_process(pid, signal);
 }
 
-fn is_there(pid: u32) -> bool {
+pub(crate) fn is_there(pid: u32) -> bool {
     LocalPath::new(&format!("/proc/{pid}")).exists()
 }
 
 /// Returns the processes below one, those that were started last at the end. Each thread of a
 /// process has children of its own.
-fn below(pid: u32) -> Vec<u32> {
+pub(crate) fn below(pid: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let children = threads.map(|it| std::fs::read_to_string(it.path().join("children")));
     let children: Vec<String> = children.map(Result::unwrap_or_default).collect();
@@ -181,7 +181,7 @@ fn below(pid: u32) -> Vec<u32> {
     pids.flat_map(|child| [vec![child], below(child)].concat()).collect()
 }
 
-fn kill(child: &mut Child) {
+pub(crate) fn kill(child: &mut Child) {
     child.kill().expect("killed");
     child.wait().expect("waited for");
 }

@@ -4,6 +4,7 @@
 mod cluster;
 
 mod bag;
+mod bag_faults;
 mod clocks;
 mod full;
 mod hasty;

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use sanderling_cli_common::failure::Failure;
+use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::output::Output;
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units;
@@ -15,13 +16,15 @@ use sanderling_core::checkpoint::{
 use sanderling_protocol::{Instant as WallInstant, Millis};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
-use super::store::{AgentRecord, BagRecord, BagStore, Ended, Progress};
+use super::store::{AgentRecord, BagRecord, BagStore, BagWatch, Ended, GONE, Progress};
 use super::{AgentArgs, MarketArg, absent, task_name};
+use crate::answers::Answers;
 use crate::args::{RunArgs, TaskName};
 use crate::backend::{TaskBackend, hex};
 use crate::generations::Generations;
-use crate::lock::LockWatch;
+use crate::lock::{LockWatch, TaskLock};
 use crate::runner::{self, RunRecord};
 use crate::seal::drawn;
 use crate::supervise::wall_clock;
@@ -29,6 +32,13 @@ use crate::task_failure::TaskFailure;
 
 /// Pause between two rounds.
 const ROUND: Duration = Duration::from_millis(BAG_ROUND.0);
+
+/// The kind of the failure of a task that another runner has.
+const TAKEN: &str = "TaskTaken";
+
+/// Pause between two records of an agent that began and ended no task meanwhile, and between two
+/// looks whether its bag is there.
+const WRITE_EVERY: Duration = Duration::from_secs(5);
 
 /// A task that this agent runs.
 struct OwnRun {
@@ -44,7 +54,7 @@ struct Agent<'a> {
     session: &'a Session,
     backend: TaskBackend,
     store: BagStore,
-    bag: BagRecord,
+    bag: Arc<BagRecord>,
     id: String,
     since: WallInstant,
     started: Instant,
@@ -55,7 +65,18 @@ struct Agent<'a> {
     /// What other agents have written about progress.
     progress: BTreeMap<u32, Progress>,
     runs: JoinSet<(u32, Result<(), Failure>)>,
+    /// Cancelled when the bag is gone, or the agent has to end: then its runs end.
+    ended: CancellationToken,
     finished: u32,
+    /// Since when the backend answers.
+    answers: Answers,
+    watch: BagWatch,
+    /// When the bag was there at last.
+    was_there: Option<Instant>,
+    /// When this agent wrote itself down, and which tasks it ran.
+    written: Option<(Instant, Vec<u32>)>,
+    /// What was printed last about each task.
+    noted: BTreeMap<u32, String>,
 }
 
 /// `task agent`.
@@ -68,13 +89,18 @@ pub(crate) async fn agent(session: Session, args: AgentArgs) -> Result<(), Failu
     let bag = store.record().await?.ok_or_else(|| absent(&args.bag.0, &backend))?;
     store.clear_unfinished(args.storage.lock_age.0);
     store.report_strange(bag.tasks, |strange| session.output.note(strange)).await?;
+    if bag.memory_bytes > args.memory.0 {
+        let (task, own) = (units::bytes(bag.memory_bytes), units::bytes(args.memory.0));
+        let output = session.output;
+        output.note(format_args!("a task uses {task}, and --memory is {own}: none starts here"));
+    }
     let (id, since) = (hex(&drawn::<8>()), wall_clock());
     let mut agent = Agent {
         args: &args,
         session: &session,
         backend,
         store,
-        bag,
+        bag: Arc::new(bag),
         id,
         since,
         started: Instant::now(),
@@ -83,7 +109,13 @@ pub(crate) async fn agent(session: Session, args: AgentArgs) -> Result<(), Failu
         running: BTreeMap::new(),
         progress: BTreeMap::new(),
         runs: JoinSet::new(),
+        ended: session.ended.child_token(),
         finished: 0,
+        answers: Answers::from(Instant::now()),
+        watch: BagWatch::default(),
+        was_there: None,
+        written: None,
+        noted: BTreeMap::new(),
     };
     agent.work().await
 }
@@ -94,8 +126,16 @@ impl Agent<'_> {
             match self.round().await {
                 Ok(true) => break,
                 Ok(false) => {}
+                Err(failure) if failure.kind == GONE => {
+                    self.ended.cancel();
+                    while self.runs.join_next().await.is_some() {}
+                    return Err(failure);
+                }
                 // The backend may be there again in the next round; what runs goes on.
-                Err(failure) => self.session.output.note(format_args!("{failure}")),
+                Err(failure) => {
+                    self.answers.failed(Instant::now());
+                    self.session.output.note(format_args!("{failure}"));
+                }
             }
             tokio::select! {
                 Some(ended) = self.runs.join_next() => {
@@ -110,6 +150,7 @@ impl Agent<'_> {
         // Runners end their tasks when the session ends, and give their locks up.
         while self.runs.join_next().await.is_some() {}
         self.running.clear();
+        self.written = None;
         let _ = self.write_down().await;
         let document = serde_json::json!({ "agent": self.id, "finished": self.finished });
         self.session.output.result(&document, |writer| {
@@ -120,29 +161,82 @@ impl Agent<'_> {
 
     /// Looks at the bag, and starts what is to be started; returns whether all have ended.
     async fn round(&mut self) -> Result<bool, Failure> {
+        if self.was_there.is_none_or(|at| at.elapsed() >= WRITE_EVERY) {
+            if !self.watch.look(&self.store, &self.bag).await? {
+                return Ok(false);
+            }
+            self.was_there = Some(Instant::now());
+            self.answered();
+        }
         self.note_progress().await?;
         self.write_down().await?;
         let ended: BTreeSet<u32> = self.store.ended(self.bag.tasks).await?.into_iter().collect();
+        self.answered();
         if ended.len() >= self.bag.tasks as usize {
             return Ok(true);
         }
         self.watched.retain(|number, _| !ended.contains(number));
         self.looks.retain(|number| !ended.contains(&number));
         let numbers: Vec<u32> = (1..=self.bag.tasks).filter(|it| !ended.contains(it)).collect();
-        let output = self.session.output;
-        let report = |failure: &Failure| output.note(format_args!("{failure}"));
-        self.progress = self.store.all_progress(self.bag.tasks, &ended, report).await?;
+        let (output, age) = (self.session.output, self.args.storage.lock_age.0);
+        let answers = &mut self.answers;
+        let each = |read: Result<(), &Failure>| {
+            answers.answered(Instant::now(), age);
+            if let Err(failure) = read {
+                output.note(format_args!("{failure}"));
+            }
+        };
+        self.progress = self.store.all_progress(self.bag.tasks, &ended, each).await?;
+        self.start_some(&numbers).await?;
+        Ok(false)
+    }
+
+    /// Starts tasks of those that have not ended, as far as there is room.
+    async fn start_some(&mut self, numbers: &[u32]) -> Result<(), Failure> {
         let mut looks = LOOKS_PER_ROUND;
         while self.running.len() < self.args.at_once as usize && looks > 0 {
             let tasks: Vec<BagTask> = numbers.iter().map(|number| self.seen(*number)).collect();
             let Some(at) = next_task(wall_clock(), &self.own(), &tasks) else { break };
             looks -= 1;
             let number = numbers[at];
-            if self.is_free(number).await? {
-                self.start(number).await?;
+            let started = match self.is_free(number).await {
+                Ok(true) => self.start(number).await,
+                Ok(false) => Ok(()),
+                Err(failure) => Err(failure),
+            };
+            if let Err(failure) = started {
+                // The others have their turn in the next round.
+                return self.pass_over(number, &failure).await;
             }
         }
-        Ok(false)
+        Ok(())
+    }
+
+    /// Leaves a task whose place cannot be read. If something else has its place, it has failed.
+    async fn pass_over(&mut self, number: u32, failure: &Failure) -> Result<(), Failure> {
+        self.leave(number, BagState::Running);
+        self.note(number, failure);
+        let place = self.backend.of_task(&task_name(&self.args.bag.0, number))?;
+        if !place.is_blocked().await {
+            return Ok(());
+        }
+        let failed = Some(format!("{place} is no directory, so that no agent can run the task"));
+        let (at, agent, market) = (wall_clock(), self.id.clone(), self.args.market);
+        self.store.put_ended(number, &Ended { at, agent, market, failed }).await
+    }
+
+    /// Prints what became of a task, unless that was printed before.
+    fn note(&mut self, number: u32, failure: &Failure) {
+        let text = format!("task {number}: {failure}");
+        if self.noted.get(&number) != Some(&text) {
+            self.session.output.note(&text);
+            self.noted.insert(number, text);
+        }
+    }
+
+    /// Notes that the backend has answered.
+    fn answered(&mut self) {
+        self.answers.answered(Instant::now(), self.args.storage.lock_age.0);
     }
 
     fn own(&self) -> BagAgent {
@@ -173,7 +267,9 @@ impl Agent<'_> {
     async fn is_free(&mut self, number: u32) -> Result<bool, Failure> {
         let task = self.backend.of_task(&task_name(&self.args.bag.0, number))?;
         let watch = self.watched.entry(number).or_insert_with(LockWatch::new);
+        watch.know(self.answers);
         let view = watch.look(&task, self.args.storage.lock_age.0).await?;
+        self.answered();
         let state = if view == LockView::Free { BagState::Free } else { BagState::Running };
         self.leave(number, state);
         Ok(state == BagState::Free)
@@ -200,9 +296,11 @@ impl Agent<'_> {
         // What a task prints is its own; its runner adds nothing.
         let mut session = self.session.clone();
         session.output = Output { is_json: false, is_quiet: true };
+        session.ended = self.ended.clone();
         let record = EndRecord {
             store: self.store.clone(),
             session: session.clone(),
+            bag: Arc::clone(&self.bag),
             number,
             retries: self.args.retries,
             agent: self.id.clone(),
@@ -228,28 +326,46 @@ impl Agent<'_> {
     async fn note_progress(&mut self) -> Result<(), Failure> {
         for number in self.running.keys().copied().collect::<Vec<_>>() {
             let newest = self.newest(number).await?;
+            self.answered();
             let Some(running) = self.running.get_mut(&number) else { continue };
             let before = std::mem::replace(&mut running.newest, newest);
             if newest <= before {
                 continue;
             }
             let worked = Millis(running.worked.0 + Millis::from(running.since.elapsed()).0);
-            // Read anew: a failure may have been counted since the last round.
-            let Progress { failures, .. } = self.store.progress_or_none(number).await?;
-            self.store.put_progress(number, Progress { worked, failures }).await?;
+            // Another bag may have the name by now.
+            if !self.store.has(&self.bag).await? {
+                continue;
+            }
+            let changed = self.store.change_progress(number, |progress| {
+                progress.worked = worked;
+                true
+            });
+            changed.await?;
+            self.answered();
         }
         Ok(())
     }
 
-    async fn write_down(&self) -> Result<(), Failure> {
+    /// Writes this agent down, if its tasks are others now, or after some time.
+    async fn write_down(&mut self) -> Result<(), Failure> {
+        let running: Vec<u32> = self.running.keys().copied().collect();
+        let is_written =
+            |(at, tasks): &(Instant, Vec<u32>)| at.elapsed() < WRITE_EVERY && *tasks == running;
+        if self.written.as_ref().is_some_and(is_written) {
+            return Ok(());
+        }
         let record = AgentRecord {
             market: self.args.market,
             price: self.args.price,
             since: self.since,
             seen: wall_clock(),
-            running: self.running.keys().copied().collect(),
+            running: running.clone(),
         };
-        self.store.put_agent(&self.id, &record).await
+        self.store.put_agent(&self.id, &record).await?;
+        self.written = Some((Instant::now(), running));
+        self.answered();
+        Ok(())
     }
 
     /// Takes note of a run that ended.
@@ -264,7 +380,12 @@ impl Agent<'_> {
             }
             Err(failure) if TaskFailure::Ended.is(&failure) => self.leave(number, BagState::Done),
             Err(failure) => {
-                self.session.output.note(format_args!("task {number}: {failure}"));
+                if failure.kind == "TaskFailed" {
+                    self.noted.remove(&number);
+                }
+                self.note(number, &failure);
+                // It may be gone.
+                self.was_there = None;
                 self.leave(number, BagState::Running);
             }
         }
@@ -282,6 +403,7 @@ impl Agent<'_> {
 struct EndRecord {
     store: BagStore,
     session: Session,
+    bag: Arc<BagRecord>,
     number: u32,
     retries: u32,
     agent: String,
@@ -290,36 +412,63 @@ struct EndRecord {
 
 impl RunRecord for EndRecord {
     fn has_ended(&self) -> BoxFuture<'_, Result<bool, Failure>> {
-        Box::pin(self.store.has_ended(self.number))
+        Box::pin(async move {
+            if !self.store.has(&self.bag).await? {
+                return Err(self.store.removed());
+            }
+            self.store.has_ended(self.number).await
+        })
     }
 
-    fn record(&self, failure: Option<Failure>) -> BoxFuture<'_, ()> {
+    fn record<'a>(
+        &'a self,
+        lock: &'a TaskLock,
+        failure: Option<Failure>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             let is_end = failure.as_ref().is_none_or(|failure| TaskFailure::Failed.is(failure));
             // While the backend is away it tries again.
             while is_end && !self.session.ended.is_cancelled() {
-                if self.write(failure.as_ref()).await.is_ok() {
-                    return;
+                match self.write(lock, failure.as_ref()).await {
+                    Ok(true) => break,
+                    Err(failure) if [TAKEN, GONE].contains(&failure.kind.as_str()) => {
+                        return Err(failure);
+                    }
+                    Ok(false) | Err(_) => sleep(ROUND).await,
                 }
-                sleep(ROUND).await;
             }
+            Ok(())
         })
     }
 }
 
 impl EndRecord {
-    /// Writes the end of the task, or one more failure if it is to be tried again.
-    async fn write(&self, failure: Option<&Failure>) -> Result<(), Failure> {
+    /// Writes the end of the task, or one more failure if it is to be tried again; returns false
+    /// if the bag is not there.
+    ///
+    /// # Errors
+    /// Another runner has the lock, another bag has the name, or the backend cannot be used.
+    async fn write(&self, lock: &TaskLock, failure: Option<&Failure>) -> Result<bool, Failure> {
+        if !self.store.has(&self.bag).await? {
+            return Ok(false);
+        }
+        // Last of all, as this process may have been stopped for long before.
+        if !lock.is_held().await? {
+            let cause = format!("another agent has taken task {}", self.number);
+            return Err(Failure::new(Exit::Failure, TAKEN, cause));
+        }
         if failure.is_some() {
-            let mut progress = self.store.progress_or_none(self.number).await?;
-            progress.failures += 1;
-            if progress.failures <= self.retries {
-                return self.store.put_progress(self.number, progress).await;
+            let is_tried_again = self.store.change_progress(self.number, |progress| {
+                progress.failures += 1;
+                progress.failures <= self.retries
+            });
+            if is_tried_again.await? {
+                return Ok(true);
             }
         }
         let failed = failure.map(|failure| failure.cause.clone());
         let (agent, market) = (self.agent.clone(), self.market);
         let ended = Ended { at: wall_clock(), agent, market, failed };
-        self.store.put_ended(self.number, &ended).await
+        self.store.put_ended(self.number, &ended).await.map(|()| true)
     }
 }

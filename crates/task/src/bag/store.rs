@@ -2,20 +2,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_protocol::{Instant, Millis};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
 
 use super::MarketArg;
 use crate::backend::{TaskBackend, number_of};
 use crate::task_failure::TaskFailure;
 
+/// The kind of the failure where a bag was removed while it was used.
+pub(super) const GONE: &str = "BagGone";
+
+/// After so long a bag that is absent was removed: until then its backend may be away.
+const ABSENT_MAX: Duration = Duration::from_secs(10);
+
 /// What all tasks of a bag have in common. It is written once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BagRecord {
+    /// Drawn for each bag: another one may get the name of one that was removed. Records of
+    /// earlier versions have none.
+    #[serde(default)]
+    pub(super) id: String,
     /// How many tasks; they are numbered from 1 on.
     pub(super) tasks: u32,
     /// The command and its arguments.
@@ -65,6 +77,31 @@ pub(super) struct AgentRecord {
     pub(super) running: Vec<u32>,
 }
 
+/// Looks again and again whether a bag is there.
+#[derive(Debug, Default)]
+pub(super) struct BagWatch {
+    absent_since: Option<tokio::time::Instant>,
+}
+
+impl BagWatch {
+    /// Returns whether the bag is there; until the next look nothing is done if not.
+    ///
+    /// # Errors
+    /// [`GONE`]: it was removed, or submitted anew. The backend cannot be read.
+    pub(super) async fn look(
+        &mut self,
+        store: &BagStore,
+        bag: &BagRecord,
+    ) -> Result<bool, Failure> {
+        if store.has(bag).await? {
+            self.absent_since = None;
+            return Ok(true);
+        }
+        let since = self.absent_since.get_or_insert_with(tokio::time::Instant::now);
+        if since.elapsed() < ABSENT_MAX { Ok(false) } else { Err(store.removed()) }
+    }
+}
+
 impl AgentRecord {
     /// Returns what its machine has cost for the bag.
     pub(super) fn dollars(&self) -> f64 {
@@ -82,17 +119,43 @@ const DIRECTORIES: [&str; 3] = ["ended", "progress", "agents"];
 #[derive(Debug, Clone)]
 pub(super) struct BagStore {
     backend: TaskBackend,
+    /// Held while progress is read and written again: one of two such writes would be lost.
+    progress_lock: Arc<Mutex<()>>,
 }
 
 impl BagStore {
     /// Returns the place of a bag in a backend.
     pub(super) fn of(backend: &TaskBackend, bag: &str) -> Result<Self, Failure> {
-        Ok(Self { backend: backend.of_task(&format!("@{bag}"))? })
+        let backend = backend.of_task(&format!("@{bag}"))?;
+        Ok(Self { backend, progress_lock: Arc::default() })
     }
 
     /// Returns the bag's record, if there is such a bag.
     pub(super) async fn record(&self) -> Result<Option<BagRecord>, Failure> {
         self.get("bag").await
+    }
+
+    /// Returns whether a bag is there: one that is absent may be in a backend that is away.
+    ///
+    /// # Errors
+    /// [`GONE`]: another bag has its name by now. The backend cannot be read.
+    pub(super) async fn has(&self, bag: &BagRecord) -> Result<bool, Failure> {
+        match self.record().await? {
+            Some(found) if found == *bag => Ok(true),
+            Some(_) => {
+                let cause = format!("the bag in {} was submitted anew", self.backend);
+                let next = "the same again, for the bag that is there now";
+                Err(Failure::new(Exit::NotFound, GONE, cause).next(next))
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Returns the failure of a bag that is absent.
+    pub(super) fn removed(&self) -> Failure {
+        let cause = format!("there is no bag in {} any more", self.backend);
+        let next = "sanderling task submit, or the same with another --bag";
+        Failure::new(Exit::NotFound, GONE, cause).next(next)
     }
 
     /// Writes the bag's record; returns whether there was none.
@@ -142,13 +205,13 @@ impl BagStore {
         }
     }
 
-    /// Returns how far each of so many tasks is that has begun and is none of `without`. A record
-    /// that is damaged is reported, and counts as none.
+    /// Returns how far each of so many tasks is that has begun and is none of `without`, and calls
+    /// `each` after each read. A record that is damaged is reported, and counts as none.
     pub(super) async fn all_progress(
         &self,
         tasks: u32,
         without: &BTreeSet<u32>,
-        mut report: impl FnMut(&Failure),
+        mut each: impl FnMut(Result<(), &Failure>),
     ) -> Result<BTreeMap<u32, Progress>, Failure> {
         let mut found = BTreeMap::new();
         for (name, _) in self.backend.list("progress").await? {
@@ -157,21 +220,34 @@ impl BagStore {
                 continue;
             }
             match self.progress(number).await {
-                Ok(progress) => _ = found.insert(number, progress),
-                Err(failure) if TaskFailure::BagDamaged.is(&failure) => report(&failure),
+                Ok(progress) => {
+                    each(Ok(()));
+                    found.insert(number, progress);
+                }
+                Err(failure) if TaskFailure::BagDamaged.is(&failure) => each(Err(&failure)),
                 Err(failure) => return Err(failure),
             }
         }
         Ok(found)
     }
 
-    /// Writes how far a task is.
-    pub(super) async fn put_progress(
+    /// Changes how far a task is; a record that is damaged counts as none. Writes nothing, and
+    /// returns false, if `change` does.
+    pub(super) async fn change_progress(
         &self,
         number: u32,
-        progress: Progress,
-    ) -> Result<(), Failure> {
-        self.backend.replace(&named("progress", number), encoded(&progress)).await
+        change: impl FnOnce(&mut Progress) -> bool,
+    ) -> Result<bool, Failure> {
+        let _alone = self.progress_lock.lock().await;
+        let mut progress = match self.progress(number).await {
+            Err(failure) if failure.kind == DAMAGED => Progress::default(),
+            progress => progress?,
+        };
+        let is_written = change(&mut progress);
+        if is_written {
+            self.backend.replace(&named("progress", number), encoded(&progress)).await?;
+        }
+        Ok(is_written)
     }
 
     /// Returns which of so many tasks have ended.
@@ -188,15 +264,28 @@ impl BagStore {
         }
     }
 
-    /// Returns how each of so many tasks ended.
-    pub(super) async fn all_ended(&self, tasks: u32) -> Result<BTreeMap<u32, Ended>, Failure> {
-        let mut found = BTreeMap::new();
+    /// Adds how those of so many tasks ended that are not known yet. Of one whose record cannot be
+    /// read that is noted: it has ended, and no agent runs it again.
+    pub(super) async fn add_ended(
+        &self,
+        tasks: u32,
+        known: &mut BTreeMap<u32, Result<Ended, String>>,
+    ) -> Result<(), Failure> {
+        known.retain(|_, ended| ended.is_ok());
         for number in self.ended(tasks).await? {
-            if let Some(ended) = self.get(&named("ended", number)).await? {
-                found.insert(number, ended);
+            if known.contains_key(&number) {
+                continue;
             }
+            let name = named("ended", number);
+            let ended = match self.get(&name).await {
+                Ok(Some(ended)) => Ok(ended),
+                Ok(None) => Err(format!("{name} in {} is no record", self.backend)),
+                Err(failure) if failure.kind == DAMAGED => Err(failure.cause),
+                Err(failure) => return Err(failure),
+            };
+            known.insert(number, ended);
         }
-        Ok(found)
+        Ok(())
     }
 
     /// Writes how a task ended; an earlier result stays.

@@ -12,7 +12,7 @@ use sanderling_protocol::{Instant, Millis};
 use serde::Serialize;
 use tokio::time::sleep;
 
-use super::store::{AgentRecord, BagRecord, BagStore};
+use super::store::{AgentRecord, BagRecord, BagStore, BagWatch, Ended};
 use super::{BagArgs, MarketArg, absent};
 use crate::backend::TaskBackend;
 use crate::supervise::wall_clock;
@@ -73,13 +73,19 @@ pub(crate) async fn show(session: Session, args: BagArgs) -> Result<(), Failure>
     let record = store.record().await?.ok_or_else(|| absent(&args.bag.0, &backend))?;
     store.report_strange(record.tasks, |strange| session.output.note(strange)).await?;
     store.agents(|failure| session.output.note(format_args!("{failure}"))).await?;
+    let (mut ended, mut watch) = (BTreeMap::new(), BagWatch::default());
     let view = loop {
-        let view = look(&store, &args, &record).await?;
+        let view = look(&store, &args, &record, &mut ended).await?;
         if !args.wait || view.ended == view.tasks.len() {
             break view;
         }
         sleep(LOOK_EVERY).await;
+        // Nothing more ends in one that was removed.
+        watch.look(&store, &record).await?;
     };
+    for why in ended.values().filter_map(|ended| ended.as_ref().err()) {
+        session.output.note(why);
+    }
     session.output.result(&view, |writer| print(&view, writer))?;
     if args.wait && view.failed + view.late > 0 {
         let (failed, late, all) = (view.failed, view.late, view.tasks.len());
@@ -89,9 +95,14 @@ pub(crate) async fn show(session: Session, args: BagArgs) -> Result<(), Failure>
     Ok(())
 }
 
-async fn look(store: &BagStore, args: &BagArgs, record: &BagRecord) -> Result<BagView, Failure> {
+async fn look(
+    store: &BagStore,
+    args: &BagArgs,
+    record: &BagRecord,
+    ended: &mut BTreeMap<u32, Result<Ended, String>>,
+) -> Result<BagView, Failure> {
     let bag = &args.bag.0;
-    let ended = store.all_ended(record.tasks).await?;
+    store.add_ended(record.tasks, ended).await?;
     let progress = store.all_progress(record.tasks, &BTreeSet::new(), |_| {}).await?;
     let (agents, now) = (store.agents(|_| {}).await?, wall_clock());
     let alive = agents.values().filter(|it| !is_silent(it, now));
@@ -101,8 +112,13 @@ async fn look(store: &BagStore, args: &BagArgs, record: &BagRecord) -> Result<Ba
     for number in 1..=record.tasks {
         let (end, so_far) = (ended.get(&number), progress.get(&number));
         let worked = so_far.map_or(Millis(0), |it| it.worked);
+        let why = match end {
+            Some(Ok(end)) => end.failed.clone(),
+            Some(Err(damaged)) => Some(damaged.clone()),
+            None => None,
+        };
         let state = match end {
-            Some(end) if end.failed.is_some() => "failed",
+            Some(_) if why.is_some() => "failed",
             Some(_) => "done",
             None if running.contains_key(&number) => "runs",
             None => "waits",
@@ -115,15 +131,16 @@ async fn look(store: &BagStore, args: &BagArgs, record: &BagRecord) -> Result<Ba
                 left: Millis(record.time.0.saturating_sub(worked.0)),
             });
         }
+        let read = end.and_then(|end| end.as_ref().ok());
         rows.push(TaskRow {
             number,
             state,
             worked_seconds: worked.0 as f64 / 1000.0,
             failures: so_far.map_or(0, |it| it.failures),
-            ended_at: end.map(|it| units::instant(it.at)),
-            is_late: end.map_or(now, |it| it.at) > record.deadline,
-            market: end.map(|it| it.market),
-            why: end.and_then(|it| it.failed.clone()),
+            ended_at: read.map(|it| units::instant(it.at)),
+            is_late: read.map_or(now, |it| it.at) > record.deadline,
+            market: read.map(|it| it.market),
+            why,
         });
     }
     Ok(BagView {

@@ -1,0 +1,173 @@
+//! Agents that lose their lock, hang or get a signal, bags that are removed, and strange objects.
+
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+use crate::bag::{Place, below, is_there, kill, send, signal};
+use crate::cluster::{SOON, run, until};
+use rustix::process::Signal;
+
+const BAG: [&str; 4] = ["--time", "1s", "--deadline", "10m"];
+
+/// Submits a bag with a command of the shell.
+fn submit(place: &Place, options: &[&str], script: &str) {
+    let mut command = place.task("submit");
+    command.args(BAG).args(options).args(["--", "sh", "-c", script]);
+    let submitted = run(&mut command);
+    assert_eq!(submitted.code, 0, "{submitted}");
+}
+
+fn until_there(place: &Place, name: &str) {
+    until(name, SOON, || place.path(name).exists().then_some(()));
+}
+
+fn ended_records(place: &Place) -> usize {
+    std::fs::read_dir(place.path("backend/@bag/ended")).expect("a directory").count()
+}
+
+#[test]
+fn agent_without_its_lock_records_no_end() {
+    let place = Place::new();
+    let (started, go) = (place.path("started"), place.path("go"));
+    let (started, go) = (started.display(), go.display());
+    let script = format!("touch {started}; while [ ! -e {go} ]; do sleep 0.05; done; exit 3");
+    submit(&place, &[], &script);
+    // It renews its lock, and looks whether it has it, after minutes.
+    let agent = place.agent("spot", &["--lock-age", "30m", "--retries", "0"]);
+    until_there(&place, "started");
+    let locks = place.path("backend/bag.000001/locks");
+    let (own, other) = (locks.join("0000000001"), locks.join("0000000002"));
+    let record = std::fs::read_to_string(&own).expect("a lock");
+    let elsewhere = record.replacen(r#""machine":""#, r#""machine":"elsewhere "#, 1);
+    std::fs::write(&other, elsewhere).expect("written");
+    std::fs::write(place.path("go"), "").expect("written");
+    until("it gives its lock up", SOON, || {
+        let record = std::fs::read_to_string(&own).unwrap_or_default();
+        record.contains(r#""is_released":true"#).then_some(())
+    });
+    assert_eq!(ended_records(&place), 0);
+    drop(agent);
+}
+
+/// A service manager sends its signal to all processes of a service.
+#[test]
+fn signal_to_an_agent_and_its_task_is_no_failure() {
+    let place = Place::new();
+    submit(&place, &[], &format!("touch {}; exec sleep 600", place.path("started").display()));
+    let mut agent = place.agent("spot", &["--retries", "0"]);
+    until_there(&place, "started");
+    let task = *below(agent.id()).last().expect("the task");
+    send(task, Signal::TERM);
+    // The task comes first.
+    until("it ends", SOON, || (!is_there(task) || below(agent.id()).is_empty()).then_some(()));
+    signal(&agent, Signal::TERM);
+    agent.wait().expect("waited for");
+    assert_eq!(ended_records(&place), 0);
+    let (_, view) = place.show(&[]);
+    assert_eq!(view["tasks"][0]["failures"], 0, "{view}");
+}
+
+#[test]
+fn agent_ends_when_its_bag_is_removed_and_runs_nothing_for_the_next_one() {
+    let place = Place::new();
+    let script = |word: &str| {
+        let (log, go) = (place.path("log"), place.path("go"));
+        let (log, go) = (log.display(), go.display());
+        format!("echo {word} >> {log}; while [ ! -e {go} ]; do sleep 0.05; done")
+    };
+    submit(&place, &["--count", "2"], &script("old"));
+    let mut first = place.agent("spot", &[]);
+    until_there(&place, "log");
+    let backend = place.path("backend");
+    for name in ["@bag", "bag.000001"] {
+        std::fs::remove_dir_all(backend.join(name)).expect("removed");
+    }
+    submit(&place, &["--count", "2"], &script("new"));
+    let ended = first.wait().expect("waited for");
+    assert_eq!((ended.code(), ended.signal()), (Some(3), None));
+    let log = std::fs::read_to_string(place.path("agents.log")).expect("a log");
+    assert!(log.contains("was submitted anew"), "{log}");
+    assert_eq!(std::fs::read_to_string(place.path("log")).expect("it ran"), "old\n");
+    std::fs::write(place.path("go"), "").expect("written");
+    let mut second = place.agent("spot", &[]);
+    assert_eq!(place.show(&["--wait"]).0, 0);
+    assert!(second.wait().expect("waited for").success());
+    assert_eq!(std::fs::read_to_string(place.path("log")).expect("it ran"), "old\nnew\nnew\n");
+}
+
+#[test]
+fn agent_and_wait_end_when_their_bag_is_removed() {
+    let place = Place::new();
+    submit(&place, &[], "sleep 600");
+    let mut agent = place.agent("spot", &[]);
+    let mut wait = place.task("bag").arg("--wait").spawn().expect("started");
+    until("it runs", SOON, || (place.show(&[]).1["tasks"][0]["state"] == "runs").then_some(()));
+    std::fs::remove_dir_all(place.path("backend/@bag")).expect("removed");
+    for ended in [agent.wait(), wait.wait()] {
+        assert_eq!(ended.expect("waited for").code(), Some(3));
+    }
+    let log = std::fs::read_to_string(place.path("agents.log")).expect("a log");
+    assert!(log.contains("there is no bag in"), "{log}");
+}
+
+#[test]
+fn agent_that_hangs_loses_its_task_to_another_one_of_its_machine() {
+    let place = Place::new();
+    place.submit(&BAG, 10);
+    place.hold();
+    let mut first = place.agent("spot", &["--lock-age", "2s"]);
+    let starts = || place.lines().iter().filter(|it| it.word == "start").count();
+    until("it runs", SOON, || (starts() == 1).then_some(()));
+    signal(&first, Signal::STOP);
+    let mut second = place.agent("spot", &["--lock-age", "2s"]);
+    until("the second one has it", SOON, || (starts() == 2).then_some(()));
+    place.release();
+    let (code, view) = place.show(&["--wait"]);
+    assert_eq!(code, 0, "{view}");
+    assert!(second.wait().expect("waited for").success());
+    kill(&mut first);
+}
+
+#[test]
+fn task_whose_place_is_a_file_fails_and_the_others_run() {
+    let place = Place::new();
+    submit(&place, &["--count", "3"], "true");
+    std::fs::write(place.path("backend/bag.000001"), "x").expect("written");
+    let mut agent = place.agent("spot", &[]);
+    let (code, view) = place.show(&["--wait"]);
+    assert_eq!((code, &view["ended"], &view["failed"]), (5, &3.into(), &1.into()), "{view}");
+    let why = view["tasks"][0]["why"].as_str().expect("a text");
+    assert!(why.contains("bag.000001 is no directory"), "{view}");
+    assert!(agent.wait().expect("waited for").success());
+}
+
+#[test]
+fn end_that_cannot_be_read_counts_as_a_failure() {
+    let place = Place::new();
+    submit(&place, &["--count", "2"], "true");
+    let mut agent = place.agent("spot", &[]);
+    assert_eq!(place.show(&["--wait"]).0, 0);
+    assert!(agent.wait().expect("waited for").success());
+    let end = place.path("backend/@bag/ended/000002");
+    let fails = || {
+        let (code, view) = place.show(&["--wait"]);
+        assert_eq!((code, &view["failed"]), (5, &1.into()), "{view}");
+        assert_eq!(view["tasks"][1]["state"], "failed", "{view}");
+    };
+    std::fs::write(&end, "").expect("written");
+    fails();
+    std::fs::remove_file(&end).expect("removed");
+    std::fs::create_dir(&end).expect("made");
+    fails();
+}
+
+#[test]
+fn agent_without_enough_memory_says_so() {
+    let place = Place::new();
+    submit(&place, &["--memory", "2GB"], "true");
+    let _agent = place.agent("spot", &["--memory", "1GB"]);
+    until("it says so", Duration::from_secs(20), || {
+        let log = std::fs::read_to_string(place.path("agents.log")).unwrap_or_default();
+        log.contains("none starts here").then_some(())
+    });
+}
