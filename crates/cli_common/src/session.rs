@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use sanderling_client::{Client, ClientConfig, diagnosed};
+use sanderling_context::AddressOrigin;
 use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::{Reply, Request};
 use sanderling_transport::{
@@ -35,6 +36,9 @@ const GRACE: Duration = Duration::from_secs(1);
 pub struct Session {
     /// The namenode's address.
     pub namenode: String,
+    /// Whether a flag, the environment or a context names the cluster; else that address is the
+    /// default.
+    pub is_configured: bool,
     /// The credentials for the cluster.
     pub credentials: Credentials,
     /// The output of results.
@@ -55,6 +59,7 @@ impl Session {
     pub fn new(namenode: String, credentials: Credentials, output: Output) -> Self {
         Self {
             namenode,
+            is_configured: true,
             credentials,
             output,
             ended: CancellationToken::new(),
@@ -191,6 +196,7 @@ where
     let _export = otlp::start(global)?;
     let session = Session {
         namenode: global.namenode.clone(),
+        is_configured: global.origin != AddressOrigin::Default,
         credentials: credentials::shown(global)?,
         output: Output { is_json: global.json, is_quiet: global.quiet },
         ended: CancellationToken::new(),

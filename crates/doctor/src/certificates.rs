@@ -1,5 +1,6 @@
 //! When certificates end: what the namenode shows, and the files that were given.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,7 +17,15 @@ const NAME: &str = "cert";
 /// How long the handshake may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-const RENEW: &str = "sanderling tls renew --authority DIR --out DIR, then put its files in place";
+pub(super) const RENEW: &str =
+    "sanderling tls renew --authority DIR --out DIR, then put its files in place";
+
+/// What to do about a certificate of an authority, or for a name, that the caller does not trust.
+pub(super) const OTHER_AUTHORITY: &str = "--tls-ca PEM of the authority that has signed it, and \
+    --tls-name NAME as it was made for; or sanderling tls renew --authority DIR --out DIR, then \
+    put its files in place";
+
+pub(super) const SET_THE_CLOCK: &str = "set the clock, or wait";
 
 const RENEW_AUTHORITY: &str =
     "sanderling tls new --out DIR, then the steps of SECURITY.md, Certificates";
@@ -43,11 +52,11 @@ async fn shown(tls: &ClientTls, address: &str) -> Check {
     let seen = match timeout(ANSWER_WITHIN, tls.shown_by(address)).await {
         Ok(Ok(seen)) => seen,
         Ok(Err(error)) => {
-            return Check::warn(
-                NAME,
-                format!("{what} was not seen: {error}"),
-                "start the namenode",
-            );
+            let mend = match error.kind() {
+                ErrorKind::ConnectionRefused => "start the namenode",
+                _ => "the line of the namenode",
+            };
+            return Check::warn(NAME, format!("{what} was not seen: {error}"), mend);
         }
         Err(_) => return Check::warn(NAME, format!("{what} was not seen in time"), "its log"),
     };
@@ -55,7 +64,7 @@ async fn shown(tls: &ClientTls, address: &str) -> Check {
     match seen.distrust {
         Some(why) if check.verdict != CheckLevel::Fail => {
             let found = format!("{}: {why}", check.found);
-            Check { dates: check.dates, ..Check::fail(NAME, found, RENEW) }
+            Check { dates: check.dates, ..Check::fail(NAME, found, OTHER_AUTHORITY) }
         }
         _ => check,
     }
@@ -99,7 +108,7 @@ fn dated(what: String, validities: &[Validity], renew: &str) -> Check {
         ValidityState::Early => {
             let begins = validity.begin_date();
             let found = format!("{what} is not valid before {begins}, by this machine's clock");
-            Check::fail(NAME, found, "set the clock, or wait")
+            Check::fail(NAME, found, SET_THE_CLOCK)
         }
         ValidityState::Ended => {
             Check::fail(NAME, format!("{what} has ended: {}", validity.end_date()), renew)

@@ -7,14 +7,15 @@ use sanderling_cli_common::cluster::first_address;
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units;
 use sanderling_client::diagnosed;
+use sanderling_protocol::Policy;
 use sanderling_protocol::message::{Hello, Role};
-use sanderling_protocol::{Policy, Refusal};
-use sanderling_transport::CallError;
+use sanderling_transport::{CallError, CredentialsFault, not_namenode};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::check::{Check, CheckLevel};
-use super::view::{ClusterLook, Unseen, is_loopback};
+use super::unanswered::FailedCall;
+use super::view::{ClusterLook, Unseen};
 
 /// How long the namenode may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -66,24 +67,9 @@ async fn namenode(session: &Session) -> Check {
     let began = Instant::now();
     let deadline = tokio::time::Instant::now() + ANSWER_WITHIN;
     match session.knock(hello, deadline).await {
-        Err(CallError::Refused(refusal @ Refusal::UnknownVersion { .. })) => {
-            Check::fail(name, format!("{address}: {refusal}"), "the same version on both sides")
-        }
-        Err(CallError::Refused(refusal @ Refusal::Unauthenticated { .. })) => {
-            let mend = "--token-file FILE, and --tls-ca PEM where the port uses TLS";
-            let next = sanderling_local::keys(address)
-                .unwrap_or_else(|| "the same with --token-file FILE".to_owned());
-            Check::fail(name, refusal.to_string(), mend).with_next(next)
-        }
-        Err(error) => match diagnosed(address, error, deadline).await {
-            error @ (CallError::WrongAddress { .. } | CallError::OtherCluster { .. }) => {
-                Check::fail(name, error.to_string(), "--namenode with the namenode's address")
-            }
-            error => unreachable(session, error.to_string()),
-        },
+        Err(error) => unanswered(session, diagnosed(address, error, deadline).await).await,
         Ok((_, reply)) if reply.role != Role::Namenode => {
-            let found = format!("{address} is a {:?}, not a namenode", reply.role);
-            Check::fail(name, found.to_lowercase(), "--namenode with the namenode's address")
+            unanswered(session, not_namenode(address, reply.role)).await
         }
         Ok((_, reply)) => {
             let answered = units::duration(began.elapsed());
@@ -94,21 +80,24 @@ async fn namenode(session: &Session) -> Check {
     }
 }
 
-/// Judges a namenode that does not answer: on a machine without a cluster that is no problem yet.
-fn unreachable(session: &Session, why: String) -> Check {
-    let (name, address) = ("namenode", &session.namenode);
-    let credentials = &session.credentials;
-    let is_secured = credentials.token.is_some() || credentials.tls.is_some();
-    if let Some(next) = sanderling_local::advice(address) {
-        let mend = next.trim_start_matches("the same with ").to_owned();
-        return Check::warn(name, why, mend);
-    }
-    if is_secured || !is_loopback(address) {
-        let mend = "start it on its directory: docs/DAY-TWO.md#sanderlingnamenodemissing; or \
-                    --namenode with the right address";
-        return Check::fail(name, why, mend);
-    }
-    Check::warn(name, why, "sanderling local start, or --namenode with the right address")
+/// Judges a call to the namenode that failed, with what else can be seen of it.
+async fn unanswered(session: &Session, error: CallError) -> Check {
+    let address = &session.namenode;
+    let certificates = match (&error, &session.credentials.tls) {
+        (CallError::Credentials { cause: CredentialsFault::Peer(_), .. }, Some(tls)) => {
+            let shown = timeout(ANSWER_WITHIN, tls.shown_by(address)).await;
+            shown.ok().and_then(Result::ok).map(Into::into)
+        }
+        _ => None,
+    };
+    let call = FailedCall {
+        error: &error,
+        is_configured: session.is_configured,
+        advice: sanderling_local::advice(address),
+        keys: sanderling_local::keys(address),
+        certificates,
+    };
+    call.check()
 }
 
 /// Adds the number of datanodes to what was found of the namenode.

@@ -14,6 +14,7 @@ mod namenode;
 #[cfg(test)]
 mod tests;
 mod trust;
+mod unanswered;
 mod view;
 
 use std::io::Write;
@@ -80,12 +81,21 @@ pub async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
         failed => {
             let verb = if failed == 1 { "fails" } else { "fail" };
             let cause = format!("{failed} of {} checks {verb}", checks.len());
-            let failed = checks.iter().filter(|check| check.verdict == CheckLevel::Fail);
-            let next = failed.filter_map(|check| check.next.clone()).next();
-            let next = next.unwrap_or_else(|| "sanderling doctor --help".to_owned());
-            Err(Failure::new(Exit::Failure, "Unfit", cause).next(next))
+            let failure = Failure::new(Exit::Failure, "Unfit", cause);
+            Err(match next(&checks) {
+                Some(next) => failure.next(next),
+                None => failure,
+            })
         }
     }
+}
+
+/// Returns the next step after the checks that fail: the first command of theirs, else the first
+/// mend.
+fn next(checks: &[Check]) -> Option<&str> {
+    let failed = || checks.iter().filter(|check| check.verdict == CheckLevel::Fail);
+    let command = failed().find_map(|check| check.next.as_deref());
+    command.or_else(|| failed().find_map(|check| check.mend.as_deref()))
 }
 
 /// Looks at this machine, on a thread that may block.

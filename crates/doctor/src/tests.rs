@@ -12,11 +12,11 @@ use serde_json::json;
 
 use super::check::{Check, CheckLevel};
 use super::figures::MetricPage;
-use super::judged;
 use super::view::{
     CertificateLook, ClockOffset, ClusterLook, DatanodeLook, LossLook, ServerLook, UnreadToken,
     Unseen,
 };
+use super::{judged, next};
 
 fn node(number: u32) -> NodeInfo {
     NodeInfo {
@@ -324,4 +324,14 @@ fn certificates_and_secrets_of_the_datanodes_are_judged() {
     }
     let check = found(&look, "secrets.differ");
     assert_eq!((check.verdict, check.nodes), (CheckLevel::Warn, vec!["n0001".to_owned()]));
+}
+
+#[test]
+fn failure_ends_with_a_command_or_else_with_the_first_mend() {
+    let prose = || Check::fail("disk", "full", "free space");
+    let command = Check::fail("namenode", "down", "start it").with_next("sanderling local restart");
+    let checks = [Check::warn("port", "taken", "--port 0"), prose(), command];
+    assert_eq!(next(&checks), Some("sanderling local restart"));
+    assert_eq!(next(&checks[..2]), Some("free space"));
+    assert_eq!(next(&checks[..1]), None);
 }

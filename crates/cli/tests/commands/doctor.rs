@@ -448,7 +448,7 @@ fn machine_without_files_port_disk_or_python_is_found() {
         report.has("port", "warn");
         report.has("disk", "fail");
         report.has("python", "warn");
-        report.has("namenode", "warn");
+        report.has("namenode", "fail");
         assert_eq!(report.ran.code, 1, "{}", report.ran);
     }
     drop(taken);
@@ -464,7 +464,8 @@ fn hung_namenode_is_a_finding_and_hangs_nothing() {
     assert!(!ran.stderr.contains("local start"), "{ran}");
     let report = examine(&cluster, &cluster.namenode.http_address, &[], None);
     cluster.namenode.resume();
-    report.has("namenode", "warn");
+    let silent = report.has("namenode", "fail");
+    assert_eq!(silent["mend"], "its log, its load", "{silent}");
     assert!(report.ran.took < Duration::from_secs(40), "{}", report.ran);
 }
 
@@ -488,6 +489,17 @@ fn wrong_clock_is_found() {
     });
     let report = examine(&cluster, &address, &[], None);
     let wrong = report.has("clocks.skew", "fail");
+    assert_eq!(report.ran.code, 1, "{}", report.ran);
+}
+
+#[test]
+fn dead_namenode_is_a_failure_where_a_cluster_is_configured() {
+    let mut cluster = Cluster::of(0);
+    cluster.namenode.kill();
+    let report = doctor(&cluster);
+    let dead = report.has("namenode", "fail");
+    assert!(!dead.to_string().contains("local start"), "{dead}");
+    assert_eq!(report.ran.code, 1, "{}", report.ran);
     let found = wrong["found"].as_str().expect("a text");
     assert!(found.contains("namenode") && found.contains("ahead"), "{found}");
     assert_eq!(report.ran.code, 1, "{}", report.ran);
