@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use sanderling_cli_common::cluster::first_address;
 use sanderling_cli_common::session::Session;
 use sanderling_client::{Client, ClientError};
 use sanderling_core::access::parts;
 use sanderling_namenode::{GroupPage, group_page};
-use sanderling_protocol::message::Members;
+use sanderling_protocol::message::{Member, Members};
 use sanderling_protocol::{
     EventKind, Millis, NodeId, NodeInfo, Policy, Refusal, Reply, Request, Token,
 };
@@ -70,9 +71,9 @@ pub(super) async fn look(session: &Session, http: Option<&str>) -> ClusterLook {
         Ok(client) => members(client).await,
         Err(error) => Err(error.clone()),
     };
-    let leader = members.as_ref().ok().and_then(|it| it.leader()).filter(|_| is_group(&members));
-    let found = leader.map(|leader| leader.http_address.clone()).filter(|http| !http.is_empty());
-    let http = http.map(str::to_owned).or(found);
+    let leader = members.as_ref().ok().and_then(|it| it.leader());
+    let listed = leader.and_then(|leader| listed_http(leader, &session.namenode));
+    let http = http.map(str::to_owned).or(listed);
     let http = http.or_else(|| http_address(&session.namenode)).unwrap_or_default();
     let (namenode, group) = tokio::join!(server(&http, &shown), group(session, &members));
     let unseen = |error: &Unseen| error.clone();
@@ -117,8 +118,12 @@ pub(super) async fn look(session: &Session, http: Option<&str>) -> ClusterLook {
     }
 }
 
-fn is_group(members: &Result<Members, Unseen>) -> bool {
-    members.as_ref().is_ok_and(|it| it.members.len() > 1)
+/// Returns where the leader serves HTTP, as the list of members has it; `None` if it serves none,
+/// or to its own machine alone while this one calls it from another.
+fn listed_http(leader: &Member, namenode: &str) -> Option<String> {
+    let http = &leader.http_address;
+    let is_reachable = !is_loopback(http) || is_loopback(first_address(namenode));
+    (!http.is_empty() && is_reachable).then(|| http.clone())
 }
 
 async fn members(client: &Client) -> Result<Members, Unseen> {
@@ -128,23 +133,31 @@ async fn members(client: &Client) -> Result<Members, Unseen> {
     }
 }
 
-/// Reads what the leader has of the members; `None` of a namenode alone.
+/// Reads what the leader has of the members. A group may have shrunk to one of them: `None` of a
+/// namenode that never had others, and whose machine has no notice.
 async fn group(
     session: &Session,
     members: &Result<Members, Unseen>,
 ) -> Result<Option<GroupPage>, Unseen> {
-    if !is_group(members) {
-        return members.as_ref().map(|_| None).map_err(Clone::clone);
-    }
-    let leader = members.as_ref().ok().and_then(|it| it.leader()).map(|it| it.address.clone());
+    let members = members.as_ref().map_err(Clone::clone)?;
+    // The only member is the one that has answered, maybe at another address than its own.
+    let is_only = members.members.len() == 1 && !session.namenode.contains(',');
+    let leader = members.leader().map(|it| it.address.clone()).filter(|_| !is_only);
     let first = || session.namenode.split(',').next().unwrap_or_default().to_owned();
     let address = leader.unwrap_or_else(first);
     match timeout(REQUEST_WITHIN, group_page(&address, &session.credentials)).await {
-        Ok(Ok(page)) => Ok(Some(page)),
+        Ok(Ok(page)) => Ok(of_group(page)),
         Ok(Err(CallError::Refused(Refusal::Forbidden { .. }))) => Err(Unseen::Right(ADMINISTER)),
         Ok(Err(error)) => Err(Unseen::Failed { why: error.to_string(), is_silent: false }),
         Err(_) => Err(late(&address)),
     }
+}
+
+/// Returns the page, unless it is that of a namenode alone: such a one lists no members, but with a
+/// notice itself.
+fn of_group(page: GroupPage) -> Option<GroupPage> {
+    let is_alone = page.members.is_empty() && page.at_risk.is_none();
+    (!is_alone).then_some(page)
 }
 
 /// Returns when nodes died, in seconds since 1970, as far as the latest events have it.
@@ -314,5 +327,59 @@ async fn page(
             Err(Unseen::Failed { why: error.to_string(), is_silent: false })
         }
         Ok(Err(PageCallError::TimedOut { .. })) | Err(_) => Err(late(address)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_core::replica::MachineLife;
+    use sanderling_namenode::MemberPage;
+    use sanderling_protocol::MemberId;
+    use sanderling_protocol::message::MemberRole;
+
+    use super::*;
+
+    fn page(members: usize, at_risk: Option<&str>) -> GroupPage {
+        let member = |id: usize| MemberPage {
+            id: MemberId(id as u64),
+            address: format!("n{id}:7600"),
+            http_address: format!("n{id}:7601"),
+            role: if id == 1 { MemberRole::Leader } else { MemberRole::Voter },
+            is_active: None,
+            behind_entries: None,
+            notice_left: None,
+            expected_life: MachineLife::Unknown,
+        };
+        GroupPage {
+            here: MemberId(1),
+            term: 1,
+            generation: 0,
+            generation_name: "0".to_owned(),
+            members: (1..=members).map(member).collect(),
+            at_risk: at_risk.map(str::to_owned),
+            spares_missing: None,
+        }
+    }
+
+    #[test]
+    fn group_that_has_shrunk_to_one_namenode_is_still_one() {
+        assert_eq!(of_group(page(0, None)), None, "it never had others");
+        for shown in [page(1, Some("it has 1 voters")), page(1, None), page(3, None)] {
+            assert_eq!(of_group(shown.clone()), Some(shown));
+        }
+    }
+
+    #[test]
+    fn http_is_where_the_list_has_it_unless_only_its_own_machine_reaches_it() {
+        let listed = |http: &str, namenode: &str| {
+            let (id, role) = (MemberId(1), MemberRole::Leader);
+            let address = "10.0.0.1:7600".to_owned();
+            listed_http(&Member { id, address, http_address: http.to_owned(), role }, namenode)
+        };
+        let here = "127.0.0.1:4711".to_owned();
+        assert_eq!(listed(&here, "127.0.0.1:7600"), Some(here.clone()));
+        assert_eq!(listed(&here, "10.0.0.1:7600"), None);
+        assert_eq!(listed("10.0.0.1:9", "10.0.0.1:7600"), Some("10.0.0.1:9".to_owned()));
+        assert_eq!(listed("", "127.0.0.1:7600"), None);
     }
 }
