@@ -64,6 +64,15 @@ impl ContactLog {
         let change = self.contact.lock().called(now, outcome);
         let namenode = &self.namenode;
         match (change, error) {
+            (Some(ContactChange::Gone { silent }), Some(error)) if node == NodeId::default() => {
+                tracing::warn!(
+                    namenode,
+                    %silent,
+                    %error,
+                    next = NEXT_WHEN_GONE,
+                    "the namenode does not answer: this datanode has not joined it"
+                );
+            }
             (Some(ContactChange::Gone { silent }), Some(error)) => tracing::warn!(
                 %node,
                 namenode,

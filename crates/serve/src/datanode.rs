@@ -12,7 +12,7 @@ use sanderling_cli_common::policy::PolicyName;
 use sanderling_cli_common::ready::Ready;
 use sanderling_cli_common::server::ProcessArgs;
 use sanderling_cli_common::units::{Rate, Size, Span, UnitError};
-use sanderling_cli_common::{server, session, units};
+use sanderling_cli_common::{refused, server, session, units};
 use sanderling_datanode::{
     DatanodeOptions, DatanodeServer, DatanodeStartError, DiskOptions, DrainEnd, DurableOptions,
     LocalOptions, ObjectOptions,
@@ -24,8 +24,8 @@ use super::drain::{self, LocalDrain};
 use super::namenode::MemoryMax;
 use super::notices::NoticeArgs;
 use super::process::{
-    Signals, Stop, close_to_others, keep_private, machine_bytes, not_started, object_settings,
-    somewhere, within,
+    Signals, Stop, close_to_others, exit_of, keep_private, machine_bytes, not_started,
+    object_settings, somewhere, within,
 };
 use crate::config_file::ConfigArgs;
 use crate::security;
@@ -361,7 +361,7 @@ async fn serve(
     // A datanode waits for its namenode until it gets a signal.
     let server = tokio::select! {
         started = within(limit, "datanode", DatanodeServer::start(options)) => started?
-            .map_err(|error| not_started("datanode", &error, next(&error)))?,
+            .map_err(|error| start_failure(&error))?,
         _ = signals.next() => return Err(Failure::new(
             Exit::Interrupted,
             "Interrupted",
@@ -382,6 +382,17 @@ async fn serve(
     };
     server.stop().await;
     result
+}
+
+/// Describes a failed start.
+fn start_failure(error: &DatanodeStartError) -> Failure {
+    let failure = not_started("datanode", error, next(error));
+    let exit = match error {
+        DatanodeStartError::Unreachable { cause, .. } => exit_of(cause),
+        DatanodeStartError::Refused { refusal, .. } => refused::exit(refusal),
+        _ => failure.exit,
+    };
+    Failure { exit, ..failure }
 }
 
 /// Returns the next command after a failed start.
@@ -426,4 +437,27 @@ async fn leave(
         }
     };
     Err(Failure::new(Exit::Partial, "NotDrained", cause).next("sanderling fsck"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use sanderling_protocol::Refusal;
+    use sanderling_transport::CallError;
+
+    use super::*;
+
+    #[test]
+    fn start_without_its_namenode_may_be_tried_again() {
+        let namenode = "127.0.0.1:1".to_owned();
+        let cause = CallError::unreachable(&namenode, io::ErrorKind::ConnectionRefused.into());
+        let error = DatanodeStartError::Unreachable { namenode, seconds: 30, cause };
+        let failure = start_failure(&error);
+        assert_eq!((failure.exit, failure.kind.as_str()), (Exit::Unavailable, "NotStarted"));
+        let refusal = Refusal::Unauthenticated { why: "a token is needed here".to_owned() };
+        let namenode = "127.0.0.1:1".to_owned();
+        let failure = start_failure(&DatanodeStartError::Refused { namenode, refusal });
+        assert_eq!(failure.exit, Exit::Failure);
+    }
 }

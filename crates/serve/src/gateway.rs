@@ -9,13 +9,13 @@ use sanderling_cli_common::global::Global;
 use sanderling_cli_common::ready::Ready;
 use sanderling_cli_common::server::ProcessArgs;
 use sanderling_cli_common::units::Span;
-use sanderling_cli_common::{credentials, server};
-use sanderling_client::ClientConfig;
+use sanderling_cli_common::{credentials, refused, server};
+use sanderling_client::{ClientConfig, ClientError};
 use sanderling_gateway::{AccessKeys, GatewayOptions, GatewayServer, GatewayStartError};
 use sanderling_protocol::Path;
 
 use super::console::ConsoleArgs;
-use super::process::{Signals, keep_private, not_started, somewhere, within};
+use super::process::{Signals, exit_of, keep_private, not_started, somewhere, within};
 use crate::config_file::ConfigArgs;
 use crate::security::TlsFiles;
 
@@ -130,7 +130,7 @@ async fn serve(options: GatewayOptions, args: S3, limit: Option<Duration>) -> Re
     let mut signals = Signals::listen()?;
     let server = within(limit, "S3 gateway", GatewayServer::start(options))
         .await?
-        .map_err(|error| not_started("S3 gateway", &error, next(&error)))?;
+        .map_err(|error| start_failure(&error))?;
     let http = server.http_address().map(|address| address.to_string());
     let ready = Ready::here(server.address().to_string(), http, Some(server.cluster()));
     ready.write(args.process.ready_file.as_deref())?;
@@ -138,6 +138,18 @@ async fn serve(options: GatewayOptions, args: S3, limit: Option<Duration>) -> Re
     signals.next().await;
     server.stop().await;
     Ok(())
+}
+
+/// Describes a failed start.
+fn start_failure(error: &GatewayStartError) -> Failure {
+    let failure = not_started("S3 gateway", error, next(error));
+    let exit = match error {
+        GatewayStartError::Cluster(ClientError::Call { cause, .. }) => exit_of(cause),
+        GatewayStartError::Cluster(ClientError::Refused(refusal)) => refused::exit(refusal),
+        GatewayStartError::Cluster(ClientError::TimedOut { .. }) => Exit::Unavailable,
+        _ => failure.exit,
+    };
+    Failure { exit, ..failure }
 }
 
 const fn next(error: &GatewayStartError) -> &'static str {

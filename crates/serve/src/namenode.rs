@@ -12,7 +12,7 @@ use sanderling_cli_common::policy::PolicyName;
 use sanderling_cli_common::ready::{NotReady, Ready};
 use sanderling_cli_common::server::ProcessArgs;
 use sanderling_cli_common::units::{Size, Span, UnitError};
-use sanderling_cli_common::{server, session, units};
+use sanderling_cli_common::{refused, server, session, units};
 use sanderling_core::Mechanism;
 use sanderling_core::preemption::{Model, Spec};
 use sanderling_core::reserve::Departures;
@@ -30,7 +30,7 @@ use super::background::BackgroundArgs;
 use super::backup::{self, ArchivePlace, Backup, Recover, Restore};
 use super::notices::NoticeArgs;
 use super::process::{
-    Signals, close_to_others, keep_private, machine_bytes, not_started, somewhere, within,
+    Signals, close_to_others, exit_of, keep_private, machine_bytes, not_started, somewhere, within,
 };
 use crate::config_file::ConfigArgs;
 use crate::security;
@@ -387,7 +387,7 @@ fn not_served(process: &ProcessArgs, error: &NamenodeStartError) -> Failure {
         // Without it the process that started this one has the log's last line.
         let _ = NotReady::InUse.write(file);
     }
-    not_started("namenode", error, &next(error))
+    start_failure(error)
 }
 
 /// Returns the next step after a failure of a running server.
@@ -415,6 +415,17 @@ const fn ended(failure: &NamenodeFailure) -> &'static str {
             "df on the namenode's directory, then start it again on the same directory"
         }
     }
+}
+
+/// Describes a failed start.
+fn start_failure(error: &NamenodeStartError) -> Failure {
+    let failure = not_started("namenode", error, &next(error));
+    let exit = match error {
+        NamenodeStartError::Join(JoinError::NotFound { cause, .. }) => exit_of(cause),
+        NamenodeStartError::Join(JoinError::Refused { refusal, .. }) => refused::exit(refusal),
+        _ => failure.exit,
+    };
+    Failure { exit, ..failure }
 }
 
 fn next(error: &NamenodeStartError) -> Cow<'static, str> {
@@ -466,4 +477,23 @@ fn next(error: &NamenodeStartError) -> Cow<'static, str> {
         }
         _ => "sanderling doctor",
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use sanderling_transport::CallError;
+
+    use super::*;
+
+    #[test]
+    fn join_without_its_group_may_be_tried_again() {
+        let address = "127.0.0.1:1".to_owned();
+        let cause = CallError::unreachable(&address, io::ErrorKind::ConnectionRefused.into());
+        let error = JoinError::NotFound { address: address.clone(), cause };
+        assert_eq!(start_failure(&error.into()).exit, Exit::Unavailable);
+        let error = JoinError::Itself { address };
+        assert_eq!(start_failure(&error.into()).exit, Exit::Failure);
+    }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use rustix::fs::Mode;
 use rustix::process::{geteuid, umask};
 use sanderling_cli_common::failure::{Exit, Failure};
-use sanderling_cli_common::units;
+use sanderling_cli_common::{refused, units};
+use sanderling_transport::CallError;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// What ends a server from outside.
@@ -101,6 +102,16 @@ pub(super) fn not_started(role: &str, error: impl std::fmt::Display, next: &str)
         .next(next)
 }
 
+/// Returns the exit code of a start that a call has ended: unavailable (4) where the same start may
+/// succeed later.
+pub(super) fn exit_of(cause: &CallError) -> Exit {
+    match refused::call(cause).exit {
+        // The limit was the server's own, and no `--timeout`.
+        Exit::Deadline => Exit::Unavailable,
+        exit => exit,
+    }
+}
+
 /// Waits until a server serves, for as long as `--timeout` allows.
 ///
 /// # Errors
@@ -150,4 +161,26 @@ pub(super) fn is_loopback(address: &str) -> bool {
 /// Reads `none` as nowhere.
 pub(super) fn somewhere(address: &str) -> Option<String> {
     (address != "none").then(|| address.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use sanderling_protocol::Refusal;
+
+    use super::*;
+
+    #[test]
+    fn start_without_the_other_server_may_be_tried_again() {
+        let (address, waited) = ("127.0.0.1:1".to_owned(), Duration::from_secs(3));
+        let refused = CallError::unreachable(&address, io::ErrorKind::ConnectionRefused.into());
+        let late = CallError::TimedOut { address, waited };
+        let no_leader = CallError::Refused(Refusal::NotLeader { leader: None });
+        for cause in [refused, late, no_leader] {
+            assert_eq!(exit_of(&cause), Exit::Unavailable, "{cause}");
+        }
+        let stranger = Refusal::Unauthenticated { why: "a token is needed here".to_owned() };
+        assert_eq!(exit_of(&CallError::Refused(stranger)), Exit::Failure);
+    }
 }
