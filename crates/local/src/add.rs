@@ -61,7 +61,7 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalAdd) -> Result<()
     let limit = Instant::now() + global.timeout.map_or(READY_WITHIN, |span| span.0);
     let dram = units::bytes(shape.dram_bytes);
     let started = launch(&mut record, "datanode", &name, Some(shape), words)
-        .and_then(|starting| starting.serves(limit));
+        .and_then(|mut starting| starting.serves(limit));
     match started {
         Ok(ready) => record.server_mut(&name)?.address = ready.address,
         Err(failure) => {

@@ -54,9 +54,14 @@ pub(super) fn namenode_words(
 }
 
 /// Returns where a namenode has its catalog: one that is alone in the directory itself.
-fn catalog_of(directory: &Path, name: &str) -> PathBuf {
+pub(super) fn catalog_of(directory: &Path, name: &str) -> PathBuf {
     let all = directory.join(CATALOGS);
     if name == ALONE { all } else { all.join(name) }
+}
+
+/// Returns whether the cluster was started with several namenodes.
+pub(super) fn is_of_group(record: &Record) -> bool {
+    record.processes.iter().filter(|server| server.role == "namenode").count() > 1
 }
 
 /// Returns the words that start a datanode.
@@ -122,23 +127,37 @@ pub(super) fn launch(
 
 impl Starting {
     /// Waits until the server serves.
-    pub(super) fn serves(mut self, limit: Instant) -> Result<Ready, Failure> {
-        let name = &self.server.name;
+    pub(super) fn serves(&mut self, limit: Instant) -> Result<Ready, Failure> {
         loop {
-            if let Some(ready) = Ready::read(&self.ready_file) {
+            // Before the process is looked at: it may write the file and end at once.
+            let ready = Ready::read(&self.ready_file);
+            self.runs()?;
+            if let Some(ready) = ready {
                 return Ok(ready);
             }
-            let ended = self.child.try_wait();
-            if let Ok(Some(status)) = ended {
-                let cause = format!("{name} ended at its start ({status}): {}", self.last_words());
-                return Err(self.failed(Exit::Failure, "NotStarted", &cause));
-            }
             if Instant::now() >= limit {
+                let name = &self.server.name;
                 let cause = format!("{name} does not serve in time: {}", self.last_words());
                 return Err(self.failed(Exit::Deadline, "Deadline", &cause));
             }
             std::thread::sleep(LOOK_EVERY);
         }
+    }
+
+    /// Returns whether the process has ended.
+    pub(super) fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
+    /// Checks that the process still runs.
+    ///
+    /// # Errors
+    /// Failure (1) with the end of its log when it has ended.
+    pub(super) fn runs(&mut self) -> Result<(), Failure> {
+        let Ok(Some(status)) = self.child.try_wait() else { return Ok(()) };
+        let (name, words) = (&self.server.name, self.last_words());
+        let cause = format!("{name} ended at its start ({status}): {words}");
+        Err(self.failed(Exit::Failure, "NotStarted", &cause))
     }
 
     fn failed(&self, exit: Exit, kind: &str, cause: &str) -> Failure {

@@ -6,6 +6,7 @@ mod directory;
 mod keys;
 mod launch;
 mod lock;
+mod membership;
 mod ownership;
 mod record;
 mod restart;

@@ -1,5 +1,6 @@
 //! `local restart`.
 
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -11,9 +12,12 @@ use sanderling_cli_common::output::Output;
 use sanderling_cli_common::session::{Session, block_on};
 
 use super::directory::{ClusterDirectory, directory};
-use super::launch::{READY_WITHIN, datanode_words, launch, namenode_words};
+use super::launch::{
+    READY_WITHIN, Starting, catalog_of, datanode_words, is_of_group, launch, namenode_words,
+};
 use super::lock::Lock;
-use super::record::Record;
+use super::membership::{Membership, is_removed, others, rejoin, settled};
+use super::record::{Record, ServerRecord};
 
 /// `local restart`.
 #[derive(Debug, Args)]
@@ -52,31 +56,82 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalRestart) -> Resul
             output.note(format_args!("{} did not end by itself and was killed", args.name));
         }
     }
-    let words = match server.shape.as_ref().or(record.shape().as_ref()) {
-        _ if server.role == "namenode" => {
-            let [address, http] = record.addresses_of(&server);
-            let voters = record.namenode.split(',').count();
-            namenode_words(&directory, &server.name, &address, &http, (voters, None))
-        }
-        Some(shape) => datanode_words(&record, shape, &args.name),
-        None => {
-            let cause = "an older release started this cluster: how is not on record";
-            return Err(Failure::new(Exit::Failure, "LocalFile", cause)
-                .next("sanderling local stop, or sanderling local status"));
-        }
-    };
+    let words = words(&record, &server)?;
     let shape = server.shape.clone();
     let limit = Instant::now() + global.timeout.map_or(READY_WITHIN, |span| span.0);
-    let starting = launch(&mut record, &server.role, &args.name, shape, words)?;
-    let ready = starting.serves(limit)?;
+    let mut starting = launch(&mut record, &server.role, &args.name, shape, words)?;
+    let ready = match starting.serves(limit) {
+        Ok(ready) => ready,
+        Err(failure) if is_removed(&record, &server)? => {
+            return Err(failure.instead(rejoin(&record, &server)));
+        }
+        Err(failure) => return Err(failure),
+    };
     let restarted = record.server_mut(&args.name)?;
     restarted.address = ready.address;
     if restarted.role == "namenode" {
         restarted.http_address = ready.http_address;
     }
     record.write()?;
-    output.note(format_args!("{} serves again", args.name));
+    let restarted = record.server(&args.name)?;
+    match takes_part(&record, restarted, &mut starting)? {
+        Membership::Leaderless => output.note(format_args!(
+            "{} serves again, and no namenode leads its group: sanderling group ls",
+            args.name
+        )),
+        _ => output.note(format_args!("{} serves again", args.name)),
+    }
     output.result(record.server(&args.name)?, |writer| writeln!(writer, "{}", args.name))
+}
+
+/// Returns the words that start the process anew.
+fn words(record: &Record, server: &ServerRecord) -> Result<Vec<OsString>, Failure> {
+    if server.role == "namenode" {
+        let [address, http] = record.addresses_of(server);
+        let voters = record.namenode.split(',').count();
+        let join = others(record, server).map(|it| it.address.as_str()).next();
+        // Without its directory it is a new member: alone, it would found another cluster.
+        let is_new = is_of_group(record) && !catalog_of(&record.directory, &server.name).exists();
+        if is_new && join.is_none() {
+            let cause = format!("{} has no catalog, and no other namenode runs", server.name);
+            return Err(Failure::new(Exit::Unavailable, "Down", cause)
+                .next("sanderling local restart of another namenode, or sanderling local stop"));
+        }
+        let join = join.filter(|_| is_new);
+        let directory = &record.directory;
+        return Ok(namenode_words(directory, &server.name, &address, &http, (voters, join)));
+    }
+    match server.shape.as_ref().or(record.shape().as_ref()) {
+        Some(shape) => Ok(datanode_words(record, shape, &server.name)),
+        None => {
+            let cause = "an older release started this cluster: how is not on record";
+            Err(Failure::new(Exit::Failure, "LocalFile", cause)
+                .next("sanderling local stop, or sanderling local status"))
+        }
+    }
+}
+
+/// Waits until the process does what it was started for: its ready file says that it serves, and a
+/// namenode that was removed from its group ends then.
+fn takes_part(
+    record: &Record,
+    server: &ServerRecord,
+    starting: &mut Starting,
+) -> Result<Membership, Failure> {
+    if server.role != "namenode" || !is_of_group(record) {
+        return Ok(Membership::Led);
+    }
+    let found = settled(record, server, || starting.has_ended())?;
+    let failed = |failure: Failure| match found {
+        Membership::Removed => failure.instead(rejoin(record, server)),
+        _ => failure,
+    };
+    starting.runs().map_err(failed)?;
+    if found == Membership::Removed {
+        let cause = format!("{} was removed from its group: it takes no part in it", server.name);
+        return Err(Failure::new(Exit::Failure, "Removed", cause).next(rejoin(record, server)));
+    }
+    Ok(found)
 }
 
 /// Stops before bytes are lost that have no room elsewhere. Without an answer of the namenode

@@ -126,7 +126,7 @@ fn start(record: &mut Record, args: &LocalStart, limit: Instant) -> Result<(), F
         let words = datanode_words(record, &shape, &name);
         datanodes.push(launch(record, "datanode", &name, Some(shape.clone()), words)?);
     }
-    for datanode in datanodes {
+    for mut datanode in datanodes {
         let name = datanode.server.name.clone();
         let ready = datanode.serves(limit)?;
         record.server_mut(&name)?.address = ready.address;

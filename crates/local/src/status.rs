@@ -6,6 +6,7 @@ use sanderling_cli_common::units;
 use serde::Serialize;
 
 use super::directory::{ClusterDirectory, directory};
+use super::membership::{is_removed, rejoin};
 use super::record::{Record, ServerRecord};
 
 #[derive(Serialize)]
@@ -64,10 +65,19 @@ pub(super) fn run(output: Output, place: &ClusterDirectory) -> Result<(), Failur
         units::count(status.processes.len() as u64, "process", "processes"),
         if down.len() == 1 { "is" } else { "are" }
     );
+    // A removed namenode does not come back on its directory.
+    let (cause, next) = match is_removed(&record, first.server)? {
+        true => {
+            let name = &first.server.name;
+            let cause = format!("{cause}: {name} was removed from its group");
+            (cause, rejoin(&record, first.server))
+        }
+        false => (cause, format!("sanderling local restart {}", first.server.name)),
+    };
     Err(Failure::new(Exit::Unavailable, "Down", cause)
         .tried(format_args!(
             "looked for process {}, {}",
             first.server.process.pid, first.server.name
         ))
-        .next(format_args!("sanderling local restart {}", first.server.name)))
+        .next(next))
 }

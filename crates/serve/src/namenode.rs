@@ -246,6 +246,10 @@ async fn serve(
             ..ManagerOptions::default()
         })
     };
+    if let Some(failure) = failed_already(&server).await {
+        server.stop().await;
+        return ended_with(&failure);
+    }
     let http = server.http_address().map(|address| address.to_string());
     Ready::here(address.clone(), http, Some(server.cluster()))
         .write(args.process.ready_file.as_deref())?;
@@ -286,11 +290,7 @@ async fn until_end(
                 break Ok(());
             }
             failure = server.failed() => {
-                if matches!(failure, NamenodeFailure::Left | NamenodeFailure::Last) {
-                    break Ok(());
-                }
-                break Err(Failure::new(Exit::Failure, "NamenodeFailed", &failure)
-                    .next(ended(&failure)));
+                break ended_with(&failure);
             }
             Ok(()) = standing.changed() => {}
         }
@@ -299,6 +299,24 @@ async fn until_end(
         manager.stop().await;
     }
     result
+}
+
+/// Returns why the server cannot go on, if that is so at its start: one that was removed from its
+/// group must not report that it serves.
+async fn failed_already(server: &NamenodeServer) -> Option<NamenodeFailure> {
+    tokio::select! {
+        biased;
+        failure = server.failed() => Some(failure),
+        () = std::future::ready(()) => None,
+    }
+}
+
+/// Returns the end of a command whose server cannot go on.
+fn ended_with(failure: &NamenodeFailure) -> Result<(), Failure> {
+    if matches!(failure, NamenodeFailure::Left | NamenodeFailure::Last) {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Failure, "NamenodeFailed", failure).next(ended(failure)))
 }
 
 /// Returns what the server is started with.

@@ -224,6 +224,40 @@ fn local_start_runs_the_program_that_the_environment_names() {
 }
 
 #[test]
+fn removed_namenode_is_not_reported_as_serving_and_its_step_brings_it_back() {
+    let local = Local::new();
+    let words = ["local", "start", "--namenodes", "3", "--port", "0", "--datanodes", "1"];
+    let started = local.run(&[&words[..], &["--dram", "8MiB", "--json"]].concat());
+    assert_eq!(started.code, 0, "{started}");
+    let started = json(&started);
+    let addresses = started["namenode"].as_str().expect("addresses").to_owned();
+    let group =
+        |words: &[&str]| run(sanderling().args(["--namenode", &addresses, "group"]).args(words));
+    let listed = json(&group(&["ls", "--json"]));
+    let mut members = listed["members"].as_array().expect("members").iter();
+    let removed = members.find(|it| it["role"] == "Voter").expect("one does not lead").clone();
+    let ran = group(&["remove", &removed["id"].to_string()]);
+    assert_eq!(ran.code, 0, "{ran}");
+    let processes = started["processes"].as_array().expect("a list");
+    let server = processes.iter().find(|it| it["address"] == removed["address"]);
+    let name = server.expect("it is on record")["name"].as_str().expect("a name");
+    let status = until("the status has the reason", SOON, || {
+        let status = local.run(&["local", "status"]);
+        status.stderr.contains("was removed from its group").then_some(status)
+    });
+    let step = format!("rm -r {}", local.path().join("namenode").join(name).display());
+    assert!(status.code == 4 && status.stderr.contains(&step), "{status}");
+    let refused = local.run(&["local", "restart", name]);
+    assert!(refused.code == 1 && refused.stderr.contains(&step), "{refused}");
+    assert!(!refused.stderr.contains("serves again"), "{refused}");
+    assert_eq!(local.run(&["local", "status"]).code, 4);
+    std::fs::remove_dir_all(local.path().join("namenode").join(name)).expect("removed");
+    let back = local.run(&["local", "restart", name]);
+    assert!(back.code == 0 && back.stderr.contains("serves again"), "{back}");
+    assert_eq!(local.run(&["local", "status"]).code, 0);
+}
+
+#[test]
 fn doctor_says_what_is_missing() {
     let cluster = Cluster::of(1);
     let report = cluster.cli(&["doctor", "--dram", "8MiB", "--json"]);
