@@ -127,7 +127,18 @@ pub(crate) fn read(path: &Path) -> Result<TomlFile, Failure> {
     }
     let mut text = String::new();
     file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
-    TomlFile::parse(path, text).map_err(|error| wrong(&error))
+    TomlFile::parse(path, text.clone()).map_err(|error| wrong(&with_remedy(error, &text)))
+}
+
+/// Adds what to do to the error of a file whose `namenode` is a key and a table.
+fn with_remedy(mut error: FileError, text: &str) -> FileError {
+    let line = text.lines().nth(error.line.saturating_sub(1)).unwrap_or_default();
+    if error.what.contains("duplicate key") && line.trim_start().starts_with("[namenode]") {
+        error.what.push_str(
+            ": namenode is a key and a table: put the key into [datanode], [manager] or [gateway]",
+        );
+    }
+    error
 }
 
 /// Returns what a file gives a server: the keys of its table, and those at the top that it has.
@@ -231,9 +242,10 @@ pub(crate) fn file_error(
     let what = match (text(ContextKind::InvalidValue), std::error::Error::source(error)) {
         (Some(value), Some(cause)) => format!("{flag} = {value:?}: {cause}"),
         (Some(value), None) => match error.get(ContextKind::ValidValue) {
-            Some(ContextValue::Strings(known)) => {
+            Some(ContextValue::Strings(known)) if !known.is_empty() => {
                 format!("{flag} = {value:?} is none of {}", known.join(", "))
             }
+            _ if value.is_empty() => format!("{flag} is empty: give it a value or leave it out"),
             _ => format!("{flag} = {value:?} is no valid value"),
         },
         (None, _) => {
@@ -243,4 +255,25 @@ pub(crate) fn file_error(
         }
     };
     Some(FileError { path: path.to_owned(), line: from.line, what })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("a.toml");
+        std::fs::write(&path, text).expect("written");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("closed");
+        read(&path).map(drop).expect_err("it is wrong").cause
+    }
+
+    #[test]
+    fn namenode_as_a_key_and_a_table_is_refused_with_the_remedy() {
+        let cause = refused("namenode = \"a\"\n\n[namenode]\ndir = \"d\"\n");
+        assert!(cause.contains(":3: ") && cause.contains("put the key into [datanode]"), "{cause}");
+        let cause = refused("quiet = true\nquiet = false\n");
+        assert!(cause.contains("duplicate key") && !cause.contains("namenode"), "{cause}");
+    }
 }

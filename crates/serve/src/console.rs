@@ -1,8 +1,10 @@
 //! Where the web console is: a flag of the servers that link to it.
 
+use std::str::FromStr;
+
 use clap::Args;
 use sanderling_cli_common::cluster::first_address;
-use sanderling_cli_common::failure::Failure;
+use thiserror::Error;
 
 /// The console's address.
 #[derive(Debug, Clone, Args)]
@@ -10,22 +12,35 @@ pub(crate) struct ConsoleArgs {
     /// The web console's address, to which `/` of this server's HTTP links [default: the
     /// namenode's host and the port after its port]
     #[arg(long, value_name = "URL")]
-    pub(crate) console: Option<String>,
+    pub(crate) console: Option<ConsoleUrl>,
+}
+
+/// A URL that a page may link to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ConsoleUrl(String);
+
+/// Why a text is no URL of a console.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("it is no address of HTTP, such as https://HOST:7601/")]
+pub(crate) struct ConsoleUrlError;
+
+impl FromStr for ConsoleUrl {
+    type Err = ConsoleUrlError;
+
+    fn from_str(text: &str) -> Result<Self, ConsoleUrlError> {
+        match text.starts_with("http://") || text.starts_with("https://") {
+            true => Ok(Self(text.to_owned())),
+            false => Err(ConsoleUrlError),
+        }
+    }
 }
 
 impl ConsoleArgs {
     /// Returns the address.
-    ///
-    /// # Errors
-    /// Usage (2) when it is none of HTTP.
-    pub(crate) fn url(&self, namenode: &str, has_tls: bool) -> Result<String, Failure> {
+    pub(crate) fn url(&self, namenode: &str, has_tls: bool) -> String {
         match &self.console {
-            Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
-                Ok(url.clone())
-            }
-            Some(url) => Err(Failure::usage(format_args!("--console {url} is no address of HTTP"))
-                .next("the same with --console https://HOST:7601/")),
-            None => Ok(default_url(namenode, has_tls)),
+            Some(ConsoleUrl(url)) => url.clone(),
+            None => default_url(namenode, has_tls),
         }
     }
 }
@@ -44,11 +59,13 @@ mod tests {
     #[test]
     fn default_is_the_port_after_the_namenodes() {
         let console = ConsoleArgs { console: None };
-        let url = |namenode| console.url(namenode, true).unwrap();
+        let url = |namenode| console.url(namenode, true);
         assert_eq!(url("10.0.0.1:7600"), "https://10.0.0.1:7601/");
         assert_eq!(url("[::1]:7600"), "https://[::1]:7601/");
         assert_eq!(default_url("nn:65535", false), "http://nn:7601/");
-        let other = ConsoleArgs { console: Some("javascript:1".to_owned()) };
-        assert!(other.url("nn:7600", true).is_err());
+        let given: ConsoleUrl = "https://console/".parse().expect("a URL");
+        let other = ConsoleArgs { console: Some(given) };
+        assert_eq!(other.url("nn:7600", true), "https://console/");
+        assert_eq!("javascript:1".parse::<ConsoleUrl>(), Err(ConsoleUrlError));
     }
 }

@@ -1,6 +1,5 @@
 //! `sanderling datanode`.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -25,9 +24,10 @@ use super::namenode::MemoryMax;
 use super::notices::NoticeArgs;
 use super::process::{
     Signals, Stop, close_to_others, exit_of, keep_private, machine_bytes, not_started,
-    object_settings, somewhere, within,
+    object_settings, within,
 };
 use crate::config_file::ConfigArgs;
+use crate::listen_address::{ListenIp, PageIp};
 use crate::security;
 use crate::security::Guard;
 
@@ -55,11 +55,11 @@ pub struct Datanode {
         default_value = "127.0.0.1:0",
         help_heading = "Network options"
     )]
-    pub(crate) listen: String,
+    pub(crate) listen: ListenIp,
     /// The address to serve health and metrics at, or `none` [default: 127.0.0.1:7611, or a free
     /// port while another process has that one]
     #[arg(long, value_name = "ADDRESS", help_heading = "Network options")]
-    pub(crate) http: Option<String>,
+    pub(crate) http: Option<PageIp>,
     /// The console.
     #[command(flatten)]
     pub(crate) console: ConsoleArgs,
@@ -248,14 +248,13 @@ fn options(global: &Global, args: &Datanode) -> Result<DatanodeOptions, Failure>
         }
         _ => None,
     };
-    let http = args.http.as_deref().unwrap_or(HTTP_DEFAULT);
-    let http_listen = somewhere(http).as_deref().map(address).transpose()?;
+    let http = args.http.unwrap_or_else(|| HTTP_DEFAULT.parse().expect("it is an address"));
     let security = security::guard(global, &args.guard)?;
-    let console = args.console.url(&global.namenode, security.tls.is_some())?;
+    let console = args.console.url(&global.namenode, security.tls.is_some());
     let mut options = DatanodeOptions {
         namenode: global.namenode.clone(),
-        listen: address(&args.listen)?,
-        http_listen,
+        listen: args.listen.0,
+        http_listen: http.0,
         http_may_move: args.http.is_none(),
         console,
         advertise: args.advertise.clone(),
@@ -339,13 +338,6 @@ fn durable(args: &Datanode) -> Result<Vec<DurableOptions>, Failure> {
         Ok(DurableOptions { name, url, settings: object_settings() })
     });
     options.collect()
-}
-
-fn address(text: &str) -> Result<SocketAddr, Failure> {
-    text.parse().map_err(|_| {
-        Failure::usage(format_args!("{text:?} is no address"))
-            .next("the same with --listen 127.0.0.1:0")
-    })
 }
 
 async fn serve(

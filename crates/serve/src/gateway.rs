@@ -1,6 +1,8 @@
 //! `sanderling gateway s3`.
 
+use std::num::{NonZeroUsize, ParseIntError};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -13,10 +15,12 @@ use sanderling_cli_common::{credentials, refused, server};
 use sanderling_client::{ClientConfig, ClientError};
 use sanderling_gateway::{AccessKeys, GatewayOptions, GatewayServer, GatewayStartError};
 use sanderling_protocol::Path;
+use thiserror::Error;
 
 use super::console::ConsoleArgs;
-use super::process::{Signals, exit_of, keep_private, not_started, somewhere, within};
+use super::process::{Signals, exit_of, keep_private, not_started, within};
 use crate::config_file::ConfigArgs;
+use crate::listen_address::{ListenAddress, PageAddress};
 use crate::security::TlsFiles;
 
 /// The interfaces for other tools.
@@ -42,10 +46,10 @@ Without it, on loopback, the access key and the secret key are both: sanderling
 pub struct S3 {
     /// The address to serve S3 at; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7670")]
-    pub(crate) listen: String,
+    pub(crate) listen: ListenAddress,
     /// The address to serve health and metrics at, or `none`
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7671")]
-    pub(crate) http: String,
+    pub(crate) http: PageAddress,
     /// The console.
     #[command(flatten)]
     pub(crate) console: ConsoleArgs,
@@ -63,8 +67,8 @@ pub struct S3 {
     #[arg(long, value_name = "DURATION", default_value = "24h")]
     pub(crate) upload_ttl: Span,
     /// Most connections; a further one replaces an idle one, or waits
-    #[arg(long, value_name = "NUMBER", default_value_t = 256)]
-    pub(crate) connections: usize,
+    #[arg(long, value_name = "NUMBER", default_value = "256")]
+    pub(crate) connections: ConnectionsMax,
     /// Idle timeout: how long a client whose bytes are due may send or receive nothing
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     pub(crate) silence: Span,
@@ -80,6 +84,26 @@ pub struct S3 {
     /// The process.
     #[command(flatten)]
     pub(crate) process: ProcessArgs,
+}
+
+/// How many connections there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConnectionsMax(NonZeroUsize);
+
+/// Why a text is no number of connections.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("it is a number, at least 1")]
+pub(crate) struct ConnectionsError {
+    #[from]
+    source: ParseIntError,
+}
+
+impl FromStr for ConnectionsMax {
+    type Err = ConnectionsError;
+
+    fn from_str(text: &str) -> Result<Self, ConnectionsError> {
+        Ok(Self(text.parse()?))
+    }
 }
 
 /// Serves the interface until SIGTERM or SIGINT.
@@ -103,17 +127,14 @@ fn options(global: &Global, args: &S3) -> Result<GatewayOptions, Failure> {
     let keys = args.keys.as_deref().map(AccessKeys::read).transpose().map_err(|error| {
         Failure::new(Exit::Usage, "BadKeys", &error).next("sanderling gateway s3 --help")
     })?;
-    if args.connections == 0 {
-        return Err(Failure::usage("--connections is at least 1"));
-    }
     let credentials = credentials::shown(global)?;
     let tls = args.tls.read()?;
-    let console = args.console.url(&global.namenode, credentials.tls.is_some())?;
+    let console = args.console.url(&global.namenode, credentials.tls.is_some());
     Ok(GatewayOptions {
         client: ClientConfig { credentials, ..ClientConfig::default() },
         namenode: global.namenode.clone(),
-        listen: args.listen.clone(),
-        http_listen: somewhere(&args.http),
+        listen: args.listen.0.clone(),
+        http_listen: args.http.0.clone(),
         console,
         root: args.root.clone(),
         keys,
@@ -121,7 +142,7 @@ fn options(global: &Global, args: &S3) -> Result<GatewayOptions, Failure> {
         domains: args.domain.clone(),
         allow_unauthenticated: args.allow_unauthenticated,
         upload_ttl: args.upload_ttl.0,
-        connections_max: args.connections,
+        connections_max: args.connections.0.get(),
         idle_timeout: args.silence.0,
     })
 }
@@ -162,6 +183,23 @@ const fn next(error: &GatewayStartError) -> &'static str {
         }
         GatewayStartError::NoKeys { .. } | GatewayStartError::Plaintext { .. } => {
             "sanderling gateway s3 --help"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+
+    #[test]
+    fn connections_are_a_number_above_0() {
+        assert_eq!("1".parse(), Ok(ConnectionsMax(NonZeroUsize::MIN)));
+        for text in ["0", "-1", "many", ""] {
+            let error = text.parse::<ConnectionsMax>().expect_err(text);
+            assert_eq!(error.to_string(), "it is a number, at least 1");
+            assert!(error.source().is_some_and(|it| it.is::<ParseIntError>()));
         }
     }
 }

@@ -10,6 +10,7 @@ mod console;
 mod datanode;
 mod drain;
 mod gateway;
+mod listen_address;
 mod manager;
 mod namenode;
 mod notices;

@@ -15,8 +15,9 @@ use sanderling_transport::{Credentials, Expiries, Security, listen, listen_there
 
 use super::background::BackgroundArgs;
 use super::console::ConsoleArgs;
-use super::process::{Signals, keep_private, not_started, somewhere};
+use super::process::{Signals, keep_private, not_started};
 use crate::config_file::ConfigArgs;
+use crate::listen_address::PageAddress;
 use crate::security;
 use crate::security::CallerCredentials;
 
@@ -29,7 +30,7 @@ pub struct ManagerArgs {
     /// The address to serve health and metrics at, on loopback, or `none` [default: 127.0.0.1:7621,
     /// or a free port while another process has that one]
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) http: Option<String>,
+    pub(crate) http: Option<PageAddress>,
     /// The console.
     #[command(flatten)]
     pub(crate) console: ConsoleArgs,
@@ -74,10 +75,10 @@ async fn serve(
 ) -> Result<(), Failure> {
     // That endpoint needs no token, so it listens on loopback alone.
     let security = Security::default();
-    let pages = match args.http.as_deref().map(somewhere) {
+    let pages = match &args.http {
         None => Some(listen_there_or_free(HTTP_DEFAULT, &security).await),
-        Some(None) => None,
-        Some(Some(address)) => Some(listen(&address, &security).await),
+        Some(PageAddress(None)) => None,
+        Some(PageAddress(Some(address))) => Some(listen(address, &security).await),
     };
     let pages = match pages {
         Some(listener) => {
@@ -87,7 +88,7 @@ async fn serve(
         None => None,
     };
     let http = pages.as_ref().and_then(|listener| listener.local_addr().ok());
-    let console = args.console.url(&namenode, credentials.tls.is_some())?;
+    let console = args.console.url(&namenode, credentials.tls.is_some());
     let mut signals = Signals::listen()?;
     let name = args.name.unwrap_or_else(|| format!("manager-{}", std::process::id()));
     let mechanism = args.policy.into();

@@ -30,9 +30,10 @@ use super::background::BackgroundArgs;
 use super::backup::{self, ArchivePlace, Backup, Recover, Restore};
 use super::notices::NoticeArgs;
 use super::process::{
-    Signals, close_to_others, exit_of, keep_private, machine_bytes, not_started, somewhere, within,
+    Signals, close_to_others, exit_of, keep_private, machine_bytes, not_started, within,
 };
 use crate::config_file::ConfigArgs;
+use crate::listen_address::{ListenAddress, PageAddress};
 use crate::security;
 use crate::security::Guard;
 
@@ -65,10 +66,10 @@ pub struct NamenodeArgs {
     pub command: Option<NamenodeCommand>,
     /// The address to serve at; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7600")]
-    pub(crate) listen: String,
+    pub(crate) listen: ListenAddress,
     /// The address to serve health, metrics and the HTTP interface at, or `none`
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7601")]
-    pub(crate) http: String,
+    pub(crate) http: PageAddress,
     /// The catalog's directory: journal and snapshots
     #[arg(
         long = "dir",
@@ -323,8 +324,8 @@ fn ended_with(failure: &NamenodeFailure) -> Result<(), Failure> {
 fn options(args: &NamenodeArgs, security: Security) -> Result<NamenodeOptions, Failure> {
     let mechanism = Mechanism::from(args.policy);
     let mut options = NamenodeOptions {
-        listen: args.listen.clone(),
-        http_listen: somewhere(&args.http),
+        listen: args.listen.0.clone(),
+        http_listen: args.http.0.clone(),
         directory: args.directory.clone().unwrap_or_default(),
         sync: match args.sync {
             SyncMode::Os => Sync::Os,

@@ -158,11 +158,6 @@ pub(super) fn is_loopback(address: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Reads `none` as nowhere.
-pub(super) fn somewhere(address: &str) -> Option<String> {
-    (address != "none").then(|| address.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use std::io;

@@ -27,6 +27,10 @@ pub(super) fn value(
     let directory = file.path().parent().unwrap_or(Path::new("."));
     let flag = format!("--{}", key.name);
     let word = |text: String| {
+        // An empty path is none; made absolute, it would be the file's directory.
+        if key.is_path && text.is_empty() {
+            return OsString::from(format!("{flag}="));
+        }
         let text = absolute(directory, key, text);
         let mut word = OsString::from(format!("{flag}="));
         word.push(text);
@@ -40,7 +44,11 @@ pub(super) fn value(
         },
         KeyKind::Count => match entry.item.as_integer() {
             Some(count @ 0..=9) => (0..count).map(|_| flag.clone().into()).collect(),
-            _ => return Err(mistyped("a number from 0 to 9")),
+            Some(count) => {
+                let what = format!("{} must be a number from 0 to 9, not {count}", entry.key);
+                return Err(file.error(entry.line, what));
+            }
+            None => return Err(mistyped("a number from 0 to 9")),
         },
         KeyKind::Value => {
             let text = entry.item.as_value().and_then(scalar);

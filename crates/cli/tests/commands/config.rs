@@ -92,6 +92,15 @@ fn wrong_files_are_refused_with_file_line_and_nearest_key() {
         ("[datanode]\ndisk = \"1GiB\"\n", 2, "--disk-dir"),
         ("[datanode\n", 1, ""),
         ("datanode = 3\n", 1, "datanode must be a table"),
+        ("[datanode]\nlisten = \"nonsense\"\n", 2, "listen = \"nonsense\": an address to listen"),
+        ("[datanode]\nhttp = \"NONE\"\n", 2, "an address to serve HTTP at is IP:PORT, or none"),
+        ("[namenode]\nlisten = \"nonsense\"\n", 2, "is HOST:PORT"),
+        ("[manager]\nhttp = \"NONE\"\n", 2, "is HOST:PORT, or none"),
+        ("[gateway]\nconnections = 0\n", 2, "it is a number, at least 1"),
+        ("console = \"javascript:1\"\n", 1, "it is no address of HTTP"),
+        ("tls-ca = \"\"\n", 1, "tls-ca is empty"),
+        ("verbose = 12\n", 1, "verbose must be a number from 0 to 9, not 12"),
+        ("namenode = \"a\"\n[namenode]\ndir = \"d\"\n", 2, "put the key into [datanode]"),
     ];
     for (text, line, part) in cases {
         let path = written(&directory, text);
