@@ -8,7 +8,6 @@ mod reference;
 mod values;
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -16,8 +15,8 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
-use sanderling_context::is_ours;
 use sanderling_context::strict::{Entry, FILE_BYTES_MAX, FileError, TomlFile, nearest};
+use sanderling_context::{file_kind, is_ours, open_without_waiting};
 
 pub(crate) use self::command::{ConfigCommand, run};
 pub(crate) use self::keys::{ConfigKey, SERVERS, ServerTable, command, is_common};
@@ -105,9 +104,17 @@ pub(crate) fn wrong(error: &FileError) -> Failure {
 /// It cannot be read, users other than root and the caller can write it, or its syntax is wrong.
 pub(crate) fn read(path: &Path) -> Result<TomlFile, Failure> {
     let failed = |error: std::io::Error| Failure::file(path, &error);
-    let file = File::open(path).map_err(failed)?;
+    let file = open_without_waiting(path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;
     let word = shell_word(&path.to_string_lossy());
+    if !found.is_file() {
+        let cause = format!(
+            "{} is {}: a server's flags are in a regular file",
+            path.display(),
+            file_kind(found.file_type())
+        );
+        return Err(Failure::new(Exit::Failure, "BadConfig", cause).next(format!("ls -l {word}")));
+    }
     if found.permissions().mode() & 0o022 != 0 {
         let cause = format!("other users can write {}, which has a server's flags", path.display());
         let next = format!("chmod go-w {word}");

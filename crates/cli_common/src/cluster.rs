@@ -76,6 +76,7 @@ pub fn failure(error: &ContextError) -> Failure {
         ContextError::Unknown { .. } => (Exit::NotFound, "NotFound"),
         ContextError::Exists { .. } => (Exit::Failure, "Exists"),
         ContextError::File(_)
+        | ContextError::NotRegular { .. }
         | ContextError::Open { .. }
         | ContextError::Foreign { .. }
         | ContextError::Io { .. } => (Exit::Failure, "BadContexts"),

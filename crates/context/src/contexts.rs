@@ -10,7 +10,7 @@ use toml_edit::{DocumentMut, Item, Table, value};
 
 use crate::address::address;
 use crate::error::ContextError;
-use crate::owner::is_ours;
+use crate::file_checks::{file_kind, is_ours, open_without_waiting};
 use crate::resolve::Variables;
 use crate::strict::{Entry, FILE_BYTES_MAX, TomlFile, nearest};
 
@@ -72,7 +72,8 @@ impl Contexts {
     ///
     /// # Errors
     /// [`ContextError::Open`] when other users can read or write it, [`ContextError::Foreign`] when
-    /// it belongs to neither root nor the caller, [`ContextError::File`] for a wrong line,
+    /// it belongs to neither root nor the caller, [`ContextError::NotRegular`] for a directory or a
+    /// pipe, [`ContextError::File`] for a wrong line,
     /// [`ContextError::Io`] when the system refuses it.
     pub fn read(path: &Path) -> Result<Self, ContextError> {
         let text = read_private(path)?;
@@ -239,12 +240,16 @@ fn context(file: &TomlFile, entry: Entry<'_>) -> Result<Context, ContextError> {
 /// Reads a file that only its owner may read. One that does not exist is empty.
 fn read_private(path: &Path) -> Result<String, ContextError> {
     let failed = |cause| ContextError::Io { path: path.to_owned(), cause };
-    let file = match File::open(path) {
+    let file = match open_without_waiting(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
         Err(error) => return Err(failed(error)),
     };
     let found = file.metadata().map_err(failed)?;
+    if !found.is_file() {
+        let kind = file_kind(found.file_type());
+        return Err(ContextError::NotRegular { path: path.to_owned(), kind });
+    }
     let mode = found.permissions().mode() & 0o7777;
     if mode & 0o077 != 0 {
         return Err(ContextError::Open { path: path.to_owned(), mode });
@@ -356,6 +361,21 @@ mod tests {
         assert_eq!(open.next(), r"chmod 600 '/a b/$(c)'\'''");
         let missing = ContextError::Io { path, cause: io::ErrorKind::IsADirectory.into() };
         assert_eq!(missing.next(), r"ls -l '/a b/$(c)'\'''");
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_without_a_wait() {
+        use rustix::fs::{CWD, Mode, mkfifoat};
+        let directory = tempfile::tempdir().expect("a directory");
+        let pipe = directory.path().join("contexts.toml");
+        mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).expect("made");
+        for (path, kind) in [(pipe.as_path(), "a pipe"), (directory.path(), "a directory")] {
+            let error = Contexts::read(path).expect_err(kind);
+            assert!(error.to_string().contains(kind), "{error}");
+            assert_eq!(error.next(), format!("ls -ld {}, then move it away", path.display()));
+        }
+        let changed = Contexts::update(&pipe, |it| it.add("prod", prod(), false));
+        assert!(matches!(changed, Err(ContextError::NotRegular { .. })));
     }
 
     #[test]

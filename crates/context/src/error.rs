@@ -32,6 +32,14 @@ pub enum ContextError {
         #[source]
         cause: io::Error,
     },
+    /// The file of contexts is no regular file.
+    #[error("{} is {kind}: contexts are in a regular file", path.display())]
+    NotRegular {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
     /// Other users can read the file of contexts, or write it.
     #[error("other users can read or write {} (mode {mode:04o})", path.display())]
     Open {
@@ -104,6 +112,9 @@ impl ContextError {
                 format!("the same with --force, or sanderling context use {name}")
             }
             Self::File(error) => format!("correct line {} of the file", error.line),
+            Self::NotRegular { path, .. } => {
+                format!("ls -ld {}, then move it away", word(path))
+            }
             Self::Io { path, .. } | Self::Foreign { path, .. } => format!("ls -l {}", word(path)),
             Self::NoHome | Self::RelativeHome { .. } => {
                 "the same with SANDERLING_CONFIG_HOME=DIRECTORY".to_owned()

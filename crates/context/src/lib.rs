@@ -8,7 +8,7 @@
 mod address;
 mod contexts;
 mod error;
-mod owner;
+mod file_checks;
 mod resolve;
 mod shell;
 pub mod strict;
@@ -18,7 +18,7 @@ pub use address::{
 };
 pub use contexts::{Context, Contexts, file};
 pub use error::ContextError;
-pub use owner::is_ours;
+pub use file_checks::{file_kind, is_ours, open_without_waiting};
 pub use resolve::{
     AddressOrigin, Explicit, NAMENODE_VARIABLE, Resolved, Variables, of_environment, resolve,
     resolve_with,

@@ -170,3 +170,21 @@ fn context_that_is_named_comes_before_the_cluster_of_the_file() {
     let ran = home(vec!["config", "show", "datanode", "--json"]);
     assert_eq!(shown(&ran, "namenode").0, "127.0.0.1:7600", "a server does not use it");
 }
+
+#[test]
+fn what_is_no_regular_file_is_refused_without_a_wait() {
+    let directory = TempDir::new().expect("a directory");
+    let pipe = directory.path().join("pipe.toml");
+    assert_eq!(run(std::process::Command::new("mkfifo").arg(&pipe)).code, 0);
+    for (path, kind) in [
+        (pipe.as_path(), "a pipe"),
+        (directory.path(), "a directory"),
+        ("/dev/null".as_ref(), "a device"),
+    ] {
+        let ran = run(sanderling().args(["config", "check"]).arg(path));
+        assert!(ran.code == 1 && ran.stderr.contains(kind), "{ran}");
+        assert!(ran.stderr.contains("next:  ls -l ") && !ran.stderr.contains("chmod"), "{ran}");
+        let ran = run(sanderling().args(["manager", "--config"]).arg(path));
+        assert!(ran.code == 1 && ran.stderr.contains(kind), "{ran}");
+    }
+}
