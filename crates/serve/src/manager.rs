@@ -11,7 +11,9 @@ use sanderling_cli_common::server;
 use sanderling_cli_common::server::ProcessArgs;
 use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_protocol::message::Role;
-use sanderling_transport::{Credentials, Expiries, Security, listen, listen_there_or_free};
+use sanderling_transport::{
+    Credentials, Expiries, Security, TokenSource, listen, listen_there_or_free,
+};
 
 use super::background::BackgroundArgs;
 use super::console::ConsoleArgs;
@@ -62,7 +64,11 @@ pub fn run(global: &Global, args: ManagerArgs) -> Result<(), Failure> {
     keep_private();
     let namenode = global.namenode.clone();
     let credentials = security::caller(global, &args.held, Role::Manager)?;
-    let expiries = Expiries::new(None, credentials.tls.clone());
+    let secret = match &credentials.token {
+        Some(TokenSource::Own(secret, _)) => Some(secret.clone()),
+        _ => None,
+    };
+    let expiries = Expiries::new(None, credentials.tls.clone()).with_secret(secret);
     let server = serve(namenode, credentials, expiries.clone(), args.clone());
     server::run(global, &args.process, expiries, server)
 }

@@ -130,9 +130,17 @@ impl Keyring {
         self.version.load(Ordering::Acquire)
     }
 
+    /// Looks at the file now, for a server at which no caller arrives: it, too, reads other keys
+    /// and warns of a file that cannot be used.
+    pub(crate) fn look_now(&self) {
+        let Some(file) = &self.file else { return };
+        file.looked.store(file.now(), Ordering::Relaxed);
+        self.look_at(file);
+    }
+
     fn look(&self) {
         let Some(file) = &self.file else { return };
-        let now = u64::try_from(file.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now = file.now();
         let looked = file.looked.load(Ordering::Relaxed);
         if u128::from(now.saturating_sub(looked)) < LOOK_EVERY.as_millis() {
             return;
@@ -161,6 +169,13 @@ impl Keyring {
             }
             Err(error) => tracing::warn!(%error, "the secret stays the one before"),
         }
+    }
+}
+
+impl File {
+    /// Returns the milliseconds since it was read first.
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -219,6 +234,21 @@ mod tests {
         assert!(signs(SECOND));
         assert_eq!(change(&line), 4);
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn ring_that_is_not_used_reads_a_changed_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        write(&path, FIRST);
+        let ring = Keyring::read(&path).unwrap();
+        write(&path, &format!("{SECOND}\n{FIRST}\n"));
+        let known = || ring.keys.read().len();
+        assert_eq!(known(), 1);
+        ring.look_now();
+        assert_eq!(known(), 2);
+        // A ring of given bytes has no file.
+        Keyring::of(FIRST.as_bytes()).look_now();
     }
 
     #[test]

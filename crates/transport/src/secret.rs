@@ -110,6 +110,11 @@ impl Secret {
         self.0.keys().len()
     }
 
+    /// Reads the file again if it has changed, also when no caller needs the secret.
+    pub(crate) fn look(&self) {
+        self.0.look_now();
+    }
+
     /// Returns a token with these claims, signed with the secret.
     #[must_use]
     pub fn sign(&self, claims: &Claims) -> Token {

@@ -123,10 +123,11 @@ impl Security {
         Credentials { token, tls: self.peers.clone() }
     }
 
-    /// Returns the certificates that the server shows and trusts, to report when they end.
+    /// Returns the certificates that the server shows and trusts, to report when they end, and its
+    /// secret, whose file is looked at with theirs.
     #[must_use]
     pub fn expiries(&self) -> Expiries {
-        Expiries::new(self.tls.clone(), self.peers.clone())
+        Expiries::new(self.tls.clone(), self.peers.clone()).with_secret(self.secret.clone())
     }
 
     /// Returns what is missing for an address that other machines reach.

@@ -1,4 +1,4 @@
-//! Watches the certificates of a process: when they end, and when to warn.
+//! Watches the certificates of a process: when they end, and when to warn; and its secret.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::validity::{Validity, ValidityState, worst};
 use super::{ClientTls, ServerTls};
 use crate::keyring::LOOK_EVERY;
-use crate::secret::unix_seconds;
+use crate::secret::{Secret, unix_seconds};
 
 /// Time between two warnings of the same.
 const WARN_EVERY: Duration = Duration::from_secs(24 * 3600);
@@ -16,13 +16,20 @@ const WARN_EVERY: Duration = Duration::from_secs(24 * 3600);
 pub struct Expiries {
     own: Option<ServerTls>,
     authorities: Option<ClientTls>,
+    secret: Option<Secret>,
 }
 
 impl Expiries {
     /// Watches the certificates that a process shows, and the authorities that it trusts.
     #[must_use]
     pub const fn new(own: Option<ServerTls>, authorities: Option<ClientTls>) -> Self {
-        Self { own, authorities }
+        Self { own, authorities, secret: None }
+    }
+
+    /// Also watches the file of the secret: callers make a server look at it, and none may arrive.
+    #[must_use]
+    pub fn with_secret(self, secret: Option<Secret>) -> Self {
+        Self { secret, ..self }
     }
 
     /// Returns for each kind of certificate, `own` and `authority`, when the first of them ends, in
@@ -35,7 +42,8 @@ impl Expiries {
     }
 
     /// Reads files that have changed, and logs a warning of certificates that end soon: when it
-    /// begins, then once a day, and when one has ended. It never returns.
+    /// begins, then once a day, and when one has ended. A secret whose file has changed is read
+    /// again, too. It never returns.
     pub async fn watch(self) -> Infallible {
         let mut warnings = [Warnings::default(); 2];
         loop {
@@ -46,6 +54,7 @@ impl Expiries {
                     warn(kind, &file, validity, now);
                 }
             }
+            self.secret.iter().for_each(Secret::look);
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
