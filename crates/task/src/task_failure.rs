@@ -17,6 +17,8 @@ pub(crate) enum TaskFailure {
     TooLong,
     /// A record of a bag is not what an agent writes.
     BagDamaged,
+    /// The bag was removed, or another one has its name.
+    BagGone,
     /// A file changed while it was read: it can be read again.
     StateChanged,
     /// CRIU has closed a pipe: its own error counts.
@@ -36,6 +38,7 @@ impl TaskFailure {
             Self::Failed => "TaskFailed",
             Self::TooLong => "TaskObjectTooLong",
             Self::BagDamaged => "BagDamaged",
+            Self::BagGone => "BagGone",
             Self::StateChanged => "StateChanged",
             Self::BrokenPipe => "BrokenPipe",
             Self::BadGeneration => "BadGeneration",

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::store::{AgentRecord, BagRecord, BagStore, BagWatch, Ended, GONE, Progress};
+use super::store::{AgentRecord, BagRecord, BagStore, BagWatch, Ended, Progress};
 use super::{AgentArgs, MarketArg, absent, task_name};
 use crate::answers::Answers;
 use crate::args::{RunArgs, TaskName};
@@ -32,9 +32,6 @@ use crate::task_failure::TaskFailure;
 
 /// Pause between two rounds.
 const ROUND: Duration = Duration::from_millis(BAG_ROUND.0);
-
-/// The kind of the failure of a task that another runner has.
-const TAKEN: &str = "TaskTaken";
 
 /// Pause between two records of an agent that began and ended no task meanwhile, and between two
 /// looks whether its bag is there.
@@ -126,7 +123,7 @@ impl Agent<'_> {
             match self.round().await {
                 Ok(true) => break,
                 Ok(false) => {}
-                Err(failure) if failure.kind == GONE => {
+                Err(failure) if TaskFailure::BagGone.is(&failure) => {
                     self.ended.cancel();
                     while self.runs.join_next().await.is_some() {}
                     return Err(failure);
@@ -380,7 +377,7 @@ impl Agent<'_> {
             }
             Err(failure) if TaskFailure::Ended.is(&failure) => self.leave(number, BagState::Done),
             Err(failure) => {
-                if failure.kind == "TaskFailed" {
+                if TaskFailure::Failed.is(&failure) {
                     self.noted.remove(&number);
                 }
                 self.note(number, &failure);
@@ -431,7 +428,9 @@ impl RunRecord for EndRecord {
             while is_end && !self.session.ended.is_cancelled() {
                 match self.write(lock, failure.as_ref()).await {
                     Ok(true) => break,
-                    Err(failure) if [TAKEN, GONE].contains(&failure.kind.as_str()) => {
+                    Err(failure)
+                        if TaskFailure::Taken.is(&failure) || TaskFailure::BagGone.is(&failure) =>
+                    {
                         return Err(failure);
                     }
                     Ok(false) | Err(_) => sleep(ROUND).await,
@@ -455,7 +454,7 @@ impl EndRecord {
         // Last of all, as this process may have been stopped for long before.
         if !lock.is_held().await? {
             let cause = format!("another agent has taken task {}", self.number);
-            return Err(Failure::new(Exit::Failure, TAKEN, cause));
+            return Err(TaskFailure::Taken.failure(Exit::Failure, cause));
         }
         if failure.is_some() {
             let is_tried_again = self.store.change_progress(self.number, |progress| {

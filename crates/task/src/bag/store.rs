@@ -15,9 +15,6 @@ use super::MarketArg;
 use crate::backend::{TaskBackend, number_of};
 use crate::task_failure::TaskFailure;
 
-/// The kind of the failure where a bag was removed while it was used.
-pub(super) const GONE: &str = "BagGone";
-
 /// After so long a bag that is absent was removed: until then its backend may be away.
 const ABSENT_MAX: Duration = Duration::from_secs(10);
 
@@ -87,7 +84,7 @@ impl BagWatch {
     /// Returns whether the bag is there; until the next look nothing is done if not.
     ///
     /// # Errors
-    /// [`GONE`]: it was removed, or submitted anew. The backend cannot be read.
+    /// [`TaskFailure::BagGone`]: it was removed, or submitted anew. The backend cannot be read.
     pub(super) async fn look(
         &mut self,
         store: &BagStore,
@@ -138,14 +135,14 @@ impl BagStore {
     /// Returns whether a bag is there: one that is absent may be in a backend that is away.
     ///
     /// # Errors
-    /// [`GONE`]: another bag has its name by now. The backend cannot be read.
+    /// [`TaskFailure::BagGone`]: another bag has its name by now. The backend cannot be read.
     pub(super) async fn has(&self, bag: &BagRecord) -> Result<bool, Failure> {
         match self.record().await? {
             Some(found) if found == *bag => Ok(true),
             Some(_) => {
                 let cause = format!("the bag in {} was submitted anew", self.backend);
                 let next = "the same again, for the bag that is there now";
-                Err(Failure::new(Exit::NotFound, GONE, cause).next(next))
+                Err(TaskFailure::BagGone.failure(Exit::NotFound, cause).next(next))
             }
             None => Ok(false),
         }
@@ -155,7 +152,7 @@ impl BagStore {
     pub(super) fn removed(&self) -> Failure {
         let cause = format!("there is no bag in {} any more", self.backend);
         let next = "sanderling task submit, or the same with another --bag";
-        Failure::new(Exit::NotFound, GONE, cause).next(next)
+        TaskFailure::BagGone.failure(Exit::NotFound, cause).next(next)
     }
 
     /// Writes the bag's record; returns whether there was none.
@@ -197,14 +194,6 @@ impl BagStore {
         Ok(self.get(&named("progress", number)).await?.unwrap_or_default())
     }
 
-    /// Returns how far a task is; none where its record is damaged.
-    pub(super) async fn progress_or_none(&self, number: u32) -> Result<Progress, Failure> {
-        match self.progress(number).await {
-            Err(failure) if TaskFailure::BagDamaged.is(&failure) => Ok(Progress::default()),
-            progress => progress,
-        }
-    }
-
     /// Returns how far each of so many tasks is that has begun and is none of `without`, and calls
     /// `each` after each read. A record that is damaged is reported, and counts as none.
     pub(super) async fn all_progress(
@@ -240,7 +229,7 @@ impl BagStore {
     ) -> Result<bool, Failure> {
         let _alone = self.progress_lock.lock().await;
         let mut progress = match self.progress(number).await {
-            Err(failure) if failure.kind == DAMAGED => Progress::default(),
+            Err(failure) if TaskFailure::BagDamaged.is(&failure) => Progress::default(),
             progress => progress?,
         };
         let is_written = change(&mut progress);
@@ -280,7 +269,7 @@ impl BagStore {
             let ended = match self.get(&name).await {
                 Ok(Some(ended)) => Ok(ended),
                 Ok(None) => Err(format!("{name} in {} is no record", self.backend)),
-                Err(failure) if failure.kind == DAMAGED => Err(failure.cause),
+                Err(failure) if TaskFailure::BagDamaged.is(&failure) => Err(failure.cause),
                 Err(failure) => return Err(failure),
             };
             known.insert(number, ended);
