@@ -70,7 +70,7 @@ impl LockWatch {
     ) -> Result<LockView, Failure> {
         let looked = newest(backend).await;
         let now = Instant::now();
-        let (number, newest) = looked.inspect_err(|_| self.answers.failed(now))?;
+        let (number, newest) = looked.inspect_err(|_| self.answers.failed())?;
         self.answers.answered(now, age);
         let before = self.seen.replace((number, newest.clone()));
         if before != self.seen {
@@ -343,28 +343,22 @@ mod tests {
         let put = backend.put_absent(&lock_name(1), encoded(&elsewhere)).await;
         assert!(put.expect("put"));
         let (age, mut watch) = (Duration::from_secs(3), LockWatch::new());
-        assert_eq!(watched(&mut watch, &backend, age, age).await, LockView::Free);
+        until_free(&mut watch, &backend, age).await;
         let began = Instant::now();
         let lock = TaskLock::take(&backend, "t", age, watch).await.expect("it is free");
         assert!(began.elapsed() < age, "it waited {:?} again", began.elapsed());
         assert_eq!(lock.number, 2);
     }
 
-    /// Looks at a lock again and again for a time; returns what was seen at last.
-    async fn watched(
-        watch: &mut LockWatch,
-        backend: &TaskBackend,
-        age: Duration,
-        time: Duration,
-    ) -> LockView {
+    /// Looks at a lock again and again until it is free; returns how long that took.
+    async fn until_free(watch: &mut LockWatch, backend: &TaskBackend, age: Duration) -> Duration {
         let began = Instant::now();
         loop {
-            let (is_over, view) = (began.elapsed() > time, watch.look(backend, age).await);
-            let view = view.expect("read");
-            if is_over {
-                return view;
+            match watch.look(backend, age).await.expect("read") {
+                LockView::Free => return began.elapsed(),
+                view => assert_eq!(view, LockView::Unknown),
             }
-            assert_eq!(view, LockView::Unknown, "after {:?}", began.elapsed());
+            assert!(began.elapsed() < 100 * age, "it stays");
             sleep(LOOK_EVERY / 4).await;
         }
     }
@@ -383,7 +377,7 @@ mod tests {
         let elsewhere = LockRecord { machine: "elsewhere".to_owned(), ..own_record() };
         let (place, backend) = place_with_lock(&elsewhere).await;
         let (age, mut watch) = (Duration::from_secs(1), LockWatch::new());
-        assert_eq!(watched(&mut watch, &backend, age, age / 2).await, LockView::Unknown);
+        assert_eq!(watch.look(&backend, age).await.expect("read"), LockView::Unknown);
         let (here, away) = (place.path().join("task/locks"), place.path().join("away"));
         std::fs::rename(&here, &away).expect("away");
         std::fs::write(&here, "no directory").expect("written");
@@ -391,12 +385,7 @@ mod tests {
         sleep(age).await;
         std::fs::remove_file(&here).expect("removed");
         std::fs::rename(&away, &here).expect("back");
-        let back = Instant::now();
-        assert_eq!(watched(&mut watch, &backend, age, age / 2).await, LockView::Unknown);
-        while watch.look(&backend, age).await.expect("read") != LockView::Free {
-            sleep(LOOK_EVERY / 4).await;
-        }
-        assert!(back.elapsed() >= age, "{:?}", back.elapsed());
+        assert!(until_free(&mut watch, &backend, age).await >= age);
     }
 
     #[tokio::test]
@@ -406,9 +395,8 @@ mod tests {
         let elsewhere = LockRecord { machine, age: longer, ..own_record() };
         let (_place, backend) = place_with_lock(&elsewhere).await;
         let mut watch = LockWatch::new();
-        let view = watched(&mut watch, &backend, age, 2 * age).await;
-        assert_eq!(view, LockView::Unknown, "its runner renews it later");
-        assert_eq!(watched(&mut watch, &backend, age, 2 * age).await, LockView::Free);
+        let took = until_free(&mut watch, &backend, age).await;
+        assert!(took >= 4 * age, "its runner renews it later: {took:?}");
     }
 
     #[tokio::test]

@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn longer_age_decides() {
-        let (old, seconds) = (record(1), |it| Millis(it * 1000));
+        let (old, seconds) = (record(1), |it: u64| Millis(it * 1000));
         assert_eq!(old.stale_after(seconds(3)), seconds(3));
         let new = LockRecord { age: Some(seconds(30)), ..old.clone() };
         assert_eq!(new.stale_after(seconds(3)), seconds(30));

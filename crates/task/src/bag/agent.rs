@@ -130,7 +130,7 @@ impl Agent<'_> {
                 }
                 // The backend may be there again in the next round; what runs goes on.
                 Err(failure) => {
-                    self.answers.failed(Instant::now());
+                    self.answers.failed();
                     self.session.output.note(format_args!("{failure}"));
                 }
             }
