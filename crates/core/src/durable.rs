@@ -233,7 +233,7 @@ impl DurableDrain {
         let Some(task) = self.task(id, number) else { return };
         task.is_calling = false;
         let Some(layout) = layout else {
-            return self.fail(now, id, number, "the namenode did not say where the bytes are");
+            return self.fail(now, id, number, "the namenode did not return where the bytes are");
         };
         if let Some(range) = layout.lost_ranges().first() {
             let why = format!(
@@ -382,7 +382,12 @@ impl DurableDrain {
                 directory.hold_until = Some(now + REMOVAL_SETTLES);
             }
             if let Some(first) = numbers.first() {
-                self.fail(now, id, *first, "a datanode did not say whether it changed the store");
+                self.fail(
+                    now,
+                    id,
+                    *first,
+                    "a datanode did not report whether it changed the store",
+                );
             }
             return;
         };

@@ -210,7 +210,7 @@ impl Notices {
             self.known = of_operator.or(Some(KnownNotice { deadline, at, is_unfenced: false }));
         }
         self.later = None;
-        debug_assert!(self.is_consistent(), "what nobody shows is not repeated");
+        debug_assert!(self.is_consistent(), "what no source shows is not repeated");
     }
 
     /// Takes that a source shows its notice no more: from now on it is sent no more, and is none
@@ -261,8 +261,8 @@ impl Notices {
         }
         let is_to_come =
             |it: &SourceNotice| it.delivery == Delivery::Pending && it.deadline() > now;
-        debug_assert!(self.shown.values().all(is_to_come), "a new incarnation says all of it");
-        debug_assert!(self.known.is_none(), "the namenode knows nothing of it");
+        debug_assert!(self.shown.values().all(is_to_come), "a new incarnation sends all of it");
+        debug_assert!(self.known.is_none(), "the namenode has nothing of it");
         self.recommended.clear();
         self.later = None;
         self.policy = Policy::Active;

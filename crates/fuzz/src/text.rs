@@ -22,7 +22,7 @@ pub fn token(input: &[u8]) {
     if let Ok(parts) = parts(&token) {
         let _ = parts.claims();
     }
-    assert!(Secret::of(&[7; 32]).check(&token).is_err(), "nobody has signed it");
+    assert!(Secret::of(&[7; 32]).check(&token).is_err(), "no secret has signed it");
 }
 
 thread_local! {

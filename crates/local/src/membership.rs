@@ -23,7 +23,7 @@ const LED_WITHIN: Duration = Duration::from_secs(5);
 
 /// What a namenode that was started has become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Membership {
+pub(super) enum PlaceInGroup {
     /// It is a member, and one leads.
     Led,
     /// It is a member as far as it has learnt, and none leads.
@@ -41,18 +41,18 @@ pub(super) fn settled(
     record: &Record,
     server: &ServerRecord,
     mut is_over: impl FnMut() -> bool,
-) -> Result<Membership, Failure> {
+) -> Result<PlaceInGroup, Failure> {
     let limit = Instant::now() + LED_WITHIN;
     while !is_over() && Instant::now() < limit {
         let seen = members_at(record, &server.address)?;
         if seen.is_some_and(|seen| is_member(&seen, &server.address) && seen.leader().is_some()) {
-            return Ok(Membership::Led);
+            return Ok(PlaceInGroup::Led);
         }
         std::thread::sleep(LOOK_EVERY);
     }
     Ok(match is_removed(record, server)? {
-        true => Membership::Removed,
-        false => Membership::Leaderless,
+        true => PlaceInGroup::Removed,
+        false => PlaceInGroup::Leaderless,
     })
 }
 

@@ -16,7 +16,7 @@ use super::launch::{
     READY_WITHIN, Starting, catalog_of, datanode_words, is_of_group, launch, namenode_words,
 };
 use super::lock::Lock;
-use super::membership::{Membership, is_removed, others, rejoin, settled};
+use super::membership::{PlaceInGroup, is_removed, others, rejoin, settled};
 use super::record::{Record, ServerRecord};
 
 /// `local restart`.
@@ -75,7 +75,7 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalRestart) -> Resul
     record.write()?;
     let restarted = record.server(&args.name)?;
     match takes_part(&record, restarted, &mut starting)? {
-        Membership::Leaderless => output.note(format_args!(
+        PlaceInGroup::Leaderless => output.note(format_args!(
             "{} serves again, and no namenode leads its group: sanderling group ls",
             args.name
         )),
@@ -111,23 +111,23 @@ fn words(record: &Record, server: &ServerRecord) -> Result<Vec<OsString>, Failur
     }
 }
 
-/// Waits until the process does what it was started for: its ready file says that it serves, and a
-/// namenode that was removed from its group ends then.
+/// Waits until the process does what it was started for: its ready file states that it serves, and
+/// a namenode that was removed from its group ends then.
 fn takes_part(
     record: &Record,
     server: &ServerRecord,
     starting: &mut Starting,
-) -> Result<Membership, Failure> {
+) -> Result<PlaceInGroup, Failure> {
     if server.role != "namenode" || !is_of_group(record) {
-        return Ok(Membership::Led);
+        return Ok(PlaceInGroup::Led);
     }
     let found = settled(record, server, || starting.has_ended())?;
     let failed = |failure: Failure| match found {
-        Membership::Removed => failure.instead(rejoin(record, server)),
+        PlaceInGroup::Removed => failure.instead(rejoin(record, server)),
         _ => failure,
     };
     starting.runs().map_err(failed)?;
-    if found == Membership::Removed {
+    if found == PlaceInGroup::Removed {
         let cause = format!("{} was removed from its group: it takes no part in it", server.name);
         return Err(Failure::new(Exit::Failure, "Removed", cause).next(rejoin(record, server)));
     }

@@ -95,7 +95,7 @@ impl Bytes {
     pub(super) fn joined(&mut self, result: &Result<Reply, Refusal>) -> CheckResult {
         let Ok(Reply::Stat(stat)) = result else { return Ok(()) };
         if self.by_object.contains_key(&stat.object) {
-            // Asked again: it was done before.
+            // Requested again: it was done before.
             return Ok(());
         }
         let parts = std::mem::take(&mut self.joining);
