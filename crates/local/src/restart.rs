@@ -95,7 +95,7 @@ fn words(record: &Record, server: &ServerRecord) -> Result<Vec<OsString>, Failur
         if is_new && join.is_none() {
             let cause = format!("{} has no catalog, and no other namenode runs", server.name);
             return Err(Failure::new(Exit::Unavailable, "Down", cause)
-                .next("sanderling local restart of another namenode, or sanderling local stop"));
+                .next("sanderling local status, or sanderling local stop"));
         }
         let join = join.filter(|_| is_new);
         let directory = &record.directory;
