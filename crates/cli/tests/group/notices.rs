@@ -180,6 +180,10 @@ fn notice_is_posted_to_the_member_whose_machine_will_be_taken() {
     let body = "{\"deadline_seconds\": 60}";
     let waits = block_on(http::post(&address, "/v1/notice?wait=true", body));
     assert!(waits.starts_with("HTTP/1.1 400"), "{waits}");
+    // It passes on what the leader answers, also a wait.
+    let body = "{\"path\": \"/none\", \"within_seconds\": 1}";
+    let waited = block_on(http::post(&address, "/v1/durable/wait", body));
+    assert!(waited.starts_with("HTTP/1.1 404"), "{waited}");
     let shown = block_on(http::get(&address, "/v1/group"));
     let members = shown["members"].as_array().expect("a list");
     assert!(members.iter().all(|member| member["notice_left_millis"].is_null()), "{shown}");
@@ -341,6 +345,10 @@ fn voters_of_an_idle_group_are_never_shown_as_silent() {
     let address = group.members[leader].as_ref().expect("it runs").http_address.clone();
     let limit = Instant::now() + Duration::from_secs(3);
     while Instant::now() < limit {
+        // It passes on what the leader answers, also a wait.
+        let body = "{\"path\": \"/none\", \"within_seconds\": 1}";
+        let waited = block_on(http::post(&address, "/v1/durable/wait", body));
+        assert!(waited.starts_with("HTTP/1.1 404"), "{waited}");
         let shown = block_on(http::get(&address, "/v1/group"));
         assert!(shown["at_risk"].is_null(), "{shown}");
     }

@@ -99,14 +99,15 @@ async fn passed_on(
     mut leader: watch::Receiver<Option<String>>,
 ) -> HttpResult {
     let (head, body) = request.into_parts();
+    let body = to_bytes(body, BODY_BYTES_MAX)
+        .await
+        .map_err(|error| HttpRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()))?;
+    // While its body is still to come a connection cannot follow.
     if is_stream(head.uri.path())
         && let Some(connection) = head.extensions.get::<HttpConnection>()
     {
         connection.follow()?;
     }
-    let body = to_bytes(body, BODY_BYTES_MAX)
-        .await
-        .map_err(|error| HttpRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()))?;
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
     let is_look = head.method.is_safe();
     let mut sent = HttpRequest::builder()
