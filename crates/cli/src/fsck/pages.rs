@@ -71,6 +71,10 @@ impl<'a> Pages<'a> {
     /// Goes on behind the next block: the node could not look at it.
     pub(super) fn refused(&mut self, why: String) {
         self.refusals += 1;
+        let is_in_store = self.first().is_some_and(|held| held.tier == Tier::Object);
+        if self.refusals > REFUSALS_MAX && !is_in_store {
+            return self.ended(why);
+        }
         self.why.get_or_insert(why);
         self.skip();
         self.is_ended |= self.first().is_none();
@@ -159,6 +163,18 @@ mod tests {
         pages.looked_at(Some(BlockId(1002)));
         assert_eq!(pages.next(), None);
         assert_eq!(pages.unseen(), Some((1500, 15_000, "away".to_owned())));
+    }
+
+    #[test]
+    fn node_that_refuses_every_block_is_soon_left_alone() {
+        let held = held(&[Tier::Dram; 1000]);
+        let (mut pages, mut orders) = (Pages::new(&held), 0);
+        while pages.next().is_some() {
+            orders += 1;
+            pages.refused("busy".to_owned());
+        }
+        assert_eq!(orders, REFUSALS_MAX + 1);
+        assert_eq!(pages.unseen(), Some((1000, 10_000, "busy".to_owned())));
     }
 
     #[test]
