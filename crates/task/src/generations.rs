@@ -269,8 +269,8 @@ impl Generations {
         &self,
         source: impl CapturedState,
         base: Option<&CheckpointManifest>,
-        number: u64,
-        taken_at: Instant,
+        (number, taken_at): (u64, Instant),
+        lock: &TaskLock,
     ) -> Result<(CheckpointManifest, DumpCost), Failure> {
         let stored = Self::packs(&self.backend).await?;
         self.backend.remove_lost().await;
@@ -302,6 +302,7 @@ impl Generations {
             return Err(Failure::new(Exit::Failure, "StateTooLarge", cause));
         }
         let sealed = self.key.seal_manifest(&self.task, number, bytes);
+        lock.check_own(&self.task).await?;
         if self.backend.put_absent(&manifest_name(number), sealed).await? {
             return Ok((manifest, cost));
         }

@@ -162,17 +162,41 @@ impl TaskLock {
         let _ = (&mut self.renewals).await;
         self.record.is_released = true;
         let (backend, name) = (self.backend.clone(), lock_name(self.number));
+        if self.lost.is_cancelled() {
+            return;
+        }
+        let (number, owner) = (self.number, self.record.owner.clone());
         let record = encoded(&self.record);
-        if self.lost.is_cancelled() || backend.replace(&name, record.clone()).await.is_ok() {
+        let release = async move || match read(&backend, number).await {
+            Ok(Some(found)) if found.owner == owner => {
+                backend.replace(&name, record.clone()).await.is_ok()
+            }
+            // All that was stored of the task was removed, and another runner may have begun.
+            Ok(_) => true,
+            Err(_) => false,
+        };
+        if release().await {
             return;
         }
         // The next runner waits until the lock is old, or until this process has ended. One that
         // goes on gives it up as soon as the backend is there.
         tokio::spawn(async move {
-            while backend.replace(&name, record.clone()).await.is_err() {
+            while !release().await {
                 sleep(LOOK_EVERY).await;
             }
         });
+    }
+
+    /// Refuses to go on when the lock's record is not this runner's any more: all that was stored
+    /// of the task was removed meanwhile.
+    ///
+    /// # Errors
+    /// [`TaskFailure::Taken`]; the backend cannot be read.
+    pub(crate) async fn check_own(&self, task: &str) -> Result<(), Failure> {
+        match read(&self.backend, self.number).await? {
+            Some(found) if found.owner == self.record.owner => Ok(()),
+            found => Err(held(task, found.as_ref())),
+        }
     }
 }
 
@@ -205,13 +229,14 @@ impl Renewer {
             let mut renewal = pin!(backend.replace(&name, encoded(&self.record)));
             // Below a durable directory whose store is away a renewal takes as long as a call may:
             // another runner that has the lock is found meanwhile.
+            let mut is_late = false;
             let is_renewed = loop {
                 match timeout(self.every, &mut renewal).await {
                     Ok(renewed) => break renewed.is_ok(),
                     Err(_) if self.is_taken().await => return self.lost.cancel(),
                     // It waits between its attempts, and the bucket may be there before.
-                    Err(_) if matches!(backend, TaskBackend::Bucket(_)) => break false,
-                    Err(_) => {}
+                    Err(_) if is_late && matches!(backend, TaskBackend::Bucket(_)) => break false,
+                    Err(_) => is_late = true,
                 }
             };
             // A backend that is away now may be there at once: others watch the lock from then on.
@@ -406,7 +431,13 @@ mod tests {
         let age = Duration::from_secs(3600);
         let lock = TaskLock::take(&backend, "t", age, LockWatch::new()).await.expect("it is free");
         assert!(lock.is_held().await.expect("read"));
-        backend.replace(&lock_name(lock.number), encoded(&own_record())).await.expect("written");
+        let other = own_record();
+        backend.replace(&lock_name(lock.number), encoded(&other)).await.expect("written");
         assert!(!lock.is_held().await.expect("read"));
+        let refused = lock.check_own("t").await.expect_err("the record is of another one");
+        assert!(TaskFailure::Taken.is(&refused), "{refused:?}");
+        let number = lock.number;
+        lock.release().await;
+        assert_eq!(read(&backend, number).await.expect("read"), Some(other));
     }
 }

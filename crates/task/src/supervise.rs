@@ -480,7 +480,7 @@ impl Runner<'_> {
         self.empty_slot(lock).await?;
         let captured = begun.elapsed();
         let stopped = Stopped::waiting(self.pace.policy, &state, task);
-        let dumped = self.generations.dump(state, base, number, wall_clock()).await;
+        let dumped = self.generations.dump(state, base, (number, wall_clock()), lock).await;
         let waited = stopped.is_some();
         drop(stopped);
         if dumped.as_ref().is_err_and(|failure| !TaskFailure::Taken.is(failure)) {

@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use crate::bag::{Place, below, is_there, kill, send, signal};
+use crate::bag::{Place, kill, send, signal};
 use crate::cluster::{SOON, run, until};
 use rustix::process::Signal;
 
@@ -53,13 +53,14 @@ fn agent_without_its_lock_records_no_end() {
 #[test]
 fn signal_to_an_agent_and_its_task_is_no_failure() {
     let place = Place::new();
-    submit(&place, &[], &format!("touch {}; exec sleep 600", place.path("started").display()));
+    let (pid, started) = (place.path("pid"), place.path("started"));
+    let (pid, started) = (pid.display(), started.display());
+    submit(&place, &[], &format!("echo $$ > {pid}; touch {started}; exec sleep 600"));
     let mut agent = place.agent("spot", &["--retries", "0"]);
     until_there(&place, "started");
-    let task = *below(agent.id()).last().expect("the task");
-    send(task, Signal::TERM);
+    let task = std::fs::read_to_string(place.path("pid")).expect("written");
     // The task comes first.
-    until("it ends", SOON, || (!is_there(task) || below(agent.id()).is_empty()).then_some(()));
+    send(task.trim().parse().expect("a pid"), Signal::TERM);
     signal(&agent, Signal::TERM);
     agent.wait().expect("waited for");
     assert_eq!(ended_records(&place), 0);

@@ -21,7 +21,7 @@ use crate::supervise::wall_clock;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// An agent that wrote nothing for so long is not counted as running.
-const SILENT_AFTER: Millis = Millis(10_000);
+const SILENT_AFTER: Millis = Millis(20_000);
 
 /// A bag as it is shown.
 #[derive(Debug, Serialize)]
