@@ -71,7 +71,7 @@ impl Which {
     #[must_use]
     pub(crate) fn name(self) -> String {
         let Self { kind, policy, round, .. } = self;
-        let what = if self.is_preempted { "preempted" } else { "without preemptions" };
+        let what = if self.is_preempted { "preempted" } else { "without-preemptions" };
         format!("{kind}-{policy}-{what}-{round}")
     }
 
