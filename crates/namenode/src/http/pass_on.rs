@@ -39,6 +39,9 @@ const SENT: [HeaderName; 5] = [
 /// What of an answer the caller does not receive: it is about the connection.
 const KEPT: [HeaderName; 3] = [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE];
 
+/// The request whose answer waits for a store.
+const WAIT: &str = "/v1/durable/wait";
+
 /// Why an answer breaks off.
 #[derive(Debug, thiserror::Error)]
 #[error("another namenode leads")]
@@ -52,7 +55,7 @@ fn is_about_member(path: &str) -> bool {
 
 /// Returns whether the answer of a path has no end.
 fn is_stream(path: &str) -> bool {
-    matches!(path, "/v1/stream" | "/v1/events" | "/v1/durable/wait")
+    matches!(path, "/v1/stream" | "/v1/events")
 }
 
 /// Answers at the member that leads; elsewhere passes the request on to it. A stream breaks off
@@ -103,7 +106,8 @@ async fn passed_on(
         .await
         .map_err(|error| HttpRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()))?;
     // While its body is still to come a connection cannot follow.
-    if is_stream(head.uri.path())
+    let path = head.uri.path();
+    if (is_stream(path) || path == WAIT)
         && let Some(connection) = head.extensions.get::<HttpConnection>()
     {
         connection.follow()?;
