@@ -130,7 +130,7 @@ variants! {
     OldFormatMisread, "old-format-misread", "replay",
         "snapshots are completed as if they were of the format before, without what is new";
     PushesEmptied, "pushes-emptied", "notices-lose-nothing",
-        "managers order datanodes to push nothing";
+        "with nothing but notices, managers order nodes that leave to push nothing";
     FailureFinal, "failure-final", "calls-succeed",
         "readers give up at the first failure";
     FenceUnanswered, "fence-unanswered", "convergence",

@@ -330,7 +330,11 @@ impl Manager {
                 }
                 Output::Push { call, source, address, mut moves, within } => {
                     let Some(place) = Host::at(&address) else { continue };
-                    if context.runtime.has_bug(InjectedBug::PushesEmptied) {
+                    let is_of_drain = call < Background::CALLS_FROM;
+                    if is_of_drain
+                        && context.checks.is_kind()
+                        && context.runtime.has_bug(InjectedBug::PushesEmptied)
+                    {
                         moves.clear();
                     }
                     let body = RequestBody::Data(source, DataRequest::Order(Order::Push { moves }));

@@ -249,7 +249,7 @@ fn notice_is_told_to_a_namenode_that_was_away() {
     rig.cluster.namenode.kill();
     rig.order("preempt", NOTICE);
     until("the notice is seen", SOON, || {
-        rig.cluster.datanode("spot").log().contains("the notice was not heard").then_some(())
+        rig.cluster.datanode("spot").log().contains("did not receive the notice").then_some(())
     });
     rig.cluster.restart_namenode();
     rig.end_well();
