@@ -340,10 +340,13 @@ def step_format(_options: argparse.Namespace) -> Counts:
     if subprocess.run(["cargo", "fmt", "--version"], capture_output=True).returncode:
         return Counts(skipped=["rustfmt is not installed: rustup component add rustfmt"])
     counts = one(run("format", ["cargo", "fmt", "--all", "--check"]))
-    if run("history", [sys.executable, "scripts/history.py"]).is_fine:
-        counts.passed += 1
-    else:
+    checked = run("history", [sys.executable, "scripts/history.py"], passes=(0, 77))
+    if not checked.is_fine:
         counts.failed += 1
+    elif "not checked" in checked.log:
+        counts.skipped.append(checked.log.strip())
+    else:
+        counts.passed += 1
     add_unittest(counts, "history-test", [sys.executable, "scripts/history_test.py"])
     return counts
 
