@@ -17,6 +17,9 @@ from pathlib import Path
 from types import ModuleType
 from unittest import mock
 
+import step_plan
+from step_plan import Counts, Step
+
 SCRIPTS = Path(__file__).resolve().parent
 # Longer than anything here takes, also on a busy machine.
 LONG_SECONDS = 60.0
@@ -57,33 +60,33 @@ class Steps(unittest.TestCase):
     def setUp(self) -> None:
         self.own = tempfile.TemporaryDirectory()
         self.addCleanup(self.own.cleanup)
-        logs = mock.patch.object(steps, "LOGS", Path(self.own.name))
+        logs = mock.patch.object(step_plan, "LOGS", Path(self.own.name))
         logs.start()
         self.addCleanup(logs.stop)
 
     def run_steps(self, made: dict, at_once: int = 2) -> tuple[dict, str]:
         """Runs steps and returns what they found and what was printed."""
         out = io.StringIO()
-        with mock.patch.object(steps, "STEPS", made), contextlib.redirect_stdout(out):
-            counts = steps.Plan(list(made), argparse.Namespace()).run(at_once)
+        with contextlib.redirect_stdout(out):
+            counts = step_plan.Plan(made, list(made), argparse.Namespace()).run(at_once)
         return counts, out.getvalue()
 
     def test_two_steps_run_at_once_and_a_third_waits_for_what_it_uses(self) -> None:
         both = threading.Barrier(2, timeout=LONG_SECONDS)
         ended = []
 
-        def meets(name: str) -> steps.Counts:
+        def meets(name: str) -> Counts:
             both.wait()
             ended.append(name)
-            return steps.Counts(passed=1)
+            return Counts(passed=1)
 
-        def uses(_options: argparse.Namespace) -> steps.Counts:
-            return steps.Counts(passed=len(ended))
+        def uses(_options: argparse.Namespace) -> Counts:
+            return Counts(passed=len(ended))
 
         counts, out = self.run_steps({
-            "last": steps.Step(uses, ("left", "right")),
-            "left": steps.Step(lambda _: meets("left")),
-            "right": steps.Step(lambda _: meets("right")),
+            "last": Step(uses, ("left", "right")),
+            "left": Step(lambda _: meets("left")),
+            "right": Step(lambda _: meets("right")),
         })
         self.assertEqual(counts["last"].passed, 2)
         self.assertEqual(list(counts), ["last", "left", "right"])
@@ -92,38 +95,38 @@ class Steps(unittest.TestCase):
     def test_step_that_fills_gaps_runs_beside_the_others_at_the_lowest_priority(self) -> None:
         all_three = threading.Barrier(3, timeout=LONG_SECONDS)
 
-        def meets(_options: argparse.Namespace) -> steps.Counts:
+        def meets(_options: argparse.Namespace) -> Counts:
             all_three.wait()
             name = f"priority-{threading.get_ident()}"
-            log = steps.run(name, [sys.executable, "-c", "import os; print(os.nice(0))"]).log
-            return steps.Counts(passed=int(log) + 1)
+            log = step_plan.run(name, [sys.executable, "-c", "import os; print(os.nice(0))"]).log
+            return Counts(passed=int(log) + 1)
 
-        made = {name: steps.Step(meets) for name in ("left", "right")}
-        counts, _ = self.run_steps({**made, "gaps": steps.Step(meets, fills_gaps=True)})
+        made = {name: Step(meets) for name in ("left", "right")}
+        counts, _ = self.run_steps({**made, "gaps": Step(meets, fills_gaps=True)})
         usual = os.nice(0) + 1
         passed = [counts[name].passed for name in ("left", "right", "gaps")]
-        self.assertEqual(passed, [usual, usual, steps.LOWEST + 1])
+        self.assertEqual(passed, [usual, usual, step_plan.LOWEST + 1])
 
     def test_step_that_fills_gaps_runs_alone_when_one_runs_at_once(self) -> None:
         now = []
 
-        def alone(_options: argparse.Namespace) -> steps.Counts:
+        def alone(_options: argparse.Namespace) -> Counts:
             now.append(1)
             found = len(now)
             now.pop()
-            return steps.Counts(passed=found)
+            return Counts(passed=found)
 
         counts, _ = self.run_steps({
-            "one": steps.Step(alone),
-            "gaps": steps.Step(alone, ("one",), fills_gaps=True),
-            "last": steps.Step(alone, ("gaps",)),
+            "one": Step(alone),
+            "gaps": Step(alone, ("one",), fills_gaps=True),
+            "last": Step(alone, ("gaps",)),
         }, at_once=1)
         self.assertEqual([one.passed for one in counts.values()], [1, 1, 1])
 
     def test_step_that_raises_has_failed_and_the_others_go_on(self) -> None:
         counts, out = self.run_steps({
-            "bad": steps.Step(lambda _: 1 // 0),
-            "good": steps.Step(lambda _: steps.Counts(passed=1), ("bad",)),
+            "bad": Step(lambda _: 1 // 0),
+            "good": Step(lambda _: Counts(passed=1), ("bad",)),
         }, at_once=1)
         self.assertEqual((counts["bad"].failed, counts["good"].passed), (1, 1))
         self.assertIn("ZeroDivisionError", out)
@@ -143,7 +146,7 @@ class Steps(unittest.TestCase):
 
         built = steps.once(build)
         counts, _ = self.run_steps({
-            name: steps.Step(lambda _: steps.Counts(failed=int(not built()))) for name in "abc"})
+            name: Step(lambda _: Counts(failed=int(not built()))) for name in "abc"})
         self.assertEqual([one.failed for one in counts.values()], [1, 1, 1])
         self.assertEqual(len(runs), 1)
 
@@ -152,16 +155,21 @@ class Steps(unittest.TestCase):
         script = f"sleep 1000 & echo $! > {pid}; echo begun; wait"
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            ran = steps.run("late", ["bash", "-c", script], seconds=2.0)
+            ran = step_plan.run("late", ["bash", "-c", script], seconds=2.0)
         self.assertFalse(ran.is_fine)
         self.assertIn("not finished after 2 s", out.getvalue())
         self.assertIn("begun", out.getvalue())
         self.assertTrue(until_gone(int(pid.read_text())))
 
     def test_processor_time_of_a_command_counts(self) -> None:
-        steps.CURRENT.seconds = 0.0
-        self.assertTrue(steps.run("busy", [sys.executable, "-c", "sum(range(3_000_000))"]).is_fine)
-        self.assertGreater(steps.CURRENT.seconds, 0.0)
+        step_plan.CURRENT.seconds = 0.0
+        busy = [sys.executable, "-c", "sum(range(3_000_000))"]
+        self.assertTrue(step_plan.run("busy", busy).is_fine)
+        self.assertGreater(step_plan.CURRENT.seconds, 0.0)
+        name, seconds, used = Path(self.own.name, step_plan.TIMES).read_text().split()
+        self.assertEqual(name, "busy")
+        self.assertGreater(float(seconds), 0.0)
+        self.assertGreaterEqual(float(used), 0.0)
 
 
 class Lints(unittest.TestCase):

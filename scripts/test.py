@@ -2,12 +2,12 @@
 """Runs every test of the repository and ends with one line: N passed, N failed, N skipped.
 
 Two steps run at once, each when those are over whose products it uses. What a runner prints goes to
-target/logs/NAME.log; here appears one line per step, and the end of the log when a step fails.
+target/logs/NAME.log, its seconds in target/logs/times.tsv; here appears one line per step, and the
+end of the log when a step fails.
 Needs nothing but Python 3.11, cargo and a C compiler.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import re
@@ -17,33 +17,23 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-import traceback
 import xml.etree.ElementTree as xml
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lints import lints_of_builds
 from null_device import mend_null_device, null_device_is_whole
+from step_plan import LOGS, PROGRAM, ROOT, TIMES, Counts, Plan, Step, one, run
 
-ROOT = Path(__file__).resolve().parent.parent
-LOGS = ROOT / "target" / "logs"
-# The wheel's command, which has what the product needs, and the program with all commands. What
-# does not test the wheel runs the latter, which is built first.
+# The wheel's command, which has what the product needs.
 SANDERLING = ROOT / ".venv" / "bin" / "sanderling"
-PROGRAM = ROOT / "target" / "debug" / "sanderling"
 # The members of the workspace that need no Python to link against.
 MEMBERS = ["--workspace", "--exclude", "sanderling-python"]
 # The program and the native half of the Java client, with the profile of the tests and, because one
 # test is among them, with the features of crates that tests need: what they share with the test
 # programs is compiled once.
 PROGRAM_SELECTION = [*MEMBERS, "--lib", "--bins", "--test", "repository"]
-TAIL_LINES = 60
-TAIL_COLUMNS = 200
-# Lines shown of one failed test.
-TEST_LINES = 25
 # Scripts, with the tests of them if not all, by the environment of the Spark that they run on. What
 # does not depend on the version of Spark runs on one.
 SPARK_BENCH = ("bench/spark/run.py --check --scale 0.1 --no-jobs --queries 4,67,78,95 "
@@ -66,8 +56,6 @@ SPARK_TESTS = {
         f"{SPARK_BENCH} 3.5",
     ],
 }
-# For every JVM: they live for seconds, of which the optimizing compiler would take half.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # The first of the simulated seeds.
 FIRST_SEED = 0
 # Seeds are drawn below this: they have not run before.
@@ -76,53 +64,6 @@ DRAWN_BELOW = 1 << 40
 DEADLINE = 124
 # Each of them uses more than one processor at times; many wait for servers most of the time.
 AT_ONCE = 2
-# The priority of what fills gaps.
-LOWEST = 19
-# Time for a command to end what it started.
-END_SECONDS = 10.0
-
-# The commands that run now.
-RUNNING: list[subprocess.Popen] = []
-# Set when no further one may begin.
-ENDING = threading.Event()
-
-
-class Current(threading.local):
-    """The step that a thread runs: its processor time, and whether it only fills gaps."""
-
-    seconds = 0.0
-    fills_gaps = False
-
-
-CURRENT = Current()
-
-
-@dataclass
-class Counts:
-    """What one step found. Every skip has its reason."""
-
-    passed: int = 0
-    failed: int = 0
-    skipped: list[str] = field(default_factory=list)
-
-
-@dataclass
-class Run:
-    """What became of one command."""
-
-    log: str
-    is_fine: bool
-
-
-@dataclass
-class Step:
-    """What one step does, and which steps have to be over before."""
-
-    run: Callable[[argparse.Namespace], Counts]
-    after: tuple[str, ...] = ()
-    # It runs beside all others, at the lowest priority: it computes, and waits for nothing that
-    # has a deadline.
-    fills_gaps: bool = False
 
 
 def main() -> int:
@@ -148,9 +89,10 @@ def main() -> int:
         print("/dev/null is no device: rm /dev/null && mknod -m 666 /dev/null c 1 3")
         return 2
     LOGS.mkdir(parents=True, exist_ok=True)
+    (LOGS / TIMES).unlink(missing_ok=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     total = Counts()
-    plan = Plan(options.steps or list(STEPS), options)
+    plan = Plan(STEPS, options.steps or list(STEPS), options)
     for name, counts in plan.run(max(1, options.at_once)).items():
         total.passed += counts.passed
         total.failed += counts.failed
@@ -159,180 +101,6 @@ def main() -> int:
         print(f"SKIPPED {reason}")
     print(f"{total.passed} passed, {total.failed} failed, {len(total.skipped)} skipped")
     return 1 if total.failed or not total.passed else 0
-
-
-class Plan:
-    """The steps of one run, in the order in which they begin."""
-
-    def __init__(self, names: list[str], options: argparse.Namespace) -> None:
-        self.names = list(dict.fromkeys(names))
-        self.options = options
-        self.waiting = list(self.names)
-        self.running: list[str] = []
-        self.counts: dict[str, Counts] = {}
-        self.changed = threading.Condition()
-
-    def run(self, at_once: int) -> dict[str, Counts]:
-        """Runs all steps, some at once, and returns what each found, in their order.
-
-        One after the other, none fills gaps.
-        """
-        takes = [None] if at_once == 1 else [*[False] * at_once, True]
-        threads = [threading.Thread(target=self.work, args=(one,), daemon=True) for one in takes]
-        for thread in threads:
-            thread.start()
-        try:
-            for thread in threads:
-                thread.join()
-        except KeyboardInterrupt:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_IGN)
-            ENDING.set()
-            while RUNNING:
-                stop(RUNNING[0])
-            print("interrupted")
-            sys.exit(130)
-        return {name: self.counts[name] for name in self.names}
-
-    def work(self, fills_gaps: bool | None) -> None:
-        """Runs one step after the other, those that fill gaps or the others, until none is left."""
-        CURRENT.fills_gaps = bool(fills_gaps)
-        while True:
-            with self.changed:
-                while (mine := self.mine(fills_gaps)) and not (ready := self.ready(mine)):
-                    self.changed.wait()
-                if not mine or ENDING.is_set():
-                    return
-                name = ready[0]
-                self.waiting.remove(name)
-                self.running.append(name)
-            counts = self.one(name)
-            with self.changed:
-                self.running.remove(name)
-                self.counts[name] = counts
-                self.changed.notify_all()
-
-    def mine(self, fills_gaps: bool | None) -> list[str]:
-        """Returns the waiting steps that a thread may run; all for one that runs alone."""
-        return [name for name in self.waiting if fills_gaps in (None, STEPS[name].fills_gaps)]
-
-    def ready(self, names: list[str]) -> list[str]:
-        """Returns those of the waiting steps for which no other one has to end."""
-        open_steps = {*self.waiting, *self.running}
-        return [name for name in names if not open_steps.intersection(STEPS[name].after)]
-
-    def one(self, name: str) -> Counts:
-        """Runs a step and prints a line before and after it."""
-        place = f"[{self.names.index(name) + 1}/{len(self.names)}] {name}"
-        print(f"{place} ...", flush=True)
-        started = time.monotonic()
-        CURRENT.seconds = 0.0
-        try:
-            counts = STEPS[name].run(self.options)
-        except Exception:
-            print(f"{place}: {traceback.format_exc()}", flush=True)
-            counts = Counts(failed=1)
-        with self.changed:
-            if not null_device_is_whole():
-                mend_null_device()
-                others = " or ".join([name, *(one for one in self.running if one != name)])
-                print(f"the step {others} left /dev/null as a plain file, or without it")
-                counts.failed += 1
-        print(
-            f"{place}: {counts.passed} passed, {counts.failed} failed, {len(counts.skipped)}"
-            f" skipped in {time.monotonic() - started:.0f} s"
-            f" ({CURRENT.seconds:.0f} s of processor)",
-            flush=True,
-        )
-        return counts
-
-
-def run(
-    name: str,
-    command: list[str],
-    seconds: float = 3600.0,
-    passes: tuple[int, ...] = (0,),
-    own: dict[str, str] | None = None,
-) -> Run:
-    """Runs a command with its output in a log of that name; shows the log's end on failure."""
-    path = LOGS / f"{name}.log"
-    quiet = {"NO_COLOR": "1", "CARGO_TERM_COLOR": "never", "CARGO_TERM_PROGRESS_WHEN": "never"}
-    own = {"JAVA_TOOL_OPTIONS": JAVA_OPTIONS, "SANDERLING_BIN": str(PROGRAM)} | (own or {})
-    if "CI" in os.environ:
-        # Nothing is compiled twice there: what incremental builds keep would only be written.
-        own["CARGO_INCREMENTAL"] = "0"
-    environment = own | os.environ | quiet
-    late = threading.Event()
-    if ENDING.is_set():
-        return Run("", False)
-    if CURRENT.fills_gaps:
-        command = ["nice", "-n", str(LOWEST), *command]
-    with path.open("w") as log:
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    RUNNING.append(process)
-    if CURRENT.fills_gaps:
-        # Where the kernel groups the processes of a session, only the group's priority counts.
-        with contextlib.suppress(OSError):
-            Path(f"/proc/{process.pid}/autogroup").write_text(str(LOWEST))
-    limit = threading.Timer(seconds, lambda: (late.set(), stop(process)))
-    limit.start()
-    # What it used, with all its descendants that were waited for.
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    limit.cancel()
-    RUNNING.remove(process)
-    CURRENT.seconds += used.ru_utime + used.ru_stime
-    text = path.read_text(errors="replace")
-    is_fine = process.returncode in passes and not late.is_set()
-    if not is_fine:
-        why = f"not finished after {seconds:.0f} s" if late.is_set() else (
-            f"exit code {process.returncode}")
-        shown = "\n".join(line[:TAIL_COLUMNS] for line in what_failed(text))
-        print(f"--- {' '.join(command)}: {why}; from {path}:\n{shown}\n---", flush=True)
-    return Run(text, is_fine)
-
-
-def what_failed(text: str) -> list[str]:
-    """Returns what failed tests printed, or else the end of the log.
-
-    Of a long test the begin is shown (its seed) and the end (the panic).
-    """
-    lines = text.splitlines()
-    edge = re.compile(r"---- .* stdout ----|failures:$")
-    edges = [at for at, line in enumerate(lines) if edge.match(line)] + [len(lines)]
-    found = []
-    for start, end in zip(edges, edges[1:]):
-        if lines[start] == "failures:":
-            continue
-        test = lines[start:end]
-        cut = len(test) - TEST_LINES
-        if cut > 0:
-            test = [*test[:TEST_LINES // 4], f"... {cut} lines ...", *test[cut + TEST_LINES // 4:]]
-        found += test
-    return found or lines[-TAIL_LINES:]
-
-
-def stop(process: subprocess.Popen) -> None:
-    """Ends a command with everything it started, which has a moment to end its own sessions."""
-    for how in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, how)
-        deadline = time.monotonic() + END_SECONDS
-        while process.returncode is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-
-
-def one(run_result: Run) -> Counts:
-    """Counts a command as one check."""
-    return Counts(passed=1) if run_result.is_fine else Counts(failed=1)
 
 
 def step_format(_options: argparse.Namespace) -> Counts:
