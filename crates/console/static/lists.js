@@ -228,7 +228,7 @@ const KINDS = {
   objects_durable: ["durable", (it) => `The store ${it.store} has all of ${it.path}: ` +
     `${plural(it.objects, "object")} more, ${bytes(it.bytes)}`],
   durable_stalled: ["durable", (it) =>
-    `${it.path} cannot be copied to the store ${it.store}: ${it.why}`],
+    `The store ${it.store} of ${it.path} does not do what is needed: ${it.why}`],
   durable_dropped: ["durable", (it) => `${it.path} was deleted; ${plural(it.changes, "change")} ` +
     `never got to the store ${it.store}`],
   store_adopted: ["durable", (it) => `${it.path} has what was in the store ${it.store}: ` +

@@ -20,6 +20,7 @@ mod durable;
 mod durable_adoption;
 mod durable_loss;
 mod durable_queue;
+mod durable_wanted;
 mod events;
 mod format;
 mod fsck;
@@ -282,6 +283,7 @@ impl Catalog {
         self.sums = Sums::of(&self.objects);
         self.unnamed = self.derived_unnamed();
         self.reap_queue.restore();
+        self.durables.by_directory = self.derived_wanted();
         for (id, blanks) in self.derived_blanks() {
             let data = self.objects.get_mut(&id).and_then(Object::data_mut);
             if let Some(lease) = data.and_then(|data| data.lease.as_mut()) {

@@ -29,7 +29,7 @@ use crate::Machine;
 use restore::Restores;
 use task::{Directory, Stage, Task};
 
-/// Uploads that one datanode has under way at once.
+/// Uploads that one datanode has under way at once, and orders to read back among them.
 const UPLOADS_PER_NODE_MAX: usize = 4;
 
 /// Changes of one directory that are read or sent at once: fewer after failures, more after
@@ -54,9 +54,17 @@ const RETRY_MAX: Millis = Millis(10_000);
 /// of the namenode the nodes register again.
 const UNREACHED_AFTER: Millis = Millis(5_000);
 
-/// How long a removal may still take effect after the order for it was sent: the datanode begins it
-/// within 5 s of receiving the order or never, and ends it within 20 s.
+/// A datanode begins a change of a store so soon after the order for it arrives, or never.
+pub const CHANGE_BEGINS_WITHIN: Millis = Millis(5_000);
+
+/// Longest time of one operation on a store: it takes effect within it, or never.
+pub const STORE_OPERATION_MAX: Millis = Millis(20_000);
+
+/// How long a removal may still take effect after the order for it was sent; the order itself is on
+/// its way for a moment.
 const REMOVAL_SETTLES: Millis = Millis(30_000);
+
+const _: () = assert!(CHANGE_BEGINS_WITHIN.0 + STORE_OPERATION_MAX.0 < REMOVAL_SETTLES.0);
 
 /// Pauses between two readings of the work: while something waits, while nothing does, and while no
 /// directory is durable. No event reports a new change, so a pause is also how late it may begin.
@@ -70,7 +78,7 @@ pub struct DurableDrain {
     directories: BTreeMap<ObjectId, Directory>,
     restores: Restores,
     nodes: BTreeMap<NodeId, (StoreNode, usize)>,
-    calls: BTreeMap<DurableCall, Under>,
+    calls: BTreeMap<DurableCall, CallPurpose>,
     next_call: u64,
     outputs: std::collections::VecDeque<DurableOutput>,
     /// What is to be reported to the namenode, and what is being reported.
@@ -84,11 +92,11 @@ pub struct DurableDrain {
 
 /// What a call is about.
 #[derive(Debug, Clone)]
-enum Under {
+enum CallPurpose {
     Layout { directory: ObjectId, number: u64 },
     Upload { directory: ObjectId, number: u64, node: NodeId, is_last: bool, end: u64 },
     Abort { directory: ObjectId, number: u64 },
-    Restore { object: ObjectId, node: NodeId, blocks: Vec<LostBlock> },
+    Restore { directory: ObjectId, object: ObjectId, node: NodeId, blocks: Vec<LostBlock> },
     Change { directory: ObjectId, node: NodeId, numbers: Vec<u64>, removals: Vec<u64> },
     Adopt { directory: ObjectId, node: NodeId },
     Report,
@@ -112,7 +120,7 @@ impl DurableDrain {
         }
     }
 
-    fn call(&mut self, under: Under) -> DurableCall {
+    fn call(&mut self, under: CallPurpose) -> DurableCall {
         self.next_call += 1;
         let call = DurableCall(self.next_call);
         self.calls.insert(call, under);
@@ -122,7 +130,7 @@ impl DurableDrain {
     fn on_view(&mut self, now: Instant, work: Vec<DurableWork>, nodes: Vec<StoreNode>) {
         let mut busy: BTreeMap<NodeId, usize> = BTreeMap::new();
         for under in self.calls.values() {
-            if let Under::Upload { node, .. } | Under::Restore { node, .. } = under {
+            if let CallPurpose::Upload { node, .. } | CallPurpose::Restore { node, .. } = under {
                 *busy.entry(*node).or_default() += 1;
             }
         }
@@ -173,13 +181,14 @@ impl DurableDrain {
     /// Begins everything that can be begun.
     fn pump(&mut self, now: Instant) {
         let ids: Vec<ObjectId> = self.directories.keys().copied().collect();
+        // Readers wait for them. They take a part of each node's places, so uploads go on.
+        self.begin_restores(now);
         for id in &ids {
             self.begin_tasks(now, *id);
         }
         for id in &ids {
             self.change_store(now, *id);
         }
-        self.begin_restores(now);
         self.begin_adoptions(now);
         self.send_report(now);
     }
@@ -198,7 +207,7 @@ impl DurableDrain {
             let (key, kind) = (task.key.clone(), task.kind);
             if let Some(upload) = task.ended_upload().cloned() {
                 task.is_calling = true;
-                let call = self.call(Under::Abort { directory: id, number });
+                let call = self.call(CallPurpose::Abort { directory: id, number });
                 let Some(node) = self.free_node(&store, None) else { return };
                 let (node, address) = (node.node, node.address.clone());
                 let uploads = vec![(key, upload)];
@@ -225,7 +234,7 @@ impl DurableDrain {
             _ => 0,
         };
         let wanted = part_bytes(bytes) * PARTS_PER_ORDER_MAX as u64;
-        let call = self.call(Under::Layout { directory: id, number });
+        let call = self.call(CallPurpose::Layout { directory: id, number });
         self.outputs.push_back(DurableOutput::Layout { call, object, offset, bytes: wanted });
     }
 
@@ -281,7 +290,7 @@ impl DurableDrain {
         if let Some(task) = self.task(directory, number) {
             task.is_calling = true;
         }
-        let call = self.call(Under::Upload { directory, number, node, is_last, end });
+        let call = self.call(CallPurpose::Upload { directory, number, node, is_last, end });
         self.outputs.push_back(DurableOutput::Upload { call, node, address, order });
     }
 
@@ -353,7 +362,7 @@ impl DurableDrain {
         if let Some(directory) = self.directories.get_mut(&id) {
             directory.is_changing = true;
         }
-        let call = self.call(Under::Change { directory: id, node, numbers, removals });
+        let call = self.call(CallPurpose::Change { directory: id, node, numbers, removals });
         let directory = id;
         self.outputs.push_back(DurableOutput::Change {
             call,
@@ -446,7 +455,7 @@ impl DurableDrain {
         }
         let progress = std::mem::take(&mut self.report);
         self.reporting = Some(progress.clone());
-        let call = self.call(Under::Report);
+        let call = self.call(CallPurpose::Report);
         self.outputs.push_back(DurableOutput::Report { call, progress });
     }
 
@@ -530,16 +539,15 @@ impl Machine for DurableDrain {
         match input {
             DurableInput::View { work, nodes, losses } => {
                 self.on_view(now, work, nodes);
-                self.restores.see(losses);
-                self.forget_read_stalls();
+                self.see_losses(now, losses);
             }
             DurableInput::Layout { call, layout } => {
-                if let Some(Under::Layout { directory, number }) = self.calls.remove(&call) {
+                if let Some(CallPurpose::Layout { directory, number }) = self.calls.remove(&call) {
                     self.on_layout(now, directory, number, layout.map(|it| *it));
                 }
             }
             DurableInput::Uploaded { call, answer } => {
-                if let Some(Under::Upload { directory, number, node, is_last, end }) =
+                if let Some(CallPurpose::Upload { directory, number, node, is_last, end }) =
                     self.calls.remove(&call)
                 {
                     let place = (directory, number, node);
@@ -547,7 +555,7 @@ impl Machine for DurableDrain {
                 }
             }
             DurableInput::Aborted { call, is_done } => {
-                if let Some(Under::Abort { directory, number }) = self.calls.remove(&call)
+                if let Some(CallPurpose::Abort { directory, number }) = self.calls.remove(&call)
                     && let Some(task) = self.task(directory, number)
                 {
                     task.is_calling = false;
@@ -558,24 +566,26 @@ impl Machine for DurableDrain {
                 }
             }
             DurableInput::Changed { call, answer } => {
-                if let Some(Under::Change { directory, node, numbers, removals }) =
+                if let Some(CallPurpose::Change { directory, node, numbers, removals }) =
                     self.calls.remove(&call)
                 {
                     self.on_changed(now, (directory, node), (&numbers, &removals), answer);
                 }
             }
             DurableInput::Restored { call, answer } => {
-                if let Some(Under::Restore { object, node, blocks }) = self.calls.remove(&call) {
-                    self.on_restored(now, (object, node, &blocks), answer);
+                if let Some(CallPurpose::Restore { directory, object, node, blocks }) =
+                    self.calls.remove(&call)
+                {
+                    self.on_restored(now, (directory, object, node), &blocks, answer);
                 }
             }
             DurableInput::Adopted { call, answer } => {
-                if let Some(Under::Adopt { directory, node }) = self.calls.remove(&call) {
+                if let Some(CallPurpose::Adopt { directory, node }) = self.calls.remove(&call) {
                     self.on_adopted(now, (directory, node), answer);
                 }
             }
             DurableInput::Reported { call, is_done } => {
-                if let Some(Under::Report) = self.calls.remove(&call) {
+                if let Some(CallPurpose::Report) = self.calls.remove(&call) {
                     self.on_reported(now, is_done);
                 }
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
+use sanderling_core::durable::CHANGE_BEGINS_WITHIN;
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::limits::STORE_CHANGES_PER_ORDER_MAX;
 use sanderling_protocol::message::{DurableLoss, DurableReply, DurableRequest, LostBlock};
@@ -24,12 +25,12 @@ const READS_AT_ONCE: usize = 8;
 /// Longest time to read one block.
 const READ_MAX: Duration = Duration::from_secs(10);
 
+/// After this time no further block of an order is read back: the answer is to arrive while the
+/// manager waits for it, because blocks that it does not report count nowhere.
+const RESTORE_MAX: Duration = Duration::from_secs(20);
+
 /// When the places of blocks that are not where they were may be looked up again.
 const LOOK_UP_AFTER: Millis = Millis(100);
-
-/// A change of a store that was not begun so long after its order came is not begun at all: the
-/// manager may count on that. See `REMOVAL_SETTLES` in `sanderling_core::durable`.
-const ORDER_LIVES: Duration = Duration::from_secs(5);
 
 /// Sends objects to stores, whose names and contents the manager orders.
 #[derive(Debug)]
@@ -149,7 +150,7 @@ impl Uploader {
         }
         let mut done = 0;
         for change in changes {
-            if received.elapsed() > ORDER_LIVES {
+            if received.elapsed() > Duration::from(CHANGE_BEGINS_WITHIN) {
                 let why = "the order is too old to go on with".to_owned();
                 let failure = Some(Refusal::RetryAfter { after: Millis(0), why });
                 return Ok(OrderReply::StoreChanged { done, failure });
@@ -186,29 +187,53 @@ impl Uploader {
             Ok(Reply::Durable(reply)) => matches!(*reply, DurableReply::Waits(true)),
             _ => false,
         };
-        if waits && began.elapsed() < ORDER_LIVES {
+        if waits && began.elapsed() < Duration::from(CHANGE_BEGINS_WITHIN) {
             return Ok(());
         }
         let why = format!("it is not known whether {what}");
         Err(Refusal::RetryAfter { after: Millis(0), why })
     }
 
-    /// Reads lost blocks back from a store, and holds them.
+    /// Reads lost blocks back from a store, and holds them. If one fails, or time is short, the
+    /// answer has those before it, if any: the namenode counts them, and the next order begins
+    /// with the one that failed.
     ///
     /// # Errors
     /// [`Refusal::BlockDamaged`]: the store does not have the object as it was.
+    /// [`Refusal::Moved`]: this node is to leave.
     /// [`Refusal::TierFailed`], [`Refusal::NodeFull`], [`Refusal::RetryAfter`]: try another node.
     pub(crate) async fn restore(&self, loss: DurableLoss) -> Result<OrderReply, Refusal> {
         let DurableLoss { directory, store, key, bytes, blocks, .. } = loss;
         let owner = StoreOwner { cluster: self.cluster(), directory, may_claim: false };
+        let began = Instant::now();
         let mut tiers = Vec::with_capacity(blocks.len());
         for lost in blocks {
-            let range = (lost.offset, lost.length);
-            let found = self.stores.fetch(owner, &store, (&key, bytes), range).await?;
-            let found = found.ok_or(Refusal::BlockDamaged { block: lost.block })?;
-            tiers.push(self.hold(lost, found).await?);
+            if !tiers.is_empty() && began.elapsed() > RESTORE_MAX {
+                break;
+            }
+            match self.restore_block(owner, &store, (&key, bytes), lost).await {
+                Ok(tier) => tiers.push(tier),
+                Err(refusal) if tiers.is_empty() => return Err(refusal),
+                Err(refusal) => {
+                    let (block, held) = (lost.block, tiers.len());
+                    tracing::debug!(store, key, %block, held, %refusal, "not all was read back");
+                    break;
+                }
+            }
         }
         Ok(OrderReply::Restored(tiers))
+    }
+
+    async fn restore_block(
+        &self,
+        owner: StoreOwner,
+        store: &str,
+        object: (&str, u64),
+        lost: LostBlock,
+    ) -> Result<Tier, Refusal> {
+        let found = self.stores.fetch(owner, store, object, (lost.offset, lost.length)).await?;
+        let found = found.ok_or(Refusal::BlockDamaged { block: lost.block })?;
+        self.hold(lost, found).await
     }
 
     /// Stores a block on this node as a push of another one would, in memory or else on disk.
@@ -247,7 +272,7 @@ impl Uploader {
     ) -> Result<OrderReply, Refusal> {
         let request = DurableRequest::WaitsToTake { directory };
         self.still_waits(request, "the store is still to be taken over").await?;
-        if received.elapsed() > ORDER_LIVES {
+        if received.elapsed() > Duration::from(CHANGE_BEGINS_WITHIN) {
             let why = "the order is too old to go on with".to_owned();
             return Err(Refusal::RetryAfter { after: Millis(0), why });
         }

@@ -155,7 +155,7 @@ fn of_stores(kind: &EventKind) -> String {
             units::bytes(*bytes)
         ),
         EventKind::DurableStalled { path, store, why } => {
-            format!("NOT DURABLE: {path} cannot be copied to the store {store}: {why}")
+            format!("STORE STALLED: the store {store} of {path} does not do what is needed: {why}")
         }
         EventKind::DurableDropped { path, store, changes, bytes } => format!(
             "{path} was deleted: the store {store} keeps what it has, {changes} changes with {} \

@@ -4,15 +4,21 @@
 //! datanode that reads them back, and so do their readers. Of an object that was adopted from the
 //! store no block is here until its first reader comes.
 
+use std::collections::BTreeMap;
+
+use sanderling_protocol::limits::PATH_DEPTH_MAX;
 use sanderling_protocol::message::{DurableLoss, LostBlock, RestoredBlock};
-use sanderling_protocol::{BlockId, Millis, ObjectId, Policy, Refusal, Request};
+use sanderling_protocol::{BlockId, Millis, NodeId, ObjectId, Policy, Refusal, Request, Tier};
 
 use super::Catalog;
+use super::durable_wanted::{WantedBy, WantedObjects};
+use super::object::ROOT;
 
 /// Pause after which a reader tries again whose bytes are being read back.
 const RESTORE_PAUSE: Millis = Millis(50);
 
-/// Objects that are read back at once, and blocks of each.
+/// Objects that a manager gets at once to read back, but one of each directory in any case; and
+/// blocks of each.
 const OBJECTS_MAX: usize = 16;
 const BLOCKS_MAX: usize = 32;
 
@@ -30,7 +36,36 @@ impl Catalog {
         let bytes: u64 = blocks.iter().map(|block| u64::from(self.blocks[block].length)).sum();
         *self.durables.restoring.entry(id).or_default() += bytes;
         self.durables.wanted.insert(id);
+        let directory = self.directory_above(id);
+        self.durables.by_directory.lost(directory, id);
         true
+    }
+
+    /// Returns the durable directory at or above an object; the root if there is none. It ends also
+    /// in a snapshot that is not sound.
+    fn directory_above(&self, id: ObjectId) -> ObjectId {
+        let parent = |id: &ObjectId| self.objects.get(id).map(|object| object.parent);
+        let above = |id: &ObjectId| parent(id).filter(|parent| parent != id);
+        let mut way = std::iter::successors(Some(id), above).take(PATH_DEPTH_MAX + 1);
+        way.find(|id| self.durables.directories.contains_key(id)).unwrap_or(ROOT)
+    }
+
+    /// Derives what is to be read back, and why, of a snapshot that was just read. Cost: linear in
+    /// the blocks of the objects that are to be read back.
+    pub(super) fn derived_wanted(&self) -> WantedObjects {
+        let mut wanted = WantedObjects::default();
+        for id in &self.durables.wanted {
+            let directory = self.directory_above(*id);
+            let data = self.objects.get(id).and_then(|object| object.data());
+            let blocks = data.into_iter().flat_map(|data| data.blocks.iter());
+            // What was adopted and never read was lost with no node.
+            let mut lost = blocks.filter_map(|id| self.blocks.get(id)).filter(|it| it.is_lost());
+            match lost.any(|block| block.lost_on != NodeId(0)) {
+                true => wanted.lost(directory, *id),
+                false => wanted.read(directory, *id, self.now),
+            }
+        }
+        wanted
     }
 
     /// Notes whether the blocks of an object are in a store as they are: then they survive their
@@ -60,16 +95,22 @@ impl Catalog {
     /// Has objects read back whose bytes are in their stores only. Returns the refusal of the
     /// caller, which tries again.
     pub(super) fn want(&mut self, objects: &[ObjectId]) -> Refusal {
-        for id in objects.iter().filter(|id| self.durables.restoring.contains_key(id)) {
-            self.durables.wanted.insert(*id);
+        self.durables.by_directory.purge(self.now);
+        for id in objects {
+            if self.durables.restoring.contains_key(id) {
+                self.durables.wanted.insert(*id);
+                let directory = self.directory_above(*id);
+                self.durables.by_directory.read(directory, *id, self.now);
+            }
         }
         objects.first().map_or_else(|| being_restored(""), |id| self.being_restored(*id))
     }
 
-    /// Returns the objects whose bytes a request needs, and that are in their stores only and not
-    /// read back yet. Cost: nothing while there are none, else a look-up of each name.
+    /// Returns the objects whose bytes a request needs, that are in their stores only, and of which
+    /// no reader was logged for a while. Cost: nothing while there are none in stores only, else a
+    /// look-up of each name.
     pub(crate) fn unwanted_of(&self, request: &Request) -> Vec<ObjectId> {
-        if self.durables.restoring.len() <= self.durables.wanted.len() {
+        if self.durables.restoring.is_empty() {
             return Vec::new();
         }
         let mut found: Vec<ObjectId> = match request {
@@ -82,7 +123,8 @@ impl Catalog {
             _ => Vec::new(),
         };
         let durables = &self.durables;
-        found.retain(|id| durables.restoring.contains_key(id) && !durables.wanted.contains(id));
+        let is_noted = |id| durables.by_directory.get(id).is_some_and(|it| it.is_noted(self.now));
+        found.retain(|id| durables.restoring.contains_key(id) && !is_noted(*id));
         found
     }
 
@@ -104,32 +146,91 @@ impl Catalog {
     /// Forgets an object that is deleted.
     pub(super) fn forget_restore(&mut self, id: ObjectId) {
         self.durables.restoring.remove(&id);
-        self.durables.wanted.remove(&id);
+        if self.durables.wanted.remove(&id) {
+            self.durables.by_directory.forget(id);
+        }
     }
 
-    /// Returns what is to be read back first.
+    /// Returns what is to be read back first: of each directory in turn, so that a store which does
+    /// not answer holds up no other one. Cost: linear in what is to be read back, if little of it
+    /// finds room.
     pub(crate) fn durable_losses(&self) -> Vec<DurableLoss> {
-        let losses = self.durables.wanted.iter().filter_map(|id| {
-            let (directory, key) = self.durable_at(*id)?;
-            let store = self.durables.directories[&directory].store.clone();
-            let data = self.objects.get(id)?.data()?;
-            let mut offset = data.inline_bytes();
-            let mut blocks = Vec::new();
-            for id in data.blocks.iter() {
-                let block = &self.blocks[id];
-                if block.is_lost() && block.length > 0 {
-                    let (epoch, length) = (block.epoch, block.length);
-                    blocks.push(LostBlock { block: *id, epoch, offset, length });
-                    if blocks.len() == BLOCKS_MAX {
-                        break;
-                    }
+        let directories = self.durables.by_directory.directories();
+        let mut turns: Vec<_> =
+            directories.map(|(directory, wanted)| self.losses_of(*directory, wanted)).collect();
+        let mut losses = Vec::new();
+        while losses.len() < OBJECTS_MAX && !turns.is_empty() {
+            turns.retain_mut(|turn| {
+                let loss = turn.next();
+                let is_more = loss.is_some();
+                losses.extend(loss);
+                is_more
+            });
+        }
+        losses
+    }
+
+    /// Returns what is to be read back of one directory, as much as finds room together. Of the
+    /// first object that does not it names no blocks: the manager reports it.
+    fn losses_of(
+        &self,
+        directory: ObjectId,
+        wanted: &BTreeMap<ObjectId, WantedBy>,
+    ) -> impl Iterator<Item = DurableLoss> {
+        let mut room = self.room_to_restore(directory);
+        let mut is_reported = false;
+        let live = wanted.iter().filter(move |(_, wanted)| wanted.holds(self.now));
+        live.filter_map(move |(id, _)| {
+            let left = *self.durables.restoring.get(id)?;
+            match room.checked_sub(left) {
+                Some(less) => room = less,
+                None if is_reported => return None,
+                None => {
+                    is_reported = true;
+                    return Some(DurableLoss { blocks: Vec::new(), ..self.loss_of(*id)? });
                 }
-                offset += u64::from(block.length);
             }
-            let (object, bytes) = (*id, data.bytes);
-            Some(DurableLoss { directory, store, object, key, bytes, blocks })
-        });
-        losses.take(OBJECTS_MAX).collect()
+            self.loss_of(*id)
+        })
+    }
+
+    /// Returns the bytes for which the nodes have room that may hold what a directory's store has;
+    /// all there can be if no such node is there. Cost: linear in the nodes.
+    fn room_to_restore(&self, directory: ObjectId) -> u64 {
+        let Some(durable) = self.durables.directories.get(&directory) else { return 0 };
+        let is_active = |node| self.nodes.get(node).is_some_and(|it| it.policy == Policy::Active);
+        let nodes = self.durables.stores.iter().filter(|(_, it)| it.contains(&durable.store));
+        let takers: Vec<NodeId> =
+            nodes.map(|(node, _)| *node).filter(|it| is_active(*it)).collect();
+        if takers.is_empty() {
+            return u64::MAX;
+        }
+        let free = |node: NodeId| {
+            let free = |tier| self.node_room(node, tier).0;
+            free(Tier::Dram).saturating_add(free(Tier::Disk))
+        };
+        takers.into_iter().map(free).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the first lost blocks of an object, and where its bytes are in its store.
+    fn loss_of(&self, object: ObjectId) -> Option<DurableLoss> {
+        let (directory, key) = self.durable_at(object)?;
+        let store = self.durables.directories[&directory].store.clone();
+        let data = self.objects.get(&object)?.data()?;
+        let mut offset = data.inline_bytes();
+        let mut blocks = Vec::new();
+        for id in data.blocks.iter() {
+            let block = &self.blocks[id];
+            if block.is_lost() && block.length > 0 {
+                let (epoch, length) = (block.epoch, block.length);
+                blocks.push(LostBlock { block: *id, epoch, offset, length });
+                if blocks.len() == BLOCKS_MAX {
+                    break;
+                }
+            }
+            offset += u64::from(block.length);
+        }
+        Some(DurableLoss { directory, store, object, key, bytes: data.bytes, blocks })
     }
 
     /// Makes a node the home of a lost block that it has read back.

@@ -11,6 +11,8 @@ use sanderling_protocol::message::AdoptionStep;
 use sanderling_protocol::{Instant, Millis, NodeId, ObjectId};
 use serde::{Deserialize, Serialize};
 
+use super::durable_wanted::WantedObjects;
+
 /// Shortest time between two events that a store has everything: a steady writer empties its
 /// queue many times each second.
 const REPORT_EVERY: Millis = Millis(10_000);
@@ -27,6 +29,10 @@ pub(super) struct Durables {
     /// What lost its name in the present command, to be noted after what gets one.
     #[serde(skip)]
     pub(super) deferred: Option<Vec<(ObjectId, String, bool)>>,
+    /// Of those that are to be read back, the directories and why. Made anew when a snapshot is
+    /// read.
+    #[serde(skip)]
+    pub(super) by_directory: WantedObjects,
 }
 
 /// One durable directory.

@@ -6,7 +6,7 @@ use sanderling_protocol::{Instant, Millis, NodeId, ObjectId};
 
 use super::call_error::DurableCallError;
 use super::interface::DurableOutput;
-use super::{DurableDrain, RETRY_MAX, RETRY_MIN, Under};
+use super::{CallPurpose, DurableDrain, RETRY_MAX, RETRY_MIN};
 
 /// The adoption of one store.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl DurableDrain {
         let Some(node) = self.choose_node(&store, None, avoid) else { return false };
         let address = self.nodes[&node].0.address.clone();
         self.set_busy(id);
-        let call = self.call(Under::Adopt { directory: id, node });
+        let call = self.call(CallPurpose::Adopt { directory: id, node });
         let directory = id;
         self.outputs.push_back(DurableOutput::Adopt {
             call,

@@ -1,18 +1,38 @@
 //! Reading lost blocks of durable objects back from their stores.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::message::{DurableLoss, DurableProgress, LostBlock, RestoredBlock};
-use sanderling_protocol::{Instant, Millis, NodeId, ObjectId, Refusal, Tier};
+use sanderling_protocol::order::OrderReply;
+use sanderling_protocol::{BlockId, Epoch, Instant, Millis, NodeId, ObjectId, Refusal, Tier};
 
 use super::call_error::DurableCallError;
 use super::interface::DurableOutput;
 use super::task::Directory;
-use super::{DurableDrain, RETRY_MAX, RETRY_MIN, Under};
+use super::{
+    CallPurpose, DurableDrain, RETRY_MAX, RETRY_MIN, UPLOADS_PER_NODE_MAX, WINDOW_MAX, WINDOW_MIN,
+};
+
+/// Orders to read back that one node has at once: half of its places, so that uploads go on.
+const RESTORES_PER_NODE_MAX: usize = UPLOADS_PER_NODE_MAX / 2;
+
+/// Those of one directory while there are others: the rest stays free for their stores.
+const RESTORES_OF_DIRECTORY_MAX: usize = RESTORES_PER_NODE_MAX - 1;
+
+const _: () = assert!(RESTORES_OF_DIRECTORY_MAX > 0);
+
+/// How long a node gets no bytes that are read back after it, or the namenode, took none.
+const LEAVES_FOR: Millis = RETRY_MAX;
 
 /// Objects that are to be read back.
 #[derive(Debug, Default)]
-pub(super) struct Restores(BTreeMap<ObjectId, Restore>);
+pub(super) struct Restores {
+    objects: BTreeMap<ObjectId, Restore>,
+    /// By directory.
+    reads: BTreeMap<ObjectId, StoreReads>,
+    /// Nodes that take no blocks, because they are to leave, until they are tried again.
+    leaving: BTreeMap<NodeId, Instant>,
+}
 
 #[derive(Debug)]
 struct Restore {
@@ -21,55 +41,164 @@ struct Restore {
     is_busy: bool,
     tries: u32,
     retry_at: Option<Instant>,
-    avoid: Option<NodeId>,
+    /// Nodes that failed since the last success.
+    failed: BTreeSet<NodeId>,
+    /// The block that was reported last to have a home again.
+    reported: Option<ReportedBlock>,
+}
+
+/// A block that was reported to be read back. If views show it as lost for all that, the namenode
+/// does not take its node for a home.
+#[derive(Debug, Clone, Copy)]
+struct ReportedBlock {
+    block: BlockId,
+    epoch: Epoch,
+    node: NodeId,
+    /// A view has shown it as lost, which may have been read before the report.
+    is_seen_lost: bool,
+}
+
+/// How much one store is given to read at once.
+#[derive(Debug)]
+struct StoreReads {
+    /// Orders that may be under way: fewer after failures, more after successes.
+    window: usize,
+    /// The call of the last order. The directory that has waited longest is next.
+    last: u64,
+}
+
+/// Orders to read back that are under way.
+#[derive(Debug, Default)]
+struct RestoreLoad {
+    of_node: BTreeMap<NodeId, usize>,
+    of_directory: BTreeMap<ObjectId, usize>,
+    of_both: BTreeMap<(ObjectId, NodeId), usize>,
+}
+
+impl RestoreLoad {
+    fn add(&mut self, directory: ObjectId, node: NodeId) {
+        *self.of_node.entry(node).or_default() += 1;
+        *self.of_directory.entry(directory).or_default() += 1;
+        *self.of_both.entry((directory, node)).or_default() += 1;
+    }
+
+    fn of_directory(&self, directory: ObjectId) -> usize {
+        self.of_directory.get(&directory).copied().unwrap_or_default()
+    }
+}
+
+impl Restore {
+    fn new(loss: DurableLoss) -> Self {
+        // Without blocks it finds no room: it counts as failed until it does.
+        let tries = u32::from(loss.blocks.is_empty());
+        let (failed, reported) = (BTreeSet::new(), None);
+        Self { loss, is_busy: false, tries, retry_at: None, failed, reported }
+    }
+
+    /// Takes what a view shows. Returns the node that the namenode does not take for a home.
+    fn see(&mut self, loss: DurableLoss) -> Option<NodeId> {
+        if let Some(reported) = &mut self.reported {
+            let is_same = |it: &LostBlock| (it.block, it.epoch) == (reported.block, reported.epoch);
+            if loss.blocks.iter().any(is_same) {
+                if !reported.is_seen_lost {
+                    reported.is_seen_lost = true;
+                    return None;
+                }
+                let node = reported.node;
+                self.reported = None;
+                self.loss = loss;
+                return Some(node);
+            }
+        }
+        self.reported = None;
+        self.tries = self.tries.max(u32::from(loss.blocks.is_empty()));
+        self.loss = loss;
+        None
+    }
+
+    /// Notes a failure, after which it is tried again later.
+    fn fail(&mut self, now: Instant, node: NodeId) {
+        self.is_busy = false;
+        self.tries += 1;
+        self.failed.insert(node);
+        let pause = RETRY_MIN.0 << self.tries.min(6);
+        self.retry_at = Some(now + Millis(pause.min(RETRY_MAX.0)));
+    }
 }
 
 impl Restores {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.objects.is_empty()
     }
 
     /// Takes what a view shows.
-    pub(super) fn see(&mut self, losses: Vec<DurableLoss>) {
+    fn see(&mut self, now: Instant, losses: Vec<DurableLoss>) {
         let mut seen: BTreeMap<ObjectId, DurableLoss> =
             losses.into_iter().map(|loss| (loss.object, loss)).collect();
-        self.0.retain(|object, restore| restore.is_busy || seen.contains_key(object));
-        for (object, restore) in &mut self.0 {
+        self.objects.retain(|object, restore| restore.is_busy || seen.contains_key(object));
+        self.leaving.retain(|_, until| *until > now);
+        for (object, restore) in &mut self.objects {
             if let Some(loss) = seen.remove(object)
                 && !restore.is_busy
+                && let Some(node) = restore.see(loss)
             {
-                restore.loss = loss;
+                self.leaving.insert(node, now + LEAVES_FOR);
             }
         }
         for (object, loss) in seen {
-            let restore = Restore { loss, is_busy: false, tries: 0, retry_at: None, avoid: None };
-            self.0.insert(object, restore);
+            self.objects.insert(object, Restore::new(loss));
         }
     }
 
-    fn next(&self, now: Instant) -> Option<(DurableLoss, Option<NodeId>)> {
-        let is_due = |it: &&Restore| {
-            !it.is_busy && it.retry_at.is_none_or(|at| at <= now) && !it.loss.blocks.is_empty()
+    /// Returns the object that is read back next, but for those that were passed over: of the
+    /// directory with the fewest orders under way, and of those of the one that waits longest.
+    fn next(
+        &self,
+        now: Instant,
+        load: &RestoreLoad,
+        passed: &BTreeSet<ObjectId>,
+    ) -> Option<ObjectId> {
+        let is_due = |(object, it): &(&ObjectId, &Restore)| {
+            let has_blocks = !it.is_busy && !it.loss.blocks.is_empty();
+            let is_time = it.retry_at.is_none_or(|at| at <= now) && !passed.contains(*object);
+            has_blocks && is_time && load.of_directory(it.loss.directory) < self.window(it)
         };
-        self.0.values().find(is_due).map(|it| (it.loss.clone(), it.avoid))
+        let place = |(object, it): &(&ObjectId, &Restore)| {
+            let directory = it.loss.directory;
+            let last = self.reads.get(&directory).map_or(0, |reads| reads.last);
+            (load.of_directory(directory), last, **object)
+        };
+        self.objects.iter().filter(is_due).min_by_key(place).map(|(object, _)| *object)
     }
 
-    /// Lets objects go whose outcome the namenode has: the next view shows what is left of them.
+    fn window(&self, restore: &Restore) -> usize {
+        self.reads.get(&restore.loss.directory).map_or(WINDOW_MIN, |reads| reads.window)
+    }
+
+    fn reads(&mut self, directory: ObjectId) -> &mut StoreReads {
+        let new = || StoreReads { window: WINDOW_MIN, last: 0 };
+        self.reads.entry(directory).or_insert_with(new)
+    }
+
+    /// Goes on with objects whose outcome the namenode has: the next view shows what is left of
+    /// them.
     pub(super) fn reported(&mut self, sent: &DurableProgress) {
-        if !sent.restored.is_empty() || !sent.gone.is_empty() {
-            let is_of = |restore: &Restore| {
-                let has = |block: &LostBlock| {
-                    sent.restored.iter().any(|restored| restored.block == block.block)
-                };
-                restore.loss.blocks.iter().any(has)
-                    || sent.gone.iter().any(|(object, _)| *object == restore.loss.object)
+        for restore in self.objects.values_mut().filter(|it| it.is_busy) {
+            let is_of = |restored: &&RestoredBlock| {
+                restore.loss.blocks.iter().any(|lost| lost.block == restored.block)
             };
-            self.0.retain(|_, restore| !is_of(restore));
+            if let Some(restored) = sent.restored.iter().find(is_of) {
+                let RestoredBlock { block, epoch, node, .. } = *restored;
+                restore.reported = Some(ReportedBlock { block, epoch, node, is_seen_lost: false });
+                restore.is_busy = false;
+                restore.loss.blocks.clear();
+            }
         }
+        self.objects.retain(|object, _| sent.gone.iter().all(|(gone, _)| gone != object));
     }
 
     fn of(&self, directory: ObjectId) -> impl Iterator<Item = &Restore> {
-        self.0.values().filter(move |restore| restore.loss.directory == directory)
+        self.objects.values().filter(move |restore| restore.loss.directory == directory)
     }
 
     /// Returns whether lost bytes of a directory are to be read back.
@@ -78,11 +207,11 @@ impl Restores {
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.0.values().filter(|it| !it.is_busy).filter_map(|it| it.retry_at).min()
+        self.objects.values().filter(|it| !it.is_busy).filter_map(|it| it.retry_at).min()
     }
 
     pub(super) fn wake(&mut self, now: Instant) {
-        for restore in self.0.values_mut() {
+        for restore in self.objects.values_mut() {
             if restore.retry_at.is_some_and(|at| at <= now) {
                 restore.retry_at = None;
             }
@@ -91,59 +220,160 @@ impl Restores {
 }
 
 impl DurableDrain {
+    /// Takes what a view shows, and reports objects that find no room.
+    pub(super) fn see_losses(&mut self, now: Instant, losses: Vec<DurableLoss>) {
+        let directories = &self.directories;
+        self.restores.reads.retain(|directory, _| directories.contains_key(directory));
+        let without: Vec<(ObjectId, String)> = losses
+            .iter()
+            .filter(|loss| loss.blocks.is_empty())
+            .map(|loss| {
+                let DurableLoss { directory, store, key, bytes, .. } = loss;
+                let why = format!(
+                    "the nodes that reach the store {store} have no room for {key}, an object of \
+                     {bytes} bytes"
+                );
+                (*directory, why)
+            })
+            .collect();
+        self.restores.see(now, losses);
+        self.forget_read_stalls();
+        for (directory, why) in without {
+            self.stall_reads(directory, &why);
+        }
+    }
+
     /// Orders everything to be read back for which a node is free.
     pub(super) fn begin_restores(&mut self, now: Instant) {
-        while let Some((loss, avoid)) = self.restores.next(now) {
-            let Some(node) = self.choose_node(&loss.store, None, avoid) else { return };
-            let Some((known, uploads)) = self.nodes.get_mut(&node) else { return };
-            *uploads += 1;
-            let address = known.address.clone();
-            let (object, blocks) = (loss.object, loss.blocks.clone());
-            if let Some(restore) = self.restores.0.get_mut(&object) {
-                restore.is_busy = true;
+        let mut load = RestoreLoad::default();
+        for purpose in self.calls.values() {
+            if let CallPurpose::Restore { directory, node, .. } = purpose {
+                load.add(*directory, *node);
             }
-            let call = self.call(Under::Restore { object, node, blocks });
-            self.outputs.push_back(DurableOutput::Restore { call, node, address, loss });
         }
+        let mut passed = BTreeSet::new();
+        while let Some(object) = self.restores.next(now, &load, &passed) {
+            match self.node_to_restore(now, object, &load) {
+                Some(node) => self.begin_restore(object, node, &mut load),
+                None => {
+                    passed.insert(object);
+                }
+            }
+        }
+    }
+
+    fn begin_restore(&mut self, object: ObjectId, node: NodeId, load: &mut RestoreLoad) {
+        let Some((known, uploads)) = self.nodes.get_mut(&node) else { return };
+        let Some(restore) = self.restores.objects.get_mut(&object) else { return };
+        *uploads += 1;
+        restore.is_busy = true;
+        let (address, loss) = (known.address.clone(), restore.loss.clone());
+        let (directory, blocks) = (loss.directory, loss.blocks.clone());
+        load.add(directory, node);
+        let call = self.call(CallPurpose::Restore { directory, object, node, blocks });
+        self.restores.reads(directory).last = call.0;
+        self.outputs.push_back(DurableOutput::Restore { call, node, address, loss });
+    }
+
+    /// Returns the node that is to read an object back; `None` while none is free. One that failed
+    /// is not tried again before all others have failed.
+    fn node_to_restore(
+        &mut self,
+        now: Instant,
+        object: ObjectId,
+        load: &RestoreLoad,
+    ) -> Option<NodeId> {
+        let restore = self.restores.objects.get_mut(&object)?;
+        let (directory, store) = (restore.loss.directory, restore.loss.store.clone());
+        let leaving = &self.restores.leaving;
+        let stays = |node: &NodeId| leaving.get(node).is_none_or(|until| *until <= now);
+        let reached = self.nodes.values().filter(|(node, _)| node.stores.contains(&store));
+        let takers: Vec<(usize, NodeId)> = reached
+            .map(|(node, uploads)| (*uploads, node.node))
+            .filter(|(_, node)| stays(node))
+            .collect();
+        if takers.iter().all(|(_, node)| restore.failed.contains(node)) {
+            restore.failed.clear();
+        }
+        let share = match self.directories.len() {
+            0 | 1 => RESTORES_PER_NODE_MAX,
+            _ => RESTORES_OF_DIRECTORY_MAX,
+        };
+        let is_free = |(uploads, node): &&(usize, NodeId)| {
+            let reads = load.of_node.get(node).copied().unwrap_or_default();
+            let of_directory = load.of_both.get(&(directory, *node)).copied().unwrap_or_default();
+            let has_place = *uploads < UPLOADS_PER_NODE_MAX && reads < RESTORES_PER_NODE_MAX;
+            has_place && of_directory < share && !restore.failed.contains(node)
+        };
+        let node = takers.iter().filter(is_free).min().map(|(_, node)| *node);
+        if takers.is_empty() && self.is_reached(&store) {
+            self.stall_reads(directory, "all datanodes that reach the store are to leave");
+        }
+        node
     }
 
     pub(super) fn on_restored(
         &mut self,
         now: Instant,
-        (object, node, blocks): (ObjectId, NodeId, &[LostBlock]),
+        (directory, object, node): (ObjectId, ObjectId, NodeId),
+        blocks: &[LostBlock],
         answer: Result<Vec<Tier>, DurableCallError>,
     ) {
         if let Some((_, uploads)) = self.nodes.get_mut(&node) {
             *uploads = uploads.saturating_sub(1);
         }
-        let Some(restore) = self.restores.0.get_mut(&object) else { return };
-        let directory = restore.loss.directory;
+        let Some(restore) = self.restores.objects.get_mut(&object) else { return };
+        let answer = match answer {
+            // Without a block there is nothing to report: that would never end.
+            Ok(tiers) if tiers.is_empty() => {
+                let reply = Box::new(OrderReply::Restored(tiers));
+                Err(DurableCallError::BadReply { node, reply })
+            }
+            answer => answer,
+        };
         match answer {
             Ok(tiers) => {
+                let is_whole = tiers.len() >= blocks.len();
                 restore.tries = 0;
+                restore.failed.clear();
+                if !is_whole {
+                    restore.failed.insert(node);
+                }
                 let restored = blocks.iter().zip(tiers).map(|(lost, tier)| {
                     let LostBlock { block, epoch, .. } = *lost;
                     RestoredBlock { block, epoch, node, tier }
                 });
                 self.report.restored.extend(restored);
-                self.reads_again(directory);
+                self.restore_succeeded(directory, is_whole);
             }
             Err(DurableCallError::Refused(Refusal::BlockDamaged { .. })) => {
                 // The store lacks the object, or has another one in its place.
                 restore.tries = 0;
                 let why = format!("the store {} does not have it as it was", restore.loss.store);
                 self.report.gone.push((object, why));
-                self.reads_again(directory);
+                self.restore_succeeded(directory, true);
+            }
+            Err(DurableCallError::Refused(Refusal::Moved { .. })) => {
+                // It is fenced: another node is tried at once.
+                restore.is_busy = false;
+                self.restores.leaving.insert(node, now + LEAVES_FOR);
             }
             Err(error) => {
-                restore.is_busy = false;
-                restore.tries += 1;
-                restore.avoid = Some(node);
-                let pause = RETRY_MIN.0 << restore.tries.min(6);
-                restore.retry_at = Some(now + Millis(pause.min(RETRY_MAX.0)));
+                restore.fail(now, node);
+                let reads = self.restores.reads(directory);
+                reads.window = (reads.window / 2).max(1);
                 self.stall_reads(directory, &error.to_string());
             }
         }
+    }
+
+    /// Notes that a store has answered; it is given more if the whole order was executed.
+    fn restore_succeeded(&mut self, directory: ObjectId, is_whole: bool) {
+        if is_whole {
+            let reads = self.restores.reads(directory);
+            reads.window = WINDOW_MAX.min(reads.window + 1);
+        }
+        self.reads_again(directory);
     }
 
     /// Reports why lost bytes of a directory cannot be read back, unless its changes cannot be made
@@ -168,7 +398,7 @@ impl DurableDrain {
     }
 
     /// Takes reasons back whose objects were deleted.
-    pub(super) fn forget_read_stalls(&mut self) {
+    fn forget_read_stalls(&mut self) {
         let has_reason = |it: &Directory| it.read_stall.as_ref().is_some_and(|it| !it.is_empty());
         let stalled = self.directories.iter().filter(|(_, it)| has_reason(it));
         let ids: Vec<ObjectId> =

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use sanderling_protocol::message::{
-    Attributes, Concat, Create, CreateMode, DurableChange, DurableChangeKind, DurableReply, Entry,
-    Layout, MakeDurable, Register,
+    Attributes, Concat, Create, CreateMode, DurableChange, DurableChangeKind, DurableLoss,
+    DurableReply, Entry, Layout, MakeDurable, Register,
 };
 use sanderling_protocol::node::TierCapacity;
 use sanderling_protocol::order::{StoreChange, UploadPart};
@@ -73,10 +73,22 @@ impl Store {
         }
         Ok(())
     }
+
+    /// Reads lost blocks, as a datanode does that has room for them.
+    fn read(&self, loss: &DurableLoss) -> Result<Vec<Tier>, DurableCallError> {
+        let found = self.objects.get(&loss.key).map(|bytes| bytes.len() as u64);
+        if found == Some(loss.bytes) {
+            return Ok(vec![Tier::Dram; loss.blocks.len()]);
+        }
+        let block = loss.blocks[0].block;
+        Err(DurableCallError::Refused(Refusal::BlockDamaged { block }))
+    }
 }
 
 mod adoption;
 mod restoring;
+mod sharing;
+mod wanted;
 
 /// A cluster with one durable directory.
 struct World {
@@ -276,8 +288,8 @@ impl World {
                 }
                 DurableInput::Changed { call, answer: Some((done, failure)) }
             }
-            DurableOutput::Restore { call, .. } => {
-                DurableInput::Restored { call, answer: Err(lost()) }
+            DurableOutput::Restore { call, loss, .. } => {
+                DurableInput::Restored { call, answer: self.store.read(&loss) }
             }
             DurableOutput::Adopt { call, step, .. } => {
                 let answer = Ok(self.store.adopt(&step, Millis(self.draw.below(3) * 1000)));
@@ -378,7 +390,8 @@ impl World {
 
     fn view(&mut self) {
         let (work, nodes) = self.work();
-        self.drain.handle(self.now, DurableInput::View { work, nodes, losses: Vec::new() });
+        let losses = self.catalog.durable_losses();
+        self.drain.handle(self.now, DurableInput::View { work, nodes, losses });
     }
 
     /// Changes something below the directory.

@@ -72,7 +72,7 @@ fn log_of_stores(kind: &EventKind) {
     match kind {
         EventKind::DirectoryDurable { path, store } => info!(%path, store, "directory is durable"),
         EventKind::DurableStalled { path, store, why } => {
-            warn!(%path, store, why, "a durable directory cannot be copied to its store");
+            warn!(%path, store, why, "the store of a durable directory does not do what is needed");
         }
         EventKind::DurableDropped { path, store, changes, bytes } => {
             warn!(%path, store, changes, bytes, "a durable directory was deleted");
