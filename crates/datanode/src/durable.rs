@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use sanderling_core::durable::STORE_OPERATION_MAX;
 use sanderling_protocol::message::StoreSlice;
 use sanderling_protocol::order::StoreChange;
 use sanderling_protocol::{ClusterId, ObjectId, Refusal};
@@ -29,10 +30,6 @@ use self::bucket::Bucket;
 use self::files::Files;
 pub use self::options::{DurableOptions, DurableStoreError};
 use self::store_error::StoreError;
-
-/// Longest time for one operation on a store. A removal must take effect within it or never: see
-/// `REMOVAL_SETTLES` in `sanderling_core::durable`.
-const OPERATION_MAX: Duration = Duration::from_secs(20);
 
 /// How long a bucket is taken to have the owner that it was seen to have: another directory may
 /// adopt it.
@@ -259,7 +256,7 @@ impl DurableStore {
         name: &str,
         work: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, Refusal> {
-        self.for_at_most(OPERATION_MAX, name, work).await
+        self.for_at_most(STORE_OPERATION_MAX.into(), name, work).await
     }
 
     async fn for_at_most<T>(

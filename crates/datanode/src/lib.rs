@@ -56,7 +56,7 @@ mod write_queue;
 pub use durable::{DurableOptions, DurableStoreError};
 pub use error::{DatanodeFailure, DatanodeStartError, DiskError, DrainEnd};
 pub use local::LocalOptions;
-pub use object::{ObjectOptions, ObjectTierError, UnusableStore};
+pub use object::{ObjectOptions, ObjectTierError, SealMismatch, UnusableStore};
 pub use options::{DatanodeOptions, DiskOptions};
 pub use sanderling_notices::{Acknowledge, NoticeOptions, NoticeSource};
 pub use seal::{EncryptionKey, KeyError};

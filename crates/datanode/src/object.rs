@@ -31,6 +31,7 @@ use self::failure::{failed, is_full, short};
 use self::garbage::Garbage;
 pub use self::options::{ObjectOptions, ObjectTierError, UnusableStore};
 use self::reader::BlockFetcher;
+pub use self::sealed::SealMismatch;
 use self::sealed::{END_BYTES, End, Sealing};
 use self::trailer::{TierKey, Trailer};
 use crate::capacity::Capacity;
@@ -171,10 +172,10 @@ impl ObjectTier {
             let found = self.end_of(meta.location.clone()).await;
             // What cannot be looked at now is looked at when it is read.
             let Ok(Ok((_, end))) = found else { continue };
-            self.sealing.check(end).map_err(|unreadable| ObjectTierError::Unreadable {
+            self.sealing.check(end).map_err(|cause| ObjectTierError::Unreadable {
                 url: self.options.url.clone(),
                 object: meta.location.to_string(),
-                why: unreadable.why(),
+                cause,
             })?;
         }
         Ok(())
@@ -273,10 +274,9 @@ impl ObjectTier {
     /// Refuses an object that was written with another key, or with one and without one. That is a
     /// mistake in how a node was started: nothing is damaged.
     fn check_end(&self, (block, epoch): TierKey, end: End) -> Result<(), Refusal> {
-        self.sealing.check(end).map_err(|unreadable| {
-            let why = unreadable.why();
-            tracing::error!(%block, %epoch, "the object {why}");
-            failed(format!("block {block} at {epoch} {why}"))
+        self.sealing.check(end).map_err(|mismatch| {
+            tracing::error!(%block, %epoch, "an object cannot be read: {mismatch}");
+            failed(format!("block {block} at {epoch} cannot be read: {mismatch}"))
         })
     }
 

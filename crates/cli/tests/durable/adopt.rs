@@ -322,6 +322,68 @@ fn read_that_meets_a_link_or_a_pipe_waits_until_the_object_is_back() {
     }
 }
 
+/// What is no object of the directory is left out by the adoption, and by all that follows.
+#[test]
+fn what_an_adoption_leaves_out_stays_when_its_directory_is_renamed_or_deleted() {
+    let place = TempDir::new().expect("a directory");
+    let store = place.path().join("store");
+    for name in ["moved", "deleted", "emptied"] {
+        fs::create_dir_all(store.join(name).join("below")).expect("made");
+        fs::write(store.join(name).join("below/object"), name).expect("written");
+    }
+    for name in ["moved", "deleted"] {
+        fs::write(store.join(name).join("with\tcontrol"), "kept").expect("written");
+        symlink("object", store.join(name).join("below/link")).expect("linked");
+    }
+    let cluster = cluster_at(&store, 1);
+    for words in [
+        ["fs", "mkdir", "/out", "--durable", "archive", "--adopt"].as_slice(),
+        &["fs", "mv", "/out/moved", "/out/new"],
+        &["fs", "rm", "-r", "/out/deleted"],
+        &["fs", "rm", "-r", "/out/emptied"],
+        &["fs", "sync", "/out", "--timeout", "60s"],
+    ] {
+        let ran = cluster.cli(words);
+        assert_eq!(ran.code, 0, "{words:?}: {ran}");
+    }
+    assert_eq!(fs::read_to_string(store.join("new/below/object")).expect("there"), "moved");
+    for name in ["moved", "deleted"] {
+        let kept = store.join(name).join("with\tcontrol");
+        assert_eq!(fs::read_to_string(kept).expect("left out"), "kept");
+        assert!(store.join(name).join("below/link").is_symlink());
+        assert!(!store.join(name).join("below/object").exists());
+    }
+    assert!(!store.join("emptied").exists());
+}
+
+/// Tools that copy a store leave empty directories out.
+#[test]
+fn store_without_its_directory_of_uploads_is_adopted_and_takes_objects() {
+    let place = TempDir::new().expect("a directory");
+    let store = place.path().join("store");
+    let first = cluster_at(&store, 1);
+    let made = first.cli(&["fs", "mkdir", "/out", "--durable", "archive"]);
+    assert_eq!(made.code, 0, "{made}");
+    let uploads = store.join(".sanderling/uploads");
+    for number in 0..2 {
+        let to = format!("/out/{number}");
+        let put = first.cli(&["fs", "put", "/etc/hostname", &to]);
+        assert_eq!(put.code, 0, "{put}");
+        let synced = first.cli(&["fs", "sync", "/out", "--timeout", "60s"]);
+        assert_eq!(synced.code, 0, "{synced}");
+        fs::remove_dir(&uploads).expect("empty");
+    }
+    drop(first);
+    let second = cluster_at(&store, 1);
+    let adopt = ["fs", "mkdir", "/out", "--durable", "archive", "--adopt", "--timeout", "120s"];
+    let adopted = second.cli(&adopt);
+    assert_eq!(adopted.code, 0, "{adopted}");
+    let put = second.cli(&["fs", "put", "/etc/hostname", "/out/2"]);
+    assert_eq!(put.code, 0, "{put}");
+    let synced = second.cli(&["fs", "sync", "/out", "--timeout", "60s"]);
+    assert_eq!(synced.code, 0, "{synced}");
+}
+
 #[test]
 fn place_without_owner_and_objects_is_not_adopted() {
     let place = TempDir::new().expect("a directory for the test");

@@ -423,9 +423,28 @@ fn many_small_objects_are_copied_without_an_alarm() {
     });
     assert_eq!(files(&store).len(), 400);
     let events = cluster.cli(&["events"]).stdout;
-    assert!(!events.contains("NOT DURABLE"), "{events}");
+    assert!(!events.contains("STORE STALLED"), "{events}");
     let reported = events.matches("has all of /out").count();
     assert!(reported <= 3, "{reported} events for one burst");
+}
+
+/// The directory of the store stays empty when its last object is removed.
+#[test]
+fn object_takes_the_name_of_a_directory_that_was_emptied() {
+    let (cluster, store) = fleet(1);
+    make(&cluster, "/out");
+    for words in [
+        ["fs", "put", "-p", "/etc/hostname", "/out/a/b"].as_slice(),
+        &["fs", "sync", "/out"],
+        &["fs", "rm", "/out/a/b"],
+        &["fs", "rm", "-r", "/out/a"],
+        &["fs", "put", "/etc/hostname", "/out/a"],
+        &["fs", "sync", "/out", "--timeout", "60s"],
+    ] {
+        let ran = cluster.cli(words);
+        assert_eq!(ran.code, 0, "{words:?}: {ran}");
+    }
+    assert!(store.join("a").is_file());
 }
 
 #[test]
@@ -442,6 +461,11 @@ fn names_that_no_store_takes_are_refused() {
             || refused.stderr.contains("no control characters");
         assert!(refused.code != 0 && is_said, "{refused}");
     }
+    // Nor do they come with a directory that is renamed.
+    let made = cluster.cli(&["fs", "put", "-p", "/etc/hostname", "/other/tab\there"]);
+    assert_eq!(made.code, 0, "{made}");
+    let moved = cluster.cli(&["fs", "mv", "/other", "/out/other"]);
+    assert!(moved.code != 0 && moved.stderr.contains("no control characters"), "{moved}");
     let zero = cluster.cli(&["fs", "mkdir", "/zero", "--durable", "archive", "--backlog-max", "0"]);
     assert!(zero.code != 0, "{zero}");
     let synced = cluster.cli(&["fs", "sync", "/out"]);

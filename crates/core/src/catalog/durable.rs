@@ -546,6 +546,8 @@ impl Catalog {
             }
             if let Some(above) = &above {
                 Self::check_key_length(above.len() + 1 + name.len() + below, name)?;
+                let own = if at == id { name } else { self.objects[&at].name.as_str() };
+                Self::check_key_name(own)?;
             }
             let child = |child| (child, below + 1 + self.objects[&child].name.as_bytes().len());
             found.extend(self.names.children(at).take(RENAMED_MAX + 1).map(child));
@@ -589,10 +591,7 @@ impl Catalog {
     pub(super) fn check_store_key(&self, parent: ObjectId, name: &str) -> Result<(), Refusal> {
         let Some((_, above)) = self.durable_at(parent) else { return Ok(()) };
         Self::check_key_length(above.len() + 1 + name.len(), name)?;
-        if name.chars().any(char::is_control) {
-            let why = "stores take no control characters in names".to_owned();
-            return Err(Refusal::BadPath { path: name.to_owned(), why });
-        }
+        Self::check_key_name(name)?;
         if name != UPLOADS_NAME || !above.is_empty() {
             return Ok(());
         }
@@ -600,7 +599,16 @@ impl Catalog {
         Err(Refusal::BadPath { path: name.to_owned(), why })
     }
 
-    /// Refuses a name that a store does not take.
+    /// Refuses a name with characters that a store does not take.
+    fn check_key_name(name: &str) -> Result<(), Refusal> {
+        if !name.chars().any(char::is_control) {
+            return Ok(());
+        }
+        let why = "stores take no control characters in names".to_owned();
+        Err(Refusal::BadPath { path: name.to_owned(), why })
+    }
+
+    /// Refuses a name that would be too long in a store.
     fn check_key_length(length: usize, name: &str) -> Result<(), Refusal> {
         if length <= KEY_BYTES_MAX {
             return Ok(());

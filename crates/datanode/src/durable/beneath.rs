@@ -3,12 +3,13 @@
 
 use std::fs::{File, Permissions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::path::Arg;
+use sanderling_protocol::limits::ADOPTED_BYTES_MAX;
 use thiserror::Error;
 
 /// What is done about a directory that is not there.
@@ -31,13 +32,6 @@ pub(super) enum PlaceError {
     NoFile { key: String },
     #[error("{key:?} is no name of a file")]
     BadName { key: String },
-    /// The machine has no `/proc`, through which a directory is removed.
-    #[error("{}: {cause}", place.display())]
-    NoProc {
-        place: PathBuf,
-        #[source]
-        cause: io::Error,
-    },
     /// The operating system failed.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -99,7 +93,16 @@ impl<'a> ObjectPlace<'a> {
     /// # Errors
     /// Those of the operating system.
     pub(super) fn take(&self, from: &Path) -> Result<(), PlaceError> {
-        rustix::fs::renameat(CWD, from, &self.directory, self.name)?;
+        let renamed = || rustix::fs::renameat(CWD, from, &self.directory, self.name);
+        match renamed() {
+            // A directory whose last object was removed stays. One with objects is not removed.
+            Err(Errno::ISDIR)
+                if rustix::fs::unlinkat(&self.directory, self.name, AtFlags::REMOVEDIR).is_ok() =>
+            {
+                renamed()?;
+            }
+            renamed => renamed?,
+        }
         self.sync()
     }
 
@@ -112,17 +115,13 @@ impl<'a> ObjectPlace<'a> {
         self.sync()
     }
 
-    /// Removes a directory with all that is in it.
+    /// Removes a directory with all objects that are in it. What a durable directory never has as
+    /// an object stays, and the directories above it.
     ///
     /// # Errors
     /// Those of the operating system.
     pub(super) fn remove_tree(&self) -> Result<(), PlaceError> {
-        let opened = PathBuf::from(format!("/proc/self/fd/{}", self.directory.as_raw_fd()));
-        // A machine without `/proc` must not look like a store without the directory.
-        if let Err(cause) = std::fs::symlink_metadata(&opened) {
-            return Err(PlaceError::NoProc { place: opened, cause });
-        }
-        std::fs::remove_dir_all(opened.join(self.name))?;
+        remove_below(&self.directory, self.name)?;
         self.sync()
     }
 
@@ -150,7 +149,41 @@ fn below(above: &File, name: &str, key: &str, missing: Missing) -> Result<File, 
     }
 }
 
-fn open(above: &File, name: &str) -> Result<File, Errno> {
+/// Removes the objects of a directory and those below it; returns whether it is gone.
+fn remove_below(above: &File, name: impl Arg + Copy) -> Result<bool, PlaceError> {
+    let directory = open(above, name)?;
+    let mut is_empty = true;
+    for entry in Dir::read_from(&directory)? {
+        let entry = entry?;
+        let below = entry.file_name();
+        if [c".", c".."].contains(&below) {
+            continue;
+        }
+        let found = rustix::fs::statat(&directory, below, AtFlags::SYMLINK_NOFOLLOW)?;
+        let bytes = u64::try_from(found.st_size).unwrap_or(u64::MAX);
+        is_empty &= match FileType::from_raw_mode(found.st_mode) {
+            _ if !below.to_str().is_ok_and(|it| may_be_object(it, 0)) => false,
+            FileType::Directory => remove_below(&directory, below)?,
+            FileType::RegularFile if may_be_object("", bytes) => {
+                rustix::fs::unlinkat(&directory, below, AtFlags::empty())?;
+                true
+            }
+            _ => false,
+        };
+    }
+    match is_empty.then(|| rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR)) {
+        None | Some(Err(Errno::NOTEMPTY | Errno::EXIST)) => Ok(false),
+        Some(removed) => Ok(removed.map(|()| true)?),
+    }
+}
+
+/// Returns whether an object of this name and size is one of a durable directory: others are left
+/// out when a store is adopted, and stay there.
+pub(super) fn may_be_object(key: &str, bytes: u64) -> bool {
+    bytes <= ADOPTED_BYTES_MAX && !key.chars().any(char::is_control)
+}
+
+fn open(above: &File, name: impl Arg) -> Result<File, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(above, name, flags, Mode::empty()).map(File::from)
 }

@@ -16,6 +16,7 @@ use object_store::{
 use sanderling_protocol::message::StoreSlice;
 
 use super::NamedOwner;
+use super::beneath::may_be_object;
 use super::listing::SliceBuilder;
 use super::own_names::{OWN_NAME, OWNER_NAME};
 use super::store_error::StoreError;
@@ -187,7 +188,11 @@ impl Bucket {
 
     pub(super) async fn remove_tree(&self, key: &str) -> Result<(), StoreError> {
         let listed = self.store.list(Some(&self.place(key)?));
-        let places = listed.map_ok(|found| found.location).boxed();
+        let ours = |found: &object_store::ObjectMeta| {
+            let is_ours = may_be_object(found.location.as_ref(), found.size);
+            std::future::ready(is_ours)
+        };
+        let places = listed.try_filter(ours).map_ok(|found| found.location).boxed();
         let mut removed = self.store.delete_stream(places);
         while let Some(one) = removed.next().await {
             match one {

@@ -36,7 +36,7 @@ const LOCK_NAME: &str = "lock";
 /// The file whose lock is held until that of [`LOCK_NAME`] is, below [`OWN_NAME`].
 const GATE_NAME: &str = "gate";
 
-/// How long a lock is waited for: with the gate's, less than `OPERATION_MAX`.
+/// How long a lock is waited for: with the gate's, less than `STORE_OPERATION_MAX`.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Pause before the lock is tried again.
@@ -218,6 +218,8 @@ impl Files {
 
     fn end_uploads(&self) -> Result<(), StoreError> {
         let uploads = self.root.join(OWN_NAME).join(UPLOADS_NAME);
+        // Tools that copy a store may leave empty directories out.
+        fs::create_dir_all(&uploads)?;
         for entry in fs::read_dir(&uploads)? {
             match fs::remove_file(entry?.path()) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
@@ -249,7 +251,14 @@ impl Files {
         self.run(|files| {
             let upload = format!("{:032x}", rand::random::<u128>());
             let place = files.upload(&upload)?;
-            OpenOptions::new().write(true).create_new(true).open(place)?;
+            let create = || OpenOptions::new().write(true).create_new(true).open(&place);
+            match create() {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    fs::create_dir(files.root.join(OWN_NAME).join(UPLOADS_NAME))?;
+                    create()?;
+                }
+                created => drop(created?),
+            }
             Ok(upload)
         })
         .await

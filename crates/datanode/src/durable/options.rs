@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use object_store::path::Path;
+use sanderling_core::durable::STORE_OPERATION_MAX;
 use thiserror::Error;
 
+use super::Medium;
 use super::bucket::Bucket;
 use super::files::Files;
-use super::{Medium, OPERATION_MAX};
 use crate::object::{ObjectOptions, UnusableStore};
 
 /// One store of durable directories. All datanodes that name it must mean the same place.
@@ -87,7 +88,7 @@ impl DurableOptions {
         let options = ObjectOptions {
             url: self.url.clone(),
             settings: self.settings.clone(),
-            time_max: OPERATION_MAX,
+            time_max: STORE_OPERATION_MAX.into(),
             ..ObjectOptions::default()
         };
         let store = options.s3(bucket).map_err(|error| unusable(error.into()))?;

@@ -10,6 +10,8 @@ use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
 use thiserror::Error;
 
+use super::sealed::SealMismatch;
+
 /// Attempts after the first one, within the deadline.
 const RETRIES_MAX: usize = 3;
 
@@ -52,14 +54,15 @@ pub enum ObjectTierError {
         cause: Box<UnusableStore>,
     },
     /// What is there was written with another key, or with one and without one.
-    #[error("the object tier at {url} cannot be used: {object} {why}")]
+    #[error("the object tier at {url} cannot be used: {object}: {cause}")]
     Unreadable {
         /// The URL.
         url: String,
         /// The name of an object.
         object: String,
         /// What is in the way.
-        why: &'static str,
+        #[source]
+        cause: SealMismatch,
     },
 }
 

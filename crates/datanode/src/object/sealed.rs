@@ -10,6 +10,7 @@ use bytes::Bytes;
 use sanderling_protocol::ClusterId;
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
+use thiserror::Error;
 
 use super::trailer::{TierKey, Trailer};
 use crate::seal::{Cipher, EncryptionKey, Forged, KEY_ID_BYTES, KeyId, Salt, TAG_BYTES, salt};
@@ -57,34 +58,26 @@ pub(super) struct Sealing {
 
 /// An object that was written another way than this node's: with another key, or one of both
 /// without any. It is not damaged; another node may read it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unreadable {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum SealMismatch {
     /// It is encrypted, and the node has no key.
+    #[error(
+        "it is encrypted and this node has no key: start it with --encrypt and the key of the \
+         node that wrote it"
+    )]
     NoKey,
     /// It is encrypted with another key.
+    #[error(
+        "it is encrypted with another key than this node's: start it with the key of the node \
+         that wrote it"
+    )]
     OtherKey,
     /// It is not encrypted, and the node takes only what is.
+    #[error(
+        "it is not encrypted and this node reads only what is: give nodes with --encrypt a store \
+         of their own"
+    )]
     Plain,
-}
-
-impl Unreadable {
-    /// Returns what is in the way, as the predicate of "an object".
-    pub(super) const fn why(self) -> &'static str {
-        match self {
-            Self::NoKey => {
-                "is encrypted and this node has no key: start it with --encrypt and the key of \
-                 the node that wrote it"
-            }
-            Self::OtherKey => {
-                "is encrypted with another key than this node's: start it with the key of the \
-                 node that wrote it"
-            }
-            Self::Plain => {
-                "is not encrypted and this node reads only what is: give nodes with --encrypt a \
-                 store of their own"
-            }
-        }
-    }
 }
 
 impl Seal {
@@ -133,14 +126,14 @@ impl Sealing {
     /// Returns what the node cannot read of an object that ends so.
     ///
     /// # Errors
-    /// [`Unreadable`]: start the node with the key that the object was written with.
-    pub(super) fn check(&self, end: End) -> Result<(), Unreadable> {
+    /// [`SealMismatch`]: start the node with the key that the object was written with.
+    pub(super) fn check(&self, end: End) -> Result<(), SealMismatch> {
         match (&self.key, end) {
             (_, End::Unknown) | (None, End::Plain) => Ok(()),
-            (None, End::Sealed(_)) => Err(Unreadable::NoKey),
-            (Some(_), End::Plain) => Err(Unreadable::Plain),
+            (None, End::Sealed(_)) => Err(SealMismatch::NoKey),
+            (Some(_), End::Plain) => Err(SealMismatch::Plain),
             (Some((_, id)), End::Sealed(seal)) if seal.key == *id => Ok(()),
-            (Some(_), End::Sealed(_)) => Err(Unreadable::OtherKey),
+            (Some(_), End::Sealed(_)) => Err(SealMismatch::OtherKey),
         }
     }
 
