@@ -7,8 +7,9 @@ use sanderling_namenode::{
     GroupOrder, GroupPage, MachineLife, group_page, notice_member, order_group,
 };
 use sanderling_protocol::message::Members;
-use sanderling_protocol::{MemberId, Millis, Reply, Request};
+use sanderling_protocol::{MemberId, Millis, Refusal, Reply, Request};
 use sanderling_serve::{GroupRecover, recover_group};
+use sanderling_transport::CallError;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -73,7 +74,9 @@ pub(crate) struct Remove {
 /// What `--json` prints of a change.
 #[derive(Serialize)]
 struct Done {
-    members: Members,
+    /// `None` if no member shows them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    members: Option<Members>,
 }
 
 /// Runs a command on the group.
@@ -105,8 +108,22 @@ async fn order(session: &Session, order: GroupOrder) -> Result<(), Failure> {
     for address in session.namenode.split(',').map(str::trim) {
         match order_group(address, &session.credentials, &order).await {
             Ok(()) => {
-                let done = Done { members: members(session).await? };
-                return session.output.result(&done, |writer| table(&done.members).write(writer));
+                // It is done, whether the members can be shown or not.
+                let done = match members(session).await {
+                    Ok(members) => Done { members: Some(members) },
+                    Err(failure) => {
+                        session.output.note(format_args!("done; {failure}"));
+                        Done { members: None }
+                    }
+                };
+                return session.output.result(&done, |writer| match &done.members {
+                    Some(members) => table(members).write(writer),
+                    None => Ok(()),
+                });
+            }
+            // The leader has decided: no other member decides otherwise.
+            Err(error @ CallError::Refused(Refusal::BadRequest { .. })) => {
+                return Err(refused::call(&error));
             }
             Err(error) => failed = Some(error),
         }
@@ -136,11 +153,18 @@ async fn notice(
 /// Shows the members, to an operator also what the leader has of their machines.
 async fn list(session: &Session) -> Result<(), Failure> {
     let members = members(session).await?;
-    let leader = members.leader().map(|leader| leader.address.clone()).unwrap_or_default();
-    let page = match group_page(&leader, &session.credentials).await {
-        Ok(page) => Some(page),
-        Err(error) => {
+    let page = match members.leader() {
+        Some(leader) => Some(group_page(&leader.address, &session.credentials).await),
+        None => None,
+    };
+    let page = match page {
+        Some(Ok(page)) => Some(page),
+        Some(Err(error)) => {
             session.output.note(format_args!("notices and risks are not shown: {error}"));
+            None
+        }
+        None => {
+            session.output.note("no namenode leads: notices and risks are not shown");
             None
         }
     };

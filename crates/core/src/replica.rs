@@ -37,7 +37,7 @@ pub use entry::{LogEntry, LogPlace, Payload, Vote};
 pub use flight::{FlightState, RoundFlight};
 pub use former::FormerMembers;
 pub use group::{Group, GroupChange, GroupChangeError, GroupMember, GroupRole, MemberAddress};
-pub use guard::MessageRefusal;
+pub use guard::{MessageContradiction, MessageRefusal};
 pub use identity::{BootRecord, FoundAtStart, StartAs, SyncMode, start_as};
 pub use machine::{ProposeError, Replica};
 pub use message::{Body, Envelope, MESSAGE_BYTES_MAX, MessageError, MessageFault, ROUND_BYTES_MAX};

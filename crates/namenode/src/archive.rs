@@ -20,7 +20,7 @@ use sanderling_core::archive::{Archive, ArchiveObject, DirectoryFiles, Manifest,
 use sanderling_core::replica::GroupGeneration;
 use thiserror::Error;
 use tokio::task::spawn_blocking;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
@@ -47,6 +47,9 @@ const COMPARE_EVERY: Duration = Duration::from_secs(60);
 /// How long the last changes may take to be stored when the namenode stops: a notice may leave
 /// 15 s.
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Pause before they are tried again.
+const CLOSE_PAUSE: Duration = Duration::from_millis(500);
 
 /// Bytes of a part of a snapshot's upload.
 const PART_BYTES: usize = 8 << 20;
@@ -278,14 +281,24 @@ impl Archiver {
             Some(EndedAs::Leader) => ArchivePass::Final,
             Some(EndedAs::Last) | None => ArchivePass::Closing,
         };
+        let mut failed = None;
         let last = async {
-            // It began to lead a moment ago, or the store did not answer until now.
-            if self.generation.is_none() {
-                self.begin().await?;
+            loop {
+                match self.store_last(pass).await {
+                    // Nothing comes after this: a store that is full for a moment is tried again.
+                    Err(Ended::Failed(error)) if pass == ArchivePass::Closing => {
+                        if failed.is_none() {
+                            warn!(%error, "the archive did not take the last changes: once more");
+                        }
+                        failed = Some(error);
+                        sleep(CLOSE_PAUSE).await;
+                    }
+                    stored => return stored,
+                }
             }
-            self.pass(pass).await
         };
-        match timeout(CLOSE_WITHIN, last).await {
+        let stored = timeout(CLOSE_WITHIN, last).await;
+        match stored {
             // Another member goes on, and has everything.
             Ok(Ok(()) | Err(_)) | Err(_) if pass == ArchivePass::Final => Ok(()),
             Ok(Ok(())) if self.stored.as_ref().is_some_and(|stored| stored.is_closed) => {
@@ -298,8 +311,16 @@ impl Archiver {
                 warn!("a later namenode has the archive: the last changes are not in it");
                 Ok(())
             }
-            Err(_) => Err(CloseError::Late),
+            Err(_) => Err(failed.map_or(CloseError::Late, CloseError::from)),
         }
+    }
+
+    async fn store_last(&mut self, pass: ArchivePass) -> Result<(), Ended> {
+        // It began to lead a moment ago, or the store did not answer until now.
+        if self.generation.is_none() {
+            self.begin().await?;
+        }
+        self.pass(pass).await
     }
 
     fn answers(&self) {

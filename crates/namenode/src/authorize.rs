@@ -8,11 +8,11 @@ use sanderling_core::namenode::Answers;
 use sanderling_protocol::{JobId, ObjectId, Path, Refusal, Reply, Request, TokenId};
 use sanderling_transport::{Secret, unix_seconds};
 
-use crate::log_limit::Sparing;
+use crate::log_limit::LogLimiter;
 use crate::state::NamenodeState;
 
 /// Lines about frames with requests that are not allowed.
-static REFUSED: Sparing = Sparing::new();
+static REFUSED: LogLimiter = LogLimiter::new();
 
 /// Where objects are, for callers that may go everywhere: it is not needed.
 struct Everywhere;
@@ -85,7 +85,7 @@ impl Authorized {
             });
         }
         if refused > 0
-            && let Some(passed_over) = REFUSED.now(Instant::now())
+            && let Some(passed_over) = REFUSED.admit(Instant::now())
         {
             let subject = &claims.subject;
             tracing::info!(%subject, refused, passed_over, "requests of a frame were not allowed");

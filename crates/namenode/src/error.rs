@@ -152,19 +152,31 @@ pub enum NamenodeStartError {
     },
     /// The machine was booted since the member wrote its log, and not all of it was synced; or a
     /// sync of it has failed. Others may have more than this directory.
-    #[error("{why}: without --sync always member {member} may have forgotten what it has \
+    #[error("{cause}: without --sync always member {member} may have forgotten what it has \
         acknowledged{}", its_spares(.spares))]
     Forgotten {
         /// The member.
         member: u64,
         /// What happened.
-        why: &'static str,
+        #[source]
+        cause: ForgottenCause,
         /// Where the spares are, if it is the only voter: they may have it.
         spares: Vec<String>,
     },
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
+}
+
+/// After what a member may have forgotten a part of its log that it has acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ForgottenCause {
+    /// The log was not synced, and memory is empty.
+    #[error("the machine was booted since")]
+    Boot,
+    /// The kernel may have dropped what it could not write.
+    #[error("a sync of the group's log has failed")]
+    FailedSync,
 }
 
 /// Describes where the spares of the only voter are.

@@ -1,8 +1,8 @@
-//! Mistakes that tests make on purpose, to see that other tests find them.
+//! Bugs that tests inject on purpose, to see that other tests find them.
 
-/// A mistake.
+/// An injected bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(test), allow(dead_code, reason = "only tests make mistakes"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "only tests inject bugs"))]
 pub(crate) enum InjectedBug {
     /// Payloads are believed without their checksum.
     NoChecksum,
@@ -19,10 +19,10 @@ pub(crate) enum InjectedBug {
     /// Segments are not compared with where the one before ends.
     GapIgnored,
     /// A loss that was accepted is not written down.
-    LossUnsaid,
+    LossUnrecorded,
 }
 
-/// Returns whether a mistake is made: never, outside tests.
+/// Returns whether a bug is injected: never, outside tests.
 #[cfg(not(test))]
 #[inline]
 pub(crate) const fn is(_: InjectedBug) -> bool {
@@ -34,13 +34,13 @@ thread_local! {
     static INJECTED: std::cell::Cell<Option<InjectedBug>> = const { std::cell::Cell::new(None) };
 }
 
-/// Makes a mistake on this thread from now on.
+/// Injects a bug on this thread from now on.
 #[cfg(test)]
 pub(crate) fn set(bug: Option<InjectedBug>) {
     INJECTED.set(bug);
 }
 
-/// Returns whether a mistake is made on this thread.
+/// Returns whether a bug is injected on this thread.
 #[cfg(test)]
 pub(crate) fn is(bug: InjectedBug) -> bool {
     INJECTED.get() == Some(bug)

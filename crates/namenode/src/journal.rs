@@ -17,7 +17,7 @@ mod failure;
 pub(crate) mod header;
 mod lag;
 mod read;
-mod record;
+pub(crate) mod record;
 mod scan;
 
 use std::io;

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 /// Lines of one kind: a few in a second, and the number of those left out.
 #[derive(Debug)]
-pub(crate) struct Sparing(Mutex<Second>);
+pub(crate) struct LogLimiter(Mutex<Second>);
 
 #[derive(Debug)]
 struct Second {
@@ -15,7 +15,7 @@ struct Second {
     left_out: u64,
 }
 
-impl Sparing {
+impl LogLimiter {
     /// Enough to see what goes on; an hour of them is 2 MB.
     const LINES_PER_SECOND: u32 = 5;
 
@@ -24,7 +24,7 @@ impl Sparing {
     }
 
     /// Returns how many lines were left out since the last one; `None` if no line may be written.
-    pub(crate) fn now(&self, now: Instant) -> Option<u64> {
+    pub(crate) fn admit(&self, now: Instant) -> Option<u64> {
         let mut second = self.0.lock();
         let is_over = |began: Instant| now.duration_since(began) >= Duration::from_secs(1);
         if second.began.is_none_or(is_over) {
@@ -45,12 +45,12 @@ mod tests {
 
     #[test]
     fn few_lines_a_second_and_the_others_are_counted() {
-        let (lines, now) = (Sparing::new(), Instant::now());
-        for _ in 0..Sparing::LINES_PER_SECOND {
-            assert_eq!(lines.now(now), Some(0));
+        let (lines, now) = (LogLimiter::new(), Instant::now());
+        for _ in 0..LogLimiter::LINES_PER_SECOND {
+            assert_eq!(lines.admit(now), Some(0));
         }
-        assert_eq!((lines.now(now), lines.now(now)), (None, None));
+        assert_eq!((lines.admit(now), lines.admit(now)), (None, None));
         let later = now + Duration::from_secs(1);
-        assert_eq!((lines.now(later), lines.now(later)), (Some(2), Some(0)));
+        assert_eq!((lines.admit(later), lines.admit(later)), (Some(2), Some(0)));
     }
 }

@@ -158,7 +158,7 @@ fn begin_after(
 ) -> std::io::Result<Journal> {
     let (cluster, index) = (namenode.catalog().cluster(), namenode.catalog().index());
     let record = Command { at: namenode.catalog().now(), action: damage.record() };
-    let commands: &[Command] = match injected_bug::is(InjectedBug::LossUnsaid) {
+    let commands: &[Command] = match injected_bug::is(InjectedBug::LossUnrecorded) {
         true => &[],
         false => std::slice::from_ref(&record),
     };

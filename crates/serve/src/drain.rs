@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{BAD_ADDRESS, Exit, Failure};
 use sanderling_cli_common::ready::Ready;
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units::{self, Span};
@@ -100,7 +100,7 @@ async fn check_role(address: &str, tls: Option<&ClientTls>) -> Result<(), Failur
         Some(role) => format!("a {role} serves at {address}, no datanode: it got no notice"),
         None => format!("no datanode serves at {address}"),
     };
-    Err(Failure::new(Exit::Failure, "BadAddress", cause)
+    Err(Failure::new(Exit::Failure, BAD_ADDRESS, cause)
         .next("sanderling datanode drain --http ADDRESS, or --ready-file FILE of the datanode"))
 }
 

@@ -1,10 +1,12 @@
 //! `sanderling namenode`.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::TypedValueParser as _;
 use clap::{Args, Subcommand};
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::global::Global;
@@ -18,13 +20,14 @@ use sanderling_core::preemption::{Model, Spec};
 use sanderling_core::reserve::Departures;
 use sanderling_manager::{ManagerOptions, ManagerServer};
 use sanderling_namenode::{
-    GroupOptions, JoinError, NamenodeFailure, NamenodeOptions, NamenodeServer, NamenodeStartError,
-    Sync,
+    GroupOptions, JoinError, LogError, MemberFilesError, NamenodeFailure, NamenodeOptions,
+    NamenodeServer, NamenodeStartError, Sync,
 };
 use sanderling_notices::Acknowledge;
 use sanderling_protocol::Nonce;
 use sanderling_protocol::message::Role;
 use sanderling_transport::{ListenError, Security};
+use thiserror::Error;
 
 use super::background::BackgroundArgs;
 use super::backup::{self, ArchivePlace, Backup, Recover, Restore};
@@ -80,16 +83,16 @@ pub struct NamenodeArgs {
     )]
     pub(crate) directory: Option<PathBuf>,
     /// Join the group of namenodes of which this address is a member, with an empty directory;
-    /// without effect once the directory is that of a member
-    #[arg(long, value_name = "ADDRESS")]
+    /// several are separated by commas; without effect once the directory is that of a member
+    #[arg(long, value_name = "ADDRESS", value_parser = sanderling_context::address)]
     pub(crate) join: Option<String>,
     /// The host or `host:port` where the other namenodes, clients and datanodes reach this one
     /// [default: the address to serve at]
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", value_parser = advertised)]
     pub(crate) advertise: Option<String>,
     /// Namenodes of a group that vote: spares become voters while there are fewer
     #[arg(long, value_name = "N", default_value_t = 3,
-          value_parser = clap::value_parser!(u8).range(1..=7))]
+          value_parser = clap::value_parser!(u8).range(1..=7).try_map(odd))]
     pub(crate) voters: u8,
     /// Namenodes of a group that are ready to take the place of one that votes. Fewer are reported
     #[arg(long, value_name = "N", default_value_t = 1,
@@ -104,7 +107,8 @@ pub struct NamenodeArgs {
     pub(crate) sync: SyncMode,
     /// With `--sync os`, longest time that an acknowledged change waits for the disk: when the disk
     /// takes longer, changes are refused until it has caught up
-    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    #[arg(long, value_name = "DURATION", default_value = "2s",
+          value_parser = unsynced_span)]
     pub(crate) unsynced_max: Span,
     /// Start without the records after this damage of the journal; they are lost. The error of the
     /// failed start names the damage
@@ -118,7 +122,8 @@ pub struct NamenodeArgs {
     /// Upper bound of the process's memory, or `none`; at the bound the namenode refuses requests
     /// that would make the catalog larger [default: three quarters of the machine's or the control
     /// group's]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE",
+          value_parser = memory_max)]
     pub(crate) memory_max: Option<MemoryMax>,
     /// Run no manager inside the namenode: it is a process of its own
     #[arg(long)]
@@ -178,6 +183,57 @@ const MEMORY_MIN: u64 = 64 << 20;
 /// A disk that is late by less is not slow.
 const UNSYNCED_MIN: Duration = Duration::from_millis(20);
 
+/// Why a value of a flag is refused, wherever it comes from: so `config check` refuses it as well.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+enum BadValue {
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    #[error("an even number survives no more than one less: use 1, 3, 5 or 7")]
+    EvenVoters,
+    #[error(
+        "it is less than {} ms: use more, or --sync always if no change may wait for the disk",
+        UNSYNCED_MIN.as_millis()
+    )]
+    UnsyncedTooShort,
+    #[error("it is less than {}: use 256MiB or more", units::bytes(MEMORY_MIN))]
+    MemoryTooSmall,
+    #[error("it is no address: use HOST or HOST:PORT, where others reach this namenode")]
+    NoAddress(#[source] sanderling_context::AddressError),
+    #[error("it is a list: use the one HOST or HOST:PORT where others reach this namenode")]
+    AddressList,
+    #[error("it stands for every address: use the one where others reach this namenode")]
+    EveryAddress,
+}
+
+/// Checks where others reach this namenode: they get it as it is.
+fn advertised(text: &str) -> Result<String, BadValue> {
+    if text.contains(',') {
+        return Err(BadValue::AddressList);
+    }
+    sanderling_context::address(text).map_err(BadValue::NoAddress)?;
+    let host = text.rsplit_once(':').map_or(text, |(host, _)| host);
+    let ip = [text, host].iter().find_map(|it| it.trim_matches(['[', ']']).parse::<IpAddr>().ok());
+    match ip.is_some_and(|ip| ip.is_unspecified()) {
+        true => Err(BadValue::EveryAddress),
+        false => Ok(text.to_owned()),
+    }
+}
+
+fn odd(voters: u8) -> Result<u8, BadValue> {
+    if voters.is_multiple_of(2) { Err(BadValue::EvenVoters) } else { Ok(voters) }
+}
+
+fn unsynced_span(text: &str) -> Result<Span, BadValue> {
+    let span: Span = text.parse()?;
+    if span.0 < UNSYNCED_MIN { Err(BadValue::UnsyncedTooShort) } else { Ok(span) }
+}
+
+fn memory_max(text: &str) -> Result<MemoryMax, BadValue> {
+    let memory: MemoryMax = text.parse()?;
+    let is_enough = memory.0.is_none_or(|bytes| bytes >= MEMORY_MIN);
+    if is_enough { Ok(memory) } else { Err(BadValue::MemoryTooSmall) }
+}
+
 /// Serves the catalog until SIGTERM or SIGINT.
 ///
 /// # Errors
@@ -215,17 +271,6 @@ async fn serve(
 ) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
     args.directory.as_deref().map_or(Ok(()), |it| close_to_others(it, &OURS))?;
-    if args.unsynced_max.0 < UNSYNCED_MIN {
-        let cause = format!("--unsynced-max is less than {} ms", UNSYNCED_MIN.as_millis());
-        return Err(Failure::new(Exit::Usage, "BadOption", cause)
-            .next("sanderling namenode --sync always, if no change may wait for the disk"));
-    }
-    if args.voters.is_multiple_of(2) {
-        let cause =
-            format!("--voters {}: an even number survives no more than one less", args.voters);
-        return Err(Failure::new(Exit::Usage, "BadOption", cause)
-            .next("sanderling namenode --voters 3, or another odd number"));
-    }
     let mechanism = Mechanism::from(args.policy);
     let credentials = security.credentials(Role::Manager);
     let options = options(&args, security)?;
@@ -371,7 +416,8 @@ fn bound_memory(
     };
     let Some(all) = all else { return Ok(()) };
     if all < MEMORY_MIN {
-        let cause = format!("--memory-max is less than {}", units::bytes(MEMORY_MIN));
+        let (all, min) = (units::bytes(all), units::bytes(MEMORY_MIN));
+        let cause = format!("three quarters of this machine's memory are {all}, less than {min}");
         return Err(Failure::new(Exit::Usage, "BadOption", cause)
             .next("sanderling namenode --memory-max 256MiB"));
     }
@@ -477,7 +523,8 @@ fn next(error: &NamenodeStartError) -> Cow<'static, str> {
              and this one with --join and an empty --dir; or, without what is lost, sanderling \
              group recover --dir DIR --accept-loss with this one"
         }
-        NamenodeStartError::DamagedMember { .. } => {
+        NamenodeStartError::DamagedMember { .. }
+        | NamenodeStartError::Group(MemberFilesError::Log(LogError::Damaged { .. })) => {
             "move the directory away and keep it, then the same with --join ADDRESS of a member; \
              where none leads, sanderling group recover from another directory"
         }

@@ -1,12 +1,11 @@
 //! The token that a command shows to the HTTP endpoint of a server.
 
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{CREDENTIALS, Exit, Failure};
 use sanderling_cli_common::session::Session;
 use sanderling_core::access::{Claims, Lineage, Rights, TokenRole};
 use sanderling_protocol::{Path, Token};
-use sanderling_transport::unix_seconds;
+use sanderling_transport::{is_loopback, unix_seconds};
 
-use super::process::is_loopback;
 use crate::security::CallerCredentials;
 
 /// How long the token lasts that is made for the one call.
@@ -52,7 +51,7 @@ pub(super) fn page_token(
     let PageEndpoint { address, server } = endpoint;
     if token.is_some() && session.credentials.tls.is_none() && !is_loopback(address) {
         let cause = format!("a token would go to {address} without encryption");
-        return Err(Failure::new(Exit::Failure, "Credentials", cause)
+        return Err(Failure::new(Exit::Failure, CREDENTIALS, cause)
             .next(format_args!("the same with --tls-ca PEM, or on the {server}'s machine")));
     }
     Ok(token)

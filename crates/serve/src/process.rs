@@ -151,13 +151,6 @@ pub(super) fn object_settings() -> Vec<(String, String)> {
     std::env::vars_os().filter_map(text).filter(is_setting).collect()
 }
 
-/// Returns whether only this machine can listen at an address.
-pub(super) fn is_loopback(address: &str) -> bool {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
 #[cfg(test)]
 mod tests {
     use std::io;

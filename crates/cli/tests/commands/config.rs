@@ -95,6 +95,9 @@ fn wrong_files_are_refused_with_file_line_and_nearest_key() {
         ("[datanode]\nlisten = \"nonsense\"\n", 2, "listen = \"nonsense\": an address to listen"),
         ("[datanode]\nhttp = \"NONE\"\n", 2, "an address to serve HTTP at is IP:PORT, or none"),
         ("[namenode]\nlisten = \"nonsense\"\n", 2, "is HOST:PORT"),
+        ("[namenode]\nvoters = 4\n", 2, "an even number survives no more than one less"),
+        ("[namenode]\nunsynced-max = \"3ms\"\n", 2, "it is less than 20 ms"),
+        ("[namenode]\nmemory-max = \"1MiB\"\n", 2, "it is less than 64.0 MiB"),
         ("[manager]\nhttp = \"NONE\"\n", 2, "is HOST:PORT, or none"),
         ("[gateway]\nconnections = 0\n", 2, "it is a number, at least 1"),
         ("console = \"javascript:1\"\n", 1, "it is no address of HTTP"),
@@ -125,6 +128,11 @@ fn wrong_files_are_refused_with_file_line_and_nearest_key() {
         let place = format!("{}:{}: ", path.display(), at + 2);
         assert!(shown.starts_with(&place), "{ran}");
     }
+}
+
+#[test]
+fn files_that_others_may_write_or_own_are_refused_with_the_next_step() {
+    let directory = TempDir::new().expect("a directory");
     // The next step is not the command that was typed.
     let path = written(&directory, "[datanode\n");
     let ran = run(sanderling().args(["config", "check"]).arg(&path));

@@ -349,6 +349,36 @@ fn namenode_that_starts_again_reports_by_how_much_its_archive_is_behind() {
     block_on(until_archived(&cluster));
 }
 
+/// The store has room again before the time for the last changes is over.
+#[test]
+fn namenode_that_ends_while_its_archive_is_full_tries_again() {
+    if !is_root("ends_while_its_archive_is_full") {
+        return;
+    }
+    let disk = SmallDisk::of(4);
+    let place = text(disk.path().join("a"));
+    let namenode = vec!["--archive".to_owned(), place.clone()];
+    let mut cluster = Cluster::start(Shape { datanodes: 1, namenode, ..Shape::default() });
+    block_on(async {
+        store(&cluster.client().await, 0).await;
+        until_archived(&cluster).await;
+        disk.fill_but(0);
+        store(&cluster.client().await, 1).await;
+    });
+    let tried = "changes go on, and are not in the archive";
+    until("it cannot be stored", SOON, || cluster.namenode.log().contains(tried).then_some(()));
+    cluster.namenode.terminate();
+    let tried = "the archive did not take the last changes";
+    until("it tries", SOON, || cluster.namenode.log().contains(tried).then_some(()));
+    disk.empty();
+    assert!(cluster.namenode.wait(SOON).success(), "{}", cluster.namenode.log());
+    fs::remove_dir_all(cluster.path("catalog")).expect("removed");
+    let recovered = recover(&cluster, &place, &[]);
+    assert_eq!(recovered.code, 0, "{recovered}");
+    cluster.start_namenode(&["--archive", &place]);
+    block_on(async { assert_stored(&cluster.client().await, 0..2).await });
+}
+
 #[test]
 fn namenode_with_an_older_directory_or_another_cluster_does_not_start() {
     let (mut cluster, archive) = archived(1);

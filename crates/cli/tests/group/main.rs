@@ -15,3 +15,4 @@ mod members;
 mod notices;
 mod recovery;
 mod strangers;
+mod unfit;

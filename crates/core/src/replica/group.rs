@@ -86,6 +86,15 @@ pub enum GroupChangeError {
     /// Transfer the leadership first.
     #[error("member {0} leads: it cannot remove itself")]
     Leads(MemberId),
+    /// End that process first, or give the new one an address of its own.
+    #[error(
+        "member {0} answers at this address: end it first, or give this namenode another \
+         --advertise or --listen"
+    )]
+    InUse(MemberId),
+    /// Start the silent members, or remove one of them instead.
+    #[error("the voters that are left could not decide: {}", silent(.0))]
+    NoMajority(BTreeSet<MemberId>),
     /// Remove a member first.
     #[error("a group has at most {MEMBERS_MAX} members")]
     Full,
@@ -95,6 +104,15 @@ pub enum GroupChangeError {
     /// Correct the address.
     #[error("an address has 1 to {ADDRESS_BYTES_MAX} bytes")]
     Address,
+}
+
+/// Names the members that do not answer.
+fn silent(members: &BTreeSet<MemberId>) -> String {
+    let numbers: Vec<String> = members.iter().map(ToString::to_string).collect();
+    match numbers.as_slice() {
+        [one] => format!("member {one} does not answer"),
+        all => format!("members {} do not answer", all.join(", ")),
+    }
 }
 
 impl Group {

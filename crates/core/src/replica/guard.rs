@@ -15,6 +15,8 @@ use super::message::{Body, Envelope, ROUND_BYTES_MAX};
 use super::options::ReplicaOptions;
 use crate::group_generation::GroupGeneration;
 
+use MessageContradiction as Fault;
+
 /// Terms and numbers of entries are below: a log of a million rounds a second needs 146,000 years.
 const NUMBER_MAX: u64 = 1 << 62;
 
@@ -66,16 +68,82 @@ pub enum MessageRefusal {
         from: MemberId,
     },
     /// The message contradicts itself or what this member has.
-    #[error("member {from} sent nonsense: {why}")]
-    Nonsense {
+    #[error("member {from} sent a message that cannot be true: {contradiction}")]
+    Contradiction {
         /// The sender.
         from: MemberId,
         /// What is wrong.
-        why: &'static str,
+        #[source]
+        contradiction: MessageContradiction,
     },
     /// This member was removed from the group and takes no part.
     #[error("this member was removed from the group")]
     Removed,
+}
+
+/// What in a message contradicts itself or what the receiver has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum MessageContradiction {
+    /// It names itself, or no member.
+    #[error("it names itself or no member")]
+    NamesItself,
+    /// Its term is 0, or beyond every log.
+    #[error("its term is out of range")]
+    TermRange,
+    /// Its term belongs to another generation of the group.
+    #[error("its term is of another generation")]
+    TermGeneration,
+    /// Its term is more than 2^20 ahead of this member's.
+    #[error("its term is too far ahead")]
+    TermAhead,
+    /// It speaks as a leader in a term that another member leads.
+    #[error("another member leads in this term")]
+    AnotherLeads,
+    /// It names agreed entries beyond what this member has received.
+    #[error("it has agreed entries that it has not sent")]
+    UnsentAgreed,
+    /// Terms or numbers of its log are impossible.
+    #[error("its log is out of range")]
+    LogRange,
+    /// A learner answers a request for votes.
+    #[error("it has no vote")]
+    NoVote,
+    /// It confirms entries that this leader has not sent.
+    #[error("it has confirmed what was not sent")]
+    UnsentConfirmed,
+    /// It rejects entries that this leader has not sent.
+    #[error("it has rejected what was not sent")]
+    UnsentRejected,
+    /// It rejects entries that it confirmed before.
+    #[error("it has rejected what it had confirmed")]
+    ConfirmedRejected,
+    /// It gives its leadership away and has none.
+    #[error("it does not lead")]
+    NotLeader,
+    /// Numbers of its entries do not follow each other.
+    #[error("its entries have gaps")]
+    EntryGap,
+    /// Terms of its entries fall, or pass its own.
+    #[error("the terms of its entries go back")]
+    EntryTermsBack,
+    /// An entry has more bytes of commands than a round may have.
+    #[error("a round is too long")]
+    RoundTooLong,
+    /// An entry, or the one before its entries, is not the one that the group has agreed on there.
+    #[error("its entries contradict an agreed entry")]
+    EntryContradicts,
+    /// The place of its snapshot is impossible.
+    #[error("its snapshot is out of range")]
+    SnapshotRange,
+    /// Members of its snapshot exclude each other, or are too many.
+    #[error("its members contradict each other")]
+    MembersContradict,
+    /// Its snapshot is of a group that this member is not in.
+    #[error("its snapshot is of a group without this member")]
+    SnapshotWithoutMember,
+    /// Its snapshot contradicts an entry that the group has agreed on.
+    #[error("its snapshot contradicts an agreed entry")]
+    SnapshotContradicts,
 }
 
 /// Checks the sender and the receiver of a message.
@@ -97,7 +165,7 @@ pub(super) fn check_sender(
         return Err(MessageRefusal::NotMine { to, ours: options.id });
     }
     if from == to || from.0 == 0 {
-        return Err(MessageRefusal::Nonsense { from, why: "it names itself or no member" });
+        return Err(MessageRefusal::Contradiction { from, contradiction: Fault::NamesItself });
     }
     if group.member(from).is_none() && from < group.next() {
         return Err(MessageRefusal::RemovedMember { from });
@@ -112,66 +180,67 @@ pub(super) fn check_body(
     group: &Group,
 ) -> Result<(), MessageRefusal> {
     let Envelope { from, term, .. } = *envelope;
-    let nonsense = |why| Err(MessageRefusal::Nonsense { from, why });
+    let refused = |contradiction| Err(MessageRefusal::Contradiction { from, contradiction });
     let raft = &node.raft;
     if term == 0 || term >= NUMBER_MAX {
-        return nonsense("its term is out of range");
+        return refused(Fault::TermRange);
     }
     // Datanodes refuse orders of a generation below that of the last term that they have received.
     if GroupGeneration::number_of_term(term) != GroupGeneration(envelope.generation).number() {
-        return nonsense("its term is of another generation");
+        return refused(Fault::TermGeneration);
     }
     if raft.term != 0 && term > raft.term + TERMS_BEHIND_MAX {
-        return nonsense("its term is too far ahead");
+        return refused(Fault::TermAhead);
     }
     let is_current = term == raft.term;
     let is_leader = is_current && raft.leader_id == raft.id;
     if envelope.body.is_of_leader() && is_current && ![0, from.0].contains(&raft.leader_id) {
-        return nonsense("another member leads in this term");
+        return refused(Fault::AnotherLeads);
     }
     let last = raft.raft_log.last_index();
-    let why = match &envelope.body {
+    let contradiction = match &envelope.body {
         Body::Append { before, committed, entries } => {
-            return match check_entries(*before, *committed, entries, term) {
-                Some(why) => nonsense(why),
+            let wrong = check_entries(*before, *committed, entries, term);
+            return match wrong.or_else(|| check_agreed(*before, entries, raft)) {
+                Some(contradiction) => refused(contradiction),
                 None => Ok(()),
             };
         }
         Body::Heartbeat { committed } if term >= raft.term && *committed > last => {
-            "it has agreed entries that it has not sent"
+            Fault::UnsentAgreed
         }
         Body::Snapshot { place, group } => {
             return match check_snapshot(*place, group, term, MemberId(raft.id), raft) {
-                Some(why) => nonsense(why),
+                Some(contradiction) => refused(contradiction),
                 None => Ok(()),
             };
         }
         Body::VoteRequest { last, committed, .. }
             if !is_place(*last) || !is_place(*committed) || last.term > term =>
         {
-            "its log is out of range"
+            Fault::LogRange
         }
-        Body::VoteAnswer { committed, .. } if !is_place(*committed) => "its log is out of range",
-        Body::VoteAnswer { .. } if !group.counts(from) => "it has no vote",
+        Body::VoteAnswer { committed, .. } if !is_place(*committed) => Fault::LogRange,
+        Body::VoteAnswer { .. } if !group.counts(from) => Fault::NoVote,
         Body::Appended { last: theirs, committed }
             if is_leader && (*theirs > last || *committed > last) =>
         {
-            "it has confirmed what was not sent"
+            Fault::UnsentConfirmed
         }
         Body::AppendRejected { before, hint, .. } if is_leader => {
             let matched = raft.prs().get(from.0).map_or(0, |progress| progress.matched);
             if *before > last || hint.index > *before {
-                "it has rejected what was not sent"
+                Fault::UnsentRejected
             } else if *before <= matched {
-                "it has rejected what it had confirmed"
+                Fault::ConfirmedRejected
             } else {
                 return Ok(());
             }
         }
-        Body::Lead { .. } if !is_current || raft.leader_id != from.0 => "it does not lead",
+        Body::Lead { .. } if !is_current || raft.leader_id != from.0 => Fault::NotLeader,
         _ => return Ok(()),
     };
-    nonsense(why)
+    refused(contradiction)
 }
 
 const fn is_place(place: LogPlace) -> bool {
@@ -183,26 +252,41 @@ fn check_entries(
     committed: u64,
     entries: &[LogEntry],
     term: u64,
-) -> Option<&'static str> {
+) -> Option<Fault> {
     if !is_place(before) || before.term > term || committed >= NUMBER_MAX {
-        return Some("its log is out of range");
+        return Some(Fault::LogRange);
     }
     let mut previous = before;
     for LogEntry { place, payload } in entries {
         if place.index != previous.index + 1 {
-            return Some("its entries have gaps");
+            return Some(Fault::EntryGap);
         }
         if place.term < previous.term || place.term > term || place.term == 0 {
-            return Some("the terms of its entries go back");
+            return Some(Fault::EntryTermsBack);
         }
         if let super::Payload::Round { commands, .. } = payload
             && commands.len() > ROUND_BYTES_MAX
         {
-            return Some("a round is too long");
+            return Some(Fault::RoundTooLong);
         }
         previous = *place;
     }
     None
+}
+
+/// Checks that entries agree with those that the group has agreed on: the library takes what lies
+/// before the last of these for the same, and would report it as received.
+fn check_agreed(
+    before: LogPlace,
+    entries: &[LogEntry],
+    raft: &raft::Raft<Log>,
+) -> Option<MessageContradiction> {
+    let (first, agreed) = (raft.raft_log.first_index(), raft.raft_log.committed);
+    let places = std::iter::once(before).chain(entries.iter().map(|entry| entry.place));
+    // What the log does not keep any more is in the catalog of every member that has begun with it.
+    let mut known = places.filter(|place| place.index + 1 >= first && place.index <= agreed);
+    let is_other = |place: LogPlace| !raft.raft_log.match_term(place.index, place.term);
+    known.any(is_other).then_some(Fault::EntryContradicts)
 }
 
 fn check_snapshot(
@@ -211,19 +295,19 @@ fn check_snapshot(
     term: u64,
     id: MemberId,
     raft: &raft::Raft<Log>,
-) -> Option<&'static str> {
+) -> Option<Fault> {
     if !is_place(place) || place.index == 0 || place.term == 0 || place.term > term {
-        return Some("its snapshot is out of range");
+        return Some(Fault::SnapshotRange);
     }
     if !group.is_consistent() || group.members().count() > MEMBERS_MAX {
-        return Some("its members contradict each other");
+        return Some(Fault::MembersContradict);
     }
     if group.member(id).is_none() {
-        return Some("its snapshot is of a group without this member");
+        return Some(Fault::SnapshotWithoutMember);
     }
     let committed = raft.raft_log.committed;
     if place.index == committed && !raft.raft_log.match_term(place.index, place.term) {
-        return Some("its snapshot contradicts an agreed entry");
+        return Some(Fault::SnapshotContradicts);
     }
     None
 }

@@ -50,12 +50,15 @@ impl Rounds {
         self.last
     }
 
-    /// Takes an answer. Numbers that were not sent are ignored.
-    pub(super) fn acknowledge(&mut self, from: MemberId, round: u64) {
-        if round <= self.last {
-            let known = self.acknowledged.entry(from).or_default();
-            *known = round.max(*known);
+    /// Takes an answer; returns whether the member has received a later round than before. Numbers
+    /// that were not sent are ignored.
+    pub(super) fn acknowledge(&mut self, from: MemberId, round: u64) -> bool {
+        if round > self.last {
+            return false;
         }
+        let known = self.acknowledged.entry(from).or_default();
+        let before = std::mem::replace(known, round.max(*known));
+        round > before
     }
 
     /// Returns the last round that a majority has answered; `None` when the leader decides alone.

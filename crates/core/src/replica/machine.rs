@@ -1,6 +1,6 @@
 //! The machine of one member.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use raft::eraftpb::{ConfChangeV2, Entry, Message, MessageType};
@@ -37,8 +37,8 @@ pub struct Replica {
     rounds: Rounds,
     promise: Promise,
     incarnations: BTreeMap<MemberId, u64>,
-    /// When a message of each member came last, and the last time that was seen.
-    received: BTreeMap<MemberId, Instant>,
+    /// When each member last answered something that was sent to it.
+    answered: BTreeMap<MemberId, Instant>,
     now: Instant,
     outputs: VecDeque<ReplicaOutput>,
     /// What was put out to be written and is not reported as written.
@@ -122,7 +122,7 @@ fn term_of_last_round(entries: &[Entry], applied: u64) -> u64 {
 
 /// Senders that are remembered at most, beyond which those that are no members are forgotten: a
 /// group has a few members.
-const RECEIVED_MAX: usize = 64;
+const SENDERS_MAX: usize = 64;
 
 impl Replica {
     /// Returns the machine of a member that starts now. `floor` is the time of the last entry or
@@ -174,7 +174,7 @@ impl Replica {
             hold: None,
             held_at: now,
             is_removed: false,
-            received: BTreeMap::new(),
+            answered: BTreeMap::new(),
             now,
         };
         for entry in &entries {
@@ -202,10 +202,9 @@ impl Replica {
         self.check(&envelope)?;
         let Envelope { from, incarnation, term, round, transfers_ended, time, body, .. } = envelope;
         self.incarnations.insert(from, incarnation);
-        self.received.insert(from, now);
         self.now = self.now.max(now);
-        if self.received.len() > RECEIVED_MAX {
-            self.received.retain(|id, _| self.group.member(*id).is_some());
+        if self.incarnations.len() > SENDERS_MAX {
+            self.answered.retain(|id, _| self.group.member(*id).is_some());
             self.incarnations.retain(|id, _| self.group.member(*id).is_some());
         }
         let is_of_leader = body.is_of_leader();
@@ -223,11 +222,21 @@ impl Replica {
             Body::VoteRequest { transfer, .. } if !self.promise.allows(now, term, *transfer) => {
                 return Ok(());
             }
-            Body::VoteAnswer { is_granted: true, .. } => self.take_leaders_time(now, time),
+            Body::VoteAnswer { is_granted, .. } => {
+                self.answered.insert(from, now);
+                if *is_granted {
+                    self.take_leaders_time(now, time);
+                }
+            }
             Body::Appended { .. } | Body::AppendRejected { .. } | Body::HeartbeatAnswer { .. }
                 if term == self.node.raft.term =>
             {
-                self.rounds.acknowledge(from, round);
+                // One that receives nothing may still send: requests for votes, or answers to
+                // what it received long ago.
+                let is_later = self.rounds.acknowledge(from, round);
+                if is_later {
+                    self.answered.insert(from, now);
+                }
             }
             Body::Lead { transfer } => {
                 self.lead_request = Some(LeadRequest { from, term, transfer: *transfer });
@@ -600,12 +609,32 @@ impl Replica {
         self.group.members().map(of).collect()
     }
 
-    /// Returns whether a member has sent something lately. The library forgets that at each of its
-    /// looks, and would have a third of the answers wrong.
+    /// Checks a change that an operator or a joining process requests: the planner's own changes
+    /// look at this themselves.
+    ///
+    /// # Errors
+    /// [`GroupChangeError::InUse`] and [`GroupChangeError::NoMajority`] name what to do first.
+    pub fn check_requested(&self, change: &GroupChange) -> Result<(), GroupChangeError> {
+        let is_silent = |id: &MemberId| *id != self.options.id && !self.is_recent(*id);
+        if change.add.is_some()
+            && let Some(id) = change.remove.iter().find(|id| !is_silent(id))
+        {
+            return Err(GroupChangeError::InUse(*id));
+        }
+        let left = self.group.changed(change)?;
+        let silent: BTreeSet<MemberId> = left.voters().filter(is_silent).collect();
+        match 2 * silent.len() < left.voters().count() {
+            true => Ok(()),
+            false => Err(GroupChangeError::NoMajority(silent)),
+        }
+    }
+
+    /// Returns whether a member has lately answered something that was sent to it. The library
+    /// forgets that at each of its looks, and would have a third of the answers wrong.
     fn is_recent(&self, id: MemberId) -> bool {
         let Millis(tick) = self.options.tick;
         let lately = Millis(2 * tick * self.options.election_ticks as u64);
-        self.received.get(&id).is_some_and(|at| at.until(self.now) < lately)
+        self.answered.get(&id).is_some_and(|at| at.until(self.now) < lately)
     }
 
     /// Reports to a former member that it was removed: the message in which the change was agreed

@@ -230,7 +230,7 @@ fn messages_have_these_bytes() {
 }
 
 #[test]
-fn messages_of_others_and_nonsense_are_refused_and_change_nothing() {
+fn messages_of_others_and_contradictions_are_refused_and_change_nothing() {
     let mut test = TestGroup::new(3);
     test.pass(1000);
     let leader = test.leader();
@@ -251,7 +251,7 @@ fn messages_of_others_and_nonsense_are_refused_and_change_nothing() {
     let generation = refused(&|it| it.generation = 1);
     assert_eq!(generation, MessageRefusal::Generation { from: leader, theirs: 1, ours: 0 });
     assert!(matches!(refused(&|it| it.to = third), MessageRefusal::NotMine { .. }));
-    let nonsense: [&dyn Fn(&mut Envelope); 9] = [
+    let contradictions: [&dyn Fn(&mut Envelope); 9] = [
         &|it| it.from = it.to,
         &|it| it.term = 0,
         &|it| it.term = u64::MAX,
@@ -265,9 +265,9 @@ fn messages_of_others_and_nonsense_are_refused_and_change_nothing() {
             it.body = Body::Snapshot { place, group };
         },
     ];
-    for (number, change) in nonsense.into_iter().enumerate() {
+    for (number, change) in contradictions.into_iter().enumerate() {
         let refusal = refused(change);
-        assert!(matches!(refusal, MessageRefusal::Nonsense { .. }), "{number}: {refusal}");
+        assert!(matches!(refusal, MessageRefusal::Contradiction { .. }), "{number}: {refusal}");
     }
     assert_eq!((member.role(), member.term(), member.ends()), before);
 }
@@ -279,6 +279,34 @@ fn entries(places: &[(u64, u64)]) -> Body {
     };
     let before = LogPlace { term: 1, index: 8 };
     Body::Append { before, committed: 1, entries: places.iter().map(entry).collect() }
+}
+
+/// The library takes an entry before the last agreed one for the same, and reports it as received.
+#[test]
+fn entries_that_contradict_an_agreed_one_are_refused() {
+    let mut test = TestGroup::new(3);
+    test.pass(1000);
+    let (leader, now, term) = (test.leader(), test.now, test.lead().term());
+    let other = if leader == MemberId(1) { MemberId(2) } else { MemberId(1) };
+    let third = MemberId(6 - leader.0 - other.0);
+    let member = test.members.get_mut(&other).unwrap();
+    let (_, agreed) = member.ends();
+    assert!(agreed >= 2, "the leader has begun its term: {agreed}");
+    let mut refused = |before: LogPlace, places: &[(u64, u64)]| {
+        let Body::Append { entries, .. } = entries(places) else { panic!() };
+        let body = Body::Append { before, committed: 1, entries };
+        let envelope = Envelope { body, ..heartbeat(third.0, other.0, term + 1, 1) };
+        match member.receive(now, envelope) {
+            Err(MessageRefusal::Contradiction { contradiction, .. }) => Some(contradiction),
+            _ => None,
+        }
+    };
+    // A leader that has lost what this member has begins where it ends itself.
+    let before = LogPlace { term: term + 1, index: agreed };
+    assert_eq!(refused(before, &[]), Some(MessageContradiction::EntryContradicts));
+    let start = LogPlace { term: 1, index: 1 };
+    let later: Vec<(u64, u64)> = (2..=agreed).map(|index| (term + 1, index)).collect();
+    assert_eq!(refused(start, &later), Some(MessageContradiction::EntryContradicts));
 }
 
 #[test]
@@ -293,8 +321,8 @@ fn term_is_refused_more_than_a_million_ahead_unless_the_member_has_none() {
         assert_eq!(member.term() == term, received.is_ok());
         received.err()
     };
-    let is_refused = |refusal: Option<MessageRefusal>, why: &str| match refusal {
-        Some(MessageRefusal::Nonsense { why: found, .. }) => assert_eq!(found, why),
+    let is_refused = |refusal: Option<MessageRefusal>, why: MessageContradiction| match refusal {
+        Some(MessageRefusal::Contradiction { contradiction, .. }) => assert_eq!(contradiction, why),
         other => panic!("{other:?}"),
     };
     for behind in [1, 2, 300] {
@@ -305,12 +333,12 @@ fn term_is_refused_more_than_a_million_ahead_unless_the_member_has_none() {
             restored
         };
         assert_eq!(refusal(restored(), behind + BEHIND_MAX), None);
-        is_refused(refusal(restored(), behind + BEHIND_MAX + 1), "its term is too far ahead");
+        is_refused(refusal(restored(), behind + BEHIND_MAX + 1), MessageContradiction::TermAhead);
     }
     // One that joins has no term.
     assert_eq!(refusal(Restored::default(), TERM_MAX), None);
-    is_refused(refusal(Restored::default(), TERM_MAX + 1), "its term is of another generation");
-    is_refused(refusal(Restored::default(), u64::MAX), "its term is out of range");
+    is_refused(refusal(Restored::default(), TERM_MAX + 1), MessageContradiction::TermGeneration);
+    is_refused(refusal(Restored::default(), u64::MAX), MessageContradiction::TermRange);
 }
 
 #[test]

@@ -116,8 +116,10 @@ pub(crate) fn held(path: &Path) -> Result<Vec<String>, RestoreError> {
     }
 }
 
+/// Returns whether a file belongs to a catalog, or to the group that its namenode is a member of.
 fn is_catalog(name: &str) -> bool {
-    name.starts_with("journal-") || name.starts_with("snapshot-")
+    let begins = ["journal-", "snapshot-", "rounds-", "group-state."];
+    begins.iter().any(|begin| name.starts_with(begin))
 }
 
 /// Refuses a backup of another cluster than the given one or that of the directory. A directory

@@ -46,7 +46,9 @@ pub(crate) fn refusal(error: &ProposeError, group: &Group) -> Refusal {
         ProposeError::NotServing
         | ProposeError::Transferring
         | ProposeError::Full
-        | ProposeError::Change(GroupChangeError::UnderWay) => again(error.to_string()),
+        | ProposeError::Change(GroupChangeError::UnderWay | GroupChangeError::InUse(_)) => {
+            again(error.to_string())
+        }
         _ => Refusal::BadRequest { why: error.to_string() },
     }
 }
@@ -150,7 +152,8 @@ impl PendingChanges {
             let _ = reply.send(Err(Refusal::RetryAfter { after: Millis(500), why }));
             return;
         }
-        match replica.change_group(now, change) {
+        let checked = replica.check_requested(change).map_err(ProposeError::from);
+        match checked.and_then(|()| replica.change_group(now, change)) {
             Ok(()) => keep(self, reply),
             Err(error) => drop(reply.send(Err(refusal(&error, replica.group())))),
         }

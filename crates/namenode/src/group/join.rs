@@ -90,7 +90,7 @@ async fn call_leader(
     }
 }
 
-/// Joins the group of which `address` is a member.
+/// Joins the group of which one of the addresses in `address`, separated by commas, is a member.
 ///
 /// # Errors
 /// [`JoinError`] names what to correct.
@@ -99,25 +99,27 @@ pub(crate) async fn join(
     credentials: &Credentials,
     at: &MemberAddress,
 ) -> Result<Joined, JoinError> {
-    if at.address == address {
+    let mut others = address.split(',').filter(|it| *it != at.address).cycle();
+    let Some(mut to) = others.next() else {
         return Err(JoinError::Itself { address: address.to_owned() });
-    }
+    };
     let limit = Instant::now() + JOIN_WITHIN;
     let frame = GroupFrame::Join { format: GroupFormat::OWN, at: at.clone() };
     loop {
-        let cause = match call_leader(address, credentials, &frame).await {
+        let cause = match call_leader(to, credentials, &frame).await {
             Ok((cluster, body)) => match decode_body::<(MemberId, GroupGeneration)>(&body) {
                 Ok((member, generation)) => return Ok(Joined { cluster, member, generation }),
                 Err(refusal) => CallError::Refused(refusal),
             },
             Err(CallError::Refused(refusal)) if !is_passing(&refusal) => {
-                return Err(JoinError::Refused { address: address.to_owned(), refusal });
+                return Err(JoinError::Refused { address: to.to_owned(), refusal });
             }
             Err(cause) => cause,
         };
         if Instant::now() >= limit {
             return Err(JoinError::NotFound { address: address.to_owned(), cause });
         }
+        to = others.next().unwrap_or(to);
         sleep(PAUSE).await;
     }
 }

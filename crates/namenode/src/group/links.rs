@@ -27,7 +27,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, warn};
 
 use super::wire::{GroupFrame, LaterGeneration};
-use crate::log_limit::Sparing;
+use crate::log_limit::LogLimiter;
 
 /// Messages that wait for one member. Heartbeats are sent about ten times a second, and entries
 /// within the replica's own window.
@@ -52,7 +52,7 @@ const ANSWER_EVERY: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Lines about members that are of other generations.
-static REFUSED: Sparing = Sparing::new();
+static REFUSED: LogLimiter = LogLimiter::new();
 
 /// A message on its way to a member's task.
 #[derive(Debug)]
@@ -227,7 +227,7 @@ async fn run(
                 *link.lock() = None;
             }
             Err(CallError::Refused(refusal @ Refusal::OtherGeneration { .. })) => {
-                if let Some(passed_over) = REFUSED.now(std::time::Instant::now()) {
+                if let Some(passed_over) = REFUSED.admit(std::time::Instant::now()) {
                     warn!(address, %refusal, passed_over, "a namenode is none of this group");
                 }
             }
@@ -247,7 +247,7 @@ fn proven(dialer: &Dialer, address: &str, answer: &Bytes) -> Option<GroupGenerat
     if later.is_proven(dialer.cluster, &dialer.credentials) {
         return Some(later.generation);
     }
-    if let Some(passed_over) = REFUSED.now(std::time::Instant::now()) {
+    if let Some(passed_over) = REFUSED.admit(std::time::Instant::now()) {
         let generation = later.generation;
         warn!(address, %generation, passed_over, "a later generation of the group is not proven");
     }

@@ -24,6 +24,7 @@ use thiserror::Error;
 use super::round::RoundError;
 use crate::directory::{Directory, FileKind, PublishError};
 use crate::files::{Stored, Window};
+use crate::journal::record::tied_checksum;
 use crate::options::Sync;
 
 const MAGIC: [u8; 8] = *b"SNDLGLOG";
@@ -100,6 +101,12 @@ pub enum GroupFileDamage {
     /// A segment of the log is not there.
     #[error("entries before it are missing")]
     Gap,
+    /// The log ends before what the member has acknowledged.
+    #[error("the group's log lacks entries that this member has acknowledged")]
+    Cut,
+    /// The member's state is not there.
+    #[error("it is missing, and the log of a group's member is there")]
+    NoFile,
     /// The member's state does not begin with a header.
     #[error("it does not begin like the state of a group's member")]
     Foreign,
@@ -233,13 +240,18 @@ impl GroupLog {
         first: u64,
     ) -> Result<Self, LogError> {
         let fail = |cause| LogError::Io { path: directory.path().to_owned(), cause };
-        for old in directory.list(FileKind::Rounds).map_err(fail)? {
-            let path = directory.file(FileKind::Rounds, old);
-            directory.files().remove(&path).map_err(fail)?;
-        }
-        let directory = Arc::clone(directory);
-        let mut log = Self { directory, cluster, sync, segments: Vec::new(), buffer: Vec::new() };
+        let remove = |old: u64| {
+            directory.files().remove(&directory.file(FileKind::Rounds, old)).map_err(fail)
+        };
+        let (before, after): (Vec<u64>, Vec<u64>) =
+            directory.list(FileKind::Rounds).map_err(fail)?.into_iter().partition(|it| *it < first);
+        // There is a log at any moment: without one, its member may have forgotten everything.
+        after.into_iter().filter(|old| *old > first).try_for_each(remove)?;
+        let buffer = Vec::new();
+        let of = Arc::clone(directory);
+        let mut log = Self { directory: of, cluster, sync, segments: Vec::new(), buffer };
         log.begin_segment(first)?;
+        before.into_iter().try_for_each(remove)?;
         trust(&log.directory)?;
         Ok(log)
     }
@@ -254,6 +266,10 @@ impl GroupLog {
     ) -> Result<(Self, Vec<LogEntry>), LogError> {
         let fail = |cause| LogError::Io { path: directory.path().to_owned(), cause };
         let firsts = directory.list(FileKind::Rounds).map_err(fail)?;
+        if firsts.is_empty() {
+            let path = directory.path().to_owned();
+            return Err(LogError::Damaged { path, damage: GroupFileDamage::Cut });
+        }
         let (mut segments, mut entries) = (Vec::<RoundsSegment>::new(), Vec::new());
         for (place, first) in firsts.iter().enumerate() {
             let after = firsts.get(place + 1);
@@ -293,6 +309,13 @@ impl GroupLog {
         }
         let directory = Arc::clone(directory);
         Ok((Self { directory, cluster, sync, segments, buffer: Vec::new() }, entries))
+    }
+
+    /// Returns whether a directory has entries of a group's log.
+    pub(crate) fn has_entries(directory: &Directory) -> io::Result<bool> {
+        let firsts = directory.list(FileKind::Rounds)?;
+        let bytes = |first: &u64| directory.bytes(FileKind::Rounds, *first);
+        Ok(firsts.iter().any(|first| bytes(first) > HEADER_BYTES as u64))
     }
 
     /// Returns entries up to `start` that are still in the log, as far back as one that `is_known`;
@@ -486,13 +509,6 @@ fn header(cluster: ClusterId, first: u64, salt: u64) -> Vec<u8> {
     let checksum = crc32c(&bytes[16..]);
     bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
     bytes
-}
-
-fn tied_checksum(salt: u64, head: &[u8]) -> u32 {
-    let mut bytes = [0; 25];
-    bytes[..8].copy_from_slice(&salt.to_le_bytes());
-    bytes[8..].copy_from_slice(head);
-    crc32c(&bytes)
 }
 
 fn encode(salt: u64, entry: &LogEntry, out: &mut Vec<u8>) {

@@ -23,6 +23,7 @@ use super::links::Links;
 use super::log::{GroupFileDamage, GroupLog, LogError};
 use super::outgoing::{self, Sending};
 use super::own_machine::OwnMachine;
+use super::round;
 use super::wire::GroupFrame;
 use super::{GroupInput, boot_time};
 use crate::directory::{Directory, FileKind};
@@ -153,10 +154,24 @@ impl GroupSeat {
         Ok(Self::start(parts, hard, log, restored))
     }
 
-    /// Continues as the member that the directory is of.
-    pub(crate) fn reopen(parts: MemberParts, mut hard: HardState) -> Result<Self, LogError> {
+    /// Continues as the member that the directory is of, with a catalog of so many commands.
+    ///
+    /// # Errors
+    /// [`GroupFileDamage::Cut`]: the log lacks entries that the member has acknowledged.
+    pub(crate) fn reopen(
+        parts: MemberParts,
+        mut hard: HardState,
+        commands: u64,
+    ) -> Result<Self, LogError> {
         let (directory, cluster) = (&parts.directory, parts.cluster);
         let (log, entries) = GroupLog::open(directory, cluster, parts.sync, hard.start)?;
+        let agreed = round::last_applied(&entries, commands).max(hard.vote.committed);
+        let last = entries.last().map_or(hard.start.index, |entry| entry.place.index);
+        let is_only_member = hard.group.members().all(|(id, _)| id == hard.member);
+        if !is_only_member && (agreed > last || round::is_behind(&entries, commands)) {
+            let path = directory.path().to_owned();
+            return Err(LogError::Damaged { path, damage: GroupFileDamage::Cut });
+        }
         hard.incarnation += 1;
         // What was not synced stays so until an orderly end.
         let sync = match hard.boot.sync {
@@ -166,8 +181,7 @@ impl GroupSeat {
         hard.boot = BootRecord { boot: hard_state::boot(), sync, is_closed: false };
         hard.write(&parts.directory)?;
         let (start, group, vote) = (hard.start, hard.group.clone(), hard.vote);
-        let last = entries.last().map_or(start.index, |entry| entry.place.index);
-        let vote = Vote { committed: vote.committed.clamp(start.index, last), ..vote };
+        let vote = Vote { committed: agreed.clamp(start.index, last), ..vote };
         let restored = Restored { vote, start, group, entries, applied: start.index };
         Ok(Self::start(parts, hard, log, restored))
     }

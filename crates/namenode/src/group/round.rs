@@ -118,6 +118,27 @@ pub(crate) fn is_known(entry: &LogEntry, index: u64) -> bool {
     postcard::take_from_bytes::<u64>(commands).is_ok_and(|(first, _)| first <= index)
 }
 
+/// Returns the number of the last entry whose commands a catalog of `commands` commands has: the
+/// journal takes only what is agreed. 0 if there is none.
+pub(crate) fn last_applied(entries: &[LogEntry], commands: u64) -> u64 {
+    let applied = entries.iter().filter(|entry| end(entry).is_some_and(|end| end <= commands));
+    applied.map(|entry| entry.place.index).max().unwrap_or(0)
+}
+
+/// Returns whether a catalog of `commands` commands has some that no entry has, although entries
+/// have what was before: the end of the log is lost.
+pub(crate) fn is_behind(entries: &[LogEntry], commands: u64) -> bool {
+    entries.iter().filter_map(end).max().is_some_and(|end| end < commands)
+}
+
+/// Returns how many commands a catalog has that has applied an entry; `None` if the entry is no
+/// round.
+fn end(entry: &LogEntry) -> Option<u64> {
+    let Payload::Round { commands, .. } = &entry.payload else { return None };
+    let ((first, count), _) = postcard::take_from_bytes::<(u64, u64)>(commands).ok()?;
+    first.checked_add(count)
+}
+
 /// Decodes a piece of a round.
 ///
 /// # Errors

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Query, State};
 use sanderling_core::access::{Claims, HttpResource};
+use sanderling_protocol::limits::DURABLE_BACKLOG_BYTES;
 use sanderling_protocol::message::{Durability, DurableReply, DurableRequest, MakeDurable};
 use sanderling_protocol::{Path, Refusal, Reply, Request};
 use sanderling_transport::{HttpConnection, Pass};
@@ -21,9 +22,6 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Time between two looks at the queue of a directory.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// Bytes that may wait for the store if a request does not name them, as of `fs mkdir`.
-const BACKLOG_BYTES_MAX: u64 = 16 << 30;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -67,7 +65,7 @@ struct MakeBody {
 }
 
 const fn backlog_bytes_max() -> u64 {
-    BACKLOG_BYTES_MAX
+    DURABLE_BACKLOG_BYTES
 }
 
 /// Makes a directory durable.
@@ -115,8 +113,7 @@ pub(super) async fn wait(
             return Err(Refusal::WrongKind { path, why }.into());
         };
         let target = *target.get_or_insert(found.next);
-        let is_adopted = found.adoption.as_ref().is_none_or(|adoption| adoption.is_done);
-        let is_copied = is_adopted && (found.is_durable || found.done_below >= target);
+        let is_copied = found.is_copied(target);
         let is_over = Instant::now() >= until || api.stop.is_cancelled();
         if is_copied || is_over {
             return Ok(page(&json!({

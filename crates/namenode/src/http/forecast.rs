@@ -87,6 +87,6 @@ fn body(fleet: &[NodeInfo], node: &NodeInfo, plan: &DrainPlan, left: Option<Mill
         "deadline_millis": left,
         "needed_bytes_per_second": plan.needed_bytes_per_second,
         "forecast": plan.forecast,
-        "fits": (plan.forecast.late_bytes, plan.forecast.unplaced_bytes) == (0, 0),
+        "fits": plan.forecast.fits(),
     })
 }

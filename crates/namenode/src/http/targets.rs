@@ -1,11 +1,10 @@
 //! The servers to scrape, in the format of Prometheus's `http_sd_config`.
 
-use std::net::IpAddr;
-
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::IntoResponse;
 use sanderling_protocol::{NodeInfo, Policy, Reply, Request};
+use sanderling_transport::is_loopback;
 use serde_json::{Value, json};
 
 use super::api::{HttpApi, HttpResult};
@@ -50,25 +49,4 @@ pub(super) async fn list(State(api): State<HttpApi>, headers: HeaderMap) -> Http
 fn is_reachable(node: &NodeInfo) -> bool {
     let is_served = !node.http_address.is_empty() && node.policy != Policy::Gone;
     is_served && (!is_loopback(&node.http_address) || is_loopback(&node.address))
-}
-
-fn is_loopback(address: &str) -> bool {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn loopback_is_found_in_addresses() {
-        for address in ["127.0.0.1:7611", "[::1]:7611", "localhost:1", "127.9.0.1:1"] {
-            assert!(is_loopback(address), "{address}");
-        }
-        for address in ["10.0.0.2:7611", "node.local:7611", "[fe80::1]:1", ""] {
-            assert!(!is_loopback(address), "{address}");
-        }
-    }
 }

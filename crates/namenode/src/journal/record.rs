@@ -160,7 +160,9 @@ pub(super) const fn low(number: u64) -> u32 {
     number as u32
 }
 
-fn tied_checksum(salt: u64, head: &[u8]) -> u32 {
+/// Returns the checksum of a record's head, tied to its file by the file's salt. The group's log
+/// has such heads as well.
+pub(crate) fn tied_checksum(salt: u64, head: &[u8]) -> u32 {
     let mut bytes = [0; 25];
     bytes[..8].copy_from_slice(&salt.to_le_bytes());
     bytes[8..].copy_from_slice(head);

@@ -484,7 +484,7 @@ fn each_mistake_is_found() {
         InjectedBug::AllIsTorn,
         InjectedBug::PrunedEarly,
         InjectedBug::GapIgnored,
-        InjectedBug::LossUnsaid,
+        InjectedBug::LossUnrecorded,
     ] {
         set(Some(mistake));
         let found = all_runs(0..80);

@@ -11,10 +11,10 @@ use tokio::runtime::Handle;
 use tracing::info;
 
 use crate::directory::{Directory, FileKind};
-use crate::error::NamenodeStartError;
+use crate::error::{ForgottenCause, NamenodeStartError};
 use crate::group::hard_state::HardState;
 use crate::group::join::join;
-use crate::group::log::MemberFilesError;
+use crate::group::log::{GroupFileDamage, GroupLog, LogError, MemberFilesError};
 use crate::group::origin;
 use crate::group::{GroupSetup, OwnMachine};
 use crate::options::NamenodeOptions;
@@ -143,6 +143,12 @@ fn find(options: &NamenodeOptions) -> Result<FoundDirectory, NamenodeStartError>
         let start = MemberStart::Member(Box::new(state));
         return Ok(FoundDirectory::Read(Box::new((directory, recovered, start))));
     }
+    let has_entries = GroupLog::has_entries(&directory).map_err(MemberFilesError::Kept);
+    if has_entries.map_err(NamenodeStartError::Group)? {
+        // Alone it would serve beside the group that it is a member of.
+        let (path, damage) = (HardState::path(&directory), GroupFileDamage::NoFile);
+        return Err(NamenodeStartError::Group(LogError::Damaged { path, damage }.into()));
+    }
     match &options.group.join {
         None => {
             let recovered = recover(&directory, options)?;
@@ -158,9 +164,9 @@ fn find(options: &NamenodeOptions) -> Result<FoundDirectory, NamenodeStartError>
 
 /// Describes a member that may have forgotten what it had acknowledged, and where that may be.
 fn forgotten(directory: &Directory, state: &HardState) -> NamenodeStartError {
-    let why = match directory.is_group_suspect() {
-        true => "a sync of the group's log has failed",
-        false => "the machine was booted since",
+    let cause = match directory.is_group_suspect() {
+        true => ForgottenCause::FailedSync,
+        false => ForgottenCause::Boot,
     };
     let is_only_voter = state.group.voters().eq([state.member]);
     let spares = state.group.members().filter(|(_, it)| it.role == GroupRole::Spare);
@@ -168,7 +174,7 @@ fn forgotten(directory: &Directory, state: &HardState) -> NamenodeStartError {
         true => spares.map(|(_, it)| it.at.address.clone()).collect(),
         false => Vec::new(),
     };
-    NamenodeStartError::Forgotten { member: state.member.0, why, spares }
+    NamenodeStartError::Forgotten { member: state.member.0, cause, spares }
 }
 
 /// Names the member whose directory is damaged: others have what it lacks.

@@ -350,7 +350,8 @@ impl CatalogWriter {
             }
             MemberStart::Member(hard) => {
                 let start = hard.start;
-                let member = GroupSeat::reopen(parts, *hard);
+                let commands = self.state.namenode.read().catalog().index();
+                let member = GroupSeat::reopen(parts, *hard, commands);
                 self.apply_kept(start)?;
                 member
             }

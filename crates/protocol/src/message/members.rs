@@ -23,7 +23,7 @@ impl MemberRole {
         match self {
             Self::Leader => "leader",
             Self::Voter => "voter",
-            Self::Learner => "learner",
+            Self::Learner => "spare",
         }
     }
 }

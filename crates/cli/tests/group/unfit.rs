@@ -1,0 +1,242 @@
+//! Directories that lack files, and members that only seem to be there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::cluster::guarded::text;
+use crate::cluster::namenodes::{Group, assert_there, client, put};
+use crate::cluster::{Ran, SOON, block_on, run, sanderling, until};
+
+fn catalog(group: &Group, place: usize) -> PathBuf {
+    group.directory.path().join(format!("catalog-{place}"))
+}
+
+fn remove_files(directory: &Path, begin: &str) -> usize {
+    let entries = fs::read_dir(directory).expect("listed").flatten();
+    let found: Vec<_> = entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(begin))
+        .map(|entry| entry.path())
+        .collect();
+    found.iter().for_each(|path| fs::remove_file(path).expect("removed"));
+    found.len()
+}
+
+/// Starts a namenode that ends at once.
+fn refused(listen: &str, directory: &Path, flags: &[&str]) -> Ran {
+    let there = text(directory.to_owned());
+    let words = ["namenode", "--listen", listen, "--http", "none", "--dir", &there];
+    let ended = run(sanderling().args(words).args(flags));
+    assert_ne!(ended.code, 0, "{ended}");
+    ended
+}
+
+fn put_some(address: &str, numbers: std::ops::Range<u64>) {
+    block_on(async {
+        let client = client(address).await;
+        for number in numbers {
+            put(&client, number).await;
+        }
+    });
+}
+
+/// Returns a member's number and whether it is shown to answer, by another one.
+fn shown(group: &Group, by: usize, address: &str) -> Option<(u64, bool)> {
+    let page = group.cli(by, &["group", "ls", "--json"]).stdout;
+    let page: serde_json::Value = serde_json::from_str(&page).ok()?;
+    let rows = page["members"].as_array()?;
+    let row = rows.iter().find(|row| row["address"] == address)?;
+    Some((row["id"].as_u64()?, row["is_active"].as_bool()?))
+}
+
+fn until_shown(group: &Group, by: usize, address: &str, is_active: bool) -> u64 {
+    until("the member is shown as it is", SOON, || {
+        shown(group, by, address).filter(|(_, found)| *found == is_active).map(|(id, _)| id)
+    })
+}
+
+/// Alone it would serve the same clients and datanodes beside the group that it is a member of.
+#[test]
+fn member_without_its_state_does_not_start_alone() {
+    let mut group = Group::start(3, &[]);
+    put_some(&group.addresses[0].clone(), 0..3);
+    group.kill(0);
+    assert_eq!(remove_files(&catalog(&group, 0), "group-state."), 1);
+    let ended = refused(&group.addresses[0], &catalog(&group, 0), &[]);
+    for part in ["group-state.bin", "it is missing", "--join ADDRESS"] {
+        assert!(ended.stderr.contains(part), "{part}: {ended}");
+    }
+    let leader = group.leader();
+    put_some(&group.addresses[leader].clone(), 3..6);
+    block_on(async { assert_there(&client(&group.addresses[leader]).await, 0..6).await });
+}
+
+/// It would vote as if it had never acknowledged what is lost.
+#[test]
+fn member_whose_log_is_gone_does_not_vote() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    put_some(&group.addresses[leader].clone(), 0..3);
+    let lost = (leader + 1) % 3;
+    group.kill(lost);
+    assert!(remove_files(&catalog(&group, lost), "rounds-") > 0);
+    let ended = refused(&group.addresses[lost], &catalog(&group, lost), &[]);
+    for part in ["lacks entries that this member has acknowledged", "--join ADDRESS"] {
+        assert!(ended.stderr.contains(part), "{part}: {ended}");
+    }
+    // As it says.
+    fs::rename(catalog(&group, lost), group.directory.path().join("away")).expect("renamed");
+    let (at, join) = (group.addresses[lost].clone(), group.addresses[leader].clone());
+    group.members[lost] = Some(group.spawn(lost, &at, Some(&join), &[]));
+    group.until_voters(3);
+}
+
+/// An older copy of the log beside the catalog of today: the catalog shows what is missing.
+#[test]
+fn member_whose_log_is_older_than_its_catalog_does_not_vote() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    put_some(&group.addresses[leader].clone(), 0..3);
+    let old = (leader + 1) % 3;
+    group.kill(old);
+    let kept = group.directory.path().join("kept");
+    fs::create_dir(&kept).expect("made");
+    let rounds = || {
+        fs::read_dir(catalog(&group, old))
+            .expect("listed")
+            .flatten()
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("rounds-"))
+    };
+    for entry in rounds() {
+        fs::copy(entry.path(), kept.join(entry.file_name())).expect("copied");
+    }
+    group.restart(old);
+    group.until_voters(3);
+    let behind = |group: &Group| {
+        let page = group.cli(leader, &["group", "ls", "--json"]).stdout;
+        let page: serde_json::Value = serde_json::from_str(&page).ok()?;
+        let rows = page["members"].as_array()?.clone();
+        rows.iter().all(|row| row["behind_entries"] == 0).then_some(())
+    };
+    put_some(&group.addresses[leader].clone(), 3..9);
+    until("all have everything", SOON, || behind(&group));
+    group.kill(old);
+    for entry in fs::read_dir(&kept).expect("listed").flatten() {
+        fs::copy(entry.path(), catalog(&group, old).join(entry.file_name())).expect("copied");
+    }
+    let ended = refused(&group.addresses[old], &catalog(&group, old), &[]);
+    assert!(ended.stderr.contains("lacks entries"), "{ended}");
+}
+
+/// Whoever copies the flags of another member must not take its place while it serves.
+#[test]
+fn joining_namenode_does_not_replace_a_member_that_answers() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    let (taken, at) = ((leader + 1) % 3, group.addresses[leader].clone());
+    let id = until_shown(&group, leader, &group.addresses[taken], true);
+    let other = group.directory.path().join("other");
+    let advertised = group.addresses[taken].clone();
+    let flags = ["--join", &at, "--advertise", &advertised, "--timeout", "5s"];
+    let ended = refused("127.0.0.1:0", &other, &flags);
+    let answers = format!("member {id} answers at this address");
+    assert!(ended.stderr.contains(&answers) || ended.code == 124, "{ended}");
+    assert_eq!(until_shown(&group, leader, &group.addresses[taken], true), id);
+    // One that has ended is replaced.
+    group.kill(taken);
+    until_shown(&group, leader, &group.addresses[taken], false);
+    fs::rename(catalog(&group, taken), group.directory.path().join("away")).expect("renamed");
+    group.members[taken] = Some(group.spawn(taken, &advertised, Some(&at), &[]));
+    group.until_voters(3);
+    assert_ne!(until_shown(&group, leader, &advertised, true), id);
+}
+
+/// The change could never be agreed on: those that are left could not decide.
+#[test]
+fn voter_that_the_others_need_is_not_removed() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    let (dead, needed) = ((leader + 1) % 3, (leader + 2) % 3);
+    let (dead_at, needed_at) = (group.addresses[dead].clone(), group.addresses[needed].clone());
+    group.kill(dead);
+    let dead_id = until_shown(&group, leader, &dead_at, false);
+    let needed_id = until_shown(&group, leader, &needed_at, true);
+    // Also where an address of the list leads to nothing.
+    let all = group.addresses.join(",");
+    let words = ["group", "remove", &needed_id.to_string(), "--namenode", &all];
+    let kept = run(sanderling().args(words));
+    assert_eq!(kept.code, 1, "{kept}");
+    let text = format!("the voters that are left could not decide: member {dead_id} does not");
+    assert!(kept.stderr.contains(&text), "{kept}");
+    put_some(&group.addresses[leader].clone(), 0..3);
+    // The dead one can go, and the group goes on.
+    let removed = group.cli(leader, &["group", "remove", &dead_id.to_string()]);
+    assert_eq!(removed.code, 0, "{removed}");
+    put_some(&group.addresses[leader].clone(), 3..6);
+    block_on(async { assert_there(&client(&needed_at).await, 0..6).await });
+}
+
+/// It asks for votes, so something of it arrives: that does not show that it receives anything.
+#[test]
+fn member_that_was_started_at_another_address_is_shown_as_silent() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    let moved = (leader + 1) % 3;
+    let before = group.addresses[moved].clone();
+    group.kill(moved);
+    let server = group.spawn(moved, "127.0.0.1:0", None, &[]);
+    assert_ne!(server.address, before);
+    until("it asks for votes", SOON, || {
+        let seen = group.cli(leader, &["group", "ls"]);
+        seen.stdout.contains("silent").then_some(())
+    });
+    // Longer than its requests are apart.
+    let until_then = std::time::Instant::now() + std::time::Duration::from_secs(6);
+    while std::time::Instant::now() < until_then {
+        let seen = shown(&group, leader, &before);
+        assert!(seen.is_none_or(|(_, is_active)| !is_active), "{seen:?}");
+    }
+    drop(server);
+}
+
+/// Afterwards it is a namenode alone, with what the backup has.
+#[test]
+fn restore_into_the_directory_of_a_member_sets_the_files_of_the_group_aside() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    put_some(&group.addresses[leader].clone(), 0..3);
+    let backup = text(group.directory.path().join("backup"));
+    let http = group.members[leader].as_ref().expect("it runs").http_address.clone();
+    let words = ["namenode", "backup", "--to", &backup, "--http", &http];
+    let made = group.cli(leader, &words);
+    assert_eq!(made.code, 0, "{made}");
+    (0..3).for_each(|place| group.kill(place));
+    let there = text(catalog(&group, 0));
+    let words = ["namenode", "restore", "--from", &backup, "--dir", &there, "--replace"];
+    let restored = run(sanderling().args(words));
+    assert_eq!(restored.code, 0, "{restored}");
+    let aside = catalog(&group, 0).join("replaced-1/group-state.bin");
+    assert!(aside.exists(), "{}", aside.display());
+    group.restart(0);
+    block_on(async {
+        let client = client(&group.addresses[0]).await;
+        assert_there(&client, 0..3).await;
+        put(&client, 3).await;
+    });
+}
+
+#[test]
+fn addresses_that_no_other_can_reach_are_refused_at_the_start() {
+    let place = tempfile::TempDir::new().expect("a directory");
+    for (flags, part) in [
+        (["--advertise", "0.0.0.0"], "it stands for every address"),
+        (["--advertise", "[::]:7600"], "it stands for every address"),
+        (["--advertise", "a:1,b:1"], "it is a list"),
+        (["--advertise", ""], "it is no address"),
+        (["--join", "http://127.0.0.1:7601"], "http"),
+        (["--join", ""], "--join"),
+    ] {
+        let ended = refused("127.0.0.1:0", &place.path().join("catalog"), &flags);
+        assert_eq!(ended.code, 2, "{flags:?}: {ended}");
+        assert!(ended.stderr.contains(part), "{flags:?}: {ended}");
+    }
+}
