@@ -6,32 +6,55 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sanderling_protocol::{LeaseId, ObjectId, Reply, Request};
-use tokio::time::Instant;
+use sanderling_core::client::{RENEWAL_PAUSE_MAX, renewal_pause};
+use sanderling_protocol::message::Grant;
+use sanderling_protocol::{LeaseId, Millis, ObjectId, Reply, Request};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
 use crate::client::ClientInner;
-
-/// How often leases are renewed: five times in the shortest that a namenode gives by default.
-const RENEW_EVERY: Duration = Duration::from_secs(2);
 
 /// The leases of the open writers of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    open: Mutex<HashMap<ObjectId, (LeaseId, Arc<AtomicBool>)>>,
+    open: Mutex<HashMap<ObjectId, OpenLease>>,
+    /// A lease was added, which may need its renewal sooner than the others.
+    added: Arc<Notify>,
+}
+
+/// The lease of an open writer.
+#[derive(Debug)]
+struct OpenLease {
+    lease: LeaseId,
+    /// Between two renewals.
+    pause: Millis,
+    has_ended: Arc<AtomicBool>,
 }
 
 impl Leases {
     /// Starts to renew, until the client is dropped.
     pub(crate) fn start(&self, shared: &Arc<ClientInner>) {
-        let shared = Arc::downgrade(shared);
+        let (shared, added) = (Arc::downgrade(shared), Arc::clone(&self.added));
         tokio::spawn(async move {
+            let mut renewed = Instant::now();
             loop {
-                tokio::time::sleep(RENEW_EVERY).await;
+                let Some(pause) = shared.upgrade().map(|it| it.leases.pause()) else { return };
+                tokio::select! {
+                    () = added.notified() => continue,
+                    () = sleep_until(renewed + pause) => {}
+                }
+                renewed = Instant::now();
                 if !renew(&shared).await {
                     return;
                 }
             }
         });
+    }
+
+    /// Returns the pause that the shortest lease needs.
+    fn pause(&self) -> Duration {
+        let shortest = self.open.lock().values().map(|it| it.pause).min();
+        shortest.unwrap_or(RENEWAL_PAUSE_MAX).into()
     }
 }
 
@@ -46,9 +69,12 @@ pub(crate) struct RenewedLease {
 
 impl RenewedLease {
     /// Renews a lease from now on.
-    pub(crate) fn new(client: &Arc<ClientInner>, object: ObjectId, lease: LeaseId) -> Self {
+    pub(crate) fn new(client: &Arc<ClientInner>, grant: &Grant) -> Self {
+        let (object, lease, pause) = (grant.object, grant.lease, renewal_pause(grant.lease_millis));
         let has_ended = Arc::new(AtomicBool::new(false));
-        client.leases.open.lock().insert(object, (lease, Arc::clone(&has_ended)));
+        let open = OpenLease { lease, pause, has_ended: Arc::clone(&has_ended) };
+        client.leases.open.lock().insert(object, open);
+        client.leases.added.notify_one();
         Self { client: Arc::clone(client), object, lease, has_ended }
     }
 
@@ -66,7 +92,7 @@ impl RenewedLease {
 impl Drop for RenewedLease {
     fn drop(&mut self) {
         let mut open = self.client.leases.open.lock();
-        if open.get(&self.object).is_some_and(|(kept, _)| *kept == self.lease) {
+        if open.get(&self.object).is_some_and(|kept| kept.lease == self.lease) {
             open.remove(&self.object);
         }
     }
@@ -76,7 +102,7 @@ impl Drop for RenewedLease {
 async fn renew(shared: &Weak<ClientInner>) -> bool {
     let Some(shared) = shared.upgrade() else { return false };
     let leases: Vec<(ObjectId, LeaseId)> =
-        shared.leases.open.lock().iter().map(|(object, (lease, _))| (*object, *lease)).collect();
+        shared.leases.open.lock().iter().map(|(object, it)| (*object, it.lease)).collect();
     if leases.is_empty() {
         return true;
     }
@@ -87,8 +113,8 @@ async fn renew(shared: &Weak<ClientInner>) -> bool {
     {
         let open = shared.leases.open.lock();
         for object in ended {
-            if let Some((_, has_ended)) = open.get(&object) {
-                has_ended.store(true, Ordering::Relaxed);
+            if let Some(lease) = open.get(&object) {
+                lease.has_ended.store(true, Ordering::Relaxed);
             }
         }
     }

@@ -111,7 +111,7 @@ impl Drop for Writer {
 impl Writer {
     pub(crate) fn new(client: Client, path: Path, grant: &Grant) -> Self {
         let shared = &client.shared;
-        let lease = RenewedLease::new(shared, grant.object, grant.lease);
+        let lease = RenewedLease::new(shared, grant);
         let window = shared.config.write_window_blocks;
         let machine = WriteMachine::new(grant.bytes, &grant.blocks, window);
         let mut writer = Self {

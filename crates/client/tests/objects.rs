@@ -9,6 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use cluster::{Cluster, MIB, path, pattern};
 use sanderling_client::{ClientConfig, ClientError, PutOptions};
+use sanderling_core::namenode::NamenodeConfig;
+use sanderling_namenode::NamenodeOptions;
 use sanderling_protocol::message::{JobHints, ObjectKind, RegisterJob};
 use sanderling_protocol::refusal::{ByteRange, Recovery};
 use sanderling_protocol::{EventKind, Millis, NodeSelector, Policy, Refusal};
@@ -303,6 +305,23 @@ async fn key_values_and_jobs_live_as_they_should() {
     assert!(client.exists(&path("/job/a")).await.unwrap());
     job.end().await.unwrap();
     assert!(!client.exists(&path("/job")).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_writer_keeps_a_lease_that_is_shorter_than_the_usual_pause() {
+    let lease = Millis(900);
+    let core = NamenodeConfig { lease, ..NamenodeConfig::default() };
+    let options = NamenodeOptions { core, ..NamenodeOptions::default() };
+    let cluster = Cluster::start_on(options, 1, 64 << 20).await;
+    let client = cluster.client().await;
+    let mut writer = client.create(&path("/file"), &PutOptions::default()).await.unwrap();
+    writer.write(b"before").await.unwrap();
+    writer.flush().await.unwrap();
+    // The namenode looks for leases that ended several times a second.
+    tokio::time::sleep(4 * Duration::from(lease)).await;
+    writer.write(b" and after").await.unwrap();
+    writer.close().await.unwrap();
+    assert_eq!(client.get(&path("/file")).await.unwrap(), "before and after");
 }
 
 #[tokio::test(flavor = "multi_thread")]

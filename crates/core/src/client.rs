@@ -1,14 +1,16 @@
 //! Decisions of a client: how a change takes effect once although it is sent several times, what
-//! follows from a failed attempt, and how an object is written.
+//! follows from a failed attempt, how an object is written, and when its lease is renewed.
 //!
 //! The client library and the simulated clients run the same machines; connections, pauses and
 //! clocks are outside.
 
 mod attempt;
+mod lease_renewal;
 mod sequences;
 mod writer;
 
 pub use attempt::{AttemptFailure, ChangeAttempts, NextAttempt};
+pub use lease_renewal::{RENEWAL_PAUSE_MAX, renewal_pause};
 pub use sequences::Sequences;
 pub use writer::{
     AfterFailure, BlockRequest, ClosedWriter, PIECE_BYTES_MAX, Placed, WriteGoal, WriteMachine,

@@ -9,6 +9,7 @@ mod batch;
 mod clock;
 mod frame;
 mod once;
+mod order_queue;
 mod prepare;
 mod read;
 mod read_queue;
@@ -31,6 +32,7 @@ use sanderling_protocol::{
 
 pub use batch::BatchBounds;
 pub use clock::start_time;
+pub use order_queue::{ORDER_WITHIN, OrderKind, OrderQueue, OrderStep};
 pub use read_queue::{ReadLimits, ReadQueue, Waiter, Waiting};
 pub use reading::FrameRead;
 pub use reply_budget::ReplyBudget;

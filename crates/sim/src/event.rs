@@ -3,10 +3,10 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use sanderling_core::catalog::DatanodeOrder;
 use sanderling_core::client::Placed;
 use sanderling_core::datanode::{Act, DamageReport, RequestStamp};
 use sanderling_core::manager::{LeaseRequest, ViewRequest};
+use sanderling_core::namenode::OrderKind;
 use sanderling_core::notices::NoticeReport;
 use sanderling_core::read::ReadPiece;
 use sanderling_core::relocation::CallId;
@@ -87,7 +87,7 @@ pub(crate) enum Timer {
     Send(u64),
     Turn,
     Wake,
-    OrderQueue(NodeId, bool),
+    OrderQueue(NodeId, OrderKind),
     Poll,
     Relocate,
     /// A manager's next view may be due.
@@ -145,7 +145,7 @@ pub(crate) enum DatanodeCall {
 
 #[derive(Debug)]
 pub(crate) enum NamenodeCall {
-    Order(Box<DatanodeOrder>, bool),
+    Order(NodeId, OrderKind),
     Probe(NodeId),
 }
 

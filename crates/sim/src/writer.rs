@@ -4,7 +4,7 @@
 use sanderling_core::block_table::WriteRequest;
 use sanderling_core::client::{
     AfterFailure, AttemptFailure, BlockRequest, ChangeAttempts, NextAttempt, WriteGoal,
-    WriteMachine, WriteStep, repeat_in_place,
+    WriteMachine, WriteStep, renewal_pause, repeat_in_place,
 };
 use sanderling_core::retry::{Retry, RetryDecision, RetryPolicy};
 use sanderling_protocol::message::{Condition, Create, CreateKind, CreateMode, Grant, Repetition};
@@ -157,7 +157,8 @@ impl Writer {
                 let leases = vec![(job.object, job.lease)];
                 let request = Request::RenewLeases { leases };
                 self.call(context, request, WriterCall::Renew { job: job_number });
-                let micros = context.runtime.plan().lease_millis * 1000 / 3;
+                let pause = renewal_pause(Millis(context.runtime.plan().lease_millis));
+                let micros = pause.0 * 1000;
                 context.runtime.set_timer(self.host(), micros, Timer::Renew(job_number));
             }
             Timer::Repeat(job, piece) if self.task(job).is_some() => {
@@ -193,7 +194,7 @@ impl Writer {
             2 => random.between(1, 1_500_000),
             _ => random.between(1, 3_500_000),
         };
-        // The mistake shows only where two append to one file at once.
+        // The injected bug shows only where two append to one file at once.
         let is_crowded = context.runtime.has_bug(InjectedBug::SecondWriter);
         let (path, open) = draw_open(random, nonce, total, is_crowded);
         let job = WriteTask {
@@ -402,7 +403,7 @@ impl Writer {
         job.machine = WriteMachine::new(grant.bytes, &grant.blocks, job.window);
         job.retry = Retry::new(RetryPolicy::default(), deadline);
         let job_number = job.number;
-        let micros = context.runtime.plan().lease_millis * 1000 / 3;
+        let micros = renewal_pause(grant.lease_millis).0 * 1000;
         context.runtime.set_timer(self.host(), micros, Timer::Renew(job_number));
         self.pump(context);
     }

@@ -32,12 +32,16 @@ impl Cluster {
     }
 
     pub async fn start_with(datanodes: usize, dram_bytes: u64) -> Self {
+        Self::start_on(NamenodeOptions::default(), datanodes, dram_bytes).await
+    }
+
+    pub async fn start_on(options: NamenodeOptions, datanodes: usize, dram_bytes: u64) -> Self {
         let directory = TempDir::new().unwrap();
         let namenode = NamenodeServer::start(NamenodeOptions {
             listen: "127.0.0.1:0".to_owned(),
             http_listen: None,
             directory: directory.path().to_owned(),
-            ..NamenodeOptions::default()
+            ..options
         })
         .await
         .unwrap();

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use sanderling_core::replica::{
-    Group, GroupEvents, GroupRisk, GroupRole, GroupStep, MemberAddress, NoticeReport,
-    ReadPermission,
+    BootRecord, FoundAtStart, Group, GroupEvents, GroupRisk, GroupRole, GroupStep, MemberAddress,
+    NoticeReport, ReadPermission, StartAs, SyncMode, start_as,
 };
 use sanderling_protocol::{EventKind, MemberId, Millis, Nonce};
 
@@ -197,18 +197,26 @@ impl GroupWorld {
         !is_changing && decides(newest) && (!is_voter || groups.map(|it| it.group()).all(decides))
     }
 
-    /// The machine crashes. Without a sync it comes back as a new member.
+    /// The machine crashes, and is booted again.
     pub(super) fn crash(&mut self, victim: Victim, down: u64, kept: u64) {
         let Some(at) = self.victim(victim) else { return };
         self.counts.kills += 1;
-        if self.scenario.is_synced {
-            self.hosts[at].kill();
-            self.hosts[at].disk.crash(kept);
-            self.at(self.now + down, GroupEvent::Launch { host: at });
-        } else if self.may_lose(self.hosts[at].id) {
-            self.hosts[at].kill();
-            self.hosts[at].is_gone = true;
-            self.come_back(self.hosts[at].id, down);
+        let sync = if self.scenario.is_synced { SyncMode::Always } else { SyncMode::Os };
+        let last = BootRecord { boot: "before".to_owned(), sync, is_closed: false };
+        let is_only_member = self.checks.newest_group.1.members().count() == 1;
+        let found = FoundAtStart { boot: "after", has_sync_failed: false, is_only_member };
+        match start_as(&last, &found) {
+            StartAs::Itself => {
+                self.hosts[at].kill();
+                self.hosts[at].disk.crash(kept);
+                self.at(self.now + down, GroupEvent::Launch { host: at });
+            }
+            StartAs::NewMember if self.may_lose(self.hosts[at].id) => {
+                self.hosts[at].kill();
+                self.hosts[at].is_gone = true;
+                self.come_back(self.hosts[at].id, down);
+            }
+            StartAs::NewMember => {}
         }
     }
 
