@@ -13,7 +13,7 @@ use sanderling_protocol::message::{
 use sanderling_protocol::{Millis, Nonce, ObjectId, Path, Refusal, Reply, Request};
 
 use crate::check::history::{
-    Call, Condition, NAMES, OPERATIONS_MAX, Observation, OperationOutcome, Why,
+    Call, ChangeFailure, Condition, NAMES, OPERATIONS_MAX, Observation, OperationOutcome,
 };
 use crate::client::{Sequences, failed, is_final};
 use crate::context::Context;
@@ -375,12 +375,12 @@ fn marks(attributes: &Attributes) -> (u16, u16) {
     (of(TAG), of(MARK))
 }
 
-const fn why(refusal: &Refusal) -> Why {
+const fn why(refusal: &Refusal) -> ChangeFailure {
     match refusal {
-        Refusal::NotFound { .. } => Why::NotFound,
-        Refusal::Exists { .. } => Why::Exists,
-        Refusal::Changed { .. } => Why::Changed,
-        Refusal::IsADirectory { .. } => Why::IsADirectory,
-        _ => Why::Other,
+        Refusal::NotFound { .. } => ChangeFailure::NotFound,
+        Refusal::Exists { .. } => ChangeFailure::Exists,
+        Refusal::Changed { .. } => ChangeFailure::Changed,
+        Refusal::IsADirectory { .. } => ChangeFailure::IsADirectory,
+        _ => ChangeFailure::Other,
     }
 }

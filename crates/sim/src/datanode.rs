@@ -70,7 +70,7 @@ pub(crate) struct Datanode {
     throttle_at: Option<u64>,
     slow_until: u64,
     slow_micros: u64,
-    /// Whether fences are acknowledged and not kept: one of the deliberate mistakes.
+    /// Whether fences are acknowledged and not kept: one of the injected bugs.
     is_fence_off: bool,
     rot: Rot,
     /// Block reports so far.

@@ -1,4 +1,4 @@
-//! Deliberate mistakes. Each is made by the simulated shells around `core`, never in it, and each
+//! Injected bugs. Each is made by the simulated shells around `core`, never in it, and each
 //! is one that a checker must see.
 
 use std::fmt;
@@ -8,7 +8,7 @@ use thiserror::Error;
 
 macro_rules! variants {
     ($( $name:ident, $text:literal, $checker:literal, $about:literal; )*) => {
-        /// A deliberate mistake.
+        /// A bug that a run injects on purpose.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         #[allow(missing_docs, reason = "described by `describe`")]
         pub enum InjectedBug { $( $name, )* }
@@ -164,7 +164,7 @@ variants! {
 }
 
 impl InjectedBug {
-    /// Returns whether the mistake is made in the world of a group of namenodes.
+    /// Returns whether the bug is injected in the world of a group of namenodes.
     pub const fn is_of_group(self) -> bool {
         matches!(
             self,
@@ -182,7 +182,7 @@ impl InjectedBug {
         )
     }
 
-    /// Returns whether the mistake is made around copies and what is moved without a notice.
+    /// Returns whether the bug is injected around copies and what is moved without a notice.
     pub(crate) const fn is_about_copies(self) -> bool {
         matches!(
             self,
@@ -200,14 +200,14 @@ impl InjectedBug {
 /// No variant has this name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("no injected bug is called {0:?}: see `--bug list`")]
-pub struct UnknownBroken(String);
+pub struct UnknownInjectedBug(String);
 
 impl FromStr for InjectedBug {
-    type Err = UnknownBroken;
+    type Err = UnknownInjectedBug;
 
-    fn from_str(text: &str) -> Result<Self, UnknownBroken> {
+    fn from_str(text: &str) -> Result<Self, UnknownInjectedBug> {
         let found = Self::ALL.iter().find(|variant| variant.name() == text);
-        found.copied().ok_or_else(|| UnknownBroken(text.to_owned()))
+        found.copied().ok_or_else(|| UnknownInjectedBug(text.to_owned()))
     }
 }
 

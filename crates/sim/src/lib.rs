@@ -36,6 +36,6 @@ mod world;
 mod writer;
 
 pub use group::{GroupPreemption, GroupTrace, GroupTraceOutcome, run_group, run_group_trace};
-pub use injected_bug::{InjectedBug, UnknownBroken};
+pub use injected_bug::{InjectedBug, UnknownInjectedBug};
 pub use options::{Options, RunOutcome, Statistics, Violation};
 pub use run::{run, run_many};

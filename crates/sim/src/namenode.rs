@@ -7,22 +7,24 @@
 
 mod directory;
 mod disk;
-mod mistake;
+mod injected_bugs;
 pub(crate) mod serve;
 mod turns;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use sanderling_core::catalog::{Action, Catalog, Command, DatanodeOrder};
 use sanderling_core::membership::Probe;
-use sanderling_core::namenode::{Namenode, NamenodeConfig, SnapshotSchedule, Turns};
+use sanderling_core::namenode::{
+    Namenode, NamenodeConfig, OrderKind, OrderQueue, SnapshotSchedule, Turns,
+};
 use sanderling_protocol::{
     ClusterId, Event, Instant, Millis, NodeId, OrderReply, Refusal, Reply, Request,
 };
 
 use self::disk::{Disk, Snapshot};
-use self::mistake::Mistakes;
+use self::injected_bugs::InjectedBugState;
 use crate::InjectedBug;
 use crate::plan::RunPlan;
 use crate::random::Random;
@@ -51,7 +53,7 @@ pub(crate) struct NamenodeHost {
     is_turn_set: bool,
     turns: Turns,
     wake_at: Option<u64>,
-    order_queues: BTreeMap<(NodeId, bool), NodeOrders>,
+    order_queues: BTreeMap<(NodeId, OrderKind), NodeOrders>,
     started_at: u64,
     /// What its clock showed then; from there it never steps.
     clock_base: Instant,
@@ -61,7 +63,7 @@ pub(crate) struct NamenodeHost {
     looked_until: u64,
     /// How long a namenode has served, and until when that is counted.
     served_micros: (u64, u64),
-    mistakes: Mistakes,
+    bugs: InjectedBugState,
     /// Whether the process dies after its next write to the journal.
     dies_after_journal: Option<u64>,
     random: Random,
@@ -81,12 +83,12 @@ pub(crate) enum NamenodeWork {
     Probed(NodeId, Probe),
 }
 
-/// Orders to one node, one at a time.
+/// Orders of one kind to one node.
 #[derive(Debug, Default)]
 struct NodeOrders {
-    waiting: VecDeque<DatanodeOrder>,
+    queue: OrderQueue,
+    /// Whether one is on its way, or the pause after it lasts.
     is_busy: bool,
-    tries: u32,
 }
 
 const CLUSTER: ClusterId = ClusterId(7);
@@ -126,7 +128,7 @@ impl NamenodeHost {
             frozen: 0..0,
             looked_until: 0,
             served_micros: (0, 0),
-            mistakes: Mistakes::default(),
+            bugs: InjectedBugState::default(),
             dies_after_journal: None,
             random: Random::new(plan.seed, 6),
             bug,

@@ -7,7 +7,7 @@ use crate::InjectedBug;
 /// How a run is made. The same seed with the same options is the same run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// A deliberate mistake, to show that a checker sees it.
+    /// an injected bug, to show that a checker sees it.
     pub bug: Option<InjectedBug>,
     /// Whether the runs are of groups of namenodes alone, without datanodes.
     pub groups: bool,

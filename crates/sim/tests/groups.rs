@@ -1,4 +1,4 @@
-//! Groups of namenodes without mistakes: nothing is found, and the same seed is the same run.
+//! Groups of namenodes without injected bugs: nothing is found, and the same seed is the same run.
 
 use sanderling_sim::run_group;
 

@@ -1,9 +1,9 @@
-//! Every checker has been seen to fail: each deliberate mistake is found by the checker it is for.
+//! Every checker has been seen to fail: each injected bug is found by the checker it is for.
 
 use sanderling_sim::{InjectedBug, Options, run};
 
-/// A seed that showed the mistake when it was last looked for. The search begins there, because a
-/// change of the simulator gives every seed another meaning.
+/// A seed that showed the injected bug when it was last looked for. The search begins there,
+/// because a change of the simulator gives every seed another meaning.
 const fn hint(bug: InjectedBug) -> u64 {
     match bug {
         InjectedBug::FenceOff => 14,
@@ -70,8 +70,8 @@ const fn hint(bug: InjectedBug) -> u64 {
     }
 }
 
-/// Most seeds that are tried for one mistake. The rarest shows about once in three thousand: the
-/// namenode refuses most of what two writers with one lease publish.
+/// Most seeds that are tried for one injected bug. The rarest shows about once in three thousand:
+/// the namenode refuses most of what two writers with one lease publish.
 const SEEDS_MAX: u64 = 12_000;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Runs without mistakes: nothing is found, and the same seed is the same run.
+//! Runs without injected bugs: nothing is found, and the same seed is the same run.
 
 use sanderling_sim::{Options, Statistics, run, run_many};
 

@@ -296,8 +296,7 @@ fn check_copy_held(
 /// What the namenode reports of each node's exposure is what the model counts.
 pub(super) fn check_exposure(view: View<'_>, copies: &Copies) -> CheckResult {
     let answer = view.peek(&Request::Nodes { all: false });
-    let Ok(Reply::Nodes(nodes)) =
-        view.namenode.mistake_answer(&Request::Nodes { all: false }, answer)
+    let Ok(Reply::Nodes(nodes)) = view.namenode.bug_answer(&Request::Nodes { all: false }, answer)
     else {
         return Ok(());
     };

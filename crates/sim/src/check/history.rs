@@ -16,7 +16,7 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use model::{Call, Condition, NAMES, Observation, OperationOutcome, Why};
+pub(crate) use model::{Call, ChangeFailure, Condition, NAMES, Observation, OperationOutcome};
 pub(crate) use search::{OPERATIONS_MAX, SearchResult};
 
 use model::is_change;

@@ -20,7 +20,7 @@ pub(super) fn check(
     is_kind: bool,
 ) -> CheckResult {
     let report = view.peek(&Request::Report);
-    let report = view.namenode.mistake_answer(&Request::Report, report);
+    let report = view.namenode.bug_answer(&Request::Report, report);
     let Ok(Reply::Report(report)) = report else { return Ok(()) };
     let mut reported: BTreeMap<ObjectId, Vec<ByteRange>> = BTreeMap::new();
     let (mut bytes, mut objects) = (0, 0);

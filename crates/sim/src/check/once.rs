@@ -105,7 +105,7 @@ impl Made {
         key: (u64, u64),
         answer: &Result<Reply, Refusal>,
     ) -> CheckResult {
-        // Other mistakes change answers on their way.
+        // Other injected bugs change answers on their way.
         if bug.is_some_and(|bug| bug != InjectedBug::ChangedTwice) {
             return Ok(());
         }

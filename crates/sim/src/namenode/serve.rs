@@ -3,9 +3,11 @@
 
 use sanderling_core::catalog::{Action, Applied, Catalog, Command, DatanodeOrder};
 use sanderling_core::membership::Probe;
-use sanderling_core::namenode::{FrameRead, Namenode, Turns, start_time};
+use sanderling_core::namenode::{
+    FrameRead, Namenode, ORDER_WITHIN, OrderKind, OrderStep, Turns, start_time,
+};
 use sanderling_protocol::frame::encode_body;
-use sanderling_protocol::{Instant, NodeId, Order, Policy, Reply, Request, Term};
+use sanderling_protocol::{Instant, NodeId, Policy, Reply, Request, Term};
 
 use super::{NamenodeHost, NamenodeWork};
 use crate::InjectedBug;
@@ -35,9 +37,6 @@ impl NamenodeContext<'_> {
 /// Entries of one slice of reads: few, so that listings take several.
 const SLICE_ENTRIES: usize = 2;
 
-/// Time of one order.
-const ORDER_MILLIS: u64 = 2000;
-
 impl NamenodeHost {
     pub(crate) fn start(&mut self, context: &mut NamenodeContext<'_>) {
         self.clock_base = self.clock(context.runtime.now());
@@ -53,7 +52,7 @@ impl NamenodeHost {
             self.machine = self.replay();
         } else {
             context.runtime.statistics_mut().namenode_restarts += 1;
-            self.mistake_forget();
+            self.bug_forget();
             self.read(context);
         }
         let now = self.clock_starts(context);
@@ -74,7 +73,7 @@ impl NamenodeHost {
         if context.runtime.has_bug(InjectedBug::ReserveIgnored) {
             begun.retain(|command| !matches!(command.action, Action::Departures { .. }));
         }
-        let begun = self.mistake_begun(begun);
+        let begun = self.bug_begun(begun);
         self.turns = Turns::new(now);
         self.begin(context, begun);
     }
@@ -97,7 +96,7 @@ impl NamenodeHost {
     fn clock_starts(&mut self, context: &mut NamenodeContext<'_>) -> Instant {
         let wall = context.runtime.clock(Host::Namenode);
         let floor = self.catalog().now();
-        self.clock_base = self.mistake_clock(wall).unwrap_or(start_time(floor, wall));
+        self.clock_base = self.bug_clock(wall).unwrap_or(start_time(floor, wall));
         self.clock_base
     }
 
@@ -140,8 +139,8 @@ impl NamenodeHost {
             let (requests, answers) = reading.finish();
             let mut replies = Vec::with_capacity(calls.len());
             for ((call, request), answer) in calls.into_iter().zip(&requests).zip(answers) {
-                let answer = self.mistake_answer(request, answer);
-                let answer = self.mistake_stale(from, request, answer, context.runtime.now());
+                let answer = self.bug_answer(request, answer);
+                let answer = self.bug_stale(from, request, answer, context.runtime.now());
                 context.checking(self).sent(request, &answer);
                 if let Ok(Reply::Layout(layout)) = &answer {
                     context.checking(self).located(layout);
@@ -170,11 +169,11 @@ impl NamenodeHost {
                 self.wake_at = None;
                 self.turn(context);
             }
-            Timer::OrderQueue(node, is_fence) => {
-                if let Some(order_queue) = self.order_queues.get_mut(&(node, is_fence)) {
-                    order_queue.is_busy = false;
+            Timer::OrderQueue(node, kind) => {
+                if let Some(orders) = self.order_queues.get_mut(&(node, kind)) {
+                    orders.is_busy = false;
                 }
-                self.order_queue(context, node, is_fence);
+                self.send_order(context, (node, kind));
             }
             _ => {}
         }
@@ -212,18 +211,17 @@ impl NamenodeHost {
         context.runtime.log(10, index, || format!("namenode: [{index}] {:?}", command.action));
         context.checking(self).before(command);
         let arriving = context.checking(self).arriving(command, asked);
-        let applied = self.mistake_around(command);
+        let applied = self.bug_around(command);
         if !applied.orders.is_empty() || applied.result.is_err() {
             context.runtime.log(11, applied.orders.len() as u64, || {
                 format!("namenode: [{index}] gives {:?} {:?}", applied.result, applied.orders)
             });
         }
         let now = context.runtime.now();
-        let mut applied = self.mistake_applied(command, applied, now);
-        for (order, reply) in self.mistake_fences(&mut applied) {
-            let call = NamenodeCall::Order(Box::new(order), false);
-            let answer = Response::Data(Ok(DataAnswer::Order(reply)));
-            self.answered(context, call, Some(answer));
+        let mut applied = self.bug_applied(command, applied, now);
+        for (order, reply) in self.bug_fences(&mut applied) {
+            self.inbox.push(NamenodeWork::Ordered(Box::new(order), Some(reply)));
+            self.turn_soon(context);
         }
         if context.checking(self).made(arriving, &applied.result) {
             return applied;
@@ -249,30 +247,27 @@ impl NamenodeHost {
     }
 
     pub(crate) fn order(&mut self, context: &mut NamenodeContext<'_>, order: DatanodeOrder) {
-        let is_fence = matches!(order.order, Order::FenceNode { .. } | Order::UnfenceNode);
-        let node = order.node;
-        self.order_queues.entry((node, is_fence)).or_default().waiting.push_back(order);
-        self.order_queue(context, node, is_fence);
+        let key = (order.node, OrderKind::of(&order.order));
+        let now = self.clock(context.runtime.now());
+        // One too many is given up, as by the server.
+        let _ = self.order_queues.entry(key).or_default().queue.push(now, order);
+        self.send_order(context, key);
     }
 
-    fn order_queue(&mut self, context: &mut NamenodeContext<'_>, node: NodeId, is_fence: bool) {
-        let policy = self.catalog().node_policy(node).map(|(policy, _)| policy);
-        let Some(order_queue) = self.order_queues.get_mut(&(node, is_fence)) else {
-            return;
-        };
+    fn send_order(&mut self, context: &mut NamenodeContext<'_>, key: (NodeId, OrderKind)) {
+        let now = self.clock(context.runtime.now());
+        let policy = self.catalog().node_policy(key.0).map(|(policy, _)| policy);
         if policy.is_none_or(|policy| policy == Policy::Gone) {
-            self.order_queues.remove(&(node, is_fence));
+            self.order_queues.remove(&key);
             return;
         }
-        if order_queue.is_busy {
-            return;
-        }
-        let Some(order) = order_queue.waiting.front().cloned() else { return };
-        let Some(place) = Host::at(&order.address) else { return };
-        order_queue.is_busy = true;
-        let body = RequestBody::Data(node, DataRequest::Order(order.order.clone()));
-        let purpose = Purpose::Namenode(NamenodeCall::Order(Box::new(order), is_fence));
-        context.runtime.call(Host::Namenode, place, body, ORDER_MILLIS, purpose);
+        let Some(orders) = self.order_queues.get_mut(&key).filter(|it| !it.is_busy) else { return };
+        let Some(DatanodeOrder { node, address, order }) = orders.queue.first(now) else { return };
+        let Some(place) = Host::at(&address) else { return };
+        orders.is_busy = true;
+        let body = RequestBody::Data(node, DataRequest::Order(order));
+        let purpose = Purpose::Namenode(NamenodeCall::Order(node, key.1));
+        context.runtime.call(Host::Namenode, place, body, ORDER_WITHIN.0, purpose);
     }
 
     pub(crate) fn answered(
@@ -282,36 +277,35 @@ impl NamenodeHost {
         answer: Option<Response>,
     ) {
         match call {
-            NamenodeCall::Order(order, is_fence) => {
-                let (node, key) = (order.node, (order.node, is_fence));
-                let work = match answer {
-                    Some(Response::Data(Ok(DataAnswer::Order(reply)))) => {
-                        NamenodeWork::Ordered(order, Some(reply))
-                    }
-                    Some(Response::Data(Err(refusal)))
-                        if Probe::refused_by(&refusal) == Some(Probe::Refused) =>
-                    {
-                        self.order_queues.remove(&key);
-                        NamenodeWork::Probed(node, Probe::Refused)
-                    }
-                    _ => NamenodeWork::Ordered(order, None),
+            NamenodeCall::Order(node, kind) => {
+                let key = (node, kind);
+                let answer = match answer {
+                    Some(Response::Data(Ok(DataAnswer::Order(reply)))) => Some(Ok(reply)),
+                    Some(Response::Data(Err(refusal))) => Some(Err(refusal)),
+                    _ => None,
                 };
-                let is_done = matches!(work, NamenodeWork::Ordered(_, Some(_)));
+                let Some(orders) = self.order_queues.get_mut(&key) else { return };
+                let (work, pause) = match orders.queue.answered(answer) {
+                    Some(OrderStep::Replied(order, reply)) => {
+                        (NamenodeWork::Ordered(Box::new(order), Some(reply)), None)
+                    }
+                    Some(OrderStep::Again(order, pause)) => {
+                        (NamenodeWork::Ordered(Box::new(order), None), Some(pause))
+                    }
+                    Some(OrderStep::NodeEnded) => {
+                        (NamenodeWork::Probed(node, Probe::Refused), None)
+                    }
+                    None => return,
+                };
+                orders.is_busy = pause.is_some();
                 self.inbox.push(work);
                 self.turn_soon(context);
-                let Some(order_queue) = self.order_queues.get_mut(&key) else { return };
-                if is_done {
-                    order_queue.waiting.pop_front();
-                    (order_queue.is_busy, order_queue.tries) = (false, 0);
-                    self.order_queue(context, node, is_fence);
-                } else {
-                    order_queue.tries += 1;
-                    let micros = (50_000 << order_queue.tries.min(5)).min(1_000_000);
-                    context.runtime.set_timer(
-                        Host::Namenode,
-                        micros,
-                        Timer::OrderQueue(node, is_fence),
-                    );
+                match pause {
+                    Some(pause) => {
+                        let timer = Timer::OrderQueue(node, kind);
+                        context.runtime.set_timer(Host::Namenode, pause.0 * 1000, timer);
+                    }
+                    None => self.send_order(context, key),
                 }
             }
             NamenodeCall::Probe(node) => {

@@ -21,7 +21,7 @@ const LOOK_MICROS: u64 = 100_000;
 /// Time of one probe.
 const PROBE_MILLIS: u64 = 500;
 
-/// The namenode with the mistakes and the checks around it.
+/// The namenode with the injected bugs and the checks around it.
 struct Decider<'a, 'b> {
     namenode: &'a mut NamenodeHost,
     context: &'a mut NamenodeContext<'b>,
@@ -35,18 +35,18 @@ impl Decides for Decider<'_, '_> {
     fn prepare(&mut self, now: Instant, asked: Request) -> Prepared {
         let Self { namenode, context } = self;
         let micros = context.runtime.now();
-        let request = namenode.mistake_request(asked.clone(), micros);
-        let prepared = match namenode.mistake_beat(&request, micros) {
+        let request = namenode.bug_request(asked.clone(), micros);
+        let prepared = match namenode.bug_beat(&request, micros) {
             Some(answer) => Prepared::Answer(answer),
             None => namenode.machine.prepare(now, request),
         };
-        match namenode.mistake_prepared(prepared) {
+        match namenode.bug_prepared(prepared) {
             Prepared::Answer(answer) => {
                 context.checking(namenode).answered_at_once(&asked, &answer);
                 Prepared::Answer(answer)
             }
             Prepared::Log(command) => {
-                let command = namenode.mistake_command(command);
+                let command = namenode.bug_command(command);
                 namenode.logged.push((command.clone(), asked));
                 Prepared::Log(command)
             }
@@ -65,7 +65,7 @@ impl Decides for Decider<'_, '_> {
 
     fn listened(&mut self, now: Instant) -> Option<Command> {
         let command = self.namenode.machine.listened(now)?;
-        self.namenode.mistake_absence(command)
+        self.namenode.bug_absence(command)
     }
 
     fn ordered(
@@ -78,7 +78,7 @@ impl Decides for Decider<'_, '_> {
     }
 
     fn probed(&mut self, now: Instant, node: NodeId, outcome: Probe) -> Vec<Command> {
-        let outcome = self.namenode.mistake_probe(outcome);
+        let outcome = self.namenode.bug_probe(outcome);
         self.namenode.machine.probed(now, node, outcome)
     }
 
@@ -88,7 +88,7 @@ impl Decides for Decider<'_, '_> {
 
     fn tick(&mut self, now: Instant) -> Vec<Command> {
         let due = self.namenode.machine.tick(now);
-        self.namenode.mistake_due(due)
+        self.namenode.bug_due(due)
     }
 
     fn to_probe(&mut self, now: Instant) -> Vec<(NodeId, String)> {
@@ -182,7 +182,7 @@ impl NamenodeHost {
         for ((from, frame), answers) in asked.iter().zip(turn.finish()) {
             let mut replies = Vec::with_capacity(frame.len());
             for ((call, request), answer) in frame.iter().zip(answers) {
-                let answer = self.mistake_answer(request, answer);
+                let answer = self.bug_answer(request, answer);
                 context.checking(self).sent(request, &answer);
                 replies.push((*call, Response::Meta(answer)));
             }

@@ -56,7 +56,7 @@ pub(crate) enum OperationOutcome {
     /// It was done, to or with this object.
     Done(Option<ObjectId>),
     Saw([Option<Observation>; NAMES]),
-    Refused(Why),
+    Refused(ChangeFailure),
     /// The caller gave up: it happened, or it will, or it never does.
     Unknown,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Observation {
 
 /// Why something was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum ChangeFailure {
     NotFound,
     Exists,
     Changed,
@@ -200,32 +200,38 @@ fn is_seen(entry: Option<&NameEntry>, seen: Option<&Observation>) -> bool {
 }
 
 /// Returns whether what is at the names is a reason to refuse a call so.
-fn may_refuse(state: &GroupState, call: &Call, why: Why) -> bool {
+fn may_refuse(state: &GroupState, call: &Call, why: ChangeFailure) -> bool {
     let there = |at: &u8| state[usize::from(*at)].as_ref();
     let is_directory = |at: &u8| there(at).is_some_and(NameEntry::is_directory);
     let is_not = |at: &u8, object: ObjectId| {
         there(at).is_none_or(|entry| entry.object == UNKNOWN || entry.object != object)
     };
     match (call, why) {
-        (_, Why::Other) => true,
-        (Call::Put { at, is_new, condition, .. }, Why::Exists) => {
+        (_, ChangeFailure::Other) => true,
+        (Call::Put { at, is_new, condition, .. }, ChangeFailure::Exists) => {
             there(at).is_some() && (*is_new || *condition == Some(Condition::Absent))
         }
-        (Call::Put { at, condition: Some(Condition::Is(object)), .. }, Why::Changed) => {
+        (Call::Put { at, condition: Some(Condition::Is(object)), .. }, ChangeFailure::Changed) => {
             is_not(at, *object)
         }
-        (Call::Put { at, .. } | Call::Mark { at, .. }, Why::IsADirectory) => is_directory(at),
-        (Call::MakeDirectory { at }, Why::Exists) => there(at).is_some() && !is_directory(at),
-        (Call::Rename { from, .. }, Why::NotFound) => there(from).is_none(),
-        (Call::Rename { from, to, replace }, Why::Exists) => {
+        (Call::Put { at, .. } | Call::Mark { at, .. }, ChangeFailure::IsADirectory) => {
+            is_directory(at)
+        }
+        (Call::MakeDirectory { at }, ChangeFailure::Exists) => {
+            there(at).is_some() && !is_directory(at)
+        }
+        (Call::Rename { from, .. }, ChangeFailure::NotFound) => there(from).is_none(),
+        (Call::Rename { from, to, replace }, ChangeFailure::Exists) => {
             let is_kept = !replace || is_directory(from) || is_directory(to);
             there(from).is_some() && there(to).is_some() && is_kept
         }
-        (Call::Delete { at, .. } | Call::Mark { at, .. }, Why::NotFound) => there(at).is_none(),
-        (Call::Delete { at, expected: Some(object) }, Why::Changed) => {
+        (Call::Delete { at, .. } | Call::Mark { at, .. }, ChangeFailure::NotFound) => {
+            there(at).is_none()
+        }
+        (Call::Delete { at, expected: Some(object) }, ChangeFailure::Changed) => {
             there(at).is_some() && is_not(at, *object)
         }
-        (Call::Mark { at, expected, .. }, Why::Changed) => {
+        (Call::Mark { at, expected, .. }, ChangeFailure::Changed) => {
             there(at).is_some() && is_not(at, *expected)
         }
         _ => false,

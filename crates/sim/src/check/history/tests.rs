@@ -1,6 +1,8 @@
 use sanderling_protocol::ObjectId;
 
-use super::{Call, Condition, History, NAMES, Observation, OperationOutcome, SearchResult, Why};
+use super::{
+    Call, ChangeFailure, Condition, History, NAMES, Observation, OperationOutcome, SearchResult,
+};
 
 /// A history in the making: `begin` and `end` as they come.
 #[derive(Default)]
@@ -163,15 +165,15 @@ fn rename_takes_from_one_name_and_gives_to_the_other_at_once() {
 #[test]
 fn refusal_needs_its_reason() {
     let mut making = Making::default();
-    making.one(0, delete(A), OperationOutcome::Refused(Why::NotFound));
+    making.one(0, delete(A), OperationOutcome::Refused(ChangeFailure::NotFound));
     making.one(0, put(A, 1), done(101));
     let given = Some(Condition::Is(ObjectId(101)));
     let given = Call::Put { at: A, tag: 2, is_new: false, condition: given };
     making.one(1, given.clone(), done(102));
-    making.one(1, given, OperationOutcome::Refused(Why::Changed));
-    making.one(1, Call::MakeDirectory { at: A }, OperationOutcome::Refused(Why::Exists));
+    making.one(1, given, OperationOutcome::Refused(ChangeFailure::Changed));
+    making.one(1, Call::MakeDirectory { at: A }, OperationOutcome::Refused(ChangeFailure::Exists));
     assert!(making.is_linearizable());
-    making.one(1, delete(A), OperationOutcome::Refused(Why::NotFound));
+    making.one(1, delete(A), OperationOutcome::Refused(ChangeFailure::NotFound));
     assert!(!making.is_linearizable());
 }
 

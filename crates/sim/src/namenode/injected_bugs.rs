@@ -1,6 +1,6 @@
-//! The deliberate mistakes around the namenode: see [`InjectedBug`].
+//! The injected bugs around the namenode: see [`InjectedBug`].
 //!
-//! `core` is never changed. A mistake rewrites what goes into the machine or what comes out of it,
+//! `core` is never changed. A bug rewrites what goes into the machine or what comes out of it,
 //! or the journal between two processes.
 
 mod copies;
@@ -25,9 +25,9 @@ use crate::wire::Host;
 /// How long an answer is given again by a namenode that keeps answers.
 const STALE_MICROS: u64 = 300_000;
 
-/// What the mistakes must remember.
+/// What the injected bugs must remember.
 #[derive(Debug, Default)]
-pub(super) struct Mistakes {
+pub(super) struct InjectedBugState {
     /// The last writer of each path.
     writers: BTreeMap<Path, Nonce>,
     /// The tier of every move that was ever reserved.
@@ -40,48 +40,48 @@ pub(super) struct Mistakes {
 }
 
 impl NamenodeHost {
-    pub(super) fn mistake_request(&mut self, request: Request, now: u64) -> Request {
+    pub(super) fn bug_request(&mut self, request: Request, now: u64) -> Request {
         match request {
             Request::Once(once) => {
                 let request = once.change.clone().into_request();
-                let change = Change::new(self.mistake_plain_request(request, now));
+                let change = Change::new(self.bug_plain_request(request, now));
                 Request::Once(Box::new(Once { change, ..*once }))
             }
-            request => self.mistake_plain_request(request, now),
+            request => self.bug_plain_request(request, now),
         }
     }
 
-    fn mistake_plain_request(&mut self, mut request: Request, now: u64) -> Request {
+    fn bug_plain_request(&mut self, mut request: Request, now: u64) -> Request {
         if self.has_bug(InjectedBug::SecondWriter)
             && let Request::Append { path, writer } = &mut request
         {
-            *writer = self.mistakes.writers.get(path).copied().unwrap_or(*writer);
+            *writer = self.bugs.writers.get(path).copied().unwrap_or(*writer);
         }
         if let Request::Join(join) = &mut request {
-            self.mistake_join(join);
+            self.bug_join(join);
         }
         if self.has_bug(InjectedBug::CommitWithoutCompare)
             && let Request::Commit { moves, .. } = &mut request
         {
-            self.mistake_commit(moves, now);
+            self.bug_commit(moves, now);
         }
         if self.has_bug(InjectedBug::StaleCopy)
             && let Request::Commit { moves, .. } = &mut request
         {
-            self.mistake_stale_copy(moves);
+            self.bug_stale_copy(moves);
         }
         request
     }
 
     /// Takes every move for one that was reserved just now.
-    fn mistake_commit(&mut self, moves: &mut [MoveCommit], now: u64) {
+    fn bug_commit(&mut self, moves: &mut [MoveCommit], now: u64) {
         let now = self.clock(now);
         for one in moves {
             let Some((Some(home), epoch)) = self.catalog().block_home(one.block) else {
                 continue;
             };
-            let tier = self.mistakes.tiers.get(&(one.block, one.to)).copied();
-            let (Some(holder), Some(tier)) = (self.mistakes.holder, tier) else { continue };
+            let tier = self.bugs.tiers.get(&(one.block, one.to)).copied();
+            let (Some(holder), Some(tier)) = (self.bugs.holder, tier) else { continue };
             if home == one.to {
                 continue;
             }
@@ -96,7 +96,7 @@ impl NamenodeHost {
                 purpose: MovePurpose::Relocate,
             }];
             let action = Action::Reserve { holder, moves };
-            let reserved = self.mistake_apply(Command { at: now, action });
+            let reserved = self.bug_apply(Command { at: now, action });
             if let Ok(Reply::Epochs(epochs)) = reserved
                 && let Some(Ok(epoch)) = epochs.first()
             {
@@ -106,13 +106,13 @@ impl NamenodeHost {
     }
 
     /// Applies a command that no process gets an answer to.
-    fn mistake_apply(&mut self, command: Command) -> Result<Reply, Refusal> {
+    fn bug_apply(&mut self, command: Command) -> Result<Reply, Refusal> {
         self.journal.push(command.clone());
         self.machine.apply(&command).result
     }
 
     /// Keeps the room that copies and reservations take.
-    pub(super) fn mistake_prepared(&self, prepared: Prepared) -> Prepared {
+    pub(super) fn bug_prepared(&self, prepared: Prepared) -> Prepared {
         match prepared {
             Prepared::Log(Command { action: Action::MakeRoom { .. }, .. })
                 if self.has_bug(InjectedBug::RoomKept) =>
@@ -124,7 +124,7 @@ impl NamenodeHost {
         }
     }
 
-    pub(super) fn mistake_command(&mut self, mut command: Command) -> Command {
+    pub(super) fn bug_command(&mut self, mut command: Command) -> Command {
         if self.has_bug(InjectedBug::ChangedTwice)
             && let Action::Once(once) = &mut command.action
         {
@@ -133,7 +133,7 @@ impl NamenodeHost {
         }
         if let Action::Reserve { moves, .. } = &command.action {
             let tiers = moves.iter().map(|one| ((one.block, one.to), one.tier));
-            self.mistakes.tiers.extend(tiers);
+            self.bugs.tiers.extend(tiers);
         }
         if self.has_bug(InjectedBug::PlaceOnDraining)
             && let Action::Create { placed, .. }
@@ -154,7 +154,7 @@ impl NamenodeHost {
 
     /// Makes the catalog take draining nodes for active ones while it takes new blocks; returns
     /// what makes them drain again.
-    fn mistake_undrain(&mut self, command: &Command) -> Vec<Command> {
+    fn bug_undrain(&mut self, command: &Command) -> Vec<Command> {
         let (Action::Create { placed, .. }
         | Action::Append { placed, .. }
         | Action::AddBlocks { placed, .. }) = command.action.inner()
@@ -168,7 +168,7 @@ impl NamenodeHost {
                 continue;
             }
             let action = Action::Cancel { node };
-            let _ = self.mistake_apply(Command { at: command.at, action });
+            let _ = self.bug_apply(Command { at: command.at, action });
             let action = Action::Decommission { node, reason: String::new() };
             again.push(Command { at: command.at, action });
         }
@@ -176,7 +176,7 @@ impl NamenodeHost {
     }
 
     /// Returns the command that is taken for this one.
-    fn mistake_other(&self, command: &Command) -> Option<Command> {
+    fn bug_other(&self, command: &Command) -> Option<Command> {
         let mut other = command.clone();
         match (self.bug?, other.action.inner_mut()) {
             (InjectedBug::ConditionIgnored, Action::Create { request, .. }) => {
@@ -188,30 +188,30 @@ impl NamenodeHost {
         Some(other)
     }
 
-    /// Applies a command, with the mistakes that lie around it.
-    pub(super) fn mistake_around(&mut self, command: &Command) -> Applied {
+    /// Applies a command, with the injected bugs that lie around it.
+    pub(super) fn bug_around(&mut self, command: &Command) -> Applied {
         let is_draining = self.has_bug(InjectedBug::PlaceOnDraining);
-        let after = if is_draining { self.mistake_undrain(command) } else { Vec::new() };
+        let after = if is_draining { self.bug_undrain(command) } else { Vec::new() };
         let applied = if self.bug.is_some_and(InjectedBug::is_about_copies) {
-            self.mistake_copies(command)
+            self.bug_copies(command)
         } else {
-            let other = self.mistake_other(command);
+            let other = self.bug_other(command);
             self.machine.apply(other.as_ref().unwrap_or(command))
         };
         for command in after {
-            let _ = self.mistake_apply(command);
+            let _ = self.bug_apply(command);
         }
         applied
     }
 
-    pub(super) fn mistake_due(&mut self, mut due: Vec<Command>) -> Vec<Command> {
+    pub(super) fn bug_due(&mut self, mut due: Vec<Command>) -> Vec<Command> {
         if self.has_bug(InjectedBug::DeadlineIgnored) {
             due.retain(|command| command.action != Action::Tick);
         }
         due
     }
 
-    pub(crate) fn mistake_answer(
+    pub(crate) fn bug_answer(
         &self,
         request: &Request,
         answer: Result<Reply, Refusal>,
@@ -231,7 +231,7 @@ impl NamenodeHost {
                 Ok(Reply::Drop { blocks })
             }
             (request, Ok(mut reply)) => {
-                self.mistake_copy_answer(request, &mut reply);
+                self.bug_copy_answer(request, &mut reply);
                 Ok(reply)
             }
             (_, answer) => answer,
@@ -239,7 +239,7 @@ impl NamenodeHost {
     }
 
     /// Answers a caller what it would have been answered a while ago.
-    pub(super) fn mistake_stale(
+    pub(super) fn bug_stale(
         &mut self,
         from: Host,
         request: &Request,
@@ -249,7 +249,7 @@ impl NamenodeHost {
         if !self.has_bug(InjectedBug::StaleRead) || !matches!(from, Host::Caller(_)) {
             return answer;
         }
-        let answers = &mut self.mistakes.answered;
+        let answers = &mut self.bugs.answered;
         let (at, known) = answers.entry(format!("{request:?}")).or_insert((now, answer.clone()));
         if *at + STALE_MICROS < now {
             (*at, *known) = (now, answer);
@@ -257,14 +257,14 @@ impl NamenodeHost {
         known.clone()
     }
 
-    pub(super) fn mistake_applied(
+    pub(super) fn bug_applied(
         &mut self,
         command: &Command,
         mut applied: Applied,
         now: u64,
     ) -> Applied {
         if let (Action::Manage { holder, .. }, Ok(_)) = (&command.action, &applied.result) {
-            self.mistakes.holder = Some(*holder);
+            self.bugs.holder = Some(*holder);
         }
         if self.has_bug(InjectedBug::SecondWriter)
             && let Ok(Reply::Grant(_)) = &applied.result
@@ -272,22 +272,22 @@ impl NamenodeHost {
             | Action::Create { request: Create { path, writer, .. }, .. } =
                 command.action.inner()
         {
-            self.mistakes.writers.insert(path.clone(), *writer);
+            self.bugs.writers.insert(path.clone(), *writer);
         }
         if self.has_bug(InjectedBug::CopyDropForgotten) {
-            self.mistake_drops(&mut applied);
+            self.bug_drops(&mut applied);
         }
         if self.has_bug(InjectedBug::KeyValueVanishes) {
-            self.mistake_key_value(command, &applied);
+            self.bug_key_value(command, &applied);
         }
         if self.has_bug(InjectedBug::LateCommit) {
-            self.mistake_late_commit(command, &applied, now);
+            self.bug_late_commit(command, &applied, now);
         }
         applied
     }
 
     /// Takes the orders to fence blocks out, and returns what is taken for their replies.
-    pub(super) fn mistake_fences(&self, applied: &mut Applied) -> Vec<(DatanodeOrder, OrderReply)> {
+    pub(super) fn bug_fences(&self, applied: &mut Applied) -> Vec<(DatanodeOrder, OrderReply)> {
         let mut replies = Vec::new();
         if !self.has_bug(InjectedBug::LeaseNotFenced) {
             return replies;
@@ -304,7 +304,7 @@ impl NamenodeHost {
         replies
     }
 
-    fn mistake_key_value(&mut self, command: &Command, applied: &Applied) {
+    fn bug_key_value(&mut self, command: &Command, applied: &Applied) {
         let (Action::Seal { .. }, Ok(Reply::Stat(stat))) =
             (command.action.inner(), &applied.result)
         else {
@@ -313,12 +313,12 @@ impl NamenodeHost {
         if stat.kind == ObjectKind::KeyValue {
             let path: Path = stat.path.clone();
             let action = Action::Delete { path, recursive: false };
-            let _ = self.mistake_apply(Command { at: command.at, action });
+            let _ = self.bug_apply(Command { at: command.at, action });
         }
     }
 
     /// Writes a commit that came too late into the journal before the loss, and starts from there.
-    fn mistake_late_commit(&mut self, command: &Command, applied: &Applied, now: u64) {
+    fn bug_late_commit(&mut self, command: &Command, applied: &Applied, now: u64) {
         let (Action::Commit { moves, .. }, Ok(Reply::Epochs(epochs))) =
             (&command.action, &applied.result)
         else {
@@ -354,13 +354,13 @@ impl NamenodeHost {
     }
 
     /// A broken namenode counts the time in which it was stopped.
-    pub(super) fn mistake_absence(&self, command: Command) -> Option<Command> {
+    pub(super) fn bug_absence(&self, command: Command) -> Option<Command> {
         let is_counted = self.has_bug(InjectedBug::AbsenceCounted);
         (!is_counted).then_some(command)
     }
 
     /// A broken namenode begins with the numbers that its log ends with.
-    pub(super) fn mistake_begun(&self, mut begun: Vec<Command>) -> Vec<Command> {
+    pub(super) fn bug_begun(&self, mut begun: Vec<Command>) -> Vec<Command> {
         for command in &mut begun {
             if let Action::BeginTerm { skip, .. } = &mut command.action
                 && self.has_bug(InjectedBug::NumbersReused)
@@ -372,12 +372,12 @@ impl NamenodeHost {
     }
 
     /// A broken namenode takes its machine's clock as it is.
-    pub(super) fn mistake_clock(&self, wall: Instant) -> Option<Instant> {
+    pub(super) fn bug_clock(&self, wall: Instant) -> Option<Instant> {
         self.has_bug(InjectedBug::ClockStepTaken).then_some(wall)
     }
 
     /// What a broken namenode reads of the request of a datanode that joins.
-    fn mistake_join(&self, join: &mut Join) {
+    fn bug_join(&self, join: &mut Join) {
         if self.has_bug(InjectedBug::LostEndIgnored) {
             join.seen = None;
         }
@@ -390,11 +390,7 @@ impl NamenodeHost {
     }
 
     /// A broken namenode answers a heartbeat and does not count it.
-    pub(super) fn mistake_beat(
-        &self,
-        request: &Request,
-        now: u64,
-    ) -> Option<Result<Reply, Refusal>> {
+    pub(super) fn bug_beat(&self, request: &Request, now: u64) -> Option<Result<Reply, Refusal>> {
         let Request::Beat(Heartbeat { node, .. }) = request else { return None };
         if !self.has_bug(InjectedBug::LiveNodeIgnored) {
             return None;
@@ -409,12 +405,12 @@ impl NamenodeHost {
     }
 
     /// A broken namenode takes a probe that was answered for one that was not.
-    pub(super) fn mistake_probe(&self, outcome: Probe) -> Probe {
+    pub(super) fn bug_probe(&self, outcome: Probe) -> Probe {
         if self.has_bug(InjectedBug::LiveNodeIgnored) { Probe::Timeout } else { outcome }
     }
 
     /// What a broken namenode forgets between two processes.
-    pub(super) fn mistake_forget(&mut self) {
+    pub(super) fn bug_forget(&mut self) {
         if self.has_bug(InjectedBug::JournalEntryDropped) {
             self.forget_last();
         }

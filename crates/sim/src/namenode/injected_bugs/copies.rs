@@ -1,4 +1,4 @@
-//! The deliberate mistakes about copies, notices and what is moved without one.
+//! The injected bugs about copies, notices and what is moved without one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use sanderling_protocol::{
 use crate::InjectedBug;
 use crate::namenode::NamenodeHost;
 
-/// What these mistakes must remember.
+/// What these bugs must remember.
 #[derive(Debug, Default)]
 pub(super) struct CopyMistakes {
     /// Every copy that was ever made.
@@ -32,7 +32,7 @@ fn is_active(catalog: &Catalog, node: NodeId) -> bool {
 
 impl NamenodeHost {
     /// Takes a late commit of a copy for one of the reservation that is there now.
-    pub(super) fn mistake_stale_copy(&self, moves: &mut [MoveCommit]) {
+    pub(super) fn bug_stale_copy(&self, moves: &mut [MoveCommit]) {
         for one in moves {
             let facts = self.catalog().block_view(one.block);
             if let Some((to, epoch, MovePurpose::Precopy)) = facts.and_then(|it| it.reserved)
@@ -44,12 +44,12 @@ impl NamenodeHost {
     }
 
     /// Does what comes unseen before a command.
-    pub(super) fn mistake_before(&mut self, command: &Command) {
+    pub(super) fn bug_before(&mut self, command: &Command) {
         match (self.bug, command.action.inner()) {
             (Some(InjectedBug::LaterNoticeWins), Action::Notice { node, deadline, .. }) => {
                 let (before, _) = self.catalog().node_deadline(*node);
                 if before.is_some_and(|before| before < *deadline) {
-                    self.mistake_do(command.at, Action::Cancel { node: *node });
+                    self.bug_do(command.at, Action::Cancel { node: *node });
                 }
             }
             (
@@ -59,13 +59,13 @@ impl NamenodeHost {
                 let catalog = self.catalog();
                 let is_of = |it: &BlockView| it.home == Some(*node) && it.copy.is_some();
                 let blocks = facts(catalog).filter(|(_, it)| is_of(it)).map(|(id, _)| id).collect();
-                if let Some(holder) = self.mistakes.holder {
-                    self.mistake_do(command.at, Action::DropCopies { holder, blocks });
+                if let Some(holder) = self.bugs.holder {
+                    self.bug_do(command.at, Action::DropCopies { holder, blocks });
                 }
             }
             (Some(InjectedBug::ReserveOnDraining), Action::Reserve { moves, .. }) => {
                 for node in self.draining(moves) {
-                    self.mistake_do(command.at, Action::Cancel { node });
+                    self.bug_do(command.at, Action::Cancel { node });
                 }
             }
             _ => {}
@@ -81,24 +81,24 @@ impl NamenodeHost {
         moves.iter().map(|one| one.to).filter(drains).collect()
     }
 
-    fn mistake_do(&mut self, at: Instant, action: Action) {
-        let _ = self.mistake_apply(Command { at, action });
+    fn bug_do(&mut self, at: Instant, action: Action) {
+        let _ = self.bug_apply(Command { at, action });
     }
 
     /// Applies a command with what is wrong around it.
-    pub(super) fn mistake_copies(&mut self, command: &Command) -> Applied {
+    pub(super) fn bug_copies(&mut self, command: &Command) -> Applied {
         let draining = match (self.bug, command.action.inner()) {
             (Some(InjectedBug::ReserveOnDraining), Action::Reserve { moves, .. }) => {
                 self.draining(moves)
             }
             _ => BTreeSet::new(),
         };
-        self.mistake_before(command);
+        self.bug_before(command);
         let before: Vec<(BlockId, BlockView)> = facts(self.catalog()).collect();
         let applied = self.machine.apply(command);
         for node in draining {
             let reason = String::new();
-            self.mistake_do(command.at, Action::Decommission { node, reason });
+            self.bug_do(command.at, Action::Decommission { node, reason });
         }
         self.remember_copies(&before);
         if self.has_bug(InjectedBug::ReservationKept) && command.action == Action::Tick {
@@ -109,11 +109,11 @@ impl NamenodeHost {
 
     fn remember_copies(&mut self, before: &[(BlockId, BlockView)]) {
         let now: Vec<(BlockId, BlockView)> = facts(self.catalog()).collect();
-        let mistakes = &mut self.mistakes.copies;
+        let state = &mut self.bugs.copies;
         for (id, it) in now {
             if let Some((node, ..)) = it.copy {
-                mistakes.made.insert((id, node));
-                mistakes.last.insert(id, node);
+                state.made.insert((id, node));
+                state.last.insert(id, node);
             }
         }
         for (id, was) in before {
@@ -121,14 +121,14 @@ impl NamenodeHost {
             if let Some((node, ..)) = was.copy
                 && now == Some(node)
             {
-                mistakes.promoted.insert(*id, (node, was.epoch));
+                state.promoted.insert(*id, (node, was.epoch));
             }
         }
     }
 
     /// Reserves again what has just ended by itself.
     fn reserve_again(&mut self, at: Instant, before: &[(BlockId, BlockView)]) {
-        let Some(holder) = self.mistakes.holder else { return };
+        let Some(holder) = self.bugs.holder else { return };
         for (block, was) in before {
             let Some((to, _, purpose)) = was.reserved else { continue };
             let now = self.catalog().block_view(*block);
@@ -138,13 +138,13 @@ impl NamenodeHost {
             }
             let (from_epoch, tier) = (was.epoch, was.tier);
             let moves = vec![MoveProposal { block: *block, from_epoch, to, tier, purpose }];
-            self.mistake_do(at, Action::Reserve { holder, moves });
+            self.bug_do(at, Action::Reserve { holder, moves });
         }
     }
 
     /// Leaves out the drops of copies.
-    pub(super) fn mistake_drops(&self, applied: &mut Applied) {
-        let made = &self.mistakes.copies.made;
+    pub(super) fn bug_drops(&self, applied: &mut Applied) {
+        let made = &self.bugs.copies.made;
         for order in &mut applied.orders {
             if let Order::Drop { blocks } = &mut order.order {
                 blocks.retain(|(block, _)| !made.contains(&(*block, order.node)));
@@ -152,30 +152,28 @@ impl NamenodeHost {
         }
     }
 
-    pub(super) fn mistake_copy_answer(&self, request: &Request, reply: &mut Reply) {
-        let mistakes = &self.mistakes.copies;
+    pub(super) fn bug_copy_answer(&self, request: &Request, reply: &mut Reply) {
+        let state = &self.bugs.copies;
         match (self.bug, request, reply) {
             (Some(InjectedBug::PromotionKeepsEpoch), _, Reply::Layout(layout)) => {
-                self.mistake_epochs(layout);
+                self.bug_epochs(layout);
             }
-            (Some(InjectedBug::GoneCopyCounts), _, Reply::Nodes(nodes)) => {
-                self.mistake_exposure(nodes)
-            }
+            (Some(InjectedBug::GoneCopyCounts), _, Reply::Nodes(nodes)) => self.bug_exposure(nodes),
             (
                 Some(InjectedBug::CopyDropForgotten),
                 Request::BlockReport { node, .. },
                 Reply::Drop { blocks },
-            ) => blocks.retain(|block| !mistakes.made.contains(&(*block, *node))),
+            ) => blocks.retain(|block| !state.made.contains(&(*block, *node))),
             (Some(InjectedBug::OpenBlockRebalanced), Request::Reserve { moves, .. }, reply) => {
-                self.mistake_open_blocks(moves, reply);
+                self.bug_open_blocks(moves, reply);
             }
             _ => {}
         }
     }
 
-    fn mistake_epochs(&self, layout: &mut Layout) {
+    fn bug_epochs(&self, layout: &mut Layout) {
         for block in &mut layout.blocks {
-            let promoted = self.mistakes.copies.promoted.get(&block.block);
+            let promoted = self.bugs.copies.promoted.get(&block.block);
             if let Some((node, epoch)) = promoted
                 && block.home == Some(*node)
             {
@@ -185,10 +183,10 @@ impl NamenodeHost {
     }
 
     /// Counts copies on nodes that are gone or drain as if they saved anything.
-    fn mistake_exposure(&self, nodes: &mut [NodeInfo]) {
+    fn bug_exposure(&self, nodes: &mut [NodeInfo]) {
         let catalog = self.catalog();
         for (id, it) in facts(catalog) {
-            let Some(last) = self.mistakes.copies.last.get(&id) else { continue };
+            let Some(last) = self.bugs.copies.last.get(&id) else { continue };
             if it.copy.is_some() || is_active(catalog, *last) || it.home == Some(*last) {
                 continue;
             }
@@ -199,7 +197,7 @@ impl NamenodeHost {
     }
 
     /// Grants what was refused because the block is still written.
-    fn mistake_open_blocks(&self, moves: &[MoveProposal], reply: &mut Reply) {
+    fn bug_open_blocks(&self, moves: &[MoveProposal], reply: &mut Reply) {
         let Reply::Epochs(epochs) = reply else { return };
         for (one, epoch) in moves.iter().zip(epochs) {
             let is_open = |it: BlockView| !it.is_ended && it.tier != Tier::Object;
