@@ -17,6 +17,7 @@ mod framing;
 mod images;
 mod interval;
 mod lock;
+mod lock_observer;
 mod manifest;
 mod optimum;
 mod packing;
@@ -32,10 +33,11 @@ pub use forecast::{DumpForecast, DumpRates, NoticeChoice, StoragePrices, UnderWa
 pub use framing::{EntryKind, FramingError, StateEntry, StateLayout};
 pub use images::{JoinedImages, StreamedImage, join_images};
 pub use interval::{DumpTimes, young_daly};
-pub use lock::{LockRecord, LockView, judge};
+pub use lock::{LockRecord, LockView};
+pub use lock_observer::{BackendAnswers, LockObserver};
 pub use manifest::{
-    CHUNKS_MAX, CheckpointManifest, ChunkCodec, MANIFEST_BYTES_MAX, ManifestError, ManifestPack,
-    PackId, StoredChunk, StoredContent,
+    CHUNKS_MAX, CheckpointManifest, ChunkCodec, MANIFEST_BYTES_MAX, ManifestError, ManifestFault,
+    ManifestPack, PackId, StoredChunk, StoredContent,
 };
 pub use optimum::AgedIntervals;
 pub use packing::{ChunkView, GenerationHead, Packing, SEAL_BYTES};

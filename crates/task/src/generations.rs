@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use sanderling_cli_common::failure::{Exit, Failure, LOCAL_FILE};
+use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::units;
 use sanderling_core::checkpoint::{
     CHUNK_BYTES, CHUNKS_MAX, CheckpointManifest, DriverRecord, FoundGeneration, GenerationHead,
@@ -135,7 +135,7 @@ impl Generations {
                 return Err(self.bad(number, failure.cause));
             }
             // The directory was listed: it is this file that cannot be read.
-            Err(failure) if failure.kind == LOCAL_FILE => {
+            Err(failure) if TaskFailure::LocalFile.is(&failure) => {
                 return Err(self.bad(number, failure.cause));
             }
             Err(failure) => return Err(failure),

@@ -2,7 +2,6 @@
 //!
 //! What a checkpoint consists of and what is kept is decided in `core::checkpoint`.
 
-mod answers;
 mod args;
 mod backend;
 mod bag;

@@ -1,17 +1,17 @@
 //! The lock of a task's name: one runner at a time.
 
 use std::pin::pin;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::process::RecordedProcess;
-use sanderling_core::checkpoint::{LockRecord, LockView, judge};
-use sanderling_protocol::Millis;
+use sanderling_core::checkpoint::{BackendAnswers, LockObserver, LockRecord, LockView};
+use sanderling_protocol::Instant as SteadyInstant;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::answers::Answers;
 use crate::backend::{CHECK, TaskBackend, hex, number_of};
 use crate::seal::drawn;
 use crate::task_failure::TaskFailure;
@@ -42,58 +42,38 @@ pub(crate) struct TaskLock {
 /// What was seen of a task's lock, from one look to the next.
 pub(crate) struct LockWatch {
     own: LockRecord,
-    /// The highest number and its record.
-    seen: Option<(u64, Option<LockRecord>)>,
-    /// When that record was seen first.
-    since: Instant,
-    /// Since when the backend answers: before, no runner could renew its lock.
-    answers: Answers,
+    observer: LockObserver,
 }
 
 impl LockWatch {
     pub(crate) fn new() -> Self {
-        let now = Instant::now();
-        Self { own: own_record(), seen: None, since: now, answers: Answers::from(now) }
+        Self { own: own_record(), observer: LockObserver::new(steady_now()) }
     }
 
     /// Takes over since when the backend answers, from one that has called it meanwhile.
-    pub(crate) const fn know(&mut self, answers: Answers) {
-        self.answers = answers;
+    pub(crate) const fn take_over(&mut self, answers: BackendAnswers) {
+        self.observer.take_over(answers);
     }
 
-    /// Looks at the lock. One whose record did not change for `age`, or for the longer age of its
-    /// runner, while the backend answered is free.
+    /// Looks at the lock.
     pub(crate) async fn look(
         &mut self,
         backend: &TaskBackend,
         age: Duration,
     ) -> Result<LockView, Failure> {
         let looked = newest(backend).await;
-        let now = Instant::now();
-        let (number, newest) = looked.inspect_err(|_| self.answers.failed())?;
-        self.answers.answered(now, age);
-        let before = self.seen.replace((number, newest.clone()));
-        if before != self.seen {
-            self.since = now;
-        }
-        let first = match before {
-            Some((seen, record)) if seen == number => record,
-            _ => newest.clone(),
-        };
-        let Some(newest) = newest else { return Ok(LockView::Free) };
-        let Millis(stale_after) = newest.stale_after(age.into());
-        let watched = Millis::from(now - self.since.max(self.answers.since()));
-        let is_alive = is_alive(&newest, &self.own);
-        Ok(judge(first.as_ref(), Some(&newest), is_alive, watched.0 >= stale_after))
+        let (number, newest) = looked.inspect_err(|_| self.observer.failed())?;
+        let own = &self.own;
+        let is_alive = |record: &LockRecord| is_alive(record, own);
+        Ok(self.observer.observe(steady_now(), age.into(), number, newest, is_alive))
     }
+}
 
-    fn highest_number(&self) -> u64 {
-        self.seen.as_ref().map_or(0, |(number, _)| *number)
-    }
-
-    fn newest(&self) -> Option<&LockRecord> {
-        self.seen.as_ref().and_then(|(_, record)| record.as_ref())
-    }
+/// Returns the time of a clock that never steps, since this process first called it.
+pub(crate) fn steady_now() -> SteadyInstant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let passed = START.get_or_init(Instant::now).elapsed();
+    SteadyInstant(u64::try_from(passed.as_micros()).unwrap_or(u64::MAX))
 }
 
 impl TaskLock {
@@ -110,10 +90,10 @@ impl TaskLock {
     ) -> Result<Self, Failure> {
         loop {
             match watch.look(backend, age).await? {
-                LockView::Held => return Err(held(task, watch.newest())),
+                LockView::Held => return Err(held(task, watch.observer.newest())),
                 LockView::Unknown => sleep(LOOK_EVERY).await,
                 LockView::Free => {
-                    let next = backend.number_after("locks", watch.highest_number())?;
+                    let next = backend.number_after("locks", watch.observer.highest_number())?;
                     let record = LockRecord { age: Some(age.into()), ..watch.own.clone() };
                     if backend.put_absent(&lock_name(next), encoded(&record)).await? {
                         return Ok(Self::renewed(backend, next, record, age));

@@ -94,8 +94,7 @@ pub(crate) struct Runner<'a> {
 /// How machines end, and the intervals that follow.
 pub(crate) struct Lives {
     model: Model,
-    /// For dumps that take so long.
-    computed: Option<(Millis, AgedIntervals)>,
+    computed: Option<AgedIntervals>,
 }
 
 impl Lives {
@@ -105,14 +104,9 @@ impl Lives {
 
     /// Returns the interval for this machine, as old as it is now.
     fn interval(&mut self, dump: Millis) -> Millis {
-        let is_near = |(of, _): &&(Millis, AgedIntervals)| of.0.abs_diff(dump.0) * 10 <= of.0;
-        if let Some((_, intervals)) = self.computed.as_ref().filter(is_near) {
-            return intervals.at(machine_age());
-        }
-        let intervals = AgedIntervals::of(&self.model, dump);
-        let interval = intervals.at(machine_age());
-        self.computed = Some((dump, intervals));
-        interval
+        let held = self.computed.take().filter(|it| it.hold_for(dump));
+        let intervals = held.unwrap_or_else(|| AgedIntervals::of(&self.model, dump));
+        self.computed.insert(intervals).at(machine_age())
     }
 }
 

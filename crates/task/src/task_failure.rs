@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, LOCAL_FILE};
 
 /// What a failure means for the one that runs a task. A [`Failure`] has its name as its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub(crate) enum TaskFailure {
     Failed,
     /// An object of the backend is longer than it may be, and was not read.
     TooLong,
+    /// A file on this machine cannot be read or written.
+    LocalFile,
     /// A record of a bag is not what an agent writes.
     BagDamaged,
     /// The bag was removed, or another one has its name.
@@ -37,6 +39,7 @@ impl TaskFailure {
             Self::Ended => "TaskEnded",
             Self::Failed => "TaskFailed",
             Self::TooLong => "TaskObjectTooLong",
+            Self::LocalFile => LOCAL_FILE,
             Self::BagDamaged => "BagDamaged",
             Self::BagGone => "BagGone",
             Self::StateChanged => "StateChanged",

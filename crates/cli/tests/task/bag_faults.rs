@@ -111,6 +111,33 @@ fn agent_and_wait_end_when_their_bag_is_removed() {
     assert!(log.contains("there is no bag in"), "{log}");
 }
 
+/// It runs a task that another agent has ended meanwhile, so that it begins no other one.
+#[test]
+fn agent_whose_last_task_ends_after_its_bag_was_removed_ends() {
+    let place = Place::new();
+    let (started, go) = (place.path("started"), place.path("go"));
+    let (started, go) = (started.display(), go.display());
+    let wait = format!("touch {started}; while [ ! -e {go} ]; do sleep 0.05; done");
+    let script = format!("[ $SANDERLING_TASK_NUMBER = 2 ] || {{ {wait}; }}");
+    submit(&place, &["--count", "2"], &script);
+    let mut agent = place.agent("spot", &["--at-once", "2"]);
+    until_there(&place, "started");
+    until_there(&place, "backend/@bag/ended/000002");
+    let ended = place.path("backend/@bag/ended");
+    std::fs::copy(ended.join("000002"), ended.join("000001")).expect("copied");
+    // An agent that looks at its bag writes itself down every 5 s.
+    until("it looks no more", SOON, || {
+        let mut records = std::fs::read_dir(place.path("backend/@bag/agents")).expect("agents");
+        let record = records.next()?.ok()?.metadata().ok()?;
+        (record.modified().ok()?.elapsed().ok()? > Duration::from_secs(10)).then_some(())
+    });
+    std::fs::remove_dir_all(place.path("backend/@bag")).expect("removed");
+    std::fs::write(place.path("go"), "").expect("written");
+    let exited = until("it ends", SOON, || agent.try_wait().expect("waited for"));
+    assert_eq!(exited.code(), Some(0));
+    assert!(!place.path("backend/@bag").exists(), "a part of the bag is there again");
+}
+
 #[test]
 fn agent_that_hangs_loses_its_task_to_another_one_of_its_machine() {
     let place = Place::new();

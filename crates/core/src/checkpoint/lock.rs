@@ -55,7 +55,7 @@ pub enum LockView {
 /// look began longer ago than a record may go without being renewed. A process that runs may be
 /// stopped or hang: only one that has ended decides at once.
 #[must_use]
-pub fn judge(
+pub(super) fn judge(
     first: Option<&LockRecord>,
     now: Option<&LockRecord>,
     is_alive: Option<bool>,

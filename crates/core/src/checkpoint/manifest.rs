@@ -124,7 +124,24 @@ pub enum ManifestError {
     Checksum,
     /// What it contains is impossible.
     #[error("the manifest is damaged: {0}")]
-    Malformed(&'static str),
+    Malformed(#[from] ManifestFault),
+}
+
+/// What makes the content of a manifest impossible.
+#[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
+pub enum ManifestFault {
+    /// It is not of the format.
+    #[error("it cannot be decoded")]
+    Undecodable,
+    /// A chunk names a pack that the manifest does not.
+    #[error("a chunk has no pack")]
+    ChunkWithoutPack,
+    /// A chunk's place, length or codec does not fit its pack.
+    #[error("a chunk is not within its pack")]
+    ChunkOutsidePack,
+    /// Chunks are not ascending by position, or lie beyond the stream's end.
+    #[error("chunks are not in order")]
+    Unordered,
 }
 
 impl fmt::Debug for PackId {
@@ -178,8 +195,8 @@ impl CheckpointManifest {
         if key.name(body).0[..CHECKSUM_BYTES] != *checksum {
             return Err(ManifestError::Checksum);
         }
-        let manifest: Self = postcard::from_bytes(&body[1..])
-            .map_err(|_| ManifestError::Malformed("it cannot be decoded"))?;
+        let manifest: Self =
+            postcard::from_bytes(&body[1..]).map_err(|_| ManifestFault::Undecodable)?;
         manifest.verified()
     }
 
@@ -193,7 +210,7 @@ impl CheckpointManifest {
         let mut next = 0;
         for chunk in &self.chunks {
             let Some(pack) = self.packs.get(chunk.pack as usize) else {
-                return Err(ManifestError::Malformed("a chunk has no pack"));
+                return Err(ManifestFault::ChunkWithoutPack.into());
             };
             let StoredContent { bytes, stored, codec } = chunk.content;
             let end = u64::from(chunk.offset) + u64::from(stored) + SEAL_BYTES as u64;
@@ -202,11 +219,11 @@ impl CheckpointManifest {
                 ChunkCodec::Zstd => stored < bytes,
             };
             if bytes == 0 || bytes as usize > CHUNK_BYTES || !is_possible || end > pack.bytes {
-                return Err(ManifestError::Malformed("a chunk is not within its pack"));
+                return Err(ManifestFault::ChunkOutsidePack.into());
             }
             let position = u64::from(chunk.position);
             if position < next || position >= self.chunk_count() {
-                return Err(ManifestError::Malformed("chunks are not in order"));
+                return Err(ManifestFault::Unordered.into());
             }
             next = position + 1;
         }

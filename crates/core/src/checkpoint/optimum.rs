@@ -29,6 +29,8 @@ pub struct AgedIntervals {
     step: f64,
     /// By step, milliseconds.
     intervals: Vec<Millis>,
+    /// How long the dumps take for which they were computed.
+    dump: Millis,
 }
 
 impl AgedIntervals {
@@ -37,7 +39,7 @@ impl AgedIntervals {
     pub fn of(model: &Model, dump: Millis) -> Self {
         if matches!(model.shape(), Shape::Exponential(_)) {
             let same = young_daly(dump, model.expected_life(Millis(0))).max(INTERVAL_MIN);
-            return Self { step: 0.0, intervals: vec![same] };
+            return Self { step: 0.0, intervals: vec![same], dump };
         }
         // Every other model has an age that no machine exceeds.
         let last = model.sample(u64::MAX).0.max(1) as f64;
@@ -56,7 +58,14 @@ impl AgedIntervals {
                 }
             }
         }
-        Self { step, intervals }
+        Self { step, intervals, dump }
+    }
+
+    /// Returns whether the intervals hold for dumps that take so long: within a tenth, by which
+    /// measured times differ anyway. Otherwise they are computed anew.
+    #[must_use]
+    pub const fn hold_for(&self, dump: Millis) -> bool {
+        self.dump.0.abs_diff(dump.0) * 10 <= self.dump.0
     }
 
     /// Returns the interval for a machine of that age. One that the model gives no more time dumps

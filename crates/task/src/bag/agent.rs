@@ -11,7 +11,8 @@ use sanderling_cli_common::output::Output;
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units;
 use sanderling_core::checkpoint::{
-    BAG_ROUND, BagAgent, BagLooks, BagState, BagTask, LOOKS_PER_ROUND, LockView, next_task,
+    BAG_ROUND, BackendAnswers, BagAgent, BagLooks, BagState, BagTask, LOOKS_PER_ROUND, LockView,
+    next_task,
 };
 use sanderling_protocol::{Instant as WallInstant, Millis};
 use tokio::task::JoinSet;
@@ -20,11 +21,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::store::{AgentRecord, BagRecord, BagStore, BagWatch, Ended, Progress};
 use super::{AgentArgs, MarketArg, absent, task_name};
-use crate::answers::Answers;
 use crate::args::{RunArgs, TaskName};
 use crate::backend::{TaskBackend, hex};
 use crate::generations::Generations;
-use crate::lock::{LockWatch, TaskLock};
+use crate::lock::{LockWatch, TaskLock, steady_now};
 use crate::runner::{self, RunRecord};
 use crate::seal::drawn;
 use crate::supervise::wall_clock;
@@ -66,7 +66,7 @@ struct Agent<'a> {
     ended: CancellationToken,
     finished: u32,
     /// Since when the backend answers.
-    answers: Answers,
+    answers: BackendAnswers,
     watch: BagWatch,
     /// When the bag was there at last.
     was_there: Option<Instant>,
@@ -108,7 +108,7 @@ pub(crate) async fn agent(session: Session, args: AgentArgs) -> Result<(), Failu
         runs: JoinSet::new(),
         ended: session.ended.child_token(),
         finished: 0,
-        answers: Answers::from(Instant::now()),
+        answers: BackendAnswers::from(steady_now()),
         watch: BagWatch::default(),
         was_there: None,
         written: None,
@@ -178,7 +178,7 @@ impl Agent<'_> {
         let (output, age) = (self.session.output, self.args.storage.lock_age.0);
         let answers = &mut self.answers;
         let each = |read: Result<(), &Failure>| {
-            answers.answered(Instant::now(), age);
+            answers.answered(steady_now(), age.into());
             if let Err(failure) = read {
                 output.note(format_args!("{failure}"));
             }
@@ -233,7 +233,7 @@ impl Agent<'_> {
 
     /// Notes that the backend has answered.
     fn answered(&mut self) {
-        self.answers.answered(Instant::now(), self.args.storage.lock_age.0);
+        self.answers.answered(steady_now(), self.args.storage.lock_age.millis());
     }
 
     fn own(&self) -> BagAgent {
@@ -264,7 +264,7 @@ impl Agent<'_> {
     async fn is_free(&mut self, number: u32) -> Result<bool, Failure> {
         let task = self.backend.of_task(&task_name(&self.args.bag.0, number))?;
         let watch = self.watched.entry(number).or_insert_with(LockWatch::new);
-        watch.know(self.answers);
+        watch.take_over(self.answers);
         let view = watch.look(&task, self.args.storage.lock_age.0).await?;
         self.answered();
         let state = if view == LockView::Free { BagState::Free } else { BagState::Running };
@@ -424,9 +424,10 @@ impl RunRecord for EndRecord {
     ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             let is_end = failure.as_ref().is_none_or(|failure| TaskFailure::Failed.is(failure));
+            let mut watch = BagWatch::default();
             // While the backend is away it tries again.
             while is_end && !self.session.ended.is_cancelled() {
-                match self.write(lock, failure.as_ref()).await {
+                match self.write(lock, &mut watch, failure.as_ref()).await {
                     Ok(true) => break,
                     Err(failure)
                         if TaskFailure::Taken.is(&failure) || TaskFailure::BagGone.is(&failure) =>
@@ -443,12 +444,18 @@ impl RunRecord for EndRecord {
 
 impl EndRecord {
     /// Writes the end of the task, or one more failure if it is to be tried again; returns false
-    /// if the bag is not there.
+    /// if the bag is not there for now.
     ///
     /// # Errors
-    /// Another runner has the lock, another bag has the name, or the backend cannot be used.
-    async fn write(&self, lock: &TaskLock, failure: Option<&Failure>) -> Result<bool, Failure> {
-        if !self.store.has(&self.bag).await? {
+    /// Another runner has the lock, the bag was removed, another one has its name, or the backend
+    /// cannot be used.
+    async fn write(
+        &self,
+        lock: &TaskLock,
+        watch: &mut BagWatch,
+        failure: Option<&Failure>,
+    ) -> Result<bool, Failure> {
+        if !watch.look(&self.store, &self.bag).await? {
             return Ok(false);
         }
         // Last of all, as this process may have been stopped for long before.

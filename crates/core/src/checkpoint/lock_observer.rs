@@ -1,0 +1,185 @@
+//! What a runner has seen of a task's lock: since when it has not changed while the backend, where
+//! it is stored, answered.
+
+use sanderling_protocol::{Instant, Millis};
+
+use super::bag_looks::BAG_ROUND;
+use super::lock::{LockRecord, LockView, judge};
+
+/// The time from which on a backend has answered all calls, and was called often enough to show
+/// that. Only in such a time can runners renew their locks.
+#[derive(Debug, Clone, Copy)]
+pub struct BackendAnswers {
+    since: Instant,
+    /// The last answer; none after a call that failed.
+    last: Option<Instant>,
+}
+
+impl BackendAnswers {
+    /// Begins at a time.
+    #[must_use]
+    pub const fn from(now: Instant) -> Self {
+        Self { since: now, last: Some(now) }
+    }
+
+    /// Notes an answer. After a pause of more than a third of a lock's `age`, in which a runner
+    /// renews its lock once, the time begins anew.
+    pub fn answered(&mut self, now: Instant, age: Millis) {
+        // An agent calls it in each of its rounds, which may be slow.
+        let pause_max = Millis((age.0 / 3).max(3 * BAG_ROUND.0));
+        if self.last.is_none_or(|last| now.since(last) > pause_max) {
+            self.since = now;
+        }
+        self.last = Some(now);
+    }
+
+    /// Notes that a call failed: the time begins anew with the next answer.
+    pub const fn failed(&mut self) {
+        self.last = None;
+    }
+}
+
+/// What was seen of a task's lock, from one look to the next.
+#[derive(Debug)]
+pub struct LockObserver {
+    /// The highest number and its record.
+    seen: Option<(u64, Option<LockRecord>)>,
+    /// When that record was seen first.
+    since: Instant,
+    answers: BackendAnswers,
+}
+
+impl LockObserver {
+    /// Begins at a time, before the first look.
+    #[must_use]
+    pub const fn new(now: Instant) -> Self {
+        Self { seen: None, since: now, answers: BackendAnswers::from(now) }
+    }
+
+    /// Takes over since when the backend answers, from one that has called it meanwhile.
+    pub const fn take_over(&mut self, answers: BackendAnswers) {
+        self.answers = answers;
+    }
+
+    /// Notes that the backend did not answer.
+    pub const fn failed(&mut self) {
+        self.answers.failed();
+    }
+
+    /// Takes the highest number with its record, as the backend has just given them, and judges the
+    /// lock: one whose record did not change for `age`, or for the longer age of its runner, while
+    /// the backend answered is free. `is_alive` is whether the record's process runs, where that
+    /// can be seen from here.
+    pub fn observe(
+        &mut self,
+        now: Instant,
+        age: Millis,
+        number: u64,
+        newest: Option<LockRecord>,
+        is_alive: impl FnOnce(&LockRecord) -> Option<bool>,
+    ) -> LockView {
+        self.answers.answered(now, age);
+        let before = self.seen.replace((number, newest));
+        if before != self.seen {
+            self.since = now;
+        }
+        let Some(newest) = self.newest() else { return LockView::Free };
+        let first = match &before {
+            Some((seen, record)) if *seen == number => record.as_ref(),
+            _ => Some(newest),
+        };
+        let watched = now.since(self.since.max(self.answers.since));
+        judge(first, Some(newest), is_alive(newest), watched >= newest.stale_after(age))
+    }
+
+    /// Returns the highest number that was seen; 0 if none was.
+    #[must_use]
+    pub fn highest_number(&self) -> u64 {
+        self.seen.as_ref().map_or(0, |(number, _)| *number)
+    }
+
+    /// Returns the record of the highest number, if it could be read.
+    #[must_use]
+    pub fn newest(&self) -> Option<&LockRecord> {
+        self.seen.as_ref().and_then(|(_, record)| record.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(seconds: u64) -> Instant {
+        Instant(1_000_000 * (100 + seconds))
+    }
+
+    fn record(renewals: u64, age: Option<Millis>) -> LockRecord {
+        let (owner, machine) = ("a".to_owned(), "elsewhere".to_owned());
+        let is_released = false;
+        LockRecord { owner, renewals, is_released, machine, pid: 1, start_time: 2, age }
+    }
+
+    /// Looks each second from one time to another; returns when the lock was free.
+    fn free_at(
+        observer: &mut LockObserver,
+        seconds: std::ops::Range<u64>,
+        age: Millis,
+        record: &LockRecord,
+    ) -> Option<u64> {
+        let mut views = seconds.map(|second| {
+            (second, observer.observe(at(second), age, 1, Some(record.clone()), |_| None))
+        });
+        views.find(|(_, view)| *view == LockView::Free).map(|(second, _)| second)
+    }
+
+    #[test]
+    fn failures_and_long_pauses_begin_anew() {
+        let age = Millis(30_000);
+        let mut answers = BackendAnswers::from(at(0));
+        for seconds in [5, 15, 24] {
+            answers.answered(at(seconds), age);
+        }
+        assert_eq!(answers.since, at(0));
+        answers.answered(at(35), age);
+        assert_eq!(answers.since, at(35));
+        answers.answered(at(40), age);
+        answers.failed();
+        answers.answered(at(42), age);
+        assert_eq!(answers.since, at(42));
+        // A round may take longer than a third of a short age.
+        answers.answered(at(43), Millis(1000));
+        assert_eq!(answers.since, at(42));
+    }
+
+    #[test]
+    fn lock_is_free_after_its_age_without_a_renewal() {
+        let mut observer = LockObserver::new(at(0));
+        let age = Millis(10_000);
+        assert_eq!(free_at(&mut observer, 1..6, age, &record(1, None)), None);
+        // The runner renews it.
+        assert_eq!(free_at(&mut observer, 6..60, age, &record(2, None)), Some(16));
+        assert_eq!(observer.highest_number(), 1);
+    }
+
+    #[test]
+    fn lock_is_not_old_before_the_age_of_its_runner() {
+        let mut observer = LockObserver::new(at(0));
+        let record = record(1, Some(Millis(40_000)));
+        assert_eq!(free_at(&mut observer, 1..90, Millis(10_000), &record), Some(41));
+    }
+
+    #[test]
+    fn outage_of_the_backend_does_not_make_a_lock_old() {
+        let mut observer = LockObserver::new(at(0));
+        let (age, record) = (Millis(10_000), record(1, None));
+        assert_eq!(free_at(&mut observer, 1..5, age, &record), None);
+        observer.failed();
+        assert_eq!(free_at(&mut observer, 50..90, age, &record), Some(60));
+    }
+
+    #[test]
+    fn lock_without_a_record_is_free() {
+        let mut observer = LockObserver::new(at(0));
+        assert_eq!(observer.observe(at(1), Millis(1), 0, None, |_| None), LockView::Free);
+    }
+}
