@@ -7,7 +7,7 @@ use sanderling_context::{Context, ContextError, Contexts, address, file, of_envi
 use serde_json::json;
 
 use crate::cluster::failure;
-use crate::failure::{Exit, Failure};
+use crate::failure::{BAD_ADDRESS, Exit, Failure};
 use crate::global::Global;
 use crate::output::{Align, Output, Table};
 
@@ -104,7 +104,7 @@ fn add(
         Failure::usage("a context has an address: --namenode is missing").next(&next)
     })?;
     let namenode = address(&namenode)
-        .map_err(|error| Failure::new(Exit::Usage, "BadAddress", error).next(&next))?;
+        .map_err(|error| Failure::new(Exit::Usage, BAD_ADDRESS, error).next(&next))?;
     let context = Context {
         namenode,
         token_file: given.token_file.as_deref().map(present).transpose()?,

@@ -37,7 +37,7 @@ use sanderling_transport::trace::{begin, spanned};
 
 use crate::args::{Cli, ClusterUse, Command};
 use crate::config::ServerCommandLine;
-use crate::failure::{Exit, Failure};
+use crate::failure::{BAD_ADDRESS, CREDENTIALS, Exit, Failure, UNAUTHENTICATED, UNREACHABLE};
 use crate::global::Global;
 use crate::output::Output;
 
@@ -118,8 +118,8 @@ fn each_flag_has_an_effect(
 /// Adds what the cluster on this machine has to do with a failure.
 fn advised(failure: Failure, namenode: &str) -> Failure {
     let better = match failure.kind.as_str() {
-        "Unreachable" | "BadAddress" => sanderling_local::advice(namenode),
-        "Unauthenticated" | "Credentials" => sanderling_local::keys(namenode),
+        UNREACHABLE | BAD_ADDRESS => sanderling_local::advice(namenode),
+        UNAUTHENTICATED | CREDENTIALS => sanderling_local::keys(namenode),
         _ => None,
     };
     match better {

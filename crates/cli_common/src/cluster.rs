@@ -6,7 +6,7 @@ use sanderling_context::{
     AddressOrigin, ContextError, Explicit, of_environment, resolve, resolve_with,
 };
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{BAD_ADDRESS, Exit, Failure};
 use crate::global::Global;
 
 impl Global {
@@ -71,7 +71,7 @@ pub fn is_chosen() -> bool {
 #[must_use]
 pub fn failure(error: &ContextError) -> Failure {
     let (exit, kind) = match error {
-        ContextError::Address { .. } => (Exit::Usage, "BadAddress"),
+        ContextError::Address { .. } => (Exit::Usage, BAD_ADDRESS),
         ContextError::Both { .. } | ContextError::BadName { .. } => (Exit::Usage, "Usage"),
         ContextError::Unknown { .. } => (Exit::NotFound, "NotFound"),
         ContextError::Exists { .. } => (Exit::Failure, "Exists"),

@@ -2,6 +2,7 @@
 //! order that would lose bytes.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use sanderling_client::Client;
 use sanderling_core::relocation::{DrainPlan, Planner};
@@ -18,6 +19,9 @@ use crate::fleet::{forecast, nodes, title};
 use crate::refused::{self, unexpected};
 use crate::session::Session;
 use crate::units;
+
+/// Time after a deadline within which the namenode reports what became of the node.
+pub const VERDICT_WITHIN: Duration = Duration::from_secs(10);
 
 /// A drain as it would be, with what is expected of it.
 #[derive(Debug, Serialize)]
@@ -199,7 +203,7 @@ fn dry_run(
         deadline_millis,
         needed_bytes_per_second: plan.needed_bytes_per_second,
         forecast: plan.forecast,
-        fits: (plan.forecast.late_bytes, plan.forecast.unplaced_bytes) == (0, 0),
+        fits: plan.forecast.fits(),
         node,
     }
 }

@@ -42,6 +42,18 @@ impl Exit {
 /// The kind of the failure of something done to a local file.
 pub const LOCAL_FILE: &str = "LocalFile";
 
+/// The kind of the failure when no server answers.
+pub const UNREACHABLE: &str = "Unreachable";
+
+/// The kind of the failure when a server refuses a caller without a token that it accepts.
+pub const UNAUTHENTICATED: &str = "Unauthenticated";
+
+/// The kind of the failure when an address is none, or not that of the server that is meant.
+pub const BAD_ADDRESS: &str = "BadAddress";
+
+/// The kind of the failure when a token, a secret or a certificate cannot be used.
+pub const CREDENTIALS: &str = "Credentials";
+
 /// A command's failure. An error that its reader caused by leaving (a broken pipe) is silent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -208,7 +220,15 @@ impl From<io::Error> for Failure {
 
 #[cfg(test)]
 mod tests {
+    use sanderling_protocol::Refusal;
+
     use super::*;
+
+    #[test]
+    fn kind_of_a_refused_caller_is_the_name_of_the_refusal() {
+        let refusal = Refusal::Unauthenticated { why: String::new() };
+        assert_eq!(refusal.name(), UNAUTHENTICATED);
+    }
 
     #[test]
     fn failure_names_cause_attempt_and_next_command() {

@@ -5,7 +5,7 @@ pub use sanderling_context::shell_word;
 use sanderling_protocol::{Millis, Refusal, Reply};
 use sanderling_transport::CallError;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{BAD_ADDRESS, CREDENTIALS, Exit, Failure, UNREACHABLE};
 
 /// The next step of a caller that named another server.
 const WITH_THE_ADDRESS: &str = "the same with --namenode HOST:PORT";
@@ -27,10 +27,17 @@ pub fn client(error: &ClientError, namenode: &str) -> Failure {
     };
     let next = match exit {
         Exit::Partial => "sanderling fsck",
-        _ if error.name() == "BadAddress" => WITH_THE_ADDRESS,
+        _ if has_wrong_address(error) => WITH_THE_ADDRESS,
         _ => "sanderling doctor",
     };
     Failure::new(exit, error.name(), error).next(next)
+}
+
+fn has_wrong_address(error: &ClientError) -> bool {
+    let wrong = |cause: &CallError| {
+        matches!(cause, CallError::WrongAddress { .. } | CallError::OtherCluster { .. })
+    };
+    matches!(error, ClientError::Call { cause, .. } if wrong(cause))
 }
 
 fn concerns(cause: &CallError, namenode: &str) -> bool {
@@ -48,7 +55,7 @@ fn concerns(cause: &CallError, namenode: &str) -> bool {
 pub fn unreachable(namenode: &str, cause: &CallError) -> Failure {
     let is_there = !matches!(cause, CallError::Unreachable { .. });
     let start = "sanderling local start, or sanderling doctor";
-    Failure::new(Exit::Unavailable, "Unreachable", format_args!("no namenode answers: {cause}"))
+    Failure::new(Exit::Unavailable, UNREACHABLE, format_args!("no namenode answers: {cause}"))
         .tried(namenode)
         .next(if is_there { "sanderling doctor" } else { start })
 }
@@ -69,15 +76,15 @@ pub fn call(error: &CallError) -> Failure {
     };
     let name = match error {
         CallError::Refused(_) => "Refused",
-        CallError::Unreachable { .. } => "Unreachable",
+        CallError::Unreachable { .. } => UNREACHABLE,
         CallError::TimedOut { .. } => "TimedOut",
         CallError::Closed { .. } => "Closed",
         CallError::TooBusy { .. } => "TooBusy",
-        CallError::Credentials { .. } => "Credentials",
+        CallError::Credentials { .. } => CREDENTIALS,
         CallError::BadReply { .. } => "BadReply",
-        CallError::WrongAddress { .. } | CallError::OtherCluster { .. } => "BadAddress",
+        CallError::WrongAddress { .. } | CallError::OtherCluster { .. } => BAD_ADDRESS,
     };
-    let next = if name == "BadAddress" { WITH_THE_ADDRESS } else { "sanderling doctor" };
+    let next = if name == BAD_ADDRESS { WITH_THE_ADDRESS } else { "sanderling doctor" };
     Failure::new(exit, name, error).next(next)
 }
 

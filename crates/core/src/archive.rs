@@ -96,11 +96,25 @@ pub enum ManifestError {
         to: u64,
     },
     /// Its parts are not in order, or it names none.
-    #[error("it names no catalog: {why}")]
-    Senseless {
-        /// Why.
-        why: &'static str,
-    },
+    #[error("it names no catalog: {0}")]
+    NoCatalog(#[from] NoCatalog),
+}
+
+/// Why what a manifest names makes no catalog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum NoCatalog {
+    /// Snapshots are not ascending.
+    #[error("its snapshots are not in order")]
+    SnapshotOrder,
+    /// Segments of the journal are not ascending.
+    #[error("its segments are not in order")]
+    SegmentOrder,
+    /// No segment is named.
+    #[error("it has no journal")]
+    NoJournal,
+    /// The journal begins later than the cluster, and no snapshot has what came before.
+    #[error("there is no snapshot before its journal")]
+    NoSnapshot,
 }
 
 impl Manifest {
@@ -109,16 +123,15 @@ impl Manifest {
     /// # Errors
     /// [`ManifestError`]: use another generation of the archive.
     pub fn check(&self) -> Result<(), ManifestError> {
-        let senseless = |why| Err(ManifestError::Senseless { why });
         if !self.snapshots.is_sorted_by(|one, next| one < next) {
-            return senseless("its snapshots are not in order");
+            return Err(NoCatalog::SnapshotOrder.into());
         }
         if !self.segments.is_sorted_by(|one, next| one.first < next.first) {
-            return senseless("its segments are not in order");
+            return Err(NoCatalog::SegmentOrder.into());
         }
-        let Some(begin) = self.segments.first() else { return senseless("it has no journal") };
+        let begin = self.segments.first().ok_or(NoCatalog::NoJournal)?;
         if begin.first != 0 && self.snapshots.first().is_none_or(|index| *index < begin.first) {
-            return senseless("there is no snapshot before its journal");
+            return Err(NoCatalog::NoSnapshot.into());
         }
         for ArchivedSegment { first, bytes, pieces } in &self.segments {
             let mut covered = 0;

@@ -31,6 +31,7 @@ mod targets;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use config::RelocatorConfig;
+pub use forecast::forecast_of;
 pub use plan::{DrainPlan, PlannedTarget, Planner};
 use sanderling_protocol::message::DrainWork;
 use sanderling_protocol::{Instant, NodeId, NodeInfo};

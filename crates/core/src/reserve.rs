@@ -31,7 +31,7 @@ pub enum Departures {
 
 /// What the reserve needs to know of a node that takes blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Taker {
+struct SpaceTaker {
     /// Bytes of memory and disk that surely can be used.
     own: u64,
     /// Bytes of memory, disk and object tier that surely can be used.
@@ -69,9 +69,9 @@ impl FleetCapacity {
         T: Iterator<Item: Iterator<Item = (Tier, u64)>>,
     {
         let mut capacity = 0_u64;
-        let takers: Vec<Taker> = takers
+        let takers: Vec<SpaceTaker> = takers
             .map(|tiers| {
-                let mut taker = Taker::default();
+                let mut taker = SpaceTaker::default();
                 for (tier, bytes) in tiers {
                     capacity = capacity.saturating_add(bytes);
                     taker.add(tier, bytes);
@@ -112,7 +112,7 @@ impl FleetCapacity {
     }
 }
 
-impl Taker {
+impl SpaceTaker {
     fn add(&mut self, tier: Tier, bytes: u64) {
         let usable = bytes.saturating_sub(u64::from(BLOCK_BYTES_MAX));
         self.all = self.all.saturating_add(usable);
@@ -124,13 +124,13 @@ impl Taker {
     }
 }
 
-fn largest_first(takers: &[Taker], of: impl Fn(&Taker) -> u64) -> Vec<u64> {
+fn largest_first(takers: &[SpaceTaker], of: impl Fn(&SpaceTaker) -> u64) -> Vec<u64> {
     let mut sizes: Vec<u64> = takers.iter().map(of).collect();
     sizes.sort_unstable_by(|first, second| second.cmp(first));
     sizes
 }
 
-fn without_largest(takers: &[Taker], leave: usize, of: impl Fn(&Taker) -> u64) -> u64 {
+fn without_largest(takers: &[SpaceTaker], leave: usize, of: impl Fn(&SpaceTaker) -> u64) -> u64 {
     largest_first(takers, of).into_iter().skip(leave).fold(0, u64::saturating_add)
 }
 

@@ -13,7 +13,7 @@ use hyper::{HeaderMap, Uri};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Error, S3ErrorCode, S3Result};
-use sanderling_transport::{Looked, Watched};
+use sanderling_transport::{ReloadOutcome, Watched};
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -221,10 +221,12 @@ impl AccessKeys {
     }
 }
 
-fn log(looked: Looked<'_>) {
+fn log(looked: ReloadOutcome<'_>) {
     match looked {
-        Looked::Taken(file) => tracing::info!(file, "access keys were read again"),
-        Looked::Refused(error) => tracing::error!(%error, "access keys stay the ones before"),
+        ReloadOutcome::Taken(file) => tracing::info!(file, "access keys were read again"),
+        ReloadOutcome::Refused(error) => {
+            tracing::error!(%error, "access keys stay the ones before")
+        }
     }
 }
 

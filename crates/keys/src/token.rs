@@ -12,7 +12,7 @@ use data_encoding::HEXLOWER;
 use ring::rand::{SecureRandom, SystemRandom};
 use sanderling_cli_common::cluster::first_address;
 use sanderling_cli_common::credentials::{peers, secret};
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, UNREACHABLE};
 use sanderling_cli_common::global::Global;
 use sanderling_cli_common::output::Output;
 use sanderling_cli_common::refused;
@@ -222,7 +222,7 @@ fn cluster(global: &Global, secret: &Secret) -> Result<ClusterId, Failure> {
         }
         Err(error) => {
             let cause = format!("the namenode does not report its cluster: {error}");
-            Err(Failure::new(Exit::Unavailable, "Unreachable", cause).next(next))
+            Err(Failure::new(Exit::Unavailable, UNREACHABLE, cause).next(next))
         }
     }
 }

@@ -22,13 +22,13 @@ pub struct Watched<T, E> {
     paths: Vec<PathBuf>,
     /// Makes the value. It is given the one before, if there is one.
     read: Box<Read<T, E>>,
-    log: fn(Looked<'_>),
+    log: fn(ReloadOutcome<'_>),
     state: Mutex<WatchedState<T>>,
 }
 
 /// The result of reading changed files, for the log.
 #[derive(Debug, Clone, Copy)]
-pub enum Looked<'a> {
+pub enum ReloadOutcome<'a> {
     /// The value was made anew; of this file, and others.
     Taken(&'a str),
     /// The value stays the one before, for this reason.
@@ -78,7 +78,7 @@ impl<T, E: Error> Watched<T, E> {
     /// Those of `read`.
     pub fn read(
         paths: Vec<PathBuf>,
-        log: fn(Looked<'_>),
+        log: fn(ReloadOutcome<'_>),
         read: impl Fn(Option<&T>) -> Result<T, E> + Send + Sync + 'static,
     ) -> Result<Self, E> {
         // Looked at before they are read: what changes meanwhile is read again.
@@ -104,7 +104,7 @@ impl<T, E: Error> Watched<T, E> {
         match self.regular().map(|()| (self.read)(Some(&state.value))) {
             Ok(Ok(value)) => {
                 let file = self.paths.first().map(|path| path.display().to_string());
-                (self.log)(Looked::Taken(&file.unwrap_or_default()));
+                (self.log)(ReloadOutcome::Taken(&file.unwrap_or_default()));
                 *state = WatchedState { value: Arc::new(value), taken: found, refused: None };
             }
             Ok(Err(error)) => self.refuse(&mut state, found, &error),
@@ -116,7 +116,7 @@ impl<T, E: Error> Watched<T, E> {
     /// Keeps the value. The reason is logged once for files that stay the same.
     fn refuse(&self, state: &mut WatchedState<T>, found: Vec<FileIdentity>, error: &dyn Error) {
         if state.refused.as_ref().is_none_or(|refused| refused.found != found) {
-            (self.log)(Looked::Refused(error));
+            (self.log)(ReloadOutcome::Refused(error));
         }
         state.refused = Some(RejectedFiles { found, at: Instant::now() });
     }

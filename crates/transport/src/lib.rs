@@ -53,14 +53,14 @@ pub use cross_site::{SiteRefusal, refused_site};
 pub use error::{
     CallError, CloseCause, CredentialsFault, ForeignCluster, ReplyFault, SystemError, WrongPeer,
 };
-pub use file_watch::{Looked, Watched};
+pub use file_watch::{ReloadOutcome, Watched};
 pub use front_page::front_page;
 pub use http::{
     HttpConnection, HttpOptions, PageCall, PageCallError, PageFault, RequestBody, pass_on,
     serve_http, serve_pages,
 };
 pub use known_generation::KnownGeneration;
-pub use listen::{ListenError, listen, listen_there_or_free};
+pub use listen::{ListenError, is_loopback, listen, listen_there_or_free};
 pub use log_control::{LOG_FILTER_BYTES_MAX, LogControl, LogControlError, LogFilterError};
 pub use memory::{Memory, Reserved};
 pub use namenodes::{Namenodes, Repeats, not_namenode};

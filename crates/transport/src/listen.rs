@@ -1,7 +1,7 @@
 //! Listening, by default on loopback.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
@@ -11,6 +11,17 @@ use crate::security::Security;
 /// Most connections that wait to be accepted: as many as Linux allows by default. A caller that
 /// finds the queue full tries again after a second.
 const WAITING_MAX: u32 = 4096;
+
+/// Returns whether an address, with or without a port, reaches its own machine alone.
+#[must_use]
+pub fn is_loopback(address: &str) -> bool {
+    let host = match address.parse::<IpAddr>() {
+        Ok(_) => address,
+        Err(_) => address.rsplit_once(':').map_or(address, |(host, _)| host),
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
 
 /// Why a server cannot listen.
 #[derive(Debug, Error)]
@@ -93,4 +104,19 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(WAITING_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_found_in_addresses() {
+        for address in ["127.0.0.1:7611", "[::1]:7611", "localhost:1", "127.9.0.1:1", "::1"] {
+            assert!(is_loopback(address), "{address}");
+        }
+        for address in ["10.0.0.2:7611", "node.local:7611", "[fe80::1]:1", ""] {
+            assert!(!is_loopback(address), "{address}");
+        }
+    }
 }

@@ -11,9 +11,6 @@ use crate::revoked::Revocations;
 use crate::secret::{Pass, Secret, TokenSource};
 use crate::tls::{ClientTls, Expiries, ServerTls};
 
-/// The answer of servers of the previous release to a token with claims that they do not support.
-const UNREAD: &str = "the token's claims cannot be read";
-
 /// How long a caller waits before it greets a datanode again that has not joined.
 const JOINING_PAUSE: Millis = Millis(100);
 
@@ -63,7 +60,8 @@ impl Credentials {
     /// Returns whether a server that cannot read the token is shown one without what is new:
     /// servers are upgraded one by one and make their tokens themselves.
     pub(crate) fn has_earlier(&self, refusal: &Refusal) -> bool {
-        self.makes_tokens() && matches!(refusal, Refusal::Unauthenticated { why } if why == UNREAD)
+        let Refusal::Unauthenticated { why } = refusal else { return false };
+        self.makes_tokens() && why == Refusal::TOKEN_CLAIMS
     }
 
     /// Returns whether the process has the secret and makes its tokens itself.

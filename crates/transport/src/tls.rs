@@ -22,7 +22,7 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::file_watch::{Looked, Watched};
+use crate::file_watch::{ReloadOutcome, Watched};
 use crate::secret::{SecretError, read_private, unix_seconds};
 use crate::stream::Stream;
 pub use expiry::Expiries;
@@ -158,10 +158,12 @@ pub struct ClientTls {
     name: ServerName<'static>,
 }
 
-fn log(looked: Looked<'_>) {
+fn log(looked: ReloadOutcome<'_>) {
     match looked {
-        Looked::Taken(file) => tracing::info!(file, "certificates were read again"),
-        Looked::Refused(error) => tracing::warn!(%error, "certificates stay the ones before"),
+        ReloadOutcome::Taken(file) => tracing::info!(file, "certificates were read again"),
+        ReloadOutcome::Refused(error) => {
+            tracing::warn!(%error, "certificates stay the ones before")
+        }
     }
 }
 

@@ -23,7 +23,7 @@ impl Service for Earlier {
     fn hello(&self, hello: &Hello) -> Result<HelloReply, Refusal> {
         let token = hello.token.as_ref().unwrap();
         if parts(token).unwrap().claims().unwrap().lineage != Default::default() {
-            let why = "the token's claims cannot be read".to_owned();
+            let why = Refusal::TOKEN_CLAIMS.to_owned();
             return Err(Refusal::Unauthenticated { why });
         }
         self.0.check(token)?;

@@ -139,12 +139,13 @@ fn panicked(error: &tokio::task::JoinError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::UNREACHABLE;
 
     #[test]
     fn command_ends_with_the_gravest_failure_and_names_the_others() {
         let lost = || Failure::new(Exit::Partial, "DataUnavailable", "lost");
         let file = || Failure::new(Exit::Failure, "LocalFile", "exists").of_one_file();
-        let dead = || Failure::new(Exit::Unavailable, "Unreachable", "no namenode answers");
+        let dead = || Failure::new(Exit::Unavailable, UNREACHABLE, "no namenode answers");
         let mut result = Ok(());
         assert_eq!(ended_by(&mut result, lost()), None, "the first is named at the end");
         assert_eq!(

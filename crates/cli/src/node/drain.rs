@@ -7,7 +7,7 @@ use sanderling_client::Client;
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{NodeSelector, Refusal, Reply, Request};
 
-use crate::drain_plan;
+use crate::drain_plan::{self, VERDICT_WITHIN};
 use crate::failure::{Exit, Failure};
 use crate::fleet::{forecast, nodes, title};
 use crate::progress::Progress;
@@ -33,9 +33,6 @@ pub(crate) struct Following {
 
 /// How often `--wait` looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// Time after the deadline within which the namenode reports what became of the node.
-const VERDICT: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(
     session: &Session,
@@ -104,7 +101,8 @@ async fn wait(
 ) -> Result<(), Failure> {
     let mut progress = Progress::start(session.output, "moving", Some(noticed.exposure_bytes));
     let millis = deadline_millis.and_then(|millis| u64::try_from(millis).ok());
-    let limit = millis.map(|millis| Instant::now() + Duration::from_millis(millis) + VERDICT);
+    let limit =
+        millis.map(|millis| Instant::now() + Duration::from_millis(millis) + VERDICT_WITHIN);
     loop {
         let fleet = nodes(session, client, true).await?;
         let Some(info) = fleet.into_iter().find(|node| node.id == noticed.id) else {
@@ -128,7 +126,7 @@ async fn wait(
             return Err(Failure::new(Exit::Deadline, "Deadline", cause)
                 .tried(format_args!(
                     "waited {} longer for the namenode to declare the node empty or gone",
-                    units::duration(VERDICT)
+                    units::duration(VERDICT_WITHIN)
                 ))
                 .next("sanderling node ls --all"));
         }

@@ -3,7 +3,7 @@
 
 use data_encoding::BASE64URL_NOPAD;
 use sanderling_protocol::token::read_hex;
-use sanderling_protocol::{ClusterId, Path, Token, TokenId, TokenSelector};
+use sanderling_protocol::{ClusterId, Path, Refusal, Token, TokenId, TokenSelector};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -82,7 +82,7 @@ pub enum TokenFault {
     #[error("the token's header is not that of HS256")]
     Header,
     /// Its payload is not what a server signs.
-    #[error("the token's claims cannot be read")]
+    #[error("{}", Refusal::TOKEN_CLAIMS)]
     Claims,
     /// Its owner is none that there is.
     #[error("the token's role is unknown")]

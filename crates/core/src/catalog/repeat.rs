@@ -1,14 +1,12 @@
 //! Notices and recommendations that a datanode repeats, because the log lost them.
 
 use sanderling_protocol::node::Policy;
-use sanderling_protocol::{Instant, Millis, NodeId, Refusal};
+use sanderling_protocol::{Instant, NodeId, Refusal};
 
 use super::Catalog;
 use super::claims::{NoticeClaim, NoticeOrigin, ON_ITS_WAY_MAX};
 use super::orders::Orders;
-
-/// How much earlier a deadline must be than the one that is known to be news.
-const EARLIER: Millis = Millis(500);
+use crate::notices::EARLIER;
 
 impl Catalog {
     /// Returns whether a notice of the moment `known_at` was taken back since, by an operator or by

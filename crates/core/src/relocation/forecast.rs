@@ -1,7 +1,7 @@
 //! What is to be expected of a drain.
 
 use sanderling_protocol::message::Forecast;
-use sanderling_protocol::{Instant, Millis};
+use sanderling_protocol::{Instant, Millis, NodeInfo};
 
 /// What a forecast is made of.
 #[derive(Debug, Clone, Copy, Default)]
@@ -48,6 +48,21 @@ impl ForecastInput {
             targets: self.targets,
         }
     }
+}
+
+/// Returns the manager's forecast for a node that is drained, or what the node's link allows before
+/// there is one: late is what the link cannot carry by the deadline.
+#[must_use]
+pub fn forecast_of(node: &NodeInfo) -> Forecast {
+    let drain = node.drain.unwrap_or_default();
+    if let Some(forecast) = drain.forecast {
+        return forecast;
+    }
+    let late_bytes = match (node.deadline_in, node.egress_bytes_per_second) {
+        (None, _) | (_, 0) => 0,
+        (Some(left), rate) => drain.left_bytes.saturating_sub(within(rate, left)),
+    };
+    Forecast { left_bytes: drain.left_bytes, late_bytes, ..Forecast::default() }
 }
 
 /// Returns the bytes that leave at a rate within a time.
