@@ -95,9 +95,10 @@ class Cluster:
         ready = self.start("namenode", "namenode", "--listen", self.namenode, *self.flags)
         self.namenode = str(ready["address"])
 
-    def start_datanode(self, name: str, *flags: str) -> None:
-        """Starts a datanode."""
-        self.start(name, "datanode", "--name", name, "--dram", self.dram, *self.node_flags, *flags)
+    def start_datanode(self, name: str, *flags: str, dram: str = "") -> None:
+        """Starts a datanode, with the cluster's amount of memory unless another one is given."""
+        self.start(name, "datanode", "--name", name, "--dram", dram or self.dram,
+                   *self.node_flags, *flags)
 
     def start(self, name: str, *words: str) -> dict[str, Any]:
         """Starts a server, waits until it serves and returns its addresses."""
@@ -139,13 +140,18 @@ class Cluster:
         """Lets a server that was stopped go on."""
         self.processes[name].send_signal(signal.SIGCONT)
 
+    def run(self, *words: str,
+            passes: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[bytes]:
+        """Runs a command; fails unless its exit code is one of `passes`."""
+        ran = subprocess.run([self.program, *words], env=self.environment(),
+                             capture_output=True, timeout=COMMAND_SECONDS_MAX)
+        if ran.returncode not in passes:
+            raise AssertionError(f"{words}: exit code {ran.returncode}: {ran.stderr.decode()}")
+        return ran
+
     def cli(self, *words: str, passes: tuple[int, ...] = (0,)) -> str:
         """Runs a command and returns what it printed."""
-        ran = subprocess.run([self.program, *words], env=self.environment(),
-                             capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX)
-        if ran.returncode not in passes:
-            raise AssertionError(f"{words}: exit code {ran.returncode}: {ran.stderr}")
-        return ran.stdout
+        return self.run(*words, passes=passes).stdout.decode()
 
     def notice(self, name: str, deadline: str = "20s") -> None:
         """Gives a node its notice and waits until nothing is left on it; then kills it."""

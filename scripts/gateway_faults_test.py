@@ -7,7 +7,6 @@ the one in .venv, else the one that cargo built.
 """
 
 import json
-import random
 import socket
 import subprocess
 import threading
@@ -21,7 +20,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, ResponseStreamingError
 from cluster import SOON_SECONDS, until
-from gateway_fleet import KEY, Fleet
+from gateway_fleet import KEY, Fleet, some_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -49,10 +48,6 @@ def refused(call: Any, **arguments: Any) -> tuple[str, int, int]:
         told = error.response["ResponseMetadata"]
         return error.response["Error"]["Code"], told["HTTPStatusCode"], told["RetryAttempts"]
     raise AssertionError(f"{call} was answered")
-
-
-def some_bytes(count: int) -> bytes:
-    return random.Random(count).randbytes(count)
 
 
 class Faults(unittest.TestCase):

@@ -1,8 +1,17 @@
 """A cluster with an S3 gateway, as processes, for the tests of the gateway."""
 
+import random
+import unittest
+from typing import Any
+
 from cluster import Cluster
 
 KEY = "sanderling"
+
+
+def some_bytes(count: int) -> bytes:
+    """Returns this many random bytes: the same ones for the same count."""
+    return random.Random(count).randbytes(count)
 
 
 class Fleet(Cluster):
@@ -36,3 +45,28 @@ class Fleet(Cluster):
             "AWS_EC2_METADATA_DISABLED": "true",
             "HOME": str(self.directory),
         }
+
+
+class BucketTest(unittest.TestCase):
+    """One cluster for all tests of a class, which `setUpClass` starts, and a bucket for each."""
+
+    fleet: Fleet
+    # A client of boto3.
+    s3: Any
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.fleet.stop()
+
+    def setUp(self) -> None:
+        self.bucket = self.id().rsplit(".", 1)[-1].replace("_", "-")[-60:].strip("-")
+        self.s3.create_bucket(Bucket=self.bucket)
+
+    def put(self, key: str, body: bytes = b"x", **more: Any) -> Any:
+        """Puts an object into the test's bucket and returns the answer."""
+        return self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, **more)
+
+    def keys(self, **query: Any) -> list[str]:
+        """Returns the keys in the test's bucket."""
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, **query)
+        return [entry["Key"] for page in pages for entry in page.get("Contents", [])]

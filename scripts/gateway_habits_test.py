@@ -16,8 +16,8 @@ from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from cluster import until
-from gateway_fleet import KEY, Fleet
-from gateway_test import MIB, client, refusal, some_bytes
+from gateway_fleet import KEY, BucketTest, Fleet, some_bytes
+from gateway_test import MIB, client, refusal
 
 EMOJI = "\N{GRINNING FACE}"
 
@@ -36,28 +36,13 @@ class Answer:
         return found[1].decode() if found else None
 
 
-class Habits(unittest.TestCase):
-    """One cluster for all tests, a bucket for each."""
+class Habits(BucketTest):
+    """What clients do beyond the operations."""
 
     @classmethod
     def setUpClass(cls) -> None:
         cls.fleet = Fleet()
         cls.s3 = client(cls.fleet.endpoint)
-
-    @classmethod
-    def tearDownClass(cls) -> None:
-        cls.fleet.stop()
-
-    def setUp(self) -> None:
-        self.bucket = self.id().rsplit(".", 1)[-1].replace("_", "-")[-60:].strip("-")
-        self.s3.create_bucket(Bucket=self.bucket)
-
-    def put(self, key: str, body: bytes = b"x", **more: Any) -> Any:
-        return self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, **more)
-
-    def keys(self) -> list[str]:
-        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket)
-        return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
 
     def unsigned(self, method: str, path: str, headers: dict[str, str] | None = None,
                  body: bytes = b"") -> Answer:

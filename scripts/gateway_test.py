@@ -8,7 +8,6 @@ the one in .venv, else the one that cargo built.
 import base64
 import hashlib
 import http.client
-import random
 import unittest
 import urllib.error
 import urllib.request
@@ -21,7 +20,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
-from gateway_fleet import KEY, Fleet
+from gateway_fleet import KEY, BucketTest, Fleet, some_bytes
 
 MIB = 1 << 20
 
@@ -49,35 +48,16 @@ def cut_at_slash(key: str, prefix: str) -> str:
     return key[:key.find("/", len(prefix)) + 1] or key
 
 
-def some_bytes(count: int) -> bytes:
-    return random.Random(count).randbytes(count)
-
-
-class GatewayTest(unittest.TestCase):
-    """One cluster for all tests, a bucket for each."""
+class GatewayTest(BucketTest):
+    """The operations of S3."""
 
     @classmethod
     def setUpClass(cls) -> None:
         cls.fleet = Fleet(flags=("--domain", "s3.test"))
         cls.s3 = client(cls.fleet.endpoint)
 
-    @classmethod
-    def tearDownClass(cls) -> None:
-        cls.fleet.stop()
-
-    def setUp(self) -> None:
-        self.bucket = self.id().rsplit(".", 1)[-1].replace("_", "-")[-60:].strip("-")
-        self.s3.create_bucket(Bucket=self.bucket)
-
-    def put(self, key: str, body: bytes = b"x", **more: Any) -> Any:
-        return self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, **more)
-
     def get(self, key: str, **more: Any) -> bytes:
         return bytes(self.s3.get_object(Bucket=self.bucket, Key=key, **more)["Body"].read())
-
-    def keys(self, **query: Any) -> list[str]:
-        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, **query)
-        return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
 
     def test_buckets_come_and_go(self) -> None:
         names = [bucket["Name"] for bucket in self.s3.list_buckets()["Buckets"]]

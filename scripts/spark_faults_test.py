@@ -9,6 +9,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from spark_cluster import Cluster, until
+from spark_cluster import SOON_SECONDS, Cluster, until
 from spark_session import Application, Background, Standalone, event_log, launch
 
 TWO = "local-cluster[2,1,1024]"
@@ -69,6 +70,14 @@ def done_maps(app: Application) -> int:
     tracker = app.context.statusTracker()
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     return max((stage.numCompletedTasks for stage in stages if stage), default=0)
+
+
+def wait_for_caller(address: str) -> None:
+    """Waits until a process connects to an address whose server has ended."""
+    host, port = address.rsplit(":", 1)
+    with socket.create_server((host, int(port))) as listener:
+        listener.settimeout(SOON_SECONDS)
+        listener.accept()[0].close()
 
 
 class Case(unittest.TestCase):
@@ -222,7 +231,7 @@ class StoreTest(Case):
         reading = Background(lambda: [held.check() or Held(app, maps=6).check()
                                       for _ in range(3)])
         self.cluster.kill("namenode")
-        time.sleep(2)
+        wait_for_caller(self.cluster.address)
         self.cluster.start_namenode()
         reading.result()
         held.check()

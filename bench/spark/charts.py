@@ -89,15 +89,16 @@ def ratios(found: list[summary.Ratio]) -> str:
 
 
 def runtimes(kept: dict[str, Any], what: str) -> str:
-    """Returns a plot of a round's time, undisturbed and under both traces, for each mode."""
-    found = [one for one in summary.disturbed(kept) if one.trace.startswith(what)]
+    """Returns a plot of a round's time, without preemptions and under both traces, by mode."""
+    found = [one for one in summary.preempted(kept) if one.trace.startswith(what)]
     if not found:
         return ""
     shown = []
     for mode in kept["options"]["modes"]:
         mine = [one for one in found if one.mode == mode]
         if mine:
-            shown.append(_bar(f"{mode}, none", mode, summary.undisturbed_seconds(kept, mode), "s"))
+            seconds = summary.seconds_without_preemptions(kept, mode)
+            shown.append(_bar(f"{mode}, none", mode, seconds, "s"))
         shown += [_bar(f"{mode}, {one.trace.split('-')[1]}", mode, one.seconds, "s", one.slowdown)
                   for one in mine]
     return f"<h3>{what.capitalize()} are taken</h3>{_bars('seconds of a round', shown)}"
@@ -109,7 +110,7 @@ def costs(kept: dict[str, Any]) -> str:
     demand = PAPER_MACHINES * ON_DEMAND_DOLLARS * hours
     spot = ((PAPER_MACHINES - 1) * SPOT_DOLLARS + ON_DEMAND_DOLLARS) * hours
     shown = [_bar("on demand", "native", demand, "dollars")]
-    for one in summary.disturbed(kept):
+    for one in summary.preempted(kept):
         if one.mode == "sanderling":
             cost = spot * (1 + max(one.slowdown, 0.0))
             name = f"spot, {one.trace.replace('-', ' ')}"

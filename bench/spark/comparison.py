@@ -35,7 +35,7 @@ REPLACE_SECONDS = 2.0
 # What Brodmann et al.'s runs took, section 4.1.
 MODEL_SECONDS = 7200.0
 LOCAL_CORES = 2
-UNDISTURBED = "undisturbed"
+NO_PREEMPTIONS = "no-preemptions"
 # The two frequencies of Brodmann et al., section 4.1: machines of 16 and of 32 processors.
 MODELS = {"16": "bathtub:n1-highcpu-16", "32": "bathtub:n1-highcpu-32"}
 
@@ -100,18 +100,18 @@ class Comparison:
         self.applications = [self._open(name) for name in options.modes]
         versions = {one.session.version for one in self.applications}
         for at in range(options.warm_ups):
-            self._round(UNDISTURBED, -1 - at)
+            self._round(NO_PREEMPTIONS, -1 - at)
         # A JVM gets faster for many rounds: the traces that leave it alone are played beside the
         # round that they are compared with, the others at the end.
         mild = [one for one in options.traces if one.startswith("datanodes")]
         for at in range(options.rounds):
             if at and self._is_late(at, mild):
-                self.say(f"time for {at} of {options.rounds} undisturbed rounds")
+                self.say(f"time for {at} of {options.rounds} rounds without preemptions")
                 break
-            beside = [UNDISTURBED, *(mild if at < options.preempted_rounds else [])]
+            beside = [NO_PREEMPTIONS, *(mild if at < options.preempted_rounds else [])]
             turn = at % len(beside)
             for trace in beside[turn:] + beside[:turn]:
-                if trace == UNDISTURBED:
+                if trace == NO_PREEMPTIONS:
                     self._round(trace, at)
                 else:
                     self._traced(trace, at)
@@ -236,7 +236,7 @@ class Comparison:
     def _player(
         self, machines: Any, model: str, seconds: float, number: int
     ) -> preempt.Player:
-        """Draws a trace in which the model's two hours pass in an undisturbed round's time."""
+        """Draws a trace in which the model's two hours pass in the time of a round without any."""
         options = self.options
         command = [str(self.sanderling), "--json", "lab", "trace"]
         command += ["--nodes", str(max(machines.slots, 2)), "--work", f"{round(seconds * 1000)}ms"]
@@ -249,10 +249,10 @@ class Comparison:
                               self.on_event)
 
     def _usual_seconds(self, mode: str) -> float:
-        """Returns how long an undisturbed round takes in a mode."""
+        """Returns how long a round without preemptions takes in a mode."""
         times: dict[str, list[float]] = {}
         for one in self.runs:
-            if one["mode"] == mode and one["trace"] == UNDISTURBED:
+            if one["mode"] == mode and one["trace"] == NO_PREEMPTIONS:
                 times.setdefault(one["work"], []).append(one["seconds"])
         return sum(statistics.median(each) for each in times.values())
 

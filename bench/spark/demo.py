@@ -44,12 +44,12 @@ def main() -> int:
     page = report.write(kept, options.out)
     problems = [f"{one['trace']}, {one['work']}: {one['problem']}"
                 for one in kept["runs"] if one["problem"]] + kept["problems"]
-    disturbed = summary.disturbed(kept)
+    preempted = summary.preempted(kept)
     problems += [f"{one.trace}: {one.figures[what]} {what.replace('_', ' ')}"
-                 for one in disturbed for what in ("tasks_failed", "fetch_failures")
+                 for one in preempted for what in ("tasks_failed", "fetch_failures")
                  if one.figures[what]]
-    problems += [f"{one.trace}: {one.lost_bytes} bytes lost" for one in disturbed if one.lost_bytes]
-    print(_table(kept, disturbed))
+    problems += [f"{one.trace}: {one.lost_bytes} bytes lost" for one in preempted if one.lost_bytes]
+    print(_table(kept, preempted))
     print()
     for problem in problems:
         print(f"WRONG: {problem}")
@@ -59,7 +59,7 @@ def main() -> int:
     return 1 if problems else 0
 
 
-def _table(kept: dict, disturbed: list) -> str:
+def _table(kept: dict, preempted: list) -> str:
     right = sum(not one["problem"] for one in kept["runs"])
     lines = [
         ("Spark", kept["spark"], f"with Sanderling's shuffle in {kept['options']['datanodes']} "
@@ -67,7 +67,7 @@ def _table(kept: dict, disturbed: list) -> str:
         ("results right", f"{right} / {len(kept['runs'])}",
          f"{len(kept['work'])} TPC-DS queries, compared with DuckDB's"),
     ]
-    for one in disturbed:
+    for one in preempted:
         what = one.trace.split("-")[0]
         lines += [
             (f"{what} taken", str(one.notices),

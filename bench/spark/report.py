@@ -15,8 +15,8 @@ from plot import page
 EXPLAINED = """<p class=note>Capacity lost: the part of the workers' time in which they had no
 executor that took tasks. Beyond: the slowdown that it does not explain. Cold JVMs: the part of the
 workers' time that tasks took longer in executors that had come for others than the same tasks take
-undisturbed. Waited: the part of the tasks' time in which they wrote map outputs or waited for those
-that they read.</p>"""
+without preemptions. Waited: the part of the tasks' time in which they wrote map outputs or waited
+for those that they read.</p>"""
 
 
 def write(kept: dict[str, Any], directory: Path) -> Path:
@@ -36,8 +36,10 @@ def keep(kept: dict[str, Any], directory: Path) -> None:
     small["ratios"] = {
         mode: [vars(one) for one in summary.ratios(kept, mode)] for mode in _others(kept)
     }
-    small["disturbed"] = [vars(one) for one in summary.disturbed(kept)]
-    small["undisturbed"] = {mode: _undisturbed(kept, mode) for mode in kept["options"]["modes"]}
+    # With the keys that the copies in bench/results have.
+    small["disturbed"] = [vars(one) for one in summary.preempted(kept)]
+    small["undisturbed"] = {mode: _without_preemptions(kept, mode)
+                            for mode in kept["options"]["modes"]}
     (directory / f"{name}.json").write_text(json.dumps(small, indent=1) + "\n")
     words = f"# Spark's shuffle on Sanderling, {kept['date']}\n\n{_where(kept)}\n\n```text\n"
     (directory / f"{name}.md").write_text(f"{words}{text(kept)}\n```\n")
@@ -47,7 +49,8 @@ def text(kept: dict[str, Any]) -> str:
     """Returns the tables for a terminal."""
     lines = []
     for mode in _others(kept):
-        lines.append(f"{TITLES[mode]} / native, undisturbed: median (smallest to largest round)")
+        lines.append(f"{TITLES[mode]} / native, without preemptions: median (smallest to largest "
+                     "round)")
         lines += [
             f"  {one.name:<9} {one.median:6.3f} ({one.low:.3f} to {one.high:.3f})"
             f"  {one.seconds:7.2f} s, native {one.native_seconds:7.2f} s"
@@ -72,7 +75,7 @@ def _page(kept: dict[str, Any]) -> str:
     total = summary.ratios(kept, SANDERLING)
     if total:
         verdict += f"; with Sanderling the work takes {total[-1].median:.3f} of native's time"
-    mine = [one for one in summary.disturbed(kept) if one.mode == SANDERLING]
+    mine = [one for one in summary.preempted(kept) if one.mode == SANDERLING]
     if mine:
         taken, failed = (sum(each) for each in zip(
             *((one.notices, one.figures["tasks_failed"]) for one in mine), strict=True))
@@ -104,7 +107,8 @@ def _page(kept: dict[str, Any]) -> str:
 def _ratios(kept: dict[str, Any], mode: str) -> str:
     if mode not in _others(kept):
         return ""
-    title = f"{TITLES[mode][0].upper()}{TITLES[mode][1:]}: time over native's, undisturbed"
+    name = f"{TITLES[mode][0].upper()}{TITLES[mode][1:]}"
+    title = f"{name}: time over native's, without preemptions"
     return f"<h2>{html.escape(title)}</h2>{charts.ratios(summary.ratios(kept, mode))}"
 
 
@@ -114,12 +118,13 @@ def _table(kept: dict[str, Any]) -> list[list[str]]:
              "cold JVMs", "failed tasks", "fetch failures", "maps again", "shuffled MiB",
              "waited", "moved MiB", "lost bytes"]]
     for mode in kept["options"]["modes"]:
-        counted = summary.figures(kept, mode, summary.UNDISTURBED)
+        counted = summary.figures(kept, mode, summary.NO_PREEMPTIONS)
         rounds = {one["round"] for one in kept["runs"]
-                  if one["trace"] == summary.UNDISTURBED and one["round"] >= 0}
-        rows.append([mode, "none", "0", f"{summary.undisturbed_seconds(kept, mode):.1f}", "", "",
-                     "", "", *_counted(counted, len(rounds)), "", ""])
-    for one in summary.disturbed(kept):
+                  if one["trace"] == summary.NO_PREEMPTIONS and one["round"] >= 0}
+        seconds = summary.seconds_without_preemptions(kept, mode)
+        rows.append([mode, "none", "0", f"{seconds:.1f}", "", "", "", "",
+                     *_counted(counted, len(rounds)), "", ""])
+    for one in summary.preempted(kept):
         rounds = {each["round"] for each in kept["played"]
                   if each["trace"] == one.trace and each["mode"] == one.mode}
         rows.append([one.mode, one.trace, str(one.notices), f"{one.seconds:.1f}",
@@ -177,16 +182,17 @@ def _where(kept: dict[str, Any]) -> str:
         "ParallelGC, defaults otherwise; "
         f"{options['datanodes']} datanodes of {options['dram']}; TPC-DS data at scale "
         f"{options['scale']:g} (not an official TPC-DS result); a notice takes "
-        f"{options['notice']:g} s for the cloud's 30 s, and an undisturbed round's time stands for "
-        f"two hours; {it['cores']} cores of {it['cpu']}, {it['memory_bytes'] / (1 << 30):.0f} GiB, "
+        f"{options['notice']:g} s for the cloud's 30 s, and the time of a round without "
+        "preemptions stands for two hours; "
+        f"{it['cores']} cores of {it['cpu']}, {it['memory_bytes'] / (1 << 30):.0f} GiB, "
         f"Linux {it['kernel']}; revision {kept['revision']}; load average {it['load']} at the end; "
         f"the whole run took {kept['seconds']:.0f} s"
     )
 
 
-def _undisturbed(kept: dict[str, Any], mode: str) -> dict[str, Any]:
-    counted = summary.figures(kept, mode, summary.UNDISTURBED)
-    return {"round_seconds": summary.undisturbed_seconds(kept, mode)} | counted
+def _without_preemptions(kept: dict[str, Any], mode: str) -> dict[str, Any]:
+    counted = summary.figures(kept, mode, summary.NO_PREEMPTIONS)
+    return {"round_seconds": summary.seconds_without_preemptions(kept, mode)} | counted
 
 
 def _others(kept: dict[str, Any]) -> list[str]:

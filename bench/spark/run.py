@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs TPC-DS on Spark with its own shuffle and with Sanderling's, undisturbed and preempted.
+"""Runs TPC-DS on Spark with its own shuffle and with Sanderling's, with and without preemptions.
 
 Every result is compared with DuckDB's. Writes target/spark-bench/index.html and result.json; exit
 code 0 when every result is right, 1 when one is not, 2 for a wrong command line, 3 when something
@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--spark", choices=SPARKS, default="4.1", help="Spark's line (%(default)s)")
     add("--queries", default=",".join(map(str, QUERIES)), help="numbers (%(default)s)")
     add("--scale", type=float, default=1.0, help="TPC-DS scale (%(default)s)")
-    add("--rounds", type=int, default=5, help="undisturbed rounds (%(default)s)")
+    add("--rounds", type=int, default=5, help="rounds without preemptions (%(default)s)")
     add("--warm-ups", type=int, default=1, help="rounds before, not counted (%(default)s)")
     add("--preempted-rounds", type=int, default=1, help="rounds of each trace (%(default)s)")
     add("--minutes", type=float, default=1e6, help="begin no round that would end later")

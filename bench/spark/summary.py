@@ -9,7 +9,7 @@ from typing import Any
 import accounts
 from modes import NATIVE, SANDERLING
 
-UNDISTURBED = "undisturbed"
+NO_PREEMPTIONS = "no-preemptions"
 TOTAL_MAX = 1.03
 QUERY_MAX = 1.15
 SLOWDOWN_MAX = 0.01
@@ -29,7 +29,7 @@ class Ratio:
 
 
 @dataclass(frozen=True)
-class Disturbed:
+class Preempted:
     """One mode under one trace, over its rounds."""
 
     mode: str
@@ -38,8 +38,8 @@ class Disturbed:
     seconds: float
     """Median of a round's time."""
     slowdown: float
-    """Over the same mode undisturbed, less one: in the round beside which it was played when
-    datanodes are taken, else in the median of all."""
+    """Over the same mode without preemptions, less one: in the round beside which it was played
+    when datanodes are taken, else in the median of all."""
     capacity_lost: float
     """The part of their time in which Spark's workers had no executor that took tasks: from the
     notice, or else the kill, until the next one's had registered. 0 for datanodes."""
@@ -47,15 +47,15 @@ class Disturbed:
     """The slowdown that the lost capacity does not explain."""
     cold: float
     """The part of the workers' time that tasks took longer in executors that had come for others
-    than the same tasks take undisturbed: what new JVMs cost until they are warm."""
+    than the same tasks take without preemptions: what new JVMs cost until they are warm."""
     lost_bytes: int
     moved_bytes: int
     figures: dict[str, Any]
 
 
 def ratios(kept: dict[str, Any], mode: str) -> list[Ratio]:
-    """Returns each piece of work's ratio to native, undisturbed; the total is the last."""
-    times = _times(kept, UNDISTURBED)
+    """Returns each piece of work's ratio to native, without preemptions; the total is the last."""
+    times = _times(kept, NO_PREEMPTIONS)
     made = []
     for name in kept["work"]:
         pairs = _pairs(times.get((NATIVE, name), {}), times.get((mode, name), {}))
@@ -73,7 +73,7 @@ def ratios(kept: dict[str, Any], mode: str) -> list[Ratio]:
     return [*made, _ratio("total", list(totals.values()))] if totals else made
 
 
-def disturbed(kept: dict[str, Any]) -> list[Disturbed]:
+def preempted(kept: dict[str, Any]) -> list[Preempted]:
     """Returns every mode under every trace that was played."""
     made = []
     for trace in kept["options"]["traces"]:
@@ -81,13 +81,13 @@ def disturbed(kept: dict[str, Any]) -> list[Disturbed]:
             played = [one for one in kept["played"]
                       if one["trace"] == trace and one["mode"] == mode]
             if played:
-                made.append(_disturbed(kept, mode, trace, played))
+                made.append(_preempted(kept, mode, trace, played))
     return made
 
 
-def undisturbed_seconds(kept: dict[str, Any], mode: str) -> float:
-    """Returns the time of one undisturbed round: the sum of each work's median."""
-    times = _times(kept, UNDISTURBED)
+def seconds_without_preemptions(kept: dict[str, Any], mode: str) -> float:
+    """Returns the time of one round without preemptions: the sum of each work's median."""
+    times = _times(kept, NO_PREEMPTIONS)
     each = [times[mode, name].values() for name in kept["work"] if times.get((mode, name))]
     return sum(statistics.median(one) for one in each)
 
@@ -111,7 +111,7 @@ def verdicts(kept: dict[str, Any]) -> list[tuple[str, str, bool]]:
                          f"{total.median:.3f}", total.median <= TOTAL_MAX))
             made.append((f"no query above {QUERY_MAX:g}", f"{worst.name} {worst.median:.3f}",
                          worst.median <= QUERY_MAX))
-    for one in disturbed(kept):
+    for one in preempted(kept):
         if one.mode != SANDERLING:
             continue
         failed = one.figures["tasks_failed"]
@@ -124,12 +124,12 @@ def verdicts(kept: dict[str, Any]) -> list[tuple[str, str, bool]]:
     return made
 
 
-def _disturbed(
+def _preempted(
     kept: dict[str, Any], mode: str, trace: str, played: list[dict[str, Any]]
-) -> Disturbed:
+) -> Preempted:
     numbers = {one["round"] for one in kept["runs"] if one["mode"] == mode
-               and one["trace"] == UNDISTURBED and one["round"] >= 0}
-    usual = {at: _round_seconds(kept, mode, UNDISTURBED, at) for at in numbers}
+               and one["trace"] == NO_PREEMPTIONS and one["round"] >= 0}
+    usual = {at: _round_seconds(kept, mode, NO_PREEMPTIONS, at) for at in numbers}
     rounds = {one["round"]: _round_seconds(kept, mode, trace, one["round"]) for one in played}
     beside = usual if trace.startswith("datanodes") else {}
     median = statistics.median(usual.values()) if usual else 0.0
@@ -139,7 +139,7 @@ def _disturbed(
     if trace.startswith("executors"):
         lost = statistics.median(_gone(one) for one in played)
         cold = statistics.median(_cold(kept, mode, one) for one in played)
-    return Disturbed(
+    return Preempted(
         mode=mode,
         trace=trace,
         notices=sum(len(one["taken"]) for one in played),
@@ -164,7 +164,7 @@ def _cold(kept: dict[str, Any], mode: str, played: dict[str, Any]) -> float:
     usual: dict[tuple[str, int, int, int], list[float]] = {}
     known: set[str] = set()
     for one in kept["runs"]:
-        if (one["mode"], one["trace"]) == (mode, UNDISTURBED):
+        if (one["mode"], one["trace"]) == (mode, NO_PREEMPTIONS):
             known |= {executor for stage in _stages(one) for executor in stage}
             if one["round"] >= 0:
                 for key, stage in _keyed(one):

@@ -61,18 +61,18 @@ class AccountsTest(unittest.TestCase):
 
         log = self.log(
             stage(0), task(0, 0, 500, **{"Executor ID": "9"}),
-            job("undisturbed/0/q3"), stage(2), task(2, 0, 1000, **{"Executor ID": "0"}),
+            job("no-preemptions/0/q3"), stage(2), task(2, 0, 1000, **{"Executor ID": "0"}),
             task(2, 1, 1000, **{"Executor ID": "1"}), stage(1),
             # A broadcast's job has a group of its own and belongs to the query.
             job("3f2a"), task(1, 0, 1500, **{"Executor ID": "1"}),
             task(1, 1, 1500, "ExceptionFailure", **{"Executor ID": "0"}),
-            job("undisturbed/1/q3"), stage(3), task(3, 0, 2500, **{"Executor ID": "0"}),
+            job("no-preemptions/1/q3"), stage(3), task(3, 0, 2500, **{"Executor ID": "0"}),
         )
         found = accounts.by_work(log)
-        self.assertEqual(found["undisturbed/0/q3"]["stages"],
+        self.assertEqual(found["no-preemptions/0/q3"]["stages"],
                          [{"1": [1, 1.0]}, {"0": [1, 1.0], "1": [1, 1.0]}])
-        self.assertEqual(found["undisturbed/0/q3"]["tasks_failed"], 1)
-        self.assertEqual(found["undisturbed/1/q3"]["stages"], [{"0": [1, 1.0]}])
+        self.assertEqual(found["no-preemptions/0/q3"]["tasks_failed"], 1)
+        self.assertEqual(found["no-preemptions/1/q3"]["stages"], [{"0": [1, 1.0]}])
 
     def test_executors_are_missing_from_their_notice_until_the_next_has_registered(self) -> None:
         def event(what: str, executor: str, at: float) -> Event:

@@ -39,7 +39,7 @@ def made_up(work: int = 3, rounds: int = 3) -> dict[str, Any]:
     at = 1000.0
     for number in range(rounds):
         for mode in NAMES:
-            at = add(mode, "undisturbed", number, 1.0, at)
+            at = add(mode, "no-preemptions", number, 1.0, at)
     for trace, mode in [("datanodes-32", "sanderling"), *(("executors-32", one) for one in NAMES)]:
         began, at = at, add(mode, trace, 0, 1.1 * 1.25, at)
         quarter = (at - began) / 4
@@ -72,12 +72,13 @@ class Figures(unittest.TestCase):
     def test_warm_up_rounds_do_not_count(self) -> None:
         kept = made_up()
         for one in list(kept["runs"]):
-            if one["trace"] == "undisturbed" and one["mode"] == "sanderling" and not one["round"]:
+            of = one["trace"], one["mode"], one["round"]
+            if of == ("no-preemptions", "sanderling", 0):
                 kept["runs"].append(one | {"round": -1, "seconds": 1e6})
         self.assertAlmostEqual(summary.ratios(kept, "sanderling")[-1].median, 1.0)
 
     def test_lost_capacity_is_told_apart_from_the_slowdown(self) -> None:
-        found = {(one.mode, one.trace): one for one in summary.disturbed(made_up())}
+        found = {(one.mode, one.trace): one for one in summary.preempted(made_up())}
         taken = found["sanderling", "executors-32"]
         self.assertAlmostEqual(taken.slowdown, 0.25)
         # One of two workers was gone for a quarter of the time.
@@ -87,7 +88,7 @@ class Figures(unittest.TestCase):
         self.assertEqual(found["native", "executors-32"].figures["tasks_failed"], 6)
 
     def test_taken_datanodes_are_compared_with_the_round_beside_them(self) -> None:
-        found = {(one.mode, one.trace): one for one in summary.disturbed(made_up())}
+        found = {(one.mode, one.trace): one for one in summary.preempted(made_up())}
         # A quarter above the median of the rounds, of which the first took a tenth less.
         self.assertAlmostEqual(found["sanderling", "datanodes-32"].slowdown, 1.1 * 1.25 - 1)
 
@@ -100,7 +101,7 @@ class Figures(unittest.TestCase):
             # A stage that no round without preemptions had does not count.
             again = [{"2": [1, 99.0]}] if is_taken and one["work"] == "q1" else []
             one["figures"]["stages"] = [{"0": [4, 8.0]}, stage, *again]
-        found = {(one.mode, one.trace): one for one in summary.disturbed(kept)}
+        found = {(one.mode, one.trace): one for one in summary.preempted(kept)}
         played = next(one for one in kept["played"] if one["trace"] == "executors-32"
                       and one["mode"] == "sanderling")
         seconds = 2 * (played["ended"] - played["began"])

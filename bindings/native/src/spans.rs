@@ -25,7 +25,7 @@ struct Exporting {
 pub enum SpansError {
     /// The text is no address of a collector.
     #[error("{address:?} is no collector of OTLP: {cause}")]
-    NotOne {
+    BadAddress {
         /// The text.
         address: String,
         /// What an address looks like.
@@ -47,10 +47,10 @@ pub enum SpansError {
 /// `http://HOST[:PORT][/PATH]`.
 ///
 /// # Errors
-/// [`SpansError::NotOne`] and [`SpansError::Another`]: give another collector.
+/// [`SpansError::BadAddress`] and [`SpansError::Another`]: give another collector.
 /// [`SpansError::Start`]: the system has no thread for it now.
 pub fn export_spans(collector: &str, service: &'static str) -> Result<(), SpansError> {
-    let wrong = |cause| SpansError::NotOne { address: collector.to_owned(), cause };
+    let wrong = |cause| SpansError::BadAddress { address: collector.to_owned(), cause };
     let collector: Collector = collector.parse().map_err(wrong)?;
     let mut slot = EXPORT.lock();
     match slot.as_ref() {

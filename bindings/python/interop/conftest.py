@@ -5,8 +5,7 @@ from __future__ import annotations
 import subprocess
 import sysconfig
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from cluster_fixtures import cluster, filesystem, own_cluster, store  # noqa: F401
 
 import sanderling
 from sanderling.fs import SanderlingFileSystem
 
 DRAM_BYTES = 128 << 20
-DEADLINE_SECONDS = 60.0
 SCALE = "0.05"
 TABLES = ("store_sales", "item", "store")
 
@@ -27,22 +26,9 @@ _directories = count()
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[sanderling.Cluster]:
-    with sanderling.Cluster.local(datanodes=3, dram_bytes=DRAM_BYTES) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def own_cluster() -> Iterator[sanderling.Cluster]:
-    """A cluster for a test that takes nodes away."""
-    with sanderling.Cluster.local(datanodes=3, dram_bytes=DRAM_BYTES) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def store(cluster: sanderling.Cluster) -> Iterator[sanderling.Store]:
-    with cluster.store() as store:
-        yield store
+def dram_bytes() -> int:
+    """The memory of each datanode."""
+    return DRAM_BYTES
 
 
 @pytest.fixture
@@ -52,11 +38,6 @@ def directory(store: sanderling.Store) -> Iterator[str]:
     store.mkdir(path)
     yield path
     store.delete(path, recursive=True)
-
-
-@pytest.fixture
-def filesystem(cluster: sanderling.Cluster) -> SanderlingFileSystem:
-    return SanderlingFileSystem(address=cluster.address)
 
 
 @pytest.fixture(scope="session")
@@ -88,13 +69,3 @@ def leaving(cluster: sanderling.Cluster, kind: str, after: int) -> SanderlingFil
     filesystem = SanderlingFileSystem(store=cluster.store(observer=observe))
     filesystem.given = given
     return filesystem
-
-
-def until(what: str, condition: Callable[[], Any]) -> Any:
-    """Waits until a condition holds and returns its value; fails at a deadline."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"{what}: not within {DEADLINE_SECONDS} s")
-        time.sleep(0.01)
-    return value

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
-from typing import Any
 
 import pytest
+from cluster_fixtures import cluster, filesystem, own_cluster, store  # noqa: F401
 
 import sanderling
-from sanderling.fs import SanderlingFileSystem
 
 DRAM_BYTES = 64 << 20
-
-DEADLINE_SECONDS = 60.0
 
 _directories = count()
 
@@ -28,23 +24,9 @@ def no_contexts(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[sanderling.Cluster]:
-    """One cluster for all tests that leave its nodes alone."""
-    with sanderling.Cluster.local(datanodes=3, dram_bytes=DRAM_BYTES) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def own_cluster() -> Iterator[sanderling.Cluster]:
-    """A cluster for a test that takes nodes away."""
-    with sanderling.Cluster.local(datanodes=3, dram_bytes=DRAM_BYTES) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def store(cluster: sanderling.Cluster) -> Iterator[sanderling.Store]:
-    with cluster.store() as store:
-        yield store
+def dram_bytes() -> int:
+    """The memory of each datanode."""
+    return DRAM_BYTES
 
 
 @pytest.fixture
@@ -55,21 +37,6 @@ def directory(store: sanderling.Store) -> Iterator[str]:
     yield path
     with contextlib.suppress(sanderling.NotFound):
         store.delete(path, recursive=True)
-
-
-@pytest.fixture
-def filesystem(cluster: sanderling.Cluster) -> SanderlingFileSystem:
-    return SanderlingFileSystem(address=cluster.address)
-
-
-def until(what: str, condition: Callable[[], Any]) -> Any:
-    """Waits until a condition holds and returns its value; fails at a deadline."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"{what}: not within {DEADLINE_SECONDS} s")
-        time.sleep(0.01)
-    return value
 
 
 def is_running(pid: int) -> bool:

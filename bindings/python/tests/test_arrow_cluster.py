@@ -13,7 +13,7 @@ pa = pytest.importorskip("pyarrow")
 import pyarrow.compute as pc  # noqa: E402
 
 import sanderling  # noqa: E402
-from conftest import until  # noqa: E402
+from cluster_fixtures import until  # noqa: E402
 from late_answers import LateAnswers  # noqa: E402
 from sanderling import arrow  # noqa: E402
 from sanderling.arrow import description  # noqa: E402

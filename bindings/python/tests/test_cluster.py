@@ -9,7 +9,8 @@ import threading
 import time
 
 import pytest
-from conftest import is_running, until
+from cluster_fixtures import until
+from conftest import is_running
 
 import sanderling
 

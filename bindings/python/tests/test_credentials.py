@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import until
+from cluster_fixtures import until
 
 import sanderling
 import sanderling.aio

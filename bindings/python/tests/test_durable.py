@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import DRAM_BYTES, until
+from cluster_fixtures import until
+from conftest import DRAM_BYTES
 
 import sanderling
 import sanderling.aio

@@ -14,7 +14,7 @@ flight = pytest.importorskip("pyarrow.flight")
 
 import pyarrow.compute as pc  # noqa: E402
 
-from conftest import until  # noqa: E402
+from cluster_fixtures import until  # noqa: E402
 from sanderling import arrow  # noqa: E402
 
 TABLE = pa.table({"id": range(300_000), "text": [f"{each % 1000}" for each in range(300_000)]})

@@ -12,7 +12,7 @@ import numpy
 import pytest
 
 import sanderling
-from conftest import until
+from cluster_fixtures import until
 from sanderling.errors import BadRequest, Changed, Closed
 
 MIB = 1 << 20

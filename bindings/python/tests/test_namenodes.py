@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError
 
 import pytest
-from conftest import DRAM_BYTES, is_running, until
+from cluster_fixtures import until
+from conftest import DRAM_BYTES, is_running
 
 import sanderling
 

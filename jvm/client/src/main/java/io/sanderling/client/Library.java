@@ -98,6 +98,7 @@ final class Library {
         try {
             System.load(file.toString());
         } catch (UnsatisfiedLinkError error) {
+            // The JVM has no type for this case: only the message distinguishes it.
             if (error.getMessage() == null
                     || !error.getMessage().contains("already loaded in another classloader")) {
                 throw error;
