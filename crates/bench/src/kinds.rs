@@ -32,7 +32,7 @@ pub(crate) struct BenchKind {
     pub(super) is_batched: bool,
     /// Whether it is about a tree of `--paths` files.
     pub(super) has_tree: bool,
-    pub(super) way: Way,
+    pub(super) way: RunMethod,
 }
 
 /// How many operations of a thread are in flight.
@@ -59,7 +59,7 @@ pub(super) enum Bytes {
 
 /// How it is run.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Way {
+pub(super) enum RunMethod {
     /// By threads with clients.
     Cluster(fn(Thread) -> RunFuture),
     /// By threads with bare connections.
@@ -85,15 +85,15 @@ const ASYNC: u32 = 16;
 
 use Depth::{One, Window, Workers};
 
-const fn cluster<S: Scenario>() -> Way {
-    Way::Cluster(|thread| Box::pin(measure::<S>(thread)))
+const fn cluster<S: Scenario>() -> RunMethod {
+    RunMethod::Cluster(|thread| Box::pin(measure::<S>(thread)))
 }
 
 const fn kind(
     (name, crail): (&'static str, &'static str),
     depth: Depth,
     size: Bytes,
-    way: Way,
+    way: RunMethod,
     about: &'static str,
 ) -> BenchKind {
     let (has_stream, is_batched, has_tree) = (false, false, false);
@@ -314,14 +314,14 @@ pub(crate) const TYPES: &[BenchKind] = &[
         ("print-locationclass", "printLocationclass"),
         One,
         Bytes::None,
-        Way::LocationClass,
+        RunMethod::LocationClass,
         "measure nothing; print which nodes are on which hosts",
     ),
     kind(
         ("ping-pong", ""),
         One,
         SMALL,
-        Way::PingPong,
+        RunMethod::PingPong,
         "--size bytes there and back over bare TCP, without the store",
     ),
 ];

@@ -35,7 +35,7 @@ use crate::progress::Progress;
 use crate::session::Session;
 use cpu::{Cpu, Servers};
 use error::BenchError;
-use kinds::{RunFuture, TYPES, Way};
+use kinds::{RunFuture, RunMethod, TYPES};
 use noisy::Noisy;
 use plan::{Bench, BenchPlan};
 use scale::{CreateSeal, Scale};
@@ -108,16 +108,16 @@ fn pin(cpu: u16) -> Result<(), Failure> {
 async fn run(session: Session, plan: BenchPlan) -> Result<(), Failure> {
     let plan = Arc::new(plan);
     let (measured, cpu) = match plan.kind.way {
-        Way::LocationClass => {
+        RunMethod::LocationClass => {
             let client = session.client().await?;
             return location::print(&session, plan.kind.name, &client).await;
         }
-        Way::PingPong => tokio::select! {
+        RunMethod::PingPong => tokio::select! {
             measured = ping_pong::run(&plan) => measured,
             () = session.ended.cancelled() => Err(BenchError::Stopped),
         }
         .map_err(|error| error.failure(&session.namenode))?,
-        Way::Cluster(way) => on_cluster(&session, &plan, way).await?,
+        RunMethod::Cluster(way) => on_cluster(&session, &plan, way).await?,
     };
     report::print(session.output, &plan, &measured, &cpu)
 }

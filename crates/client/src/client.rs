@@ -49,7 +49,7 @@ pub(crate) struct ClientInner {
 
 /// One call: its deadline and the attempts so far.
 pub(crate) struct Attempts {
-    pub(crate) what: What,
+    pub(crate) what: CallName,
     pub(crate) deadline: Instant,
     began: Instant,
     failed_at: Option<Instant>,
@@ -60,7 +60,7 @@ pub(crate) struct Attempts {
 }
 
 /// What a call is about. It is formatted only when the call fails.
-pub(crate) enum What {
+pub(crate) enum CallName {
     /// A text.
     Text(String),
     /// A verb.
@@ -69,25 +69,25 @@ pub(crate) enum What {
     To(&'static str, Path),
 }
 
-impl From<String> for What {
+impl From<String> for CallName {
     fn from(text: String) -> Self {
         Self::Text(text)
     }
 }
 
-impl From<&'static str> for What {
+impl From<&'static str> for CallName {
     fn from(kind: &'static str) -> Self {
         Self::Kind(kind)
     }
 }
 
-impl From<(&'static str, &Path)> for What {
+impl From<(&'static str, &Path)> for CallName {
     fn from((verb, path): (&'static str, &Path)) -> Self {
         Self::To(verb, path.clone())
     }
 }
 
-impl fmt::Display for What {
+impl fmt::Display for CallName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => formatter.write_str(text),
@@ -281,13 +281,13 @@ impl Client {
         answer.map_err(|error| ClientError::from_call(&format!("order to node {node}"), error))
     }
 
-    pub(crate) fn attempts(&self, what: impl Into<What>) -> Attempts {
+    pub(crate) fn attempts(&self, what: impl Into<CallName>) -> Attempts {
         self.attempts_since(Instant::now(), what)
     }
 
     /// Returns the state of a call's attempts before the first one. The call's deadline counts from
     /// `began`.
-    pub(crate) fn attempts_since(&self, began: Instant, what: impl Into<What>) -> Attempts {
+    pub(crate) fn attempts_since(&self, began: Instant, what: impl Into<CallName>) -> Attempts {
         let config = &self.shared.config;
         Attempts {
             what: what.into(),

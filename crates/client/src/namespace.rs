@@ -213,8 +213,7 @@ impl Client {
                 return Err(Refusal::WrongKind { path: path.clone(), why }.into());
             };
             let target = *target.get_or_insert(found.next);
-            let is_adopted = found.adoption.as_ref().is_none_or(|adoption| adoption.is_done);
-            if is_adopted && (found.is_durable || found.done_below >= target) {
+            if found.is_copied(target) {
                 return Ok(None);
             }
             if Instant::now() + pause > until {

@@ -24,7 +24,7 @@ use crate::store::BlockStore;
 
 /// Why [`Joiner::stay`] ended.
 #[derive(Debug)]
-pub(crate) enum Turned {
+pub(crate) enum MembershipChange {
     /// The process is a node now, and was none before.
     Joined,
     /// It is none any more: what is here has no owner.
@@ -113,16 +113,16 @@ impl Joiner {
     pub(crate) async fn join(&self) -> Result<(), CallError> {
         loop {
             match self.stay().await {
-                Turned::Joined => return Ok(()),
-                Turned::BeginsAgain if self.begin_again() => return Ok(()),
-                Turned::BeginsAgain => {}
-                Turned::Stopped(error) => return Err(error),
+                MembershipChange::Joined => return Ok(()),
+                MembershipChange::BeginsAgain if self.begin_again() => return Ok(()),
+                MembershipChange::BeginsAgain => {}
+                MembershipChange::Stopped(error) => return Err(error),
             }
         }
     }
 
     /// Does what a member does, until it turns into another one.
-    pub(crate) async fn stay(&self) -> Turned {
+    pub(crate) async fn stay(&self) -> MembershipChange {
         let member = &self.membership;
         if member.identity().node.is_none() {
             *self.registered_on.lock() = None;
@@ -132,7 +132,7 @@ impl Joiner {
             let is_broken = self.registered_on.lock().as_ref().is_none_or(Connection::is_broken);
             match member.change(|member, now| member.next(now, is_broken)) {
                 MemberStep::Register(joining) => match self.register(joining).await {
-                    Ok(Welcome::Joined) => return Turned::Joined,
+                    Ok(Welcome::Joined) => return MembershipChange::Joined,
                     Ok(_) => {}
                     Err(error) => last_error = Some(error),
                 },
@@ -151,9 +151,9 @@ impl Joiner {
                     member.change(|member, now| member.repeated(now));
                 }
                 MemberStep::Wait(at) => sleep_until(member.clock().moment(at)).await,
-                MemberStep::BeginAgain => return Turned::BeginsAgain,
+                MemberStep::BeginAgain => return MembershipChange::BeginsAgain,
                 MemberStep::Stop(failure) => {
-                    return Turned::Stopped(self.stopped(failure, last_error));
+                    return MembershipChange::Stopped(self.stopped(failure, last_error));
                 }
                 MemberStep::Pending => unreachable!("whatever was begun was handed over"),
             }

@@ -31,7 +31,7 @@ use crate::durable::DurableStores;
 use crate::durable::report::report_stores;
 use crate::error::{DatanodeFailure, DatanodeStartError, DrainEnd};
 use crate::http::router;
-use crate::join::{Addresses, Turned};
+use crate::join::{Addresses, MembershipChange};
 use crate::local::{Local, serve_listener};
 use crate::membership::ATTEMPT_EVERY;
 use crate::memory::available_bytes;
@@ -358,8 +358,8 @@ async fn serve_incarnation(
     connections.cancel();
     serving.await;
     match turned {
-        Turned::Stopped(error) => Err(stopped(error)),
-        Turned::Joined | Turned::BeginsAgain => Ok(()),
+        MembershipChange::Stopped(error) => Err(stopped(error)),
+        MembershipChange::Joined | MembershipChange::BeginsAgain => Ok(()),
     }
 }
 

@@ -1,7 +1,8 @@
 //! The data: notices under way, exposure, the reserve, room, and what is lost.
 
 use sanderling_cli_common::units;
-use sanderling_protocol::message::{Forecast, Room};
+use sanderling_core::relocation::forecast_of;
+use sanderling_protocol::message::Room;
 use sanderling_protocol::{Millis, NodeInfo, Policy};
 
 use super::check::{Check, of_nodes};
@@ -16,20 +17,6 @@ const FULL_PERCENT: u64 = 90;
 
 fn name(node: &NodeInfo) -> String {
     node.name.clone()
-}
-
-/// Returns the manager's forecast, or what the node's link allows before there is one.
-fn forecast(node: &NodeInfo) -> Forecast {
-    let drain = node.drain.unwrap_or_default();
-    if let Some(forecast) = drain.forecast {
-        return forecast;
-    }
-    let sent = |left: Millis| node.egress_bytes_per_second.saturating_mul(left.0) / 1000;
-    let late = match (node.deadline_in, node.egress_bytes_per_second) {
-        (None, _) | (_, 0) => 0,
-        (Some(left), _) => drain.left_bytes.saturating_sub(sent(left)),
-    };
-    Forecast { left_bytes: drain.left_bytes, late_bytes: late, ..Forecast::default() }
 }
 
 /// Returns what is to be known of notices and decommissions under way.
@@ -50,7 +37,8 @@ pub(super) fn notices(look: &ClusterLook) -> Vec<Check> {
             Some(left) => format!("{} to its deadline", units::millis(left)),
             None => "no deadline".to_owned(),
         };
-        let finish = forecast(node).finish_in.map(|it| format!(", done in {}", units::millis(it)));
+        let finish =
+            forecast_of(node).finish_in.map(|it| format!(", done in {}", units::millis(it)));
         (name(node), format!("{until}, {left} left{}", finish.unwrap_or_default()))
     };
     let under_way = of_nodes(
@@ -64,7 +52,7 @@ pub(super) fn notices(look: &ClusterLook) -> Vec<Check> {
 
 fn late(draining: &[&NodeInfo]) -> Option<Check> {
     let late = draining.iter().filter_map(|node| {
-        let (forecast, left) = (forecast(node), node.deadline_in?);
+        let (forecast, left) = (forecast_of(node), node.deadline_in?);
         let bytes = units::bytes(forecast.late_bytes);
         let detail = format!("{bytes} late, {} to its deadline", units::millis(left));
         (forecast.late_bytes > 0).then(|| (name(node), detail))
@@ -82,7 +70,7 @@ fn late(draining: &[&NodeInfo]) -> Option<Check> {
 
 fn unplaced(draining: &[&NodeInfo]) -> Option<Check> {
     let unplaced = draining.iter().filter_map(|node| {
-        let bytes = forecast(node).unplaced_bytes;
+        let bytes = forecast_of(node).unplaced_bytes;
         (bytes > 0).then(|| (name(node), format!("{} without room", units::bytes(bytes))))
     });
     of_nodes(

@@ -6,9 +6,10 @@ use std::time::Duration;
 use sanderling_cli_common::units;
 use sanderling_protocol::node::Availability;
 use sanderling_protocol::{Millis, NodeInfo, Policy};
+use sanderling_transport::is_loopback;
 
 use super::check::{Check, listed, of_nodes};
-use super::view::{ClockOffset, ClusterLook, ServerLook, Unseen, is_loopback, is_unspecified};
+use super::view::{ClockOffset, ClusterLook, ServerLook, Unseen, is_unspecified};
 
 /// How long a node that died without a notice is reported.
 const GONE_WITHIN: Millis = Millis(3_600_000);

@@ -16,7 +16,7 @@ use sanderling_protocol::{
     EventKind, Millis, NodeId, NodeInfo, Policy, Refusal, Reply, Request, Token,
 };
 use sanderling_transport::{
-    CallError, ClientTls, PageCall, PageCallError, unix_millis, unix_seconds,
+    CallError, ClientTls, PageCall, PageCallError, is_loopback, unix_millis, unix_seconds,
 };
 use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -25,7 +25,7 @@ use super::cluster::http_address;
 use super::figures::MetricPage;
 use super::view::{
     CertificateLook, ClockOffset, ClusterLook, DatanodeLook, LossLook, ServerLook, UnreadToken,
-    Unseen, is_loopback,
+    Unseen,
 };
 
 /// How long one server may take to answer one page.

@@ -61,7 +61,9 @@ impl FailedCall<'_> {
             Refusal::UnknownVersion { .. } => {
                 Check::fail(NAME, text, "the same version on both sides")
             }
-            Refusal::Unauthenticated { why } if why.contains("--tls-ca") => self.without_tls(text),
+            Refusal::Unauthenticated { why } if why == Refusal::TLS_REQUIRED => {
+                self.without_tls(text)
+            }
             Refusal::Unauthenticated { .. } => {
                 let mend = "--token-file FILE, and --tls-ca PEM where the port uses TLS";
                 Check::fail(NAME, text, mend).with_next(self.with_keys("--token-file FILE"))

@@ -145,21 +145,9 @@ impl ClusterLook {
     }
 }
 
-/// Returns whether an address reaches its own machine alone.
-pub(super) fn is_loopback(address: &str) -> bool {
-    let host = host_of(address);
-    host == "localhost" || ip_of(host).is_some_and(|ip| ip.is_loopback())
-}
-
 /// Returns whether an address is none that could be connected to: `0.0.0.0` or `[::]`.
 pub(super) fn is_unspecified(address: &str) -> bool {
-    ip_of(host_of(address)).is_some_and(|ip| ip.is_unspecified())
-}
-
-fn host_of(address: &str) -> &str {
-    address.rsplit_once(':').map_or(address, |(host, _)| host)
-}
-
-fn ip_of(host: &str) -> Option<std::net::IpAddr> {
-    host.trim_start_matches('[').trim_end_matches(']').parse().ok()
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_unspecified())
 }

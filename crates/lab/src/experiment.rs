@@ -50,14 +50,14 @@ const HORIZON_FACTOR: u32 = 4;
 
 /// Which run.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Which {
+pub(crate) struct RunId {
     pub(crate) kind: ExperimentKind,
     pub(crate) policy: PolicyName,
     pub(crate) is_preempted: bool,
     pub(crate) round: u32,
 }
 
-impl Which {
+impl RunId {
     /// Returns how many nodes it has.
     #[must_use]
     pub(crate) const fn nodes(self, plan: &LabPlan) -> u32 {
@@ -110,7 +110,7 @@ impl Which {
 pub(crate) async fn run(
     plan: &LabPlan,
     network: &Network,
-    which: Which,
+    which: RunId,
 ) -> Result<RunRecord, Failure> {
     if which.kind == ExperimentKind::Exposure {
         return exposure::run(plan, network, which).await;
@@ -150,7 +150,7 @@ pub(crate) async fn run(
 
 /// Returns how long a fleet stands before it is measured. Data that is read is old: it has been
 /// there for longer than a node is new.
-fn settle(plan: &LabPlan, which: Which) -> Duration {
+fn settle(plan: &LabPlan, which: RunId) -> Duration {
     match which.kind {
         ExperimentKind::Read | ExperimentKind::Notice => SETTLE.max(plan.scaled(RAMP_UP_SECONDS)),
         ExperimentKind::Write | ExperimentKind::Exposure => SETTLE,
@@ -171,7 +171,7 @@ impl Measured {
     fn record(
         self,
         plan: &LabPlan,
-        which: Which,
+        which: RunId,
         fleet: &LabFleet<'_>,
         aftermath: Aftermath,
         samples: Vec<Sample>,
@@ -218,7 +218,7 @@ fn stall_millis(client: &Client) -> f64 {
     client.metrics().longest_stall.as_secs_f64() * 1e3
 }
 
-fn fleet_options(plan: &LabPlan, which: Which) -> FleetOptions {
+fn fleet_options(plan: &LabPlan, which: RunId) -> FleetOptions {
     FleetOptions {
         policy: which.policy,
         nodes: which.nodes(plan),
@@ -232,7 +232,7 @@ fn fleet_options(plan: &LabPlan, which: Which) -> FleetOptions {
 }
 
 /// The settings of our mechanism in the lab's time; the other has none.
-fn namenode_flags(plan: &LabPlan, which: Which) -> Vec<String> {
+fn namenode_flags(plan: &LabPlan, which: RunId) -> Vec<String> {
     if which.policy != PolicyName::Sanderling {
         return Vec::new();
     }
@@ -243,7 +243,7 @@ fn namenode_flags(plan: &LabPlan, which: Which) -> Vec<String> {
     flags.map(str::to_owned).to_vec()
 }
 
-fn datanode_flags(plan: &LabPlan, which: Which) -> Vec<String> {
+fn datanode_flags(plan: &LabPlan, which: RunId) -> Vec<String> {
     if which.policy != PolicyName::Sanderling {
         return Vec::new();
     }
@@ -255,7 +255,7 @@ fn datanode_flags(plan: &LabPlan, which: Which) -> Vec<String> {
 /// What the clients do in a run.
 struct RunWorkload<'a> {
     plan: &'a LabPlan,
-    which: Which,
+    which: RunId,
     nodes: u32,
     client: Client,
     meter: Arc<Meter>,

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::failure::Failure;
 use crate::session::Session;
 
-use super::experiment::{Which, run as run_one, targets::targets};
+use super::experiment::{RunId, run as run_one, targets::targets};
 use super::fleet::network::Network;
 use super::plan::{LabPlan, Options};
 use super::record::{ExperimentKind, LabRecord, PolicyName, Setup};
@@ -74,7 +74,7 @@ fn network(session: &Session, plan: &LabPlan) -> Network {
 
 /// Returns every run in its order. The mechanisms take turns in being first, so that whatever else
 /// changes over time on this machine meets both alike.
-fn order(plan: &LabPlan) -> Vec<Which> {
+fn order(plan: &LabPlan) -> Vec<RunId> {
     let mut all = Vec::new();
     for round in 0..plan.rounds {
         for kind in &plan.kinds {
@@ -83,9 +83,9 @@ fn order(plan: &LabPlan) -> Vec<Which> {
                 policies.reverse();
             }
             for policy in policies {
-                let which = Which { kind: *kind, policy, is_preempted: true, round };
+                let which = RunId { kind: *kind, policy, is_preempted: true, round };
                 if matches!(kind, ExperimentKind::Read | ExperimentKind::Write) {
-                    all.push(Which { is_preempted: false, ..which });
+                    all.push(RunId { is_preempted: false, ..which });
                 }
                 all.push(which);
             }

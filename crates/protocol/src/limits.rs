@@ -126,3 +126,7 @@ pub const STORE_SLICE_BLOCKS_MAX: u64 = 4096;
 
 /// Largest object that is adopted from a store: a million blocks.
 pub const ADOPTED_BYTES_MAX: u64 = 1 << 40;
+
+/// Bytes that may wait for the store of a durable directory unless its maker gives another number:
+/// a minute of a link of 2.3 Gbit/s.
+pub const DURABLE_BACKLOG_BYTES: u64 = 16 << 30;

@@ -315,6 +315,10 @@ impl Refusal {
     /// refusal compare with it.
     pub const NOTICE_DEADLINE: &str = "deadline in milliseconds";
 
+    /// Why a token is [`Refusal::Unauthenticated`] whose claims a server does not support. Callers
+    /// with the secret then show one of the previous release.
+    pub const TOKEN_CLAIMS: &str = "the token's claims cannot be read";
+
     /// Why a caller without TLS is [`Refusal::Unauthenticated`] at an endpoint with TLS.
     pub const TLS_REQUIRED: &str = "this port speaks TLS: give --tls-ca";
 

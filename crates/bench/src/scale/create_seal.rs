@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::session::Session;
 
-use super::fill::{Framing, What, fill};
+use super::fill::{FilledObject, Framing, fill};
 use super::fleet::StubFleet;
 use super::requests::{Meta, failed, unexpected};
 
@@ -58,7 +58,7 @@ pub(crate) async fn run(session: Session, args: CreateSeal) -> Result<(), Failur
     let frames = usize::try_from(depth).expect("a small number");
     let framing = Framing { requests: batch, frames };
     let began = Instant::now();
-    fill(&address, &fleet, What::File, 0..files, framing).await?;
+    fill(&address, &fleet, FilledObject::File, 0..files, framing).await?;
     let seconds = began.elapsed().as_secs_f64();
     let files_per_second = files as f64 / seconds;
     let report = CreateSealReport { files, batch, depth, nodes, seconds, files_per_second };

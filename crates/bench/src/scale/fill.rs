@@ -39,7 +39,7 @@ const WRITER: Nonce = Nonce(u64::MAX);
 
 /// What an object is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum FilledObject {
     /// A file with one block, reserved and sealed.
     File,
     /// A value in the catalog.
@@ -47,8 +47,8 @@ pub(super) enum What {
 }
 
 /// Returns the path of an object. Files and values have directories of their own.
-pub(super) fn path(what: What, index: u64) -> Path {
-    let kind = if what == What::File { "files" } else { "values" };
+pub(super) fn path(what: FilledObject, index: u64) -> Path {
+    let kind = if what == FilledObject::File { "files" } else { "values" };
     let text = format!("/{kind}/{:06}/object-{index:08}", index / PER_DIRECTORY);
     text.parse().expect("letters and digits")
 }
@@ -57,7 +57,7 @@ pub(super) fn path(what: What, index: u64) -> Path {
 pub(super) async fn fill(
     address: &str,
     fleet: &StubFleet,
-    what: What,
+    what: FilledObject,
     range: std::ops::Range<u64>,
     framing: Framing,
 ) -> Result<(), Failure> {
@@ -81,7 +81,7 @@ pub(super) async fn fill(
 async fn create(
     meta: &Meta,
     shared: &FleetShared,
-    what: What,
+    what: FilledObject,
     batch: std::ops::Range<u64>,
 ) -> Result<(), Failure> {
     let creates = batch.map(|index| Request::Create(one(what, index))).collect();
@@ -97,15 +97,15 @@ async fn create(
                 }
                 seals.push(request);
             }
-            Reply::Stat(_) if what == What::Value => {}
+            Reply::Stat(_) if what == FilledObject::Value => {}
             other => return Err(unexpected(&other)),
         }
     }
     all(meta, seals).await.map(drop)
 }
 
-fn one(what: What, index: u64) -> Create {
-    let is_value = what == What::Value;
+fn one(what: FilledObject, index: u64) -> Create {
+    let is_value = what == FilledObject::Value;
     Create {
         expected_bytes: Some(u64::from(BLOCK_BYTES)),
         inline: is_value.then(|| vec![0x5a; VALUE_BYTES]),

@@ -11,7 +11,7 @@ use super::Scale;
 use crate::failure::{Exit, Failure};
 use crate::session::Session;
 
-use super::fill::{FILLING, What, fill};
+use super::fill::{FILLING, FilledObject, fill};
 use super::fleet::StubFleet;
 use super::namenode::{Cpu, NamenodeProcess};
 use super::probe::{Probed, during, many};
@@ -50,9 +50,9 @@ pub(super) async fn measure(
     let base = heartbeat.cpu_micros_each * heartbeat.per_second / 1e6;
 
     note("files");
-    let filed = filled(&namenode, &fleet, What::File, files, base).await?;
+    let filed = filled(&namenode, &fleet, FilledObject::File, files, base).await?;
     note("values");
-    let valued = filled(&namenode, &fleet, What::Value, values, base).await?;
+    let valued = filled(&namenode, &fleet, FilledObject::Value, values, base).await?;
     let (memory_bytes, memory_bytes_max) = namenode.memory()?;
 
     note("lookups");
@@ -150,7 +150,7 @@ struct Filled {
 async fn filled(
     namenode: &NamenodeProcess,
     fleet: &StubFleet,
-    what: What,
+    what: FilledObject,
     count: u64,
     base: f64,
 ) -> Result<Filled, Failure> {
@@ -162,8 +162,8 @@ async fn filled(
     let journal = namenode.file_bytes("journal-")?.saturating_sub(journal);
     // Only files can be looked up while others are made: the first of them are there by now.
     let probed = match what {
-        What::File => first,
-        What::Value => JOURNALLED.min(fleet.held()),
+        FilledObject::File => first,
+        FilledObject::Value => JOURNALLED.min(fleet.held()),
     };
     let rest = fill(address, fleet, what, first..count, FILLING);
     let ((), calls_during) = during(address, probed.max(1), rest).await?;

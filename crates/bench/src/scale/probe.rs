@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::failure::Failure;
 use crate::work::scattered;
 
-use super::fill::{What, path};
+use super::fill::{FilledObject, path};
 use super::fleet::{micros, take};
 use super::requests::{Meta, failed, unexpected};
 
@@ -112,6 +112,6 @@ pub(super) async fn many(address: &str, files: u64, phase: Duration) -> Result<u
 }
 
 fn lookup(index: u64, files: u64) -> Request {
-    let path = path(What::File, scattered(index) % files);
+    let path = path(FilledObject::File, scattered(index) % files);
     Request::Lookup { path, offset: 0, bytes: u64::MAX }
 }

@@ -37,7 +37,7 @@ pub(super) struct Peer {
 
 /// A connection in use. It is kept for others only after an answer to its last question.
 #[derive(Debug)]
-struct Using {
+struct ConnectionInUse {
     peer: Arc<Peer>,
     connection: Option<LocalConnection>,
     is_kept: bool,
@@ -46,7 +46,7 @@ struct Using {
 /// A piece that was staged at a node before its block was granted. Its drop frees the room there.
 #[derive(Debug)]
 pub(crate) struct StagedPiece {
-    using: Option<Using>,
+    using: Option<ConnectionInUse>,
     staged: Staged,
 }
 
@@ -122,14 +122,17 @@ impl Peer {
         }
         match self.connection(deadline).await {
             Ok(using) => {
-                using.into_iter().for_each(Using::keep);
+                using.into_iter().for_each(ConnectionInUse::keep);
                 false
             }
             Err(_) => true,
         }
     }
 
-    async fn connection(self: &Arc<Self>, deadline: Instant) -> Result<Option<Using>, CallError> {
+    async fn connection(
+        self: &Arc<Self>,
+        deadline: Instant,
+    ) -> Result<Option<ConnectionInUse>, CallError> {
         let idle = self.idle.lock().pop();
         if let Some(connection) = idle {
             // A process that forked shares its sockets with its child: they are the parent's.
@@ -137,7 +140,7 @@ impl Peer {
                 self.idle.lock().push(connection);
                 return Ok(None);
             }
-            return Ok(Some(Using {
+            return Ok(Some(ConnectionInUse {
                 peer: Arc::clone(self),
                 connection: Some(connection),
                 is_kept: false,
@@ -147,7 +150,8 @@ impl Peer {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return Ok(None);
         }
-        let mut using = Using { peer: Arc::clone(self), connection: None, is_kept: false };
+        let mut using =
+            ConnectionInUse { peer: Arc::clone(self), connection: None, is_kept: false };
         let returning = Arc::clone(&self.returning);
         let opening = LocalConnection::open(
             &self.socket,
@@ -170,7 +174,7 @@ impl Drop for Peer {
     }
 }
 
-impl Using {
+impl ConnectionInUse {
     const fn get(&mut self) -> &mut LocalConnection {
         self.connection.as_mut().expect("it is in use")
     }
@@ -184,7 +188,7 @@ impl Using {
     }
 }
 
-impl Drop for Using {
+impl Drop for ConnectionInUse {
     fn drop(&mut self) {
         if !self.is_kept {
             self.peer.open.fetch_sub(1, Ordering::Relaxed);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sanderling_client::{Client, ClientConfig};
 use sanderling_protocol::Path as StorePath;
+use sanderling_protocol::limits::DURABLE_BACKLOG_BYTES;
 use sanderling_protocol::message::MakeDurable;
 use serde::Deserialize;
 use tokio::time::{Instant, sleep};
@@ -29,9 +30,6 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// The longest that anything here may take: a state of some GB at the rate of the slowest store.
 const WITHIN: Duration = Duration::from_secs(900);
-
-/// Bytes that may wait for the store.
-const BACKLOG_BYTES_MAX: u64 = 16 << 30;
 
 /// Which program dumps the tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -404,7 +402,7 @@ fn durable_directory() -> MakeDurable {
         path: format!("/{TASKS}").parse::<StorePath>().expect("it is a path"),
         store: "store".to_owned(),
         parents: true,
-        backlog_bytes_max: BACKLOG_BYTES_MAX,
+        backlog_bytes_max: DURABLE_BACKLOG_BYTES,
         adopt: false,
     }
 }

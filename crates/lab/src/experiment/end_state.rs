@@ -8,7 +8,7 @@ use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{Event, EventKind, Millis, NodeId, Policy};
 use tokio::time::{Instant, sleep_until};
 
-use super::Which;
+use super::RunId;
 use crate::failure::Failure;
 use crate::fleet::LabFleet;
 use crate::plan::LabPlan;
@@ -29,7 +29,7 @@ impl Aftermath {
     /// Waits until loads have to be even, where that is measured, and reads them.
     pub(super) async fn look(
         plan: &LabPlan,
-        which: Which,
+        which: RunId,
         fleet: &LabFleet<'_>,
         client: &Client,
         began: Instant,

@@ -8,7 +8,7 @@ use sanderling_protocol::Policy;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{Aftermath, Measured, PolicyName, Which, fleet_options};
+use super::{Aftermath, Measured, PolicyName, RunId, fleet_options};
 use crate::failure::{Exit, Failure};
 use crate::fleet::network::Network;
 use crate::fleet::{LabFleet, play};
@@ -34,7 +34,7 @@ const BOUND_WITHIN_NOTICES: u32 = 120;
 pub(super) async fn run(
     plan: &LabPlan,
     network: &Network,
-    which: Which,
+    which: RunId,
 ) -> Result<RunRecord, Failure> {
     let nodes = which.nodes(plan);
     let mut fleet = LabFleet::start(network, fleet_options(plan, which)).await?;

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
+use sanderling_cli_common::drain_plan::VERDICT_WITHIN;
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::fleet::nodes;
 use sanderling_cli_common::progress::Progress;
@@ -19,9 +20,6 @@ use super::data::{Data, unless_ended};
 
 /// How often the drain is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// Time after the deadline within which the namenode reports what became of the node.
-const VERDICT: Duration = Duration::from_secs(10);
 
 /// How many bytes a client reads or writes at a time meanwhile.
 const CALL_BYTES: u64 = 64 << 10;
@@ -83,7 +81,7 @@ async fn emptied(
     deadline: Duration,
 ) -> Result<NodeInfo, Failure> {
     let mut progress = Progress::start(session.output, "moving", Some(noticed.exposure_bytes));
-    let limit = Instant::now() + deadline + VERDICT;
+    let limit = Instant::now() + deadline + VERDICT_WITHIN;
     loop {
         let fleet = nodes(session, client, true).await?;
         let info = fleet.into_iter().find(|node| node.id == noticed.id);

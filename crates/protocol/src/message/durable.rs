@@ -166,6 +166,16 @@ pub struct Durability {
     pub adoption: Option<Adoption>,
 }
 
+impl Durability {
+    /// Returns whether the store has every change below the number `target` that concerns the path,
+    /// or everything that is there now.
+    #[must_use]
+    pub fn is_copied(&self, target: u64) -> bool {
+        let is_adopted = self.adoption.as_ref().is_none_or(|adoption| adoption.is_done);
+        is_adopted && (self.is_durable || self.done_below >= target)
+    }
+}
+
 /// How far one durable directory is copied to its store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DurableStatus {

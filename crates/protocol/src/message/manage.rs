@@ -108,6 +108,14 @@ pub struct Forecast {
     pub targets: u32,
 }
 
+impl Forecast {
+    /// Returns whether everything has left by the deadline, and has a place.
+    #[must_use]
+    pub const fn fits(&self) -> bool {
+        self.late_bytes == 0 && self.unplaced_bytes == 0
+    }
+}
+
 /// A move to reserve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveProposal {
