@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cluster::guarded::text;
 use crate::cluster::namenodes::{Group, assert_there, client, put};
+use crate::cluster::tasks::{SmallDisk, is_root};
 use crate::cluster::{Ran, SOON, block_on, run, sanderling, until};
 
 fn catalog(group: &Group, place: usize) -> PathBuf {
@@ -127,6 +128,60 @@ fn member_whose_log_is_older_than_its_catalog_does_not_vote() {
     assert!(ended.stderr.contains("lacks entries"), "{ended}");
 }
 
+/// Any of them is enough to find the leader.
+#[test]
+fn members_join_and_are_removed_through_one_that_does_not_lead() {
+    let mut group = Group::start(3, &[]);
+    let follower = (group.leader() + 1) % 3;
+    let at = group.addresses[follower].clone();
+    group.add("127.0.0.1:0", Some(&at), &[]);
+    let added = group.addresses[3].clone();
+    let id = until_shown(&group, follower, &added, true);
+    group.kill(3);
+    let removed = group.cli(follower, &["group", "remove", &id.to_string()]);
+    assert_eq!(removed.code, 0, "{removed}");
+    assert_eq!(shown(&group, follower, &added), None);
+}
+
+/// It had noted what was agreed before it could write it.
+#[test]
+fn member_whose_disk_was_full_is_one_again_once_there_is_room() {
+    if !is_root("member_whose_disk_was_full") {
+        return;
+    }
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    let (full, at) = ((leader + 1) % 3, group.addresses[leader].clone());
+    group.kill(full);
+    let disk = SmallDisk::of(2);
+    for entry in fs::read_dir(catalog(&group, full)).expect("listed").flatten() {
+        fs::copy(entry.path(), disk.path().join(entry.file_name())).expect("copied");
+    }
+    fs::rename(catalog(&group, full), group.directory.path().join("away")).expect("renamed");
+    std::os::unix::fs::symlink(disk.path(), catalog(&group, full)).expect("linked");
+    put_some(&at, 0..150);
+    group.add("127.0.0.1:0", Some(&at), &[]);
+    put_some(&at, 150..300);
+    disk.fill_but(8 << 10);
+    let ended = refused(&group.addresses[full], &catalog(&group, full), &[]);
+    assert!(ended.stderr.contains("No space left"), "{ended}");
+    disk.empty();
+    group.restart(full);
+    let own = group.addresses[full].clone();
+    until_shown(&group, leader, &own, true);
+    until("it has everything", SOON, || {
+        let page = group.cli(leader, &["group", "ls", "--json"]).stdout;
+        let page: serde_json::Value = serde_json::from_str(&page).ok()?;
+        let mut rows = page["members"].as_array()?.iter();
+        rows.find(|row| row["address"] == own && row["behind_entries"] == 0).map(drop)
+    });
+    (0..group.members.len())
+        .filter(|it| group.members[*it].is_some())
+        .collect::<Vec<_>>()
+        .into_iter()
+        .for_each(|place| group.kill(place));
+}
+
 /// Whoever copies the flags of another member must not take its place while it serves.
 #[test]
 fn joining_namenode_does_not_replace_a_member_that_answers() {
@@ -190,11 +245,14 @@ fn member_that_was_started_at_another_address_is_shown_as_silent() {
         seen.stdout.contains("silent").then_some(())
     });
     // Longer than its requests are apart.
+    let mut looks = 0;
     let until_then = std::time::Instant::now() + std::time::Duration::from_secs(6);
     while std::time::Instant::now() < until_then {
         let seen = shown(&group, leader, &before);
         assert!(seen.is_none_or(|(_, is_active)| !is_active), "{seen:?}");
+        looks += u32::from(seen.is_some());
     }
+    assert!(looks > 0, "its row was never shown");
     drop(server);
 }
 

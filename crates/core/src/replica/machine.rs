@@ -613,19 +613,27 @@ impl Replica {
     /// look at this themselves.
     ///
     /// # Errors
+    /// [`ProposeError::NotLeader`]: the leader alone sees what answers.
     /// [`GroupChangeError::InUse`] and [`GroupChangeError::NoMajority`] name what to do first.
-    pub fn check_requested(&self, change: &GroupChange) -> Result<(), GroupChangeError> {
+    pub fn check_requested(&self, change: &GroupChange) -> Result<(), ProposeError> {
+        if !self.is_serving() {
+            return Err(ProposeError::NotLeader { leader: self.leader() });
+        }
         let is_silent = |id: &MemberId| *id != self.options.id && !self.is_recent(*id);
         if change.add.is_some()
             && let Some(id) = change.remove.iter().find(|id| !is_silent(id))
         {
-            return Err(GroupChangeError::InUse(*id));
+            return Err(GroupChangeError::InUse(*id).into());
         }
+        if !self.group.voters().any(|id| change.remove.contains(&id)) {
+            return Ok(());
+        }
+        self.group.check(change, self.options.id)?;
         let left = self.group.changed(change)?;
         let silent: BTreeSet<MemberId> = left.voters().filter(is_silent).collect();
         match 2 * silent.len() < left.voters().count() {
             true => Ok(()),
-            false => Err(GroupChangeError::NoMajority(silent)),
+            false => Err(GroupChangeError::NoMajority(silent).into()),
         }
     }
 

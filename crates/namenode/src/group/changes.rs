@@ -152,9 +152,15 @@ impl PendingChanges {
             let _ = reply.send(Err(Refusal::RetryAfter { after: Millis(500), why }));
             return;
         }
-        let checked = replica.check_requested(change).map_err(ProposeError::from);
-        match checked.and_then(|()| replica.change_group(now, change)) {
+        match replica.check_requested(change).and_then(|()| replica.change_group(now, change)) {
             Ok(()) => keep(self, reply),
+            // Others may answer again while the joining process tries.
+            Err(ProposeError::Change(error @ GroupChangeError::NoMajority(_)))
+                if change.add.is_some() =>
+            {
+                let why = error.to_string();
+                let _ = reply.send(Err(Refusal::RetryAfter { after: Millis(200), why }));
+            }
             Err(error) => drop(reply.send(Err(refusal(&error, replica.group())))),
         }
     }

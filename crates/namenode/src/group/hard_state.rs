@@ -29,6 +29,9 @@ const BYTES_MAX: usize = 1 << 20;
 /// The name of the file.
 const NAME: &str = "group-state.bin";
 
+/// Its name while the group's files are set aside.
+const LEAVING_NAME: &str = "leaving-group-state.bin";
+
 /// What a member must not forget.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HardState {
@@ -134,14 +137,32 @@ impl HardState {
     }
 }
 
-/// Renames the file, so that the directory is no member's. The caller syncs.
-pub(crate) fn set_aside(directory: &Directory) -> std::io::Result<()> {
+/// Renames the file, so that the directory is no member's. Until [`set_aside`] it shows that the
+/// rest of the group's files is to be set aside. The caller syncs.
+pub(crate) fn begin_leaving(directory: &Directory) -> std::io::Result<()> {
     let path = HardState::path(directory);
-    let names = directory.files().names(directory.path())?;
-    if !names.iter().any(|name| name == NAME) {
-        return Ok(());
+    match has(directory, NAME)? {
+        true => directory.files().rename(&path, &path.with_file_name(LEAVING_NAME)),
+        false => Ok(()),
     }
-    directory.files().rename(&path, &path.with_file_name("cut-group-state.bin"))
+}
+
+/// Returns whether the group's files were to be set aside, and not all were.
+pub(crate) fn is_leaving(directory: &Directory) -> std::io::Result<bool> {
+    has(directory, LEAVING_NAME)
+}
+
+/// Gives the renamed file its last name: all others are set aside. The caller syncs.
+pub(crate) fn set_aside(directory: &Directory) -> std::io::Result<()> {
+    let path = HardState::path(directory).with_file_name(LEAVING_NAME);
+    match is_leaving(directory)? {
+        true => directory.files().rename(&path, &path.with_file_name("cut-group-state.bin")),
+        false => Ok(()),
+    }
+}
+
+fn has(directory: &Directory, name: &str) -> std::io::Result<bool> {
+    Ok(directory.files().names(directory.path())?.iter().any(|it| it == name))
 }
 
 /// Returns which boot of the machine this is; empty if the kernel does not name it.

@@ -10,11 +10,11 @@ use sanderling_core::catalog::Catalog;
 use sanderling_core::replica::{
     BootRecord, Durability, Envelope, FlightState, FormerMembers, Group, GroupGeneration,
     GroupPlan, GroupPlanner, GroupRisk, LogEntry, LogPlace, MachineLife, MemberAddress,
-    NoticeReport, OwnNotice, Payload, Persist, PlannerOptions, Replica, ReplicaOptions,
-    ReplicaOutput, ReplicaRole, Restored, RoundFlight, StartAs, SyncMode, Vote,
+    MessageRefusal, NoticeReport, OwnNotice, Payload, Persist, PlannerOptions, Replica,
+    ReplicaOptions, ReplicaOutput, ReplicaRole, Restored, RoundFlight, StartAs, SyncMode, Vote,
 };
 use sanderling_protocol::{ClusterId, Instant, MemberId, Millis};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::changes::PendingChanges;
 use super::hard_state::{self, HardState};
@@ -27,6 +27,7 @@ use super::round;
 use super::wire::GroupFrame;
 use super::{GroupInput, boot_time};
 use crate::directory::{Directory, FileKind};
+use crate::log_limit::LogLimiter;
 use crate::options::Sync;
 use crate::work::WorkQueue;
 
@@ -121,6 +122,9 @@ const fn mode(sync: Sync) -> SyncMode {
     }
 }
 
+/// Lines about messages that contradict what this member has.
+static CONTRADICTIONS: LogLimiter = LogLimiter::new();
+
 impl GroupSeat {
     /// Founds a group of this namenode alone, whose catalog counts as the first entry.
     pub(crate) fn found(mut parts: MemberParts, at: MemberAddress) -> Result<Self, LogError> {
@@ -154,7 +158,9 @@ impl GroupSeat {
         Ok(Self::start(parts, hard, log, restored))
     }
 
-    /// Continues as the member that the directory is of, with a catalog of so many commands.
+    /// Continues as the member that the directory is of, with a catalog of so many commands. Those
+    /// behind its newest snapshot came from the log, one entry after the other; a snapshot may have
+    /// come from a leader before the log followed it.
     ///
     /// # Errors
     /// [`GroupFileDamage::Cut`]: the log lacks entries that the member has acknowledged.
@@ -165,10 +171,11 @@ impl GroupSeat {
     ) -> Result<Self, LogError> {
         let (directory, cluster) = (&parts.directory, parts.cluster);
         let (log, entries) = GroupLog::open(directory, cluster, parts.sync, hard.start)?;
-        let agreed = round::last_applied(&entries, commands).max(hard.vote.committed);
-        let last = entries.last().map_or(hard.start.index, |entry| entry.place.index);
+        let fail = |cause| LogError::Io { path: directory.path().to_owned(), cause };
+        let snapshots = directory.list(FileKind::Snapshot).map_err(fail)?;
+        let own = snapshots.last().copied().unwrap_or_default()..commands;
         let is_only_member = hard.group.members().all(|(id, _)| id == hard.member);
-        if !is_only_member && (agreed > last || round::is_behind(&entries, commands)) {
+        if !is_only_member && round::is_behind(&entries, &own) {
             let path = directory.path().to_owned();
             return Err(LogError::Damaged { path, damage: GroupFileDamage::Cut });
         }
@@ -181,6 +188,9 @@ impl GroupSeat {
         hard.boot = BootRecord { boot: hard_state::boot(), sync, is_closed: false };
         hard.write(&parts.directory)?;
         let (start, group, vote) = (hard.start, hard.group.clone(), hard.vote);
+        let last = entries.last().map_or(start.index, |entry| entry.place.index);
+        // The state may name an entry that was not written any more: it counted for nothing then.
+        let agreed = vote.committed.max(round::last_applied(&entries, &own));
         let vote = Vote { committed: agreed.clamp(start.index, last), ..vote };
         let restored = Restored { vote, start, group, entries, applied: start.index };
         Ok(Self::start(parts, hard, log, restored))
@@ -454,7 +464,14 @@ impl GroupSeat {
 
     fn receive(&mut self, now: Instant, envelope: Envelope) {
         if let Err(refusal) = self.replica.receive(now, envelope) {
-            debug!(%refusal, "a message of the group is refused");
+            match refusal {
+                MessageRefusal::Contradiction { .. } => {
+                    if let Some(passed_over) = CONTRADICTIONS.admit(std::time::Instant::now()) {
+                        warn!(%refusal, passed_over, "a message of the group is refused");
+                    }
+                }
+                refusal => debug!(%refusal, "a message of the group is refused"),
+            }
         }
     }
 

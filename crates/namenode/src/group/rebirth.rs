@@ -179,9 +179,11 @@ pub(crate) fn leave(directory: &Directory) -> Result<(), NamenodeStartError> {
         path: directory.path().to_owned(),
         cause,
     };
-    hard_state::set_aside(directory).map_err(fail)?;
+    hard_state::begin_leaving(directory).map_err(fail)?;
+    directory.sync().map_err(fail)?;
     for first in directory.list(FileKind::Rounds).map_err(fail)? {
         directory.set_aside(FileKind::Rounds, first).map_err(fail)?;
     }
+    hard_state::set_aside(directory).map_err(fail)?;
     directory.sync().map_err(fail)
 }

@@ -1,5 +1,7 @@
 //! The commands of a round as data of the group's log.
 
+use std::ops::Range;
+
 use sanderling_core::catalog::Command;
 use sanderling_core::replica::{LogEntry, Payload, ROUND_BYTES_MAX};
 use sanderling_protocol::limits::REQUEST_BYTES_MAX;
@@ -118,25 +120,26 @@ pub(crate) fn is_known(entry: &LogEntry, index: u64) -> bool {
     postcard::take_from_bytes::<u64>(commands).is_ok_and(|(first, _)| first <= index)
 }
 
-/// Returns the number of the last entry whose commands a catalog of `commands` commands has: the
-/// journal takes only what is agreed. 0 if there is none.
-pub(crate) fn last_applied(entries: &[LogEntry], commands: u64) -> u64 {
-    let applied = entries.iter().filter(|entry| end(entry).is_some_and(|end| end <= commands));
+/// Returns the number of the last entry whose commands are among those of the journal, `own`: it
+/// takes only what is agreed. 0 if there is none.
+pub(crate) fn last_applied(entries: &[LogEntry], own: &Range<u64>) -> u64 {
+    let is_applied = |it: Range<u64>| it.start >= own.start && it.end <= own.end && !it.is_empty();
+    let applied = entries.iter().filter(|entry| numbers(entry).is_some_and(is_applied));
     applied.map(|entry| entry.place.index).max().unwrap_or(0)
 }
 
-/// Returns whether a catalog of `commands` commands has some that no entry has, although entries
-/// have what was before: the end of the log is lost.
-pub(crate) fn is_behind(entries: &[LogEntry], commands: u64) -> bool {
-    entries.iter().filter_map(end).max().is_some_and(|end| end < commands)
+/// Returns whether the journal, with the commands `own`, has some that no entry has, although
+/// entries have what was before: the end of the log is lost.
+pub(crate) fn is_behind(entries: &[LogEntry], own: &Range<u64>) -> bool {
+    let end = entries.iter().filter_map(numbers).map(|it| it.end).max();
+    end.is_some_and(|end| own.contains(&end))
 }
 
-/// Returns how many commands a catalog has that has applied an entry; `None` if the entry is no
-/// round.
-fn end(entry: &LogEntry) -> Option<u64> {
+/// Returns the numbers of an entry's commands; `None` if it is no round.
+fn numbers(entry: &LogEntry) -> Option<Range<u64>> {
     let Payload::Round { commands, .. } = &entry.payload else { return None };
     let ((first, count), _) = postcard::take_from_bytes::<(u64, u64)>(commands).ok()?;
-    first.checked_add(count)
+    Some(first..first.checked_add(count)?)
 }
 
 /// Decodes a piece of a round.
@@ -153,9 +156,32 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Round, RoundError> {
 #[cfg(test)]
 mod tests {
     use sanderling_core::catalog::Action;
+    use sanderling_core::replica::LogPlace;
     use sanderling_protocol::{Instant, Millis};
 
     use super::*;
+
+    fn entry(index: u64, first: u64, count: usize) -> LogEntry {
+        let command = Command { at: Instant(1), action: Action::Tick };
+        let commands = vec![command; count];
+        let bytes = encode(first, commands.iter()).remove(0);
+        let payload = Payload::Round { at: Instant(1), commands: bytes.into() };
+        LogEntry { place: LogPlace { term: 1, index }, payload }
+    }
+
+    #[test]
+    fn journal_shows_what_of_the_log_was_agreed_and_that_its_end_is_lost() {
+        let entries = [entry(5, 10, 2), entry(6, 12, 3)];
+        assert_eq!(last_applied(&entries, &(0..9)), 0);
+        assert_eq!(last_applied(&entries, &(0..12)), 5);
+        assert_eq!(last_applied(&entries, &(0..15)), 6);
+        // The commands of a snapshot may be those of another leader's entries.
+        assert_eq!(last_applied(&entries, &(15..15)), 0);
+        assert_eq!(last_applied(&entries, &(20..22)), 0);
+        assert!(!is_behind(&entries, &(0..15)) && is_behind(&entries, &(0..16)));
+        assert!(!is_behind(&entries, &(20..22)), "a snapshot came before the log followed it");
+        assert!(!is_behind(&[], &(0..16)));
+    }
 
     #[test]
     fn round_is_read_back_and_goes_on_where_its_last_piece_ended() {

@@ -12,10 +12,11 @@ use tracing::info;
 
 use crate::directory::{Directory, FileKind};
 use crate::error::{ForgottenCause, NamenodeStartError};
-use crate::group::hard_state::HardState;
+use crate::group::hard_state::{self, HardState};
 use crate::group::join::join;
 use crate::group::log::{GroupFileDamage, GroupLog, LogError, MemberFilesError};
 use crate::group::origin;
+use crate::group::rebirth::leave;
 use crate::group::{GroupSetup, OwnMachine};
 use crate::options::NamenodeOptions;
 use crate::recovery::{Recovered, recover, recover_member};
@@ -142,6 +143,11 @@ fn find(options: &NamenodeOptions) -> Result<FoundDirectory, NamenodeStartError>
         }
         let start = MemberStart::Member(Box::new(state));
         return Ok(FoundDirectory::Read(Box::new((directory, recovered, start))));
+    }
+    let is_leaving = hard_state::is_leaving(&directory).map_err(MemberFilesError::Kept);
+    if is_leaving.map_err(NamenodeStartError::Group)? {
+        // A recovery of the group ended in between: the directory has the later generation.
+        leave(&directory)?;
     }
     let has_entries = GroupLog::has_entries(&directory).map_err(MemberFilesError::Kept);
     if has_entries.map_err(NamenodeStartError::Group)? {
