@@ -518,6 +518,29 @@ impl Catalog {
         self.container_child(parent, name).map_or(Ok(()), |id| self.check_not_waiting(id))
     }
 
+    /// Refuses to rename what has names that a store does not take to a place below a durable
+    /// directory. It is for requests: the rename of a log is applied as it was. Cost: at most as
+    /// many objects as one rename may bring.
+    pub(crate) fn check_renamed_names(&self, from: &Path, to: &Path) -> Result<(), Refusal> {
+        if self.durables.is_empty() {
+            return Ok(());
+        }
+        let above = to.parent().and_then(|above| self.resolve(&above).ok());
+        let (Some(above), Ok(id)) = (above, self.resolve(from)) else { return Ok(()) };
+        if self.durable_at(above).is_none() {
+            return Ok(());
+        }
+        let (mut found, mut next) = (vec![id], 0);
+        while let Some(at) = found.get(next).copied().filter(|_| next <= RENAMED_MAX) {
+            next += 1;
+            if at != id {
+                Self::check_key_name(self.objects[&at].name.as_str())?;
+            }
+            found.extend(self.names.children(at).take(RENAMED_MAX + 1));
+        }
+        Ok(())
+    }
+
     /// Refuses a rename that stores cannot follow. Returns what must be read back first. Cost: at
     /// most as many objects as one rename may bring, while any directory is durable.
     pub(super) fn check_durable_rename(
@@ -546,8 +569,6 @@ impl Catalog {
             }
             if let Some(above) = &above {
                 Self::check_key_length(above.len() + 1 + name.len() + below, name)?;
-                let own = if at == id { name } else { self.objects[&at].name.as_str() };
-                Self::check_key_name(own)?;
             }
             let child = |child| (child, below + 1 + self.objects[&child].name.as_bytes().len());
             found.extend(self.names.children(at).take(RENAMED_MAX + 1).map(child));

@@ -22,6 +22,9 @@ const RESTORE_PAUSE: Millis = Millis(50);
 const OBJECTS_MAX: usize = 16;
 const BLOCKS_MAX: usize = 32;
 
+/// Objects without room after which a directory has no further turn in a view: there may be many.
+const REFUSED_MAX: usize = 64;
+
 impl Catalog {
     /// Takes blocks of an object that were just lost, if its store has it as it is. Returns whether
     /// that is so: then nothing is lost.
@@ -152,8 +155,8 @@ impl Catalog {
     }
 
     /// Returns what is to be read back first: of each directory in turn, so that a store which does
-    /// not answer holds up no other one. Cost: linear in what is to be read back, if little of it
-    /// finds room.
+    /// not answer holds up no other one. Cost: that of [`REFUSED_MAX`] objects of each
+    /// directory beyond those that are returned.
     pub(crate) fn durable_losses(&self) -> Vec<DurableLoss> {
         let directories = self.durables.by_directory.directories();
         let mut turns: Vec<_> =
@@ -178,20 +181,26 @@ impl Catalog {
         wanted: &BTreeMap<ObjectId, WantedBy>,
     ) -> impl Iterator<Item = DurableLoss> {
         let mut room = self.room_to_restore(directory);
-        let mut is_reported = false;
+        let mut refused = 0;
         let live = wanted.iter().filter(move |(_, wanted)| wanted.holds(self.now));
-        live.filter_map(move |(id, _)| {
-            let left = *self.durables.restoring.get(id)?;
+        let turn = live.map_while(move |(id, _)| {
+            let left = self.durables.restoring.get(id).copied().unwrap_or_default();
             match room.checked_sub(left) {
-                Some(less) => room = less,
-                None if is_reported => return None,
+                Some(less) => {
+                    room = less;
+                    Some(self.loss_of(*id))
+                }
+                None if refused >= REFUSED_MAX => None,
                 None => {
-                    is_reported = true;
-                    return Some(DurableLoss { blocks: Vec::new(), ..self.loss_of(*id)? });
+                    refused += 1;
+                    let blocks = Vec::new();
+                    let is_first = refused == 1;
+                    let first = || Some(DurableLoss { blocks, ..self.loss_of(*id)? });
+                    Some(if is_first { first() } else { None })
                 }
             }
-            self.loss_of(*id)
-        })
+        });
+        turn.flatten()
     }
 
     /// Returns the bytes for which the nodes have room that may hold what a directory's store has;

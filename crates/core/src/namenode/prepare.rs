@@ -112,6 +112,7 @@ impl Namenode {
             Request::Rename { from, to, replace } => {
                 self.catalog.check_backlog(&from)?;
                 self.catalog.check_backlog(&to)?;
+                self.catalog.check_renamed_names(&from, &to)?;
                 Action::Rename { from, to, replace }
             }
             Request::Delete { path, recursive } => Action::Delete { path, recursive },

@@ -1,6 +1,7 @@
 //! Directories of a store, opened one below the other: a symbolic link is never followed, so that
 //! no name of an object leads out of the store.
 
+use std::ffi::CStr;
 use std::fs::{File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -11,6 +12,9 @@ use rustix::io::Errno;
 use rustix::path::Arg;
 use sanderling_protocol::limits::ADOPTED_BYTES_MAX;
 use thiserror::Error;
+
+/// How often a directory is read to remove all that is in it.
+const READINGS_MAX: usize = 8;
 
 /// What is done about a directory that is not there.
 #[derive(Debug, Clone, Copy)]
@@ -121,8 +125,14 @@ impl<'a> ObjectPlace<'a> {
     /// # Errors
     /// Those of the operating system.
     pub(super) fn remove_tree(&self) -> Result<(), PlaceError> {
-        remove_below(&self.directory, self.name)?;
-        self.sync()
+        let found = rustix::fs::statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW)?;
+        match FileType::from_raw_mode(found.st_mode) {
+            FileType::Symlink => self.remove(),
+            _ => {
+                remove_below(&self.directory, self.name)?;
+                self.sync()
+            }
+        }
     }
 
     fn sync(&self) -> Result<(), PlaceError> {
@@ -152,28 +162,45 @@ fn below(above: &File, name: &str, key: &str, missing: Missing) -> Result<File, 
 /// Removes the objects of a directory and those below it; returns whether it is gone.
 fn remove_below(above: &File, name: impl Arg + Copy) -> Result<bool, PlaceError> {
     let directory = open(above, name)?;
-    let mut is_empty = true;
-    for entry in Dir::read_from(&directory)? {
-        let entry = entry?;
-        let below = entry.file_name();
-        if [c".", c".."].contains(&below) {
-            continue;
-        }
-        let found = rustix::fs::statat(&directory, below, AtFlags::SYMLINK_NOFOLLOW)?;
-        let bytes = u64::try_from(found.st_size).unwrap_or(u64::MAX);
-        is_empty &= match FileType::from_raw_mode(found.st_mode) {
-            _ if !below.to_str().is_ok_and(|it| may_be_object(it, 0)) => false,
-            FileType::Directory => remove_below(&directory, below)?,
-            FileType::RegularFile if may_be_object("", bytes) => {
-                rustix::fs::unlinkat(&directory, below, AtFlags::empty())?;
-                true
+    for _ in 0..READINGS_MAX {
+        let mut is_empty = true;
+        for entry in Dir::read_from(&directory)? {
+            let entry = entry?;
+            let below = entry.file_name();
+            if [c".", c".."].contains(&below) {
+                continue;
             }
-            _ => false,
-        };
+            is_empty &= match remove_entry(&directory, below) {
+                // Another thread removes the same, or has: it must not look as if all were gone.
+                Err(PlaceError::Io(error)) if error.kind() == io::ErrorKind::NotFound => true,
+                removed => removed?,
+            };
+        }
+        if !is_empty {
+            return Ok(false);
+        }
+        match rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(true),
+            // Some file systems pass entries over while others are removed.
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
-    match is_empty.then(|| rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR)) {
-        None | Some(Err(Errno::NOTEMPTY | Errno::EXIST)) => Ok(false),
-        Some(removed) => Ok(removed.map(|()| true)?),
+    Err(io::Error::from(io::ErrorKind::DirectoryNotEmpty).into())
+}
+
+/// Removes an entry of a directory if it is an object or has only such; returns whether it is gone.
+fn remove_entry(directory: &File, name: &CStr) -> Result<bool, PlaceError> {
+    let found = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let bytes = u64::try_from(found.st_size).unwrap_or(u64::MAX);
+    match FileType::from_raw_mode(found.st_mode) {
+        _ if !name.to_str().is_ok_and(|it| may_be_object(it, 0)) => Ok(false),
+        FileType::Directory => remove_below(directory, name),
+        FileType::RegularFile if may_be_object("", bytes) => {
+            rustix::fs::unlinkat(directory, name, AtFlags::empty())?;
+            Ok(true)
+        }
+        _ => Ok(false),
     }
 }
 

@@ -251,14 +251,7 @@ impl Files {
         self.run(|files| {
             let upload = format!("{:032x}", rand::random::<u128>());
             let place = files.upload(&upload)?;
-            let create = || OpenOptions::new().write(true).create_new(true).open(&place);
-            match create() {
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    fs::create_dir(files.root.join(OWN_NAME).join(UPLOADS_NAME))?;
-                    create()?;
-                }
-                created => drop(created?),
-            }
+            OpenOptions::new().write(true).create_new(true).open(place)?;
             Ok(upload)
         })
         .await
