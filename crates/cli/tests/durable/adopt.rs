@@ -361,6 +361,7 @@ fn what_an_adoption_leaves_out_stays_when_its_directory_is_renamed_or_deleted() 
 fn store_without_its_directory_of_uploads_is_adopted_and_takes_objects() {
     let place = TempDir::new().expect("a directory");
     let store = place.path().join("store");
+    fs::create_dir(&store).expect("made");
     let first = cluster_at(&store, 1);
     let made = first.cli(&["fs", "mkdir", "/out", "--durable", "archive"]);
     assert_eq!(made.code, 0, "{made}");
