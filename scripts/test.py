@@ -73,7 +73,7 @@ def main() -> int:
     arguments.add_argument("--sim-seconds", type=float, default=1500.0, help="time for seeds")
     arguments.add_argument("--sim-seeds", type=int, default=3000, help="seeds at most")
     arguments.add_argument("--sim-drawn", type=int, default=3000, help="seeds drawn at random")
-    arguments.add_argument("--sim-groups", type=int, default=2000, help="seeds of groups")
+    arguments.add_argument("--sim-groups", type=int, default=1200, help="seeds of groups")
     arguments.add_argument("--sim-first", type=int, help="the first drawn seed, to run it again")
     options = arguments.parse_args()
     unknown = [name for name in options.steps if name not in STEPS]
