@@ -320,21 +320,29 @@ fn archive_that_fails_holds_no_change_up_and_catches_up() {
     block_on(async { assert_stored(&cluster.client().await, 0..3).await });
 }
 
+/// A cluster with an archive on a disk that is full: the last of two objects is not in it.
+fn with_full_archive() -> (SmallDisk, String, Cluster) {
+    let disk = SmallDisk::of(4);
+    let place = text(disk.path().join("a"));
+    let namenode = vec!["--archive".to_owned(), place.clone()];
+    let cluster = Cluster::start(Shape { datanodes: 1, namenode, ..Shape::default() });
+    block_on(async {
+        store(&cluster.client().await, 0).await;
+        until_archived(&cluster).await;
+        disk.fill_but(0);
+        store(&cluster.client().await, 1).await;
+    });
+    (disk, place, cluster)
+}
+
 #[test]
 fn namenode_that_starts_again_reports_by_how_much_its_archive_is_behind() {
     const LAG: &str = "sanderling_namenode_archive_lag_seconds";
     if !is_root("archive_lag") {
         return;
     }
-    let disk = SmallDisk::of(4);
-    let place = text(disk.path().join("a"));
-    let namenode = vec!["--archive".to_owned(), place.clone()];
-    let mut cluster = Cluster::start(Shape { datanodes: 1, namenode, ..Shape::default() });
+    let (disk, place, mut cluster) = with_full_archive();
     block_on(async {
-        store(&cluster.client().await, 0).await;
-        until_archived(&cluster).await;
-        disk.fill_but(0);
-        store(&cluster.client().await, 1).await;
         let limit = Instant::now() + SOON;
         while gauge(&cluster, LAG).await < 4.0 {
             assert!(Instant::now() < limit, "{}", cluster.namenode.log());
@@ -355,16 +363,7 @@ fn namenode_that_ends_while_its_archive_is_full_tries_again() {
     if !is_root("ends_while_its_archive_is_full") {
         return;
     }
-    let disk = SmallDisk::of(4);
-    let place = text(disk.path().join("a"));
-    let namenode = vec!["--archive".to_owned(), place.clone()];
-    let mut cluster = Cluster::start(Shape { datanodes: 1, namenode, ..Shape::default() });
-    block_on(async {
-        store(&cluster.client().await, 0).await;
-        until_archived(&cluster).await;
-        disk.fill_but(0);
-        store(&cluster.client().await, 1).await;
-    });
+    let (disk, place, mut cluster) = with_full_archive();
     let tried = "changes go on, and are not in the archive";
     until("it cannot be stored", SOON, || cluster.namenode.log().contains(tried).then_some(()));
     cluster.namenode.terminate();
