@@ -7,4 +7,5 @@ mod adopt;
 mod copying;
 mod faults;
 mod notice;
+mod reading_back;
 mod seen;
