@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::pages::{Page, Pages};
 use crate::failure::Failure;
 use crate::fleet::nodes;
-use crate::refused::unexpected;
+use crate::refused::{self, unexpected};
 use crate::session::Session;
 use crate::units;
 
@@ -129,9 +129,9 @@ async fn look(session: &Session, client: &Client, with_checksums: bool) -> Resul
     let mut all = Vec::new();
     let living = nodes(session, client, false).await?;
     for node in living.iter().filter(|node| node.policy != Policy::Gone) {
-        result.nodes += 1;
         // The catalog first: what it has there by then the node holds by then.
-        let homes = homes(session, client, node).await?;
+        let Some(homes) = homes(session, client, node).await? else { continue };
+        result.nodes += 1;
         let OnNode { held, damaged, unseen } = on_node(session, client, node, with_checksums).await;
         // An empty node may go without a word.
         result.unseen.extend(unseen.filter(|_| node.blocks > 0));
@@ -211,26 +211,29 @@ fn twice(block: BlockId, held: &[(NodeId, HeldBlock)]) -> Option<String> {
         .then(|| format!("block {block} is at epoch {newest} on nodes {}", homes.join(", ")))
 }
 
-/// Returns the blocks whose home the catalog has on a node.
+/// Returns the blocks whose home the catalog has on a node; `None` if the node ended since the
+/// nodes were listed.
 async fn homes(
     session: &Session,
     client: &Client,
     node: &NodeInfo,
-) -> Result<Vec<MoveCandidate>, Failure> {
+) -> Result<Option<Vec<MoveCandidate>>, Failure> {
     let mut all: Vec<MoveCandidate> = Vec::new();
     loop {
         let after = all.last().map_or(BlockId(0), |home| home.block);
         let limit = BLOCKS_PER_PAGE_MAX as u32;
         let node = NodeSelector::from(node.id);
         let request = Request::NodeBlocks { node, after, limit };
-        let reply = session.call(client, request).await?;
-        let Reply::Candidates { candidates, is_more } = reply else {
-            return Err(unexpected(&reply));
+        let (candidates, is_more) = match client.request(request).await {
+            Ok(Reply::Candidates { candidates, is_more }) => (candidates, is_more),
+            Ok(reply) => return Err(unexpected(&reply)),
+            Err(ClientError::Refused(Refusal::UnknownNode { .. })) => return Ok(None),
+            Err(error) => return Err(refused::client(&error, &session.namenode)),
         };
         let is_last = !is_more || candidates.is_empty();
         all.extend(candidates);
         if is_last {
-            return Ok(all);
+            return Ok(Some(all));
         }
     }
 }

@@ -5,8 +5,7 @@
 #[path = "../../../client/tests/cluster/proxy.rs"]
 mod proxy;
 
-use crate::cluster;
-use crate::cluster::{Cluster, SOON, Shape, block_on, bytes_of, path};
+use crate::cluster::{Cluster, SOON, Shape, block_on, bytes_of, path, run, sanderling, until_gone};
 use bytes::Bytes;
 use proxy::Proxy;
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
@@ -83,7 +82,7 @@ fn writer_whose_bytes_are_lost_is_told_so_at_its_end_and_what_it_would_replace_s
         for node in nodes.iter().map(|node| node.id).filter(|node| *node != home) {
             let server = cluster.name_of(node);
             cluster.datanode(&server).kill();
-            cluster::until_gone(&client, &server).await;
+            until_gone(&client, &server).await;
             dead.push(node);
         }
         let is_lost = |home: Option<_>| home.is_some_and(|home| dead.contains(&home));
@@ -128,7 +127,7 @@ fn append_goes_on_behind_lost_bytes_that_are_not_its_own() {
         let home = client.layout(&name, 0..u64::MAX).await.unwrap().blocks[0].home.unwrap();
         let server = cluster.name_of(home);
         cluster.datanode(&server).kill();
-        cluster::until_gone(&client, &server).await;
+        until_gone(&client, &server).await;
         let mut writer = client.append(&name).await.unwrap();
         writer.write(&bytes_of(2, 2 * MIB)).await.unwrap();
         let stat = writer.close().await.unwrap();
@@ -242,5 +241,30 @@ fn other_change_under_a_used_sequence_is_refused_and_not_made() {
         assert!(is_other(&answer), "{answer:?}");
         assert!(raw.change(1, making("/a")).await.is_ok(), "the same change is answered as before");
         assert!(client.stat(&path("/b")).await.is_err());
+    });
+}
+
+#[test]
+fn deep_check_passes_over_a_node_that_ends_meanwhile() {
+    block_on(async {
+        let mut cluster = Cluster::of(2);
+        let client = cluster.client().await;
+        let proxy = Proxy::start(&cluster.namenode.address).await;
+        let address = proxy.address.clone();
+        let check = tokio::task::spawn_blocking(move || {
+            let mut command = sanderling();
+            command.args(["fsck", "--deep", "--json"]).env("SANDERLING_NAMENODE", address);
+            run(&mut command)
+        });
+        let is_gone = async {
+            for node in &mut cluster.datanodes {
+                node.kill();
+            }
+            for node in client.nodes(false).await.unwrap() {
+                until_gone(&client, &node.name).await;
+            }
+        };
+        let ran = proxy.hold_up(&["node_blocks"], check, is_gone).await.unwrap();
+        assert_eq!(ran.code, 0, "{ran}");
     });
 }

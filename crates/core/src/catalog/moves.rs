@@ -257,9 +257,9 @@ impl Catalog {
         limit: u32,
         now: Instant,
     ) -> Result<Reply, Refusal> {
-        let node = self.nodes.get(node).filter(|node| node.policy != Policy::Gone);
-        let node =
-            node.ok_or_else(|| Refusal::UnknownNode { node: "its deadline passed".into() })?;
+        let unknown = || Refusal::UnknownNode { node: node.to_string() };
+        let living = self.nodes.get(node).filter(|node| node.policy != Policy::Gone);
+        let node = living.ok_or_else(unknown)?;
         let limit = (limit as usize).clamp(1, BLOCKS_PER_PAGE_MAX);
         let mut page =
             node.held().homes.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded));
