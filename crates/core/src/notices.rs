@@ -18,6 +18,8 @@
 
 mod report;
 mod shown;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
@@ -28,10 +30,12 @@ use crate::catalog::AFTER_ABSENCE_MAX;
 pub use report::{NoticeReply, NoticeReport};
 pub use shown::{NoticeChange, ShownNotice, check_left, is_far};
 
-/// Pause between two repetitions of a notice.
+/// Pause between two repetitions of a notice. Two heartbeats of half a second, so that an answer
+/// which has the notice arrives first; short beside the 30 s that Google and Azure give at least.
 pub const REPEAT_EVERY: Millis = Millis(1000);
 
-/// Pause between two repetitions of a recommendation, which heartbeats do not contain.
+/// Pause between two repetitions of a recommendation, which heartbeats do not contain. It has no
+/// deadline, so a few seconds without it cost little, and each repetition is a request.
 pub const RECOMMEND_EVERY: Millis = Millis(10_000);
 
 /// How much earlier a deadline must be than the one before to be another notice.
@@ -46,6 +50,9 @@ const FROM_NAMENODE: &str = "repeated by the datanode: the namenode had it and l
 
 /// The source of notices that an operator gave to the namenode.
 const NAMENODE: &str = "namenode";
+
+/// The source of a process that got SIGTERM and ends at its deadline, whatever is cancelled.
+pub const SIGTERM: &str = "sigterm";
 
 /// Most deadlines of sources that are remembered, the newest: beyond them a notice of a source that
 /// shows it no more may be taken for one of an operator, and the node drains.
@@ -306,8 +313,9 @@ impl Notices {
             self.know(asked_at, deadline);
         }
         for shown in self.shown.values_mut() {
-            let is_withdrawn = shown.delivery == Delivery::Withdrawing;
-            if shown.deadline() + EARLIER >= deadline && !is_withdrawn {
+            // One that was taken back stays so.
+            let is_pending = shown.delivery == Delivery::Pending;
+            if shown.deadline() + EARLIER >= deadline && is_pending {
                 shown.delivery = Delivery::Received;
             }
         }
@@ -330,6 +338,12 @@ impl Notices {
         {
             // The same notice by another clock.
             self.give(deadline);
+        }
+        let is_other = |it: &KnownNotice| it.deadline > deadline + EARLIER;
+        if before.is_some_and(|it| it.is_unfenced && is_other(&it)) {
+            // The namenode ended the drain, whatever it was for, before this one was given.
+            self.shown.remove(NAMENODE);
+            self.received_are_over();
         }
         if self.is_given(deadline) {
             return;
@@ -357,7 +371,17 @@ impl Notices {
         if let Some(known) = &mut self.known {
             known.is_unfenced = true;
         }
+        self.end_is_given_again();
         self.repeat_at = Instant(0);
+    }
+
+    /// Lets the notice of a process that ends be given as another one: a cancellation does not keep
+    /// the process.
+    fn end_is_given_again(&mut self) {
+        let end = self.shown.get_mut(SIGTERM);
+        if let Some(end) = end.filter(|it| it.delivery != Delivery::Withdrawing) {
+            end.delivery = Delivery::Pending;
+        }
     }
 
     /// Returns whether writes are to be refused though the namenode takes the node for active: the
@@ -424,13 +448,13 @@ impl Notices {
                 let was_known = report.known_at.is_some();
                 self.stands(asked_at, policy, deadline);
                 if policy == Policy::Active && was_known {
-                    self.notice_is_over(Delivery::Received);
+                    self.notice_is_over();
                 } else if let Some(later) = self.later.filter(|_| was_known) {
                     self.earlier_is_over(asked_at, later);
                 }
             }
             (NoticeReply::Refused, Some(_)) if report.known_at.is_some() => {
-                self.notice_is_over(Delivery::Received);
+                self.notice_is_over();
             }
             (NoticeReply::Refused, Some(deadline)) => {
                 // What another source shows may be taken.
@@ -469,332 +493,20 @@ impl Notices {
         debug_assert!(self.known.is_some_and(|known| known.deadline == later), "it holds now");
     }
 
-    fn notice_is_over(&mut self, given: Delivery) {
+    fn notice_is_over(&mut self) {
         (self.known, self.later) = (None, None);
-        for shown in self.shown.values_mut().filter(|shown| shown.delivery == given) {
-            shown.delivery = Delivery::Over;
-        }
+        self.received_are_over();
+    }
+
+    /// Takes what the namenode had received for taken back.
+    fn received_are_over(&mut self) {
+        let received = self.shown.values_mut().filter(|it| it.delivery == Delivery::Received);
+        received.for_each(|it| it.delivery = Delivery::Over);
+        self.end_is_given_again();
     }
 }
 
 /// Returns a notice of which only the namenode's deadline is known.
 fn from_namenode(deadline: Instant) -> Notice {
     Notice { source: NAMENODE.to_owned(), deadline, reason: FROM_NAMENODE.to_owned() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn notice(source: &str, deadline: Instant, reason: &str) -> Notice {
-        Notice { source: source.to_owned(), deadline, reason: reason.to_owned() }
-    }
-
-    const DEADLINE: Instant = Instant(60_000_000);
-
-    #[test]
-    fn refused_notice_of_one_source_does_not_end_that_of_another() {
-        let mut notices = Notices::default();
-        let (posted, late) = (notice("webhook", at(90), "posted"), notice("file", at(900), "late"));
-        assert!(notices.show(&posted) && notices.show(&late));
-        let report = notices.report_of(&late);
-        notices.answered(at(1), &report, NoticeReply::Refused);
-        assert!(notices.must_fence(at(2)), "the posted one was not refused");
-        let next = notices.next_report(at(2)).expect("it is given");
-        assert_eq!((next.deadline, next.known_at), (Some(at(90)), None));
-    }
-
-    fn at(seconds: u64) -> Instant {
-        Instant(seconds * 1_000_000)
-    }
-
-    fn stands(policy: Policy) -> NoticeReply {
-        let deadline = (policy != Policy::Active).then_some(DEADLINE);
-        NoticeReply::Stands { policy, deadline, is_at_risk: false }
-    }
-
-    /// Returns what is remembered of a notice that the namenode has.
-    fn received() -> Notices {
-        let mut notices = Notices::default();
-        assert!(notices.show(&notice("aws", DEADLINE, "spot")));
-        let report = notices.next_report(at(1)).unwrap();
-        assert_eq!((report.deadline, report.known_at), (Some(DEADLINE), None));
-        notices.answered(at(1), &report, stands(Policy::Draining));
-        assert_eq!(notices.next_report(at(5)), None);
-        assert!(!notices.show(&notice("aws", DEADLINE + Millis(20), "spot")), "it is the same");
-        notices
-    }
-
-    #[test]
-    fn notice_that_nobody_heard_is_said_again_and_fences_meanwhile() {
-        let mut notices = Notices::default();
-        notices.show(&notice("webhook", DEADLINE, "spot"));
-        let report = notices.next_report(at(1)).unwrap();
-        notices.answered(at(1), &report, NoticeReply::Unanswered);
-        notices.stands(at(1), Policy::Active, None);
-        assert!(notices.must_fence(at(1)));
-        assert_eq!(notices.next_report(Instant(1_999_999)), None, "not twice within a second");
-        let again = NoticeReport { number: report.number + 1, ..report };
-        assert_eq!(notices.next_report(at(2)), Some(again), "a statement of its own");
-        assert_eq!(notices.next_report(at(60)), None, "its deadline has passed");
-        assert!(!notices.must_fence(at(60)));
-    }
-
-    #[test]
-    fn deadline_is_another_notice_only_beyond_half_a_second() {
-        let half = EARLIER.0 * 1000;
-        let (earlier, later) = (Instant(DEADLINE.0 - half), Instant(DEADLINE.0 + half));
-        let mut notices = received();
-        assert!(!notices.show(&notice("aws", earlier, "spot")));
-        assert!(notices.show(&notice("aws", Instant(earlier.0 - 1), "spot")));
-        // A later one counts after the namenode refused the first.
-        let mut refused = Notices::default();
-        refused.show(&notice("aws", DEADLINE, "spot"));
-        let report = refused.next_report(at(1)).unwrap();
-        refused.answered(at(1), &report, NoticeReply::Refused);
-        assert!(!refused.show(&notice("aws", later, "spot")));
-        assert!(refused.show(&notice("aws", Instant(later.0 + 1), "spot")));
-    }
-
-    #[test]
-    fn notice_in_flight_is_repeated_after_a_second_or_a_registration() {
-        let mut notices = Notices::default();
-        notices.show(&notice("webhook", DEADLINE, "spot"));
-        notices.sent(at(1));
-        notices.stands(at(1), Policy::Active, None);
-        assert_eq!(notices.next_report(Instant(1_999_999)), None, "a heartbeat overtook the call");
-        assert!(notices.must_fence(at(1)));
-        notices.sent(Instant(1_900_000));
-        assert!(notices.next_report(at(2)).is_some(), "the call may be lost, often as it is sent");
-        notices.registered();
-        assert!(notices.next_report(at(3)).is_some(), "another namenode did not receive it");
-    }
-
-    #[test]
-    fn notice_that_the_namenode_forgot_is_repeated_with_the_moment_it_was_known() {
-        let mut notices = received();
-        notices.stands(at(9), Policy::Drained, Some(DEADLINE));
-        notices.registered();
-        notices.stands(at(10), Policy::Active, None);
-        assert!(notices.must_fence(at(10)));
-        let report = notices.next_report(at(10)).unwrap();
-        assert_eq!((report.known_at, report.reason.as_str()), (Some(at(9)), "spot"));
-        notices.answered(at(10), &report, stands(Policy::Draining));
-        assert_eq!(notices.next_report(at(20)), None);
-    }
-
-    #[test]
-    fn notice_of_an_operator_is_repeated_too() {
-        let mut notices = Notices::default();
-        notices.stands(at(3), Policy::Draining, Some(DEADLINE));
-        notices.stands(at(4), Policy::Active, None);
-        let report = notices.next_report(at(4)).unwrap();
-        assert_eq!((report.deadline, report.known_at), (Some(DEADLINE), Some(at(3))));
-    }
-
-    #[test]
-    fn notice_that_was_taken_back_is_not_repeated_but_an_earlier_one_is_given() {
-        let mut notices = received();
-        notices.unfenced();
-        notices.stands(at(10), Policy::Active, None);
-        assert!(!notices.must_fence(at(10)), "the order lifted the fence");
-        let report = notices.next_report(at(10)).unwrap();
-        notices.answered(at(10), &report, stands(Policy::Active));
-        assert!(!notices.show(&notice("aws", DEADLINE, "spot")));
-        assert_eq!(notices.next_report(at(30)), None);
-        assert!(!notices.must_fence(at(30)));
-        assert!(notices.show(&notice("aws", at(40), "sooner")));
-        assert_eq!(notices.next_report(at(30)).unwrap().known_at, None);
-    }
-
-    #[test]
-    fn source_that_shows_nothing_leaves_what_another_shows() {
-        let mut notices = received();
-        notices.show(&notice("file", at(70), "mine"));
-        let report = notices.next_report(at(6)).unwrap();
-        notices.answered(at(6), &report, stands(Policy::Draining));
-        assert!(notices.left_without("file").is_some(), "the cloud still says so");
-        notices.hide("file", at(6));
-        assert_eq!(notices.left_without("aws"), None);
-        notices.hide("aws", at(6));
-        notices.stands(at(7), Policy::Active, None);
-        assert_eq!(notices.next_report(at(8)), None);
-    }
-
-    /// Returns what is remembered of an operator's notice that was overtaken by a source's.
-    fn overtaken(sooner: Instant) -> Notices {
-        let mut notices = Notices::default();
-        notices.stands(at(1), Policy::Draining, Some(DEADLINE));
-        notices.show(&notice("aws", sooner, "spot"));
-        let report = notices.next_report(at(2)).unwrap();
-        let said = NoticeReply::Stands {
-            policy: Policy::Draining,
-            deadline: Some(sooner),
-            is_at_risk: false,
-        };
-        notices.answered(at(2), &report, said);
-        assert_eq!(notices.next_report(at(3)), None);
-        notices
-    }
-
-    #[test]
-    fn earlier_deadline_that_was_lost_is_said_while_the_node_drains_for_a_later_one() {
-        let mut notices = overtaken(at(40));
-        notices.registered();
-        // Late by as much as an answer takes.
-        notices.stands(at(5), Policy::Draining, Some(at(40) + Millis(400)));
-        assert_eq!(notices.next_report(at(5)), None);
-        notices.stands(at(6), Policy::Draining, Some(DEADLINE));
-        let report = notices.next_report(at(6)).unwrap();
-        let deadline = at(40) + Millis(400);
-        assert_eq!((report.deadline, report.reason.as_str()), (Some(deadline), "spot"));
-        assert_eq!(report.known_at, Some(at(5)));
-        notices.answered(at(6), &report, NoticeReply::Unanswered);
-        assert_eq!(
-            notices.next_report(at(7)),
-            Some(report.clone()),
-            "it is repeated until it is heard"
-        );
-        let said = NoticeReply::Stands {
-            policy: Policy::Draining,
-            deadline: Some(at(40)),
-            is_at_risk: false,
-        };
-        notices.answered(at(7), &report, said);
-        assert_eq!(notices.next_report(at(9)), None);
-        // So late a deadline may be one that the namenode has put off after an absence.
-        notices.stands(at(30), Policy::Draining, Some(at(41)));
-        assert_eq!(notices.next_report(at(30)), None);
-    }
-
-    #[test]
-    fn later_deadline_stays_after_the_earlier_notice_was_taken_back() {
-        let mut notices = overtaken(at(40));
-        notices.stands(at(6), Policy::Draining, Some(DEADLINE));
-        let report = notices.next_report(at(6)).unwrap();
-        notices.answered(at(6), &report, stands(Policy::Draining));
-        assert_eq!(notices.next_report(at(8)), None, "the namenode has the last word");
-        notices.stands(at(8), Policy::Active, None);
-        assert_eq!(
-            notices.next_report(at(8)).unwrap().deadline,
-            Some(DEADLINE),
-            "of this one, too"
-        );
-    }
-
-    #[test]
-    fn later_deadline_holds_when_the_earlier_one_has_passed() {
-        let mut notices = overtaken(at(40));
-        notices.stands(at(41), Policy::Draining, Some(DEADLINE));
-        assert_eq!(notices.next_report(at(41)), None);
-        notices.stands(at(42), Policy::Active, None);
-        assert_eq!(notices.next_report(at(42)).unwrap().deadline, Some(DEADLINE));
-    }
-
-    #[test]
-    fn new_notice_after_a_cancelled_one_is_remembered() {
-        let mut notices = received();
-        notices.stands(at(10), Policy::Active, None);
-        let report = notices.next_report(at(10)).unwrap();
-        notices.answered(at(10), &report, stands(Policy::Active));
-        assert!(!notices.show(&notice("aws", DEADLINE + Millis(400), "spot")), "it is the same");
-        assert!(notices.show(&notice("aws", at(90), "again")));
-        assert!(notices.must_fence(at(11)));
-        let report = notices.next_report(at(11)).unwrap();
-        assert_eq!((report.deadline, report.known_at), (Some(at(90)), None));
-        assert!(!notices.show(&notice("aws", at(99), "and again")), "the earlier one holds");
-    }
-
-    #[test]
-    fn notice_of_a_source_that_shows_nothing_more_is_no_notice_of_an_operator() {
-        let mut notices = Notices::default();
-        let (first, second) = (at(20), at(40));
-        assert!(notices.show(&notice("file", first, "spot")));
-        assert!(notices.show(&notice("webhook", second, "spot")));
-        notices.stands(at(0), Policy::Draining, Some(first));
-        let left = notices.left_without("file").expect("the other one still shows its notice");
-        assert_eq!((left.source.as_str(), left.deadline), ("webhook", second));
-        notices.hide("file", at(0));
-        notices.stands(at(0), Policy::Draining, Some(first));
-        assert_eq!(notices.left_without("webhook"), None, "nobody else wants the node to leave");
-        // Another incarnation is not told of what was taken back.
-        let mut next = notices.clone();
-        next.begin_again(at(0));
-        assert_eq!(next.next_report(at(0)).unwrap().deadline, Some(second));
-        notices.hide("webhook", at(0));
-        notices.stands(at(0), Policy::Active, None);
-        notices.stands(at(0), Policy::Draining, Some(first));
-        assert!(
-            notices.left_without("webhook").is_some(),
-            "given by an operator, after all was over"
-        );
-    }
-
-    #[test]
-    fn deadline_by_the_clock_of_another_namenode_is_the_same_notice() {
-        let mut notices = Notices::default();
-        assert!(notices.show(&notice("file", at(40), "spot")));
-        notices.stands(at(0), Policy::Draining, Some(at(40)));
-        notices.registered();
-        notices.stands(at(0), Policy::Draining, Some(at(33)));
-        notices.stands(at(0), Policy::Draining, Some(at(33) + Millis(100)));
-        assert_eq!(notices.left_without("file"), None);
-    }
-
-    #[test]
-    fn source_that_shows_nothing_leaves_what_an_operator_gave() {
-        let mut notices = received();
-        assert_eq!(notices.left_without("aws"), None);
-        // What is estimated from a slow answer is no other notice.
-        notices.stands(at(6), Policy::Draining, Some(DEADLINE + Millis(3000)));
-        notices.stands(at(7), Policy::Draining, Some(DEADLINE));
-        assert_eq!(notices.left_without("aws"), None);
-        notices.stands(at(8), Policy::Draining, Some(at(30)));
-        assert!(notices.left_without("aws").is_some(), "an operator wants it sooner");
-        notices.hide("aws", at(8));
-        notices.stands(at(9), Policy::Active, None);
-        assert_eq!(notices.next_report(at(9)).unwrap().deadline, Some(at(30)));
-        // An operator's notice that a source's came after is kept in mind, too.
-        assert!(overtaken(at(40)).left_without("aws").is_some());
-    }
-
-    #[test]
-    fn recommendation_is_repeated_seldom_and_at_once_after_a_registration() {
-        let mut notices = Notices::default();
-        notices.recommend("aws", "rebalance", Some(at(1)));
-        assert_eq!(notices.next_report(at(5)), None);
-        notices.registered();
-        let report = notices.next_report(at(5)).unwrap();
-        assert_eq!((report.deadline, report.known_at), (None, Some(at(1))));
-        let at_risk =
-            NoticeReply::Stands { policy: Policy::Active, deadline: None, is_at_risk: true };
-        notices.answered(at(5), &report, at_risk);
-        let report = notices.next_report(at(15)).unwrap();
-        assert_eq!(report.known_at, Some(at(5)));
-        notices.answered(at(15), &report, stands(Policy::Active));
-        notices.registered();
-        assert_eq!(notices.next_report(at(99)), None, "an operator took it back");
-    }
-
-    #[test]
-    fn recommendation_that_its_source_has_withdrawn_is_not_repeated() {
-        let mut notices = Notices::default();
-        notices.recommend("aws", "rebalance", Some(at(1)));
-        notices.recommend("gcp", "maintenance", Some(at(2)));
-        notices.registered();
-        notices.withdraw("aws");
-        assert_eq!(notices.next_report(at(5)).unwrap().known_at, Some(at(2)));
-        notices.withdraw("gcp");
-        assert_eq!(notices.next_report(at(5)), None);
-    }
-
-    #[test]
-    fn refused_notice_is_not_said_for_ever() {
-        let mut notices = Notices::default();
-        notices.show(&notice("webhook", DEADLINE, "spot"));
-        let report = notices.next_report(at(1)).unwrap();
-        notices.answered(at(1), &report, NoticeReply::Refused);
-        assert_eq!(notices.next_report(at(9)), None);
-        assert!(!notices.must_fence(at(9)));
-    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::service::TowerToHyperService;
-use sanderling_core::notices::Notice;
+use sanderling_core::notices::{Notice, SIGTERM};
 use sanderling_protocol::message::Role;
 use sanderling_protocol::{ClusterId, NodeId, Policy, Refusal};
 use sanderling_transport::{
@@ -219,7 +219,7 @@ impl DatanodeServer {
     /// has its home here or the deadline has passed. Reads are served all the while, and after.
     pub async fn drain(&self, deadline: Duration, reason: &str) -> DrainEnd {
         let until = Instant::now() + deadline;
-        let (source, reason) = ("sigterm".to_owned(), reason.to_owned());
+        let (source, reason) = (SIGTERM.to_owned(), reason.to_owned());
         let notice = Notice { source, deadline: self.node.membership.clock().at(until), reason };
         tracing::info!(node = %self.node(), ?deadline, reason = notice.reason, "drain starts");
         let end = match timeout_at(until, self.notice(&notice)).await {

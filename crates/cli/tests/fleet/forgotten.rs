@@ -131,6 +131,25 @@ fn sigterm_that_the_log_lost_is_given_again() {
     forgotten_notice_is_given_again(async |rig, _| rig.spot().terminate());
 }
 
+/// Its process ends all the same, so nothing may be placed there again.
+#[test]
+fn cancelled_notice_of_sigterm_is_given_again_and_nothing_is_lost() {
+    let mut rig = Rig::new();
+    block_on(async {
+        let client = rig.cluster.client().await;
+        let model = Model::fill(&client, 40).await;
+        rig.spot().terminate();
+        until_draining(&client).await;
+        client.cancel(&NodeSelector("spot".to_owned())).await.expect("taken back");
+        until_draining(&client).await;
+        let _manager = rig.cluster.manager("manager");
+        let spot = rig.spot();
+        let ended = tokio::task::block_in_place(|| spot.wait(SOON));
+        assert_eq!(ended.code(), Some(0), "it was empty");
+        model.check_whole(&rig.cluster, &client).await;
+    });
+}
+
 #[test]
 fn notice_of_an_operator_that_the_log_lost_is_given_again() {
     forgotten_notice_is_given_again(async |_, client| {

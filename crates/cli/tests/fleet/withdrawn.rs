@@ -80,6 +80,28 @@ fn withdrawn_notice_leaves_the_later_deadline_of_another_source() {
 }
 
 #[test]
+fn withdrawn_notice_does_not_bring_a_cancelled_one_of_another_source_back() {
+    let rig = Rig::new();
+    let spot = NodeSelector("spot".to_owned());
+    block_on(async {
+        let client = rig.cluster.client().await;
+        rig.show(1, 900);
+        until_drained(&client, "spot").await;
+        client.cancel(&spot).await.expect("taken back");
+        until_node(&client, "spot", "active", |node| node.policy == Policy::Active).await;
+        let log = || rig.cluster.datanodes[1].log();
+        let is_over = || log().contains("is_fenced=false").then_some(());
+        until("the datanode has the cancellation", SOON, is_over);
+        rig.show(0, 200);
+        until_drained(&client, "spot").await;
+        rig.withdraw(0);
+        let is_settled = |node: &NodeInfo| node.policy == Policy::Active || node.reason != "rack 0";
+        let node = until_node(&client, "spot", "withdrawn", is_settled).await;
+        assert_eq!(node.policy, Policy::Active, "{node:?}");
+    });
+}
+
+#[test]
 fn withdrawn_notice_leaves_what_an_operator_gives_at_the_same_moment() {
     let rig = Rig::new();
     let spot = NodeSelector("spot".to_owned());

@@ -18,7 +18,7 @@ pub(super) const ON_ITS_WAY_MAX: Millis = Millis(5000);
 
 /// The claims on all nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Claims(BTreeMap<NodeId, NodeClaims>);
+pub(super) struct DrainClaims(BTreeMap<NodeId, NodeClaims>);
 
 /// The claims on one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ pub(super) enum NoticeOrigin {
     Sources,
 }
 
-impl Claims {
+impl DrainClaims {
     /// Returns the claims on a node. If none were kept yet, the node drains by earlier rules: what
     /// it drains for is taken as an operator's, so that no source takes it back.
     pub(super) fn of(&mut self, id: NodeId, node: &NodeRecord) -> &mut NodeClaims {

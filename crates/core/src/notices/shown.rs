@@ -44,7 +44,8 @@ impl ShownNotice {
     }
 }
 
-/// Returns whether a notice with this deadline is given later.
+/// Returns whether a deadline is more than [`NOTICE_MAX`] ahead of `now`: the namenode refuses a
+/// notice with it, which is therefore given when that much is left.
 #[must_use]
 pub fn is_far(now: Instant, deadline: Instant) -> bool {
     deadline > now + NOTICE_MAX

@@ -1,6 +1,6 @@
 //! Why a node drains: an operator's notice, those of its own sources, a decommission.
 
-use sanderling_protocol::message::SourceNotice;
+use sanderling_protocol::message::{Repeat, SourceNotice};
 use sanderling_protocol::{Millis, NodeId, Policy, Refusal, Request};
 
 use super::Rig;
@@ -108,6 +108,20 @@ fn statement_that_was_overtaken_or_comes_again_revives_nothing() {
     assert_eq!(rig.stands(), (Policy::Active, None), "an operator's cancellation is later");
     rig.state(5, Some(30_000), false).unwrap();
     assert_eq!(rig.stands().0, Policy::Draining);
+}
+
+#[test]
+fn repetition_of_a_cancelled_notice_revives_nothing_after_another_one() {
+    let mut rig = Rig::with_claims();
+    rig.notice(NODE, 60_000).unwrap();
+    rig.ask(Request::Cancel { node: NODE.into() }).unwrap();
+    rig.state(1, Some(30_000), false).unwrap();
+    let nonce = rig.namenode.catalog().node_nonce(NODE).unwrap();
+    let (deadline_millis, reason, known_ago) = (Some(60_000), "again".to_owned(), Millis(1));
+    let repeat = Repeat { node: NODE, nonce, deadline_millis, reason, known_ago };
+    rig.ask(Request::Repeat(repeat)).unwrap();
+    rig.state(2, None, true).unwrap();
+    assert_eq!(rig.stands(), (Policy::Active, None));
 }
 
 #[test]
