@@ -20,6 +20,7 @@ mod durable;
 mod durable_adoption;
 mod durable_loss;
 mod durable_queue;
+mod durable_renamed;
 mod durable_wanted;
 mod events;
 mod format;
@@ -65,11 +66,13 @@ mod usage;
 mod view;
 mod writing;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::event::LossReport;
 use sanderling_protocol::message::{Attributes, ObjectKind, Room};
-use sanderling_protocol::{ClusterId, Event, EventKind, Instant, Millis, NodeId, ObjectId};
+use sanderling_protocol::{
+    BlockId, ClusterId, Event, EventKind, Instant, Millis, NodeId, ObjectId,
+};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use block::InTheWay;
@@ -91,9 +94,9 @@ pub(crate) use usage::UsageWalk;
 use crate::access::Revoked;
 use crate::reserve::Departures;
 use block_map::BlockMap;
-use claims::Claims;
+use claims::DrainClaims;
 use clients::Clients;
-use durable_queue::Durables;
+use durable_queue::{Durables, RenamedObjects};
 use events::{Events, Gathered};
 use history::History;
 use id_map::IdMap;
@@ -159,7 +162,11 @@ pub struct Catalog {
     /// What is copied to stores outside of the cluster.
     durables: Durables,
     /// Why nodes drain.
-    claims: Claims,
+    claims: DrainClaims,
+    /// What stores have of renamed objects by their old names.
+    renamed: RenamedObjects,
+    /// Copies that nodes have shown since the last start, which a lost end of the log had made.
+    shown_moves: BTreeSet<BlockId>,
     /// Configured, not remembered.
     #[serde(skip)]
     limits: CatalogLimits,
@@ -225,7 +232,9 @@ impl Catalog {
             accounts: Accounts::default(),
             reap_queue: ReapQueue::default(),
             durables: Durables::default(),
-            claims: Claims::default(),
+            claims: DrainClaims::default(),
+            renamed: RenamedObjects::default(),
+            shown_moves: BTreeSet::new(),
             limits: CatalogLimits::default(),
             names: Names::new(cluster.0),
             sums: Sums::default(),
@@ -260,6 +269,8 @@ impl Catalog {
             reap_queue: self.reap_queue.image(),
             durables: self.durables.clone(),
             claims: self.claims.clone(),
+            renamed: self.renamed.clone(),
+            shown_moves: self.shown_moves.clone(),
             names: self.names.emptied(),
             sums: Sums::default(),
             unnamed: Unnamed::default(),

@@ -33,8 +33,12 @@ use task::{Directory, Stage, Task};
 const UPLOADS_PER_NODE_MAX: usize = 4;
 
 /// Changes of one directory that are read or sent at once: fewer after failures, more after
-/// successes, so that a slow store is not given more than it takes in time.
+/// successes, so that a slow store is not given more than it takes in time. It begins with what one
+/// datanode has under way ([`UPLOADS_PER_NODE_MAX`]).
 const WINDOW_MIN: usize = 4;
+
+/// Most of them: what eight datanodes have under way, so that more than the first few nodes send
+/// the changes of one directory, and a failing store meets no more calls than these.
 const WINDOW_MAX: usize = 32;
 
 /// Bytes of one part: S3 takes no smaller one than 5 MiB, but for the last.
@@ -43,11 +47,16 @@ const PART_BYTES_MIN: u64 = 8 << 20;
 /// Parts of one upload at most; S3 takes 10,000. Of larger objects the parts are larger.
 const PARTS_MAX: u64 = 9000;
 
-/// Parts that one order sends.
+/// Parts that one order sends: of 8 MiB each, 64 MiB. An order that fails sends its parts again, so
+/// this bounds what a failure costs; with fewer, a large object takes more orders and look-ups.
 const PARTS_PER_ORDER_MAX: usize = 8;
 
-/// Pauses before a change is tried again: doubled with each failure, up to the second.
+/// Half of the pause before a change is tried again for the first time; each further failure
+/// doubles the pause, so that a store that recovers at once is called again soon.
 const RETRY_MIN: Millis = Millis(200);
+
+/// The longest such pause. A store that was away for long gets its changes that much later at most;
+/// a directory whose store is away costs one call in that time for each change of its window.
 const RETRY_MAX: Millis = Millis(10_000);
 
 /// How long a store may be without a node that reaches it before that is reported: after a restart
@@ -66,10 +75,16 @@ const REMOVAL_SETTLES: Millis = Millis(30_000);
 
 const _: () = assert!(CHANGE_BEGINS_WITHIN.0 + STORE_OPERATION_MAX.0 < REMOVAL_SETTLES.0);
 
-/// Pauses between two readings of the work: while something waits, while nothing does, and while no
-/// directory is durable. No event reports a new change, so a pause is also how late it may begin.
+/// Pause between two readings of the work while something waits. No event reports a new change, so
+/// a pause is also how late it may begin: a writer that waits for its store tries again as often.
 const VIEW_PAUSE: Millis = Millis(50);
+
+/// Pause while nothing waits: ten requests per second for all durable directories together, so that
+/// the first change after a rest begins 0.1 s later at most.
 const VIEW_PAUSE_IDLE: Millis = Millis(100);
+
+/// Pause while no directory is durable: one request per second is all that the mechanism costs
+/// then. The first change of the first directory begins that much later at most.
 const VIEW_PAUSE_NONE: Millis = Millis(1_000);
 
 /// Copies durable directories to their stores: see the module's text.
@@ -348,7 +363,7 @@ impl DurableDrain {
         if directory.is_changing || directory.hold_until.is_some_and(|at| at > now) {
             return;
         }
-        let ready = directory.ready(now);
+        let ready = directory.ready(now, &self.restores.names(id));
         if ready.is_empty() {
             return;
         }
@@ -403,7 +418,7 @@ impl DurableDrain {
         let (made, left) = numbers.split_at((done as usize).min(numbers.len()));
         for number in made {
             if let Some(task) = directory.tasks.remove(number) {
-                directory.unreported.insert(*number, task.key);
+                directory.made(now, *number, task);
             }
         }
         if let Some(last) = made.last() {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sanderling_core::Machine;
 use sanderling_core::catalog::{Command, DatanodeOrder};
 use sanderling_core::namenode::{Namenode, NamenodeConfig, Prepared};
-use sanderling_core::relocation::{Input, Output, Relocator, RelocatorConfig};
+use sanderling_core::relocation::{Input, MoveOutput, Relocator, RelocatorConfig};
 use sanderling_protocol::message::{Attributes, BlockLength, Create, Heartbeat, Register};
 use sanderling_protocol::node::{Load, TierCapacity};
 use sanderling_protocol::order::{PushMove, Pushed};
@@ -173,7 +173,7 @@ impl World {
     }
 
     /// Does one call and sends its answer on its way, late, or none but the news that it failed.
-    fn perform(&mut self, output: Output) {
+    fn perform(&mut self, output: MoveOutput) {
         self.calls += 1;
         let fails = self.dice.hits(self.faults);
         let is_done = !fails || self.dice.hits(50);
@@ -183,7 +183,7 @@ impl World {
             _ => None,
         };
         let input = match output {
-            Output::Fetch { node, after, limit } => {
+            MoveOutput::Fetch { node, after, limit } => {
                 let page = match self.ask(Request::DrainBlocks { holder, node, after, limit }) {
                     Ok(Reply::Candidates { candidates, is_more }) if !fails => {
                         Some((candidates, is_more))
@@ -192,24 +192,24 @@ impl World {
                 };
                 Input::Candidates { node, page }
             }
-            Output::Reserve { call, moves } => {
+            MoveOutput::Reserve { call, moves } => {
                 let done = is_done.then(|| self.ask(Request::Reserve { holder, moves }));
                 Input::Reserved { call, epochs: epochs(done) }
             }
-            Output::Commit { call, moves } => {
+            MoveOutput::Commit { call, moves } => {
                 let done = is_done.then(|| self.ask(Request::Commit { holder, moves }));
                 Input::Committed { call, epochs: epochs(done) }
             }
-            Output::Page { .. } | Output::DropCopies { .. } => {
+            MoveOutput::Page { .. } | MoveOutput::DropCopies { .. } => {
                 unreachable!("a relocator does not ask this")
             }
-            Output::Abandon { call, blocks } => {
+            MoveOutput::Abandon { call, blocks } => {
                 if is_done {
                     self.ask(Request::Abandon { holder, blocks }).unwrap();
                 }
                 Input::Abandoned { call, is_done: !fails }
             }
-            Output::Push { call, source, moves, .. } => {
+            MoveOutput::Push { call, source, moves, .. } => {
                 let can = is_done && self.alive.contains(&source);
                 let outcomes: Vec<Result<Pushed, Refusal>> = if can {
                     moves.iter().map(|one| self.push(source, one)).collect()
@@ -218,7 +218,7 @@ impl World {
                 };
                 Input::Pushed { call, outcomes: (can && !fails).then_some(outcomes) }
             }
-            Output::Forecast { node, forecast } => {
+            MoveOutput::Forecast { node, forecast } => {
                 let _ = self.ask(Request::Forecast { holder, node, forecast });
                 return;
             }

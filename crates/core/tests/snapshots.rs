@@ -11,11 +11,12 @@ use sanderling_protocol::node::TierCapacity;
 use sanderling_protocol::{ClusterId, Instant, Millis, Nonce, Path, Request, Tier};
 
 /// A format and the golden file with a catalog of it.
-const GOLDEN: [(u32, &str); 4] = [
+const GOLDEN: [(u32, &str); 5] = [
     (4, concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/catalog-4.txt")),
     (5, concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/catalog-5.txt")),
     (6, concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/catalog-6.txt")),
     (7, concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/catalog-7.txt")),
+    (8, concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/catalog-8.txt")),
 ];
 
 /// Applies commands with which a catalog has something in each of its parts.
@@ -93,7 +94,7 @@ fn catalog_of_each_format_is_completed_to_the_same_catalog() {
     for (format, path) in GOLDEN {
         let golden = unhex(&std::fs::read_to_string(path).unwrap());
         // Each with the newest rules of its programs.
-        let made = catalog([0, 2, 3, 6][format as usize - 4]);
+        let made = catalog([0, 2, 3, 6, 7][format as usize - 4]);
         assert_eq!(made.earlier(format).unwrap(), golden, "format {format}");
         let completed = [&golden[..], &Catalog::completion(format).unwrap()].concat();
         let read: Catalog = decode_body(&completed).unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path as LocalPath;
 use std::process::Stdio;
 
-use crate::cluster::stores::{add, make, put};
+use crate::cluster::stores::{add, files, make, put};
 use crate::cluster::{Cluster, SOON, Shape, block_on, bytes_of, path, run, sanderling, until};
 
 fn adopted(cluster: &Cluster, directory: &str, store: &str) {
@@ -109,4 +109,45 @@ fn nodes_that_are_drained_get_nothing_that_is_read_back() {
     }
     cluster.datanodes.pop().expect("the last one").kill();
     (0..8).for_each(|number| is_read(&cluster, &format!("/out/{number}"), number, 300_000));
+}
+
+/// The store takes nothing meanwhile, so it has the bytes by the old names alone.
+#[test]
+fn renamed_objects_whose_machine_dies_are_read_back_by_their_old_names() {
+    let mut cluster = Cluster::start(Shape { datanodes: 0, ..Shape::default() });
+    let store = cluster.path("store");
+    fs::create_dir(&store).expect("made");
+    add(&mut cluster, "stays", &store);
+    cluster.add("dies", &[]);
+    make(&cluster, "/out");
+    let uploads = store.join(".sanderling").join("uploads");
+    block_on(async {
+        let client = cluster.client().await;
+        for number in 0..8 {
+            put(&client, &format!("/out/draft/{number}"), number, 300_000).await;
+        }
+        put(&client, "/out/one", 8, 300_000).await;
+        assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
+        fs::remove_dir_all(&uploads).expect("removed");
+        fs::write(&uploads, "in the way").expect("written");
+        client.rename(&path("/out/draft"), &path("/out/final"), false).await.expect("renamed");
+        client.rename(&path("/out/one"), &path("/out/two"), false).await.expect("renamed");
+    });
+    cluster.datanode("dies").kill();
+    cluster.restart_namenode();
+    (0..8).for_each(|number| is_read(&cluster, &format!("/out/final/{number}"), number, 300_000));
+    is_read(&cluster, "/out/two", 8, 300_000);
+    assert!(files(&store).contains_key("one"), "the store takes nothing");
+    fs::remove_file(&uploads).expect("removed");
+    fs::create_dir(&uploads).expect("made");
+    block_on(async {
+        let client = cluster.client().await;
+        assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
+    });
+    let stored: Vec<String> = files(&store).into_keys().collect();
+    let renamed = (0..8).map(|number| format!("final/{number}"));
+    let renamed: Vec<String> = renamed.chain(["two".to_owned()]).collect();
+    assert_eq!(stored, renamed);
+    let fsck = cluster.json(&["fsck"]);
+    assert_eq!(fsck["problems"].as_array().map(Vec::len), Some(0), "{fsck}");
 }

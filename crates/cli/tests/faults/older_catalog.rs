@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::cluster::guarded::text;
 use crate::cluster::stubs::Stubs;
 use crate::cluster::{
-    Cluster, SOON, Server, block_on, bytes_of, path, run, sanderling, until_drained,
+    Cluster, SOON, Server, Shape, block_on, bytes_of, path, run, sanderling, until_drained,
 };
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::order::HeldBlock;
@@ -17,6 +17,12 @@ const BYTES: usize = 100_000;
 
 /// How long a namenode keeps what it does not know, as the documentation has it.
 const KEPT: Millis = Millis(30_000);
+
+/// A fleet of so many nodes in which only drains move blocks.
+fn quiet(datanodes: usize) -> Shape {
+    let namenode = ["--no-rebalance", "--no-precopy"].map(str::to_owned).to_vec();
+    Shape { datanodes, namenode, ..Shape::default() }
+}
 
 async fn store(client: &Client, seeds: Range<u64>) {
     for seed in seeds {
@@ -149,6 +155,68 @@ fn blocks_on_a_node_that_joined_after_the_backup_are_read_there() {
         store(&client, 20..30).await;
         assert_stored(&client, 0..30).await;
         assert_eq!(client.fsck().await.expect("answered").problems.len(), 0);
+    });
+}
+
+/// Drains a node, and lets it take blocks again.
+async fn emptied(cluster: &Cluster, client: &Client, name: &str) {
+    tokio::task::block_in_place(|| {
+        cluster.json(&["node", "decommission", name, "--yes"]);
+    });
+    until_drained(client, name).await;
+    tokio::task::block_in_place(|| cluster.json(&["node", "cancel", name]));
+}
+
+/// Reads everything, drains the node that has some of it, ends its machine and reads again.
+async fn assert_saved(cluster: &mut Cluster, client: &Client, name: &str) {
+    assert_stored(client, 0..20).await;
+    until_drained(client, name).await;
+    cluster.datanode(name).kill();
+    assert_stored(client, 0..20).await;
+    let report = client.report().await.expect("the namenode answers");
+    assert_eq!((report.blocks, report.bytes), (0, 0), "{report:?}");
+    assert_eq!(client.fsck().await.expect("answered").problems.len(), 0);
+}
+
+#[test]
+fn blocks_that_moved_after_the_backup_to_a_node_that_it_has_as_drained_are_saved() {
+    let mut cluster = Cluster::start(quiet(3));
+    block_on(async {
+        let client = cluster.client().await;
+        store(&client, 0..20).await;
+        tokio::task::block_in_place(|| {
+            cluster.json(&["node", "decommission", "n0", "--yes"]);
+        });
+        until_drained(&client, "n0").await;
+        let file = tokio::task::block_in_place(|| backup(&cluster));
+        tokio::task::block_in_place(|| cluster.json(&["node", "cancel", "n0"]));
+        emptied(&cluster, &client, "n1").await;
+        tokio::task::block_in_place(|| start_on(&mut cluster, &file));
+        let client = cluster.client().await;
+        assert_saved(&mut cluster, &client, "n0").await;
+    });
+}
+
+#[test]
+fn blocks_on_a_node_that_joined_after_the_backup_and_has_its_notice_are_saved() {
+    let mut cluster = Cluster::start(quiet(2));
+    let notice = cluster.path("notice");
+    block_on(async {
+        let client = cluster.client().await;
+        store(&client, 0..20).await;
+        let file = tokio::task::block_in_place(|| backup(&cluster));
+        let source = format!("file:{}", notice.display());
+        tokio::task::block_in_place(|| {
+            cluster.add("late", &["--notice-source", &source]);
+        });
+        emptied(&cluster, &client, "n0").await;
+        let shown = r#"{"deadline_seconds": 200, "reason": "spot"}"#;
+        fs::write(notice.with_extension("next"), shown).expect("written");
+        cluster.namenode.kill();
+        fs::rename(notice.with_extension("next"), &notice).expect("shown");
+        tokio::task::block_in_place(|| start_on(&mut cluster, &file));
+        let client = cluster.client().await;
+        assert_saved(&mut cluster, &client, "late").await;
     });
 }
 

@@ -53,7 +53,7 @@ impl Catalog {
         self.service.assert(self.now);
         self.ids.assert(self.objects.len(), self.blocks.len());
         if cfg!(debug_assertions) {
-            self.nodes.assert();
+            self.nodes.assert(self.learns_moves_of_leaving() && self.history.may_lack_end());
         }
     }
 

@@ -456,7 +456,7 @@ mod tests {
         }
 
         fn check(&self, what: &str) {
-            self.nodes.assert();
+            self.nodes.assert(false);
             assert_eq!(self.problems(), Vec::<String>::new(), "{what}");
         }
     }

@@ -30,9 +30,12 @@ impl Catalog {
         Ok(Reply::Done)
     }
 
-    /// Returns whether a copy may be done without: its home stays. That of a draining node is about
-    /// to become the home.
+    /// Returns whether a copy may be done without: its home stays, and has the bytes. That of a
+    /// draining node is about to become the home.
     fn is_spare(&self, id: BlockId) -> bool {
+        if self.shown_moves.contains(&id) && self.keeps_shown_for(self.now).is_some() {
+            return false;
+        }
         let home = self.blocks.get(&id).and_then(|block| block.home);
         let home = home.and_then(|home| self.nodes.get(home));
         home.is_some_and(|home| home.policy == Policy::Active)
@@ -139,9 +142,17 @@ impl Catalog {
     /// Forgets the copies that a draining node holds of other nodes' blocks: they would die with
     /// it, except those in the object tier, which others go on serving. The node is ordered to drop
     /// them when the notice is taken back.
+    ///
+    /// For a while after a start those stay that only a lost end of the log can have moved there:
+    /// their homes may lack the bytes.
     pub(super) fn leave_copies(&mut self, id: NodeId, orders: &mut Orders) {
         let Some(node) = self.nodes.get(id) else { return };
-        let copies: Vec<BlockId> = node.held().copies.keys().copied().collect();
+        let mut copies: Vec<BlockId> = node.held().copies.keys().copied().collect();
+        let is_there = node.policy != Policy::Gone;
+        if let Some(left) = self.keeps_shown_for(self.now).filter(|_| is_there) {
+            copies.retain(|block| !self.shown_moves.contains(block));
+            self.timers.schedule(self.now + left, Timer::Promote(id));
+        }
         let mut adopters = self.adopters(id);
         for block in copies {
             if let Some(copy) = self.blocks.take_copy(block, &mut self.nodes) {
@@ -157,13 +168,23 @@ impl Catalog {
         let Some(node) = self.nodes.get(id).filter(|node| node.policy != Policy::Active) else {
             return;
         };
+        // What a lost end had moved to a node that leaves, too, is no better off there.
+        let is_saved = |block: &&BlockId| {
+            let copy = self.blocks.get(block).and_then(|block| block.copy);
+            !self.learns_moves_of_leaving() || copy.is_some_and(|it| self.takes_blocks(it.node))
+        };
+        let mut copied = node.held().copied.iter().filter(is_saved).copied();
         let blocks: Vec<BlockId> =
-            node.held().copied.iter().copied().take(self.limits.promoted_per_turn_max).collect();
-        let is_more = blocks.len() < node.held().copied.len();
+            copied.by_ref().take(self.limits.promoted_per_turn_max).collect();
+        let is_more = copied.next().is_some();
         self.promote(id, &blocks, orders);
         let is_more = self.hand_over(id, self.limits.promoted_per_turn_max, orders) || is_more;
         if is_more {
             self.timers.schedule(self.now, Timer::Promote(id));
+        }
+        if self.learns_moves_of_leaving() {
+            self.leave_copies(id, orders);
+            self.check_drained(id);
         }
     }
 
@@ -173,6 +194,29 @@ impl Catalog {
             bytes += self.blocks.promote(*block, &mut self.nodes, &mut self.jobs, orders);
         }
         self.count_promoted(from, blocks.len() as u64, bytes);
+        for block in blocks {
+            let home = self.blocks.get(block).and_then(|block| block.home);
+            home.into_iter().for_each(|home| self.drains_again(home));
+        }
+    }
+
+    /// Lets a node that was drained drain again: it has become the home of a block that a lost end
+    /// of the log had moved there.
+    fn drains_again(&mut self, id: NodeId) {
+        if !self.learns_moves_of_leaving() {
+            return;
+        }
+        let Some(node) = self.nodes.get_mut(id).filter(|it| it.policy == Policy::Drained) else {
+            return;
+        };
+        node.policy = match node.deadline {
+            Some(_) => Policy::Draining,
+            None => Policy::Decommissioning,
+        };
+        if let Some(drain) = &mut node.drain {
+            drain.ended_at = None;
+        }
+        self.nodes.mark_fleet_stale();
     }
 
     /// Counts blocks that got another home without being moved.

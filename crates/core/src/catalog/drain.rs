@@ -9,7 +9,7 @@ use sanderling_protocol::{BlockId, Epoch, EventKind, Millis, NodeId, Nonce, Refu
 
 use super::Catalog;
 use super::claims::{NodeClaims, NoticeClaim, NoticeOrigin};
-use super::members::{Drain, NodeRecord};
+use super::members::{DrainSummary, NodeRecord};
 use super::orders::Orders;
 use super::timers::Timer;
 
@@ -116,7 +116,9 @@ impl Catalog {
             node.policy = Policy::Draining;
         }
         let name = node.name.clone();
-        self.cancelled.remove(&id);
+        if !self.keeps_cancellations() {
+            self.cancelled.remove(&id);
+        }
         self.timers.schedule(deadline, Timer::Node(id));
         let bytes = self.begin_drain(id, orders);
         if is_first {
@@ -245,7 +247,7 @@ impl Catalog {
     fn begin_drain(&mut self, id: NodeId, orders: &mut Orders) -> u64 {
         let now = self.now;
         let Some(node) = self.nodes.get_mut(id) else { return 0 };
-        node.drain.get_or_insert(Drain::begin(now));
+        node.drain.get_or_insert(DrainSummary::begin(now));
         let incoming: Vec<BlockId> = node.held().incoming.keys().copied().collect();
         orders.lists().fence_nodes.insert(id);
         for block in incoming {
@@ -356,6 +358,22 @@ impl Catalog {
         }
     }
 
+    /// Returns whether a node that leaves may still turn out to be the home of blocks: for a while
+    /// after a start, or as long as it has what only a lost end of the log can have moved there.
+    fn may_show_homes(&mut self, id: NodeId) -> bool {
+        if self.keeps_shown_for(self.now).is_none() {
+            return false;
+        }
+        if let Some(left) = self.settles_in(self.now) {
+            self.timers.schedule(self.now + left, Timer::Promote(id));
+            return true;
+        }
+        let is_shown = |node: &NodeRecord| {
+            node.held().copies.keys().any(|block| self.shown_moves.contains(block))
+        };
+        self.nodes.get(id).is_some_and(is_shown)
+    }
+
     /// Ends a drain when nothing is left to move.
     pub(super) fn check_drained(&mut self, id: NodeId) {
         let now = self.now;
@@ -363,6 +381,10 @@ impl Catalog {
         if !node.policy.is_draining() || !node.held().homes.is_empty() {
             return;
         }
+        if self.may_show_homes(id) {
+            return;
+        }
+        let Some(node) = self.nodes.get_mut(id) else { return };
         node.policy = Policy::Drained;
         self.nodes.mark_fleet_stale();
         let Some(node) = self.nodes.get_mut(id) else { return };

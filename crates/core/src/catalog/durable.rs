@@ -17,7 +17,7 @@ use sanderling_protocol::{
 };
 
 use super::Catalog;
-use super::durable_queue::{Adopting, ChangePlace, DurableDirectory, QueuedKind};
+use super::durable_queue::{Adopting, ChangePlace, DurableDirectory, QueuedKind, StoreEntry};
 use super::log::DurableAction;
 use super::object::ROOT;
 
@@ -172,6 +172,7 @@ impl Catalog {
             let store = durable.store.clone();
             let (stored, report) = durable.done(self.now, *number);
             for object in stored {
+                self.renamed.forget(object);
                 let is_stored = self.objects.contains_key(&object) && self.is_in_store(object);
                 self.set_stored(object, is_stored && !self.is_deleted(object));
             }
@@ -420,16 +421,17 @@ impl Catalog {
 
     /// Notes what has lost its name meanwhile, but for a name that has another object now.
     pub(super) fn note_deferred(&mut self) {
-        for (directory, key, is_tree) in self.durables.deferred.take().unwrap_or_default() {
-            let durable = self.durables.directories.get(&directory);
-            if durable.is_some_and(|durable| !durable.is_pending(&key)) {
-                self.durable_left((directory, key, is_tree));
+        for left in self.durables.deferred.take().unwrap_or_default() {
+            let durable = self.durables.directories.get(&left.directory);
+            if durable.is_some_and(|durable| !durable.is_pending(&left.key)) {
+                self.durable_left(left);
             }
         }
     }
 
-    /// Returns what [`Self::durable_left`] notes of an object that is going to lose its name.
-    pub(super) fn durable_leaves(&self, id: ObjectId) -> Option<(ObjectId, String, bool)> {
+    /// Returns what [`Self::durable_left`] removes from its store of an object that is going to
+    /// lose its name; `None` if no store has anything of it.
+    pub(super) fn durable_leaves(&self, id: ObjectId) -> Option<StoreEntry> {
         let (directory, key) = self.durable_at(id).filter(|(_, key)| !key.is_empty())?;
         let object = &self.objects[&id];
         let is_tree = object.container().is_some();
@@ -438,14 +440,15 @@ impl Catalog {
         }
         // What was never sealed is not in the store.
         let has_any = |data: &super::object::Data| data.is_sealed || data.sealed_by.0 != 0;
-        (is_tree || object.data().is_some_and(has_any)).then_some((directory, key, is_tree))
+        let is_stored = is_tree || object.data().is_some_and(has_any);
+        is_stored.then_some(StoreEntry { directory, key, is_tree })
     }
 
-    /// Notes that an object has lost its name.
-    pub(super) fn durable_left(&mut self, (directory, key, is_tree): (ObjectId, String, bool)) {
+    /// Queues the removal of an object, which has lost its name, from its store.
+    pub(super) fn durable_left(&mut self, left: StoreEntry) {
         let place = self.change_place();
-        if let Some(durable) = self.durables.directories.get_mut(&directory) {
-            durable.remove(place, key, is_tree);
+        if let Some(durable) = self.durables.directories.get_mut(&left.directory) {
+            durable.remove(place, left.key, left.is_tree);
         }
     }
 
@@ -468,6 +471,7 @@ impl Catalog {
         for id in dropped {
             let path = self.path_or_root(id);
             let Some(durable) = self.durables.directories.remove(&id) else { continue };
+            self.renamed.forget_directory(id);
             let (changes, bytes) = (durable.backlog_changes(), durable.backlog_bytes());
             self.emit(EventKind::DurableDropped { path, store: durable.store, changes, bytes });
         }
@@ -647,6 +651,7 @@ impl Catalog {
             }
             durable.check(problems);
         }
+        self.check_renamed(problems);
         self.check_restoring(problems);
     }
 }

@@ -32,7 +32,7 @@ impl Catalog {
         let lost = self.objects.get(&id).and_then(|it| it.data()).map_or(0, |it| it.lost_bytes);
         // Of lost bytes the store was found not to have the object.
         let is_stored = self.durables.restoring.contains_key(&id)
-            || (lost == 0 && self.is_in_store(id) && !self.is_deleted(id));
+            || (lost == 0 && self.has_stored_bytes(id) && !self.is_deleted(id));
         if !is_stored {
             return false;
         }
@@ -42,6 +42,11 @@ impl Catalog {
         let directory = self.directory_above(id);
         self.durables.by_directory.lost(directory, id);
         true
+    }
+
+    /// Returns whether a store has the bytes of an object, by its name or by an earlier one.
+    fn has_stored_bytes(&self, id: ObjectId) -> bool {
+        self.is_in_store(id) || self.renamed.old_key(id).is_some()
     }
 
     /// Returns the durable directory at or above an object; the root if there is none. It ends also
@@ -224,6 +229,7 @@ impl Catalog {
     /// Returns the first lost blocks of an object, and where its bytes are in its store.
     fn loss_of(&self, object: ObjectId) -> Option<DurableLoss> {
         let (directory, key) = self.durable_at(object)?;
+        let key = self.renamed.old_key(object).map_or(key, str::to_owned);
         let store = self.durables.directories[&directory].store.clone();
         let data = self.objects.get(&object)?.data()?;
         let mut offset = data.inline_bytes();
@@ -266,7 +272,12 @@ impl Catalog {
         if !self.durables.restoring.contains_key(&id) || self.is_deleted(id) {
             return;
         }
+        if self.renamed.may_have_arrived(id) {
+            // The store may have it by the new name, which is not reported yet.
+            return self.renamed.forget(id);
+        }
         self.forget_restore(id);
+        self.renamed.forget(id);
         self.set_stored(id, false);
         let Some(data) = self.objects.get(&id).and_then(|object| object.data()) else { return };
         let is_lost = |id: &&BlockId| self.blocks[*id].is_lost() && self.blocks[*id].length > 0;

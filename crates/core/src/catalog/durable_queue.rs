@@ -28,7 +28,7 @@ pub(super) struct Durables {
     pub(super) wanted: BTreeSet<ObjectId>,
     /// What lost its name in the present command, to be noted after what gets one.
     #[serde(skip)]
-    pub(super) deferred: Option<Vec<(ObjectId, String, bool)>>,
+    pub(super) deferred: Option<Vec<StoreEntry>>,
     /// Of those that are to be read back, the directories and why. Made anew when a snapshot is
     /// read.
     #[serde(skip)]
@@ -86,12 +86,68 @@ pub(super) struct ChangePlace {
     pub(super) at: Instant,
 }
 
+/// What a store has of an object that loses its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StoreEntry {
+    /// The durable directory of the store.
+    pub(super) directory: ObjectId,
+    /// The object's key in the store: its path below the directory, without a slash before it.
+    pub(super) key: String,
+    /// Whether it is a container: then everything below the key goes.
+    pub(super) is_tree: bool,
+}
+
 /// What becomes of the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum QueuedKind {
     Put { object: ObjectId, bytes: u64 },
     Remove,
     RemoveTree,
+}
+
+/// Of renamed objects that wait for their store: what it has of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RenamedObjects(BTreeMap<ObjectId, StoredName>);
+
+/// A name in the store of a durable directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StoredName {
+    pub(super) directory: ObjectId,
+    pub(super) key: String,
+    /// Whether the store has had another object by the new name.
+    pub(super) replaces: bool,
+}
+
+impl RenamedObjects {
+    /// Keeps by which name the store has an object.
+    pub(super) fn keep(&mut self, id: ObjectId, stored: StoredName) {
+        self.0.insert(id, stored);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ObjectId, &StoredName)> {
+        self.0.iter()
+    }
+
+    /// Forgets an object: the store has it by its new name, has not got it, or it is deleted.
+    pub(super) fn forget(&mut self, id: ObjectId) {
+        self.0.remove(&id);
+    }
+
+    /// Forgets what the store of a directory has.
+    pub(super) fn forget_directory(&mut self, directory: ObjectId) {
+        self.0.retain(|_, stored| stored.directory != directory);
+    }
+
+    /// Returns whether an object that is missing by its old name can only be by the new one: no
+    /// other object has been there.
+    pub(super) fn may_have_arrived(&self, id: ObjectId) -> bool {
+        self.0.get(&id).is_some_and(|stored| !stored.replaces)
+    }
+
+    /// Returns the old name of an object in its store.
+    pub(super) fn old_key(&self, id: ObjectId) -> Option<&str> {
+        self.0.get(&id).map(|stored| stored.key.as_str())
+    }
 }
 
 impl Durables {

@@ -11,7 +11,7 @@ use super::Catalog;
 
 impl Catalog {
     /// The format that this program writes.
-    pub const FORMAT: u32 = 8;
+    pub const FORMAT: u32 = 9;
 
     /// The oldest format of a catalog that this program reads.
     pub const FORMAT_MIN: u32 = 4;
@@ -35,11 +35,13 @@ impl Catalog {
 
     /// Returns the fields that an earlier format lacks: the last ones, in their order.
     fn since(&self, format: u32) -> Option<Vec<u8>> {
+        let of_9 = (&self.renamed, &self.shown_moves);
         match format {
             Self::FORMAT => Some(Vec::new()),
-            7 => Some(encode_body(&self.claims)),
-            6 => Some(encode_body(&(&self.durables, &self.claims))),
-            5 => Some(encode_body(&(&self.reap_queue, &self.durables, &self.claims))),
+            8 => Some(encode_body(&of_9)),
+            7 => Some(encode_body(&(&self.claims, of_9))),
+            6 => Some(encode_body(&(&self.durables, &self.claims, of_9))),
+            5 => Some(encode_body(&(&self.reap_queue, &self.durables, &self.claims, of_9))),
             4 => Some(encode_body(&(
                 &self.service,
                 &self.history,
@@ -54,6 +56,7 @@ impl Catalog {
                 &self.reap_queue,
                 &self.durables,
                 &self.claims,
+                of_9,
             ))),
             _ => None,
         }

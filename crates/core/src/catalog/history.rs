@@ -108,6 +108,12 @@ impl History {
         skipped.any(|skipped| skipped.contains(&node.0))
     }
 
+    /// Returns whether the log may lack an end: the last start skipped numbers. A new leader of a
+    /// group skips none: its log is whole.
+    pub(super) fn may_lack_end(&self) -> bool {
+        self.is_restart() && self.starts.last().is_some_and(|it| it.before.node < it.after.node)
+    }
+
     /// Returns whether a lost end of the log may have moved a node's blocks: it registered before
     /// the last start, which skipped numbers. A new leader of a group skips none: its log is whole.
     pub(super) fn may_have_moved_off(&self, node: NodeId) -> bool {

@@ -66,11 +66,11 @@ struct Chunk<V> {
     /// Groups that exist.
     present: usize,
     /// In the chunk itself: what lies behind another pointer is another wait for memory.
-    groups: [Option<Arc<Group<V>>>; CHUNK_GROUPS],
+    groups: [Option<Arc<PageGroup<V>>>; CHUNK_GROUPS],
 }
 
 #[derive(Debug, Clone)]
-struct Group<V> {
+struct PageGroup<V> {
     pages: [MapPage<V>; GROUP_PAGES],
     /// Entries of all pages.
     length: usize,
@@ -201,7 +201,7 @@ impl<K: Id, V: Clone> IdMap<K, V> {
         }
         let chunk = self.chunks[at.chunk].get_or_insert_with(|| Box::new(Chunk::empty()));
         let empty =
-            || Arc::new(Group { pages: [const { MapPage::EMPTY }; GROUP_PAGES], length: 0 });
+            || Arc::new(PageGroup { pages: [const { MapPage::EMPTY }; GROUP_PAGES], length: 0 });
         chunk.present += usize::from(chunk.groups[at.group].is_none());
         let group = Arc::make_mut(chunk.groups[at.group].get_or_insert_with(empty));
         let page = &mut group.pages[at.page];

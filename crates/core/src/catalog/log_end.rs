@@ -17,6 +17,7 @@ use super::ids::Numbers;
 use super::log::Action;
 use super::object::ROOT;
 use super::orders::Orders;
+use super::timers::Timer;
 
 /// Events skipped at a start: a follower reads those after the last one that it has.
 const EVENT_SKIP: u64 = 1 << 20;
@@ -48,6 +49,7 @@ impl Catalog {
     pub(super) fn begin_term(&mut self, term: Term, skip: u64) {
         let before = self.numbers();
         let after = before.skip(skip, term);
+        self.shown_moves.clear();
         self.ids.continue_at(&after);
         self.nodes.continue_at(after.node);
         // No event of a new cluster has been read.
@@ -197,8 +199,7 @@ impl Catalog {
         if block.home == Some(node) {
             return held.epoch > block.epoch;
         }
-        // Copies on a node that leaves save nothing.
-        let stays = self.takes_blocks(node);
+        let stays = self.may_have_saved(node);
         let is_copy = block
             .copy
             .is_some_and(|copy| copy.node == node && held.epoch > copy.epoch.max(block.epoch));
@@ -207,7 +208,23 @@ impl Catalog {
         stays && (held.epoch > block.epoch_last || (is_copy && !is_target))
     }
 
-    fn takes_blocks(&self, node: NodeId) -> bool {
+    /// Returns whether what a node holds counts although the log does not know it. A node that
+    /// leaves may have the only bytes, and moves them before it goes.
+    fn may_have_saved(&self, node: NodeId) -> bool {
+        let is_there = |policy| policy != Policy::Gone && self.learns_moves_of_leaving();
+        let policy = self.nodes.get(node).map(|node| node.policy);
+        policy.is_some_and(|policy| policy == Policy::Active || is_there(policy))
+    }
+
+    /// Returns for how long nodes that leave keep what a lost end of the log had moved to them: the
+    /// homes may lack the bytes. `None` when that is over.
+    pub(super) fn keeps_shown_for(&self, now: Instant) -> Option<Millis> {
+        let (now, end) = (self.service.at(now), self.service.resumed_at() + UNKNOWN_KEPT);
+        let keeps = self.learns_moves_of_leaving() && self.history.may_lack_end() && now < end;
+        keeps.then(|| now.until(end))
+    }
+
+    pub(super) fn takes_blocks(&self, node: NodeId) -> bool {
         self.nodes.get(node).is_some_and(|node| node.policy == Policy::Active)
     }
 
@@ -264,6 +281,12 @@ impl Catalog {
         self.void_move(held.block, orders);
         let copy = Copied { node, tier: held.tier, epoch: held.epoch };
         self.blocks.add_copy(held.block, copy, &mut self.nodes);
+        if self.learns_moves_of_leaving() {
+            self.shown_moves.insert(held.block);
+            if let Some(left) = self.keeps_shown_for(self.now) {
+                self.timers.schedule(self.now + left, Timer::Promote(node));
+            }
+        }
         block.home
     }
 

@@ -356,11 +356,13 @@ impl Catalog {
         if !stored.is_empty() {
             return Err(self.want(&stored));
         }
-        if let Some(existing) = self.container_child(parent, name) {
+        let existing = self.container_child(parent, name);
+        if let Some(existing) = existing {
             self.check_not_waiting(existing)?;
             self.delete_tree(existing, orders);
         }
         let left = self.durable_leaves(id);
+        let stored_names = self.stored_names(id, existing.is_some());
         self.unbind(id);
         self.bind(id, parent, name);
         // The store has both names for a moment, never neither.
@@ -372,6 +374,7 @@ impl Catalog {
             }
             self.durable_left(left);
         }
+        self.keep_stored_names(stored_names);
         Ok(Reply::Done)
     }
 

@@ -74,8 +74,10 @@ impl Catalog {
     /// 5: after a start, block reports also commit moves that were stored, and show what a lost end
     /// had moved into the object tier. 6: a node whose address another process takes after a start
     /// stays until it is declared dead. 7: what an operator and what a node's own sources want of
-    /// it is kept apart, so that a withdrawn notice leaves the rest.
-    pub const RULES: u32 = 7;
+    /// it is kept apart, so that a withdrawn notice leaves the rest. 8: what was taken back stays
+    /// so when another notice follows, a renamed object has the bytes that its store has by the
+    /// old name, and nodes that leave show what a lost end had moved to them.
+    pub const RULES: u32 = 8;
 
     /// Returns the rules by which commands are applied, and how many entries are freed in a slice.
     #[must_use]
@@ -123,6 +125,21 @@ impl Catalog {
     /// Returns whether it is kept apart why nodes drain.
     pub(super) const fn keeps_claims(&self) -> bool {
         self.reaping.rules >= 7
+    }
+
+    /// Returns whether a cancellation holds against repetitions of before when a notice follows it.
+    pub(super) const fn keeps_cancellations(&self) -> bool {
+        self.reaping.rules >= 8
+    }
+
+    /// Returns whether nodes that leave show what a lost end of the log had moved to them.
+    pub(super) const fn learns_moves_of_leaving(&self) -> bool {
+        self.reaping.rules >= 8
+    }
+
+    /// Returns whether the names are kept that stores have of renamed objects.
+    pub(super) const fn keeps_stored_names(&self) -> bool {
+        self.reaping.rules >= 8
     }
 
     /// Returns whether a node's bytes beyond its capacity count where room is made on it.

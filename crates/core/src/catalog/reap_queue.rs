@@ -102,7 +102,7 @@ struct Line {
 
 /// A subtree whose turn it is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Turn {
+pub(super) struct DueSubtree {
     owner: ReapOwner,
     ticket: Ticket,
     pub(super) root: ObjectId,
@@ -186,13 +186,13 @@ impl ReapQueue {
     }
 
     /// Returns the subtree whose turn it is. [`Self::end_turn`] follows.
-    pub(super) fn begin_turn(&mut self) -> Option<Turn> {
+    pub(super) fn begin_turn(&mut self) -> Option<DueSubtree> {
         let owner = self.next_owner()?;
         self.last_area = owner.area;
         self.last_parts.insert(owner.area, owner.part);
         let ticket = self.lines.get(&owner)?.first;
         let root = self.subtrees.get(&ticket)?.root;
-        Some(Turn { owner, ticket, root })
+        Some(DueSubtree { owner, ticket, root })
     }
 
     fn next_owner(&self) -> Option<ReapOwner> {
@@ -208,11 +208,11 @@ impl ReapQueue {
     /// the bytes that it had.
     pub(super) fn end_turn(
         &mut self,
-        turn: Turn,
+        turn: DueSubtree,
         freed_bytes: u64,
         is_freed: bool,
     ) -> Option<(EndedJob, u64)> {
-        let Turn { owner, ticket, .. } = turn;
+        let DueSubtree { owner, ticket, .. } = turn;
         if !is_freed {
             self.subtrees.get_mut(&ticket)?.freed_bytes += freed_bytes;
             return None;

@@ -150,6 +150,7 @@ impl Catalog {
     pub(super) fn free(&mut self, id: ObjectId, object: Object, orders: &mut Orders) -> u64 {
         self.appended_from.remove(&id);
         self.forget_restore(id);
+        self.renamed.forget(id);
         if let Some(job) = object.job
             && self.jobs.is_root(job, id)
         {

@@ -410,7 +410,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Publishes final lengths; what has none is given back.
+    /// Ends blocks at these lengths, in bytes. A block without bytes is removed and its room
+    /// released.
     fn end_blocks(&mut self, id: ObjectId, lengths: &[BlockLength], orders: &mut Orders) {
         for BlockLength { block, length } in lengths {
             self.raise_length(id, *block, *length);

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sanderling_protocol::message::{DurableLoss, DurableProgress, LostBlock, RestoredBlock};
+use sanderling_protocol::message::{
+    DurableChangeKind, DurableLoss, DurableProgress, LostBlock, RestoredBlock,
+};
 use sanderling_protocol::order::OrderReply;
 use sanderling_protocol::{BlockId, Epoch, Instant, Millis, NodeId, ObjectId, Refusal, Tier};
 
@@ -197,6 +199,11 @@ impl Restores {
         self.objects.retain(|object, _| sent.gone.iter().all(|(gone, _)| gone != object));
     }
 
+    /// Returns the names by which objects of a directory are read back at the moment.
+    pub(super) fn names(&self, directory: ObjectId) -> Vec<String> {
+        self.of(directory).filter(|it| it.is_busy).map(|it| it.loss.key.clone()).collect()
+    }
+
     fn of(&self, directory: ObjectId) -> impl Iterator<Item = &Restore> {
         self.objects.values().filter(move |restore| restore.loss.directory == directory)
     }
@@ -221,8 +228,14 @@ impl Restores {
 
 impl DurableDrain {
     /// Takes what a view shows, and reports objects that find no room.
-    pub(super) fn see_losses(&mut self, now: Instant, losses: Vec<DurableLoss>) {
+    pub(super) fn see_losses(&mut self, now: Instant, mut losses: Vec<DurableLoss>) {
         let directories = &self.directories;
+        for loss in &mut losses {
+            let directory = directories.get(&loss.directory);
+            if let Some((name, _)) = directory.and_then(|it| it.completed.get(&loss.object)) {
+                loss.key.clone_from(name);
+            }
+        }
         self.restores.reads.retain(|directory, _| directories.contains_key(directory));
         let without: Vec<(ObjectId, String)> = losses
             .iter()
@@ -251,7 +264,7 @@ impl DurableDrain {
                 load.add(*directory, *node);
             }
         }
-        let mut passed = BTreeSet::new();
+        let mut passed = self.objects_under_change();
         while let Some(object) = self.restores.next(now, &load, &passed) {
             match self.node_to_restore(now, object, &load) {
                 Some(node) => self.begin_restore(object, node, &mut load),
@@ -260,6 +273,22 @@ impl DurableDrain {
                 }
             }
         }
+    }
+
+    /// Returns the objects that stores get by orders under way: it is unknown whether they have
+    /// them by the new name or by the old one.
+    fn objects_under_change(&self) -> BTreeSet<ObjectId> {
+        let mut found = BTreeSet::new();
+        for purpose in self.calls.values() {
+            let CallPurpose::Change { directory, numbers, .. } = purpose else { continue };
+            let Some(directory) = self.directories.get(directory) else { continue };
+            let tasks = numbers.iter().filter_map(|number| directory.tasks.get(number));
+            found.extend(tasks.filter_map(|task| match task.kind {
+                DurableChangeKind::Put { object, .. } => Some(object),
+                _ => None,
+            }));
+        }
+        found
     }
 
     fn begin_restore(&mut self, object: ObjectId, node: NodeId, load: &mut RestoreLoad) {

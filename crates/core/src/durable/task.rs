@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use sanderling_protocol::limits::STORE_CHANGES_PER_ORDER_MAX;
 use sanderling_protocol::message::{DurableChange, DurableChangeKind, Layout};
 use sanderling_protocol::order::{StoreChange, UploadBlock, UploadPart};
-use sanderling_protocol::{Instant, NodeId};
+use sanderling_protocol::{Instant, Millis, NodeId, ObjectId};
 
 use super::adopt::AdoptionTask;
 use super::{PARTS_PER_ORDER_MAX, WINDOW_MIN};
+
+/// How long the new name of an object is kept: longer than a view is under way.
+const COMPLETED_KEPT: Millis = Millis(60_000);
 
 /// One durable directory.
 #[derive(Debug)]
@@ -23,6 +26,9 @@ pub(super) struct Directory {
     pub(super) done: u64,
     /// The names of changes that were made and that the namenode does not know to be made.
     pub(super) unreported: BTreeMap<u64, String>,
+    /// The names of objects that the store got lately, and when: a view from before that shows the
+    /// names of before.
+    pub(super) completed: BTreeMap<ObjectId, (String, Instant)>,
     /// Whether an order that changes the store is under way.
     pub(super) is_changing: bool,
     /// Nothing is made visible before: a removal may still take effect.
@@ -76,6 +82,7 @@ impl Directory {
             tasks: BTreeMap::new(),
             done: 0,
             unreported: BTreeMap::new(),
+            completed: BTreeMap::new(),
             is_changing: false,
             hold_until: None,
             avoid: None,
@@ -84,6 +91,15 @@ impl Directory {
             unreached_since: None,
             adoption: None,
         }
+    }
+
+    /// Notes that a change was made.
+    pub(super) fn made(&mut self, now: Instant, number: u64, task: Task) {
+        self.completed.retain(|_, (_, at)| *at + COMPLETED_KEPT > now);
+        if let DurableChangeKind::Put { object, .. } = task.kind {
+            self.completed.insert(object, (task.key.clone(), now));
+        }
+        self.unreported.insert(number, task.key);
     }
 
     /// Returns how many changes are being read or sent.
@@ -150,7 +166,9 @@ impl Directory {
     /// All that may have to be made again, because it is unknown whether they were made or because
     /// the namenode does not know it yet, are about different names. So whoever makes them again,
     /// the first ones on top of the last ones, leaves the store in the state that it is in.
-    pub(super) fn ready(&self, now: Instant) -> Vec<(u64, StoreChange)> {
+    ///
+    /// No name changes by which an object is `read` back at the moment.
+    pub(super) fn ready(&self, now: Instant, read: &[String]) -> Vec<(u64, StoreChange)> {
         let mut ready = Vec::new();
         for (number, task) in self.tasks.iter().take(STORE_CHANGES_PER_ORDER_MAX) {
             if task.retry_at.is_some_and(|at| at > now) || task.is_calling {
@@ -159,6 +177,9 @@ impl Directory {
             let of_batch = ready.iter().map(|(_, change): &(u64, StoreChange)| key_of(change));
             let mut others = self.unreported.values().map(String::as_str).chain(of_batch);
             if others.any(|other| overlaps(other, &task.key)) {
+                break;
+            }
+            if read.iter().any(|name| overlaps(name, &task.key)) {
                 break;
             }
             let key = task.key.clone();

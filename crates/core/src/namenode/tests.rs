@@ -11,6 +11,7 @@ mod copies;
 mod damage;
 mod events;
 mod jobs;
+mod leaving;
 mod lookups;
 mod names;
 mod once;

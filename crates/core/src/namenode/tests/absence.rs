@@ -16,7 +16,7 @@ use crate::namenode::Prepared;
 
 impl Rig {
     /// Starts the namenode again after some time.
-    fn start_again(&mut self, away: Millis, term: u64) {
+    pub(super) fn start_again(&mut self, away: Millis, term: u64) {
         self.now = self.now + away;
         for command in self.namenode.begin(self.now, Term(term), 0, 0) {
             self.log_and_apply(command).unwrap();
@@ -261,7 +261,7 @@ fn what_the_log_itself_has_given_up_is_dropped_at_once_after_a_start() {
 }
 
 /// The log is put back to where a block was at its first home; the lost end had moved it.
-fn moved_by_a_lost_end() -> (Rig, HeldBlock, NodeId, NodeId) {
+pub(super) fn moved_by_a_lost_end() -> (Rig, HeldBlock, NodeId, NodeId) {
     let mut rig = Rig::with_nodes(2);
     let block = rig.put("/file", 1000).blocks[0];
     let home = block.home.unwrap();
@@ -272,7 +272,7 @@ fn moved_by_a_lost_end() -> (Rig, HeldBlock, NodeId, NodeId) {
     (rig, held, home, other)
 }
 
-fn missing(rig: &Rig, node: NodeId, block: BlockId) -> Request {
+pub(super) fn missing(rig: &Rig, node: NodeId, block: BlockId) -> Request {
     let nonce = rig.namenode.catalog().node_nonce(node).unwrap();
     let damage = sanderling_protocol::order::Damage::Missing;
     let epoch = rig.namenode.catalog().block_home(block).unwrap().1;

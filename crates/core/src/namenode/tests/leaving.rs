@@ -1,0 +1,91 @@
+//! What a lost end of the log had moved to nodes that leave.
+
+use sanderling_protocol::order::HeldBlock;
+use sanderling_protocol::{BlockId, Epoch, Millis, Policy, Request};
+
+use super::Rig;
+use super::absence::{missing, moved_by_a_lost_end};
+use super::cluster::MANAGER;
+
+/// Its notice comes before it has reported what it holds, or after that.
+#[test]
+fn block_that_a_lost_log_end_had_moved_to_a_leaving_node_is_at_home_there() {
+    for is_reported_first in [false, true] {
+        let (mut rig, held, home, other) = moved_by_a_lost_end();
+        let reason = "spot".to_owned();
+        let notice = Request::Notice { node: other.into(), deadline_millis: 60_000, reason };
+        let report = Request::BlockReport { node: other, blocks: vec![held] };
+        let both = if is_reported_first { [report, notice] } else { [notice, report] };
+        both.into_iter().for_each(|request| drop(rig.ask(request).unwrap()));
+        let policy = |rig: &Rig| rig.namenode.catalog().node_policy(other).unwrap().0;
+        assert_eq!(policy(&rig), Policy::Draining, "it may have the only bytes");
+        rig.pass(Millis(10_001));
+        rig.ask(missing(&rig, home, held.block)).unwrap();
+        let layout = rig.layout("/file").unwrap();
+        assert_eq!((layout.blocks[0].home, layout.blocks[0].epoch), (Some(other), Epoch(2)));
+        rig.pass(Millis(30_000));
+        assert_eq!(policy(&rig), Policy::Draining, "the block has not left");
+    }
+}
+
+/// The home has the bytes all the same: what the other one shows is a copy that dies with it.
+#[test]
+fn leaving_node_is_drained_when_the_homes_of_what_it_shows_have_had_their_time() {
+    let (mut rig, held, home, other) = moved_by_a_lost_end();
+    let reason = "spot".to_owned();
+    let notice = Request::Notice { node: other.into(), deadline_millis: 60_000, reason };
+    rig.ask(notice).unwrap();
+    rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+    rig.pass(Millis(29_000));
+    assert_eq!(rig.namenode.catalog().node_policy(other).unwrap().0, Policy::Draining);
+    rig.pass(Millis(1_100));
+    assert_eq!(rig.namenode.catalog().node_policy(other).unwrap().0, Policy::Drained);
+    assert_eq!(rig.namenode.catalog().block_home(held.block).unwrap().0, Some(home));
+}
+
+/// What is gone with it is counted as lost when the home lacks it, too.
+#[test]
+fn copy_on_a_node_that_is_gone_saves_nothing() {
+    let (mut rig, held, home, other) = moved_by_a_lost_end();
+    rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+    let reason = "spot".to_owned();
+    let notice = Request::Notice { node: other.into(), deadline_millis: 5_000, reason };
+    rig.ask(notice).unwrap();
+    rig.pass(Millis(5_001));
+    assert_eq!(rig.namenode.catalog().node_policy(other).unwrap().0, Policy::Gone);
+    rig.pass(Millis(5_000));
+    rig.ask(missing(&rig, home, held.block)).unwrap();
+    assert_eq!(rig.stat("/file").unwrap().lost_bytes, 1000);
+}
+
+/// It showed the copy while it drained for another reason, so no drain began after the start.
+#[test]
+fn node_that_drained_before_the_start_is_drained_without_another_notice() {
+    let (mut rig, held, _, other) = moved_by_a_lost_end();
+    let reason = "smaller".to_owned();
+    rig.ask(Request::Decommission { node: other.into(), reason }).unwrap();
+    rig.start_again(Millis(10), 3);
+    let held = HeldBlock { epoch: Epoch(3), ..held };
+    rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+    rig.pass(Millis(31_000));
+    assert_eq!(rig.namenode.catalog().node_policy(other).unwrap().0, Policy::Drained);
+}
+
+/// A manager that makes no copies drops what it does not need as soon as all nodes have reported.
+#[test]
+fn copy_of_a_lost_log_end_is_kept_until_its_home_has_been_believed() {
+    let (mut rig, held, home, other) = moved_by_a_lost_end();
+    let (holder, name, lease) = (MANAGER, "manager".to_owned(), Millis(600_000));
+    rig.ask(Request::Manage { holder, name, lease }).unwrap();
+    rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+    for node in [home, other] {
+        let nonce = rig.namenode.catalog().node_nonce(node).unwrap();
+        let (after, limit) = (BlockId(0), 10);
+        rig.ask(Request::ExpectedBlocks { node, nonce, after, limit }).unwrap();
+    }
+    rig.pass(Millis(3_000));
+    rig.ask(Request::DropCopies { holder, blocks: vec![held.block] }).unwrap();
+    rig.pass(Millis(7_001));
+    rig.ask(missing(&rig, home, held.block)).unwrap();
+    assert_eq!(rig.layout("/file").unwrap().blocks[0].home, Some(other));
+}
