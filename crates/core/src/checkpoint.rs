@@ -24,7 +24,10 @@ mod packing;
 mod replay;
 mod retention;
 
-pub use bag::{BagAgent, BagState, BagTask, Market, next_task, on_demand_from};
+pub use bag::{
+    BagAgent, BagState, BagTask, KeyEvidence, Market, is_task_lost, next_task, on_demand_from,
+    runs_again,
+};
 pub use bag_looks::{BAG_ROUND, BagLooks, LOOKS_PER_ROUND};
 pub use bag_replay::{BagPolicy, BagReplay, ReplayedBag, ReplayedBagRun};
 pub use chunk::{CHUNK_BYTES, ChunkKey, ChunkName, content_of};

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use sanderling_cli_common::units::Span;
+use sanderling_cli_common::units::{Span, UnitError};
 use sanderling_core::preemption::Spec as PreemptionSpec;
+use thiserror::Error;
 
 use crate::backend::BackendSpec;
 use crate::driver_args::DriverArgs;
@@ -147,6 +148,23 @@ pub struct ChildArgs {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TaskName(pub(crate) String);
 
+/// Why a text is no name of a task.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum TaskNameError {
+    /// It is empty, too long, or begins with a dot.
+    #[error("a name has 1 to 100 characters and does not begin with a dot")]
+    Length {
+        /// What was given.
+        text: String,
+    },
+    /// It has a character that is in no name.
+    #[error("a name has letters, digits, '-', '_' and '.' alone")]
+    Character {
+        /// What was given.
+        text: String,
+    },
+}
+
 /// The time between two checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IntervalArg {
@@ -154,28 +172,36 @@ pub(crate) enum IntervalArg {
     Fixed(Span),
 }
 
-impl FromStr for TaskName {
-    type Err = String;
+/// Why a text is no time between two checkpoints.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("auto, or {source}")]
+pub(crate) struct IntervalError {
+    #[from]
+    source: UnitError,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for TaskName {
+    type Err = TaskNameError;
+
+    fn from_str(text: &str) -> Result<Self, TaskNameError> {
         let is_allowed = |char: char| char.is_ascii_alphanumeric() || "-_.".contains(char);
         if text.is_empty() || text.len() > 100 || text.starts_with('.') {
-            return Err("a name has 1 to 100 characters and does not begin with a dot".to_owned());
+            return Err(TaskNameError::Length { text: text.to_owned() });
         }
         if !text.chars().all(is_allowed) {
-            return Err("a name has letters, digits, '-', '_' and '.' alone".to_owned());
+            return Err(TaskNameError::Character { text: text.to_owned() });
         }
         Ok(Self(text.to_owned()))
     }
 }
 
 impl FromStr for IntervalArg {
-    type Err = String;
+    type Err = IntervalError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, IntervalError> {
         match text {
             "auto" => Ok(Self::Auto),
-            _ => text.parse().map(Self::Fixed).map_err(|error| format!("auto, or {error}")),
+            _ => Ok(Self::Fixed(text.parse()?)),
         }
     }
 }
@@ -198,6 +224,8 @@ mod tests {
     fn interval_is_auto_or_a_duration() {
         assert_eq!("auto".parse(), Ok(IntervalArg::Auto));
         assert!(matches!("2m".parse(), Ok(IntervalArg::Fixed(_))));
-        assert!("often".parse::<IntervalArg>().is_err());
+        let error = "often".parse::<IntervalArg>().expect_err("it is no duration");
+        let cause = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<UnitError>());
+        assert!(matches!(cause, Some(UnitError::NoNumber { .. })), "{error}");
     }
 }

@@ -14,8 +14,9 @@ use sanderling_cli_common::session::Session;
 use sanderling_client::{Client, ClientError, PutOptions};
 use sanderling_protocol::message::{Condition, Entry, ObjectKind};
 use sanderling_protocol::{Path as StorePath, Refusal};
+use thiserror::Error;
 
-use crate::bucket::{BucketUrl, TaskBucket};
+use crate::bucket::{BucketUrl, BucketUrlError, TaskBucket};
 use crate::seal::drawn;
 use crate::task_failure::TaskFailure;
 use crate::unfinished;
@@ -41,6 +42,20 @@ pub(crate) enum BackendSpec {
     Bucket(BucketUrl),
 }
 
+/// Why a text names no place for checkpoints.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum BackendSpecError {
+    /// It is no path in Sanderling.
+    #[error("{0}")]
+    Path(#[from] Refusal),
+    /// It names no directory.
+    #[error("dir: is followed by a directory")]
+    NoDirectory,
+    /// It is no place in a bucket.
+    #[error("{0}")]
+    Bucket(#[from] BucketUrlError),
+}
+
 /// The objects of one task, or of all.
 #[derive(Debug, Clone)]
 pub(crate) enum TaskBackend {
@@ -50,16 +65,16 @@ pub(crate) enum TaskBackend {
 }
 
 impl FromStr for BackendSpec {
-    type Err = String;
+    type Err = BackendSpecError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BackendSpecError> {
         if text.starts_with("s3://") {
-            return text.parse().map(Self::Bucket);
+            return Ok(Self::Bucket(text.parse()?));
         }
         match text.strip_prefix("dir:") {
-            Some("") => Err("dir: is followed by a directory".to_owned()),
+            Some("") => Err(BackendSpecError::NoDirectory),
             Some(directory) => Ok(Self::Directory(directory.into())),
-            None => text.parse().map(Self::Store).map_err(|refusal: Refusal| refusal.to_string()),
+            None => Ok(Self::Store(text.parse()?)),
         }
     }
 }

@@ -11,6 +11,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_datanode::ObjectOptions;
+use thiserror::Error;
 
 /// Longest time for one object: a pack of 32 MiB at 300 kB/s.
 const OPERATION_WITHIN: Duration = Duration::from_secs(120);
@@ -22,6 +23,14 @@ const ERROR_CHARS_MAX: usize = 300;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BucketUrl(String);
 
+/// Why a text is no place in a bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("a bucket is s3://BUCKET or s3://BUCKET/PREFIX")]
+pub(crate) struct BucketUrlError {
+    /// What was given.
+    text: String,
+}
+
 /// A place in a bucket.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskBucket {
@@ -31,14 +40,14 @@ pub(crate) struct TaskBucket {
 }
 
 impl FromStr for BucketUrl {
-    type Err = String;
+    type Err = BucketUrlError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BucketUrlError> {
         match text.strip_prefix("s3://") {
             Some(place) if !place.is_empty() && !place.starts_with('/') => {
                 Ok(Self(text.trim_end_matches('/').to_owned()))
             }
-            _ => Err("a bucket is s3://BUCKET or s3://BUCKET/PREFIX".to_owned()),
+            _ => Err(BucketUrlError { text: text.to_owned() }),
         }
     }
 }

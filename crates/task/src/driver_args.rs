@@ -64,9 +64,8 @@ impl DriverArgs {
 /// Returns the release of CRIU on this machine, for `doctor`.
 ///
 /// # Errors
-/// Why it cannot be used.
-pub fn usable_criu() -> Result<String, String> {
+/// It cannot be used, or is not installed: take the failure's next step, or use the hook.
+pub fn usable_criu() -> Result<String, Failure> {
     let program = std::env::var_os("SANDERLING_CRIU").map_or_else(|| PROGRAM.into(), PathBuf::from);
-    let found = Criu::probe(&program).map_err(|failure| failure.cause)?;
-    Ok(found.version().to_string())
+    Ok(Criu::probe(&program)?.version().to_string())
 }

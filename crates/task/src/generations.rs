@@ -9,8 +9,8 @@ use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::units;
 use sanderling_core::checkpoint::{
     CHUNK_BYTES, CHUNKS_MAX, CheckpointManifest, DriverRecord, FoundGeneration, GenerationHead,
-    MANIFEST_BYTES_MAX, ManifestPack, PackId, Packing, RemovalPlan, SEAL_BYTES, StoredChunk,
-    removal_plan, sparse_packs, unnamed_packs,
+    KeyEvidence, MANIFEST_BYTES_MAX, ManifestPack, PackId, Packing, RemovalPlan, SEAL_BYTES,
+    StoredChunk, removal_plan, sparse_packs, unnamed_packs,
 };
 use sanderling_protocol::Instant;
 use tokio::sync::mpsc;
@@ -22,7 +22,7 @@ use crate::dump_policy::DumpPolicy;
 use crate::lock::TaskLock;
 use crate::pack_cache::PackCache;
 use crate::pack_writer::{PackCost, PackWriter, expanded};
-use crate::seal::{SEALED_MANIFEST_BYTES_MAX, TaskKey};
+use crate::seal::{SEALED_MANIFEST_BYTES_MAX, SealError, TaskKey};
 use crate::state::Unpacking;
 use crate::task_failure::TaskFailure;
 
@@ -141,9 +141,16 @@ impl Generations {
             Err(failure) => return Err(failure),
         };
         let opened = self.key.open_manifest(&self.task, number, &sealed);
-        let bytes = opened.map_err(|error| self.bad(number, error))?;
+        let bytes = opened.map_err(|error| {
+            let means = match error {
+                SealError::NoManifest => TaskFailure::BadGeneration,
+                SealError::OtherKey => TaskFailure::OtherKey,
+                SealError::Damaged => TaskFailure::DamagedGeneration,
+            };
+            self.refused(means, number, error)
+        })?;
         CheckpointManifest::decode(&self.key.chunk_key(), &bytes)
-            .map_err(|error| self.bad(number, error))
+            .map_err(|error| self.refused(TaskFailure::DamagedGeneration, number, error))
     }
 
     fn with_packs(
@@ -151,15 +158,16 @@ impl Generations {
         manifest: CheckpointManifest,
         stored: &BTreeMap<PackId, u64>,
     ) -> Result<CheckpointManifest, Failure> {
-        let number = manifest.generation;
+        let damaged =
+            |why: String| self.refused(TaskFailure::DamagedGeneration, manifest.generation, why);
         for pack in &manifest.packs {
             let id = pack.id;
             match stored.get(&id) {
-                None => return Err(self.bad(number, format_args!("its pack {id} is missing"))),
+                None => return Err(damaged(format!("its pack {id} is missing"))),
                 Some(bytes) if *bytes != pack.bytes => {
                     let of = pack.bytes;
                     let why = format!("its pack {id} is cut: it has {bytes} of {of} bytes");
-                    return Err(self.bad(number, why));
+                    return Err(damaged(why));
                 }
                 Some(_) => {}
             }
@@ -408,14 +416,35 @@ impl Generations {
     }
 
     fn bad(&self, number: u64, why: impl std::fmt::Display) -> Failure {
+        self.refused(TaskFailure::BadGeneration, number, why)
+    }
+
+    fn refused(&self, means: TaskFailure, number: u64, why: impl std::fmt::Display) -> Failure {
         let cause = format!("generation {number} of {} is refused: {why}", self.task);
-        TaskFailure::BadGeneration.failure(Exit::Partial, cause)
+        means.failure(Exit::Partial, cause)
     }
 }
 
 /// Returns whether a failure concerns one generation, so that the one before may be good.
 pub(crate) fn is_of_generation(failure: &Failure) -> bool {
-    TaskFailure::BadGeneration.is(failure) || TaskFailure::DataLost.is(failure)
+    let those = [
+        TaskFailure::BadGeneration,
+        TaskFailure::DamagedGeneration,
+        TaskFailure::OtherKey,
+        TaskFailure::DataLost,
+    ];
+    those.iter().any(|means| means.is(failure))
+}
+
+/// Returns what generations show about the key with which they were looked at.
+pub(crate) fn key_evidence(looked: &[CheckedGeneration]) -> Vec<KeyEvidence> {
+    let shown = |(_, manifest): &CheckedGeneration| match manifest {
+        Ok(_) => KeyEvidence::Fits,
+        Err(failure) if TaskFailure::DamagedGeneration.is(failure) => KeyEvidence::Fits,
+        Err(failure) if TaskFailure::OtherKey.is(failure) => KeyEvidence::Differs,
+        Err(_) => KeyEvidence::Unknown,
+    };
+    looked.iter().map(shown).collect()
 }
 
 /// Returns what decides about removals.

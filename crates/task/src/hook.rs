@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use sanderling_cli_common::failure::{Exit, Failure};
-use sanderling_cli_common::process::LOOK_EVERY;
+use sanderling_cli_common::process::{LOOK_EVERY, RecordedProcess};
 use sanderling_cli_common::units;
 use tokio::time::{Instant, sleep};
 
@@ -64,7 +64,12 @@ impl CheckpointDriver for Hook {
             self.is_due.store(true, Ordering::Release);
         }
         let until = Instant::now() + self.within;
+        let process = RecordedProcess::of(pid);
         while !done.exists() {
+            if !process.is_some_and(RecordedProcess::is_running) {
+                let cause = format!("the task has ended before it wrote {}", done.display());
+                return Err(Failure::new(Exit::Failure, "HookEnded", cause));
+            }
             if Instant::now() >= until {
                 // After twice the time the signal is taken for lost.
                 self.is_due.store(!was_due, Ordering::Release);
@@ -89,7 +94,23 @@ pub(crate) fn handles_usr1(pid: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
+
+    #[tokio::test]
+    async fn process_that_has_ended_is_not_waited_for() {
+        let place = tempfile::tempdir().unwrap();
+        let script = "trap 'exit 0' USR1; while :; do sleep 0.01; done";
+        let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+        while !handles_usr1(child.id()) {
+            sleep(LOOK_EVERY).await;
+        }
+        let hook = Hook::new(place.path(), Duration::from_secs(3600));
+        let captured = hook.capture(&TaskHandle { pid: child.id(), cell: None }).await;
+        assert_eq!(captured.map(|_| ()).unwrap_err().kind, "HookEnded");
+        assert!(child.wait().unwrap().success());
+    }
 
     #[test]
     fn process_without_a_handler_is_not_signalled() {

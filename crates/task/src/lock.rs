@@ -167,15 +167,17 @@ impl TaskLock {
         });
     }
 
-    /// Refuses to go on when the lock's record is not this runner's any more: all that was stored
-    /// of the task was removed meanwhile.
+    /// Refuses to go on when the newest record is not this runner's: another runner has taken the
+    /// lock, or all that was stored of the task was removed meanwhile.
     ///
     /// # Errors
     /// [`TaskFailure::Taken`]; the backend cannot be read.
     pub(crate) async fn check_own(&self, task: &str) -> Result<(), Failure> {
-        match read(&self.backend, self.number).await? {
-            Some(found) if found.owner == self.record.owner => Ok(()),
-            found => Err(held(task, found.as_ref())),
+        match newest(&self.backend).await? {
+            (number, Some(found)) if number == self.number && found.owner == self.record.owner => {
+                Ok(())
+            }
+            (_, found) => Err(held(task, found.as_ref())),
         }
     }
 }
@@ -402,6 +404,20 @@ mod tests {
         let mut watch = LockWatch::new();
         let took = until_free(&mut watch, &backend, age).await;
         assert!(took >= 4 * age, "its runner renews it later: {took:?}");
+    }
+
+    #[tokio::test]
+    async fn runner_whose_lock_another_one_has_taken_is_refused_before_it_finds_that() {
+        let (_place, backend) = place_with_lock(&own_record()).await;
+        let age = Duration::from_secs(3600);
+        backend.remove(&lock_name(1)).await.expect("removed");
+        let lock = TaskLock::take(&backend, "t", age, LockWatch::new()).await.expect("it is free");
+        lock.check_own("t").await.expect("it has the lock");
+        let put = backend.put_absent(&lock_name(lock.number + 1), encoded(&own_record())).await;
+        assert!(put.expect("put"));
+        let refused = lock.check_own("t").await.expect_err("another one has it");
+        assert!(TaskFailure::Taken.is(&refused), "{refused:?}");
+        assert!(!lock.lost.is_cancelled(), "it looks after an hour");
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! `task run` and `task restore`: the process, its checkpoints, and where it begins.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -43,6 +44,9 @@ const HANDLES_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a caller of a run has to see and to record while no other runner can have the task.
 pub(crate) trait RunRecord: Send + Sync {
+    /// Returns the number of the task, which is in its environment.
+    fn number(&self) -> u32;
+
     /// Returns whether the task has ended, so that it is not started.
     fn has_ended(&self) -> BoxFuture<'_, Result<bool, Failure>>;
 
@@ -210,13 +214,11 @@ async fn run_in(
         let _lock = place.lock()?;
         let rates = rates(session, pace, &backend).await;
         let looked = generations.look().await?;
-        let start = Start { session, generations: &generations, pace, state, criu, command };
+        let number = record.map(RunRecord::number);
+        let generations = &generations;
+        let start = Start { session, generations, pace, state, criu, command, number };
         let (task, driver, restored) = start.recorded(&looked, begin.must_restore).await?;
-        let hook = Hook::new(state, pace.hook_timeout.0);
-        let is_of_images = |it: &CheckpointManifest| matches!(it.driver, DriverRecord::Criu(_));
-        let prefers_hook =
-            pace.driver.driver == DriverArg::Auto && !restored.as_ref().is_some_and(is_of_images);
-        let drivers = Drivers { hook, criu: driver, prefers_hook };
+        let drivers = drivers(state, pace, driver, restored.as_ref());
         let triggers = Triggers { notices, terminations, rates };
         let (times, checkpoints) = (DumpTimes::default(), 0);
         let mut runner = Runner {
@@ -232,6 +234,7 @@ async fn run_in(
             given_up: Vec::new(),
             notes_undriven_at: Some(Instant::now() + HANDLES_WITHIN),
             log: pace.record.clone().map(RunLog),
+            left_out: BTreeSet::new(),
         };
         runner.follow(&lock, task, restored).await
     };
@@ -243,6 +246,19 @@ async fn run_in(
     };
     lock.release().await;
     recorded.and(result.map(|_| ()))
+}
+
+/// Returns the ways to the task's state. One that was restored from an image goes on with images.
+fn drivers(
+    state: &Path,
+    pace: &PaceArgs,
+    criu: Option<CriuDriver>,
+    restored: Option<&CheckpointManifest>,
+) -> Drivers {
+    let hook = Hook::new(state, pace.hook_timeout.0);
+    let is_of_images = |it: &CheckpointManifest| matches!(it.driver, DriverRecord::Criu(_));
+    let prefers_hook = pace.driver.driver == DriverArg::Auto && !restored.is_some_and(is_of_images);
+    Drivers { hook, criu, prefers_hook }
 }
 
 /// Returns how fast this machine and the backend are, for notices; `None` where that cannot be
@@ -276,6 +292,8 @@ struct Start<'a> {
     state: &'a Path,
     criu: Option<Criu>,
     command: &'a [OsString],
+    /// The task's number in its bag.
+    number: Option<u32>,
 }
 
 /// A task that runs, the driver with CRIU if it can have one, and what it was restored from.
@@ -391,7 +409,8 @@ impl Start<'_> {
     }
 
     fn environment(&self) -> TaskEnvironment<'_> {
-        TaskEnvironment { state: self.state, task: &self.generations.task }
+        let (state, task, number) = (self.state, &self.generations.task, self.number);
+        TaskEnvironment { state, task, number }
     }
 }
 
@@ -399,7 +418,7 @@ impl Start<'_> {
 pub(crate) fn none_good(task: &str, first: &Failure) -> Failure {
     let cause = format!("no generation of {task} can be restored; {}", first.cause);
     let next = "the same with the --key that they were made with, or with another --name";
-    Failure::new(Exit::Partial, "NoGeneration", cause).next(next)
+    TaskFailure::NoGeneration.failure(Exit::Partial, cause).next(next)
 }
 
 /// Unpacks the newest generation that is good into a state directory. Each that is not is reported.
@@ -518,7 +537,7 @@ fn default_key() -> Result<PathBuf, Failure> {
 /// Returns the failure of a task without checkpoints.
 pub(crate) fn absent(task: &str, backend: &TaskBackend) -> Failure {
     let cause = format!("the task {task} has no checkpoint in {backend}");
-    Failure::new(Exit::NotFound, "NoGeneration", cause).next("sanderling task ls")
+    TaskFailure::NoGeneration.failure(Exit::NotFound, cause).next("sanderling task ls")
 }
 
 /// Returns the name of a task that was given none: two commands have two names.

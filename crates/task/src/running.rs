@@ -36,16 +36,21 @@ pub(crate) struct GuardedChild {
 pub(crate) struct TaskEnvironment<'a> {
     pub(crate) state: &'a Path,
     pub(crate) task: &'a str,
+    /// Its number in its bag.
+    pub(crate) number: Option<u32>,
 }
 
 impl TaskEnvironment<'_> {
     pub(crate) fn variables(&self) -> Result<Vec<(&'static str, OsString)>, Failure> {
         let state = std::path::absolute(self.state);
         let state = state.map_err(|error| Failure::file(self.state, &error))?;
-        Ok(vec![
+        let mut variables = vec![
             ("SANDERLING_TASK_STATE", state.into_os_string()),
             ("SANDERLING_TASK_NAME", self.task.into()),
-        ])
+        ];
+        let number = self.number.map(|number| OsString::from(number.to_string()));
+        variables.extend(number.map(|number| ("SANDERLING_TASK_NUMBER", number)));
+        Ok(variables)
     }
 }
 

@@ -383,8 +383,12 @@ fn is_unpacking(below: &Path) -> bool {
     is_direct && below.as_os_str().as_bytes().starts_with(UNPACKING.as_bytes())
 }
 
-/// Returns the directories in a state directory in which states were unpacked.
-fn left_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+/// Returns what has a name in a state directory under which states are unpacked. It is no part of
+/// the state, and the next restore removes it.
+///
+/// # Errors
+/// The directory cannot be read.
+pub(crate) fn left_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let failed = |error: io::Error| Failure::file(directory, &error);
     let mut left = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {

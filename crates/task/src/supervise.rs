@@ -1,6 +1,8 @@
 //! The runner of a task that runs: when checkpoints are taken, and how it ends.
 
+use std::collections::BTreeSet;
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
@@ -22,7 +24,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::args::{IntervalArg, PaceArgs};
 use crate::cell::TaskEnd;
 use crate::criu::CriuDriver;
-use crate::driver::{Captured, CheckpointDriver, TaskHandle};
+use crate::driver::{Captured, CheckpointDriver, DirectoryState, TaskHandle};
 use crate::driver_args::DriverArg;
 use crate::dump_policy::DumpPolicy;
 use crate::generations::{CheckedGeneration, DumpCost, Generations, found};
@@ -31,6 +33,7 @@ use crate::lock::TaskLock;
 use crate::machine_notices::{MachineNotice, Terminations};
 use crate::run_log::{CheckpointLine, RunLog};
 use crate::running::RunningTask;
+use crate::state::left_in;
 use crate::task_failure::TaskFailure;
 
 /// Pause before a task that does not handle the signal yet is looked at again.
@@ -89,6 +92,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) notes_undriven_at: Option<Instant>,
     /// Where what checkpoints take is recorded.
     pub(crate) log: Option<RunLog>,
+    /// What it has printed that it left out of checkpoints.
+    pub(crate) left_out: BTreeSet<PathBuf>,
 }
 
 /// How machines end, and the intervals that follow.
@@ -149,7 +154,20 @@ enum RunnerEvent {
     LockLost,
     /// The machine will be taken. If a dump was under way and went on, what became of it.
     Notice(MachineNotice, Option<TakenCheckpoint>),
+    /// What became of the checkpoint that was begun for a notice; nothing if that was over before.
+    LastCheckpoint(MachineNotice, Option<TakenCheckpoint>),
     Checkpoint(TakenCheckpoint),
+}
+
+/// What ends a wait for a dump.
+enum DumpWait {
+    Taken(TakenCheckpoint),
+    /// The time is over.
+    Late,
+    /// SIGTERM has come, where it is a notice.
+    Terminated,
+    /// The dump is of no use any more.
+    Useless(RunnerEvent),
 }
 
 /// How long the next dump takes, as far as that is known before.
@@ -171,7 +189,7 @@ impl DumpExpectation {
     }
 }
 
-/// A dump that was under way when a notice came.
+/// A dump that was under way when a notice came, or that was begun for one.
 struct UnderWay<'a, F> {
     session: &'a Session,
     expected: DumpExpectation,
@@ -195,25 +213,47 @@ impl<F: Future<Output = TakenCheckpoint>> UnderWay<'_, F> {
             let UnderWayChoice::GoOn { within } = choice else {
                 return RunnerEvent::Notice(notice, None);
             };
-            let is_last = notice.is_sigterm;
-            tokio::select! {
-                biased;
-                taken = &mut self.dump => return RunnerEvent::Notice(notice, Some(taken)),
-                () = terminated(self.terminations), if !is_last => {
-                    notice = MachineNotice::of_sigterm(self.sigterm_within);
+            match self.wait(Duration::from_millis(within.0), notice.is_sigterm).await {
+                DumpWait::Taken(taken) => return RunnerEvent::Notice(notice, Some(taken)),
+                DumpWait::Terminated => notice = MachineNotice::of_sigterm(self.sigterm_within),
+                DumpWait::Useless(event) => return event,
+                DumpWait::Late if within == left => {
+                    self.session.output.note("the dump under way did not end in time");
+                    return RunnerEvent::Notice(notice, None);
                 }
-                () = self.session.ended.cancelled(), if !is_last => {
-                    return RunnerEvent::Interrupted;
-                }
-                () = self.lock.lost.cancelled() => return RunnerEvent::LockLost,
-                end = self.task.wait() => return RunnerEvent::Ended(end),
-                () = sleep(Duration::from_millis(within.0)) => {
-                    if within == left {
-                        self.session.output.note("the dump under way did not end in time");
-                        return RunnerEvent::Notice(notice, None);
-                    }
-                }
+                DumpWait::Late => {}
             }
+        }
+    }
+
+    /// Waits for a dump that was begun for a notice, for all the time that is left.
+    async fn last(mut self, notice: MachineNotice) -> RunnerEvent {
+        match self.wait(notice.left(), notice.is_sigterm).await {
+            DumpWait::Taken(taken) => RunnerEvent::LastCheckpoint(notice, Some(taken)),
+            DumpWait::Late => RunnerEvent::LastCheckpoint(notice, None),
+            // Less time may be left now.
+            DumpWait::Terminated => {
+                let notice = MachineNotice::of_sigterm(self.sigterm_within);
+                self.go_on(notice).await
+            }
+            DumpWait::Useless(event) => event,
+        }
+    }
+
+    /// Waits for the dump for so long, and for what ends the wait before. After SIGTERM the session
+    /// has ended, too.
+    async fn wait(&mut self, within: Duration, is_sigterm: bool) -> DumpWait {
+        tokio::select! {
+            biased;
+            // The dump of a task that has ended fails: its end counts.
+            end = self.task.wait() => DumpWait::Useless(RunnerEvent::Ended(end)),
+            taken = &mut self.dump => DumpWait::Taken(taken),
+            () = terminated(self.terminations), if !is_sigterm => DumpWait::Terminated,
+            () = self.session.ended.cancelled(), if !is_sigterm => {
+                DumpWait::Useless(RunnerEvent::Interrupted)
+            }
+            () = self.lock.lost.cancelled() => DumpWait::Useless(RunnerEvent::LockLost),
+            () = sleep(within) => DumpWait::Late,
         }
     }
 
@@ -264,10 +304,13 @@ impl Runner<'_> {
         let handle = task.handle();
         let mut base = restored;
         let mut next = Instant::now() + self.interval();
+        // The notice that a checkpoint is taken for now.
+        let mut last = None;
         loop {
-            match self.event(lock, &mut task, &handle, base.as_ref(), next).await {
+            match self.event(lock, &mut task, &handle, base.as_ref(), (next, last.take())).await {
                 RunnerEvent::Ended(end) => {
-                    if end.as_ref().is_ok_and(|end| end.code != Some(0)) && self.ends_too().await {
+                    let is_success = end.as_ref().is_ok_and(|end| end.code == Some(0));
+                    if !is_success && self.ends_too().await {
                         return Ok(Followed::Stopped);
                     }
                     self.report(end?, number, base.map(|it| it.generation))?;
@@ -283,10 +326,15 @@ impl Runner<'_> {
                         let settled = self.settle(taken, lock, &mut task, &mut base).await?;
                         next = Instant::now() + settled;
                     }
-                    if let Some(manifest) =
-                        self.on_notice(lock, &handle, base.as_ref(), &notice).await
-                    {
-                        base = Some(manifest);
+                    if self.dumps_at(&notice, &handle, base.as_ref()) {
+                        last = Some(notice);
+                    } else if notice.is_sigterm {
+                        task.end().await;
+                        return Ok(Followed::Stopped);
+                    }
+                }
+                RunnerEvent::LastCheckpoint(notice, taken) => {
+                    if self.settle_last(taken, lock, &mut task, &mut base).await? {
                         next = Instant::now() + self.interval();
                     }
                     if notice.is_sigterm {
@@ -339,6 +387,36 @@ impl Runner<'_> {
         Ok(self.interval())
     }
 
+    /// Takes note of what became of the checkpoint that was begun for a notice; returns whether
+    /// there is one.
+    ///
+    /// # Errors
+    /// Another runner has taken the task.
+    async fn settle_last(
+        &mut self,
+        taken: Option<TakenCheckpoint>,
+        lock: &TaskLock,
+        task: &mut RunningTask,
+        base: &mut Option<CheckpointManifest>,
+    ) -> Result<bool, Failure> {
+        let (output, last) = (self.session.output, counting(base.as_ref()));
+        match taken {
+            Some(Ok(Some(manifest))) => {
+                *base = Some(manifest);
+                return Ok(true);
+            }
+            Some(Ok(None)) => output.note(format_args!("the task cannot give its state: {last}")),
+            Some(Err(failure)) => {
+                output.note(format_args!("no checkpoint: {failure}; {last}"));
+                if TaskFailure::Taken.is(&failure) && matches!(lock.is_held().await, Ok(false)) {
+                    return Err(self.lost(task).await);
+                }
+            }
+            None => output.note(format_args!("the dump did not end in time: {last}")),
+        }
+        Ok(false)
+    }
+
     /// Prints once why a task gets no checkpoints that neither handles the signal nor has CRIU.
     fn note_undriven(&mut self) {
         let is_late = self.notes_undriven_at.is_some_and(|from| Instant::now() >= from);
@@ -356,13 +434,15 @@ impl Runner<'_> {
         output.note(format_args!("checkpoints wait until the task handles SIGUSR1{why}"));
     }
 
+    /// Waits for the next event; a checkpoint is begun at the time `next`, or now for the notice
+    /// `last`.
     async fn event(
         &mut self,
         lock: &TaskLock,
         task: &mut RunningTask,
         handle: &TaskHandle,
         base: Option<&CheckpointManifest>,
-        next: Instant,
+        (next, last): (Instant, Option<MachineNotice>),
     ) -> RunnerEvent {
         let (session, sigterm_within) = (self.session, self.pace.notice.notice_deadline.0);
         let expected = self.expected(handle);
@@ -370,10 +450,12 @@ impl Runner<'_> {
         let (_, closed) = mpsc::channel(1);
         let mut notices = std::mem::replace(&mut self.triggers.notices, closed);
         let mut terminations = self.triggers.terminations.take();
-        let begun = OnceLock::new();
+        let (begun, is_last) = (OnceLock::new(), last.is_some());
         let event = {
             let mut checkpoint = pin!(async {
-                sleep_until(next).await;
+                if !is_last {
+                    sleep_until(next).await;
+                }
                 let _ = begun.set(Instant::now());
                 self.checkpoint(lock, handle, base).await
             });
@@ -383,19 +465,23 @@ impl Runner<'_> {
                     None => std::future::pending().await,
                 }
             };
-            let event = tokio::select! {
-                // SIGTERM also interrupts the session.
-                biased;
-                () = terminated(&mut terminations) => {
-                    RunnerEvent::Notice(MachineNotice::of_sigterm(sigterm_within), None)
-                }
-                () = session.ended.cancelled() => RunnerEvent::Interrupted,
-                () = lock.lost.cancelled() => RunnerEvent::LockLost,
-                end = task.wait() => RunnerEvent::Ended(end),
-                notice = noticed => RunnerEvent::Notice(notice, None),
-                taken = &mut checkpoint => RunnerEvent::Checkpoint(taken),
+            let event = match last {
+                Some(notice) => RunnerEvent::Notice(notice, None),
+                None => tokio::select! {
+                    // SIGTERM also interrupts the session.
+                    biased;
+                    () = terminated(&mut terminations) => {
+                        RunnerEvent::Notice(MachineNotice::of_sigterm(sigterm_within), None)
+                    }
+                    () = session.ended.cancelled() => RunnerEvent::Interrupted,
+                    () = lock.lost.cancelled() => RunnerEvent::LockLost,
+                    end = task.wait() => RunnerEvent::Ended(end),
+                    notice = noticed => RunnerEvent::Notice(notice, None),
+                    taken = &mut checkpoint => RunnerEvent::Checkpoint(taken),
+                },
             };
-            match (event, begun.get().copied()) {
+            let begun = if is_last { Some(Instant::now()) } else { begun.get().copied() };
+            match (event, begun) {
                 (RunnerEvent::Notice(notice, _), Some(begun)) => {
                     let (dump, terminations) = (checkpoint, &mut terminations);
                     let under_way = UnderWay {
@@ -408,7 +494,10 @@ impl Runner<'_> {
                         terminations,
                         sigterm_within,
                     };
-                    under_way.go_on(notice).await
+                    match is_last {
+                        true => under_way.last(notice).await,
+                        false => under_way.go_on(notice).await,
+                    }
                 }
                 (event, _) => event,
             }
@@ -417,34 +506,25 @@ impl Runner<'_> {
         event
     }
 
-    /// Takes a last checkpoint if it ends in time.
-    async fn on_notice(
-        &mut self,
-        lock: &TaskLock,
+    /// Returns whether a last checkpoint is taken at a notice: if it ends in time.
+    fn dumps_at(
+        &self,
+        notice: &MachineNotice,
         handle: &TaskHandle,
         base: Option<&CheckpointManifest>,
-        notice: &MachineNotice,
-    ) -> Option<CheckpointManifest> {
+    ) -> bool {
         let left = Millis::from(notice.left());
         let takes = self.expected(handle).takes();
         let (output, head) = (self.session.output, notice.to_string());
-        let last = base.map_or_else(
-            || "and there is no generation".to_owned(),
-            |base| format!("generation {} counts", base.generation),
-        );
-        if NoticeChoice::of(takes, left) == NoticeChoice::KeepLast {
-            let takes = units::millis(takes);
+        let is_begun = NoticeChoice::of(takes, left) == NoticeChoice::Dump;
+        let takes = units::millis(takes);
+        if is_begun {
+            output.note(format_args!("{head}, a dump takes {takes}: it is taken now"));
+        } else {
+            let last = counting(base);
             output.note(format_args!("{head}, a dump takes {takes}: none is begun, {last}"));
-            return None;
         }
-        output.note(format_args!("{head}, a dump takes {}: it is taken now", units::millis(takes)));
-        match timeout(notice.left(), self.checkpoint(lock, handle, base)).await {
-            Ok(Ok(Some(manifest))) => return Some(manifest),
-            Ok(Ok(None)) => output.note(format_args!("the task cannot give its state: {last}")),
-            Ok(Err(failure)) => output.note(format_args!("no checkpoint: {failure}; {last}")),
-            Err(_) => output.note(format_args!("the dump did not end in time: {last}")),
-        }
-        None
+        is_begun
     }
 
     /// Returns what is known about how long the next dump takes.
@@ -466,6 +546,7 @@ impl Runner<'_> {
     ) -> TakenCheckpoint {
         let begun = Instant::now();
         let Some(state) = self.drivers.capture(task).await? else { return Ok(None) };
+        self.note_left_out(&state);
         // The manifest of a dump that was given up, or that failed, may be written yet.
         let newest = self.looked.iter().map(|(number, _)| *number).max().unwrap_or(0);
         let highest = newest.max(self.given_up.last().copied().unwrap_or(0));
@@ -522,6 +603,19 @@ impl Runner<'_> {
             Err(_) => self.session.output.note("old generations stay: the backend is slow"),
         }
         Ok(Some(manifest))
+    }
+
+    /// Prints once what the directory of a state has that is no part of it.
+    fn note_left_out(&mut self, state: &Captured) {
+        let Captured::Directory(DirectoryState(directory)) = state else { return };
+        // A directory that cannot be read has no checkpoint, and that is printed.
+        for path in left_in(directory).unwrap_or_default() {
+            let name = path.display().to_string();
+            if self.left_out.insert(path) {
+                let why = "a restore unpacks under such names, and removes what has one";
+                self.session.output.note(format_args!("{name} is left out of checkpoints: {why}"));
+            }
+        }
     }
 
     /// Empties the slot that the baseline writes next, as the public code of HADS does before.
@@ -612,6 +706,14 @@ impl Runner<'_> {
         let report = RunReport { name, restored, checkpoints: self.checkpoints, generation };
         self.session.output.result(&report, |_| Ok(()))
     }
+}
+
+/// Returns which generation a restart goes on from, in words.
+fn counting(base: Option<&CheckpointManifest>) -> String {
+    base.map_or_else(
+        || "and there is no generation".to_owned(),
+        |base| format!("generation {} counts", base.generation),
+    )
 }
 
 /// Returns this machine's time.

@@ -27,6 +27,12 @@ pub(crate) enum TaskFailure {
     BrokenPipe,
     /// A generation cannot be used; the one before may be good.
     BadGeneration,
+    /// The same, and its manifest shows that the key is the one that it was made with.
+    DamagedGeneration,
+    /// The same, and its manifest names another key.
+    OtherKey,
+    /// None of a task's generations can be used, or there is none.
+    NoGeneration,
     /// The store has lost bytes of a generation; the one before may be good. The client makes it.
     DataLost,
 }
@@ -45,6 +51,9 @@ impl TaskFailure {
             Self::StateChanged => "StateChanged",
             Self::BrokenPipe => "BrokenPipe",
             Self::BadGeneration => "BadGeneration",
+            Self::DamagedGeneration => "DamagedGeneration",
+            Self::OtherKey => "OtherKey",
+            Self::NoGeneration => "NoGeneration",
             Self::DataLost => "DataUnavailable",
         }
     }

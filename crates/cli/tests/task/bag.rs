@@ -1,7 +1,9 @@
 //! Bags of tasks: agents die, others go on from checkpoints, and a machine on demand takes a task
 //! when its latest start has come.
 
+use std::fs::Permissions;
 use std::ops::{Deref, DerefMut};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path as LocalPath, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -186,7 +188,7 @@ pub(crate) fn kill(child: &mut Child) {
     child.wait().expect("waited for");
 }
 
-fn has_checkpoint(task: &LocalPath) -> bool {
+pub(crate) fn has_checkpoint(task: &LocalPath) -> bool {
     let entries = std::fs::read_dir(task.join("generations")).into_iter().flatten().flatten();
     // What is not finished begins with a dot.
     entries.into_iter().any(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."))
@@ -356,6 +358,41 @@ fn damaged_records_and_impossible_prices_stop_no_bag() {
     for price in ["nan", "-1", "inf"] {
         let refused = run(place.task("agent").args(["--market", "spot", "--price", price]));
         assert_eq!(refused.code, 2, "{refused}");
+    }
+}
+
+#[test]
+fn program_with_an_equals_sign_in_its_name_runs() {
+    let place = Place::new();
+    let (program, log) = (place.path("job=1"), place.path("log"));
+    let script = format!("#!/bin/sh\necho $SANDERLING_TASK_NUMBER >> {}\n", log.display());
+    std::fs::write(&program, script).expect("written");
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("set");
+    let mut submit = place.task("submit");
+    submit.args(["--count", "2", "--time", "1s", "--deadline", "10m", "--"]).arg(&program);
+    let submitted = run(&mut submit);
+    assert_eq!(submitted.code, 0, "{submitted}");
+    let mut agent = place.agent("spot", &[]);
+    let (code, view) = place.show(&["--wait"]);
+    assert_eq!((code, &view["ended"]), (0, &2.into()), "{view}");
+    assert!(agent.wait().expect("waited for").success());
+    assert_eq!(std::fs::read_to_string(log).expect("it ran"), "1\n2\n");
+}
+
+/// They end at once, and the agent finds that all have ended before it has met each of them.
+#[test]
+fn agent_counts_all_tasks_that_it_has_finished() {
+    for _ in 0..3 {
+        let place = Place::new();
+        let mut submit = place.task("submit");
+        submit.args(["--count", "8", "--time", "1s", "--deadline", "10m", "--", "sleep", "1"]);
+        let submitted = run(&mut submit);
+        assert_eq!(submitted.code, 0, "{submitted}");
+        let mut agent = place.task("agent");
+        agent.args(["--market", "spot", "--at-once", "8", "--json", "--key"]);
+        let ran = run(agent.arg(place.path("key")));
+        let report: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+        assert_eq!((ran.code, &report["finished"]), (0, &8.into()), "{ran}");
     }
 }
 

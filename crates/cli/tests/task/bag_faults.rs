@@ -1,9 +1,11 @@
 //! Agents that lose their lock, hang or get a signal, bags that are removed, and strange objects.
 
+use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path as LocalPath;
 use std::time::Duration;
 
-use crate::bag::{Place, kill, send, signal};
+use crate::bag::{Place, has_checkpoint, kill, send, signal};
 use crate::cluster::{SOON, run, until};
 use rustix::process::Signal;
 
@@ -187,6 +189,112 @@ fn end_that_cannot_be_read_counts_as_a_failure() {
     std::fs::remove_file(&end).expect("removed");
     std::fs::create_dir(&end).expect("made");
     fails();
+}
+
+/// A link to itself, which cannot be opened.
+fn link_to_itself(path: &LocalPath) {
+    symlink(path.file_name().expect("a name"), path).expect("linked");
+}
+
+#[test]
+fn record_that_cannot_be_read_is_named_and_holds_no_bag_up() {
+    let (progress, ended) = ("progress/000001", "ended/000002");
+    for (record, failed) in [(progress, 0), (ended, 1), ("agents/0123456789abcdef", 0)] {
+        let place = Place::new();
+        submit(&place, &["--count", "2"], "true");
+        link_to_itself(&place.path("backend/@bag").join(record));
+        let mut agent = place.agent("spot", &[]);
+        let (code, view) = place.show(&["--wait"]);
+        assert_eq!((&view["ended"], &view["failed"]), (&2.into(), &failed.into()), "{record}");
+        assert_eq!(code, if failed == 0 { 0 } else { 5 }, "{record}: {view}");
+        assert!(agent.wait().expect("waited for").success(), "{record}");
+        let shown = run(&mut place.task("bag"));
+        assert!(shown.code == 0 && shown.stderr.contains(record), "{record}: {shown}");
+        let log = std::fs::read_to_string(place.path("agents.log")).expect("a log");
+        let times = usize::from(record == progress);
+        assert_eq!(log.matches("Too many levels").count(), times, "{record}: {log}");
+    }
+}
+
+#[test]
+fn lock_that_cannot_be_read_is_named_and_holds_its_task_up_alone() {
+    let place = Place::new();
+    submit(&place, &["--count", "2"], "true");
+    let lock = place.path("backend/bag.000001/locks/0000000001");
+    std::fs::create_dir_all(lock.parent().expect("a directory")).expect("made");
+    link_to_itself(&lock);
+    let mut agent = place.agent("spot", &[]);
+    until_there(&place, "backend/@bag/ended/000002");
+    until("it is named", SOON, || {
+        let log = std::fs::read_to_string(place.path("agents.log")).unwrap_or_default();
+        log.contains("locks/0000000001: Too many levels").then_some(())
+    });
+    assert_eq!(ended_records(&place), 1);
+    std::fs::remove_file(&lock).expect("removed");
+    assert_eq!(place.show(&["--wait"]).0, 0);
+    assert!(agent.wait().expect("waited for").success());
+}
+
+#[test]
+fn task_that_ends_during_a_notice_is_recorded_at_once() {
+    let place = Place::new();
+    let [begun, signalled, go] = ["begun", "signalled", "go"].map(|name| place.path(name));
+    let (begun, signalled, go) = (begun.display(), signalled.display(), go.display());
+    let trap = format!("trap 'touch {signalled}' USR1; touch {begun}");
+    submit(&place, &[], &format!("{trap}; while [ ! -e {go} ]; do sleep 0.01; done"));
+    let source = format!("file:{}", place.path("notice").display());
+    let flags = ["--interval", "1h", "--hook-timeout", "1h", "--on-notice", "--notice-source"];
+    let mut agent = place.agent("spot", &[&flags[..], &[source.as_str()]].concat());
+    until_there(&place, "begun");
+    std::fs::write(place.path("draft"), r#"{"deadline_seconds":600}"#).expect("written");
+    std::fs::rename(place.path("draft"), place.path("notice")).expect("renamed");
+    // The agent waits for its state.
+    until_there(&place, "signalled");
+    std::fs::write(place.path("go"), "").expect("written");
+    until_there(&place, "backend/@bag/ended/000001");
+    let (code, view) = place.show(&["--wait"]);
+    assert_eq!((code, &view["failed"]), (0, &0.into()), "{view}");
+    assert!(agent.wait().expect("waited for").success());
+}
+
+/// Changes the last byte of each object of a directory.
+fn damage(directory: &LocalPath) {
+    for entry in std::fs::read_dir(directory).expect("a directory").flatten() {
+        let mut bytes = std::fs::read(entry.path()).expect("readable");
+        if let Some(last) = bytes.last_mut() {
+            *last ^= 1;
+        }
+        std::fs::write(entry.path(), bytes).expect("written");
+    }
+}
+
+#[test]
+fn task_whose_checkpoints_are_all_damaged_fails_unless_the_key_may_be_wrong() {
+    let place = Place::new();
+    place.submit(&BAG, 10);
+    place.hold();
+    let task = place.path("backend/bag.000001");
+    let mut first = place.agent("spot", &[]);
+    until("a checkpoint", SOON, || has_checkpoint(&task).then_some(()));
+    kill(&mut first);
+    let key = std::fs::read(place.path("key")).expect("a key");
+    std::fs::write(place.path("key"), "1".repeat(64)).expect("written");
+    let mut second = place.agent("spot", &["--retries", "0"]);
+    until("the key is found wrong", SOON, || {
+        let log = std::fs::read_to_string(place.path("agents.log")).unwrap_or_default();
+        log.contains("it was sealed with another key").then_some(())
+    });
+    kill(&mut second);
+    assert_eq!(ended_records(&place), 0);
+    std::fs::write(place.path("key"), key).expect("written");
+    damage(&task.join("generations"));
+    let mut third = place.agent("spot", &["--retries", "1"]);
+    let (code, view) = place.show(&["--wait"]);
+    assert_eq!((code, &view["failed"]), (5, &1.into()), "{view}");
+    assert_eq!(view["tasks"][0]["failures"], 1, "{view}");
+    let why = view["tasks"][0]["why"].as_str().expect("a text");
+    assert!(why.contains("no generation of bag.000001 can be restored"), "{view}");
+    assert!(third.wait().expect("waited for").success());
 }
 
 #[test]

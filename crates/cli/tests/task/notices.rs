@@ -2,12 +2,13 @@
 //! follows from what was measured.
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt;
+use std::path::{Path as LocalPath, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::cluster::{SOON, run, sanderling, until};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use sanderling_cli_common::units::Span;
 use sanderling_core::checkpoint::DumpTimes;
 use sanderling_protocol::Millis;
@@ -80,9 +81,16 @@ impl Paced {
 
     /// Starts a runner with some flags.
     fn start(&self, flags: &[&str]) -> Runner {
+        let (script, place) = (self.path("task.py"), self.0.path());
+        let text = |path: &LocalPath| path.to_str().expect("UTF-8").to_owned();
+        self.start_command(flags, &["python3", &text(&script), &text(place)])
+    }
+
+    /// Starts a runner of another task, in a process group of its own.
+    fn start_command(&self, flags: &[&str], words: &[&str]) -> Runner {
         let mut command = self.task("run");
         command.args(["--driver", "hook", "--record"]).arg(self.path("record")).args(flags);
-        command.args(["--", "python3"]).arg(self.path("task.py")).arg(self.0.path());
+        command.arg("--").args(words).process_group(0);
         let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log"));
         let runner = command.stdout(Stdio::null()).stderr(log.expect("a log")).spawn();
         Runner(runner.expect("started"))
@@ -109,6 +117,28 @@ impl Paced {
         until("the task writes its state", SOON, || {
             (self.times("begun").len() >= times).then_some(())
         });
+    }
+
+    /// Returns the newest lock and its record.
+    fn lock(&self) -> (PathBuf, String) {
+        let locks = fs::read_dir(self.path("backend/t/locks")).expect("locks").flatten();
+        let names = locks.filter(|it| !it.file_name().as_encoded_bytes().starts_with(b"."));
+        let newest = names.map(|entry| entry.path()).max().expect("a lock");
+        let record = fs::read_to_string(&newest).expect("readable");
+        (newest, record)
+    }
+
+    fn has_released_lock(&self) -> bool {
+        self.lock().1.contains(r#""is_released":true"#)
+    }
+
+    /// Shows a notice of a machine that is taken after ten minutes, once the task can give its
+    /// state, and waits until the task writes it.
+    fn notice(&self, runner: &Runner) -> u32 {
+        let task = until("the task handles its signals", SOON, || handling_child(&runner.0));
+        self.set("notice", r#"{"deadline_seconds":600}"#);
+        self.until_begun(1);
+        task
     }
 
     fn generations(&self) -> usize {
@@ -201,6 +231,73 @@ fn dump_whose_rest_does_not_fit_is_given_up() {
     assert_eq!(place.generations(), 1, "{log}");
 }
 
+/// Flags of a runner that takes no checkpoint but that of a notice in a file.
+fn at_notices(place: &Paced) -> Vec<String> {
+    let source = format!("file:{}", place.path("notice").display());
+    let flags = ["--interval", "1h", "--hook-timeout", "1h", "--on-notice", "--notice-source"];
+    flags.into_iter().map(str::to_owned).chain([source]).collect()
+}
+
+/// Starts a runner with these flags, and others.
+fn start_at_notices(place: &Paced, others: &[&str]) -> Runner {
+    let flags = at_notices(place);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).chain(others.iter().copied()).collect();
+    place.start(&flags)
+}
+
+/// The machine pauses while the checkpoint of a notice is written, and another runner takes the
+/// task meanwhile.
+#[test]
+fn machine_that_wakes_during_the_dump_of_a_notice_ends_what_another_has_taken() {
+    let place = Paced::new("600");
+    let mut runner = start_at_notices(&place, &["--lock-age", "3s"]);
+    let task = Pid::from_raw(place.notice(&runner).try_into().expect("a pid")).expect("a pid");
+    runner.signal(Signal::STOP);
+    kill_process(task, Signal::STOP).expect("it runs");
+    let (own, record) = place.lock();
+    let number: u64 = own.file_name().and_then(|it| it.to_str()?.parse().ok()).expect("a number");
+    let record = record.replacen(r#""owner":""#, r#""owner":"another "#, 1);
+    fs::write(own.with_file_name(format!("{:010}", number + 1)), record).expect("written");
+    kill_process(task, Signal::CONT).expect("it runs");
+    runner.signal(Signal::CONT);
+    assert_eq!(runner.end(), Some(1), "{}", place.log());
+    let log = place.log();
+    assert!(log.contains("another runner has taken the task t"), "{log}");
+    assert_eq!(place.generations(), 0, "{log}");
+}
+
+/// A service manager sends its signal to all processes of a service.
+#[test]
+fn task_that_ends_with_its_runner_at_sigterm_is_not_waited_for() {
+    let shell = ["sh", "-c", "trap : USR1; while :; do sleep 0.01; done"];
+    for ends_well in [true, false] {
+        let place = Paced::new("600");
+        let flags = ["--interval", "1h", "--on-notice", "--notice-deadline", "10m"];
+        let mut runner = match ends_well {
+            true => place.start(&flags),
+            false => place.start_command(&flags, &shell),
+        };
+        until("the task handles SIGUSR1", SOON, || child_handling(&runner.0, &[Signal::USR1]));
+        kill_process_group(Pid::from_child(&runner.0), Signal::TERM).expect("they run");
+        assert_eq!(runner.end(), Some(130), "{}", place.log());
+        assert!(place.has_released_lock(), "{}", place.log());
+    }
+}
+
+#[test]
+fn sigterm_during_the_dump_of_another_notice_shortens_it() {
+    let place = Paced::new("600");
+    let mut runner = start_at_notices(&place, &["--notice-deadline", "3s"]);
+    place.notice(&runner);
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.end(), Some(130), "{}", place.log());
+    let log = place.log();
+    assert!(log.contains("notice from SIGTERM: "), "{log}");
+    // A runner that is forced to end leaves both.
+    assert!(place.path("ended").exists(), "the task got no SIGTERM: {log}");
+    assert!(place.has_released_lock(), "{log}");
+}
+
 /// By SIGINT and, without `--on-notice`, SIGTERM: the task gets SIGTERM, and no checkpoint is
 /// taken.
 #[test]
@@ -219,16 +316,17 @@ fn interrupted_runner_ends_its_task_without_another_checkpoint() {
         assert!(!fs::exists(format!("/proc/{task}/exe")).unwrap_or(false), "{signal:?}: it runs");
         assert_eq!(place.generations(), before, "{signal:?}: {}", place.log());
         // The lock was given up: the next runner does not wait for its age.
-        let lock = fs::read_dir(place.path("backend/t/locks")).expect("locks").flatten();
-        let newest = lock.map(|entry| entry.path()).max().expect("a lock");
-        let record = fs::read(newest).expect("readable");
-        let record: Value = serde_json::from_slice(&record).expect("JSON");
-        assert_eq!(record["is_released"], true, "{signal:?}");
+        assert!(place.has_released_lock(), "{signal:?}");
     }
 }
 
 /// Returns the task of a runner, once it handles SIGTERM and SIGUSR1.
 fn handling_child(runner: &Child) -> Option<u32> {
+    child_handling(runner, &[Signal::TERM, Signal::USR1])
+}
+
+/// Returns the task of a runner, once it handles those signals. The runner's guard handles none.
+fn child_handling(runner: &Child, signals: &[Signal]) -> Option<u32> {
     let threads = fs::read_dir(format!("/proc/{}/task", runner.id())).ok()?.flatten();
     let children = threads.filter_map(|it| fs::read_to_string(it.path().join("children")).ok());
     let pids = children.flat_map(|it| {
@@ -238,7 +336,8 @@ fn handling_child(runner: &Child) -> Option<u32> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
         let bits = caught.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-        bits.is_some_and(|bits| bits >> 9 & 1 == 1 && bits >> 14 & 1 == 1)
+        let handles = |bits: u64, signal: &Signal| bits >> (signal.as_raw() - 1) & 1 == 1;
+        bits.is_some_and(|bits| signals.iter().all(|signal| handles(bits, signal)))
     })
 }
 

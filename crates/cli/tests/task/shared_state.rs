@@ -83,6 +83,23 @@ fn state_directory_of_a_runner_is_refused_to_others() {
 }
 
 #[test]
+fn what_has_the_name_of_an_unpacked_state_is_left_out_and_named_once() {
+    let directory = TempDir::new().expect("a directory");
+    let place = TaskPlace::in_directory(&directory.path().join("backend"), 10_000);
+    let state = place.path("state");
+    fs::create_dir(&state).expect("made");
+    fs::write(state.join(".sanderling-restoring-mine"), "x").expect("written");
+    let flags = ["--state", state.to_str().expect("UTF-8")];
+    let mut runner = place.runner("runner", &[], &flags);
+    place.until_after(1, &mut runner);
+    let named = ".sanderling-restoring-mine is left out of checkpoints";
+    assert_eq!(runner.log().matches(named).count(), 1, "{}", runner.log());
+    runner.kill();
+    place.restored();
+    assert!(!place.path("restored/.sanderling-restoring-mine").exists());
+}
+
+#[test]
 fn restore_into_a_directory_that_is_restored_is_refused() {
     let directory = TempDir::new().expect("a directory");
     let place = published(&directory.path().join("backend"), STATE_BYTES);

@@ -1,5 +1,5 @@
-//! A bag of tasks with deadlines: which agent starts which task, and when a machine on demand has
-//! to take over.
+//! A bag of tasks with deadlines: which agent starts which task, when a machine on demand has to
+//! take over, and whether a task runs again that has failed.
 //!
 //! After HADS (Teylo, Arantes, Sens and Drummond, "A Bag-of-Tasks Scheduler Tolerant to Temporal
 //! Failures in Clouds", 2018): a task runs on spot machines first, and on a machine on demand from
@@ -97,6 +97,37 @@ pub fn on_demand_from(margin: Millis, tasks: &[BagTask]) -> Option<Instant> {
     open.map(|task| task.latest_start(margin)).min()
 }
 
+/// Returns whether a task runs again whose command has just failed, so often in all. `retries` is
+/// how often the operator lets it run again. What ends a run otherwise, as a preemption does, is no
+/// failure of the command and does not count.
+#[must_use]
+pub const fn runs_again(failures: u32, retries: u32) -> bool {
+    failures <= retries
+}
+
+/// What a generation shows about the key that an agent has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyEvidence {
+    /// It was made with that key.
+    Fits,
+    /// It names another key.
+    Differs,
+    /// It shows nothing: it is gone, cut or cannot be read.
+    Unknown,
+}
+
+/// Returns whether a task has failed for good when none of its generations can be restored:
+/// `evidence` is what they show, and `fits_another` whether the key is that of another task of the
+/// bag. With a key that may be the wrong one the agent of another machine may be able to go on.
+#[must_use]
+pub fn is_task_lost(evidence: &[KeyEvidence], fits_another: bool) -> bool {
+    if evidence.contains(&KeyEvidence::Fits) {
+        return true;
+    }
+    // Without any generation the task begins anew.
+    fits_another && !evidence.is_empty() && !evidence.contains(&KeyEvidence::Differs)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,6 +181,25 @@ mod tests {
         let done = BagTask { state: BagState::Done, ..task(100, 1) };
         assert_eq!(next_task(Instant(0), &agent(Market::Spot), &[done]), None);
         assert_eq!(on_demand_from(Millis(0), &[done]), None);
+    }
+
+    #[test]
+    fn command_that_fails_runs_as_often_again_as_it_may() {
+        let again = |retries| (1..).take_while(|failures| runs_again(*failures, retries)).count();
+        assert_eq!([0, 1, 3].map(again), [0, 1, 3]);
+        assert!(!runs_again(u32::MAX, 0));
+    }
+
+    #[test]
+    fn task_without_a_good_generation_is_lost_if_the_key_is_the_right_one() {
+        use KeyEvidence::{Differs, Fits, Unknown};
+        assert!(is_task_lost(&[Unknown, Fits], false));
+        assert!(is_task_lost(&[Differs, Fits], false));
+        assert!(is_task_lost(&[Unknown, Unknown], true));
+        assert!(!is_task_lost(&[Unknown, Unknown], false));
+        // All of them name another key: that one may be on another machine.
+        assert!(!is_task_lost(&[Differs, Unknown], true));
+        assert!(!is_task_lost(&[], true));
     }
 
     #[test]

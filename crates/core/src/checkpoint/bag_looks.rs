@@ -6,13 +6,16 @@ use sanderling_protocol::Millis;
 
 use super::bag::BagState;
 
-/// Pause between two rounds of an agent.
+/// Pause between two rounds of an agent. Each round lists the records of ended tasks and reads the
+/// progress of the others: short enough that a task which is free starts soon, long enough that a
+/// backend gets two such lists per second and agent at most.
 pub const BAG_ROUND: Millis = Millis(500);
 
 /// Locks that an agent looks at in one round, at most: a round stays short in a large bag.
 pub const LOOKS_PER_ROUND: usize = 32;
 
-/// How long a look holds in a small bag.
+/// How long a look holds in a small bag: four rounds ([`BAG_ROUND`]). A task that another agent
+/// leaves is found free that much later at most, and its lock costs one request in four rounds.
 const HOLDS: Millis = Millis(2000);
 
 /// By so many tasks that were looked at, a look holds once more as long. In [`HOLDS`] an agent

@@ -54,9 +54,9 @@ pub struct ReplayedBagRun {
     pub late: u32,
     /// From the begin of the bag until its last task was done.
     pub elapsed: Millis,
-    /// Time for which spot machines are paid.
+    /// Time for which spot machines are paid, the sum over all of them.
     pub spot: Millis,
-    /// Time for which machines on demand are paid.
+    /// Time for which machines on demand are paid, the sum over all of them.
     pub on_demand: Millis,
     /// Time in dumps that were finished.
     pub dumped: Millis,
@@ -139,7 +139,7 @@ struct Part {
 }
 
 #[derive(Debug)]
-struct Machine {
+struct SpotMachine {
     market: Market,
     since: Millis,
     is_ready: bool,
@@ -163,7 +163,7 @@ struct Play<'a> {
     now: Millis,
     events: BinaryHeap<Reverse<(Millis, u64, Happening)>>,
     scheduled: u64,
-    machines: Vec<Machine>,
+    machines: Vec<SpotMachine>,
     tasks: Vec<Played>,
     /// Tasks that are not done.
     open: usize,
@@ -381,7 +381,7 @@ impl<'a> Play<'a> {
         let at = self.machines.len();
         let (since, bag) = (self.now, self.of.bag);
         let ends = Millis(since.0 + life.0);
-        self.machines.push(Machine {
+        self.machines.push(SpotMachine {
             market,
             since,
             is_ready: false,

@@ -33,7 +33,8 @@ pub struct RemovalPlan {
 }
 
 impl FoundGeneration {
-    /// Returns whether all its packs are stored, as long as they were.
+    /// Returns whether all its packs are stored, each with its length in the manifest. `stored` has
+    /// the packs of the backend with their lengths in bytes.
     #[must_use]
     pub fn is_whole(&self, stored: &BTreeMap<PackId, u64>) -> bool {
         let is_there = |pack: &ManifestPack| stored.get(&pack.id) == Some(&pack.bytes);

@@ -11,8 +11,8 @@ use sanderling_cli_common::output::Output;
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units;
 use sanderling_core::checkpoint::{
-    BAG_ROUND, BackendAnswers, BagAgent, BagLooks, BagState, BagTask, LOOKS_PER_ROUND, LockView,
-    next_task,
+    BAG_ROUND, BackendAnswers, BagAgent, BagLooks, BagState, BagTask, KeyEvidence, LOOKS_PER_ROUND,
+    LockView, is_task_lost, next_task, runs_again,
 };
 use sanderling_protocol::{Instant as WallInstant, Millis};
 use tokio::task::JoinSet;
@@ -21,9 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::store::{AgentRecord, BagRecord, BagStore, BagWatch, Ended, Progress};
 use super::{AgentArgs, MarketArg, absent, task_name};
-use crate::args::{RunArgs, TaskName};
+use crate::args::{RunArgs, StorageArgs, TaskName};
 use crate::backend::{TaskBackend, hex};
-use crate::generations::Generations;
+use crate::generations::{Generations, key_evidence};
 use crate::lock::{LockWatch, TaskLock, steady_now};
 use crate::runner::{self, RunRecord};
 use crate::seal::drawn;
@@ -36,6 +36,10 @@ const ROUND: Duration = Duration::from_millis(BAG_ROUND.0);
 /// Pause between two records of an agent that began and ended no task meanwhile, and between two
 /// looks whether its bag is there.
 const WRITE_EVERY: Duration = Duration::from_secs(5);
+
+/// Tasks of a bag whose generations are looked at, at most, to see whether a key is that of the
+/// bag: each costs some requests, and one that has begun has a generation.
+const KEY_LOOKS_MAX: usize = 8;
 
 /// A task that this agent runs.
 struct OwnRun {
@@ -74,6 +78,8 @@ struct Agent<'a> {
     written: Option<(Instant, Vec<u32>)>,
     /// What was printed last about each task.
     noted: BTreeMap<u32, String>,
+    /// What was printed about records that cannot be read.
+    unread: BTreeSet<String>,
 }
 
 /// `task agent`.
@@ -113,6 +119,7 @@ pub(crate) async fn agent(session: Session, args: AgentArgs) -> Result<(), Failu
         was_there: None,
         written: None,
         noted: BTreeMap::new(),
+        unread: BTreeSet::new(),
     };
     agent.work().await
 }
@@ -145,7 +152,11 @@ impl Agent<'_> {
             }
         }
         // Runners end their tasks when the session ends, and give their locks up.
-        while self.runs.join_next().await.is_some() {}
+        while let Some(ended) = self.runs.join_next().await {
+            if let Ok((number, result)) = ended {
+                self.ended(number, result);
+            }
+        }
         self.running.clear();
         self.written = None;
         let _ = self.write_down().await;
@@ -176,10 +187,12 @@ impl Agent<'_> {
         self.looks.retain(|number| !ended.contains(&number));
         let numbers: Vec<u32> = (1..=self.bag.tasks).filter(|it| !ended.contains(it)).collect();
         let (output, age) = (self.session.output, self.args.storage.lock_age.0);
-        let answers = &mut self.answers;
+        let (answers, unread) = (&mut self.answers, &mut self.unread);
         let each = |read: Result<(), &Failure>| {
             answers.answered(steady_now(), age.into());
-            if let Err(failure) = read {
+            if let Err(failure) = read
+                && unread.insert(failure.cause.clone())
+            {
                 output.note(format_args!("{failure}"));
             }
         };
@@ -280,9 +293,7 @@ impl Agent<'_> {
     async fn start(&mut self, number: u32) -> Result<(), Failure> {
         let name = task_name(&self.args.bag.0, number);
         let newest = self.newest(number).await?;
-        let mut command: Vec<OsString> = vec!["env".into()];
-        command.push(format!("SANDERLING_TASK_NUMBER={number}").into());
-        command.extend(self.bag.command.iter().map(OsString::from));
+        let command = self.bag.command.iter().map(OsString::from).collect();
         let args = RunArgs {
             name: Some(TaskName(name)),
             storage: self.args.storage.clone(),
@@ -296,6 +307,9 @@ impl Agent<'_> {
         session.ended = self.ended.clone();
         let record = EndRecord {
             store: self.store.clone(),
+            backend: self.backend.clone(),
+            storage: self.args.storage.clone(),
+            bag_name: self.args.bag.0.clone(),
             session: session.clone(),
             bag: Arc::clone(&self.bag),
             number,
@@ -399,6 +413,10 @@ impl Agent<'_> {
 /// task between its end and the record of it, nor after.
 struct EndRecord {
     store: BagStore,
+    /// That of all tasks.
+    backend: TaskBackend,
+    storage: StorageArgs,
+    bag_name: String,
     session: Session,
     bag: Arc<BagRecord>,
     number: u32,
@@ -408,6 +426,10 @@ struct EndRecord {
 }
 
 impl RunRecord for EndRecord {
+    fn number(&self) -> u32 {
+        self.number
+    }
+
     fn has_ended(&self) -> BoxFuture<'_, Result<bool, Failure>> {
         Box::pin(async move {
             if !self.store.has(&self.bag).await? {
@@ -423,7 +445,11 @@ impl RunRecord for EndRecord {
         failure: Option<Failure>,
     ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
-            let is_end = failure.as_ref().is_none_or(|failure| TaskFailure::Failed.is(failure));
+            let is_end = match &failure {
+                Some(failure) if TaskFailure::NoGeneration.is(failure) => self.is_lost().await,
+                Some(failure) => TaskFailure::Failed.is(failure),
+                None => true,
+            };
             let mut watch = BagWatch::default();
             // While the backend is away it tries again.
             while is_end && !self.session.ended.is_cancelled() {
@@ -443,6 +469,33 @@ impl RunRecord for EndRecord {
 }
 
 impl EndRecord {
+    /// Returns whether the task has failed, as none of its generations can be restored. While the
+    /// key may be the wrong one, or nothing can be read, it has not.
+    async fn is_lost(&self) -> bool {
+        let Ok(evidence) = self.evidence(self.number).await else { return false };
+        is_task_lost(&evidence, false) || is_task_lost(&evidence, true) && self.fits_another().await
+    }
+
+    /// Returns whether the key is that of another task of the bag.
+    async fn fits_another(&self) -> bool {
+        let begun = self.store.begun(self.bag.tasks).await.unwrap_or_default();
+        for number in begun.into_iter().filter(|it| *it != self.number).take(KEY_LOOKS_MAX) {
+            let shown = self.evidence(number).await.unwrap_or_default();
+            if shown.contains(&KeyEvidence::Fits) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Returns what the generations of a task show about the key.
+    async fn evidence(&self, number: u32) -> Result<Vec<KeyEvidence>, Failure> {
+        let name = task_name(&self.bag_name, number);
+        let backend = self.backend.of_task(&name)?;
+        let generations = runner::opened(&backend, &name, &self.storage, false).await?;
+        Ok(key_evidence(&generations.look().await?))
+    }
+
     /// Writes the end of the task, or one more failure if it is to be tried again; returns false
     /// if the bag is not there for now.
     ///
@@ -464,11 +517,11 @@ impl EndRecord {
             return Err(TaskFailure::Taken.failure(Exit::Failure, cause));
         }
         if failure.is_some() {
-            let is_tried_again = self.store.change_progress(self.number, |progress| {
+            let is_repeated = self.store.change_progress(self.number, |progress| {
                 progress.failures += 1;
-                progress.failures <= self.retries
+                runs_again(progress.failures, self.retries)
             });
-            if is_tried_again.await? {
+            if is_repeated.await? {
                 return Ok(true);
             }
         }

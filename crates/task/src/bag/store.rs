@@ -9,6 +9,7 @@ use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_protocol::{Instant, Millis};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use tokio::sync::Mutex;
 
 use super::MarketArg;
@@ -57,6 +58,25 @@ pub(super) struct Ended {
     pub(super) market: MarketArg,
     /// Why it failed; absent when it succeeded.
     pub(super) failed: Option<String>,
+}
+
+/// Why the record of a task that has ended cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(super) enum EndedError {
+    /// What has its name is no record, such as a directory.
+    #[error("{name} in {backend} is no record")]
+    NoRecord {
+        /// Its name.
+        name: String,
+        /// The bag's place.
+        backend: String,
+    },
+    /// It is not what an agent writes.
+    #[error("{}", .failure.cause)]
+    Damaged {
+        /// That of reading it.
+        failure: Failure,
+    },
 }
 
 /// An agent, as it writes itself down every few seconds.
@@ -191,7 +211,13 @@ impl BagStore {
 
     /// Returns how far a task is.
     pub(super) async fn progress(&self, number: u32) -> Result<Progress, Failure> {
-        Ok(self.get(&named("progress", number)).await?.unwrap_or_default())
+        Ok(self.get_of("progress", &digits(number)).await?.unwrap_or_default())
+    }
+
+    /// Returns which of so many tasks have begun, as far as that was recorded.
+    pub(super) async fn begun(&self, tasks: u32) -> Result<Vec<u32>, Failure> {
+        let listed = self.backend.list("progress").await?;
+        Ok(listed.iter().filter_map(|(name, _)| task_of(name, tasks)).collect())
     }
 
     /// Returns how far each of so many tasks is that has begun and is none of `without`, and calls
@@ -203,11 +229,8 @@ impl BagStore {
         mut each: impl FnMut(Result<(), &Failure>),
     ) -> Result<BTreeMap<u32, Progress>, Failure> {
         let mut found = BTreeMap::new();
-        for (name, _) in self.backend.list("progress").await? {
-            let Some(number) = task_of(&name, tasks) else { continue };
-            if without.contains(&number) {
-                continue;
-            }
+        let begun = self.begun(tasks).await?;
+        for number in begun.into_iter().filter(|number| !without.contains(number)) {
             match self.progress(number).await {
                 Ok(progress) => {
                     each(Ok(()));
@@ -249,6 +272,8 @@ impl BagStore {
     pub(super) async fn has_ended(&self, number: u32) -> Result<bool, Failure> {
         match self.backend.get(&named("ended", number)).await {
             Err(failure) if TaskFailure::TooLong.is(&failure) => Ok(true),
+            // It is no other one's record, if it is there.
+            Err(failure) if is_of_one(&failure) => Ok(self.ended(number).await?.contains(&number)),
             found => Ok(found?.is_some()),
         }
     }
@@ -258,18 +283,22 @@ impl BagStore {
     pub(super) async fn add_ended(
         &self,
         tasks: u32,
-        known: &mut BTreeMap<u32, Result<Ended, String>>,
+        known: &mut BTreeMap<u32, Result<Ended, EndedError>>,
     ) -> Result<(), Failure> {
         known.retain(|_, ended| ended.is_ok());
         for number in self.ended(tasks).await? {
             if known.contains_key(&number) {
                 continue;
             }
-            let name = named("ended", number);
-            let ended = match self.get(&name).await {
+            let ended = match self.get_of("ended", &digits(number)).await {
                 Ok(Some(ended)) => Ok(ended),
-                Ok(None) => Err(format!("{name} in {} is no record", self.backend)),
-                Err(failure) if TaskFailure::BagDamaged.is(&failure) => Err(failure.cause),
+                Ok(None) => {
+                    let (name, backend) = (named("ended", number), self.backend.to_string());
+                    Err(EndedError::NoRecord { name, backend })
+                }
+                Err(failure) if TaskFailure::BagDamaged.is(&failure) => {
+                    Err(EndedError::Damaged { failure })
+                }
                 Err(failure) => return Err(failure),
             };
             known.insert(number, ended);
@@ -292,7 +321,7 @@ impl BagStore {
             if !is_agent(&name) {
                 continue;
             }
-            match self.get(&format!("agents/{name}")).await {
+            match self.get_of("agents", &name).await {
                 Ok(Some(record)) => _ = found.insert(name, record),
                 Ok(None) => {}
                 Err(failure) if TaskFailure::BagDamaged.is(&failure) => report(&failure),
@@ -307,12 +336,28 @@ impl BagStore {
         self.backend.replace(&format!("agents/{id}"), encoded(record)).await
     }
 
+    /// Reads a record of a directory. One that cannot be read, while its directory can, is damaged:
+    /// the others are of use without it.
+    async fn get_of<T: DeserializeOwned>(
+        &self,
+        directory: &str,
+        name: &str,
+    ) -> Result<Option<T>, Failure> {
+        let name = format!("{directory}/{name}");
+        match self.get(&name).await {
+            Err(failure) if is_of_one(&failure) => {
+                self.backend.list(directory).await?;
+                let (backend, why) = (&self.backend, &failure.cause);
+                Err(damaged(format_args!("{name} in {backend} cannot be read: {why}")))
+            }
+            read => read,
+        }
+    }
+
     async fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Failure> {
         let damaged = |why: &dyn Display| {
-            let cause = format!("{name} in {} is not what an agent writes: {why}", self.backend);
-            TaskFailure::BagDamaged
-                .failure(Exit::Failure, cause)
-                .next("sanderling task submit with another --bag")
+            let backend = &self.backend;
+            damaged(format_args!("{name} in {backend} is not what an agent writes: {why}"))
         };
         let bytes = match self.backend.get(name).await {
             Err(failure) if TaskFailure::TooLong.is(&failure) => {
@@ -325,8 +370,23 @@ impl BagStore {
     }
 }
 
+/// Returns the failure of a record that is of no use.
+fn damaged(cause: impl Display) -> Failure {
+    let next = "sanderling task submit with another --bag";
+    TaskFailure::BagDamaged.failure(Exit::Failure, cause).next(next)
+}
+
+/// Returns whether a failure may concern the one object that was read.
+fn is_of_one(failure: &Failure) -> bool {
+    TaskFailure::LocalFile.is(failure) || TaskFailure::DataLost.is(failure)
+}
+
+fn digits(number: u32) -> String {
+    format!("{number:0DIGITS$}")
+}
+
 fn named(directory: &str, number: u32) -> String {
-    format!("{directory}/{number:0DIGITS$}")
+    format!("{directory}/{}", digits(number))
 }
 
 /// Returns the number of a task from the name of its record, if the bag has it among so many.

@@ -12,7 +12,7 @@ use sanderling_protocol::{Instant, Millis};
 use serde::Serialize;
 use tokio::time::sleep;
 
-use super::store::{AgentRecord, BagRecord, BagStore, BagWatch, Ended};
+use super::store::{AgentRecord, BagRecord, BagStore, BagWatch, Ended, EndedError};
 use super::{BagArgs, MarketArg, absent};
 use crate::backend::TaskBackend;
 use crate::supervise::wall_clock;
@@ -38,12 +38,33 @@ struct BagView {
     dollars: f64,
 }
 
+/// How far a task is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum TaskState {
+    Waits,
+    Runs,
+    Done,
+    Failed,
+}
+
+impl TaskState {
+    /// Returns the word of the table, which is that of the document, too.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Waits => "waits",
+            Self::Runs => "runs",
+            Self::Done => "done",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// A task as it is shown.
 #[derive(Debug, Serialize)]
 struct TaskRow {
     number: u32,
-    /// `waits`, `runs`, `done` or `failed`.
-    state: &'static str,
+    state: TaskState,
     worked_seconds: f64,
     failures: u32,
     ended_at: Option<String>,
@@ -73,6 +94,12 @@ pub(crate) async fn show(session: Session, args: BagArgs) -> Result<(), Failure>
     let record = store.record().await?.ok_or_else(|| absent(&args.bag.0, &backend))?;
     store.report_strange(record.tasks, |strange| session.output.note(strange)).await?;
     store.agents(|failure| session.output.note(format_args!("{failure}"))).await?;
+    let each = |read: Result<(), &Failure>| {
+        if let Err(failure) = read {
+            session.output.note(format_args!("{failure}"));
+        }
+    };
+    store.all_progress(record.tasks, &BTreeSet::new(), each).await?;
     let (mut ended, mut watch) = (BTreeMap::new(), BagWatch::default());
     let view = loop {
         let view = look(&store, &args, &record, &mut ended).await?;
@@ -99,7 +126,7 @@ async fn look(
     store: &BagStore,
     args: &BagArgs,
     record: &BagRecord,
-    ended: &mut BTreeMap<u32, Result<Ended, String>>,
+    ended: &mut BTreeMap<u32, Result<Ended, EndedError>>,
 ) -> Result<BagView, Failure> {
     let bag = &args.bag.0;
     store.add_ended(record.tasks, ended).await?;
@@ -114,14 +141,14 @@ async fn look(
         let worked = so_far.map_or(Millis(0), |it| it.worked);
         let why = match end {
             Some(Ok(end)) => end.failed.clone(),
-            Some(Err(damaged)) => Some(damaged.clone()),
+            Some(Err(damaged)) => Some(damaged.to_string()),
             None => None,
         };
         let state = match end {
-            Some(_) if why.is_some() => "failed",
-            Some(_) => "done",
-            None if running.contains_key(&number) => "runs",
-            None => "waits",
+            Some(Ok(Ended { failed: None, .. })) => TaskState::Done,
+            Some(_) => TaskState::Failed,
+            None if running.contains_key(&number) => TaskState::Runs,
+            None => TaskState::Waits,
         };
         if end.is_none() {
             open.push(BagTask {
@@ -148,7 +175,7 @@ async fn look(
         deadline: units::instant(record.deadline),
         on_demand_from: on_demand_from(args.margin.millis(), &open).map(units::instant),
         ended: ended.len(),
-        failed: rows.iter().filter(|row| row.state == "failed").count(),
+        failed: rows.iter().filter(|row| row.state == TaskState::Failed).count(),
         late: rows.iter().filter(|row| row.is_late).count(),
         dollars: agents.values().map(AgentRecord::dollars).fold(0.0, |sum, it| sum + it),
         tasks: rows,
@@ -188,7 +215,7 @@ fn print(view: &BagView, writer: &mut dyn std::io::Write) -> std::io::Result<()>
         };
         table.row([
             row.number.to_string(),
-            row.state.to_owned(),
+            row.state.word().to_owned(),
             match row.worked_seconds {
                 0.0 => "-".to_owned(),
                 seconds => units::duration(Duration::from_secs_f64(seconds)),
@@ -220,5 +247,18 @@ const fn spelled(market: MarketArg) -> &'static str {
     match market {
         MarketArg::Spot => "spot",
         MarketArg::OnDemand => "on-demand",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_has_one_word_in_the_table_and_in_the_document() {
+        use TaskState::{Done, Failed, Runs, Waits};
+        for state in [Waits, Runs, Done, Failed] {
+            assert_eq!(serde_json::to_value(state).expect("a text"), state.word());
+        }
     }
 }
