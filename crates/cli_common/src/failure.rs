@@ -48,6 +48,9 @@ pub const UNREACHABLE: &str = "Unreachable";
 /// The kind of the failure when a server refuses a caller without a token that it accepts.
 pub const UNAUTHENTICATED: &str = "Unauthenticated";
 
+/// The kind of the failure when a token does not allow what was requested.
+pub const FORBIDDEN: &str = "Forbidden";
+
 /// The kind of the failure when an address is none, or not that of the server that is meant.
 pub const BAD_ADDRESS: &str = "BadAddress";
 
@@ -228,6 +231,8 @@ mod tests {
     fn kind_of_a_refused_caller_is_the_name_of_the_refusal() {
         let refusal = Refusal::Unauthenticated { why: String::new() };
         assert_eq!(refusal.name(), UNAUTHENTICATED);
+        let refusal = Refusal::Forbidden { why: String::new() };
+        assert_eq!(refusal.name(), FORBIDDEN);
     }
 
     #[test]

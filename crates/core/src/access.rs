@@ -19,7 +19,7 @@ use thiserror::Error;
 pub use jwt::{Parts, TokenFault, join, parts, signed_text};
 pub(crate) use lineage::is_of_servers;
 pub use lineage::{Lineage, Revoked};
-use required_rights::{Need, Right, need};
+use required_rights::{RequiredRights, Right, need};
 
 /// Longest name of a token's owner, in bytes.
 pub const SUBJECT_BYTES_MAX: usize = 256;
@@ -74,7 +74,7 @@ impl From<Role> for TokenRole {
     }
 }
 
-/// A word that should name a right names none.
+/// The error of a word that should name a right and names none: give one of [`right_words`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{word:?} is no right: {}", right_words())]
 pub struct UnknownRight {
@@ -98,8 +98,9 @@ impl Rights {
     /// All rights that can be given: to read, to write, to administrate and to read metrics.
     pub const ALL: Self = Self(15);
 
-    /// What servers have that move bytes.
-    const MOVE: Self = Self(11);
+    /// What servers have: they move bytes and look at nodes. None of them makes, changes or deletes
+    /// objects.
+    const MOVE: Self = Self(9);
 
     const WORDS: [(Self, &'static str); 4] = [
         (Self::READ, "read"),
@@ -152,7 +153,8 @@ pub struct Claims {
     pub rights: Rights,
     /// When it ends, in seconds since 1970.
     pub expires_at: u64,
-    /// What distinguishes it from other tokens.
+    /// Its number and the tokens that it was minted from, by which it can be revoked, and the only
+    /// cluster in which it holds.
     pub lineage: Lineage,
 }
 
@@ -186,8 +188,8 @@ impl Claims {
         self.role != TokenRole::Client || self.subtree.is_root()
     }
 
-    /// Returns whether its owner has that right, where it holds. Datanodes and managers move bytes
-    /// of all objects; an owner with the right to administrate may still not read them.
+    /// Returns whether its owner has that right, where it holds. Datanodes and managers read the
+    /// blocks of all objects; an owner with the right to administrate may still not read them.
     #[must_use]
     pub const fn allows(&self, right: Rights) -> bool {
         match self.role {
@@ -229,7 +231,13 @@ impl Claims {
     /// Returns whether there is anything that its owner may change.
     #[must_use]
     pub fn may_change(&self) -> bool {
-        self.role != TokenRole::Client || self.allows(Rights::WRITE) || self.may_administrate()
+        self.allows(Rights::WRITE) || self.may_administrate()
+    }
+
+    /// Returns whether its owner may read what a job holds beside its bytes: whoever may run jobs,
+    /// read what is in them, or look at the cluster.
+    fn may_see_accounts(&self) -> bool {
+        self.allows(Rights::WRITE) || self.allows(Rights::READ) || self.may_observe()
     }
 
     /// Returns whether its owner may give orders to datanodes.
@@ -251,18 +259,18 @@ impl Claims {
     /// [`Refusal::Forbidden`]: a token with more rights, or for another subtree, is needed.
     pub fn check(&self, request: &Request, names: &impl PathLookup) -> Result<(), Refusal> {
         match need(request) {
-            Need::Nothing => Ok(()),
-            Need::Path(right, path) => self.check_path(right, path),
-            Need::Paths(rights) => rights
+            RequiredRights::Nothing => Ok(()),
+            RequiredRights::Path(right, path) => self.check_path(right, path),
+            RequiredRights::Paths(rights) => rights
                 .into_iter()
                 .flatten()
                 .try_for_each(|(right, path)| self.check_path(right, path)),
-            Need::Joined(parts, to) => {
+            RequiredRights::Joined(parts, to) => {
                 self.check_right(Right::Read)?;
                 let mut paths = parts.iter().chain([to]);
                 paths.try_for_each(|path| self.check_path(Right::Write, path))
             }
-            Need::Lookups(paths) => {
+            RequiredRights::Lookups(paths) => {
                 self.check_right(Right::Read)?;
                 if self.is_everywhere() {
                     return Ok(());
@@ -272,34 +280,42 @@ impl Claims {
                     self.check_path(Right::Read, &path)
                 })
             }
-            Need::Object(right, object) => self.check_object(right, object, names),
-            Need::Leases(leases) => leases
+            RequiredRights::Object(right, object) => self.check_object(right, object, names),
+            RequiredRights::Leases(leases) => leases
                 .iter()
                 .try_for_each(|(object, _)| self.check_object(Right::Write, *object, names)),
-            Need::Job(job) => {
+            RequiredRights::Job(job) => {
                 self.check_right(Right::Write)?;
-                if self.is_everywhere() {
-                    return Ok(());
-                }
-                match names.path_of_job(job) {
-                    Some(path) if self.subtree.contains(&path) => Ok(()),
-                    // As with objects: another's job, one that has ended and one that is still to
-                    // come look the same.
-                    _ => Err(Refusal::UnknownJob { job }),
-                }
+                self.check_job(job, names)
             }
-            Need::Change if self.may_change() => Ok(()),
-            Need::Observe if self.may_observe() => Ok(()),
-            Need::Administrate if self.may_administrate() => Ok(()),
-            Need::Notice if self.role == TokenRole::Datanode || self.may_administrate() => Ok(()),
-            Need::Datanode if matches!(self.role, TokenRole::Datanode | TokenRole::Admin) => Ok(()),
-            Need::Manager if matches!(self.role, TokenRole::Manager | TokenRole::Admin) => Ok(()),
-            Need::Change
-            | Need::Observe
-            | Need::Administrate
-            | Need::Notice
-            | Need::Datanode
-            | Need::Manager => Err(self.forbidden(&format!("may not {}", request.kind()))),
+            RequiredRights::Account(job) if self.may_see_accounts() => self.check_job(job, names),
+            RequiredRights::Change if self.may_change() => Ok(()),
+            RequiredRights::Observe if self.may_observe() => Ok(()),
+            RequiredRights::Administrate if self.may_administrate() => Ok(()),
+            RequiredRights::Notice
+                if self.role == TokenRole::Datanode || self.may_administrate() =>
+            {
+                Ok(())
+            }
+            RequiredRights::Datanode
+                if matches!(self.role, TokenRole::Datanode | TokenRole::Admin) =>
+            {
+                Ok(())
+            }
+            RequiredRights::Manager
+                if matches!(self.role, TokenRole::Manager | TokenRole::Admin) =>
+            {
+                Ok(())
+            }
+            RequiredRights::Account(_)
+            | RequiredRights::Change
+            | RequiredRights::Observe
+            | RequiredRights::Administrate
+            | RequiredRights::Notice
+            | RequiredRights::Datanode
+            | RequiredRights::Manager => {
+                Err(self.forbidden(&format!("may not {}", request.kind())))
+            }
         }
     }
 
@@ -316,10 +332,13 @@ impl Claims {
     /// was drawn for it.
     ///
     /// # Errors
-    /// [`Refusal::Forbidden`] when they would allow more than its own, [`Refusal::BadRequest`] when
-    /// they are none.
+    /// [`Refusal::Forbidden`] when they would allow more than its own, or it is a server's;
+    /// [`Refusal::BadRequest`] when they are none.
     pub fn narrower(&self, asked: &MintToken, now: u64, id: TokenId) -> Result<Self, Refusal> {
         let bad = |why: String| Refusal::BadRequest { why };
+        if !matches!(self.role, TokenRole::Admin | TokenRole::Client) {
+            return Err(self.forbidden("may not mint tokens"));
+        }
         let rights = Rights::of_words(asked.rights.iter().map(String::as_str))
             .map_err(|error| bad(error.to_string()))?;
         if asked.subject.len() > SUBJECT_BYTES_MAX {
@@ -372,12 +391,26 @@ impl Claims {
         }
     }
 
+    fn check_job(&self, job: JobId, names: &impl PathLookup) -> Result<(), Refusal> {
+        if self.is_everywhere() {
+            return Ok(());
+        }
+        match names.path_of_job(job) {
+            Some(path) if self.subtree.contains(&path) => Ok(()),
+            // As with objects: another's job, one that has ended and one that is still to come look
+            // the same.
+            _ => Err(Refusal::UnknownJob { job }),
+        }
+    }
+
+    /// Checks a right on names and objects. A datanode has none: it reads blocks at other
+    /// datanodes, at the places that the manager's orders name.
     fn check_right(&self, right: Right) -> Result<(), Refusal> {
         let (set, word) = match right {
             Right::Read => (Rights::READ, "read"),
             Right::Write => (Rights::WRITE, "write"),
         };
-        if self.allows(set) {
+        if self.allows(set) && self.role != TokenRole::Datanode {
             return Ok(());
         }
         Err(self.forbidden(&format!("has no right to {word}")))

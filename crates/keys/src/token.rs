@@ -69,9 +69,9 @@ pub struct New {
     /// Where its rights apply
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub(crate) subtree: String,
-    /// What it allows there, of read, write, admin, metrics
-    #[arg(long, value_name = "RIGHTS", value_delimiter = ',', default_value = "read,write")]
-    pub(crate) rights: Vec<String>,
+    /// What it allows there, of read, write, admin, metrics [default: read,write]
+    #[arg(long, value_name = "RIGHTS", value_delimiter = ',')]
+    pub(crate) rights: Option<Vec<String>>,
     /// How long it is valid, at most 365d
     #[arg(long, value_name = "DURATION", default_value = "12h")]
     pub(crate) expires: Span,
@@ -131,6 +131,9 @@ const SECRET_BYTES: usize = 32;
 
 /// How long the namenode may take to report which cluster it serves.
 const ASKED_WITHIN: Duration = Duration::from_secs(3);
+
+/// What a token of an application allows, unless its rights are given.
+const RIGHTS_DEFAULT: Rights = Rights::READ.and(Rights::WRITE);
 
 /// How long a token holds at most: as long as its revocation may have to be kept.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -284,18 +287,22 @@ fn given(
 
 fn claims(args: &New) -> Result<Claims, Failure> {
     let part = TokenRole::from_word(&args.role).expect("the command line accepts only these roles");
-    let rights = Rights::of_words(args.rights.iter().map(String::as_str)).map_err(
-        |UnknownRight { word }| {
-            Failure::usage(format_args!("{word:?} is no right: give some of {}", right_words()))
-        },
-    )?;
+    let words = args.rights.as_ref().map(|words| words.iter().map(String::as_str));
+    let given = words.map(Rights::of_words).transpose().map_err(|UnknownRight { word }| {
+        Failure::usage(format_args!("{word:?} is no right: give some of {}", right_words()))
+    })?;
     let subtree: sanderling_protocol::Path =
         args.subtree.parse().map_err(|refusal| Failure::usage(&refusal))?;
     if part != TokenRole::Client && !subtree.is_root() {
         let cause = format!("a token of role {part} holds everywhere: leave --subtree out");
         return Err(Failure::usage(cause));
     }
-    let rights = if part == TokenRole::Client { rights } else { Rights::ALL };
+    if part != TokenRole::Client && given.is_some() {
+        let cause = format!("a token of role {part} has the rights of it: leave --rights out");
+        return Err(Failure::usage(cause));
+    }
+    let own = if part == TokenRole::Client { RIGHTS_DEFAULT } else { Rights::ALL };
+    let rights = given.unwrap_or(own);
     if args.expires.0 > LONGEST {
         return Err(Failure::usage("a token holds for 365 days at most: --expires 365d"));
     }

@@ -8,7 +8,7 @@ use sanderling_protocol::message::ObjectStat;
 use sanderling_protocol::{Path, Refusal, Reply, Request};
 
 use super::pattern::Destination;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, FORBIDDEN, Failure};
 use crate::refused;
 use crate::refused::unexpected;
 use crate::session::Session;
@@ -78,6 +78,18 @@ pub(super) async fn stat_of(
         Ok(reply) => Err(unexpected(&reply)),
         Err(failure) if failure.exit == Exit::NotFound => Ok(None),
         Err(failure) => Err(failure),
+    }
+}
+
+/// Returns what a look-up found; `None` if the token does not allow it, such as one that may only
+/// write. Only for a caller whose next request is refused where the answer would have been needed.
+///
+/// # Errors
+/// Any other failure of the look-up.
+pub(super) fn if_allowed<T>(found: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match found {
+        Err(failure) if failure.kind == FORBIDDEN => Ok(None),
+        found => found.map(Some),
     }
 }
 

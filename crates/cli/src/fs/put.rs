@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
 
 use super::attributes::attribute;
-use super::lookup::{PIECE_BYTES, check_distinct, joined, stat_of, target};
+use super::lookup::{PIECE_BYTES, check_distinct, if_allowed, joined, stat_of, target};
 use super::pattern::Destination;
 use super::transfer::{AfterFailure, run_all};
 use crate::failure::{Exit, Failure};
@@ -97,7 +97,14 @@ async fn planned(
     let name = source.file_name().and_then(|name| name.to_str());
     let to = match (args.sources.len(), is_stdin) {
         (_, true) => args.to.path.clone(),
-        (1, false) => target(session, client, &args.to, name, false).await?,
+        (1, false) => {
+            let found = target(session, client, &args.to, name, false).await;
+            // Where only a name is made, its creation refuses a directory. A tree would go into one
+            // under another name.
+            let is_refused_later = !args.recursive && !args.to.is_directory;
+            let allowed = if is_refused_later { if_allowed(found)? } else { Some(found?) };
+            allowed.unwrap_or_else(|| args.to.path.clone())
+        }
         _ => {
             let name = name.ok_or_else(|| unnameable(source))?;
             target(session, client, &args.to, Some(name), true).await?
@@ -159,10 +166,12 @@ fn unnameable(path: &LocalPath) -> Failure {
     Failure::usage(format_args!("{} has no name in UTF-8", path.display()))
 }
 
-/// Returns what an object of this name must be: what a table holds is key-values.
+/// Returns what an object of this name must be: what a table holds is key-values. A table refuses
+/// the file of a caller that may not look it up.
 async fn kind_in(session: &Session, client: &Client, to: &Path) -> Result<CreateKind, Failure> {
     let Some(parent) = to.parent() else { return Ok(CreateKind::File) };
-    let kind = stat_of(session, client, &parent).await?.map(|stat| stat.kind);
+    let found = if_allowed(stat_of(session, client, &parent).await)?.flatten();
+    let kind = found.map(|stat| stat.kind);
     Ok(if kind == Some(ObjectKind::Table) { CreateKind::KeyValue } else { CreateKind::File })
 }
 

@@ -176,6 +176,8 @@ const SERVERS: &[Mistake] = &[
     ("token secret --out open", 1, &["open", "File exists"], "--out", Unrun),
     ("token new --cluster any --secret-file secret --rights fly", 2, &["no right"],
      "sanderling token new --help", Works),
+    ("token new --cluster any --secret-file secret --role datanode --rights metrics", 2,
+     &["leave --rights out"], "sanderling token new --help", Works),
     ("token new --cluster any --secret-file secret --expires 999d", 2, &["365 days"],
      "sanderling token new", Works),
     ("tls new --out open", 1, &["open"], "", Unrun),

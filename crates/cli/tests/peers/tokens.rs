@@ -232,6 +232,105 @@ fn minted_token_shows_the_number_by_which_it_is_revoked() {
     operate(&guarded, &tenant, &["fs", "ls", "/job"]);
 }
 
+/// Refuses a command for what the token does not allow.
+#[track_caller]
+fn is_refused(guarded: &Guarded, token: &Token, words: &[&str], why: &str) {
+    let ran = guarded.cli(Some(token), words);
+    assert!(ran.code == 1 && ran.stderr.contains(why), "{words:?}: {ran}");
+}
+
+#[test]
+fn tokens_of_servers_change_no_objects_and_no_jobs_and_mint_no_tokens() {
+    let guarded = Guarded::start(1);
+    let tenant = guarded.token(&[]);
+    operate(&guarded, &tenant, &["fs", "put", "/proc/version", "/kept"]);
+    for role in ["datanode", "manager"] {
+        let token = guarded.token(&["--role", role]);
+        let why = format!("({role})");
+        for words in [
+            &["fs", "put", "/proc/version", "/new"][..],
+            &["fs", "put", "--force", "/proc/version", "/kept"],
+            &["fs", "mkdir", "/directory"],
+            &["fs", "mv", "/kept", "/moved"],
+            &["fs", "rm", "/kept"],
+            &["job", "new", "/job"],
+            &["job", "end", "1"],
+            &["token", "mint", "--subtree", "/", "--rights", "read"],
+            &["token", "revoke", "--subject", "tenant"],
+        ] {
+            is_refused(&guarded, &token, words, &why);
+        }
+        // What both do look at.
+        operate(&guarded, &token, &["node", "ls"]);
+        let file = &guarded.secret;
+        let words = ["token", "new", "--secret-file", file, "--role", role, "--rights", "metrics"];
+        let made = guarded.cli(None, &words);
+        assert!(made.code == 2 && made.stderr.contains("leave --rights out"), "{made}");
+    }
+    let datanode = guarded.token(&["--role", "datanode"]);
+    is_refused(&guarded, &datanode, &["fs", "cat", "/kept"], "has no right to read");
+    let listed = operate(&guarded, &tenant, &["fs", "ls", "/"]);
+    assert!(listed.contains("kept"), "{listed}");
+    assert!(!["new", "directory", "moved"].iter().any(|name| listed.contains(name)), "{listed}");
+}
+
+#[test]
+fn writer_stores_files_without_the_right_to_read() {
+    let guarded = Guarded::start(1);
+    let tenant = guarded.token(&[]);
+    operate(&guarded, &tenant, &["fs", "mkdir", "/d"]);
+    let writer = guarded.token(&["--rights", "write"]);
+    let small = text(guarded.place.path().join("small"));
+    std::fs::write(&small, "kept").expect("written");
+    operate(&guarded, &writer, &["fs", "put", &small, "/d/small"]);
+    operate(&guarded, &writer, &["fs", "put", "/proc/version", "/d/stream"]);
+    assert_eq!(operate(&guarded, &tenant, &["fs", "cat", "/d/small"]), "kept");
+    let version = std::fs::read_to_string("/proc/version").expect("of Linux");
+    assert_eq!(operate(&guarded, &tenant, &["fs", "cat", "/d/stream"]), version);
+    // What is there is refused by its creation.
+    is_refused(&guarded, &writer, &["fs", "put", &small, "/d/stream"], "/d/stream exists");
+    is_refused(&guarded, &writer, &["fs", "put", &small, "/d"], "/d is a directory");
+    is_refused(&guarded, &writer, &["fs", "put", "--force", &small, "/d"], "/d is a directory");
+    operate(&guarded, &writer, &["fs", "put", "--force", &small, "/d/stream"]);
+    // Where the name depends on what is there, it has to be looked up.
+    for words in [
+        &["fs", "put", &small, "/d/"][..],
+        &["fs", "put", &small, "/proc/version", "/d"],
+        &["fs", "put", "-r", &small, "/d"],
+    ] {
+        is_refused(&guarded, &writer, words, "has no right to read");
+    }
+    // With the right to read, a directory takes the file, as ever.
+    operate(&guarded, &tenant, &["fs", "put", "/proc/version", "/d"]);
+    assert_eq!(operate(&guarded, &tenant, &["fs", "cat", "/d/version"]), version);
+}
+
+#[test]
+fn reader_lists_the_jobs_of_its_subtree_and_ends_none() {
+    let guarded = Guarded::start(1);
+    let tenant = guarded.token(&[]);
+    let job = operate(&guarded, &tenant, &["job", "new", "/x", "--lease", "1h", "--names", "9"]);
+    operate(&guarded, &tenant, &["job", "new", "/y", "--lease", "1h"]);
+    let cases: [(&[&str], &[&str]); 5] = [
+        (&["--rights", "read"], &["/x", "/y"]),
+        (&["--rights", "metrics"], &["/x", "/y"]),
+        (&["--rights", "read", "--subtree", "/x"], &["/x"]),
+        (&["--rights", "write", "--subtree", "/y"], &["/y"]),
+        (&["--rights", "read", "--subtree", "/z"], &[]),
+    ];
+    for (flags, paths) in cases {
+        let token = guarded.token(flags);
+        let listed = operate(&guarded, &token, &["job", "ls", "--json"]);
+        let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
+        let jobs = listed["jobs"].as_array().expect("a list");
+        let mut found: Vec<&str> = jobs.iter().filter_map(|it| it["path"].as_str()).collect();
+        found.sort_unstable();
+        assert_eq!(found, paths, "{flags:?}");
+    }
+    let reader = guarded.token(&["--rights", "read"]);
+    is_refused(&guarded, &reader, &["job", "end", job.trim()], "(client)");
+}
+
 /// Signs a token of a release to come, which has more claims than this one supports.
 fn token_to_come(guarded: &Guarded) -> Token {
     let known = guarded.token(&["--role", "admin"]);

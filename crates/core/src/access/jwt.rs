@@ -15,7 +15,7 @@ const HEADER: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9";
 /// The payload.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Payload {
+struct TokenPayload {
     sub: String,
     role: String,
     path: Path,
@@ -108,7 +108,7 @@ pub struct Parts<'a> {
 /// Returns the header and the claims of a token as the text that a server then signs.
 #[must_use]
 pub fn signed_text(claims: &Claims) -> String {
-    let payload = Payload {
+    let payload = TokenPayload {
         sub: claims.subject.clone(),
         role: claims.role.word().to_owned(),
         path: claims.subtree.clone(),
@@ -157,15 +157,22 @@ impl Parts<'_> {
     pub fn claims(&self) -> Result<Claims, TokenFault> {
         let malformed = TokenFault::Claims;
         let json = BASE64URL_NOPAD.decode(self.payload.as_bytes()).map_err(|_| malformed)?;
-        let payload: Payload = serde_json::from_slice(&json).map_err(|_| malformed)?;
+        let payload: TokenPayload = serde_json::from_slice(&json).map_err(|_| malformed)?;
         let part = TokenRole::from_word(&payload.role).ok_or(TokenFault::Role)?;
         let rights = Rights::of_words(payload.rights.iter().map(String::as_str))
             .map_err(|_| TokenFault::Right)?;
         if payload.sub.len() > SUBJECT_BYTES_MAX {
             return Err(TokenFault::Subject);
         }
-        let Payload { sub: subject, path: subtree, exp: expires_at, jti, cluster, parents, .. } =
-            payload;
+        let TokenPayload {
+            sub: subject,
+            path: subtree,
+            exp: expires_at,
+            jti,
+            cluster,
+            parents,
+            ..
+        } = payload;
         let lineage = lineage(jti.as_deref(), cluster.as_deref(), parents).ok_or(malformed)?;
         Ok(Claims { subject, role: part, subtree, rights, expires_at, lineage })
     }

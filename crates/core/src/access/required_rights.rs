@@ -13,7 +13,7 @@ pub(super) enum Right {
 
 /// What a caller needs.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Need<'a> {
+pub(super) enum RequiredRights<'a> {
     /// A token that holds.
     Nothing,
     /// A right on a path.
@@ -30,13 +30,16 @@ pub(super) enum Need<'a> {
     Leases(&'a [(ObjectId, LeaseId)]),
     /// The right to write the job's subtree.
     Job(JobId),
+    /// To write or read the job's subtree, or to look at the cluster.
+    Account(JobId),
     /// The right to change something, wherever.
     Change,
     /// To look at the cluster.
     Observe,
     /// To change what nodes are to do.
     Administrate,
-    /// To change what nodes are to do, or to be a datanode.
+    /// To change what nodes are to do, or to be a datanode: of any node, because neither a token
+    /// nor a connection names the datanode that calls.
     Notice,
     /// To be a datanode.
     Datanode,
@@ -45,7 +48,7 @@ pub(super) enum Need<'a> {
 }
 
 /// Returns what a request needs.
-pub(super) fn need(request: &Request) -> Need<'_> {
+pub(super) fn need(request: &Request) -> RequiredRights<'_> {
     match request {
         Request::Create(create) => need_of_create(create),
         Request::Durable(request) => need_of_durable(request),
@@ -55,45 +58,45 @@ pub(super) fn need(request: &Request) -> Need<'_> {
         | Request::DeleteObject { path, .. }
         | Request::SetTtl { path, .. }
         | Request::RegisterJob(RegisterJob { path, .. })
-        | Request::SetAttributes { path, .. } => Need::Path(Write, path),
+        | Request::SetAttributes { path, .. } => RequiredRights::Path(Write, path),
         // The parts vanish; their bytes can be read.
-        Request::Concat(concat) => Need::Joined(&concat.parts, &concat.to),
-        Request::RegisterLimitedJob(limited) => Need::Path(Write, &limited.job.path),
+        Request::Concat(concat) => RequiredRights::Joined(&concat.parts, &concat.to),
+        Request::RegisterLimitedJob(limited) => RequiredRights::Path(Write, &limited.job.path),
         Request::AddBlocks { object, .. }
         | Request::Publish { object, .. }
         | Request::Seal { object, .. }
-        | Request::Abort { object, .. } => Need::Object(Write, *object),
-        Request::RenewLeases { leases } => Need::Leases(leases),
+        | Request::Abort { object, .. } => RequiredRights::Object(Write, *object),
+        Request::RenewLeases { leases } => RequiredRights::Leases(leases),
         Request::Lookup { path, .. }
         | Request::List { path, .. }
         | Request::Stat { path }
-        | Request::Usage { path } => Need::Path(Read, path),
-        Request::LookupObject { object, .. } => Need::Object(Read, *object),
-        Request::LookupMany { paths } => Need::Lookups(paths),
-        Request::Rename { from, to, .. } => Need::Paths([Some((Write, from)), Some((Write, to))]),
-        Request::RenewJob { job } | Request::EndJob { job } | Request::JobAccount { job } => {
-            Need::Job(*job)
-        }
+        | Request::Usage { path } => RequiredRights::Path(Read, path),
+        Request::LookupObject { object, .. } => RequiredRights::Object(Read, *object),
+        Request::LookupMany { paths } => RequiredRights::Lookups(paths),
+        Request::Rename { from, to, .. } => need_of_rename(from, to),
+        Request::RenewJob { job } | Request::EndJob { job } => RequiredRights::Job(*job),
+        // As the list of jobs, which shows their bytes; whoever reads a subtree can count in it.
+        Request::JobAccount { job } => RequiredRights::Account(*job),
         // Of the jobs, those of others are taken out of the answer. A caller that has reached one
         // namenode needs the others when that one dies.
-        Request::Jobs | Request::Members => Need::Nothing,
+        Request::Jobs | Request::Members => RequiredRights::Nothing,
         // As if it came alone: an answer is repeated to any client that may make the change.
         Request::Once(once) => need(once.change.request()),
-        Request::OpenClient { .. } => Need::Change,
+        Request::OpenClient { .. } => RequiredRights::Change,
         // Only a hint to have a look; checked against the caller's own claims.
-        Request::Suspect { .. } | Request::MintToken(_) => Need::Nothing,
+        Request::Suspect { .. } | Request::MintToken(_) => RequiredRights::Nothing,
         Request::Nodes { .. }
         | Request::NodeBlocks { .. }
         | Request::Events { .. }
         | Request::Room
-        | Request::Report => Need::Observe,
+        | Request::Report => RequiredRights::Observe,
         Request::Decommission { .. } | Request::Fsck | Request::RevokeTokens { .. } => {
-            Need::Administrate
+            RequiredRights::Administrate
         }
         Request::Notice { .. }
         | Request::Cancel { .. }
         | Request::Recommend { .. }
-        | Request::Revocations { .. } => Need::Notice,
+        | Request::Revocations { .. } => RequiredRights::Notice,
         Request::Register(_)
         | Request::Join(_)
         | Request::Beat(_)
@@ -103,7 +106,7 @@ pub(super) fn need(request: &Request) -> Need<'_> {
         | Request::SourceNotice(_)
         | Request::Within { .. }
         | Request::ReportDamage { .. }
-        | Request::ExpectedBlocks { .. } => Need::Datanode,
+        | Request::ExpectedBlocks { .. } => RequiredRights::Datanode,
         Request::Manage { .. }
         | Request::Drains { .. }
         | Request::DrainBlocks { .. }
@@ -112,30 +115,34 @@ pub(super) fn need(request: &Request) -> Need<'_> {
         | Request::Abandon { .. }
         | Request::DropCopies { .. }
         | Request::Forecast { .. }
-        | Request::Fenced { .. } => Need::Manager,
+        | Request::Fenced { .. } => RequiredRights::Manager,
     }
 }
 
-fn need_of_durable(request: &DurableRequest) -> Need<'_> {
+const fn need_of_rename<'a>(from: &'a Path, to: &'a Path) -> RequiredRights<'a> {
+    RequiredRights::Paths([Some((Write, from)), Some((Write, to))])
+}
+
+fn need_of_durable(request: &DurableRequest) -> RequiredRights<'_> {
     match request {
         // It takes the whole store, which others then cannot use.
-        DurableRequest::Make(_) => Need::Administrate,
+        DurableRequest::Make(_) => RequiredRights::Administrate,
         DurableRequest::Look { path } | DurableRequest::States { path, .. } => {
-            Need::Path(Read, path)
+            RequiredRights::Path(Read, path)
         }
-        DurableRequest::Overview => Need::Observe,
+        DurableRequest::Overview => RequiredRights::Observe,
         DurableRequest::ServeStores { .. }
         | DurableRequest::Waits { .. }
-        | DurableRequest::WaitsToTake { .. } => Need::Datanode,
-        DurableRequest::Work { .. } | DurableRequest::Progress { .. } => Need::Manager,
+        | DurableRequest::WaitsToTake { .. } => RequiredRights::Datanode,
+        DurableRequest::Work { .. } | DurableRequest::Progress { .. } => RequiredRights::Manager,
     }
 }
 
-fn need_of_create(create: &Create) -> Need<'_> {
+fn need_of_create(create: &Create) -> RequiredRights<'_> {
     match &create.affinity {
         Some(Affinity::Object(near)) => {
-            Need::Paths([Some((Write, &create.path)), Some((Read, near))])
+            RequiredRights::Paths([Some((Write, &create.path)), Some((Read, near))])
         }
-        Some(Affinity::Host(_)) | None => Need::Path(Write, &create.path),
+        Some(Affinity::Host(_)) | None => RequiredRights::Path(Write, &create.path),
     }
 }

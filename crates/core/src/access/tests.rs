@@ -299,6 +299,47 @@ fn parts_do_their_own_work() {
 }
 
 #[test]
+fn servers_make_change_and_mint_nothing_and_datanodes_read_blocks_alone() {
+    let (reads, writes) = at_place("/jobs/y", 2);
+    let joined = [concat(&["/jobs/x/a"], "/jobs/y")];
+    let asked = MintToken {
+        subject: "task".to_owned(),
+        subtree: path("/"),
+        rights: vec!["read".to_owned()],
+        lifetime: Millis(1),
+    };
+    for role in [TokenRole::Namenode, TokenRole::Datanode, TokenRole::Manager] {
+        let server = claims(role, "/", Rights::ALL);
+        refused(&server, &writes);
+        refused(&server, &joined);
+        assert!(!server.may_change() && !server.allows(Rights::WRITE), "{role}");
+        // On the data plane, where managers and uploads of datanodes read.
+        assert!(server.allows(Rights::READ), "{role}");
+        let minted = server.narrower(&asked, 10, TokenId(7));
+        assert!(matches!(minted, Err(Refusal::Forbidden { .. })), "{role}");
+    }
+    refused(&claims(TokenRole::Datanode, "/", Rights::ALL), &reads);
+    allowed(&claims(TokenRole::Manager, "/", Rights::ALL), &reads);
+}
+
+#[test]
+fn account_of_a_job_is_open_to_whoever_sees_the_job_in_the_list() {
+    let account = |job| Request::JobAccount { job: JobId(job) };
+    for (rights, may_end) in [(Rights::READ, false), (Rights::WRITE, true)] {
+        let own = claims(TokenRole::Client, "/jobs/x", rights);
+        allowed(&own, &[account(1)]);
+        refused(&own, &[account(2), account(9)]);
+        assert_eq!(own.check(&Request::EndJob { job: JobId(1) }, &known()).is_ok(), may_end);
+    }
+    let metrics = claims(TokenRole::Client, "/jobs/x", Rights::METRICS);
+    allowed(&metrics, &[account(1)]);
+    refused(&metrics, &[account(2)]);
+    allowed(&claims(TokenRole::Client, "/", Rights::ADMIN), &[account(1), account(2)]);
+    // An administrator of a part of the cluster is none, and sees nothing.
+    refused(&claims(TokenRole::Client, "/jobs/x", Rights::ADMIN), &[account(1)]);
+}
+
+#[test]
 fn minted_token_is_never_wider() {
     let own = claims(TokenRole::Client, "/jobs/x", Rights::READ.and(Rights::WRITE));
     let mint = |subtree: &str, rights: &[&str], millis: u64| MintToken {
