@@ -23,31 +23,49 @@ fn name(node: &NodeInfo) -> String {
 pub(super) fn notices(look: &ClusterLook) -> Vec<Check> {
     let draining: Vec<&NodeInfo> =
         look.present().filter(|node| node.policy.is_draining()).collect();
-    if draining.is_empty() {
-        return match look.nodes {
-            Ok(_) => vec![Check::ok("notices", "no node has a notice")],
-            Err(_) => Vec::new(),
-        };
-    }
     let found = [late(&draining), unplaced(&draining), stuck(&draining)];
     let mut checks: Vec<Check> = found.into_iter().flatten().collect();
+    checks.extend(under_way(&draining));
+    checks.extend(drained(look));
+    if checks.is_empty() && look.nodes.is_ok() {
+        checks.push(Check::ok("notices", "no node has a notice"));
+    }
+    checks
+}
+
+fn under_way(draining: &[&NodeInfo]) -> Option<Check> {
     let detail = |node: &&NodeInfo| {
-        let left = units::bytes(node.drain.unwrap_or_default().left_bytes);
+        let (left, forecast) = (node.drain.unwrap_or_default().left_bytes, forecast_of(node));
+        let left = units::bytes(left);
+        let expiring = match forecast.skipped_bytes {
+            0 => String::new(),
+            bytes => format!(", of which {} expire by themselves", units::bytes(bytes)),
+        };
         let until = match node.deadline_in {
             Some(left) => format!("{} to its deadline", units::millis(left)),
             None => "no deadline".to_owned(),
         };
-        let finish =
-            forecast_of(node).finish_in.map(|it| format!(", done in {}", units::millis(it)));
-        (name(node), format!("{until}, {left} left{}", finish.unwrap_or_default()))
+        let finish = forecast.finish_in.map(|it| format!(", done in {}", units::millis(it)));
+        (name(node), format!("{until}, {left} left{expiring}{}", finish.unwrap_or_default()))
     };
-    let under_way = of_nodes(
+    of_nodes(
         |found| Check::ok("notices.under-way", found).with_mend("sanderling node ls"),
         ("node drains", "nodes drain"),
         draining.iter().map(detail).collect(),
-    );
-    checks.extend(under_way);
-    checks
+    )
+}
+
+/// Lists the nodes that have a deadline, and nothing more to lose.
+fn drained(look: &ClusterLook) -> Option<Check> {
+    let drained = look.present().filter(|node| node.policy == Policy::Drained).filter_map(|node| {
+        let left = units::millis(node.deadline_in?);
+        Some((name(node), format!("empty, {left} to its deadline")))
+    });
+    of_nodes(
+        |found| Check::ok("notices.drained", found).with_mend("sanderling node ls"),
+        ("node is drained", "nodes are drained"),
+        drained.collect(),
+    )
 }
 
 fn late(draining: &[&NodeInfo]) -> Option<Check> {
@@ -87,10 +105,13 @@ fn unplaced(draining: &[&NodeInfo]) -> Option<Check> {
 fn stuck(draining: &[&NodeInfo]) -> Option<Check> {
     let stuck = draining.iter().filter_map(|node| {
         let drain = node.drain?;
-        let stands = drain.forecast.is_none_or(|it| it.bytes_per_second == 0);
-        let is_stuck = drain.left_bytes > 0 && drain.elapsed > STUCK_AFTER && stands;
+        let forecast = drain.forecast.unwrap_or_default();
+        // What expires before the deadline is not moved.
+        let left_bytes = drain.left_bytes.saturating_sub(forecast.skipped_bytes);
+        let stands = forecast.bytes_per_second == 0;
+        let is_stuck = left_bytes > 0 && drain.elapsed > STUCK_AFTER && stands;
         let fence = if drain.is_fenced { "" } else { ", its fence not acknowledged" };
-        let left = units::bytes(drain.left_bytes);
+        let left = units::bytes(left_bytes);
         let detail = format!("{left} left after {}{fence}", units::millis(drain.elapsed));
         is_stuck.then(|| (name(node), detail))
     });

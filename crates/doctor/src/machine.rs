@@ -68,7 +68,7 @@ fn available_bytes() -> Option<u64> {
 pub(super) fn task_drivers() -> Check {
     let found = match sanderling_task::usable_criu() {
         Ok(version) => format!("checkpoints of tasks by the hook and by CRIU {version}"),
-        Err(why) => format!("checkpoints of tasks by the hook alone: {why}"),
+        Err(failure) => format!("checkpoints of tasks by the hook alone: {}", failure.cause),
     };
     Check::ok("tasks", found)
 }

@@ -297,6 +297,38 @@ fn drain_whose_bytes_are_late_or_have_no_room_is_a_problem() {
 }
 
 #[test]
+fn drain_whose_rest_expires_by_itself_does_not_stand_still() {
+    let mut look = fleet(2);
+    let leaving = &mut look.nodes.as_mut().expect("seen")[1];
+    (leaving.policy, leaving.deadline_in) = (Policy::Draining, Some(Millis(5_000)));
+    let with = |left_bytes| {
+        let forecast = Some(Forecast { skipped_bytes: 5 << 20, ..Forecast::default() });
+        DrainProgress { left_bytes, elapsed: Millis(11_000), forecast, ..Default::default() }
+    };
+    leaving.drain = Some(with(5 << 20));
+    assert!(judged(&look).iter().all(|check| check.id != "notices.stuck"));
+    let under_way = found(&look, "notices.under-way").found;
+    assert!(under_way.contains("5.00 MiB left, of which 5.00 MiB expire"), "{under_way}");
+    look.nodes.as_mut().expect("seen")[1].drain = Some(with(6 << 20));
+    let stuck = found(&look, "notices.stuck").found;
+    assert!(stuck.contains("1.00 MiB left after"), "{stuck}");
+}
+
+#[test]
+fn drained_node_with_a_deadline_is_listed_as_empty() {
+    let mut look = fleet(3);
+    assert_eq!(found(&look, "notices").found, "no node has a notice");
+    let nodes = look.nodes.as_mut().expect("seen");
+    (nodes[1].policy, nodes[1].deadline_in) = (Policy::Drained, Some(Millis(5_000)));
+    // Of a node without a deadline nothing is awaited.
+    nodes[2].policy = Policy::Drained;
+    let check = found(&look, "notices.drained");
+    assert_eq!((check.verdict, &check.nodes[..]), (CheckLevel::Ok, &["n0001".to_owned()][..]));
+    assert!(check.found.ends_with("n0001 (empty, 5.00 s to its deadline)"), "{}", check.found);
+    assert!(judged(&look).iter().all(|check| check.id != "notices"));
+}
+
+#[test]
 fn certificates_and_secrets_of_the_datanodes_are_judged() {
     let day = 24 * 3600;
     let now = fleet(1).now as i64;

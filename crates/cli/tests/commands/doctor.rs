@@ -339,6 +339,46 @@ fn drain_without_a_manager_stands_still() {
 }
 
 #[test]
+fn drain_whose_rest_expires_is_no_problem_and_empty_nodes_are_listed() {
+    let namenode = ["--no-precopy", "--no-rebalance"].map(str::to_owned).to_vec();
+    let cluster = Cluster::start(Shape { datanodes: 3, namenode, ..Shape::default() });
+    block_on(async {
+        let client = cluster.client().await;
+        let ttl = Some(sanderling_protocol::Millis(60_000));
+        let options = PutOptions { ttl, ..PutOptions::default() };
+        client.put(&path("/short"), bytes_of(7, 1 << 20), &options).await.expect("stored");
+        let nodes = client.nodes(false).await.expect("answered");
+        let held = nodes.iter().max_by_key(|node| node.home_bytes).expect("a node");
+        let empty = nodes.iter().find(|node| node.home_bytes == 0).expect("one has nothing");
+        for node in [held, empty] {
+            let selector = NodeSelector(node.name.clone());
+            client.notice(&selector, 120_000, "a test").await.expect("taken");
+        }
+        // From then on a drain that moves nothing counts as stuck.
+        let is_old = |drain: sanderling_protocol::node::DrainProgress| drain.elapsed.0 > 11_000;
+        let limit = Instant::now() + SOON;
+        loop {
+            let nodes = client.nodes(false).await.expect("answered");
+            let found = nodes.iter().find(|node| node.id == held.id).expect("it is there");
+            assert!(Instant::now() < limit && found.policy == Policy::Draining, "{found:?}");
+            if found.drain.is_some_and(is_old) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let report = doctor(&cluster);
+        assert!(report.find("notices.stuck").is_none(), "{}", report.ran);
+        let under_way = report.has("notices.under-way", "ok");
+        let text = under_way["found"].as_str().expect("a text");
+        assert!(text.contains("1.00 MiB left, of which 1.00 MiB expire by themselves"), "{text}");
+        let drained = report.has("notices.drained", "ok");
+        assert_eq!(drained["nodes"], serde_json::json!([empty.name]), "{drained}");
+        let text = drained["found"].as_str().expect("a text");
+        assert!(text.contains("(empty, ") && text.contains(" to its deadline)"), "{text}");
+    });
+}
+
+#[test]
 fn fleet_over_its_reserve_is_found() {
     let namenode = ["--departures", "1"].map(str::to_owned).to_vec();
     let shape = Shape { datanodes: 4, dram: "16MiB", namenode, ..Shape::default() };
