@@ -1,13 +1,19 @@
 //! Which namenode of a group a caller turns to: the known members, the one that leads, which one
-//! is tried next after a failure, and when the list is requested again.
+//! is tried next after a failure, when a slow one is given up, and when the list is requested
+//! again.
 //!
 //! Clients, datanodes and managers run the same machine. Connections, clocks and random numbers are
 //! outside. A caller may know one address or several; what members report is added to it, so that
 //! the death of the only configured member ends nothing.
 
+mod attempts;
 #[cfg(test)]
 mod tests;
 
+pub use attempts::{
+    CONNECT_WITHIN, FailedAttempt, MemberAttempts, MemberFault, NextMember, PROBE_EVERY, Repeats,
+    SLOW_AFTER, SlowAttempt, refused_elsewhere,
+};
 use sanderling_protocol::limits::{MEMBERS_PER_LIST_MAX, TEXT_BYTES_MAX};
 use sanderling_protocol::message::Members;
 use sanderling_protocol::{Instant, MemberId, Millis};
@@ -17,13 +23,9 @@ use crate::group_generation::GroupGeneration;
 /// Most addresses that are known: the configured ones, and as many that were reported.
 const KNOWN_MAX: usize = 2 * MEMBERS_PER_LIST_MAX;
 
-/// First pause when all members were tried and none leads: less than an election takes.
-const PAUSE_MIN: Millis = Millis(10);
-
-/// Longest such pause: callers find a new leader that much after its election at most.
-const PAUSE_MAX: Millis = Millis(200);
-
-/// How long a member that failed is tried after the others.
+/// How long a member that failed is tried after the others. Longer than an election takes, 0.4 to
+/// 0.8 s and as long again if no candidate gets a majority, so that a dead leader is left alone
+/// until another one leads. Short enough that one which was only restarted soon has its turn.
 const FAILED_FOR: Millis = Millis(2000);
 
 /// How long an address of another cluster is left out: the operator may put a member there.
@@ -51,30 +53,6 @@ pub enum MemberFailure {
     Unreachable,
     /// What answers there is of another cluster, or no namenode.
     Foreign,
-}
-
-/// The member of a group that a caller tries next, or how long it waits before.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NextMember {
-    /// Send the request there.
-    Try {
-        /// The member's address.
-        address: String,
-        /// Whether others are left to be tried: then this one must be reached soon.
-        has_others: bool,
-    },
-    /// All were tried: wait, and begin anew.
-    Wait {
-        /// How long.
-        pause: Millis,
-    },
-}
-
-/// The members that one call has tried.
-#[derive(Debug, Clone, Default)]
-pub struct MemberAttempts {
-    tried: Vec<String>,
-    rounds: u32,
 }
 
 /// One address.
@@ -120,18 +98,6 @@ impl Known {
 
     fn has_failed(&self, now: Instant) -> bool {
         self.failed_at.is_some_and(|at| now < at + FAILED_FOR)
-    }
-}
-
-impl MemberAttempts {
-    /// Returns the addresses that were tried since the last pause.
-    #[must_use]
-    pub fn tried(&self) -> &[String] {
-        &self.tried
-    }
-
-    fn has_tried(&self, address: &str) -> bool {
-        self.tried.iter().any(|tried| tried == address)
     }
 }
 
@@ -190,23 +156,6 @@ impl GroupView {
         let well = self.known.iter().filter(usable).filter(move |it| !it.has_failed(now));
         let failed = self.known.iter().filter(usable).filter(move |it| it.has_failed(now));
         well.chain(failed).map(|it| it.address.as_str())
-    }
-
-    /// Returns where a call turns to next: the leader, then every other member once, then a pause.
-    /// `draw` is random: callers that lost the same leader at once do not return at once.
-    pub fn next(&self, attempts: &mut MemberAttempts, now: Instant, draw: u64) -> NextMember {
-        let leader = self.leader.as_deref().filter(|leader| !attempts.has_tried(leader));
-        let next = leader.or_else(|| self.order(now).find(|it| !attempts.has_tried(it)));
-        let Some(next) = next else {
-            let longest = (PAUSE_MIN.0 << attempts.rounds.min(10)).min(PAUSE_MAX.0);
-            attempts.rounds += 1;
-            attempts.tried.clear();
-            return NextMember::Wait { pause: Millis(longest / 2 + draw % (longest / 2 + 1)) };
-        };
-        let address = next.to_owned();
-        attempts.tried.push(address.clone());
-        let has_others = self.order(now).any(|it| !attempts.has_tried(it));
-        NextMember::Try { address, has_others }
     }
 
     /// Notes that a member answered as only the leader does.
@@ -343,15 +292,27 @@ impl GroupView {
         self.refresh_at = now + Millis(REFRESH_EVERY.0 - spread + draw % (2 * spread));
     }
 
+    /// Returns what becomes of an attempt at `address` that has no answer after [`SLOW_AFTER`], or
+    /// after [`PROBE_EVERY`] more. A leader is not given up because it is slow: another member
+    /// reports the list, and the attempt ends once that shows another leader.
+    pub fn slow(&mut self, now: Instant, address: &str) -> SlowAttempt {
+        if self.target(now) != address {
+            return SlowAttempt::GiveUp;
+        }
+        self.refresh_at = self.refresh_at.min(now);
+        SlowAttempt::Wait { members_from: self.refresh(now, Some(address)) }
+    }
+
     /// Makes the next request for the members due soon: something is not as it was.
     pub fn refresh_soon(&mut self, now: Instant) {
         self.refresh_at = self.refresh_at.min(now + REFRESH_SOON);
     }
 
-    /// Returns when the caller is to request the list of members again.
+    /// Returns when the caller is to request the list of members again; the end of time while such
+    /// a request is under way.
     #[must_use]
     pub const fn refresh_at(&self) -> Instant {
-        self.refresh_at
+        if self.is_refreshing { Instant(u64::MAX) } else { self.refresh_at }
     }
 
     fn find(&mut self, address: &str) -> Option<&mut Known> {

@@ -8,7 +8,7 @@
 //! back what arrived and what is on the disk. `docs/mechanisms/replica.md` has the failures.
 //!
 //! Beside it are the machines of what a shell decides about its group: [`GroupPlanner`],
-//! [`OwnNotice`], [`FormerMembers`], [`GroupEvents`] and [`RoundFlight`].
+//! [`OwnNotice`], [`FormerMembers`], [`GroupEvents`], [`LeaderMoves`] and [`RoundFlight`].
 
 mod clock;
 mod entry;
@@ -17,6 +17,7 @@ mod former;
 mod group;
 mod guard;
 mod identity;
+mod leader_moves;
 mod lease;
 mod log;
 mod machine;
@@ -39,11 +40,14 @@ pub use former::FormerMembers;
 pub use group::{Group, GroupChange, GroupChangeError, GroupMember, GroupRole, MemberAddress};
 pub use guard::{MessageContradiction, MessageRefusal};
 pub use identity::{BootRecord, FoundAtStart, StartAs, SyncMode, start_as};
+pub use leader_moves::{LeaderMoveError, LeaderMoves};
 pub use machine::{ProposeError, Replica};
 pub use message::{Body, Envelope, MESSAGE_BYTES_MAX, MessageError, MessageFault, ROUND_BYTES_MAX};
 pub use notices::{GroupPlan, GroupStep, MachineLife};
 pub use options::{ReplicaOptions, Restored};
-pub use output::{Durability, MemberProgress, Persist, ReadPermission, ReplicaOutput, ReplicaRole};
-pub use own_notice::{NoticeReport, OwnNotice};
+pub use output::{
+    MemberProgress, Persist, ReadPermission, ReplicaOutput, ReplicaRole, SyncRequirement,
+};
+pub use own_notice::{OwnNotice, OwnNoticeReport};
 pub use planner::{GroupPlanner, NOTICE_EVERY, PlannerOptions};
 pub use risk::{GroupEvents, GroupRisk, RISK_LASTS};

@@ -36,7 +36,7 @@ use links::{Dialer, Links};
 pub(crate) use member::GroupSeat;
 pub(crate) use own_machine::OwnMachine;
 pub use view::Standing;
-pub(crate) use view::{Admission, EndedAs, GroupStatus, GroupView, MemberRow};
+pub(crate) use view::{Admission, EndedAs, GroupStatus, MemberRow, MemberStanding};
 pub use wire::GroupOrder;
 
 use crate::options::Sync;

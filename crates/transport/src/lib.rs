@@ -63,9 +63,10 @@ pub use known_generation::KnownGeneration;
 pub use listen::{ListenError, is_loopback, listen, listen_there_or_free};
 pub use log_control::{LOG_FILTER_BYTES_MAX, LogControl, LogControlError, LogFilterError};
 pub use memory::{Memory, Reserved};
-pub use namenodes::{Namenodes, Repeats, not_namenode};
+pub use namenodes::{Namenodes, not_namenode};
 pub use pool::{EncodedRequest, Pool, PoolOptions};
 pub use revoked::Revocations;
+pub use sanderling_core::group_view::Repeats;
 pub use secret::{
     Pass, SECRET_BYTES_MIN, Secret, SecretError, TokenSource, read_private, unix_millis,
     unix_seconds,

@@ -48,7 +48,8 @@ impl fmt::Debug for LogControl {
 
 impl LogControl {
     /// Sets up the control of this process's log; a second one is ignored, as a second log is.
-    /// `change` makes a filter current, or returns what is wrong with it for the operator.
+    /// `change` makes a filter current, or leaves the one of before and returns what is wrong:
+    /// [`Self::set`] returns that to the operator.
     pub fn install(
         filter: &str,
         change: impl Fn(&str) -> Result<(), LogFilterError> + Send + Sync + 'static,

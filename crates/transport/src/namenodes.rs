@@ -1,8 +1,8 @@
 //! Calls to whichever namenode of a group leads.
 //!
-//! [`GroupView`] decides which member is tried; this connects, waits and reports. A process has one
-//! [`Namenodes`] for all its calls. With one address and a namenode that is alone it does what a
-//! [`Pool`] does.
+//! [`GroupView`] and [`MemberAttempts`] decide which member is tried and when it is given up; this
+//! connects, sends, waits and reports what came of it. A process has one [`Namenodes`] for all its
+//! calls. With one address and a namenode that is alone it does what a [`Pool`] does.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -12,7 +12,10 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use sanderling_core::group_generation::GroupGeneration;
-use sanderling_core::group_view::{GroupView, MemberAttempts, MemberFailure, NextMember};
+use sanderling_core::group_view::{
+    CONNECT_WITHIN, FailedAttempt, GroupView, MemberAttempts, MemberFailure, MemberFault,
+    NextMember, PROBE_EVERY, Repeats, SLOW_AFTER, SlowAttempt, refused_elsewhere,
+};
 use sanderling_protocol::message::{Hello, HelloReply, Members, Role};
 use sanderling_protocol::{ClusterId, Instant as MachineInstant, Millis, Refusal, Reply, Request};
 use tokio::sync::watch;
@@ -23,17 +26,6 @@ use crate::connection::Connection;
 use crate::error::{CallError, CloseCause, ForeignCluster, ReplyFault, WrongPeer};
 use crate::pool::{EncodedRequest, Pool};
 
-/// How long one of several members may take to accept a connection and to answer the greeting: it
-/// runs, or another one is tried.
-const CONNECT_WITHIN: Duration = Duration::from_millis(1000);
-
-/// How long a call to one of several members waits until the others get a request for the member
-/// that leads.
-const SLOW_AFTER: Duration = Duration::from_millis(250);
-
-/// How often a call that still waits sends them that request again.
-const PROBE_EVERY: Duration = Duration::from_millis(500);
-
 /// How long a member may take to report the members.
 const MEMBERS_WITHIN: Duration = Duration::from_secs(1);
 
@@ -41,15 +33,6 @@ const MEMBERS_WITHIN: Duration = Duration::from_secs(1);
 const COMPARE_WITHIN: Duration = Duration::from_millis(200);
 
 type MetaReplies = Vec<Result<Reply, Refusal>>;
-
-/// What happens to requests that may have been done although no answer came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Repeats {
-    /// The call fails, and its caller decides.
-    Undone,
-    /// They are sent to the next member: done twice they do the same as once.
-    Always,
-}
 
 /// The namenodes of one cluster, as this process calls them. Clones share everything.
 #[derive(Debug, Clone)]
@@ -213,8 +196,9 @@ impl Namenodes {
         deadline: Instant,
     ) -> Result<MetaReplies, CallError> {
         let target = self.target();
-        self.refresh_if_due(pool, None);
-        let failed = match self.attempt(pool, &target, requests, deadline, true).await {
+        self.refresh_if_due(pool);
+        let answer = self.attempt(pool, &target, requests, deadline, Some(CONNECT_WITHIN)).await;
+        let failed = match answer {
             Ok(replies) => match elsewhere(&replies) {
                 None => {
                     self.note_success(pool, &target);
@@ -237,37 +221,30 @@ impl Namenodes {
         deadline: Instant,
         (mut address, mut failed): (Arc<str>, Attempted),
     ) -> Result<MetaReplies, CallError> {
-        let mut attempts = MemberAttempts::default();
-        // It counts the first attempt, too.
-        let _ = self.next(&mut attempts);
+        let mut attempts = MemberAttempts::new(&address, repeats, self.machine_time(deadline));
         let mut failures = Vec::new();
         loop {
-            let Some(failure) = member_failure(&failed.error) else { return Err(failed.error) };
-            let is_alone = !self.note(&address, failure) && !is_elsewhere(&failed.error);
-            let is_in_doubt = failed.may_be_done && repeats == Repeats::Undone;
-            if is_alone || is_in_doubt || Instant::now() >= deadline {
+            let attempt = failed.attempt(&address);
+            if !self.change(|view, now| attempts.failed(view, now, &attempt)) {
                 return Err(failed.error);
             }
             failures.push(failed.error);
-            let has_others = loop {
+            let connect_within = loop {
                 match self.next(&mut attempts) {
-                    NextMember::Try { address: next, has_others } => {
+                    NextMember::Try { address: next, connect_within } => {
                         address = Arc::from(next);
-                        break has_others;
+                        break connect_within;
                     }
                     NextMember::Wait { pause } => {
-                        let pause = Duration::from(pause);
-                        if Instant::now() + pause >= deadline {
-                            return Err(self.joined(failures));
-                        }
                         // None of them leads: there may be others.
-                        self.refresh_if_due(pool, None);
-                        sleep(pause).await;
+                        self.refresh_if_due(pool);
+                        sleep(pause.into()).await;
                         failures.clear();
                     }
+                    NextMember::TooLate => return Err(self.joined(failures)),
                 }
             };
-            failed = match self.attempt(pool, &address, requests, deadline, has_others).await {
+            failed = match self.attempt(pool, &address, requests, deadline, connect_within).await {
                 Ok(replies) => match elsewhere(&replies) {
                     None => {
                         self.note_success(pool, &address);
@@ -287,67 +264,61 @@ impl Namenodes {
         address: &Arc<str>,
         requests: &[EncodedRequest],
         deadline: Instant,
-        has_others: bool,
+        connect_within: Option<Millis>,
     ) -> Result<MetaReplies, Attempted> {
         if !self.shared.has_several.load(Ordering::Relaxed) {
             let answer = pool.meta_encoded(address, requests, deadline).await;
-            return answer.map_err(|error| {
-                let may_be_done = !is_undone(&error);
-                Attempted { error, may_be_done }
-            });
+            return answer.map_err(Attempted::sent);
         }
-        let within = match has_others {
-            true => deadline.min(Instant::now() + CONNECT_WITHIN),
-            false => deadline,
+        let within = match connect_within {
+            Some(within) => deadline.min(Instant::now() + Duration::from(within)),
+            None => deadline,
         };
         if let Err(error) = pool.connection(address, None, within).await {
-            return Err(Attempted::failed(error));
+            return Err(Attempted { error, was_sent: false });
         }
         let call = pool.meta_encoded(address, requests, deadline);
         tokio::pin!(call);
-        let attempted = |error: CallError| Attempted { may_be_done: !is_undone(&error), error };
-        if let Ok(answer) = timeout(SLOW_AFTER, &mut call).await {
-            return answer.map_err(attempted);
+        if let Ok(answer) = timeout(SLOW_AFTER.into(), &mut call).await {
+            return answer.map_err(Attempted::sent);
         }
         let mut changes = self.shared.changes.subscribe();
         loop {
-            if *self.target() != **address {
-                let (address, cause) = (address.to_string(), CloseCause::OtherLeader);
-                return Err(attempted(CallError::Closed { address, cause }));
+            match self.change(|view, now| view.slow(now, address)) {
+                SlowAttempt::Wait { members_from: Some(from) } => self.request_members(pool, from),
+                SlowAttempt::Wait { members_from: None } => {}
+                SlowAttempt::GiveUp => {
+                    let (address, cause) = (address.to_string(), CloseCause::OtherLeader);
+                    return Err(Attempted::sent(CallError::Closed { address, cause }));
+                }
             }
-            self.refresh_if_due(pool, Some(address));
             tokio::select! {
-                answer = &mut call => return answer.map_err(attempted),
+                answer = &mut call => return answer.map_err(Attempted::sent),
                 _ = changes.changed() => {}
-                () = sleep(PROBE_EVERY) => self.shared.view.lock().refresh_soon(self.now()),
+                () = sleep(PROBE_EVERY.into()) => {}
             }
         }
     }
 
-    /// Requests the members if that is due, in a task of its own: no call waits for it.
-    fn refresh_if_due(&self, pool: &Pool, silent: Option<&str>) {
-        let now = self.now();
-        if silent.is_none() && now.0 < self.shared.refresh_at.load(Ordering::Relaxed) {
+    /// Requests the members if that is due.
+    fn refresh_if_due(&self, pool: &Pool) {
+        if self.now().0 < self.shared.refresh_at.load(Ordering::Relaxed) {
             return;
         }
-        let asked = {
-            let mut view = self.shared.view.lock();
-            if silent.is_some() {
-                view.refresh_soon(now - Millis(u64::MAX));
-            }
-            let asked = view.refresh(now, silent);
-            // None until this one has ended.
-            self.shared.refresh_at.store(u64::MAX, Ordering::Relaxed);
-            asked
-        };
-        let Some(asked) = asked else { return };
+        if let Some(from) = self.change(|view, now| view.refresh(now, None)) {
+            self.request_members(pool, from);
+        }
+    }
+
+    /// Requests the members from one of them, in a task of its own: no call waits for it.
+    fn request_members(&self, pool: &Pool, from: String) {
         let (namenodes, pool) = (self.clone(), pool.clone());
         let ended = RefreshGuard(self.clone());
         tokio::spawn(async move {
             let _ended = ended;
             let deadline = Instant::now() + MEMBERS_WITHIN;
-            match members_of(&pool, &asked, deadline).await {
-                Ok(members) => namenodes.change(|view, now| view.learned(now, &asked, &members)),
+            match members_of(&pool, &from, deadline).await {
+                Ok(members) => namenodes.change(|view, now| view.learned(now, &from, &members)),
                 // A namenode of the release before reports no members.
                 Err(CallError::Refused(_)) => {}
                 Err(error) => {
@@ -358,7 +329,7 @@ impl Namenodes {
     }
 
     fn next(&self, attempts: &mut MemberAttempts) -> NextMember {
-        self.shared.view.lock().next(attempts, self.now(), draw())
+        attempts.next(&self.shared.view.lock(), self.now(), draw())
     }
 
     /// Notes that the leader answered.
@@ -370,24 +341,23 @@ impl Namenodes {
         }
     }
 
-    /// Notes a failure; returns whether there are other members to turn to.
-    fn note(&self, address: &str, failure: MemberFailure) -> bool {
+    /// Notes how a member has failed.
+    fn note(&self, address: &str, failure: MemberFailure) {
         self.change(|view, now| view.failed(now, address, failure));
-        self.shared.has_several.load(Ordering::Relaxed)
     }
 
     fn note_failure(&self, address: &str, error: &CallError) {
-        if let Some(failure) = member_failure(error) {
+        if let Some(failure) = fault(error).of_member() {
             self.note(address, failure);
         }
     }
 
-    /// Changes the view, and shows where it leads.
-    fn change(&self, change: impl FnOnce(&mut GroupView, MachineInstant)) {
+    /// Changes the view, shows where it leads, and returns what the change did.
+    fn change<T>(&self, change: impl FnOnce(&mut GroupView, MachineInstant) -> T) -> T {
         let shared = &self.shared;
         let mut view = shared.view.lock();
         let now = self.now();
-        change(&mut view, now);
+        let changed = change(&mut view, now);
         shared.has_several.store(view.has_several(now), Ordering::Relaxed);
         shared.has_leader.store(view.has_leader(), Ordering::Relaxed);
         shared.refresh_at.store(view.refresh_at().0, Ordering::Relaxed);
@@ -398,10 +368,16 @@ impl Namenodes {
             *target = Arc::from(next);
             shared.changes.send_modify(|changes| *changes += 1);
         }
+        changed
     }
 
     fn now(&self) -> MachineInstant {
-        let micros = self.shared.began.elapsed().as_micros();
+        self.machine_time(Instant::now())
+    }
+
+    /// Returns a time by the clock of the view, which began with this process's calls.
+    fn machine_time(&self, at: Instant) -> MachineInstant {
+        let micros = at.saturating_duration_since(self.shared.began).as_micros();
         MachineInstant(u64::try_from(micros).unwrap_or(u64::MAX))
     }
 
@@ -437,68 +413,37 @@ impl Drop for RefreshGuard {
 /// How one attempt failed.
 struct Attempted {
     error: CallError,
-    may_be_done: bool,
+    was_sent: bool,
 }
 
 impl Attempted {
-    /// The requests were not done.
-    const fn failed(error: CallError) -> Self {
-        Self { error, may_be_done: false }
+    /// The requests may have been sent.
+    const fn sent(error: CallError) -> Self {
+        Self { error, was_sent: true }
+    }
+
+    /// Returns what the machine of the call's attempts takes of it.
+    fn attempt<'a>(&'a self, address: &'a str) -> FailedAttempt<'a> {
+        FailedAttempt { address, fault: fault(&self.error), was_sent: self.was_sent }
     }
 }
 
-/// Returns whether requests that ended so were certainly not done.
-const fn is_undone(error: &CallError) -> bool {
-    !matches!(
-        error,
-        CallError::Closed { .. } | CallError::TimedOut { .. } | CallError::BadReply { .. }
-    )
-}
-
-/// Returns what a failed attempt shows of the member; `None` if another one would answer alike.
-fn member_failure(error: &CallError) -> Option<MemberFailure> {
+/// Returns what an error shows of the member that was called.
+fn fault(error: &CallError) -> MemberFault<'_> {
     match error {
-        CallError::Refused(Refusal::NotLeader { leader }) => {
-            Some(MemberFailure::NotLeader { leader: leader.clone() })
-        }
-        CallError::Refused(Refusal::Undecided { .. }) => {
-            Some(MemberFailure::NotLeader { leader: None })
-        }
-        CallError::Refused(Refusal::WrongCluster { .. } | Refusal::OtherGeneration { .. })
-        | CallError::OtherCluster { .. }
-        | CallError::WrongAddress { .. } => Some(MemberFailure::Foreign),
-        // The caller had no more time: that is not the member's failure.
-        CallError::TimedOut { waited, .. } if *waited < SLOW_AFTER => None,
-        CallError::Unreachable { .. }
-        | CallError::Closed { .. }
-        | CallError::TimedOut { .. }
-        | CallError::Credentials { .. } => Some(MemberFailure::Unreachable),
-        CallError::Refused(_) | CallError::TooBusy { .. } | CallError::BadReply { .. } => None,
+        CallError::Refused(refusal) => MemberFault::Refused(refusal),
+        CallError::OtherCluster { .. } | CallError::WrongAddress { .. } => MemberFault::Foreign,
+        CallError::Unreachable { .. } | CallError::Credentials { .. } => MemberFault::Unreachable,
+        CallError::Closed { .. } => MemberFault::Broken,
+        CallError::TimedOut { waited, .. } => MemberFault::Silent { waited: (*waited).into() },
+        CallError::TooBusy { .. } => MemberFault::TooBusy,
+        CallError::BadReply { .. } => MemberFault::BadReply,
     }
-}
-
-const fn is_elsewhere(error: &CallError) -> bool {
-    matches!(error, CallError::Refused(Refusal::NotLeader { .. } | Refusal::Undecided { .. }))
 }
 
 /// Returns the failure of a frame that its member answers nothing of, because it does not lead.
-/// Another member may have what was undecided when this one ceased to lead.
 fn elsewhere(replies: &MetaReplies) -> Option<Attempted> {
-    let mut failed = None;
-    for reply in replies {
-        match reply {
-            Err(refusal @ Refusal::Undecided { .. }) => {
-                let error = CallError::Refused(refusal.clone());
-                failed = Some(Attempted { error, may_be_done: true });
-            }
-            Err(refusal @ Refusal::NotLeader { .. }) => {
-                let error = CallError::Refused(refusal.clone());
-                failed.get_or_insert(Attempted::failed(error));
-            }
-            _ => return None,
-        }
-    }
-    failed
+    refused_elsewhere(replies).map(|refusal| Attempted::sent(CallError::Refused(refusal.clone())))
 }
 
 /// Greets one namenode.

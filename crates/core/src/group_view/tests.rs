@@ -27,11 +27,16 @@ fn not_leader(leader: Option<&str>) -> MemberFailure {
     MemberFailure::NotLeader { leader: leader.map(str::to_owned) }
 }
 
+/// Returns the attempts of a call without a deadline whose first one went to none of the members.
+fn attempts() -> MemberAttempts {
+    MemberAttempts::new("", Repeats::Always, Instant(u64::MAX))
+}
+
 /// Returns the addresses that a call tries until its first pause.
 fn tried(view: &GroupView, now: Instant) -> Vec<String> {
-    let mut attempts = MemberAttempts::default();
+    let mut attempts = attempts();
     let mut tried = Vec::new();
-    while let NextMember::Try { address, .. } = view.next(&mut attempts, now, 0) {
+    while let NextMember::Try { address, .. } = attempts.next(view, now, 0) {
         tried.push(address);
     }
     tried
@@ -47,29 +52,31 @@ fn members_are_tried_in_their_order_each_once_and_the_leader_first() {
         (view.target(NOW), &tried(&view, NOW)[..]),
         ("b:2", &["b:2", "a:1", "c:3"].map(String::from)[..])
     );
-    let mut attempts = MemberAttempts::default();
-    let others = |view: &GroupView, attempts: &mut _| match view.next(attempts, NOW, 0) {
-        NextMember::Try { has_others, .. } => Some(has_others),
-        NextMember::Wait { .. } => None,
+    let mut attempts = attempts();
+    let all: Vec<_> = (0..4).map(|_| attempts.next(&view, NOW, 0)).collect();
+    let within = |next: &NextMember| match next {
+        NextMember::Try { connect_within, .. } => Some(*connect_within),
+        NextMember::Wait { .. } | NextMember::TooLate => None,
     };
-    let all: Vec<_> = (0..4).map(|_| others(&view, &mut attempts)).collect();
-    assert_eq!(all, [Some(true), Some(true), Some(false), None], "the last has the whole time");
+    let soon = Some(Some(CONNECT_WITHIN));
+    let found: Vec<_> = all.iter().map(within).collect();
+    assert_eq!(found, [soon, soon, Some(None), None], "the last has the whole time");
 }
 
 #[test]
 fn leader_that_is_named_is_next_and_is_learned() {
     let mut view = view("a:1,b:2");
-    let mut attempts = MemberAttempts::default();
-    let first = view.next(&mut attempts, NOW, 0);
+    let mut attempts = attempts();
+    let first = attempts.next(&view, NOW, 0);
     assert!(matches!(first, NextMember::Try { address, .. } if address == "a:1"));
     view.failed(NOW, "a:1", not_leader(Some("d:4")));
-    let next = view.next(&mut attempts, NOW, 0);
+    let next = attempts.next(&view, NOW, 0);
     assert!(matches!(next, NextMember::Try { address, .. } if address == "d:4"));
     // Two members that name each other do not hold a call up: each is tried once.
     view.failed(NOW, "d:4", not_leader(Some("a:1")));
-    let next = view.next(&mut attempts, NOW, 0);
+    let next = attempts.next(&view, NOW, 0);
     assert!(matches!(next, NextMember::Try { address, .. } if address == "b:2"));
-    assert!(matches!(view.next(&mut attempts, NOW, 0), NextMember::Wait { .. }));
+    assert!(matches!(attempts.next(&view, NOW, 0), NextMember::Wait { .. }));
 }
 
 #[test]
@@ -89,10 +96,10 @@ fn dead_leader_is_not_returned_to_because_another_member_still_names_it() {
 fn pauses_grow_to_their_bound_and_differ() {
     let view = view("a:1");
     let pauses = |draw: u64| {
-        let mut attempts = MemberAttempts::default();
+        let mut attempts = attempts();
         let mut pauses = Vec::new();
         while pauses.len() < 8 {
-            if let NextMember::Wait { pause } = view.next(&mut attempts, NOW, draw) {
+            if let NextMember::Wait { pause } = attempts.next(&view, NOW, draw) {
                 pauses.push(pause.0);
             }
         }
@@ -210,9 +217,9 @@ fn member_of_an_older_generation_is_left_out_as_one_of_another_cluster() {
     view.answered("a:1");
     view.learned(NOW, "a:1", &three(first.first_term() + 1000, 1));
     assert_eq!(view.target(NOW), "b:2");
-    let mut attempts = MemberAttempts::default();
+    let mut attempts = attempts();
     for _ in 0..8 {
-        if let NextMember::Try { address, .. } = view.next(&mut attempts, NOW, 0) {
+        if let NextMember::Try { address, .. } = attempts.next(&view, NOW, 0) {
             assert_ne!(address, "a:1");
         }
     }

@@ -1,4 +1,5 @@
-//! The machine of one member.
+//! The machine of one member: what has arrived, what is written, and the time go in; what its shell
+//! writes, sends and applies comes out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -28,7 +29,9 @@ const APPENDS_MAX: usize = 64;
 /// with a long log applies it in pieces.
 const APPLY_BYTES_MAX: u64 = 4 << 20;
 
-/// One member of a group.
+/// One member of a group: its log, the leader that it follows or is, and what it may answer. The
+/// shell executes what [`Replica::poll_output`] returns in that order, and reports what is written
+/// ([`Replica::persisted`]) and applied ([`Replica::applied`]).
 pub struct Replica {
     options: ReplicaOptions,
     node: RawNode<Log>,
@@ -42,7 +45,7 @@ pub struct Replica {
     now: Instant,
     outputs: VecDeque<ReplicaOutput>,
     /// What was put out to be written and is not reported as written.
-    unwritten: VecDeque<Unwritten>,
+    unwritten: VecDeque<PendingPersist>,
     /// The last write whose vote must be on the disk before anything is sent.
     vote_number: u64,
     written_vote: Vote,
@@ -74,7 +77,7 @@ struct LeadRequest {
 }
 
 /// What waits for a write.
-struct Unwritten {
+struct PendingPersist {
     number: u64,
     messages: Vec<Envelope>,
     restore: Option<(LogPlace, Group)>,
@@ -299,7 +302,8 @@ impl Replica {
         guard::check_body(envelope, &self.node, &self.group)
     }
 
-    /// Takes the report that [`super::Persist`] with that number, and all before it, is written.
+    /// Notes that the shell has written the [`super::Persist`] of that number and all before it.
+    /// What was held back until then is put out: messages, and the snapshot to restore.
     pub fn persisted(&mut self, now: Instant, number: u64) {
         let mut restored = None;
         while self.unwritten.front().is_some_and(|first| first.number <= number) {
@@ -320,7 +324,8 @@ impl Replica {
         self.campaign_if_requested(now);
     }
 
-    /// Takes the report that the shell has applied the entries up to `index`.
+    /// Notes that the shell has applied the entries up to `index`. A leader serves once that has an
+    /// entry of its term.
     pub fn applied(&mut self, now: Instant, index: u64) {
         self.applied = self.applied.max(index);
         self.confirm();
@@ -516,13 +521,14 @@ impl Replica {
         self.node.mut_store().forget(index);
     }
 
-    /// Takes the report that a connection to a member has ended: what was sent may be lost.
+    /// Notes that a connection to a member has ended: what was sent on it may be lost.
     pub fn disconnected(&mut self, now: Instant, from: MemberId) {
         self.node.report_unreachable(from.0);
         self.process(now);
     }
 
-    /// Returns the group's time. Only a leader's is to be logged.
+    /// Returns the group's time at `now`, which is not before that of the last entry. Only a
+    /// leader's is to be logged.
     #[must_use]
     pub fn time(&self, now: Instant) -> Instant {
         self.clock.time(now).max(self.last_at)
@@ -572,7 +578,7 @@ impl Replica {
         self.node.raft.term
     }
 
-    /// Returns the last entry of the log and the last one that is agreed.
+    /// Returns the index of the last entry of the log, and that of the last one that is agreed.
     #[must_use]
     pub fn ends(&self) -> (u64, u64) {
         (self.node.raft.raft_log.last_index(), self.node.raft.raft_log.committed)
@@ -591,7 +597,8 @@ impl Replica {
         self.is_removed
     }
 
-    /// Returns how far the members are, as this leader sees it; empty for others.
+    /// Returns which entries each member has confirmed and whether it answers, as this leader sees
+    /// it; empty if this member does not lead.
     #[must_use]
     pub fn progress(&self) -> Vec<MemberProgress> {
         if self.role() != ReplicaRole::Leader {
@@ -609,8 +616,9 @@ impl Replica {
         self.group.members().map(of).collect()
     }
 
-    /// Checks a change that an operator or a joining process requests: the planner's own changes
-    /// look at this themselves.
+    /// Checks a change that an operator or a joining process requests, before
+    /// [`Replica::change_group`]: no member that answers is replaced by one that joins, and a
+    /// majority of the voters that are left answers. The planner checks its own changes itself.
     ///
     /// # Errors
     /// [`ProposeError::NotLeader`]: the leader alone sees what answers.
@@ -655,8 +663,8 @@ impl Replica {
         }
     }
 
-    /// Sends something without meaning to a member: if this one was removed while it was away, the
-    /// answer reports that. One that does not vote would wait for a leader for ever.
+    /// Sends an empty answer to a member, which reports it if this one was removed while it was
+    /// away. Without that, one that does not vote would wait for a leader for ever.
     pub fn request_membership(&mut self, to: MemberId) {
         let (_, committed) = self.ends();
         let question = self.envelope(to, self.node.raft.term, Body::HeartbeatAnswer { committed });

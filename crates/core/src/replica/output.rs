@@ -8,7 +8,7 @@ use super::message::Envelope;
 
 /// Whether what is written must be on the disk before it is reported as persisted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Durability {
+pub enum SyncRequirement {
     /// No: it can be derived again.
     None,
     /// As the operator has set for the log (`--sync`).
@@ -31,7 +31,7 @@ pub struct Persist {
     /// Entries to append after that.
     pub entries: Vec<LogEntry>,
     /// How far it must be written.
-    pub durability: Durability,
+    pub durability: SyncRequirement,
 }
 
 /// The role that a member has in its present term.
@@ -100,7 +100,7 @@ pub struct MemberProgress {
     pub id: MemberId,
     /// What it counts for.
     pub role: GroupRole,
-    /// The last entry that it has confirmed.
+    /// The index of the last entry of the leader's log that it has confirmed to have.
     pub matched: u64,
     /// Whether the leader has received something from it since the last two election times.
     pub is_active: bool,

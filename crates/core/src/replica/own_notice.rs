@@ -11,7 +11,7 @@ const TAKEN_BACK_WITHIN: Millis = Millis(10_000);
 
 /// What a member sends to the leader about its machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoticeReport {
+pub struct OwnNoticeReport {
     /// The leader, which may be this member.
     pub to: MemberId,
     /// For how long the machine goes on; `None` if the notice was taken back. A duration, because
@@ -55,7 +55,7 @@ impl OwnNotice {
     /// Returns what to send to `leader` now. A notice is repeated every [`NOTICE_EVERY`] and is
     /// due at once when another member leads, which has received none. That one was taken back is
     /// sent once: a leader that does not receive it forgets what is not repeated.
-    pub fn due(&mut self, now: Instant, leader: Option<MemberId>) -> Option<NoticeReport> {
+    pub fn due(&mut self, now: Instant, leader: Option<MemberId>) -> Option<OwnNoticeReport> {
         let to = leader?;
         let is_recent =
             self.reported.is_some_and(|(last, at)| last == to && at.until(now) < NOTICE_EVERY);
@@ -65,7 +65,7 @@ impl OwnNotice {
         };
         is_due.then(|| {
             self.reported = Some((to, now));
-            NoticeReport { to, left: self.deadline.map(|deadline| now.until(deadline)) }
+            OwnNoticeReport { to, left: self.deadline.map(|deadline| now.until(deadline)) }
         })
     }
 
@@ -78,9 +78,9 @@ impl OwnNotice {
 }
 
 impl GroupPlanner {
-    /// Takes a member's [`NoticeReport`], which may be late or forged: it counts only at a leader,
-    /// and only for a member of its group. Returns whether that changes what is to be
-    /// done, so that the next plan need not wait.
+    /// Takes a member's [`OwnNoticeReport`], which may be late or forged: it counts only at a
+    /// leader, and only for a member of its group. Returns whether that changes what is to be done,
+    /// so that the next plan need not wait.
     pub fn take_report(
         &mut self,
         now: Instant,
@@ -104,8 +104,8 @@ mod tests {
     const START: Instant = Instant(1_000_000);
     const LEADER: Option<MemberId> = Some(MemberId(1));
 
-    fn report(to: u64, left: Option<u64>) -> Option<NoticeReport> {
-        Some(NoticeReport { to: MemberId(to), left: left.map(Millis) })
+    fn report(to: u64, left: Option<u64>) -> Option<OwnNoticeReport> {
+        Some(OwnNoticeReport { to: MemberId(to), left: left.map(Millis) })
     }
 
     #[test]

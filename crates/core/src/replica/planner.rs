@@ -16,7 +16,7 @@ pub const NOTICE_EVERY: Millis = Millis(500);
 /// taken back is not repeated.
 const NOTICE_KEPT: Millis = Millis(3000);
 
-/// How a leader keeps its group.
+/// How many members a leader keeps in its group, and how long it waits before it replaces one.
 #[derive(Debug, Clone, Copy)]
 pub struct PlannerOptions {
     /// Voters that the group should have.
@@ -59,7 +59,8 @@ struct MemberNotice {
     received: Instant,
 }
 
-/// The notices and silences of the members, by the clock of elections.
+/// What a leader has received of its members' machines: notices, silences and expected lives. Times
+/// are by the clock of elections. [`GroupPlanner::plan`] decides what follows from them.
 #[derive(Debug, Clone)]
 pub struct GroupPlanner {
     options: PlannerOptions,
@@ -87,18 +88,21 @@ impl GroupPlanner {
         }
     }
 
-    /// Takes how long a member's machine goes on, as it expects.
-    pub fn expect(&mut self, member: MemberId, life: MachineLife) {
+    /// Takes a member's report of how long its machine goes on without a notice. It counts when
+    /// [`GroupPlanner::plan`] and [`GroupPlanner::successor`] choose the voter that leads next.
+    pub fn set_expected_life(&mut self, member: MemberId, life: MachineLife) {
         self.lives.insert(member, life);
     }
 
-    /// Returns how long a member's machine goes on, as far as this leader has received.
+    /// Returns how long a member's machine goes on by its last report; [`MachineLife::Unknown`] if
+    /// this leader has received none.
     #[must_use]
     pub fn life(&self, member: MemberId) -> MachineLife {
         self.lives.get(&member).copied().unwrap_or_default()
     }
 
-    /// Takes a member's notice, or that it has none any more. Members repeat theirs.
+    /// Takes a member's notice with its deadline, or that it has none any more. Members repeat
+    /// theirs: one that is not repeated for 3 s ends while the member answers.
     pub fn notice(&mut self, now: Instant, member: MemberId, deadline: Option<Instant>) {
         match deadline {
             Some(deadline) => {
@@ -108,7 +112,8 @@ impl GroupPlanner {
         }
     }
 
-    /// Returns when a member's machine will be taken, as far as this leader has received.
+    /// Returns when a member's machine will be taken by its last notice; `None` if it has none, or
+    /// this leader has received none.
     #[must_use]
     pub fn deadline(&self, member: MemberId) -> Option<Instant> {
         self.notices.get(&member).map(|notice| notice.deadline)

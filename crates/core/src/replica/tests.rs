@@ -10,6 +10,7 @@ use sanderling_protocol::{ClusterId, Instant, MemberId, Millis, Nonce};
 use super::*;
 
 mod flight;
+mod leader_moves;
 mod planner;
 
 const CLUSTER: ClusterId = ClusterId(7);

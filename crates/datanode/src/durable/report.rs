@@ -1,20 +1,18 @@
-//! Reports to the namenode which stores this node reaches, after every registration.
+//! Reports to the namenode which stores this node reaches, when [`StoreReports`] has that due.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use sanderling_core::datanode::StoreReports;
 use sanderling_protocol::Request;
 use sanderling_protocol::message::DurableRequest;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::membership::Membership;
 
-/// Time between two looks whether the node has registered anew.
+/// Time between two looks whether a report is due: the node may have registered anew.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-
-/// Time after which the report is repeated: the end of the namenode's log may have been lost.
-const REPEAT_AFTER: Duration = Duration::from_secs(10);
 
 /// Reports the stores until the node stops.
 pub(crate) async fn report_stores(
@@ -22,17 +20,14 @@ pub(crate) async fn report_stores(
     stores: Vec<String>,
     stop: CancellationToken,
 ) {
-    let mut reported = None;
+    let mut reports = StoreReports::default();
     loop {
         let identity = membership.identity();
-        let is_known = reported.is_some_and(|(node, at): (_, Instant)| {
-            Some(node) == identity.node && at.elapsed() < REPEAT_AFTER
-        });
-        if let Some(node) = identity.node.filter(|_| !is_known) {
+        if let Some(node) = reports.due(membership.clock().now(), identity.node) {
             let (nonce, stores) = (identity.nonce, stores.clone());
             let report = DurableRequest::ServeStores { node, nonce, stores };
             match membership.namenode().call(Request::Durable(Box::new(report))).await {
-                Ok(_) => reported = Some((node, Instant::now())),
+                Ok(_) => reports.accepted(membership.clock().now(), node),
                 Err(error) => tracing::debug!(%error, "the stores were not reported"),
             }
         }

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use sanderling_core::replica::{
-    Group, GroupChange, GroupChangeError, GroupGeneration, GroupRole, MemberAddress, ProposeError,
-    Replica, ReplicaRole,
+    Group, GroupChange, GroupChangeError, GroupGeneration, LeaderMoveError, LeaderMoves,
+    MemberAddress, ProposeError, Replica, ReplicaRole,
 };
 use sanderling_protocol::{Instant, MemberId, Millis, Nonce, Refusal};
 use tokio::sync::oneshot;
@@ -14,12 +14,6 @@ use super::wire::GroupOrder;
 
 /// Changes and joins that wait at once. More are refused.
 const PENDING_MAX: usize = 64;
-
-/// How long another member may take to lead: a transfer ends by itself after the shortest time of
-/// an election.
-const MOVE_WITHIN: Millis = Millis(2000);
-
-const NO_VOTER: &str = "no other voter answers";
 
 /// Where the answer to a namenode that joins goes.
 pub(super) type JoinReply = oneshot::Sender<Result<(MemberId, GroupGeneration), Refusal>>;
@@ -32,8 +26,7 @@ pub(crate) struct PendingChanges {
     confirmations: VecDeque<(u64, oneshot::Sender<bool>)>,
     joins: Vec<(Nonce, JoinReply)>,
     removals: Vec<(MemberId, Done<()>)>,
-    /// Until when each may take, the member that is to lead, and where the answer goes.
-    moves: Vec<(Instant, Option<MemberId>, Done<()>)>,
+    moves: LeaderMoves<Done<()>>,
 }
 
 pub(crate) fn refusal(error: &ProposeError, group: &Group) -> Refusal {
@@ -50,6 +43,16 @@ pub(crate) fn refusal(error: &ProposeError, group: &Group) -> Refusal {
             again(error.to_string())
         }
         _ => Refusal::BadRequest { why: error.to_string() },
+    }
+}
+
+fn move_refusal(error: &LeaderMoveError, group: &Group) -> Refusal {
+    match error {
+        LeaderMoveError::NoVoter => Refusal::BadRequest { why: error.to_string() },
+        LeaderMoveError::Refused(error) => refusal(error, group),
+        LeaderMoveError::TooLate => {
+            Refusal::RetryAfter { after: Millis(500), why: error.to_string() }
+        }
     }
 }
 
@@ -104,38 +107,17 @@ impl PendingChanges {
                     pending.removals.push((*id, reply));
                 });
             }
-            GroupOrder::MoveLeader(to) => match Self::transfer(replica, now, to.or(successor)) {
-                Ok(()) => self.moves.push((now + MOVE_WITHIN, *to, reply)),
-                // A leader that has just begun has received nothing of a voter yet.
-                Err(_) if self.moves.len() < PENDING_MAX && may_answer(replica, *to) => {
-                    self.moves.push((now + MOVE_WITHIN, *to, reply));
+            GroupOrder::MoveLeader(to) => {
+                if let Err((reply, error)) = self.moves.order(replica, now, *to, successor, reply) {
+                    let _ = reply.send(Err(move_refusal(&error, replica.group())));
                 }
-                Err(refusal) => drop(reply.send(Err(refusal))),
-            },
+            }
         }
     }
 
-    /// Begins anew what did not succeed: a message may have been lost on its way.
-    pub(super) fn retry(&self, replica: &mut Replica, now: Instant, successor: Option<MemberId>) {
-        if let Some((_, to, _)) = self.moves.first() {
-            // It is refused while the transfer before is under way.
-            let _ = Self::transfer(replica, now, to.or(successor));
-        }
-    }
-
-    /// Begins to give the leadership to a voter.
-    fn transfer(replica: &mut Replica, now: Instant, to: Option<MemberId>) -> Result<(), Refusal> {
-        let Some(to) = to else {
-            let why = match replica.role() {
-                ReplicaRole::Leader => NO_VOTER.to_owned(),
-                _ => {
-                    let error = ProposeError::NotLeader { leader: replica.leader() };
-                    return Err(refusal(&error, replica.group()));
-                }
-            };
-            return Err(Refusal::BadRequest { why });
-        };
-        replica.transfer(now, to).map_err(|error| refusal(&error, replica.group()))
+    /// Begins anew what did not succeed.
+    pub(super) fn repeat(&self, replica: &mut Replica, now: Instant, successor: Option<MemberId>) {
+        self.moves.repeat(replica, now, successor);
     }
 
     fn propose<T>(
@@ -168,6 +150,9 @@ impl PendingChanges {
     /// Answers what is done, or cannot be done any more.
     pub(super) fn look(&mut self, replica: &Replica, generation: GroupGeneration, now: Instant) {
         let group = replica.group();
+        for (reply, ended) in self.moves.ended(replica, now) {
+            let _ = reply.send(ended.map_err(|error| move_refusal(&error, group)));
+        }
         if replica.role() != ReplicaRole::Leader {
             let why = "another namenode may lead and have it in its log: sanderling group ls";
             let refused = Refusal::Undecided { why: why.to_owned() };
@@ -179,9 +164,6 @@ impl PendingChanges {
             }
             for (_, reply) in self.removals.drain(..) {
                 let _ = reply.send(Err(refused.clone()));
-            }
-            for (_, _, reply) in self.moves.drain(..) {
-                let _ = reply.send(Ok(()));
             }
             return;
         }
@@ -202,41 +184,5 @@ impl PendingChanges {
                 Some(_) => self.removals.push((id, reply)),
             }
         }
-        for (until, to, reply) in std::mem::take(&mut self.moves) {
-            if now < until {
-                self.moves.push((until, to, reply));
-                continue;
-            }
-            let answers =
-                |id: MemberId| replica.progress().iter().any(|it| it.id == id && it.is_active);
-            let refused = if !has_successor(replica) {
-                Refusal::BadRequest { why: NO_VOTER.to_owned() }
-            } else if let Some(id) = to.filter(|id| !answers(*id)) {
-                refusal(&ProposeError::CannotLead(id), group)
-            } else {
-                let why = "the other member did not begin to lead in time".to_owned();
-                Refusal::RetryAfter { after: Millis(500), why }
-            };
-            let _ = reply.send(Err(refused));
-        }
     }
-}
-
-/// Returns whether the leader may be followed by this voter, or by any, once it has answered.
-fn may_answer(replica: &Replica, to: Option<MemberId>) -> bool {
-    let Some(leader) = replica.leader().filter(|_| replica.role() == ReplicaRole::Leader) else {
-        return false;
-    };
-    let mut others = replica
-        .progress()
-        .into_iter()
-        .filter(|it| it.role == GroupRole::Voter && it.id != leader && !it.is_active);
-    others.any(|it| to.is_none_or(|to| to == it.id))
-}
-
-/// Returns whether a voter beside the leader answers.
-pub(crate) fn has_successor(replica: &Replica) -> bool {
-    let leader = replica.leader();
-    let mut rows = replica.progress().into_iter();
-    rows.any(|it| it.role == GroupRole::Voter && it.is_active && Some(it.id) != leader)
 }

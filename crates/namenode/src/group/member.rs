@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use sanderling_core::catalog::Catalog;
 use sanderling_core::replica::{
-    BootRecord, Durability, Envelope, FlightState, FormerMembers, Group, GroupGeneration,
-    GroupPlan, GroupPlanner, GroupRisk, LogEntry, LogPlace, MachineLife, MemberAddress,
-    MessageRefusal, NoticeReport, OwnNotice, Payload, Persist, PlannerOptions, Replica,
-    ReplicaOptions, ReplicaOutput, ReplicaRole, Restored, RoundFlight, StartAs, SyncMode, Vote,
+    BootRecord, Envelope, FlightState, FormerMembers, Group, GroupGeneration, GroupPlan,
+    GroupPlanner, GroupRisk, LogEntry, LogPlace, MachineLife, MemberAddress, MessageRefusal,
+    OwnNotice, OwnNoticeReport, Payload, Persist, PlannerOptions, Replica, ReplicaOptions,
+    ReplicaOutput, ReplicaRole, Restored, RoundFlight, StartAs, SyncMode, SyncRequirement, Vote,
 };
 use sanderling_protocol::{ClusterId, Instant, MemberId, Millis};
 use tracing::{debug, info, warn};
@@ -349,7 +349,7 @@ impl GroupSeat {
                 }
                 GroupInput::Life(member, life) => {
                     if self.is_leader() && self.replica.group().member(member).is_some() {
-                        self.planner.expect(member, life);
+                        self.planner.set_expected_life(member, life);
                     }
                 }
                 GroupInput::Order(order, reply) => {
@@ -361,7 +361,7 @@ impl GroupSeat {
         let now = boot_time();
         self.replica.handle_deadline(now);
         let successor = self.planner.successor(&self.replica);
-        self.changes.retry(&mut self.replica, now, successor);
+        self.changes.repeat(&mut self.replica, now, successor);
         self.changes.look(&self.replica, self.hard.generation, now);
         self.report_life(now);
         self.report_notice(now);
@@ -373,7 +373,7 @@ impl GroupSeat {
 
     /// Reports this machine's notice to the leader, when that is due.
     fn report_notice(&mut self, now: Instant) {
-        let Some(NoticeReport { to, left }) = self.own_notice.due(now, self.replica.leader())
+        let Some(OwnNoticeReport { to, left }) = self.own_notice.due(now, self.replica.leader())
         else {
             return;
         };
@@ -398,7 +398,7 @@ impl GroupSeat {
         self.life_reported = Some((leader, now));
         let (generation, member, life) = (self.hard.generation, self.id(), self.machine.life());
         if leader == member {
-            self.planner.expect(member, life);
+            self.planner.set_expected_life(member, life);
         } else if let Some(address) = self.address(leader) {
             let frame = GroupFrame::Life { generation, member, life };
             self.links.send_frame(leader, &address, &frame);
@@ -557,7 +557,7 @@ impl GroupSeat {
         // not take up the members before both.
         let is_change =
             |it: &LogEntry| matches!(it.payload, Payload::Change(_) | Payload::ChangeDone);
-        if durability == Durability::Always || entries.iter().any(is_change) {
+        if durability == SyncRequirement::Always || entries.iter().any(is_change) {
             self.hard.write(&self.directory)?;
         }
         // An overruled end is cut by the entries that replace it.

@@ -128,7 +128,7 @@ pub(crate) enum Admission {
 
 /// Written by the writer's thread alone.
 #[derive(Debug, Default)]
-pub(crate) struct GroupView {
+pub(crate) struct MemberStanding {
     standing: AtomicU8,
     /// Until when the leader may answer reads by itself, by [`boot_time`] in microseconds.
     lease_until: AtomicU64,
@@ -142,7 +142,7 @@ pub(crate) struct GroupView {
     leader_http: watch::Sender<Option<String>>,
 }
 
-impl GroupView {
+impl MemberStanding {
     pub(crate) fn standing(&self) -> Standing {
         Standing::of(self.standing.load(Ordering::Acquire))
     }

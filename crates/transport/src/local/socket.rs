@@ -129,10 +129,11 @@ impl PacketSocket {
         }
     }
 
-    /// Receives one packet; waits for it without end. Returns its bytes, 0 when the peer is gone.
+    /// Receives one packet into `buffer`; waits for it without end. Returns the number of its
+    /// bytes, 0 when the peer is gone. What does not fit into `buffer` is dropped.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The kernel's error: close the connection.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match rustix::net::recv(&self.file, &mut *buffer, RecvFlags::empty()) {

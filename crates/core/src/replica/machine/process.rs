@@ -4,11 +4,11 @@ use raft::eraftpb::{ConfChangeV2, Entry, Message, MessageType};
 use raft::{Ready, StateRole};
 use sanderling_protocol::{Instant, MemberId};
 
-use super::{Replica, Unwritten};
+use super::{PendingPersist, Replica};
 use crate::placement::Draw;
 use crate::replica::entry::{LogPlace, Payload};
 use crate::replica::message::{Body, Envelope};
-use crate::replica::output::{Durability, Persist, ReplicaOutput, ReplicaRole};
+use crate::replica::output::{Persist, ReplicaOutput, ReplicaRole, SyncRequirement};
 use crate::replica::raft_types;
 
 /// How many times the bound of the log in memory may be kept for members that get a snapshot.
@@ -72,11 +72,11 @@ impl Replica {
         let (persist, restore) = self.persist(now, &mut ready);
         let must_wait = persist.is_some() || !self.unwritten.is_empty();
         if let Some(persist) = persist {
-            if persist.durability == Durability::Always {
+            if persist.durability == SyncRequirement::Always {
                 self.vote_number = number;
             }
             self.outputs.push_back(ReplicaOutput::Persist(persist));
-            self.unwritten.push_back(Unwritten { number, messages: Vec::new(), restore });
+            self.unwritten.push_back(PendingPersist { number, messages: Vec::new(), restore });
         }
         let envelopes = self.envelopes(now, messages);
         // A leader sends its entries while it writes them, but nothing before its vote is written.
@@ -131,9 +131,9 @@ impl Replica {
             snapshot: restore.clone(),
             truncate_from: entries.first().filter(|_| is_replaced).map(|entry| entry.index),
             durability: match () {
-                () if is_of_vote => Durability::Always,
-                () if !entries.is_empty() || restore.is_some() => Durability::Log,
-                () => Durability::None,
+                () if is_of_vote => SyncRequirement::Always,
+                () if !entries.is_empty() || restore.is_some() => SyncRequirement::Log,
+                () => SyncRequirement::None,
             },
             entries: entries.iter().map(raft_types::log_entry).collect(),
         };

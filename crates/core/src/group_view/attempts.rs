@@ -1,0 +1,331 @@
+//! The attempts at one call to a group: whether another one may follow a failure, which member it
+//! goes to, and when a member that does not answer is given up.
+
+use sanderling_protocol::{Instant, Millis, Refusal, Reply};
+
+use super::{GroupView, MemberFailure};
+
+/// First pause when all members were tried and none leads: less than an election takes.
+const PAUSE_MIN: Millis = Millis(10);
+
+/// Longest such pause: callers find a new leader that much after its election at most.
+const PAUSE_MAX: Millis = Millis(200);
+
+/// How long one of several members may take to accept a connection and to answer the greeting: it
+/// runs, or another one is tried.
+pub const CONNECT_WITHIN: Millis = Millis(1000);
+
+/// How long a call to one of several members waits until the others get a request for the member
+/// that leads. Chosen, not measured: far more than an answer takes, and less than the 400 ms
+/// without a leader after which a follower stands for election at the earliest.
+pub const SLOW_AFTER: Millis = Millis(250);
+
+/// How often a call that still waits sends them that request again. Chosen, not measured: followers
+/// stand for election after 400 to 800 ms without a leader.
+pub const PROBE_EVERY: Millis = Millis(500);
+
+/// What happens to requests that may have been done although no answer came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeats {
+    /// The call fails, and its caller decides.
+    Undone,
+    /// They are sent to the next member: done twice they do the same as once.
+    Always,
+}
+
+/// How an attempt at a member failed, as the caller's connection shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemberFault<'a> {
+    /// The member refused the requests or the greeting.
+    Refused(&'a Refusal),
+    /// What answers there is of another cluster, or no namenode.
+    Foreign,
+    /// No connection was made.
+    Unreachable,
+    /// The connection broke.
+    Broken,
+    /// No answer came in time.
+    Silent {
+        /// How long was waited.
+        waited: Millis,
+    },
+    /// The caller itself has too many calls under way.
+    TooBusy,
+    /// The answer is not one to these requests.
+    BadReply,
+}
+
+/// An attempt at a call that brought no outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FailedAttempt<'a> {
+    /// The member's address.
+    pub address: &'a str,
+    /// How it failed.
+    pub fault: MemberFault<'a>,
+    /// Whether the requests may have been sent. False if there was no connection for them.
+    pub was_sent: bool,
+}
+
+/// The member of a group that a caller tries next, or how long it waits before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NextMember {
+    /// Send the requests there.
+    Try {
+        /// The member's address.
+        address: String,
+        /// How long it may take to accept a connection, if others are left to be tried. The last
+        /// one may take until the deadline of the call.
+        connect_within: Option<Millis>,
+    },
+    /// All were tried: wait, and begin anew.
+    Wait {
+        /// How long.
+        pause: Millis,
+    },
+    /// All were tried, and the pause would outlast the deadline: the call has failed.
+    TooLate,
+}
+
+/// What becomes of an attempt at a member that does not answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SlowAttempt {
+    /// Give it up: another member leads. The requests may have been done.
+    GiveUp,
+    /// Wait for [`PROBE_EVERY`] more, or until the requests would go to another member.
+    Wait {
+        /// The member from which the list of members is requested meanwhile, if one is to be.
+        members_from: Option<String>,
+    },
+}
+
+/// The attempts at one call: the members that it has tried, and what ends it.
+#[derive(Debug, Clone)]
+pub struct MemberAttempts {
+    repeats: Repeats,
+    deadline: Instant,
+    /// The addresses that were tried since the last pause.
+    tried: Vec<String>,
+    /// Pauses so far.
+    rounds: u32,
+}
+
+impl MemberFault<'_> {
+    /// Returns what the fault shows of the member; `None` if another member would answer alike.
+    #[must_use]
+    pub fn of_member(&self) -> Option<MemberFailure> {
+        match *self {
+            Self::Refused(Refusal::NotLeader { leader }) => {
+                Some(MemberFailure::NotLeader { leader: leader.clone() })
+            }
+            Self::Refused(Refusal::Undecided { .. }) => {
+                Some(MemberFailure::NotLeader { leader: None })
+            }
+            Self::Refused(Refusal::WrongCluster { .. } | Refusal::OtherGeneration { .. })
+            | Self::Foreign => Some(MemberFailure::Foreign),
+            // The caller had no more time: that is not the member's failure.
+            Self::Silent { waited } if waited < SLOW_AFTER => None,
+            Self::Unreachable | Self::Broken | Self::Silent { .. } => {
+                Some(MemberFailure::Unreachable)
+            }
+            Self::Refused(_) | Self::TooBusy | Self::BadReply => None,
+        }
+    }
+
+    /// Returns whether the requests belong to another member, also if no other one is known.
+    const fn is_elsewhere(&self) -> bool {
+        matches!(self, Self::Refused(Refusal::NotLeader { .. } | Refusal::Undecided { .. }))
+    }
+}
+
+impl FailedAttempt<'_> {
+    /// Returns whether the requests may have been done although no outcome came.
+    #[must_use]
+    pub const fn may_be_done(&self) -> bool {
+        self.was_sent
+            && matches!(
+                self.fault,
+                MemberFault::Broken
+                    | MemberFault::Silent { .. }
+                    | MemberFault::BadReply
+                    | MemberFault::Refused(Refusal::Undecided { .. })
+            )
+    }
+}
+
+/// Returns the refusal of a frame of which the member answers nothing because it does not lead;
+/// `None` if any reply is another one. If the member could not decide some of it, another member
+/// may have that, so its refusal comes before the others.
+#[must_use]
+pub fn refused_elsewhere(replies: &[Result<Reply, Refusal>]) -> Option<&Refusal> {
+    let mut found = None;
+    for reply in replies {
+        match reply {
+            Err(refusal @ Refusal::Undecided { .. }) => found = Some(refusal),
+            Err(refusal @ Refusal::NotLeader { .. }) => {
+                found.get_or_insert(refusal);
+            }
+            _ => return None,
+        }
+    }
+    found
+}
+
+impl MemberAttempts {
+    /// Returns the attempts of a call until `deadline`, the first of which went to `first`. The
+    /// times of all calls are by the clock of the view.
+    #[must_use]
+    pub fn new(first: &str, repeats: Repeats, deadline: Instant) -> Self {
+        Self { repeats, deadline, tried: vec![first.to_owned()], rounds: 0 }
+    }
+
+    /// Takes how an attempt failed at `now`, and notes in the view what that shows of the member.
+    /// Returns whether another attempt may follow: [`Self::next`] names it. If none may, that
+    /// failure is the outcome of the call: another member would answer alike, there is none, the
+    /// requests may have been done and are not repeated then, or the deadline has passed.
+    #[must_use]
+    pub fn failed(&self, view: &mut GroupView, now: Instant, failed: &FailedAttempt<'_>) -> bool {
+        let Some(failure) = failed.fault.of_member() else { return false };
+        view.failed(now, failed.address, failure);
+        let is_alone = !view.has_several(now) && !failed.fault.is_elsewhere();
+        let is_in_doubt = failed.may_be_done() && self.repeats == Repeats::Undone;
+        !is_alone && !is_in_doubt && now < self.deadline
+    }
+
+    /// Returns where the call turns to next: the leader, then every other member once, then a
+    /// pause if the deadline allows it. `draw` is random: callers that lost the same leader at once
+    /// do not return at once.
+    pub fn next(&mut self, view: &GroupView, now: Instant, draw: u64) -> NextMember {
+        let leader = view.leader.as_deref().filter(|leader| !self.has_tried(leader));
+        let next = leader.or_else(|| view.order(now).find(|it| !self.has_tried(it)));
+        let Some(next) = next else {
+            let longest = (PAUSE_MIN.0 << self.rounds.min(10)).min(PAUSE_MAX.0);
+            let pause = Millis(longest / 2 + draw % (longest / 2 + 1));
+            if now + pause >= self.deadline {
+                return NextMember::TooLate;
+            }
+            self.rounds += 1;
+            self.tried.clear();
+            return NextMember::Wait { pause };
+        };
+        let address = next.to_owned();
+        self.tried.push(address.clone());
+        let has_others = view.order(now).any(|it| !self.has_tried(it));
+        NextMember::Try { address, connect_within: has_others.then_some(CONNECT_WITHIN) }
+    }
+
+    fn has_tried(&self, address: &str) -> bool {
+        self.tried.iter().any(|tried| tried == address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sanderling_protocol::ClusterId;
+
+    use super::*;
+
+    const NOW: Instant = Instant(5_000_000);
+    const LATER: Instant = Instant(9_000_000);
+
+    fn view(addresses: &str) -> GroupView {
+        GroupView::new(addresses.split(',').map(str::to_owned), Instant(0))
+    }
+
+    fn attempts(repeats: Repeats, deadline: Instant) -> MemberAttempts {
+        MemberAttempts::new("a:1", repeats, deadline)
+    }
+
+    /// Returns whether a call of several members goes on after a first attempt that failed so.
+    fn goes_on(fault: MemberFault<'_>, was_sent: bool, repeats: Repeats) -> bool {
+        let failed = FailedAttempt { address: "a:1", fault, was_sent };
+        attempts(repeats, LATER).failed(&mut view("a:1,b:2,c:3"), NOW, &failed)
+    }
+
+    #[test]
+    fn call_goes_on_unless_another_member_would_answer_alike_or_it_may_be_done() {
+        let elsewhere = Refusal::NotLeader { leader: None };
+        let undecided = Refusal::Undecided { why: String::new() };
+        let foreign = Refusal::WrongCluster { here: ClusterId(1), asked: ClusterId(2) };
+        let wrong = Refusal::BadRequest { why: String::new() };
+        let slow = MemberFault::Silent { waited: SLOW_AFTER };
+        let hurried = MemberFault::Silent { waited: Millis(SLOW_AFTER.0 - 1) };
+        // Whether it goes on if the requests were not sent; if they were; if they are repeated.
+        let rows = [
+            (MemberFault::Refused(&elsewhere), [true, true, true]),
+            (MemberFault::Refused(&undecided), [true, false, true]),
+            (MemberFault::Refused(&foreign), [true, true, true]),
+            (MemberFault::Refused(&wrong), [false, false, false]),
+            (MemberFault::Foreign, [true, true, true]),
+            (MemberFault::Unreachable, [true, true, true]),
+            (MemberFault::Broken, [true, false, true]),
+            (slow, [true, false, true]),
+            (hurried, [false, false, false]),
+            (MemberFault::TooBusy, [false, false, false]),
+            (MemberFault::BadReply, [false, false, false]),
+        ];
+        for (fault, wanted) in rows {
+            let found =
+                [(false, Repeats::Undone), (true, Repeats::Undone), (true, Repeats::Always)]
+                    .map(|(was_sent, repeats)| goes_on(fault, was_sent, repeats));
+            assert_eq!(found, wanted, "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn member_without_others_is_tried_again_only_if_it_names_another_leader() {
+        let elsewhere = Refusal::NotLeader { leader: None };
+        let rows = [(MemberFault::Unreachable, false), (MemberFault::Refused(&elsewhere), true)];
+        for (fault, wanted) in rows {
+            let failed = FailedAttempt { address: "a:1", fault, was_sent: false };
+            let found = attempts(Repeats::Always, LATER).failed(&mut view("a:1"), NOW, &failed);
+            assert_eq!(found, wanted, "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn deadline_ends_a_call_after_an_attempt_and_before_a_pause() {
+        let mut view = view("a:1,b:2");
+        let failed =
+            FailedAttempt { address: "a:1", fault: MemberFault::Unreachable, was_sent: false };
+        assert!(!attempts(Repeats::Always, NOW).failed(&mut view, NOW, &failed));
+        let mut attempts = attempts(Repeats::Always, NOW + Millis(5));
+        assert!(attempts.failed(&mut view, NOW, &failed));
+        let last = NextMember::Try { address: "b:2".to_owned(), connect_within: None };
+        assert_eq!(attempts.next(&view, NOW, 0), last, "the first one was tried before");
+        assert_eq!(attempts.next(&view, NOW, 0), NextMember::TooLate, "the pause is 5 ms");
+        let before = Instant(NOW.0 - 1);
+        assert_eq!(attempts.next(&view, before, 0), NextMember::Wait { pause: Millis(5) });
+    }
+
+    #[test]
+    fn slow_leader_is_given_up_only_for_another_one_of_which_the_others_are_requested() {
+        let mut view = view("a:1,b:2");
+        view.answered("a:1");
+        let wait = |from: Option<&str>| SlowAttempt::Wait { members_from: from.map(str::to_owned) };
+        assert_eq!(view.slow(NOW, "a:1"), wait(Some("b:2")));
+        assert_eq!(view.slow(NOW, "a:1"), wait(None), "that request is under way");
+        view.refreshed(NOW, 0);
+        let later = NOW + PROBE_EVERY;
+        assert_eq!(view.slow(later, "a:1"), wait(Some("b:2")), "long before it is due");
+        view.answered("b:2");
+        assert_eq!(view.slow(later, "a:1"), SlowAttempt::GiveUp);
+    }
+
+    #[test]
+    fn frame_is_sent_elsewhere_only_if_nothing_of_it_is_answered() {
+        let elsewhere = || Err(Refusal::NotLeader { leader: Some("b:2".to_owned()) });
+        let unnamed = || Err(Refusal::NotLeader { leader: None });
+        let undecided = || Err(Refusal::Undecided { why: "full".to_owned() });
+        let rows = [
+            (Vec::<Result<Reply, Refusal>>::new(), None),
+            (vec![elsewhere(), unnamed()], Some(0)),
+            (vec![elsewhere(), undecided(), unnamed()], Some(1)),
+            (vec![elsewhere(), Ok(Reply::Done)], None),
+            (vec![undecided(), Err(Refusal::NoHello)], None),
+        ];
+        for (replies, place) in rows {
+            let wanted = place.and_then(|place| replies[place].as_ref().err());
+            assert_eq!(refused_elsewhere(&replies), wanted, "{replies:?}");
+        }
+    }
+}

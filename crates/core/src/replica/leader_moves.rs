@@ -1,0 +1,154 @@
+//! Transfers of the leadership that an operator has ordered: when each is begun, when it is begun
+//! anew, and when it is given up.
+
+use sanderling_protocol::{Instant, MemberId, Millis};
+use thiserror::Error;
+
+use super::group::GroupRole;
+use super::machine::{ProposeError, Replica};
+use super::output::ReplicaRole;
+
+/// How long another member may take to lead: a transfer ends by itself after the shortest time of
+/// an election, 400 ms by default, so it is begun several times.
+const LEAD_WITHIN: Millis = Millis(2000);
+
+/// Orders that wait for a voter to answer. More are refused.
+const WAITING_MAX: usize = 64;
+
+/// Why the leadership was not transferred.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum LeaderMoveError {
+    /// The leader has no answer of another voter: reach or start one first.
+    #[error("no other voter answers")]
+    NoVoter,
+    /// The replica does not begin the transfer.
+    #[error(transparent)]
+    Refused(#[from] ProposeError),
+    /// The member answers, and does not lead after two seconds: order it again.
+    #[error("the other member did not begin to lead in time")]
+    TooLate,
+}
+
+/// One order. `W` is what its sender waits for.
+#[derive(Debug)]
+struct LeaderMove<W> {
+    until: Instant,
+    /// The member that is named, if one is.
+    to: Option<MemberId>,
+    reply: W,
+}
+
+/// The orders that have not ended, in the order in which they came.
+#[derive(Debug)]
+pub struct LeaderMoves<W> {
+    waiting: Vec<LeaderMove<W>>,
+}
+
+impl<W> Default for LeaderMoves<W> {
+    fn default() -> Self {
+        Self { waiting: Vec::new() }
+    }
+}
+
+impl<W> LeaderMoves<W> {
+    /// Takes an order to make `to` the leader, or `successor` if no member is named. The transfer
+    /// begins at once, or as soon as a voter answers: a leader that has just begun has received
+    /// nothing of it yet. [`Self::ended`] returns `reply` with the outcome.
+    ///
+    /// # Errors
+    /// [`LeaderMoveError`], with `reply`: the transfer cannot begin.
+    pub fn order(
+        &mut self,
+        replica: &mut Replica,
+        now: Instant,
+        to: Option<MemberId>,
+        successor: Option<MemberId>,
+        reply: W,
+    ) -> Result<(), (W, LeaderMoveError)> {
+        let begun = transfer(replica, now, to.or(successor));
+        let may_wait = self.waiting.len() < WAITING_MAX && may_answer(replica, to);
+        match begun {
+            Err(error) if !may_wait => Err((reply, error)),
+            _ => {
+                self.waiting.push(LeaderMove { until: now + LEAD_WITHIN, to, reply });
+                Ok(())
+            }
+        }
+    }
+
+    /// Begins the first transfer anew that did not succeed: a message may have been lost on its
+    /// way. It is refused while the one before is under way, so the caller may call this at any
+    /// time. `successor` is as in [`Self::order`].
+    pub fn repeat(&self, replica: &mut Replica, now: Instant, successor: Option<MemberId>) {
+        if let Some(first) = self.waiting.first() {
+            let _ = transfer(replica, now, first.to.or(successor));
+        }
+    }
+
+    /// Removes and returns the orders that have ended, with their outcomes: all, successfully, if
+    /// this member does not lead any more, else those that have failed for two seconds. None fails
+    /// while a change of the members is under way.
+    pub fn ended(
+        &mut self,
+        replica: &Replica,
+        now: Instant,
+    ) -> Vec<(W, Result<(), LeaderMoveError>)> {
+        if replica.role() != ReplicaRole::Leader {
+            return self.waiting.drain(..).map(|it| (it.reply, Ok(()))).collect();
+        }
+        if replica.group().is_changing() {
+            return Vec::new();
+        }
+        let mut ended = Vec::new();
+        for it in std::mem::take(&mut self.waiting) {
+            if now < it.until {
+                self.waiting.push(it);
+            } else {
+                ended.push((it.reply, Err(not_moved(replica, it.to))));
+            }
+        }
+        ended
+    }
+}
+
+/// Begins to give the leadership to a voter.
+fn transfer(
+    replica: &mut Replica,
+    now: Instant,
+    to: Option<MemberId>,
+) -> Result<(), LeaderMoveError> {
+    match to {
+        Some(to) => replica.transfer(now, to).map_err(LeaderMoveError::Refused),
+        None if replica.role() == ReplicaRole::Leader => Err(LeaderMoveError::NoVoter),
+        None => Err(ProposeError::NotLeader { leader: replica.leader() }.into()),
+    }
+}
+
+/// Returns why this member still leads although a transfer was ordered.
+fn not_moved(replica: &Replica, to: Option<MemberId>) -> LeaderMoveError {
+    let answers = |id: MemberId| replica.progress().iter().any(|it| it.id == id && it.is_active);
+    match to {
+        _ if !has_successor(replica) => LeaderMoveError::NoVoter,
+        Some(id) if !answers(id) => ProposeError::CannotLead(id).into(),
+        _ => LeaderMoveError::TooLate,
+    }
+}
+
+/// Returns whether the leader may be followed by this voter, or by any, once it has answered.
+fn may_answer(replica: &Replica, to: Option<MemberId>) -> bool {
+    let Some(leader) = replica.leader().filter(|_| replica.role() == ReplicaRole::Leader) else {
+        return false;
+    };
+    let mut others = replica
+        .progress()
+        .into_iter()
+        .filter(|it| it.role == GroupRole::Voter && it.id != leader && !it.is_active);
+    others.any(|it| to.is_none_or(|to| to == it.id))
+}
+
+/// Returns whether a voter beside the leader answers.
+fn has_successor(replica: &Replica) -> bool {
+    let leader = replica.leader();
+    let mut rows = replica.progress().into_iter();
+    rows.any(|it| it.role == GroupRole::Voter && it.is_active && Some(it.id) != leader)
+}
