@@ -1,10 +1,12 @@
 //! Reads the command line: groups the commands in the help, and turns what cannot be understood
 //! into a failure with the command to type instead.
 
+use std::error::Error;
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
+use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
+use sanderling_protocol::Refusal;
 
 use crate::args::Cli;
 use crate::failure::Failure;
@@ -29,7 +31,7 @@ pub(crate) fn read(args: &[OsString]) -> Result<(Cli, ArgMatches), clap::Error> 
     if args.len() <= 1 || args.iter().any(is_help) {
         command = with_groups(command);
     }
-    let matches = command.try_get_matches_from_mut(spelled(args))?;
+    let matches = command.try_get_matches_from_mut(spelled(args, &command))?;
     let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
     Ok((cli, matches))
 }
@@ -43,18 +45,49 @@ fn with_groups(command: Command) -> Command {
     command.override_help(text)
 }
 
-/// Writes `help` and `version` as the flags of clap.
-fn spelled(args: &[OsString]) -> Vec<OsString> {
+/// Writes `help` and `version` as the flags of clap, also after options of all commands.
+fn spelled(args: &[OsString], command: &Command) -> Vec<OsString> {
     let mut words = args.to_vec();
-    match args.get(1).and_then(|word| word.to_str()) {
+    let Some(at) = first_word(args, command) else { return words };
+    match args[at].to_str() {
         Some("help") => {
-            words.remove(1);
+            words.remove(at);
             words.push("--help".into());
         }
-        Some("version") => words[1] = "--version".into(),
+        Some("version") => words[at] = "--version".into(),
         _ => {}
     }
     words
+}
+
+/// Returns where the name of the command is: the first word that is neither an option nor the value
+/// of one. `None` if there is none, or an option before it is unknown.
+fn first_word(args: &[OsString], command: &Command) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        let word = args.get(at)?.to_str()?;
+        if !word.starts_with('-') {
+            return Some(at);
+        }
+        at += if has_value_after(word, command)? { 2 } else { 1 };
+    }
+}
+
+/// Returns whether the word after an option is its value; `None` for an unknown option.
+fn has_value_after(word: &str, command: &Command) -> Option<bool> {
+    let takes_value = |arg: &Arg| arg.get_action().takes_values();
+    if let Some(name) = word.strip_prefix("--") {
+        let (name, has_value) = name.split_once('=').map_or((name, false), |(it, _)| (it, true));
+        let arg = command.get_arguments().find(|arg| arg.get_long() == Some(name))?;
+        return Some(takes_value(arg) && !has_value);
+    }
+    // Short options may be written together, as `-qv`; none of them takes a value.
+    let is_flag = |letter| {
+        let mut arguments = command.get_arguments();
+        arguments.any(|arg| arg.get_short() == Some(letter) && !takes_value(arg))
+    };
+    let letters = word.strip_prefix('-').filter(|letters| !letters.is_empty())?;
+    letters.chars().all(is_flag).then_some(false)
 }
 
 fn template(command: &Command) -> String {
@@ -108,8 +141,7 @@ fn corrected(error: &clap::Error, args: &[OsString]) -> Option<String> {
         }
         ErrorKind::ValueValidation => {
             let wrong = first(error, ContextKind::InvalidValue)?;
-            let is_relative = error.to_string().contains("a path starts with /");
-            (ContextKind::InvalidValue, is_relative.then(|| format!("/{wrong}")))
+            (ContextKind::InvalidValue, is_relative(error).then(|| format!("/{wrong}")))
         }
         ErrorKind::MissingRequiredArgument => {
             let missing = first(error, ContextKind::InvalidArg)?;
@@ -133,6 +165,13 @@ fn corrected(error: &clap::Error, args: &[OsString]) -> Option<String> {
         }
     });
     Some(format!("sanderling {}", words.collect::<Vec<_>>().join(" ")))
+}
+
+/// Returns whether a value is refused as a path that does not start at the root.
+fn is_relative(error: &clap::Error) -> bool {
+    let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
+    let refusal = causes.find_map(|cause| cause.downcast_ref::<Refusal>());
+    matches!(refusal, Some(Refusal::BadPath { path, .. }) if !path.starts_with('/'))
 }
 
 fn text_of(args: &[OsString]) -> String {
@@ -180,6 +219,9 @@ mod tests {
         for (line, right) in [
             ("sanderling fs tre /", "sanderling fs tree /"),
             ("sanderling fs cat a", "sanderling fs cat /a"),
+            ("sanderling fs ls /a//b", "sanderling fs ls --help"),
+            ("sanderling fs stat a", "sanderling fs stat /a"),
+            ("sanderling task ls --backend a", "sanderling task ls --backend /a"),
             ("sanderling fs ls --recursiv /", "sanderling fs ls --recursive /"),
             ("sanderling node notice n0", "the same with --deadline 30s"),
             ("sanderling fs frobnicate /", "sanderling fs --help"),
@@ -195,6 +237,15 @@ mod tests {
             ("sanderling help", ErrorKind::DisplayHelp),
             ("sanderling help fs ls", ErrorKind::DisplayHelp),
             ("sanderling version", ErrorKind::DisplayVersion),
+            ("sanderling --json version", ErrorKind::DisplayVersion),
+            ("sanderling -qv --namenode 10.0.0.1:7600 version", ErrorKind::DisplayVersion),
+            ("sanderling --timeout=5s -q version --json", ErrorKind::DisplayVersion),
+            ("sanderling --json help fs ls", ErrorKind::DisplayHelp),
+            // A value is no command, and a command that is unknown stays one.
+            ("sanderling --context version help", ErrorKind::DisplayHelp),
+            ("sanderling --context version", ErrorKind::MissingSubcommand),
+            ("sanderling --frobnicate version", ErrorKind::UnknownArgument),
+            ("sanderling fs version", ErrorKind::InvalidSubcommand),
         ] {
             assert_eq!(read(&words(line)).err().map(|error| error.kind()), Some(kind), "{line}");
         }

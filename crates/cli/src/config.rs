@@ -3,6 +3,7 @@
 
 mod command;
 mod keys;
+mod problem;
 #[cfg(test)]
 mod reference;
 mod values;
@@ -15,11 +16,14 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
-use sanderling_context::strict::{Entry, FILE_BYTES_MAX, FileError, TomlFile, nearest};
+use sanderling_context::strict::{
+    Entry, FILE_BYTES_MAX, FileError, FileProblem, TomlFile, nearest,
+};
 use sanderling_context::{file_kind, is_ours, open_without_waiting};
 
 pub(crate) use self::command::{ConfigCommand, run};
 pub(crate) use self::keys::{ConfigKey, SERVERS, ServerTable, command, is_common};
+pub(crate) use self::problem::{ConfigLineError, ConfigProblem};
 use crate::failure::{Exit, Failure};
 use crate::refused::shell_word;
 
@@ -93,7 +97,7 @@ fn is_given(matches: &ArgMatches, id: &str) -> bool {
 }
 
 /// Describes a wrong line.
-pub(crate) fn wrong(error: &FileError) -> Failure {
+pub(crate) fn wrong(error: &ConfigLineError) -> Failure {
     let next = format!("sanderling config check {}", shell_word(&error.path.to_string_lossy()));
     Failure::new(Exit::Usage, "BadConfig", error).next(next)
 }
@@ -138,14 +142,14 @@ pub(crate) fn read(path: &Path) -> Result<TomlFile, Failure> {
 }
 
 /// Adds what to do to the error of a file whose `namenode` is a key and a table.
-fn with_remedy(mut error: FileError, text: &str) -> FileError {
+fn with_remedy(error: FileError, text: &str) -> ConfigLineError {
     let line = text.lines().nth(error.line.saturating_sub(1)).unwrap_or_default();
-    if error.what.contains("duplicate key") && line.trim_start().starts_with("[namenode]") {
-        error.what.push_str(
-            ": namenode is a key and a table: put the key into [datanode], [manager] or [gateway]",
-        );
+    match error.problem {
+        FileProblem::DuplicateKey(_) if line.trim_start().starts_with("[namenode]") => {
+            ConfigLineError::new(&error.path, error.line, ConfigProblem::KeyAndTable(error.problem))
+        }
+        _ => error.into(),
     }
-    error
 }
 
 /// Returns what a file gives a server: the keys of its table, and those at the top that it has.
@@ -155,7 +159,7 @@ fn with_remedy(mut error: FileError, text: &str) -> FileError {
 pub(crate) fn values_of(
     file: &TomlFile,
     server: &ServerTable,
-) -> Result<Vec<FileValue>, FileError> {
+) -> Result<Vec<FileValue>, ConfigLineError> {
     let (found, errors) = all_values_of(file, server);
     errors.into_iter().next().map_or(Ok(found), Err)
 }
@@ -164,22 +168,22 @@ pub(crate) fn values_of(
 pub(crate) fn all_values_of(
     file: &TomlFile,
     server: &ServerTable,
-) -> (Vec<FileValue>, Vec<FileError>) {
-    let (mut found, mut errors): (Vec<FileValue>, Vec<FileError>) = (Vec::new(), Vec::new());
+) -> (Vec<FileValue>, Vec<ConfigLineError>) {
+    let (mut found, mut errors): (Vec<FileValue>, Vec<ConfigLineError>) = Default::default();
     let (tables, top): (Vec<_>, Vec<_>) =
         file.top().into_iter().partition(|entry| server_of(*entry).is_some());
     for (table, other) in tables.iter().filter_map(|entry| Some((*entry, server_of(*entry)?))) {
         let entries = match file.table(table) {
             Ok(entries) => entries,
             Err(error) => {
-                errors.push(error);
+                errors.push(error.into());
                 continue;
             }
         };
         for entry in entries {
             let key = other.keys().iter().find(|key| key.name == entry.key).ok_or_else(|| {
                 let known = other.keys().iter().map(|key| key.name.as_str());
-                file.unknown(entry, &format!(" of [{}]", table.key), known)
+                file.unknown(entry, &format!(" of [{}]", table.key), known).into()
             });
             match key.and_then(|key| values::value(file, entry, key)) {
                 Ok(value) if other.name == server.name => found.push(value),
@@ -208,21 +212,23 @@ fn server_of(entry: Entry<'_>) -> Option<&'static ServerTable> {
 }
 
 /// Returns a key that may stand at the top.
-fn common(file: &TomlFile, entry: Entry<'_>) -> Result<&'static ConfigKey, FileError> {
+fn common(file: &TomlFile, entry: Entry<'_>) -> Result<&'static ConfigKey, ConfigLineError> {
     let keys = SERVERS.iter().flat_map(|server| server.keys().iter().map(move |key| (server, key)));
     let all: Vec<(&ServerTable, &ConfigKey)> = keys.collect();
     let with_name: Vec<_> = all.iter().filter(|(_, key)| key.name == entry.key).collect();
     match with_name[..] {
         [] => {
             let names = all.iter().map(|(_, key)| key.name.as_str());
-            Err(file.unknown(entry, "", names.chain(SERVERS.iter().map(|server| server.name))))
+            let known = names.chain(SERVERS.iter().map(|server| server.name));
+            Err(file.unknown(entry, "", known).into())
         }
         [(_, key), ..] if is_common(&key.name) => Ok(*key),
         _ => {
             let tables: Vec<String> =
                 with_name.iter().map(|(server, _)| format!("[{}]", server.name)).collect();
-            let what = format!("{} belongs into {}", entry.key, tables.join(" or "));
-            Err(file.error(entry.line, what))
+            let (key, tables) = (entry.key.to_owned(), tables.join(" or "));
+            let problem = ConfigProblem::Misplaced { key, tables };
+            Err(ConfigLineError::new(file.path(), entry.line, problem))
         }
     }
 }
@@ -232,7 +238,7 @@ pub(crate) fn file_error(
     error: &clap::Error,
     path: &Path,
     values: &[FileValue],
-) -> Option<FileError> {
+) -> Option<ConfigLineError> {
     let text = |kind| match error.get(kind)? {
         ContextValue::String(text) => Some(text.clone()),
         ContextValue::Strings(texts) => texts.first().cloned(),
@@ -246,22 +252,26 @@ pub(crate) fn file_error(
         let near = nearest(flag, values.iter().map(|value| value.key.as_str()))?;
         values.iter().find(|value| value.key == near)
     })?;
-    let what = match (text(ContextKind::InvalidValue), std::error::Error::source(error)) {
-        (Some(value), Some(cause)) => format!("{flag} = {value:?}: {cause}"),
+    let flag = flag.to_owned();
+    let problem = match (text(ContextKind::InvalidValue), std::error::Error::source(error)) {
+        (Some(value), Some(cause)) => {
+            ConfigProblem::Refused { flag, value, cause: cause.to_string() }
+        }
         (Some(value), None) => match error.get(ContextKind::ValidValue) {
             Some(ContextValue::Strings(known)) if !known.is_empty() => {
-                format!("{flag} = {value:?} is none of {}", known.join(", "))
+                ConfigProblem::NoneOf { flag, value, known: known.join(", ") }
             }
-            _ if value.is_empty() => format!("{flag} is empty: give it a value or leave it out"),
-            _ => format!("{flag} = {value:?} is no valid value"),
+            _ if value.is_empty() => ConfigProblem::Empty { flag },
+            _ => ConfigProblem::Invalid { flag, value },
         },
         (None, _) => {
             let whole = error.to_string();
             let lines = whole.lines().map(str::trim).take_while(|line| !line.is_empty());
-            lines.collect::<Vec<_>>().join(" ").replace("error: ", "")
+            let words = lines.collect::<Vec<_>>().join(" ").replace("error: ", "");
+            ConfigProblem::Flags { words }
         }
     };
-    Some(FileError { path: path.to_owned(), line: from.line, what })
+    Some(ConfigLineError::new(path, from.line, problem))
 }
 
 #[cfg(test)]

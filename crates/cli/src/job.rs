@@ -1,6 +1,7 @@
 //! `sanderling job`.
 
 use std::fmt::Display;
+use std::num::ParseIntError;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
@@ -8,6 +9,7 @@ use sanderling_client::{Client, ClientError};
 use sanderling_protocol::message::{JobAccount, JobHints, JobInfo, JobLimits, RegisterJob};
 use sanderling_protocol::{JobId, Millis, Path, Refusal};
 use serde::Serialize;
+use thiserror::Error;
 
 use crate::failure::Failure;
 use crate::output::{Align, Table};
@@ -65,15 +67,32 @@ pub(crate) enum Selector {
     Root(Path),
 }
 
-impl FromStr for Selector {
-    type Err = String;
+/// Why a text names no job.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum SelectorError {
+    /// It is no path.
+    #[error("{0}")]
+    Root(#[from] Refusal),
+    /// It is no number, and begins with no slash.
+    #[error("a number, or a path from the root on")]
+    Id {
+        /// What was given.
+        text: String,
+        source: ParseIntError,
+    },
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Selector {
+    type Err = SelectorError;
+
+    fn from_str(text: &str) -> Result<Self, SelectorError> {
         if text.starts_with('/') {
-            return text.parse().map(Self::Root).map_err(|refusal: Refusal| refusal.to_string());
+            return Ok(Self::Root(text.parse()?));
         }
-        let id = text.parse().map_err(|_| "a number, or a path from the root on".to_owned())?;
-        Ok(Self::Id(JobId(id)))
+        match text.parse() {
+            Ok(id) => Ok(Self::Id(JobId(id))),
+            Err(source) => Err(SelectorError::Id { text: text.to_owned(), source }),
+        }
     }
 }
 

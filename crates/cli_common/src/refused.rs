@@ -159,7 +159,7 @@ fn next(refusal: &Refusal) -> Option<String> {
         | Refusal::UnknownJob { .. } => "sanderling job ls".to_owned(),
         Refusal::DataUnavailable { .. } => "sanderling fsck".to_owned(),
         Refusal::DeadlinePassed { .. } => "the same with --deadline 30s".to_owned(),
-        Refusal::TooLarge { what, limit, .. } if what == Refusal::NOTICE_DEADLINE => {
+        Refusal::TooLarge { limit, .. } if refusal.is_far_notice() => {
             format!("the same with --deadline {}", Millis(*limit))
         }
         Refusal::UnknownNode { .. } | Refusal::NodeGone { .. } | Refusal::WrongState { .. } => {

@@ -195,13 +195,21 @@ impl FromStr for Rate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Percent(pub u64);
 
-impl FromStr for Percent {
-    type Err = String;
+/// The reason why a text is no [`Percent`].
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("give a share from 1% to 100%")]
+pub struct PercentError {
+    /// What was given.
+    pub text: String,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Percent {
+    type Err = PercentError;
+
+    fn from_str(text: &str) -> Result<Self, PercentError> {
         let number = text.strip_suffix('%').unwrap_or(text).parse().ok();
         let percent = number.filter(|percent| (1..=100).contains(percent));
-        percent.map(Self).ok_or_else(|| "give a share from 1% to 100%".to_owned())
+        percent.map(Self).ok_or_else(|| PercentError { text: text.to_owned() })
     }
 }
 

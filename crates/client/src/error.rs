@@ -146,6 +146,8 @@ mod tests {
     use std::error::Error as StdError;
     use std::io;
 
+    use sanderling_transport::{CloseCause, ForeignCluster, ReplyFault};
+
     use super::*;
 
     /// Returns the sources of an error.
@@ -171,6 +173,24 @@ mod tests {
         let what = "stat /a".to_owned();
         let late = ClientError::TimedOut { what, waited: Duration::from_secs(1), last: cause };
         assert!(sources(&late).last().is_some_and(|last| last.is::<io::Error>()));
+    }
+
+    #[test]
+    fn refusal_that_ended_a_connection_or_spoiled_a_reply_is_the_last_source() {
+        let refusal = || Box::new(Refusal::BadRequest { why: "no".to_owned() });
+        let address = || "h:1".to_owned();
+        let cause = CloseCause::Replaced(refusal());
+        let closed = CallError::Closed { address: address(), cause };
+        let fault = ReplyFault::Undecodable(refusal());
+        let spoiled = CallError::BadReply { address: address(), fault };
+        let found = ForeignCluster::OtherGroup { other: "h:2".to_owned(), refusal: refusal() };
+        let other = CallError::OtherCluster { address: address(), found };
+        for cause in [closed, spoiled, other] {
+            let error = ClientError::from_call("stat /a", cause.clone());
+            let all = sources(&error);
+            assert_eq!(all.first().and_then(|it| it.downcast_ref()), Some(&cause));
+            assert_eq!(all.last().and_then(|it| it.downcast_ref()), Some(&refusal()));
+        }
     }
 
     #[test]

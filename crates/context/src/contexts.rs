@@ -12,7 +12,7 @@ use crate::address::address;
 use crate::error::ContextError;
 use crate::file_checks::{file_kind, is_ours, open_without_waiting};
 use crate::resolve::Variables;
-use crate::strict::{Entry, FILE_BYTES_MAX, TomlFile, nearest};
+use crate::strict::{Entry, FILE_BYTES_MAX, FileProblem, TomlFile, nearest};
 
 /// Longest name of a context.
 const NAME_BYTES_MAX: usize = 64;
@@ -219,7 +219,9 @@ fn context(file: &TomlFile, entry: Entry<'_>) -> Result<Context, ContextError> {
         match field.key {
             "namenode" => {
                 let read = address(&file.joined(field)?);
-                found.namenode = read.map_err(|error| file.error(field.line, error.to_string()))?;
+                found.namenode = read.map_err(|error| {
+                    file.error(field.line, FileProblem::Address(Box::new(error)))
+                })?;
             }
             "token-file" => found.token_file = Some(directory.join(file.text(field)?)),
             "tls-ca" => found.tls_ca = Some(directory.join(file.text(field)?)),
@@ -231,8 +233,8 @@ fn context(file: &TomlFile, entry: Entry<'_>) -> Result<Context, ContextError> {
         }
     }
     if found.namenode.is_empty() {
-        let what = format!("context {} has no namenode: add namenode = \"host:port\"", entry.key);
-        return Err(file.error(entry.line, what).into());
+        let problem = FileProblem::NoNamenode { context: entry.key.to_owned() };
+        return Err(file.error(entry.line, problem).into());
     }
     Ok(found)
 }

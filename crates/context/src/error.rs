@@ -18,6 +18,7 @@ pub enum ContextError {
         /// Where it comes from, if the caller did not give it.
         origin: String,
         /// What is wrong with it.
+        #[source]
         error: AddressError,
     },
     /// The file of contexts is wrong.

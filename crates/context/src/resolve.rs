@@ -216,7 +216,10 @@ fn named(
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error as _;
+
     use super::*;
+    use crate::address::AddressError;
 
     /// Resolves with a current context `prod` and another, `dev`.
     fn resolved(
@@ -315,7 +318,9 @@ mod tests {
         let both = Explicit { address: Some("nn".to_owned()), ..context("dev") };
         assert!(matches!(resolved(both, &[], true), Err(ContextError::Both { .. })));
         let error = resolved(Explicit::default(), &[(NAMENODE_VARIABLE, "nn:x")], true);
-        let error = error.expect_err("no port").to_string();
-        assert!(error.contains("from SANDERLING_NAMENODE"), "{error}");
+        let error = error.expect_err("no port");
+        assert!(error.to_string().contains("from SANDERLING_NAMENODE"), "{error}");
+        let cause = error.source().and_then(|source| source.downcast_ref());
+        assert!(matches!(cause, Some(AddressError::Port { .. })), "{error}");
     }
 }

@@ -5,22 +5,77 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
-use toml_edit::{Document, TableLike};
+use toml_edit::{Document, TableLike, TomlError};
 pub use toml_edit::{Item, Value};
+
+use crate::address::AddressError;
 
 /// Longest file that is read: a configuration has a few kilobytes.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What is wrong with a line of a file.
+/// A line of a file is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{}:{line}: {what}", path.display())]
+#[error("{}:{line}: {problem}", path.display())]
 pub struct FileError {
     /// The file.
     pub path: PathBuf,
     /// The line, counted from 1.
     pub line: usize,
     /// What is wrong with it.
-    pub what: String,
+    #[source]
+    pub problem: FileProblem,
+}
+
+/// What is wrong with a line of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum FileProblem {
+    /// The syntax is wrong.
+    #[error("{}", in_one_line(.0))]
+    Syntax(#[source] Box<TomlError>),
+    /// A key is there twice, or is a value and a table.
+    #[error("{}", in_one_line(.0))]
+    DuplicateKey(#[source] Box<TomlError>),
+    /// The key is none of the known ones.
+    #[error("unknown key {key:?}{place}{}", nearest_is(.near))]
+    UnknownKey {
+        /// The key.
+        key: String,
+        /// Where it is, for messages: empty at the top.
+        place: String,
+        /// The most similar of the known keys.
+        near: Option<String>,
+    },
+    /// The entry is no table.
+    #[error("{key} must be a table")]
+    NoTable {
+        /// The key.
+        key: String,
+    },
+    /// The value is of another type.
+    #[error("{key} must be {wanted}, not {found}")]
+    WrongType {
+        /// The key.
+        key: String,
+        /// What it must be.
+        wanted: &'static str,
+        /// What it is.
+        found: &'static str,
+    },
+    /// The value is neither a text nor a list of texts.
+    #[error("{key} must be a text or a list of texts")]
+    NoTexts {
+        /// The key.
+        key: String,
+    },
+    /// The address of a namenode is wrong.
+    #[error("{0}")]
+    Address(#[source] Box<AddressError>),
+    /// A context has no namenode.
+    #[error("context {context} has no namenode: add namenode = \"host:port\"")]
+    NoNamenode {
+        /// The name of the context.
+        context: String,
+    },
 }
 
 /// A file whose syntax is correct.
@@ -52,8 +107,7 @@ impl TomlFile {
             Ok(document) => Ok(Self { path, document }),
             Err(error) => {
                 let line = line_of(&text, error.span());
-                let what = error.message().trim().replace('\n', ": ");
-                Err(FileError { path, line, what })
+                Err(FileError { path, line, problem: syntax(error) })
             }
         }
     }
@@ -78,7 +132,7 @@ impl TomlFile {
         let table = self.document.get(entry.key).and_then(Item::as_table_like);
         match table {
             Some(table) => Ok(self.entries(table)),
-            None => Err(self.error(entry.line, format!("{} must be a table", entry.key))),
+            None => Err(self.error(entry.line, no_table(entry))),
         }
     }
 
@@ -89,14 +143,14 @@ impl TomlFile {
     pub fn inner<'a>(&'a self, entry: Entry<'a>) -> Result<Vec<Entry<'a>>, FileError> {
         match entry.item.as_table_like() {
             Some(table) => Ok(self.entries(table)),
-            None => Err(self.error(entry.line, format!("{} must be a table", entry.key))),
+            None => Err(self.error(entry.line, no_table(entry))),
         }
     }
 
     /// Makes the error of a line.
     #[must_use]
-    pub fn error(&self, line: usize, what: impl Into<String>) -> FileError {
-        FileError { path: self.path.clone(), line, what: what.into() }
+    pub fn error(&self, line: usize, problem: FileProblem) -> FileError {
+        FileError { path: self.path.clone(), line, problem }
     }
 
     /// Makes the error of a key that is none of `known`.
@@ -107,11 +161,9 @@ impl TomlFile {
         place: &str,
         known: impl IntoIterator<Item = &'k str>,
     ) -> FileError {
-        let what = match nearest(entry.key, known) {
-            Some(near) => format!("unknown key {:?}{place}: the nearest is {near:?}", entry.key),
-            None => format!("unknown key {:?}{place}", entry.key),
-        };
-        self.error(entry.line, what)
+        let near = nearest(entry.key, known).map(str::to_owned);
+        let (key, place) = (entry.key.to_owned(), place.to_owned());
+        self.error(entry.line, FileProblem::UnknownKey { key, place, near })
     }
 
     /// Returns a value that must be a text.
@@ -120,8 +172,8 @@ impl TomlFile {
     /// [`FileError`] when it is none.
     pub fn text<'a>(&self, entry: Entry<'a>) -> Result<&'a str, FileError> {
         entry.item.as_str().ok_or_else(|| {
-            let what = format!("{} must be a text, not {}", entry.key, kind(entry.item));
-            self.error(entry.line, what)
+            let (key, found) = (entry.key.to_owned(), kind(entry.item));
+            self.error(entry.line, FileProblem::WrongType { key, wanted: "a text", found })
         })
     }
 
@@ -135,7 +187,7 @@ impl TomlFile {
         };
         let texts: Option<Vec<&str>> = values.iter().map(|value| value.as_str()).collect();
         let texts = texts.filter(|texts| !texts.is_empty()).ok_or_else(|| {
-            self.error(entry.line, format!("{} must be a text or a list of texts", entry.key))
+            self.error(entry.line, FileProblem::NoTexts { key: entry.key.to_owned() })
         })?;
         Ok(texts.join(","))
     }
@@ -148,6 +200,26 @@ impl TomlFile {
         };
         table.iter().map(entry).collect()
     }
+}
+
+fn no_table(entry: Entry<'_>) -> FileProblem {
+    FileProblem::NoTable { key: entry.key.to_owned() }
+}
+
+/// Returns what is wrong with the syntax. The library gives the reason as text alone.
+fn syntax(error: TomlError) -> FileProblem {
+    match error.message().contains("duplicate key") {
+        true => FileProblem::DuplicateKey(Box::new(error)),
+        false => FileProblem::Syntax(Box::new(error)),
+    }
+}
+
+fn in_one_line(error: &TomlError) -> String {
+    error.message().trim().replace('\n', ": ")
+}
+
+fn nearest_is(near: &Option<String>) -> String {
+    near.as_ref().map(|near| format!(": the nearest is {near:?}")).unwrap_or_default()
 }
 
 /// Returns what a value is, for messages.
@@ -188,6 +260,10 @@ mod tests {
     fn errors_name_the_line() {
         let error = parse("a = 1\n\nb = = 2\n").expect_err("the syntax is wrong");
         assert_eq!(error.line, 3, "{error}");
+        assert!(matches!(error.problem, FileProblem::Syntax(_)), "{error}");
+        let error = parse("a = 1\na = 2\n").expect_err("the key is there twice");
+        assert!(matches!(error.problem, FileProblem::DuplicateKey(_)), "{error}");
+        assert!(error.to_string().starts_with("a.toml:2: duplicate key"), "{error}");
         let file = parse("# first\n[t]\nlisten = 1\n").expect("the syntax is right");
         let table = file.top()[0];
         assert_eq!((table.key, table.line), ("t", 2));

@@ -120,6 +120,7 @@ pub enum DatanodeStartError {
         /// Its address.
         namenode: String,
         /// Why.
+        #[source]
         refusal: Refusal,
     },
 }
@@ -129,7 +130,7 @@ pub enum DatanodeStartError {
 pub enum DatanodeFailure {
     /// The namenode at the known address belongs to another cluster, or speaks another version.
     #[error("the namenode refuses this node for good: {0}")]
-    Refused(Refusal),
+    Refused(#[source] Refusal),
     /// A part of it ended by itself.
     #[error("the {part} ended by itself")]
     Ended {
@@ -149,4 +150,23 @@ pub enum DrainEnd {
         /// answered the notice.
         home_blocks: Option<u64>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn refusal_that_ends_a_datanode_is_the_source_of_its_error() {
+        let refusal = Refusal::BadRequest { why: "no".to_owned() };
+        let failure = DatanodeFailure::Refused(refusal.clone());
+        assert_eq!(failure.source().and_then(|it| it.downcast_ref()), Some(&refusal));
+        let text = format!("the namenode refuses this node for good: {refusal}");
+        assert_eq!(failure.to_string(), text);
+        let namenode = "h:1".to_owned();
+        let start = DatanodeStartError::Refused { namenode, refusal: refusal.clone() };
+        assert_eq!(start.source().and_then(|it| it.downcast_ref()), Some(&refusal));
+    }
 }

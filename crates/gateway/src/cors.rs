@@ -17,6 +17,7 @@ use sanderling_client::{ClientError, PutOptions};
 use sanderling_protocol::message::CreateMode;
 use sanderling_protocol::{Path, Refusal};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::api::S3Api;
 use crate::name::RULES;
@@ -42,6 +43,26 @@ pub(crate) struct Rule {
     #[serde(default)]
     exposed: Vec<String>,
     max_age_seconds: Option<i32>,
+}
+
+/// Why a rule is refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+enum CorsRuleError {
+    /// It allows nothing.
+    #[error("a rule allows an origin and a method")]
+    NothingAllowed,
+    /// It allows a method that pages cannot be allowed.
+    #[error("a rule cannot allow the method {method}")]
+    Method { method: String },
+    /// An origin or a header cannot be compared with that of a request.
+    #[error("{pattern} is no origin or header, or has more than one wildcard")]
+    Pattern { pattern: String },
+    /// The name of a header cannot be written into an answer.
+    #[error("{header} is no header that can be exposed")]
+    Exposed { header: String },
+    /// Its id is too long, or its age negative.
+    #[error("an id has at most {ID_CHARS_MAX} characters, an age is not negative")]
+    IdOrAge { id: String, max_age_seconds: Option<i32> },
 }
 
 /// The rules of buckets, for a moment.
@@ -97,25 +118,26 @@ impl Rule {
     }
 
     /// Returns what is wrong with a rule.
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), CorsRuleError> {
         let is_text = |it: &String| !it.is_empty() && it.bytes().all(|it| it.is_ascii_graphic());
         if self.origins.is_empty() || self.methods.is_empty() {
-            return Err("a rule allows an origin and a method".to_owned());
+            return Err(CorsRuleError::NothingAllowed);
         }
         if let Some(method) = self.methods.iter().find(|it| !METHODS.contains(&it.as_str())) {
-            return Err(format!("a rule cannot allow the method {method}"));
+            return Err(CorsRuleError::Method { method: method.clone() });
         }
         let patterns = self.origins.iter().chain(&self.headers);
         if let Some(wrong) = patterns.clone().find(|it| !is_text(it) || it.matches('*').count() > 1)
         {
-            return Err(format!("{wrong} is no origin or header, or has more than one wildcard"));
+            return Err(CorsRuleError::Pattern { pattern: wrong.clone() });
         }
         if let Some(wrong) = self.exposed.iter().find(|it| it.parse::<HeaderName>().is_err()) {
-            return Err(format!("{wrong} is no header that can be exposed"));
+            return Err(CorsRuleError::Exposed { header: wrong.clone() });
         }
         let id = self.id.as_deref().unwrap_or_default();
         if id.chars().count() > ID_CHARS_MAX || self.max_age_seconds.is_some_and(|it| it < 0) {
-            return Err("an id has at most 255 characters, an age is not negative".to_owned());
+            let (id, max_age_seconds) = (id.to_owned(), self.max_age_seconds);
+            return Err(CorsRuleError::IdOrAge { id, max_age_seconds });
         }
         Ok(())
     }
@@ -288,8 +310,9 @@ impl S3Api {
         }
         let rules: Vec<Rule> = rules.into_iter().map(Rule::of).collect();
         for rule in &rules {
-            rule.check()
-                .map_err(|message| S3Error::with_message(S3ErrorCode::InvalidRequest, message))?;
+            rule.check().map_err(|error| {
+                S3Error::with_message(S3ErrorCode::InvalidRequest, error.to_string())
+            })?;
         }
         let text = serde_json::to_vec(&rules).expect("texts and numbers are JSON");
         if text.len() as u64 > RULES_BYTES_MAX {
@@ -386,14 +409,19 @@ mod tests {
     #[test]
     fn rule_that_could_forge_a_header_is_none() {
         rule().check().unwrap();
-        let mut wrong = vec![rule(), rule(), rule(), rule(), rule(), Rule::default()];
+        let mut wrong = [rule(), rule(), rule(), rule(), rule(), Rule::default()];
         wrong[0].origins.push("https://a\r\nSet-Cookie: b".to_owned());
         wrong[1].exposed.push("ETag\r\nSet-Cookie".to_owned());
         wrong[2].methods.push("GET\r\n".to_owned());
         wrong[3].origins.push("*.*".to_owned());
         wrong[4].max_age_seconds = Some(-1);
-        for rule in wrong {
-            assert!(rule.check().is_err(), "{rule:?}");
-        }
+        let errors: Vec<CorsRuleError> =
+            wrong.iter().map(|rule| rule.check().expect_err("it is wrong")).collect();
+        assert!(matches!(&errors[1], CorsRuleError::Exposed { header } if header.contains('\r')));
+        assert!(matches!(&errors[2], CorsRuleError::Method { method } if method == "GET\r\n"));
+        assert!(matches!(&errors[3], CorsRuleError::Pattern { pattern } if pattern == "*.*"));
+        let text = "an id has at most 255 characters, an age is not negative";
+        assert_eq!(errors[4].to_string(), text);
+        assert_eq!(errors[5], CorsRuleError::NothingAllowed);
     }
 }

@@ -95,7 +95,7 @@ pub enum KeysFault {
 /// What a key may do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rights {
+pub enum KeyRights {
     /// Read and list.
     Read,
     /// That, and write and delete.
@@ -118,13 +118,13 @@ struct KeyText {
     #[serde(default)]
     prefix: String,
     #[serde(default)]
-    rights: Rights,
+    rights: KeyRights,
 }
 
 /// What the holder of one key may do where.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Grant {
-    rights: Rights,
+    rights: KeyRights,
     /// In these buckets; `None` in all.
     buckets: Option<Vec<String>>,
     /// With keys that begin so.
@@ -144,7 +144,7 @@ impl Grant {
     pub(crate) fn check(&self, bucket: &str, key: &str, is_write: bool) -> S3Result<()> {
         let is_allowed = self.has_bucket(bucket)
             && key.starts_with(&self.prefix)
-            && (!is_write || self.rights == Rights::ReadWrite);
+            && (!is_write || self.rights == KeyRights::ReadWrite);
         if is_allowed {
             return Ok(());
         }

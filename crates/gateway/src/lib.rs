@@ -47,6 +47,6 @@ mod uploads;
 mod writing;
 mod xml;
 
-pub use keys::{AccessKeys, KeysError, KeysFault, LOCAL_ACCESS_KEY, LOCAL_SECRET_KEY, Rights};
+pub use keys::{AccessKeys, KeyRights, KeysError, KeysFault, LOCAL_ACCESS_KEY, LOCAL_SECRET_KEY};
 pub use options::GatewayOptions;
 pub use server::{GatewayServer, GatewayStartError};

@@ -20,6 +20,7 @@ use crate::get::Blocks;
 use crate::metadata::{self, Headers, headers_of, quoted, with_sums};
 use crate::name::path_of;
 use crate::refused::{Missing, refused};
+use crate::slow_client::Lateness;
 use crate::store::{PutTarget, body};
 use crate::{parts, ranges, tagging};
 
@@ -157,7 +158,8 @@ impl S3Api {
         metadata::set_tagging(&mut attributes, tagging::checked(input.tagging.as_deref())?);
         let options = replacing(attributes, condition);
         let target = PutTarget { bucket: Some(bucket), path, options, tag: None };
-        let stored = self.store(target, body(input.body), Digests::new(wanted, &self.md5)?).await?;
+        let bytes = body(input.body, Lateness::of(&request.extensions));
+        let stored = self.store(target, bytes, Digests::new(wanted, &self.md5)?).await?;
         Ok(S3Response::new(with_sums!(
             stored.digested.sums,
             PutObjectOutput { e_tag: Some(quoted(stored.tag)), ..PutObjectOutput::default() }

@@ -19,7 +19,7 @@ use crate::keys::AccessKeys;
 use crate::metrics::GatewayMetrics;
 use crate::rewrite::Mending;
 use crate::server::s3_config;
-use crate::slow_client::{Rest, SlowClientLimit};
+use crate::slow_client::{Lateness, Rest, SlowClientLimit};
 use crate::target::{AnyName, Domains};
 use crate::{name, percent, signing, tagging, token, unsupported_headers};
 
@@ -75,10 +75,13 @@ impl Requests {
         let (client, server) = duplex(64 << 10);
         let service = service_fn(|request: Request<Incoming>| async move {
             let resource = request.uri().path().to_owned();
-            let (rest, metrics) = (Rest::default(), Arc::clone(&self.metrics));
-            let request = request.map(|body| {
-                s3s::Body::http_body(SlowClientLimit::new(body, IDLE_TIMEOUT, rest, metrics))
+            let (rest, lateness) = (Rest::default(), Lateness::default());
+            let metrics = Arc::clone(&self.metrics);
+            let mut request = request.map(|body| {
+                let late = lateness.clone();
+                s3s::Body::http_body(SlowClientLimit::new(body, IDLE_TIMEOUT, rest, late, metrics))
             });
+            request.extensions_mut().insert(lateness);
             let answer = self.s3.call(request).await;
             answer.map(|answer| finish(answer, "0", &resource))
         });

@@ -9,6 +9,8 @@ use sanderling_client::ClientError;
 use sanderling_protocol::Refusal;
 use sanderling_protocol::refusal::Recovery;
 
+use crate::slow_client::Lateness;
+
 /// Bytes are lost: the same request will never be answered.
 pub(crate) const DATA_UNAVAILABLE: &str = "DataUnavailable";
 /// The job that the bucket belongs to has used its quota up.
@@ -25,15 +27,16 @@ pub(crate) fn custom(code: &'static str, message: &'static str) -> S3Error {
     error
 }
 
-/// Returns the error of a body. The errors' types are private to s3s.
-pub(crate) fn body_error(text: &str) -> S3Error {
-    if text.contains("Sha256Mismatch") {
+/// Returns the error of a body. The types of s3s's own errors are private to it: their text alone
+/// distinguishes them.
+pub(crate) fn body_error(text: &str, lateness: &Lateness) -> S3Error {
+    if lateness.is_late() {
+        S3ErrorCode::RequestTimeout.into()
+    } else if text.contains("Sha256Mismatch") {
         let message = "the bytes do not have the SHA-256 that came with them";
         custom("XAmzContentSHA256Mismatch", message)
     } else if text.contains("SignatureMismatch") {
         S3ErrorCode::SignatureDoesNotMatch.into()
-    } else if text.contains(crate::slow_client::LATE) {
-        S3ErrorCode::RequestTimeout.into()
     } else {
         S3ErrorCode::IncompleteBody.into()
     }
@@ -149,6 +152,15 @@ mod tests {
         let conflict = Refusal::IsADirectory { path: path.clone() };
         assert_eq!(of(conflict), ("KeyConflict".to_owned(), 409));
         assert_eq!(of(Refusal::NotFound { path }), ("NoSuchKey".to_owned(), 404));
+    }
+
+    #[test]
+    fn body_that_comes_too_slowly_is_a_time_out() {
+        let lateness = Lateness::default();
+        let text = "UploadStreamError: Underlying: broken";
+        assert_eq!(body_error(text, &lateness).code(), &S3ErrorCode::IncompleteBody);
+        lateness.set_late();
+        assert_eq!(body_error(text, &lateness).code(), &S3ErrorCode::RequestTimeout);
     }
 
     #[test]

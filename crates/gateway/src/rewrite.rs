@@ -16,6 +16,7 @@ use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use crate::keys::{AccessKeys, Verified};
 use crate::percent::decode;
 use crate::refused::body_error;
+use crate::slow_client::Lateness;
 use crate::target::Domains;
 use crate::{ranges, xml};
 
@@ -71,7 +72,7 @@ impl S3Route for Mending {
         let mut body = request.input;
         let mut headers = request.headers;
         if has_xml {
-            let text = gathered(body).await?;
+            let text = gathered(body, &Lateness::of(&request.extensions)).await?;
             check_md5(&headers, &text)?;
             let text = mended(text)?;
             headers.insert(header::CONTENT_LENGTH, text.len().into());
@@ -159,10 +160,10 @@ fn mend_range(method: &Method, headers: &mut HeaderMap) {
 }
 
 /// Takes all of a body that is XML.
-async fn gathered(mut body: Body) -> S3Result<Bytes> {
+async fn gathered(mut body: Body, lateness: &Lateness) -> S3Result<Bytes> {
     let mut all = Vec::new();
     while let Some(piece) = body.next().await {
-        let piece = piece.map_err(|error| body_error(&error.to_string()))?;
+        let piece = piece.map_err(|error| body_error(&error.to_string(), lateness))?;
         if all.len() + piece.len() > XML_BYTES_MAX {
             drop(all);
             let leave = leave(body);

@@ -29,7 +29,7 @@ use crate::md5::Threads;
 use crate::metrics::GatewayMetrics;
 use crate::options::GatewayOptions;
 use crate::rewrite::{Mending, XML_BYTES_MAX};
-use crate::slow_client::{Rest, SlowClientLimit};
+use crate::slow_client::{Lateness, Rest, SlowClientLimit};
 use crate::target::{AnyName, Domains};
 use crate::writing::ActiveWrites;
 
@@ -44,7 +44,7 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug, Error)]
 pub enum GatewayStartError {
     /// It cannot listen.
-    #[error("{0}")]
+    #[error(transparent)]
     Listen(ListenError),
     /// The address can be reached from other machines, and the pair of keys is public.
     #[error("{address} can be reached from other machines: give it access keys with --keys FILE")]
@@ -64,7 +64,7 @@ pub enum GatewayStartError {
         address: String,
     },
     /// The cluster cannot be reached.
-    #[error("{0}")]
+    #[error(transparent)]
     Cluster(ClientError),
 }
 
@@ -247,15 +247,17 @@ impl HttpService {
         let _in_flight = self.metrics.begin();
         let (began, method, id) = (Instant::now(), request.method().clone(), self.ids.draw());
         let resource = request.uri().path().to_owned();
-        let (rest, metrics_of_body) = (Rest::default(), Arc::clone(&self.metrics));
+        let (rest, lateness) = (Rest::default(), Lateness::default());
+        let metrics = Arc::clone(&self.metrics);
         let is_expecting = request.headers().contains_key(header::EXPECT);
         // An empty body is sent no 100 Continue.
         let is_untold = is_expecting && request.body().is_end_stream();
-        let request = request.map(|body| {
-            let patient =
-                SlowClientLimit::new(body, self.idle_timeout, rest.clone(), metrics_of_body);
+        let mut request = request.map(|body| {
+            let (rest, late) = (rest.clone(), lateness.clone());
+            let patient = SlowClientLimit::new(body, self.idle_timeout, rest, late, metrics);
             s3s::Body::http_body(patient)
         });
+        request.extensions_mut().insert(lateness);
         let place = self.domains.place(request.uri(), request.headers());
         let bucket = place.map(|place| place.bucket);
         let page = cors::CorsRequest::of(&method, request.headers());
@@ -358,4 +360,29 @@ pub(crate) fn s3_config() -> Arc<StaticConfigProvider> {
     let mut config = S3Config::default();
     config.xml_max_body_size = XML_BYTES_MAX;
     Arc::new(StaticConfigProvider::new(Arc::new(config)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+    use std::io;
+
+    use sanderling_transport::CallError;
+
+    use super::*;
+
+    #[test]
+    fn cause_of_a_failed_start_is_its_source() {
+        let cause = io::Error::from(io::ErrorKind::PermissionDenied);
+        let listen = ListenError::Io { address: "h:1".to_owned(), cause };
+        let listen = GatewayStartError::Listen(listen);
+        assert_eq!(listen.to_string(), "cannot listen on h:1: permission denied");
+        assert!(listen.source().is_some_and(|source| source.is::<io::Error>()));
+        let cause = CallError::unreachable("h:1", io::ErrorKind::ConnectionRefused.into());
+        let call = ClientError::Call { what: "connect".to_owned(), cause: cause.clone() };
+        let cluster = GatewayStartError::Cluster(call);
+        let text = "connect: h:1 cannot be reached: connection refused";
+        assert_eq!(cluster.to_string(), text);
+        assert_eq!(cluster.source().and_then(|source| source.downcast_ref()), Some(&cause));
+    }
 }

@@ -3,19 +3,18 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::http::Extensions;
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
 use crate::metrics::GatewayMetrics;
-
-/// The text of the error of a slow body.
-pub(crate) const LATE: &str = "the body comes too slowly";
 
 /// Bytes that must come within each span of waiting. Modems are faster.
 const BYTES_MIN: u64 = 4 << 10;
@@ -30,11 +29,33 @@ const DRAIN_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
     /// The peer is too slow.
-    #[error("{LATE}")]
+    #[error("the body comes too slowly")]
     Late,
     /// The connection broke.
-    #[error("{0}")]
+    #[error(transparent)]
     Body(hyper::Error),
+}
+
+/// Whether a body was given up because its peer is too slow. The request has it among its
+/// extensions: s3s puts [`BodyError`] into errors of its own, which name no source.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lateness(Arc<AtomicBool>);
+
+impl Lateness {
+    /// Returns that of a request.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        extensions.get::<Self>().cloned().unwrap_or_default()
+    }
+
+    /// Returns whether the body was given up.
+    pub(crate) fn is_late(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the body is given up.
+    pub(crate) fn set_late(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A request's body whose peer may not be too slow.
@@ -42,6 +63,7 @@ pub(crate) struct SlowClientLimit {
     /// There until it is dropped.
     body: Option<Incoming>,
     rest: Rest,
+    lateness: Lateness,
     within: Duration,
     /// Since when a frame has been waited for, and what ends the wait.
     waiting: Option<(Instant, Pin<Box<Sleep>>)>,
@@ -88,17 +110,19 @@ impl Drop for SlowClientLimit {
 }
 
 impl SlowClientLimit {
-    /// Makes a body of which something must come within each such span.
-    /// What is not read of it is left in `rest`.
+    /// Makes a body of which something must come within each such span. What is not read of it is
+    /// left in `rest`, and `lateness` has whether it was given up.
     pub(crate) fn new(
         body: Incoming,
         within: Duration,
         rest: Rest,
+        lateness: Lateness,
         received: Arc<GatewayMetrics>,
     ) -> Self {
         Self {
             body: Some(body),
             rest,
+            lateness,
             within,
             waiting: None,
             waited: Duration::ZERO,
@@ -138,6 +162,7 @@ impl Body for SlowClientLimit {
             (since, Box::pin(tokio::time::sleep_until(since + left)))
         });
         ready!(timer.as_mut().poll(context));
+        self.lateness.set_late();
         Poll::Ready(Some(Err(BodyError::Late)))
     }
 

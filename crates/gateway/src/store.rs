@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use s3s::dto::StreamingBlob;
-use s3s::{S3Error, S3ErrorCode, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Result, StdError};
 use sanderling_client::{ClientError, PutOptions};
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::ObjectStat;
@@ -12,6 +12,7 @@ use sanderling_protocol::{Path, Refusal};
 use crate::api::S3Api;
 use crate::digest::{ALGORITHMS, Digested, Digests, sum_of};
 use crate::refused::{Missing, body_error, refused};
+use crate::slow_client::Lateness;
 use crate::{etag, metadata};
 
 /// Times that a put in one block is tried again when its directory vanished under it, with the last
@@ -38,9 +39,13 @@ pub(crate) struct Stored {
 }
 
 /// Returns the bytes of a body, with what can go wrong on their way in S3's words.
-pub(crate) fn body(blob: Option<StreamingBlob>) -> impl Stream<Item = S3Result<Bytes>> + Unpin {
+pub(crate) fn body(
+    blob: Option<StreamingBlob>,
+    lateness: Lateness,
+) -> impl Stream<Item = S3Result<Bytes>> + Unpin {
     let blob = futures_util::stream::iter(blob).flatten();
-    Box::pin(blob.map(|piece| piece.map_err(|error| body_error(&error.to_string()))))
+    let failed = move |error: StdError| body_error(&error.to_string(), &lateness);
+    Box::pin(blob.map(move |piece| piece.map_err(&failed)))
 }
 
 impl S3Api {

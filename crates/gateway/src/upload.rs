@@ -23,6 +23,7 @@ use crate::metadata::{self, headers_of, listed_tag_of, quoted, with_sums};
 use crate::name::UPLOADS;
 use crate::object::replacing;
 use crate::refused::{Missing, refused};
+use crate::slow_client::Lateness;
 use crate::store::{PutTarget, Stored, body};
 use crate::{etag, joined, part_name, parts, tagging};
 
@@ -57,7 +58,7 @@ struct Completed {
 }
 
 /// A completion that was decided about.
-struct Joining {
+struct UploadJoin {
     /// Where the bytes are.
     parts: Vec<Path>,
     /// Of the object.
@@ -166,7 +167,8 @@ impl S3Api {
         let upload = self.upload(&input.bucket, &input.upload_id)?;
         self.begun(&upload, &input.key).await?;
         let target = self.part_target(&upload, input.part_number)?;
-        let stored = self.store(target, body(input.body), Digests::new(wanted, &self.md5)?).await?;
+        let bytes = body(input.body, Lateness::of(&request.extensions));
+        let stored = self.store(target, bytes, Digests::new(wanted, &self.md5)?).await?;
         let Stored { tag, digested, .. } =
             self.part_stored(&upload, input.part_number, stored).await?;
         Ok(S3Response::new(with_sums!(
@@ -306,7 +308,7 @@ impl S3Api {
     ) -> S3Result<String> {
         for _ in 0..AGAIN_MAX {
             let there = self.client_parts(upload).await?;
-            let joining = Joining::of(upload, wanted, &there, options.clone())?;
+            let joining = UploadJoin::of(upload, wanted, &there, options.clone())?;
             let joined = if joining.parts.is_empty() {
                 self.client.put(to, bytes::Bytes::new(), &joining.options).await
             } else {
@@ -361,7 +363,7 @@ impl S3Api {
     }
 }
 
-impl Joining {
+impl UploadJoin {
     /// Decides about the completion of an upload that has these parts.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use sanderling_cli_common::units::{self, Size};
 use super::directory::{ClusterDirectory, directory};
 use super::launch::{READY_WITHIN, datanode_words, launch};
 use super::lock::Lock;
-use super::record::{DatanodeShape, Record};
+use super::record::{DatanodeShape, Record, ServerRole};
 
 /// `local add`.
 #[derive(Debug, Args)]
@@ -60,7 +60,7 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalAdd) -> Result<()
     let words = datanode_words(&record, &shape, &name);
     let limit = Instant::now() + global.timeout.map_or(READY_WITHIN, |span| span.0);
     let dram = units::bytes(shape.dram_bytes);
-    let started = launch(&mut record, "datanode", &name, Some(shape), words)
+    let started = launch(&mut record, ServerRole::Datanode, &name, Some(shape), words)
         .and_then(|mut starting| starting.serves(limit));
     match started {
         Ok(ready) => record.server_mut(&name)?.address = ready.address,

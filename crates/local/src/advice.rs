@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use sanderling_cli_common::refused::shell_word;
 
 use super::directory::{ClusterDirectory, directory};
-use super::record::{Record, ServerRecord};
+use super::record::{Record, ServerRecord, ServerRole};
 
 /// Returns the next command when the namenode at an address does not answer, if the cluster on this
 /// machine is the reason: it is another one, or a process of it is down.
@@ -13,7 +13,7 @@ use super::record::{Record, ServerRecord};
 pub fn advice(namenode: &str) -> Option<String> {
     let record = record_here()?;
     if !record.has_namenode(namenode) {
-        let runs = record.running().any(|server| server.role == "namenode");
+        let runs = record.running().any(|server| server.role == ServerRole::Namenode);
         return runs.then(|| format!("the same with --namenode {}", record.namenode));
     }
     record.down().next().map(|server| format!("sanderling local restart {}", server.name))

@@ -13,7 +13,7 @@ use sanderling_cli_common::refused::shell_word;
 
 use super::directory::{CATALOGS, DISKS, LOGS};
 use super::keys::KeyFiles;
-use super::record::{DatanodeShape, Record, ServerRecord};
+use super::record::{DatanodeShape, Record, ServerRecord, ServerRole};
 
 /// How long the servers may take to serve.
 pub(super) const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -61,7 +61,7 @@ pub(super) fn catalog_of(directory: &Path, name: &str) -> PathBuf {
 
 /// Returns whether the cluster was started with several namenodes.
 pub(super) fn is_of_group(record: &Record) -> bool {
-    record.processes.iter().filter(|server| server.role == "namenode").count() > 1
+    record.processes.iter().filter(|it| it.role == ServerRole::Namenode).count() > 1
 }
 
 /// Returns the words that start a datanode.
@@ -94,7 +94,7 @@ pub(super) fn datanode_words(record: &Record, shape: &DatanodeShape, name: &str)
 /// The addresses of one of its name stay: the next attempt needs them if this one fails.
 pub(super) fn launch(
     record: &mut Record,
-    role: &str,
+    role: ServerRole,
     name: &str,
     shape: Option<DatanodeShape>,
     mut words: Vec<OsString>,
@@ -108,8 +108,7 @@ pub(super) fn launch(
     let mut child = spawn(&words, &log)?;
     let pid = child.id();
     let process = RecordedProcess::of(pid).unwrap_or(RecordedProcess { pid, start_time: 0 });
-    let (role, name) = (role.to_owned(), name.to_owned());
-    let address = String::new();
+    let (name, address) = (name.to_owned(), String::new());
     let mut server = ServerRecord { role, name, process, address, http_address: None, log, shape };
     match record.processes.iter_mut().find(|known| known.name == server.name) {
         Some(known) => {
@@ -163,7 +162,7 @@ impl Starting {
     fn failed(&self, exit: Exit, kind: &str, cause: &str) -> Failure {
         let is_new = self.server.address.is_empty();
         let is_in_use = NotReady::read(&self.ready_file) == Some(NotReady::InUse);
-        let next = if is_in_use && self.server.role == "namenode" && is_new {
+        let next = if is_in_use && self.server.role == ServerRole::Namenode && is_new {
             "sanderling local start --port 0, or sanderling local stop".to_owned()
         } else {
             format!("cat {}", shell_word(&self.server.log.to_string_lossy()))

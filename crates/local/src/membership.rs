@@ -12,7 +12,7 @@ use sanderling_protocol::{Reply, Request};
 use sanderling_transport::{ConnectionOptions, Pool, PoolOptions};
 
 use super::launch::{catalog_of, is_of_group};
-use super::record::{Record, ServerRecord};
+use super::record::{Record, ServerRecord, ServerRole};
 
 /// How long one namenode may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -61,7 +61,7 @@ pub(super) fn settled(
 /// # Errors
 /// The credentials of the cluster cannot be read.
 pub(super) fn is_removed(record: &Record, server: &ServerRecord) -> Result<bool, Failure> {
-    if server.role != "namenode" || !is_of_group(record) {
+    if server.role != ServerRole::Namenode || !is_of_group(record) {
         return Ok(false);
     }
     for other in others(record, server) {
@@ -78,7 +78,7 @@ pub(super) fn others<'a>(
     record: &'a Record,
     server: &'a ServerRecord,
 ) -> impl Iterator<Item = &'a ServerRecord> {
-    record.running().filter(|it| it.role == "namenode" && it.name != server.name)
+    record.running().filter(|it| it.role == ServerRole::Namenode && it.name != server.name)
 }
 
 /// Returns the command that makes a removed namenode a new member of its group.
@@ -127,7 +127,7 @@ mod tests {
 
     fn server(name: &str) -> ServerRecord {
         ServerRecord {
-            role: "namenode".to_owned(),
+            role: ServerRole::Namenode,
             name: name.to_owned(),
             process: RecordedProcess { pid: 0, start_time: 0 },
             address: format!("{name}:7600"),

@@ -39,11 +39,18 @@ pub(super) struct Record {
     pub(super) processes: Vec<ServerRecord>,
 }
 
+/// What a process of it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ServerRole {
+    Namenode,
+    Datanode,
+}
+
 /// One process of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ServerRecord {
-    /// `namenode` or `datanode`.
-    pub(super) role: String,
+    pub(super) role: ServerRole,
     pub(super) name: String,
     #[serde(flatten)]
     pub(super) process: RecordedProcess,
@@ -147,7 +154,7 @@ impl Record {
     /// Returns where a namenode serves and where it serves HTTP. An earlier release lost them when
     /// it started a namenode anew: the first is then that of the list.
     pub(super) fn addresses_of(&self, server: &ServerRecord) -> [String; 2] {
-        let mut namenodes = self.processes.iter().filter(|it| it.role == "namenode");
+        let mut namenodes = self.processes.iter().filter(|it| it.role == ServerRole::Namenode);
         let place = namenodes.position(|it| it.name == server.name).unwrap_or(0);
         let listed = self.namenode.split(',').nth(place).unwrap_or_default();
         let address = if server.address.is_empty() { listed } else { &server.address };
@@ -219,4 +226,19 @@ const fn of_earlier_release() -> bool {
 fn no_process(name: &str) -> Failure {
     let cause = format!("the cluster has no process {name}");
     Failure::new(Exit::NotFound, "NotFound", cause).next("sanderling local status")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_keep_the_names_that_earlier_releases_wrote() {
+        for (role, name) in [(ServerRole::Namenode, "namenode"), (ServerRole::Datanode, "datanode")]
+        {
+            assert_eq!(serde_json::to_value(role).expect("a text"), name);
+            let read: ServerRole = serde_json::from_value(name.into()).expect("a role");
+            assert_eq!(read, role);
+        }
+    }
 }

@@ -17,7 +17,7 @@ use super::launch::{
 };
 use super::lock::Lock;
 use super::membership::{PlaceInGroup, is_removed, others, rejoin, settled};
-use super::record::{Record, ServerRecord};
+use super::record::{Record, ServerRecord, ServerRole};
 
 /// `local restart`.
 #[derive(Debug, Args)]
@@ -46,7 +46,7 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalRestart) -> Resul
     record.must_be_started()?;
     let server = record.server(&args.name)?.clone();
     if server.process.is_running() {
-        if server.role == "datanode" && !args.yes {
+        if server.role == ServerRole::Datanode && !args.yes {
             confirmed(output, &record, &args.name)?;
         }
         server.process.signal(Signal::TERM);
@@ -59,7 +59,7 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalRestart) -> Resul
     let words = words(&record, &server)?;
     let shape = server.shape.clone();
     let limit = Instant::now() + global.timeout.map_or(READY_WITHIN, |span| span.0);
-    let mut starting = launch(&mut record, &server.role, &args.name, shape, words)?;
+    let mut starting = launch(&mut record, server.role, &args.name, shape, words)?;
     let ready = match starting.serves(limit) {
         Ok(ready) => ready,
         Err(failure) if is_removed(&record, &server)? => {
@@ -69,7 +69,7 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalRestart) -> Resul
     };
     let restarted = record.server_mut(&args.name)?;
     restarted.address = ready.address;
-    if restarted.role == "namenode" {
+    if restarted.role == ServerRole::Namenode {
         restarted.http_address = ready.http_address;
     }
     record.write()?;
@@ -86,7 +86,7 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalRestart) -> Resul
 
 /// Returns the words that start the process anew.
 fn words(record: &Record, server: &ServerRecord) -> Result<Vec<OsString>, Failure> {
-    if server.role == "namenode" {
+    if server.role == ServerRole::Namenode {
         let [address, http] = record.addresses_of(server);
         let voters = record.namenode.split(',').count();
         let join = others(record, server).map(|it| it.address.as_str()).next();
@@ -118,7 +118,7 @@ fn takes_part(
     server: &ServerRecord,
     starting: &mut Starting,
 ) -> Result<PlaceInGroup, Failure> {
-    if server.role != "namenode" || !is_of_group(record) {
+    if server.role != ServerRole::Namenode || !is_of_group(record) {
         return Ok(PlaceInGroup::Led);
     }
     let found = settled(record, server, || starting.has_ended())?;

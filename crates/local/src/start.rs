@@ -21,7 +21,7 @@ use super::keys::KeyFiles;
 use super::launch::{ALONE, READY_WITHIN, datanode_words, launch, namenode_words};
 use super::lock::Lock;
 use super::ownership;
-use super::record::{DatanodeShape, Record};
+use super::record::{DatanodeShape, Record, ServerRole};
 use super::stop::end;
 
 /// How long the processes of a start that failed may take to end by themselves.
@@ -124,7 +124,7 @@ fn start(record: &mut Record, args: &LocalStart, limit: Instant) -> Result<(), F
     for at in 0..args.datanodes {
         let name = format!("datanode-{at}");
         let words = datanode_words(record, &shape, &name);
-        datanodes.push(launch(record, "datanode", &name, Some(shape.clone()), words)?);
+        datanodes.push(launch(record, ServerRole::Datanode, &name, Some(shape.clone()), words)?);
     }
     for mut datanode in datanodes {
         let name = datanode.server.name.clone();
@@ -144,7 +144,7 @@ fn start_namenodes(record: &mut Record, args: &LocalStart, limit: Instant) -> Re
         let first = addresses.first().map(String::as_str);
         let words =
             namenode_words(&directory, &name, &listen, &http, (args.namenodes.into(), first));
-        let ready = launch(record, "namenode", &name, None, words)?.serves(limit)?;
+        let ready = launch(record, ServerRole::Namenode, &name, None, words)?.serves(limit)?;
         let server = record.server_mut(&name)?;
         server.address.clone_from(&ready.address);
         server.http_address.clone_from(&ready.http_address);

@@ -14,7 +14,7 @@ use sanderling_protocol::{Path, Reply, Request};
 use super::directory::{CATALOGS, ClusterDirectory, DISKS, LOGS, directory};
 use super::lock::Lock;
 use super::ownership;
-use super::record::Record;
+use super::record::{Record, ServerRole};
 
 /// How long the servers may take to end by themselves.
 const END_WITHIN: Duration = Duration::from_secs(5);
@@ -85,7 +85,7 @@ fn held(record: &Record) -> Option<Usage> {
 /// to go. Returns how many had to be killed.
 pub(super) fn end(record: &Record, within: Duration) -> usize {
     let mut killed = 0;
-    for role in ["datanode", "namenode"] {
+    for role in [ServerRole::Datanode, ServerRole::Namenode] {
         let servers = || record.running().filter(|server| server.role == role);
         servers().for_each(|server| server.process.signal(Signal::INT));
         let until = std::time::Instant::now() + within;

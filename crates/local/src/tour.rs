@@ -20,7 +20,7 @@ use tokio::io::AsyncReadExt;
 use super::directory::ClusterDirectory;
 use super::launch::{READY_WITHIN, datanode_words, launch};
 use super::lock::Lock;
-use super::record::{DatanodeShape, Record};
+use super::record::{DatanodeShape, Record, ServerRole};
 use super::start::{LocalStart, started};
 use super::stop::end;
 use data::Data;
@@ -134,7 +134,7 @@ fn start(global: &Global, args: &Tour) -> Result<Record, Failure> {
     };
     let record = started(&cluster, limit, |record| {
         let words = datanode_words(record, &spot, SPOT);
-        let ready = launch(record, "datanode", SPOT, Some(spot), words)?.serves(limit)?;
+        let ready = launch(record, ServerRole::Datanode, SPOT, Some(spot), words)?.serves(limit)?;
         record.server_mut(SPOT)?.address = ready.address;
         record.write()
     })?;

@@ -5,7 +5,7 @@
 //! ```
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sanderling_core::catalog::Catalog;
 use sanderling_protocol::checksum::{Running, crc32c};
@@ -69,17 +69,35 @@ pub(crate) enum TakeError {
     #[error("{0}")]
     Encode(#[source] postcard::Error),
     /// The file failed, or its sync. Nothing that was there depends on it.
-    #[error("{0}")]
-    NotWritten(#[source] PublishError),
+    #[error("{}: {cause}", .path.display())]
+    NotWritten {
+        /// The file.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        cause: PublishError,
+    },
     /// The file is not what was written. It was removed.
     #[error("{0}")]
     ReadBack(#[source] NamenodeStartError),
     /// The snapshot is there, and what it makes unnecessary could not be removed.
-    #[error("{0}")]
-    NotPruned(#[source] io::Error),
+    #[error("{}: removing what is unnecessary: {cause}", .directory.display())]
+    NotPruned {
+        /// The directory.
+        directory: PathBuf,
+        /// Why it failed.
+        #[source]
+        cause: io::Error,
+    },
     /// The directory was not synced: which files the disk has is unknown.
-    #[error("sync: {0}")]
-    Unsynced(#[source] io::Error),
+    #[error("{}: sync: {cause}", .directory.display())]
+    Unsynced {
+        /// The directory.
+        directory: PathBuf,
+        /// Why it failed.
+        #[source]
+        cause: io::Error,
+    },
 }
 
 /// Writes the snapshot after `index` commands, and removes what it and the newest good one of
@@ -96,19 +114,21 @@ pub(crate) fn take(
     let body = encode(&catalog).map_err(TakeError::Encode)?;
     // Every page that is written to meanwhile is copied for its sake.
     drop(catalog);
+    let path = directory.file(FileKind::Snapshot, index);
+    let place = || directory.path().to_owned();
     match write(directory, index, &body) {
         Ok(()) => {}
-        Err(error)
-            if directory.files().open(&directory.file(FileKind::Snapshot, index)).is_err() =>
-        {
-            return Err(TakeError::NotWritten(error));
+        Err(cause) if directory.files().open(&path).is_err() => {
+            return Err(TakeError::NotWritten { path, cause });
         }
-        Err(error) => return Err(TakeError::Unsynced(error.into())),
+        Err(error) => {
+            return Err(TakeError::Unsynced { directory: place(), cause: error.into() });
+        }
     }
     drop(body);
     if let Err(error) = verify(directory, index) {
         // Else it would count as one of two at the next start.
-        let _ = directory.files().remove(&directory.file(FileKind::Snapshot, index));
+        let _ = directory.files().remove(&path);
         return Err(TakeError::ReadBack(error));
     }
     let is_good = |older: &u64| *older < index && verify(directory, *older).is_ok();
@@ -117,8 +137,8 @@ pub(crate) fn take(
     // The journal since the beginning takes the place of an older one.
     let Some(older) = older else { return Ok(vec![index]) };
     directory.prune(older, &[index]).map_err(|error| match error {
-        PublishError::NotThere(error) => TakeError::NotPruned(error),
-        PublishError::Unsynced(error) => TakeError::Unsynced(error),
+        PublishError::NotThere(cause) => TakeError::NotPruned { directory: place(), cause },
+        PublishError::Unsynced(cause) => TakeError::Unsynced { directory: place(), cause },
     })?;
     Ok(vec![older, index])
 }

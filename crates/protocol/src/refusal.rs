@@ -300,19 +300,19 @@ fn other_generation(here: u64, asked: u64) -> String {
     }
 }
 
-/// Describes what exceeds its limit; spans of time in the words of people.
+/// Describes what exceeds its limit; a deadline in the words of people.
 fn too_large(what: &str, value: u64, limit: u64) -> String {
-    match what.strip_suffix(" in milliseconds") {
-        Some(what) => {
-            format!("{what} is too large: {}, the limit is {}", Millis(value), Millis(limit))
+    match what {
+        Refusal::NOTICE_DEADLINE => {
+            format!("deadline is too large: {}, the limit is {}", Millis(value), Millis(limit))
         }
-        None => format!("{what} is too large: {value}, the limit is {limit}"),
+        what => format!("{what} is too large: {value}, the limit is {limit}"),
     }
 }
 
 impl Refusal {
-    /// What is too large in [`Refusal::TooLarge`] if it is the deadline of a notice. Readers of a
-    /// refusal compare with it.
+    /// What is too large in [`Refusal::TooLarge`] if it is the deadline of a notice. The frame has
+    /// it as a text: readers of a refusal call [`Refusal::is_far_notice`].
     pub const NOTICE_DEADLINE: &str = "deadline in milliseconds";
 
     /// Why a token is [`Refusal::Unauthenticated`] whose claims a server does not support. Callers
@@ -321,6 +321,12 @@ impl Refusal {
 
     /// Why a caller without TLS is [`Refusal::Unauthenticated`] at an endpoint with TLS.
     pub const TLS_REQUIRED: &str = "this port speaks TLS: give --tls-ca";
+
+    /// Returns whether it refuses a notice whose deadline is too far away.
+    #[must_use]
+    pub fn is_far_notice(&self) -> bool {
+        matches!(self, Self::TooLarge { what, .. } if what == Self::NOTICE_DEADLINE)
+    }
 
     /// Returns the path that was refused, if it was one.
     #[must_use]
@@ -493,6 +499,10 @@ mod tests {
         let what = Refusal::NOTICE_DEADLINE.to_owned();
         let refusal = Refusal::TooLarge { what, value: 2_592_000_000, limit: 86_400_000 };
         assert_eq!(refusal.to_string(), "deadline is too large: 30d, the limit is 24h");
+        assert!(refusal.is_far_notice());
+        let refusal = Refusal::TooLarge { what: "block".to_owned(), value: 3, limit: 2 };
+        assert_eq!(refusal.to_string(), "block is too large: 3, the limit is 2");
+        assert!(!refusal.is_far_notice());
         let refusal = Refusal::Full { bytes: 2 << 20, class: "dram".to_owned() };
         assert_eq!(refusal.to_string(), "no room for 2.00 MiB in class dram");
     }

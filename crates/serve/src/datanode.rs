@@ -17,6 +17,7 @@ use sanderling_datanode::{
     LocalOptions, ObjectOptions,
 };
 use sanderling_notices::Acknowledge;
+use thiserror::Error;
 
 use super::console::ConsoleArgs;
 use super::drain::{self, LocalDrain};
@@ -186,15 +187,23 @@ pub(crate) struct DurablePlace {
     url: String,
 }
 
-impl FromStr for DurablePlace {
-    type Err = String;
+/// Why a text is no store of durable directories.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("a store is NAME=URL, such as archive=s3://bucket/prefix")]
+pub(crate) struct DurablePlaceError {
+    /// What was given.
+    text: String,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for DurablePlace {
+    type Err = DurablePlaceError;
+
+    fn from_str(text: &str) -> Result<Self, DurablePlaceError> {
         match text.split_once('=') {
             Some((name, url)) if !name.is_empty() && url.contains("://") => {
                 Ok(Self { name: name.to_owned(), url: url.to_owned() })
             }
-            _ => Err("a store is NAME=URL, such as archive=s3://bucket/prefix".to_owned()),
+            _ => Err(DurablePlaceError { text: text.to_owned() }),
         }
     }
 }

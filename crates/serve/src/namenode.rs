@@ -42,7 +42,7 @@ use crate::security::Guard;
 
 /// When a change of the catalog is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum SyncMode {
+pub(crate) enum SyncFlag {
     /// When the kernel has the journal record: survives kill -9 of the namenode
     Os,
     /// When the disk has it: survives a power cut
@@ -103,8 +103,8 @@ pub struct NamenodeArgs {
     #[arg(long)]
     pub(crate) steady: bool,
     /// When a change is acknowledged
-    #[arg(long, value_enum, value_name = "MODE", default_value_t = SyncMode::Os)]
-    pub(crate) sync: SyncMode,
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = SyncFlag::Os)]
+    pub(crate) sync: SyncFlag,
     /// With `--sync os`, longest time that an acknowledged change waits for the disk: when the disk
     /// takes longer, changes are refused until it has caught up
     #[arg(long, value_name = "DURATION", default_value = "2s",
@@ -373,8 +373,8 @@ fn options(args: &NamenodeArgs, security: Security) -> Result<NamenodeOptions, F
         http_listen: args.http.0.clone(),
         directory: args.directory.clone().unwrap_or_default(),
         sync: match args.sync {
-            SyncMode::Os => Sync::Os,
-            SyncMode::Always => Sync::Always,
+            SyncFlag::Os => Sync::Os,
+            SyncFlag::Always => Sync::Always,
         },
         sync_every: SYNC_EVERY.min(args.unsynced_max.0 / 4),
         unsynced_age_max: args.unsynced_max.0,

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use sanderling_client::ClientError;
 use serde::Serialize;
+use thiserror::Error;
 
 /// The tenant's operations, in the order of their turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,20 @@ impl Operation {
             Self::Stat => "stat",
         }
     }
+}
+
+/// Why an operation of the tenant failed.
+#[derive(Debug, Error)]
+pub(super) enum OperationError {
+    /// The cluster did not do it.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// What was got is not what was put.
+    #[error("{bytes} other bytes than were put")]
+    OtherBytes {
+        /// Bytes that were got.
+        bytes: usize,
+    },
 }
 
 /// What the tenant saw in one phase.
@@ -55,7 +71,7 @@ impl Sample {
     }
 
     /// Adds one operation. One that failed took its time as well.
-    pub(super) fn add(&mut self, of: Operation, spent: Duration, error: Option<String>) {
+    pub(super) fn add(&mut self, of: Operation, spent: Duration, error: Option<&OperationError>) {
         let nanos = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
         self.latency[of as usize].record(nanos).expect("the histogram resizes itself");
         if let Some(error) = error {
@@ -96,11 +112,13 @@ mod tests {
     fn ratio_compares_the_same_operation_and_errors_keep_their_time() {
         let (mut alone, mut beside) = (Sample::new(), Sample::new());
         alone.add(Operation::Get, Duration::from_micros(100), None);
-        beside.add(Operation::Get, Duration::from_micros(1000), Some("refused".to_owned()));
+        let error = OperationError::OtherBytes { bytes: 3 };
+        beside.add(Operation::Get, Duration::from_micros(1000), Some(&error));
         let ratio = beside.p99_ratio(&alone, Operation::Get).expect("both have one");
         assert!((ratio - 10.0).abs() < 0.1, "{ratio}");
         assert_eq!(beside.p99_ratio(&alone, Operation::Put), None);
-        assert_eq!((beside.errors, beside.first_error.as_deref()), (1, Some("get: refused")));
+        let text = "get: 3 other bytes than were put";
+        assert_eq!((beside.errors, beside.first_error.as_deref()), (1, Some(text)));
         assert_eq!(beside.latency(Operation::Get).operations, 1);
         assert_eq!(beside.latency(Operation::Put).p50, None);
         assert!(!beside.is_whole());

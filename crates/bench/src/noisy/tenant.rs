@@ -11,7 +11,7 @@ use sanderling_protocol::limits::INLINE_BYTES_MAX;
 use sanderling_protocol::message::ObjectKind;
 use tokio::sync::{mpsc, oneshot};
 
-use super::sample::{Operation, Sample};
+use super::sample::{Operation, OperationError, Sample};
 use super::setting::{self, Setting};
 use crate::error::BenchError;
 
@@ -156,28 +156,29 @@ impl Objects {
             let (turn, operation) = turns.next().expect("turns do not end");
             let before = Instant::now();
             let error = self.once(operation, turn).await.err();
-            sample.add(operation, before.elapsed(), error);
+            sample.add(operation, before.elapsed(), error.as_ref());
             tokio::time::sleep(PAUSE).await;
         }
         sample.elapsed = began.elapsed();
         sample
     }
 
-    async fn once(&self, operation: Operation, turn: u64) -> Result<(), String> {
-        let text = |error: ClientError| error.to_string();
+    async fn once(&self, operation: Operation, turn: u64) -> Result<(), OperationError> {
         match operation {
-            Operation::Get => match self.client.get(&self.read).await.map_err(text)? {
-                bytes if bytes == self.bytes => Ok(()),
-                bytes => Err(format!("{} other bytes than were put", bytes.len())),
+            Operation::Get => match self.client.get(&self.read).await? {
+                bytes if bytes == self.bytes => {}
+                bytes => return Err(OperationError::OtherBytes { bytes: bytes.len() }),
             },
             Operation::Put => {
                 let path = &self.written[(turn % NAMES) as usize];
                 let options = PutOptions::replacing();
-                self.client.put(path, self.bytes.clone(), &options).await.map_err(text)?;
-                Ok(())
+                self.client.put(path, self.bytes.clone(), &options).await?;
             }
-            Operation::Stat => self.client.stat(&self.read).await.map_err(text).map(drop),
+            Operation::Stat => {
+                self.client.stat(&self.read).await?;
+            }
         }
+        Ok(())
     }
 
     /// Waits for quiet. What was lost meanwhile is put again, so that one hog's damage is not

@@ -31,7 +31,7 @@ const LINK_BYTES_PER_SECOND: u64 = 100 << 30;
 /// Every node's period, as `NamenodeConfig` has it.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 
-/// One node.
+/// A datanode without bytes: it registers, sends heartbeats and answers orders.
 #[derive(Debug)]
 pub(super) struct DatanodeStub {
     nonce: Nonce,

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand, ValueEnum};
-use sanderling_context::strict::FileError;
 use serde_json::json;
 
 use super::keys::{ConfigKey, KeyKind, SERVERS, ServerTable, command};
-use super::{CLUSTER_KEYS, FileValue, ServerCommandLine, all_values_of, file_error, read};
+use super::{
+    CLUSTER_KEYS, ConfigLineError, FileValue, ServerCommandLine, all_values_of, file_error, read,
+};
 use crate::failure::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Align, Output, Table};
@@ -182,7 +183,7 @@ fn resolve(matches: &ArgMatches, rows: &mut [ValueRow], has_current: bool) -> Re
 }
 
 /// Returns a value that the server refuses, if there is one.
-fn refused_of(server: &ServerTable, path: &Path, values: &[FileValue]) -> Option<FileError> {
+fn refused_of(server: &ServerTable, path: &Path, values: &[FileValue]) -> Option<ConfigLineError> {
     let start = std::iter::once("sanderling").chain(server.words.iter().copied());
     let own = values.iter().flat_map(|value| value.words.iter().cloned());
     // A flag that the file leaves out may be given when the server starts.
@@ -201,7 +202,7 @@ fn check(path: &Path, output: Output) -> Result<(), Failure> {
         Exit::Usage => failure.instead(next),
         _ => failure,
     })?;
-    let mut problems: Vec<FileError> = Vec::new();
+    let mut problems: Vec<ConfigLineError> = Vec::new();
     let mut lines = BTreeSet::new();
     for server in &SERVERS {
         let (mut values, errors) = all_values_of(&file, server);
@@ -220,7 +221,8 @@ fn check(path: &Path, output: Output) -> Result<(), Failure> {
         problems.append(&mut found);
     }
     problems.sort_by_key(|problem| problem.line);
-    let shown = problems.iter().map(|it| json!({ "line": it.line, "what": it.what }));
+    let shown =
+        problems.iter().map(|it| json!({ "line": it.line, "what": it.problem.to_string() }));
     let document = json!({ "file": path, "problems": shown.collect::<Vec<_>>() });
     output.result(&document, |writer| {
         problems.iter().try_for_each(|problem| writeln!(writer, "{problem}"))

@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use sanderling_context::strict::{Entry, FileError, Item, TomlFile, Value, kind};
+use sanderling_context::strict::{Entry, FileProblem, Item, TomlFile, Value, kind};
 
-use super::FileValue;
 use super::keys::{ConfigKey, KeyKind};
+use super::{ConfigLineError, ConfigProblem, FileValue};
 
 /// Values that begin with one of these name a file behind it.
 const FILE_PREFIXES: [&str; 3] = ["file:", "lifetimes:", "trace:"];
@@ -19,10 +19,11 @@ pub(super) fn value(
     file: &TomlFile,
     entry: Entry<'_>,
     key: &ConfigKey,
-) -> Result<FileValue, FileError> {
-    let mistyped = |wanted: &str| {
-        let what = format!("{} must be {wanted}, not {}", entry.key, kind(entry.item));
-        file.error(entry.line, what)
+) -> Result<FileValue, ConfigLineError> {
+    let mistyped = |wanted: &'static str| {
+        let (key, found) = (entry.key.to_owned(), kind(entry.item));
+        let problem = FileProblem::WrongType { key, wanted, found };
+        ConfigLineError::from(file.error(entry.line, problem))
     };
     let directory = file.path().parent().unwrap_or(Path::new("."));
     let flag = format!("--{}", key.name);
@@ -45,8 +46,8 @@ pub(super) fn value(
         KeyKind::Count => match entry.item.as_integer() {
             Some(count @ 0..=9) => (0..count).map(|_| flag.clone().into()).collect(),
             Some(count) => {
-                let what = format!("{} must be a number from 0 to 9, not {count}", entry.key);
-                return Err(file.error(entry.line, what));
+                let problem = ConfigProblem::OutOfRange { key: entry.key.to_owned(), count };
+                return Err(ConfigLineError::new(file.path(), entry.line, problem));
             }
             None => return Err(mistyped("a number from 0 to 9")),
         },

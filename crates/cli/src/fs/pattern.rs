@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
-use glob::{MatchOptions, Pattern};
+use glob::{MatchOptions, Pattern, PatternError};
 use sanderling_client::Client;
 use sanderling_protocol::{Path, Refusal};
+use thiserror::Error;
 
 use super::list::each_page;
 use super::lookup::{joined, stat_of};
@@ -55,14 +56,25 @@ pub(crate) struct Paths {
     is_pattern: bool,
 }
 
-impl FromStr for Paths {
-    type Err = String;
+/// Why a text stands for no objects.
+#[derive(Debug, Error)]
+pub(crate) enum PathsError {
+    /// It is no path.
+    #[error("{0}")]
+    Path(#[from] Refusal),
+    /// Its pattern is wrong.
+    #[error("bad pattern: {0}")]
+    Pattern(#[from] PatternError),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let path = typed(text).map_err(|refusal| refusal.to_string())?;
+impl FromStr for Paths {
+    type Err = PathsError;
+
+    fn from_str(text: &str) -> Result<Self, PathsError> {
+        let path = typed(text)?;
         let is_pattern = path.as_str().contains(['*', '?', '[']);
         if is_pattern {
-            Pattern::new(path.as_str()).map_err(|error| format!("bad pattern: {error}"))?;
+            Pattern::new(path.as_str())?;
         }
         Ok(Self { path, is_pattern })
     }
@@ -186,9 +198,13 @@ mod tests {
     fn patterns_are_told_from_paths() {
         assert!("/a/*.txt".parse::<Paths>().is_ok_and(|paths| paths.is_pattern));
         assert!("/a/b".parse::<Paths>().is_ok_and(|paths| !paths.is_pattern));
-        assert!("/a/[".parse::<Paths>().is_err());
+        assert!(matches!("/a/[".parse::<Paths>(), Err(PathsError::Pattern(_))));
+        let error = "a/*".parse::<Paths>().expect_err("it is no path");
+        let cause = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<Refusal>());
+        assert!(matches!(cause, Some(Refusal::BadPath { .. })), "{error}");
         for (text, is_everything) in [("/", true), ("/*", true), ("/a*", false), ("/*/*", false)] {
-            assert_eq!(text.parse::<Paths>().map(|it| it.is_everything()), Ok(is_everything));
+            let paths: Paths = text.parse().expect("a path or a pattern");
+            assert_eq!(paths.is_everything(), is_everything, "{text}");
         }
     }
 }

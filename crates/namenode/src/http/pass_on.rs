@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt as _;
 use futures_util::stream::unfold;
 use sanderling_protocol::Refusal;
-use sanderling_transport::{HttpConnection, pass_on as send};
+use sanderling_transport::{HttpConnection, PageCallError, pass_on as send};
 use tokio::sync::watch;
 use tracing::debug;
 
@@ -46,6 +46,17 @@ const WAIT: &str = "/v1/durable/wait";
 #[derive(Debug, thiserror::Error)]
 #[error("another namenode leads")]
 struct OtherLeader;
+
+/// Why the leader did not answer a request that was passed on to it.
+#[derive(Debug, thiserror::Error)]
+enum PassOnError {
+    /// The call failed.
+    #[error("{0}")]
+    Call(#[from] PageCallError),
+    /// It leads no more.
+    #[error("{0}")]
+    OtherLeader(#[from] OtherLeader),
+}
 
 /// Returns whether each member answers a path by itself: it is about its process.
 fn is_about_member(path: &str) -> bool {
@@ -133,12 +144,12 @@ async fn passed_on(
     // A leader that has just ended, or is stopped, is followed by another one within a second.
     let answered = tokio::select! {
         answered = send(sent, address, api.leader_tls.as_ref(), WITHIN) => {
-            answered.map_err(|error| error.to_string())
+            answered.map_err(PassOnError::from)
         }
-        () = &mut replaced => Err(OtherLeader.to_string()),
+        () = &mut replaced => Err(PassOnError::from(OtherLeader)),
     };
     let mut response = answered.map_err(|why| {
-        debug!(why, "the leader did not answer a request that was passed on");
+        debug!(%why, "the leader did not answer a request that was passed on");
         if is_look { Refusal::NotLeader { leader: None }.into() } else { unanswered() }
     })?;
     for name in KEPT {
@@ -167,4 +178,22 @@ fn until(body: Body, happened: impl Future<Output = ()> + Send + 'static) -> Bod
             () = &mut happened => Some((Err(axum::Error::new(OtherLeader)), None)),
         }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn cause_of_an_unanswered_request_is_its_source() {
+        let address = "h:1".to_owned();
+        let late = PassOnError::from(PageCallError::TimedOut { address, within: WITHIN });
+        assert_eq!(late.to_string(), "h:1 did not answer within 30s");
+        assert!(late.source().is_some_and(|source| source.is::<PageCallError>()));
+        let other = PassOnError::from(OtherLeader);
+        assert_eq!(other.to_string(), "another namenode leads");
+        assert!(other.source().is_some_and(|source| source.is::<OtherLeader>()));
+    }
 }

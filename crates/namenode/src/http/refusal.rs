@@ -38,9 +38,7 @@ impl From<Refusal> for HttpRefusal {
             Refusal::Unauthenticated { .. } => StatusCode::UNAUTHORIZED,
             Refusal::Forbidden { .. } => StatusCode::FORBIDDEN,
             Refusal::WrongState { .. } | Refusal::NodeGone { .. } => StatusCode::CONFLICT,
-            Refusal::TooLarge { what, .. } if what == Refusal::NOTICE_DEADLINE => {
-                StatusCode::BAD_REQUEST
-            }
+            Refusal::TooLarge { .. } if refusal.is_far_notice() => StatusCode::BAD_REQUEST,
             Refusal::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::RetryAfter { .. }
             | Refusal::JournalFull { .. }

@@ -191,8 +191,8 @@ impl CrashRun {
                 running.kept = kept;
                 self.counts.snapshots += 1;
             }
-            Err(TakeError::Unsynced(error)) => {
-                running.recovered.journal.unsynced(Arc::new(error));
+            Err(TakeError::Unsynced { cause, .. }) => {
+                running.recovered.journal.unsynced(Arc::new(cause));
             }
             Err(_) => {}
         }

@@ -501,11 +501,12 @@ fn failed_sync_of_a_snapshot_removes_nothing() {
             // Nothing depends on a file that is not there yet.
             (Some(0), taken) => {
                 let error = taken.unwrap_err();
-                assert!(matches!(error, TakeError::NotWritten(_)), "{error:?}");
+                assert!(matches!(error, TakeError::NotWritten { .. }), "{error:?}");
+                assert!(error.to_string().contains("snapshot-"), "{error}");
                 let source = std::error::Error::source(&error).unwrap();
                 assert!(source.downcast_ref::<PublishError>().is_some(), "{error:?}");
             }
-            (_, taken) => assert!(matches!(taken, Err(TakeError::Unsynced(_))), "{taken:?}"),
+            (_, taken) => assert!(matches!(taken, Err(TakeError::Unsynced { .. })), "{taken:?}"),
         }
         if matches!(failing, Some(0 | 1)) {
             assert_eq!(directory.list(FileKind::Journal).unwrap(), segments);

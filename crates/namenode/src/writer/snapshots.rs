@@ -135,8 +135,8 @@ impl Snapshots {
                 state.metrics.set_snapshot_time(SystemTime::now());
                 info!(commands = newest, journal_bytes = journal.bytes(), "snapshot taken");
             }
-            Ok(Err(TakeError::Unsynced(error))) => {
-                let cause = Arc::new(error);
+            Ok(Err(TakeError::Unsynced { cause, .. })) => {
+                let cause = Arc::new(cause);
                 return Err(journal.fail(|path| JournalFailure::Directory { path, cause }));
             }
             Ok(Err(error)) => self.failed(state, &error),

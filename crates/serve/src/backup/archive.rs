@@ -17,6 +17,7 @@ use sanderling_namenode::{
     RecoveredMember, RestoreError, recover_from_archive, recover_from_member,
 };
 use sanderling_protocol::ClusterId;
+use thiserror::Error;
 use tokio::task::spawn_blocking;
 
 use super::restore::{cluster_id, kind};
@@ -33,17 +34,34 @@ pub(crate) enum ArchivePlace {
     Bucket(String),
 }
 
+/// Why a text is no place of an archive.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum ArchivePlaceError {
+    /// It names no bucket.
+    #[error("an archive in a bucket is at s3://BUCKET or s3://BUCKET/PREFIX")]
+    NoBucket {
+        /// What was given.
+        text: String,
+    },
+    /// It is neither a directory nor in a bucket.
+    #[error("an archive is in a directory or at s3://BUCKET/PREFIX")]
+    NeitherDirectoryNorBucket {
+        /// What was given.
+        text: String,
+    },
+}
+
 impl FromStr for ArchivePlace {
-    type Err = String;
+    type Err = ArchivePlaceError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.strip_prefix("s3://") {
             Some(place) if place.is_empty() || place.starts_with('/') => {
-                Err("an archive in a bucket is at s3://BUCKET or s3://BUCKET/PREFIX".to_owned())
+                Err(ArchivePlaceError::NoBucket { text: text.to_owned() })
             }
             Some(_) => Ok(Self::Bucket(text.to_owned())),
             None if text.is_empty() || text.contains("://") => {
-                Err("an archive is in a directory or at s3://BUCKET/PREFIX".to_owned())
+                Err(ArchivePlaceError::NeitherDirectoryNorBucket { text: text.to_owned() })
             }
             None => Ok(Self::Directory(text.into())),
         }

@@ -13,6 +13,7 @@ use futures_util::StreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_datanode::ObjectOptions;
+use thiserror::Error;
 use tokio::sync::mpsc;
 
 use crate::process::object_settings;
@@ -31,13 +32,30 @@ pub(super) enum Place {
     Bucket(String),
 }
 
+/// Why a text is no place of a backup.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(super) enum BackupPlaceError {
+    /// It is neither a file nor in a bucket.
+    #[error("a backup is in a file or at s3://BUCKET/KEY")]
+    NeitherFileNorBucket {
+        /// What was given.
+        text: String,
+    },
+    /// It is in a bucket without a name.
+    #[error("a backup in a bucket has a name: s3://BUCKET/KEY")]
+    NoKey {
+        /// What was given.
+        text: String,
+    },
+}
+
 impl FromStr for Place {
-    type Err = String;
+    type Err = BackupPlaceError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let Some(place) = text.strip_prefix("s3://") else {
             return match text.contains("://") || text.is_empty() {
-                true => Err("a backup is in a file or at s3://BUCKET/KEY".to_owned()),
+                true => Err(BackupPlaceError::NeitherFileNorBucket { text: text.to_owned() }),
                 false => Ok(Self::File(text.into())),
             };
         };
@@ -45,7 +63,7 @@ impl FromStr for Place {
             Some((bucket, key)) if !bucket.is_empty() && !key.is_empty() && !key.ends_with('/') => {
                 Ok(Self::Bucket(text.to_owned()))
             }
-            _ => Err("a backup in a bucket has a name: s3://BUCKET/KEY".to_owned()),
+            _ => Err(BackupPlaceError::NoKey { text: text.to_owned() }),
         }
     }
 }
