@@ -184,6 +184,10 @@ bench-arrow: ## Reads store_sales from tables, Parquet and Feather; ARGS="--remo
 spark-suites: jvm build ## Runs all of Spark's own suites that apply, with Sanderling's shuffle.
 	@python3 scripts/spark_suites.py --whole $(ARGS)
 
+.PHONY: spark-test
+spark-test: ## Runs all tests of both Sparks, of which `make test` runs most on one alone.
+	@python3 scripts/test.py --spark-all $(ARGS) jvm spark
+
 .PHONY: spark-chaos
 spark-chaos: jvm build ## Kills datanodes during TPC-DS on Spark; ARGS="--seed 7" kills others.
 	@scripts/venv.sh spark43

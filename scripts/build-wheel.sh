@@ -39,6 +39,8 @@ if .venv/bin/python -c 'import sys, sysconfig
 sys.exit(not sysconfig.get_config_var("Py_GIL_DISABLED"))'; then
     features=(--no-default-features)
 fi
+# Beside the tests, with the features of crates that these need: what is compiled is shared.
+[ "$profile" != dev ] || features+=(--features beside-tests)
 
 # maturin looks up which symbols of glibc the module needs, and tags the wheel with the oldest
 # manylinux that has all of them: that of the machine it is built on, or earlier.
