@@ -36,7 +36,7 @@ pub struct DryRun {
     /// Bytes free on the nodes that take blocks.
     room_bytes: u64,
     /// Where the blocks would go.
-    targets: Vec<PlannedTarget>,
+    targets: Vec<TargetRow>,
     deadline_millis: Option<i64>,
     /// What the node's link must carry to make the deadline.
     needed_bytes_per_second: Option<u64>,
@@ -46,7 +46,7 @@ pub struct DryRun {
 }
 
 #[derive(Debug, Serialize)]
-struct PlannedTarget {
+struct TargetRow {
     node: NodeId,
     name: String,
     tier: Tier,
@@ -186,7 +186,7 @@ fn dry_run(
         .flat_map(|other| &other.tiers)
         .map(|tier| tier.capacity_bytes.saturating_sub(tier.used_bytes));
     let name = |id| fleet.iter().find(|other| other.id == id).map(|other| other.name.clone());
-    let targets = plan.targets.iter().map(|target| PlannedTarget {
+    let targets = plan.targets.iter().map(|target| TargetRow {
         node: target.node,
         name: name(target.node).unwrap_or_default(),
         tier: target.tier,
@@ -219,7 +219,7 @@ fn write(writer: &mut dyn Write, plan: &DryRun, left: Option<Millis>) -> io::Res
     }
     for target in &plan.targets {
         let (bytes, tier) = (units::bytes(target.bytes), target.tier);
-        let (PlannedTarget { node, name, .. }, count) = (target, blocks(target.blocks));
+        let (TargetRow { node, name, .. }, count) = (target, blocks(target.blocks));
         writeln!(writer, "  to node {node} ({name}), {tier}: {count}, {bytes}")?;
     }
     let verdict = if plan.forecast.unplaced_bytes == 0 { "enough" } else { "NOT enough" };

@@ -68,7 +68,8 @@ impl NotReady {
         write_whole(path, &self)
     }
 
-    /// Reads the file; `None` if the server wrote none, or serves.
+    /// Reads why the server is not ready; `None` if there is no such file, or if it reports a
+    /// server that is ready.
     #[must_use]
     pub fn read(path: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(path).ok()?).ok()

@@ -10,7 +10,9 @@ use crate::options::PutOptions;
 use crate::read::ReadStream;
 use crate::write::Writer;
 
-/// Bytes read at a time from each part.
+/// Bytes read at a time from each part: as many as one frame to a datanode requests by default
+/// (`ClientConfig::read_frame_bytes_max`), so that a read is no more frames than datanodes with
+/// bytes of it. A stream has two reads in flight and the bytes of a third with the caller: 12 MiB.
 const READ_AHEAD: u64 = 4 << 20;
 
 impl Client {
@@ -72,6 +74,11 @@ impl MultiReader {
     ///
     /// A part that fails is left: its error names it, and the next call goes on with the part after
     /// it, so that one lost part does not hide the others.
+    ///
+    /// # Errors
+    /// [`ClientError::DataUnavailable`]: bytes of this part are lost; compute the part again, and
+    /// call again for the parts behind it. Others are as [`Client::open`] and
+    /// [`ReadStream::next`] return them.
     pub async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
         loop {
             if let Some(stream) = &mut self.open {

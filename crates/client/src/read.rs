@@ -53,7 +53,10 @@ impl Client {
         Ok(self.reader(forgotten, layout))
     }
 
-    /// Returns the reader of a layout; `forgotten` is the count from before it was requested.
+    /// Returns the reader of a layout. `forgotten` is [`Locations::forgotten`] from before the
+    /// layout was requested: if it has changed since, the layout may be disproved.
+    ///
+    /// [`Locations::forgotten`]: crate::locations::Locations::forgotten
     pub(crate) fn reader(&self, forgotten: u64, layout: Layout) -> Reader {
         let known = self.shared.locations.insert(forgotten, layout);
         Reader { client: self.clone(), known: Arc::new(RwLock::new(known)) }
@@ -346,6 +349,10 @@ impl ReadStream {
     ///
     /// A call that is cancelled loses nothing: the next one returns the same bytes. After an error
     /// the stream goes on behind the bytes that failed.
+    ///
+    /// # Errors
+    /// [`ClientError::DataUnavailable`]: the bytes at this place are lost; compute them again, or
+    /// call again for those behind them. Others are as [`Reader::read_range`] returns them.
     pub async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
         let [current, ahead] = self.plan.ranges();
         if self.current.is_none() {

@@ -24,7 +24,7 @@ pub const SHORT_PIECES_MAX: usize = 64;
 
 /// A run of bytes of a journal segment, stored as one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Piece {
+pub struct JournalPiece {
     /// Where it begins in the segment.
     pub from: u64,
     /// Where it ends.
@@ -37,14 +37,14 @@ pub enum ArchiveObject {
     /// A snapshot, by the number of commands before it.
     Snapshot(u64),
     /// A piece of the segment whose first command has that number.
-    Piece(u64, Piece),
+    Piece(u64, JournalPiece),
 }
 
 impl fmt::Display for ArchiveObject {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Snapshot(index) => write!(formatter, "snapshot-{index:020}.bin"),
-            Self::Piece(first, Piece { from, to }) => {
+            Self::Piece(first, JournalPiece { from, to }) => {
                 write!(formatter, "journal-{first:020}-{from:012}-{to:012}.part")
             }
         }
@@ -59,7 +59,7 @@ pub struct ArchivedSegment {
     /// Its bytes.
     pub bytes: u64,
     /// Its pieces, ascending, without gaps.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<JournalPiece>,
 }
 
 /// What an archive holds: a catalog's snapshots and the journal since the oldest of them.
@@ -84,7 +84,7 @@ pub struct Manifest {
 
 /// What is wrong with a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ManifestError {
+pub enum ArchiveManifestError {
     /// A segment's pieces do not make it whole.
     #[error("bytes {from} to {to} of the journal segment {first} are in no object")]
     Gap {
@@ -121,8 +121,8 @@ impl Manifest {
     /// Checks that what it names makes a catalog, if the objects are what they were.
     ///
     /// # Errors
-    /// [`ManifestError`]: use another generation of the archive.
-    pub fn check(&self) -> Result<(), ManifestError> {
+    /// [`ArchiveManifestError`]: use another generation of the archive.
+    pub fn check(&self) -> Result<(), ArchiveManifestError> {
         if !self.snapshots.is_sorted_by(|one, next| one < next) {
             return Err(NoCatalog::SnapshotOrder.into());
         }
@@ -137,7 +137,7 @@ impl Manifest {
             let mut covered = 0;
             for piece in pieces {
                 if piece.from != covered || piece.to <= piece.from {
-                    return Err(ManifestError::Gap {
+                    return Err(ArchiveManifestError::Gap {
                         first: *first,
                         from: covered,
                         to: piece.from,
@@ -146,7 +146,7 @@ impl Manifest {
                 covered = piece.to;
             }
             if covered != *bytes {
-                return Err(ManifestError::Gap { first: *first, from: covered, to: *bytes });
+                return Err(ArchiveManifestError::Gap { first: *first, from: covered, to: *bytes });
             }
         }
         Ok(())
@@ -183,12 +183,12 @@ pub struct JournalEnd {
     pub commands: u64,
 }
 
-/// What the namenode's directory holds.
+/// The snapshots and the segments of the journal in the namenode's directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DirectoryFiles {
-    /// Snapshots, ascending.
+    /// The snapshots, each by the number of commands before it, ascending.
     pub snapshots: Vec<u64>,
-    /// The bytes of each segment before the open one.
+    /// The length in bytes of each segment before the open one, by its first command.
     pub segments: BTreeMap<u64, u64>,
     /// The open segment, up to where it may be copied.
     pub end: JournalEnd,
@@ -197,7 +197,7 @@ pub struct DirectoryFiles {
 /// A segment of the journal, and which pieces of it are stored.
 #[derive(Debug, Default)]
 struct StoredSegment {
-    pieces: Vec<Piece>,
+    pieces: Vec<JournalPiece>,
     /// Bytes of it that there are to store.
     bytes: u64,
     /// Nothing will be added to it.
@@ -261,8 +261,8 @@ impl Archive {
         self.cluster
     }
 
-    /// Updates the segments and snapshots that there are to store to what the namenode's directory
-    /// holds now.
+    /// Takes what the namenode's directory holds now. What is stored next follows from that: see
+    /// [`Self::next_piece`].
     pub fn look(&mut self, files: &DirectoryFiles) {
         for (first, bytes) in &files.segments {
             if *first < files.end.first {
@@ -280,12 +280,12 @@ impl Archive {
     /// Returns the piece of the journal to store next: what is missing, and then what makes one
     /// piece of many short ones.
     #[must_use]
-    pub fn next_piece(&self) -> Option<(u64, Piece)> {
+    pub fn next_piece(&self) -> Option<(u64, JournalPiece)> {
         let there = || self.segments.iter().filter(|(_, segment)| !segment.is_gone);
         let missing = there().find_map(|(first, segment)| {
             let from = segment.stored();
             let to = segment.bytes.min(from + PIECE_BYTES_MAX);
-            (from < to).then_some((*first, Piece { from, to }))
+            (from < to).then_some((*first, JournalPiece { from, to }))
         });
         missing.or_else(|| {
             there().find_map(|(first, segment)| {
@@ -293,7 +293,7 @@ impl Archive {
                 let to = segment.stored().min(from + PIECE_BYTES_MAX);
                 // It must end where a piece ends.
                 let ends = segment.pieces.iter().map(|piece| piece.to).filter(|end| *end <= to);
-                Some((*first, Piece { from, to: ends.max()? }))
+                Some((*first, JournalPiece { from, to: ends.max()? }))
             })
         })
     }
@@ -313,7 +313,7 @@ impl Archive {
             }
             ArchiveObject::Piece(first, piece) => {
                 let segment = self.segments.entry(first).or_default();
-                let is_within = |it: &Piece| it.from >= piece.from && it.to <= piece.to;
+                let is_within = |it: &JournalPiece| it.from >= piece.from && it.to <= piece.to;
                 let within = segment.pieces.extract_if(.., |it| is_within(it) && *it != piece);
                 self.surplus.extend(within.map(|it| ArchiveObject::Piece(first, it)));
                 if let Err(place) = segment.pieces.binary_search(&piece) {

@@ -23,7 +23,7 @@ use sanderling_protocol::message::{DrainWork, MoveCandidate};
 use sanderling_protocol::{BlockId, Instant, NodeId, NodeInfo, Tier};
 
 use crate::Machine;
-use crate::moves::{self, Batch, CallId, Input, Output, Pipeline};
+use crate::moves::{self, Batch, CallId, Input, MoveOutput, Pipeline};
 use fleet::NodeTable;
 use goal::NodeGoal;
 use scan::Scan;
@@ -167,13 +167,13 @@ impl Background {
         let call = self.moves.call();
         self.pages.insert(call, node);
         let limit = self.config.page_blocks_max;
-        self.moves.emit(Output::Page { call, node, after, limit });
+        self.moves.emit(MoveOutput::Page { call, node, after, limit });
     }
 }
 
 impl Machine for Background {
     type Input = Input;
-    type Output = Output;
+    type Output = MoveOutput;
 
     fn handle(&mut self, now: Instant, input: Input) {
         match input {
@@ -201,7 +201,7 @@ impl Machine for Background {
         }
     }
 
-    fn poll_output(&mut self) -> Option<Output> {
+    fn poll_output(&mut self) -> Option<MoveOutput> {
         self.moves.poll_output()
     }
 }

@@ -18,6 +18,7 @@ pub mod push_targets;
 pub mod registration;
 pub mod repeat;
 pub mod report;
+pub mod store_reports;
 
 pub use agent::{Act, Agent, SourceReading};
 pub use contact::{ContactChange, NamenodeContact};
@@ -26,10 +27,12 @@ pub use drain_throttle::{DrainThrottle, HeldRead};
 pub use egress::Egress;
 pub use known_log::{KnownLog, LostEnd};
 pub use member::{
-    Beaten, BlockTotals, CallFailure, Joining, Member, MemberOptions, MemberStep, Registration,
+    Beaten, BlockTotals, CallFailure, Joining, MemberOptions, MemberStep, NodeMembership,
+    Registration,
 };
-pub use member::{StartLimit, Welcome};
+pub use member::{RegistrationOutcome, StartLimit};
 pub use push_rate::PushRate;
 pub use push_targets::{PushOutcome, PushTargets};
 pub use registration::{RegistrationState, RequestStamp};
 pub use report::{ReportProgress, ReportStep};
+pub use store_reports::StoreReports;

@@ -1,21 +1,21 @@
 //! The manager's decisions: one machine made of the relocator and the background.
 //!
 //! Both see every view. Answers go to the one with the request: the background's calls have ids
-//! from [`Background::CALLS_FROM`] on, and it reads blocks by [`Output::Page`], the relocator by
-//! [`Output::Fetch`]. [`Leadership`] decides when a manager may act at all, and
+//! from [`Background::CALLS_FROM`] on, and it reads blocks by [`MoveOutput::Page`], the relocator
+//! by [`MoveOutput::Fetch`]. [`Leadership`] decides when a manager may act at all, and
 //! [`ViewSchedule`] when it requests a view.
 
 mod leadership;
 mod view_schedule;
 
-pub use leadership::{LeaderTerm, Leadership, LeaseAnswer, LeaseRequest};
+pub use leadership::{LeaderTerm, Leadership, LeadershipRequest, LeaseAnswer};
 pub use view_schedule::{ViewRequest, ViewSchedule};
 
 use sanderling_protocol::Instant;
 
 use crate::Machine;
 use crate::background::{Background, BackgroundConfig, BackgroundCounts};
-use crate::relocation::{Input, Output, Relocator, RelocatorConfig, RelocatorCounts};
+use crate::relocation::{Input, MoveOutput, Relocator, RelocatorConfig, RelocatorCounts};
 
 /// Empties draining nodes, and copies and rebalances in the background.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Manager {
 
 impl Machine for Manager {
     type Input = Input;
-    type Output = Output;
+    type Output = MoveOutput;
 
     fn handle(&mut self, now: Instant, input: Input) {
         let call = match &input {
@@ -94,7 +94,7 @@ impl Machine for Manager {
     }
 
     /// Returns the relocator's requests first: they have a deadline.
-    fn poll_output(&mut self) -> Option<Output> {
+    fn poll_output(&mut self) -> Option<MoveOutput> {
         self.relocator.poll_output().or_else(|| self.background.poll_output())
     }
 }
@@ -128,7 +128,7 @@ mod tests {
         Input::Drains { drains: vec![drain], nodes }
     }
 
-    fn outputs(manager: &mut Manager) -> Vec<Output> {
+    fn outputs(manager: &mut Manager) -> Vec<MoveOutput> {
         std::iter::from_fn(|| manager.poll_output()).collect()
     }
 
@@ -138,9 +138,9 @@ mod tests {
         let mut manager = Manager::new(RelocatorConfig::default(), config);
         manager.handle(NOW, view());
         let asked = outputs(&mut manager);
-        assert!(asked.iter().any(|it| matches!(it, Output::Fetch { node: NodeId(1), .. })));
+        assert!(asked.iter().any(|it| matches!(it, MoveOutput::Fetch { node: NodeId(1), .. })));
         let page = asked.iter().find_map(|it| match it {
-            Output::Page { call, node: NodeId(2), .. } => Some(*call),
+            MoveOutput::Page { call, node: NodeId(2), .. } => Some(*call),
             _ => None,
         });
         let page = page.expect("node 2 is read for what to copy");
@@ -152,7 +152,9 @@ mod tests {
         let mut reserved: Vec<(CallId, MovePurpose, u64)> = outputs(&mut manager)
             .into_iter()
             .filter_map(|it| match it {
-                Output::Reserve { call, moves } => Some((call, moves[0].purpose, moves[0].block.0)),
+                MoveOutput::Reserve { call, moves } => {
+                    Some((call, moves[0].purpose, moves[0].block.0))
+                }
                 _ => None,
             })
             .collect();
@@ -166,7 +168,7 @@ mod tests {
         let sources: Vec<NodeId> = pushes
             .iter()
             .filter_map(|it| match it {
-                Output::Push { source, .. } => Some(*source),
+                MoveOutput::Push { source, .. } => Some(*source),
                 _ => None,
             })
             .collect();
@@ -194,12 +196,12 @@ mod tests {
         manager.handle(NOW, Input::Candidates { node: NodeId(1), page });
         let asked = outputs(&mut manager);
         let used = asked.iter().find_map(|it| match it {
-            Output::Reserve { moves, .. } => Some(moves[0].to),
+            MoveOutput::Reserve { moves, .. } => Some(moves[0].to),
             _ => None,
         });
         let used = used.expect("block 8 leaves node 1");
         let page = asked.iter().find_map(|it| match it {
-            Output::Page { call, node: NodeId(5), .. } => Some(*call),
+            MoveOutput::Page { call, node: NodeId(5), .. } => Some(*call),
             _ => None,
         });
         let blocks = (100..400).map(|id| candidate(id, 1 << 16)).collect();
@@ -209,7 +211,7 @@ mod tests {
         let targets: Vec<NodeId> = outputs(&mut manager)
             .into_iter()
             .filter_map(|it| match it {
-                Output::Reserve { moves, .. } => Some(moves[0].to),
+                MoveOutput::Reserve { moves, .. } => Some(moves[0].to),
                 _ => None,
             })
             .collect();

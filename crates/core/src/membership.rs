@@ -154,8 +154,8 @@ impl Membership {
         self.unreported.as_ref().map_or(Instant(0), |unreported| unreported.until)
     }
 
-    /// Declares no node dead before all that are known, or register before `registered`, have
-    /// reported what they hold, or before `until`.
+    /// Holds back every declaration of death after a start: until each node that is known, or that
+    /// registers before `registered`, has reported what it holds, but no longer than to `until`.
     pub fn await_reports(&mut self, registered: Instant, until: Instant) {
         let nodes = self.members.keys().copied().collect();
         self.unreported = Some(Unreported { nodes, registered, until });

@@ -14,7 +14,7 @@ mod refusal_cause;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub(crate) use batch::{Batch, Choice, Mark, Move, Step};
-pub use interface::{CallId, Input, Output};
+pub use interface::{CallId, Input, MoveOutput};
 pub(crate) use refusal_cause::Blame;
 use sanderling_protocol::order::Pushed;
 use sanderling_protocol::{Instant, Millis, NodeId, NodeInfo, Refusal};
@@ -29,7 +29,7 @@ pub(crate) struct Pipeline {
     /// Batches that call again at a time.
     waiting: BTreeMap<(Instant, CallId), Batch>,
     last_call: CallId,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<MoveOutput>,
 }
 
 /// A source whose moves are its owner's.
@@ -106,11 +106,11 @@ impl Pipeline {
         self.last_call
     }
 
-    pub(crate) fn emit(&mut self, output: Output) {
+    pub(crate) fn emit(&mut self, output: MoveOutput) {
         self.outputs.push_back(output);
     }
 
-    pub(crate) fn poll_output(&mut self) -> Option<Output> {
+    pub(crate) fn poll_output(&mut self) -> Option<MoveOutput> {
         self.outputs.pop_front()
     }
 
@@ -281,19 +281,19 @@ fn go_on(owner: &mut impl Owner, now: Instant, mut batch: Batch) {
     }
     let call = owner.pipeline().call();
     let output = match (batch.step, owner.source(now, batch.source)) {
-        (Step::Reserve, _) => Output::Reserve { call, moves: batch.proposals() },
+        (Step::Reserve, _) => MoveOutput::Reserve { call, moves: batch.proposals() },
         // Whoever the source belongs to by now: its bytes are there.
-        (Step::Commit, _) => Output::Commit { call, moves: batch.commits() },
+        (Step::Commit, _) => MoveOutput::Commit { call, moves: batch.commits() },
         // Its reservations have another owner as well, or none: a notice hands them to the
         // relocator, and the namenode gives them up when it is taken back and when the node goes.
         (Step::Push | Step::Abandon, None) => return end(owner, now, batch),
-        (Step::Abandon, Some(_)) => Output::Abandon { call, blocks: batch.blocks().collect() },
+        (Step::Abandon, Some(_)) => MoveOutput::Abandon { call, blocks: batch.blocks().collect() },
         (Step::Push, Some(source)) => {
             let Some(target) = owner.target(batch.choice.node) else {
                 return give_up(owner, now, batch);
             };
             batch.mark = source.mark;
-            Output::Push {
+            MoveOutput::Push {
                 call,
                 source: batch.source,
                 address: source.address,

@@ -33,12 +33,12 @@ use sanderling_protocol::{
 pub use batch::BatchBounds;
 pub use clock::start_time;
 pub use order_queue::{ORDER_WITHIN, OrderKind, OrderQueue, OrderStep};
-pub use read_queue::{ReadLimits, ReadQueue, Waiter, Waiting};
+pub use read_queue::{ReadLimits, ReadQueue, Waiter, WaitingFrames};
 pub use reading::FrameRead;
 pub use reply_budget::ReplyBudget;
 pub use route::{Route, are_changes, is_made_at_once};
 pub use snapshot_schedule::SnapshotSchedule;
-pub use turn::{Answers, Decides, Origin, Turn, TurnWork, Turns, Unwritten};
+pub use turn::{Answers, CommandOrigin, Decides, Turn, TurnWork, Turns, Unwritten};
 
 use crate::catalog::{
     Action, Applied, Catalog, CatalogLimits, Command, DatanodeOrder, REGISTERED, SETTLE,

@@ -5,17 +5,17 @@
 //! block's epoch. The machine holds nothing that must survive: reservations live in the catalog, so
 //! another manager starts with an empty relocator and finds them in the candidates.
 //!
-//! The driver answers every output that carries a call, and every [`Output::Fetch`], exactly once,
-//! with `None` when the call failed or its time was over; an answer that comes twice is passed
-//! over.
+//! The driver answers every output that carries a call, and every [`MoveOutput::Fetch`], exactly
+//! once, with `None` when the call failed or its time was over; an answer that comes twice is
+//! passed over.
 //!
 //! Where to look: `queue` chooses which block leaves next, `targets` where to, `pace` how much at
 //! once and whether clients go first, and `departure` puts the three together into a batch. The
 //! batch goes through `moves`; `owner` handles what becomes of its blocks. `drain` is the state of
 //! one node's drain, from its `scan`; `forecast` predicts the outcome, by the `rate` so far;
-//! `clients` reads the heartbeats; `plan` plans without moving anything.
+//! `client_traffic` reads the heartbeats; `plan` plans without moving anything.
 
-mod clients;
+mod client_traffic;
 mod config;
 mod departure;
 mod drain;
@@ -38,8 +38,8 @@ use sanderling_protocol::{Instant, NodeId, NodeInfo};
 
 use crate::Machine;
 use crate::moves::{self, Pipeline};
-pub use crate::moves::{CallId, Input, Output};
-use clients::Clients;
+pub use crate::moves::{CallId, Input, MoveOutput};
+use client_traffic::TrafficByNode;
 use departure::InFlightMoves;
 use drain::Drain;
 use forecast::ForecastInput;
@@ -62,7 +62,7 @@ pub struct Relocator {
     config: RelocatorConfig,
     drains: BTreeMap<NodeId, Drain>,
     targets: Targets,
-    clients: Clients,
+    clients: TrafficByNode,
     moves: Pipeline,
     counts: RelocatorCounts,
 }
@@ -76,7 +76,7 @@ impl Relocator {
             config,
             drains: BTreeMap::new(),
             targets: Targets::default(),
-            clients: Clients::default(),
+            clients: TrafficByNode::default(),
             moves,
             counts: RelocatorCounts::default(),
         }
@@ -162,7 +162,7 @@ impl Relocator {
             let forecast =
                 ForecastInput { unplaced_bytes, ..drain.forecast_input(now, open) }.forecast();
             if drain.last_forecast.send(now, forecast) {
-                self.moves.emit(Output::Forecast { node: *node, forecast });
+                self.moves.emit(MoveOutput::Forecast { node: *node, forecast });
             }
         }
     }
@@ -175,7 +175,7 @@ impl Relocator {
         }
         if let Some(after) = drain.next_page(now, known_max) {
             let limit = self.config.page_blocks_max;
-            self.moves.emit(Output::Fetch { node, after, limit });
+            self.moves.emit(MoveOutput::Fetch { node, after, limit });
         }
         loop {
             let drain = self.drains.get_mut(&node).expect("it was there just now");
@@ -203,7 +203,7 @@ impl Relocator {
 
 impl Machine for Relocator {
     type Input = Input;
-    type Output = Output;
+    type Output = MoveOutput;
 
     fn handle(&mut self, now: Instant, input: Input) {
         match input {
@@ -229,7 +229,7 @@ impl Machine for Relocator {
         self.pump(now);
     }
 
-    fn poll_output(&mut self) -> Option<Output> {
+    fn poll_output(&mut self) -> Option<MoveOutput> {
         self.moves.poll_output()
     }
 }

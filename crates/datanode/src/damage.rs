@@ -11,14 +11,14 @@ use tokio::sync::Notify;
 /// What the node has found damaged, and what of that the namenode has taken, as
 /// [`sanderling_core::datanode::Damages`] decides.
 #[derive(Debug, Default)]
-pub(crate) struct Damages {
+pub(crate) struct DamageLog {
     changed: Notify,
     /// Taken after the block table's lock, never before it.
     known: Mutex<datanode::Damages>,
     found: AtomicU64,
 }
 
-impl Damages {
+impl DamageLog {
     /// Returns how many damaged and missing blocks were found.
     pub(crate) fn found(&self) -> u64 {
         self.found.load(Ordering::Relaxed)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_core::datanode::{
-    Beaten, CallFailure, Joining, LostEnd, MemberStep, RequestStamp, Welcome,
+    Beaten, CallFailure, Joining, LostEnd, MemberStep, RegistrationOutcome, RequestStamp,
 };
 use sanderling_protocol::message::{Heartbeat, Join, Register};
 use sanderling_protocol::{Millis, Nonce, Refusal, Reply, Request};
@@ -132,7 +132,7 @@ impl Joiner {
             let is_broken = self.registered_on.lock().as_ref().is_none_or(Connection::is_broken);
             match member.change(|member, now| member.next(now, is_broken)) {
                 MemberStep::Register(joining) => match self.register(joining).await {
-                    Ok(Welcome::Joined) => return MembershipChange::Joined,
+                    Ok(RegistrationOutcome::Joined) => return MembershipChange::Joined,
                     Ok(_) => {}
                     Err(error) => last_error = Some(error),
                 },
@@ -170,7 +170,7 @@ impl Joiner {
     }
 
     /// Registers the node with the namenode, or registers it again.
-    async fn register(&self, joining: Joining) -> Result<Welcome, CallError> {
+    async fn register(&self, joining: Joining) -> Result<RegistrationOutcome, CallError> {
         let Joining { cluster, nonce, seen, wiped, asked } = joining;
         let namenode = self.membership.namenode();
         let tiers = self.store.tiers().sizes();
@@ -209,28 +209,30 @@ impl Joiner {
                 "the namenode's log has lost its end: it lacks changes that this node has seen"
             );
         }
-        self.welcomed(registration.welcome);
-        answer.map(|_| registration.welcome)
+        self.registered(registration.outcome);
+        answer.map(|_| registration.outcome)
     }
 
-    fn welcomed(&self, welcome: Welcome) {
+    fn registered(&self, outcome: RegistrationOutcome) {
         let identity = self.membership.identity();
         let (node, cluster) =
             (identity.node.unwrap_or_default(), identity.cluster.unwrap_or_default());
-        match welcome {
-            Welcome::Joined => {
+        match outcome {
+            RegistrationOutcome::Joined => {
                 self.counters.registrations.inc();
                 let cluster = format_args!("{:016x}", cluster.0);
                 tracing::info!(%node, %cluster, address = self.introduction.address, "joined");
             }
-            Welcome::Rejoined => {
+            RegistrationOutcome::Rejoined => {
                 self.counters.registrations.inc();
                 tracing::info!(%node, "registered again");
             }
-            Welcome::Another => tracing::warn!(%node, "the namenode has it under another id"),
-            Welcome::Gone { is_expected } => self.given_up(is_expected),
-            Welcome::NotYet => tracing::debug!("not taken by the namenode yet"),
-            Welcome::Never => tracing::debug!("the namenode will never take the node"),
+            RegistrationOutcome::Another => {
+                tracing::warn!(%node, "the namenode has it under another id");
+            }
+            RegistrationOutcome::Gone { is_expected } => self.given_up(is_expected),
+            RegistrationOutcome::NotYet => tracing::debug!("not taken by the namenode yet"),
+            RegistrationOutcome::Never => tracing::debug!("the namenode will never take the node"),
         }
     }
 
@@ -274,7 +276,7 @@ impl Joiner {
     pub(crate) fn begin_again(&self) -> bool {
         let is_joined = self.membership.begin_again();
         if is_joined {
-            self.welcomed(Welcome::Joined);
+            self.registered(RegistrationOutcome::Joined);
         }
         is_joined
     }

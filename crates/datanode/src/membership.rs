@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use sanderling_core::Mechanism;
-use sanderling_core::datanode::{BlockTotals, Member, MemberOptions, StartLimit};
+use sanderling_core::datanode::{BlockTotals, MemberOptions, NodeMembership, StartLimit};
 use sanderling_core::notices::{NoticeReply, NoticeReport, Notices};
 use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::{ClusterId, Instant, Millis, NodeId, Nonce, Op, Policy, Refusal};
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::clock::ProcessClock;
 use crate::contact::ContactLog;
 use crate::link::Link;
-use crate::namenode::Namenode;
+use crate::namenode::NamenodeLink;
 use crate::options::DatanodeOptions;
 use crate::store::BlockStore;
 
@@ -26,7 +26,7 @@ pub(crate) const ATTEMPT_EVERY: Millis = Millis(250);
 /// The process as a member of its cluster.
 #[derive(Debug)]
 pub(crate) struct Membership {
-    namenode: Namenode,
+    namenode: NamenodeLink,
     security: Security,
     mechanism: Mechanism,
     clock: ProcessClock,
@@ -34,7 +34,7 @@ pub(crate) struct Membership {
     link: Arc<Link>,
     /// By `clock`. The locks of the block table and of the link may be taken while it is held, and
     /// no others.
-    member: RwLock<Member>,
+    member: RwLock<NodeMembership>,
     contact: ContactLog,
     registration: watch::Sender<RegistrationStatus>,
 }
@@ -59,7 +59,7 @@ impl Membership {
     /// Returns a process that is no member yet.
     pub(crate) fn new(
         options: &DatanodeOptions,
-        namenode: Namenode,
+        namenode: NamenodeLink,
         clock: ProcessClock,
         store: Arc<BlockStore>,
         link: Arc<Link>,
@@ -73,13 +73,13 @@ impl Membership {
             clock,
             store,
             link,
-            member: RwLock::new(Member::new(member_options(options), nonce(), limit)),
+            member: RwLock::new(NodeMembership::new(member_options(options), nonce(), limit)),
             contact: ContactLog::new(&options.namenode, clock.now()),
             registration: watch::Sender::new(registration),
         }
     }
 
-    pub(crate) const fn namenode(&self) -> &Namenode {
+    pub(crate) const fn namenode(&self) -> &NamenodeLink {
         &self.namenode
     }
 
@@ -123,7 +123,7 @@ impl Membership {
 
     /// Changes the member, and brings up to date what depends on it: the fence, and tasks that wait
     /// for the policy.
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Member, Instant) -> T) -> T {
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut NodeMembership, Instant) -> T) -> T {
         let mut member = self.member.write();
         let changed = change(&mut member, self.clock.now());
         self.publish(&member);
@@ -137,7 +137,7 @@ impl Membership {
         changed
     }
 
-    fn publish(&self, member: &Member) {
+    fn publish(&self, member: &NodeMembership) {
         let (policy, home_blocks) =
             (member.registration().policy(), member.registration().home_blocks());
         let registration = RegistrationStatus { policy, home_blocks };

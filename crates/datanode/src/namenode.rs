@@ -18,7 +18,7 @@ const OPEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// The namenode, or the group of them, and how it is called.
 #[derive(Debug)]
-pub(crate) struct Namenode {
+pub(crate) struct NamenodeLink {
     pool: Pool,
     /// Connections to other datanodes, which are of the same cluster.
     peers: Pool,
@@ -27,7 +27,7 @@ pub(crate) struct Namenode {
     security: Security,
 }
 
-impl Namenode {
+impl NamenodeLink {
     pub(crate) fn new(pool: Pool, peers: Pool, options: &DatanodeOptions) -> Self {
         Self {
             pool,

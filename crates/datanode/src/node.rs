@@ -14,7 +14,7 @@ use crate::link::Link;
 use crate::local::Local;
 use crate::membership::Membership;
 use crate::metrics::{MetricSources, registry};
-use crate::namenode::Namenode;
+use crate::namenode::NamenodeLink;
 use crate::options::DatanodeOptions;
 use crate::push::Pusher;
 use crate::scrub::Scrub;
@@ -60,7 +60,7 @@ impl Node {
         let link = Link::new(options.egress_limit, options.pushes_in_flight_max, clock);
         let link = Arc::new(link);
         let activity = Arc::new(Activity::new(Arc::clone(&store), Arc::clone(&link)));
-        let namenode = Namenode::new(namenode, peers.clone(), &options);
+        let namenode = NamenodeLink::new(namenode, peers.clone(), &options);
         let membership =
             Membership::new(&options, namenode, clock, Arc::clone(&store), Arc::clone(&link));
         let membership = Arc::new(membership);

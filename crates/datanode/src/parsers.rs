@@ -27,7 +27,8 @@ pub fn object_end(object: &[u8]) -> Option<ObjectEnd> {
     Some(ObjectEnd { block, epoch, length, checksum })
 }
 
-/// Returns whether an object ends as one that is encrypted does.
+/// Returns whether these bytes of a whole object of the object tier end with the trailer of an
+/// encrypted one. Nothing is decrypted.
 #[must_use]
 pub fn is_sealed(object: &[u8]) -> bool {
     matches!(End::of(object), End::Sealed(_))

@@ -16,7 +16,7 @@ use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{BlockId, Epoch, Refusal, Tier};
 
 use crate::budget;
-use crate::damage::Damages;
+use crate::damage::DamageLog;
 use crate::received::BlockBody;
 use crate::tier::ReadBytes;
 use crate::tiers::{BlockBytes, Tiers};
@@ -35,7 +35,7 @@ struct TrafficTotals {
 type BlockingWrite = Box<dyn FnOnce(&BlockStore) -> Result<u32, Refusal> + Send>;
 
 /// What a write came to.
-pub(crate) enum WriteStep {
+pub(crate) enum WriteOutcome {
     /// Finished: the length to acknowledge.
     Done(u32),
     /// To be finished on a thread that may block.
@@ -50,7 +50,7 @@ pub(crate) struct BlockStore {
     tiers: Tiers,
     write_queue: Arc<WriteQueue>,
     traffic: TrafficTotals,
-    damages: Damages,
+    damages: DamageLog,
     index_bytes_max: u64,
 }
 
@@ -61,7 +61,7 @@ impl BlockStore {
             tiers,
             write_queue: Arc::default(),
             traffic: TrafficTotals::default(),
-            damages: Damages::default(),
+            damages: DamageLog::default(),
             index_bytes_max,
         }
     }
@@ -70,7 +70,7 @@ impl BlockStore {
         &self.tiers
     }
 
-    pub(crate) const fn damages(&self) -> &Damages {
+    pub(crate) const fn damages(&self) -> &DamageLog {
         &self.damages
     }
 
@@ -78,7 +78,7 @@ impl BlockStore {
         &self.write_queue
     }
 
-    /// Returns the table, to read. The lock of [`Damages`] may be taken while it is held.
+    /// Returns the table, to read. The lock of [`DamageLog`] may be taken while it is held.
     pub(crate) fn table(&self) -> RwLockReadGuard<'_, BlockTable<BlockBytes>> {
         self.table.read()
     }
@@ -263,7 +263,7 @@ impl BlockStore {
         request: WriteRequest,
         mut body: BlockBody,
         checksum: u32,
-    ) -> Result<WriteStep, Refusal> {
+    ) -> Result<WriteOutcome, Refusal> {
         let sums = body.sums(request.offset);
         check(request.block, sums.whole, checksum)?;
         let admission = self.admit_write(&request)?;
@@ -293,23 +293,23 @@ impl BlockStore {
     ///
     /// # Errors
     /// As [`Self::write`], and [`Refusal::TierFailed`].
-    pub(crate) fn finish(&self, step: WriteStep) -> Result<u32, Refusal> {
+    pub(crate) fn finish(&self, step: WriteOutcome) -> Result<u32, Refusal> {
         let done = match step {
-            WriteStep::Done(length) => Ok(length),
-            WriteStep::Blocking(finish) => finish(self),
+            WriteOutcome::Done(length) => Ok(length),
+            WriteOutcome::Blocking(finish) => finish(self),
         };
         self.write_queue.change();
         done
     }
 
-    fn step<W>(&self, is_blocking: bool, work: W) -> Result<WriteStep, Refusal>
+    fn step<W>(&self, is_blocking: bool, work: W) -> Result<WriteOutcome, Refusal>
     where
         W: FnOnce(&Self) -> Result<u32, Refusal> + Send + 'static,
     {
         if is_blocking {
-            return Ok(WriteStep::Blocking(Box::new(work)));
+            return Ok(WriteOutcome::Blocking(Box::new(work)));
         }
-        work(self).map(WriteStep::Done)
+        work(self).map(WriteOutcome::Done)
     }
 
     /// Returns whether a write came too early: one before it is on its way to the disk.

@@ -1,24 +1,27 @@
-//! Bytes of files and objects: the journal, snapshots, the object tier.
+//! Targets that feed bytes of files and objects: the journal, snapshots, the object tier.
 
 use sanderling_core::catalog::{Catalog, Command};
 use sanderling_datanode::parsers::{is_sealed, object_end, write_object_end};
 use sanderling_namenode::parsers::{read_segment, read_snapshot, seal_snapshot, write_segment};
 
-/// A command of the log.
+/// Decodes the input as a command of the log. One that can be decoded must be equal after it is
+/// encoded and decoded again.
 ///
 /// # Panics
-/// As all targets, when what was read does not come back.
+/// When it is not, or when decoding panics.
 pub fn record(input: &[u8]) {
     let Ok((command, _)) = postcard::take_from_bytes::<Command>(input) else { return };
     let written = postcard::to_stdvec(&command).expect("a command can be written");
     assert_eq!(postcard::from_bytes::<Command>(&written), Ok(command));
 }
 
-/// A segment: as it is; and one of the commands that the input holds, with one byte changed. Of the
-/// second no command may be read that was not written there.
+/// Reads the input as a segment of the journal. Then writes a segment of the commands that the
+/// input holds behind its first four bytes, and reads it: all of them must come back. Then changes
+/// one byte of it, which those four bytes choose, and reads it again: no command may be read that
+/// was not written.
 ///
 /// # Panics
-/// As all targets.
+/// When a command is missing or was not written, or when reading panics.
 pub fn segment(input: &[u8]) {
     let _ = read_segment(input);
     let Some((&[salt, at_low, at_high, change], mut rest)) = input.split_first_chunk::<4>() else {
@@ -42,10 +45,12 @@ pub fn segment(input: &[u8]) {
     }
 }
 
-/// A snapshot: as it is; and the input as a body whose checksum is right.
+/// Reads the input as the file of a snapshot; and as the body of one, of the oldest and the newest
+/// format, with the right checksum, so that the catalog's decoder is reached. A catalog that can be
+/// read must be encoded alike after it is written and read again.
 ///
 /// # Panics
-/// As all targets.
+/// When it is not, or when reading panics.
 pub fn snapshot(input: &[u8]) {
     let _ = read_snapshot(input);
     for version in [Catalog::FORMAT_MIN, Catalog::FORMAT] {
@@ -59,10 +64,11 @@ pub fn snapshot(input: &[u8]) {
     }
 }
 
-/// The end of an object of the object tier.
+/// Reads the end of the input as that of an object of the object tier. The trailer that is found
+/// must be encoded as the bytes behind the block, and no object counts as encrypted and as plain.
 ///
 /// # Panics
-/// As all targets.
+/// When either does not hold, or when reading panics.
 pub fn trailer(input: &[u8]) {
     let is_sealed = is_sealed(input);
     let Some(end) = object_end(input) else { return };

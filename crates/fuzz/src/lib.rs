@@ -26,12 +26,12 @@ pub const CATALOG_BYTES_MAX: usize = 256 << 20;
 /// Longest time for one input. Real inputs take micro- to milliseconds.
 pub const TIME_MAX: Duration = Duration::from_secs(1);
 
-/// A parser to fuzz, and how much memory it may take.
+/// A parser to fuzz, with what must hold for any input, and how much memory it may take.
 #[derive(Debug, Clone, Copy)]
 pub struct FuzzTarget {
     /// Its name: that of its program in `fuzz/targets` and of its directory in `fuzz/corpus`.
     pub name: &'static str,
-    /// Runs it; panics when something does not hold.
+    /// Feeds it one input, and panics when something does not hold that its function documents.
     pub run: fn(&[u8]),
     /// Most memory that it may hold beyond the length of its input.
     pub bytes_max: usize,
@@ -43,7 +43,7 @@ impl FuzzTarget {
     }
 }
 
-/// All targets.
+/// All targets: first those of [`wire`], then of [`disk`], then of [`text`].
 pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget::new("frame", wire::frame),
     FuzzTarget::new("stream", wire::stream),
@@ -73,7 +73,8 @@ pub struct Cost {
     pub time: Duration,
 }
 
-/// Runs a target on an input, as the programs of `fuzz/` do.
+/// Feeds an input to a target, as the programs of `fuzz/` do, and checks the bounds on memory and
+/// time. One that took too long by the clock is run once more, to take the processor's time.
 ///
 /// # Panics
 /// As [`check`], and when the input takes more than [`TIME_MAX`] of the processor's time. How long
@@ -95,11 +96,12 @@ fn thread_time() -> Duration {
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-/// Runs a target on an input.
+/// Feeds an input to a target, checks the bound on memory, and returns what it took. The bound on
+/// time is left to the caller, since it depends on whether the machine is busy.
 ///
 /// # Panics
-/// When something does not hold: of the target, or the bound on memory. The bound on time is
-/// left to the caller, since it depends on whether the machine is busy.
+/// When something does not hold that the target checks, or when it holds more than `bytes_max`
+/// bytes beyond the length of the input.
 pub fn check(run: fn(&[u8]), input: &[u8], bytes_max: usize) -> Cost {
     let started = Instant::now();
     let bytes = memory::peak_of(|| run(input));

@@ -65,8 +65,8 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Returns the most memory that something held at a time, on this thread and beyond what was held
-/// before.
+/// Runs something and returns the most bytes of memory that it held at a time, on this thread and
+/// beyond what the thread held before.
 pub fn peak_of(run: impl FnOnce()) -> usize {
     let before = NOW.get();
     MOST.set(before);

@@ -1,4 +1,5 @@
-//! Texts: tokens, requests of S3, notices, models of preemptions.
+//! Targets that feed texts: tokens, requests of S3, notices, models of preemptions. What is not
+//! UTF-8 is left out, except on a connection.
 
 use std::cell::OnceCell;
 
@@ -12,10 +13,11 @@ use sanderling_protocol::Token;
 use sanderling_transport::Secret;
 use tokio::runtime::{Builder, Runtime};
 
-/// A token, with any signature or none.
+/// Reads the input as a token and its claims, and checks it with a secret that has signed none: it
+/// must be refused.
 ///
 /// # Panics
-/// When an unsigned token is accepted.
+/// When it is accepted, or when reading panics.
 pub fn token(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     let token = Token::new(text);
@@ -29,10 +31,12 @@ thread_local! {
     static SERVED: OnceCell<(Runtime, Requests)> = const { OnceCell::new() };
 }
 
-/// What a client of the gateway sends on a connection.
+/// Sends the input to the gateway as all that a client sends on one connection: HTTP, signatures,
+/// and bodies up to the store, which has no operations. Only the bounds of every target are
+/// checked, not the answer.
 ///
 /// # Panics
-/// When there is no runtime.
+/// When serving panics, or when no runtime can be built.
 pub fn s3_request(input: &[u8]) {
     SERVED.with(|served| {
         let (runtime, requests) = served.get_or_init(|| {
@@ -43,8 +47,13 @@ pub fn s3_request(input: &[u8]) {
     });
 }
 
-/// Parts of a request that have a grammar of their own: tags, tokens of listings, keys, queries and
-/// headers, a header to each line behind the first.
+/// Reads the input as each part of a request that has a grammar of its own: tags, tokens of
+/// listings, keys, files of access keys; then its first line as a query and up to 64 further lines
+/// as headers. Tags, tokens and percent-encoded text must come back after they are written and read
+/// again, and a key after it was turned into a path.
+///
+/// # Panics
+/// When one of that does not hold, or when reading panics.
 pub fn s3_text(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     texts(text);
@@ -61,14 +70,22 @@ pub fn s3_text(input: &[u8]) {
     checks(query, &headers);
 }
 
-/// A notice, from whatever source.
+/// Reads the input as every source of notices does: bodies of the clouds' metadata services, files,
+/// webhooks, and times in each of their formats. Only the bounds of every target are checked.
+///
+/// # Panics
+/// When reading panics.
 pub fn notice(input: &[u8]) {
     if let Ok(text) = str::from_utf8(input) {
         let _ = read_everything(text);
     }
 }
 
-/// A model of preemptions: its name, recorded lifetimes, a trace.
+/// Reads the input as the name of a preemption model, as a trace, and as recorded lifetimes. Only
+/// the bounds of every target are checked.
+///
+/// # Panics
+/// When reading panics.
 pub fn model(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     let _ = text.parse::<Spec>();

@@ -1,4 +1,4 @@
-//! Bytes of peers: frames and messages.
+//! Targets that feed bytes of peers: frames and messages.
 
 use std::fmt::Debug;
 
@@ -23,10 +23,12 @@ fn message<T: Serialize + DeserializeOwned + PartialEq + Debug>(body: &[u8]) -> 
     Some(read)
 }
 
-/// A header, and the bodies that are not messages.
+/// Decodes the start of the input as a header, and the rest as the bodies that are no messages:
+/// ranges that are requested, and as many ranges of a reply as the first byte names. Each must be
+/// equal after it is encoded and decoded again.
 ///
 /// # Panics
-/// As all targets, when what was read does not come back.
+/// When one is not, or when decoding panics.
 pub fn frame(input: &[u8]) {
     let Some((head, body)) = input.split_first_chunk::<HEADER_BYTES>() else { return };
     if let Ok(header) = Header::decode(head) {
@@ -47,10 +49,12 @@ pub fn frame(input: &[u8]) {
     }
 }
 
-/// A connection. The first byte decides in which pieces the rest comes, and whether it is admitted.
+/// Feeds the input behind its first byte to a server's reader of frames, once as a whole and once
+/// in pieces; the first byte chooses their length, and whether the peer was admitted before. Both
+/// must give the same frames, whose bodies are then decoded as refusals.
 ///
 /// # Panics
-/// When the frames depend on the pieces.
+/// When the frames depend on the pieces, or when reading panics.
 pub fn stream(input: &[u8]) {
     let Some((&how, sent)) = input.split_first() else { return };
     let is_admitted = how & 1 == 1;
@@ -62,35 +66,55 @@ pub fn stream(input: &[u8]) {
     }
 }
 
-/// What both ends of a new connection send.
+/// Decodes the input as what both ends of a new connection send: a greeting, its reply, a refusal.
+/// Each must be equal after it is encoded and decoded again.
+///
+/// # Panics
+/// When one is not, or when decoding panics.
 pub fn greeting(input: &[u8]) {
     message::<Hello>(input);
     message::<HelloReply>(input);
     message::<Refusal>(input);
 }
 
-/// A frame to the namenode.
+/// Decodes the input as the requests of one frame to the namenode. They must be equal after they
+/// are encoded and decoded again. How each may be repeated and which request is inside it can be
+/// read without a panic.
+///
+/// # Panics
+/// When they are not, or when decoding panics.
 pub fn request(input: &[u8]) {
     for request in message::<Vec<Request>>(input).unwrap_or_default() {
         let _ = (request.repeat(), request.inner());
     }
 }
 
-/// A frame of the namenode.
+/// Decodes the input as the replies of one frame of the namenode. They must be equal after they are
+/// encoded and decoded again.
+///
+/// # Panics
+/// When they are not, or when decoding panics.
 pub fn reply(input: &[u8]) {
     message::<Vec<Result<Reply, Refusal>>>(input);
 }
 
-/// What the namenode and a datanode send each other.
+/// Decodes the input as an order to a datanode, and as the reply to one. Each must be equal after
+/// it is encoded and decoded again.
+///
+/// # Panics
+/// When one is not, or when decoding panics.
 pub fn order(input: &[u8]) {
     message::<Order>(input);
     message::<OrderReply>(input);
 }
 
-/// Packets between processes of one machine.
+/// Decodes the input as a packet between processes of one machine, and the body of that, or the
+/// whole input if it is none, as each message of such packets: leases that are requested, given and
+/// returned, the endpoint, the greeting. The body must be as long as the header names; leases and
+/// messages must be equal after they are encoded and decoded again.
 ///
 /// # Panics
-/// As all targets.
+/// When one of that does not hold, or when decoding panics.
 pub fn local(input: &[u8]) {
     let body = packet(input).map_or(input, |(header, body)| {
         assert_eq!(header.body_bytes as usize, body.len());
@@ -113,10 +137,12 @@ pub fn local(input: &[u8]) {
     message::<Welcome>(body);
 }
 
-/// Names.
+/// Reads the input as a storage class, which must come back when it is printed and read again; and
+/// as a path, which must be the text it was read from, its components joined, and its parent joined
+/// with its name, lie below the root and its parent, and come back when it is encoded and decoded.
 ///
 /// # Panics
-/// As all targets.
+/// When one of that does not hold, or when reading panics.
 pub fn path(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     if let Ok(class) = text.parse::<StorageClass>() {

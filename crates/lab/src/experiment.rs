@@ -16,7 +16,7 @@ use super::fleet::network::Network;
 use super::fleet::{FleetOptions, LabFleet, play};
 use super::plan::LabPlan;
 use super::record::{ExperimentKind, NodeRecord, PolicyName, RunRecord, Sample};
-use super::trace::{self, Preemption, Shape};
+use super::trace::{self, Preemption, TraceBounds};
 use super::workload::meter::{Meter, Sampler};
 use super::workload::{self, DataSet, PIECE_BYTES};
 use crate::failure::Failure;
@@ -83,7 +83,7 @@ impl RunId {
         if self.kind == ExperimentKind::Notice {
             return vec![Preemption { at: plan.notice, slot: 0 }];
         }
-        let shape = Shape {
+        let shape = TraceBounds {
             slots: plan.nodes,
             horizon: plan.work * HORIZON_FACTOR,
             notice: plan.notice,

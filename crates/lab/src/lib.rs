@@ -31,7 +31,7 @@ use crate::output::Output;
 use figures::{Figure, checkpoint, defaults, figure2, figure6, figure7};
 use page::run::Computed;
 use plan::Options;
-use print_trace::Trace;
+use print_trace::TraceArgs;
 use record::{ExperimentKind, LabRecord};
 
 /// `sanderling lab`.
@@ -59,7 +59,7 @@ pub enum Lab {
     #[command(hide = true)]
     CheckpointTask(checkpoints::writer::CheckpointTask),
     /// Draw a trace of preemptions for other experiments: which machine is taken when
-    Trace(Trace),
+    Trace(TraceArgs),
     /// Write the page of an earlier run anew from its records
     Page(LabPage),
 }

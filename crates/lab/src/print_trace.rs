@@ -9,14 +9,14 @@ use sanderling_sim::{GroupPreemption, GroupTrace, GroupTraceOutcome, run_group_t
 use serde::Serialize;
 
 use super::plan::{self, MODEL_SECONDS};
-use super::trace::{self, Preemption, Shape};
+use super::trace::{self, Preemption, TraceBounds};
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::units::Span;
 
 /// `sanderling lab trace`.
 #[derive(Debug, Args)]
-pub struct Trace {
+pub struct TraceArgs {
     /// Machines of the fleet, all new at the beginning
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(2..=1000))]
@@ -97,7 +97,7 @@ impl SpotNamenodes {
     ///
     /// # Errors
     /// Failure (1) when a change was lost, or a checker of the simulation has found something.
-    fn run(wanted: &Trace, preemptions: &[Preemption]) -> Result<Self, Failure> {
+    fn run(wanted: &TraceArgs, preemptions: &[Preemption]) -> Result<Self, Failure> {
         let one = |it: &Preemption| GroupPreemption { at: it.at.into(), slot: it.slot };
         let (voters, spares) = (wanted.voters, wanted.spares);
         let trace = GroupTrace {
@@ -165,13 +165,13 @@ impl From<Preemption> for DrawnNotice {
 ///
 /// # Errors
 /// Usage (2) for a model that cannot be read or a scale that is no factor.
-pub(crate) fn print(output: Output, wanted: &Trace) -> Result<(), Failure> {
+pub(crate) fn print(output: Output, wanted: &TraceArgs) -> Result<(), Failure> {
     let work = wanted.work.0;
     let time_scale = wanted.time_scale.unwrap_or(MODEL_SECONDS / work.as_secs_f64());
     if !(time_scale.is_finite() && time_scale > 0.0) || work.is_zero() {
         return Err(Failure::usage("a factor and a duration are positive numbers"));
     }
-    let shape = Shape {
+    let shape = TraceBounds {
         slots: wanted.nodes,
         horizon: work,
         notice: wanted.notice.0,

@@ -24,7 +24,7 @@ pub(crate) struct Preemption {
 
 /// What a trace must fit.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
+pub(crate) struct TraceBounds {
     /// Places of the fleet.
     pub(crate) slots: u32,
     /// No notice comes later.
@@ -43,7 +43,7 @@ pub(crate) struct Shape {
 
 /// Draws the first trace, from this seed's on, that has notices enough.
 #[must_use]
-pub(crate) fn draw(model: &Model, shape: &Shape, seed: u64) -> Vec<Preemption> {
+pub(crate) fn draw(model: &Model, shape: &TraceBounds, seed: u64) -> Vec<Preemption> {
     let mut seeds = Chance(seed);
     let draws = (0..DRAWS_MAX).map(|_| draw_any(model, shape, seeds.next()));
     let mut last = Vec::new();
@@ -58,7 +58,7 @@ pub(crate) fn draw(model: &Model, shape: &Shape, seed: u64) -> Vec<Preemption> {
 
 /// Draws a trace for a fleet that is new at its beginning, as the machines of Brodmann et al.'s
 /// experiments were. `model` runs in the lab's time.
-fn draw_any(model: &Model, shape: &Shape, seed: u64) -> Vec<Preemption> {
+fn draw_any(model: &Model, shape: &TraceBounds, seed: u64) -> Vec<Preemption> {
     let mut chance = Chance(seed);
     let mut life = || Duration::from_millis(model.sample(chance.next()).0);
     let mut wanted: BinaryHeap<Reverse<(Duration, u32)>> = BinaryHeap::new();
@@ -109,8 +109,8 @@ impl Chance {
 mod tests {
     use super::*;
 
-    fn shape() -> Shape {
-        Shape {
+    fn shape() -> TraceBounds {
+        TraceBounds {
             slots: 8,
             horizon: Duration::from_secs(60),
             notice: Duration::from_secs(4),

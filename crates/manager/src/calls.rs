@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use sanderling_core::durable::{DurableCallError, DurableInput, DurableOutput, UploadedParts};
-use sanderling_core::manager::{LeaseAnswer, LeaseRequest, ViewRequest, ViewSchedule};
-use sanderling_core::relocation::{Input, Output};
+use sanderling_core::manager::{LeadershipRequest, LeaseAnswer, ViewRequest, ViewSchedule};
+use sanderling_core::relocation::{Input, MoveOutput};
 use sanderling_protocol::message::{
     AdoptionStep, DurableReply, DurableRequest, MoveCandidate, StoreSlice,
 };
@@ -26,7 +26,7 @@ pub(crate) enum Completion {
     /// What came of a request for a view of the drains.
     View(ViewRequest, Result<Input, Option<Refusal>>),
     /// What came of a request for the leadership lease.
-    Lease(LeaseRequest, LeaseAnswer),
+    Lease(LeadershipRequest, LeaseAnswer),
     /// A call was refused because another manager leads, for this long at least.
     NotManager(Millis),
     /// The last event's sequence, if one came, and whether the manager has not done itself what
@@ -117,32 +117,32 @@ impl NamenodeClient {
     }
 
     /// Executes the decisions' calls.
-    pub(crate) async fn perform(self, output: Output) -> Completion {
+    pub(crate) async fn perform(self, output: MoveOutput) -> Completion {
         Completion::Input(match output {
-            Output::Fetch { node, after, limit } => {
+            MoveOutput::Fetch { node, after, limit } => {
                 let page = |page| Input::Candidates { node, page };
                 return self.page((node, after, limit), page).await;
             }
-            Output::Page { call, node, after, limit } => {
+            MoveOutput::Page { call, node, after, limit } => {
                 return self.page((node, after, limit), |page| Input::Page { call, page }).await;
             }
-            Output::Reserve { call, moves } => {
+            MoveOutput::Reserve { call, moves } => {
                 let request = Request::Reserve { holder: self.holder, moves };
                 return self.epochs(request, |epochs| Input::Reserved { call, epochs }).await;
             }
-            Output::Commit { call, moves } => {
+            MoveOutput::Commit { call, moves } => {
                 let request = Request::Commit { holder: self.holder, moves };
                 return self.epochs(request, |epochs| Input::Committed { call, epochs }).await;
             }
-            Output::Abandon { call, blocks } => {
+            MoveOutput::Abandon { call, blocks } => {
                 let request = Request::Abandon { holder: self.holder, blocks };
                 return self.done(request, |is_done| Input::Abandoned { call, is_done }).await;
             }
-            Output::DropCopies { call, blocks } => {
+            MoveOutput::DropCopies { call, blocks } => {
                 let request = Request::DropCopies { holder: self.holder, blocks };
                 return self.done(request, |is_done| Input::Dropped { call, is_done }).await;
             }
-            Output::Forecast { node, forecast } => {
+            MoveOutput::Forecast { node, forecast } => {
                 let request = Request::Forecast { holder: self.holder, node, forecast };
                 return match self.send(request).await {
                     Err(Some(Refusal::NotManager { remaining })) => {
@@ -151,7 +151,7 @@ impl NamenodeClient {
                     _ => Completion::Reported,
                 };
             }
-            Output::Push { call, source, address, moves, within } => {
+            MoveOutput::Push { call, source, address, moves, within } => {
                 let outcomes = match self.push(source, &address, moves, within).await {
                     Ok(OrderReply::Pushed(outcomes)) => Some(outcomes),
                     Ok(other) => {

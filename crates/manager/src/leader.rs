@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sanderling_core::durable::DurableDrain;
 use sanderling_core::manager::{LeaderTerm, Leadership, Manager as Decisions, ViewSchedule};
-use sanderling_core::relocation::{Input, Output};
+use sanderling_core::relocation::{Input, MoveOutput};
 use sanderling_core::{Machine, Mechanism};
 use sanderling_protocol::{self as protocol, Millis, NodeId, Refusal};
 use sanderling_transport::trace::{self, Span};
@@ -43,16 +43,16 @@ pub(crate) struct ManagerProcess {
 pub(crate) struct LeaseClock(Instant);
 
 /// Begins the trace of a call that moves blocks. Those that only look for work are not recorded.
-fn span_of(output: &Output) -> Option<Span> {
+fn span_of(output: &MoveOutput) -> Option<Span> {
     let (name, blocks) = match output {
-        Output::Reserve { moves, .. } => ("reserve_moves", moves.len()),
-        Output::Push { moves, .. } => ("push_blocks", moves.len()),
-        Output::Commit { moves, .. } => ("commit_moves", moves.len()),
+        MoveOutput::Reserve { moves, .. } => ("reserve_moves", moves.len()),
+        MoveOutput::Push { moves, .. } => ("push_blocks", moves.len()),
+        MoveOutput::Commit { moves, .. } => ("commit_moves", moves.len()),
         _ => return None,
     };
     let mut span = trace::begin(name)?;
     span.number("sanderling.blocks", blocks as u64);
-    if let Output::Push { source, .. } = output {
+    if let MoveOutput::Push { source, .. } = output {
         span.number("sanderling.source_node", u64::from(source.0));
     }
     Some(span)

@@ -25,7 +25,7 @@ pub struct ManagerOptions {
     pub poll: Duration,
     /// How often it looks when there are none and no event came.
     pub poll_idle: Duration,
-    /// Time of one call to the namenode.
+    /// Longest time of one call to the namenode, from its start to its answer; then it has failed.
     pub call_within: Duration,
     /// Most calls under way. Further ones wait for their turn inside the decisions.
     pub calls_max: usize,

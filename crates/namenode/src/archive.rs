@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, WriteMultipart};
-use sanderling_core::archive::{Archive, ArchiveObject, DirectoryFiles, Manifest, Piece};
+use sanderling_core::archive::{Archive, ArchiveObject, DirectoryFiles, JournalPiece, Manifest};
 use sanderling_core::replica::GroupGeneration;
 use thiserror::Error;
 use tokio::task::spawn_blocking;
@@ -393,7 +393,7 @@ impl Archiver {
     }
 
     /// Stores a piece; returns whether it was still there.
-    async fn store_piece(&mut self, first: u64, piece: Piece) -> Result<bool, ArchiveError> {
+    async fn store_piece(&mut self, first: u64, piece: JournalPiece) -> Result<bool, ArchiveError> {
         let path = self.directory.file(FileKind::Journal, first);
         let files = Arc::clone(self.directory.files());
         let read = move || {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use sanderling_core::namenode::{FrameRead, ReadLimits, ReadQueue, Waiter, Waiting};
+use sanderling_core::namenode::{FrameRead, ReadLimits, ReadQueue, Waiter, WaitingFrames};
 use sanderling_transport::time_slice;
 use tokio::sync::oneshot;
 
@@ -92,7 +92,7 @@ impl LongReads {
         self.came.notify_one();
     }
 
-    fn next(&self) -> Option<(Tenant, Waiting<Reply>)> {
+    fn next(&self) -> Option<(Tenant, WaitingFrames<Reply>)> {
         let mut queue = self.queue.lock();
         loop {
             if queue.is_stopped {
@@ -107,7 +107,7 @@ impl LongReads {
 
     /// Goes on with a frame's answers, sends them if they are whole, and leaves the processor to
     /// others for as long as that took if there are any.
-    fn slice(&self, state: &NamenodeState, tenant: Tenant, mut waiting: Waiting<Reply>) {
+    fn slice(&self, state: &NamenodeState, tenant: Tenant, mut waiting: WaitingFrames<Reply>) {
         let began = Instant::now();
         let frames = state.frames();
         let entries = FrameRead::SLICE_ENTRIES;
@@ -117,7 +117,7 @@ impl LongReads {
             // A caller that is gone does not want them.
             let _ = waiting.waiter.0.send(waiting.reading);
         } else {
-            self.queue.lock().frames.go_on(tenant, waiting);
+            self.queue.lock().frames.put_back(tenant, waiting);
         }
         if state.frames() != frames {
             std::thread::sleep(began.elapsed().min(Duration::from_millis(10)));

@@ -18,7 +18,7 @@ use sanderling_protocol::message::Forecast;
 use sanderling_protocol::{Instant, Policy, Refusal, Reply, Request};
 use sanderling_transport::{write_counter, write_gauge, write_process_metrics};
 
-use crate::group::{GroupStatus, GroupView, Standing};
+use crate::group::{GroupStatus, MemberStanding, Standing};
 
 /// How the names of the metrics begin.
 const SERVER: &str = "sanderling_namenode";
@@ -266,7 +266,7 @@ impl NamenodeMetrics {
         &self,
         namenode: &Namenode,
         now: Instant,
-        group: &GroupView,
+        group: &MemberStanding,
         ends: &[(&str, i64)],
     ) -> String {
         let scrape = self.scrape.lock();

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::error::NamenodeFailure;
-use crate::group::GroupView;
+use crate::group::MemberStanding;
 use crate::metrics::NamenodeMetrics;
 
 /// The catalog behind its lock, and the state of the server around it.
@@ -34,7 +34,7 @@ pub(crate) struct NamenodeState {
     /// Why the archive may lack the last changes of a server that has stopped.
     pub(crate) unarchived: Mutex<Option<String>>,
     /// What the group of this namenode is, if it is in one.
-    pub(crate) group: GroupView,
+    pub(crate) group: MemberStanding,
     /// Why the server cannot go on.
     pub(crate) failure: watch::Sender<Option<NamenodeFailure>>,
 }
@@ -55,7 +55,7 @@ impl NamenodeState {
             refusal: Mutex::new(None),
             revocations,
             unarchived: Mutex::new(None),
-            group: GroupView::default(),
+            group: MemberStanding::default(),
             failure: watch::Sender::new(None),
         }
     }

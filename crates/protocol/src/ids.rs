@@ -76,12 +76,13 @@ id!(
     u64
 );
 
-/// A place in a log: a term, and how many commands the log held then.
+/// A place in a namenode's log: behind the command of a number, which one start of a namenode has
+/// written. Two logs that contain the same place are equal up to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LogPosition {
-    /// The term that wrote the last of them.
+    /// The start of a namenode that wrote the last command before this place.
     pub term: Term,
-    /// Commands since the cluster began.
+    /// The number of commands before this place, counted from the begin of the cluster.
     pub index: u64,
 }
 

@@ -17,7 +17,7 @@ use sanderling_core::Mechanism;
 use sanderling_core::block_table::{BlockTable, StoreRequest, WriteRequest, WriteTicket};
 use sanderling_core::catalog::allocated_bytes;
 use sanderling_core::datanode::{
-    Damages, DrainThrottle, Egress, HeldRead, Member, MemberOptions, PushRate, PushTargets,
+    Damages, DrainThrottle, Egress, HeldRead, MemberOptions, NodeMembership, PushRate, PushTargets,
     ReportProgress, StartLimit,
 };
 use sanderling_protocol::order::{Damage, HeldBlock, PushMove, Pushed};
@@ -39,7 +39,7 @@ pub(crate) struct Datanode {
     slot: u8,
     /// The term of the namenode that has taken a whole block report last.
     reported_in: Option<Term>,
-    member: Member,
+    member: NodeMembership,
     /// What the member is; `None` until it has registered.
     node: Option<NodeId>,
     /// The namenode's process over whose connection it registered.
@@ -317,7 +317,7 @@ impl Datanode {
 
 /// Returns a process that is no node yet. Reports come more often than in real life, so that races
 /// with them show; a node whose notice has passed does not wait as long before it joins again.
-fn member(nonce: Nonce) -> Member {
+fn member(nonce: Nonce) -> NodeMembership {
     let options = MemberOptions {
         mechanism: Mechanism::Sanderling,
         attempt_every: Millis(250),
@@ -325,5 +325,5 @@ fn member(nonce: Nonce) -> Member {
         report_every: Millis(1500),
         rejoin_after_notice: Millis(3000),
     };
-    Member::new(options, nonce, StartLimit::Endless)
+    NodeMembership::new(options, nonce, StartLimit::Endless)
 }

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use sanderling_core::client::Placed;
 use sanderling_core::datanode::{Act, DamageReport, RequestStamp};
-use sanderling_core::manager::{LeaseRequest, ViewRequest};
+use sanderling_core::manager::{LeadershipRequest, ViewRequest};
 use sanderling_core::namenode::OrderKind;
 use sanderling_core::notices::NoticeReport;
 use sanderling_core::read::ReadPiece;
@@ -151,7 +151,7 @@ pub(crate) enum NamenodeCall {
 
 #[derive(Debug)]
 pub(crate) enum ManagerCall {
-    Lease(LeaseRequest),
+    Lease(LeadershipRequest),
     Drains(ViewRequest),
     Fetch(NodeId),
     Reserve(CallId),

@@ -8,7 +8,7 @@ use sanderling_core::Machine;
 use sanderling_core::background::BackgroundConfig;
 use sanderling_core::manager::Manager;
 use sanderling_core::namenode::{Namenode, NamenodeConfig, Prepared};
-use sanderling_core::relocation::{Input, Output, RelocatorConfig};
+use sanderling_core::relocation::{Input, MoveOutput, RelocatorConfig};
 use sanderling_core::reserve::Departures;
 use sanderling_protocol::message::{
     Affinity, Attributes, BlockLength, Create, Heartbeat, MoveCandidate, Register,
@@ -184,40 +184,40 @@ impl Fleet {
         Ok(())
     }
 
-    fn perform(&mut self, output: Output) -> Option<Input> {
+    fn perform(&mut self, output: MoveOutput) -> Option<Input> {
         let holder = HOLDER;
         Some(match output {
-            Output::Fetch { node, after, limit } => {
+            MoveOutput::Fetch { node, after, limit } => {
                 let asked = self.request(Request::DrainBlocks { holder, node, after, limit });
                 Input::Candidates { node, page: page(asked) }
             }
-            Output::Page { call, node, after, limit } => {
+            MoveOutput::Page { call, node, after, limit } => {
                 let node = NodeSelector::from(node);
                 let page = page(self.request(Request::NodeBlocks { node, after, limit }));
                 Input::Page { call, page }
             }
-            Output::Reserve { call, moves } => {
+            MoveOutput::Reserve { call, moves } => {
                 let epochs = epochs(self.request(Request::Reserve { holder, moves }));
                 Input::Reserved { call, epochs }
             }
-            Output::Push { call, moves, .. } => {
+            MoveOutput::Push { call, moves, .. } => {
                 let length = BLOCK_BYTES;
                 let outcomes = Some(moves.iter().map(|_| Ok(Pushed { length })).collect());
                 Input::Pushed { call, outcomes }
             }
-            Output::Commit { call, moves } => {
+            MoveOutput::Commit { call, moves } => {
                 let epochs = epochs(self.request(Request::Commit { holder, moves }));
                 Input::Committed { call, epochs }
             }
-            Output::Abandon { call, blocks } => {
+            MoveOutput::Abandon { call, blocks } => {
                 let is_done = self.request(Request::Abandon { holder, blocks }).is_ok();
                 Input::Abandoned { call, is_done }
             }
-            Output::DropCopies { call, blocks } => {
+            MoveOutput::DropCopies { call, blocks } => {
                 let is_done = self.request(Request::DropCopies { holder, blocks }).is_ok();
                 Input::Dropped { call, is_done }
             }
-            Output::Forecast { node, forecast } => {
+            MoveOutput::Forecast { node, forecast } => {
                 // It is of no use here, and refused once the drain has ended.
                 let _ = self.request(Request::Forecast { holder, node, forecast });
                 return None;

@@ -5,7 +5,7 @@ use sanderling_core::background::Background;
 use sanderling_core::manager::{
     LeaderTerm, Leadership, LeaseAnswer, Manager as Decisions, ViewRequest, ViewSchedule,
 };
-use sanderling_core::relocation::{Input, Output};
+use sanderling_core::relocation::{Input, MoveOutput};
 use sanderling_protocol::message::MoveCandidate;
 use sanderling_protocol::{
     Epoch, Instant, Millis, Nonce, Order, OrderReply, Refusal, Reply, Request,
@@ -300,35 +300,35 @@ impl Manager {
             let found = context.checks.leader.check_acts(now, self.number, holder);
             context.runtime.expect(found);
             match output {
-                Output::Fetch { node, after, limit } => {
+                MoveOutput::Fetch { node, after, limit } => {
                     let request = Request::DrainBlocks { holder, node, after, limit };
                     self.request(context, request, ManagerCall::Fetch(node));
                 }
-                Output::Page { call, node, after, limit } => {
+                MoveOutput::Page { call, node, after, limit } => {
                     let request = Request::DrainBlocks { holder, node, after, limit };
                     self.request(context, request, ManagerCall::Page(call));
                 }
-                Output::DropCopies { call, blocks } => {
+                MoveOutput::DropCopies { call, blocks } => {
                     let request = Request::DropCopies { holder, blocks };
                     self.request(context, request, ManagerCall::DropCopies(call));
                 }
-                Output::Reserve { call, moves } => {
+                MoveOutput::Reserve { call, moves } => {
                     let request = Request::Reserve { holder, moves };
                     self.request(context, request, ManagerCall::Reserve(call));
                 }
-                Output::Commit { call, moves } => {
+                MoveOutput::Commit { call, moves } => {
                     let request = Request::Commit { holder, moves };
                     self.request(context, request, ManagerCall::Commit(call));
                 }
-                Output::Abandon { call, blocks } => {
+                MoveOutput::Abandon { call, blocks } => {
                     let request = Request::Abandon { holder, blocks };
                     self.request(context, request, ManagerCall::Abandon(call));
                 }
-                Output::Forecast { node, forecast } => {
+                MoveOutput::Forecast { node, forecast } => {
                     let request = Request::Forecast { holder, node, forecast };
                     self.request(context, request, ManagerCall::Forecast);
                 }
-                Output::Push { call, source, address, mut moves, within } => {
+                MoveOutput::Push { call, source, address, mut moves, within } => {
                     let Some(place) = Host::at(&address) else { continue };
                     let is_of_drain = call < Background::CALLS_FROM;
                     if is_of_drain

@@ -1,5 +1,5 @@
 //! How many modules define a type of the same name: a name of three things in three modules has no
-//! meaning to a reader.
+//! meaning to a reader, and neither has a name of two things within `core`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +9,10 @@ use crate::tree::{Language, SourceFile};
 
 /// The first number of modules that may not define one name.
 const MODULES_LIMIT: usize = 3;
+
+/// Where a name is that of one type: the other crates import these types, and a reader meets them
+/// together.
+const CORE: &str = "crates/core/";
 
 /// Names that a convention gives: a crate's or operation's error, and a command's arguments.
 const CONVENTIONAL: &[&str] = &["Args", "Error", "Result"];
@@ -30,7 +34,9 @@ pub fn check(files: &[SourceFile]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (name, paths) in &modules {
         let count = allowed.get(name.as_str()).map_or(MODULES_LIMIT - 1, |allowed| allowed.1);
-        if paths.len() > count && !CONVENTIONAL.contains(&name.as_str()) {
+        let in_core = paths.iter().filter(|path| path.starts_with(CORE)).count();
+        let is_many = paths.len() > count || in_core > 1;
+        if is_many && !CONVENTIONAL.contains(&name.as_str()) {
             let others: Vec<&str> = paths.iter().copied().collect();
             let what =
                 format!("{name} is defined in {}: name each specifically", others.join(", "));
@@ -98,6 +104,17 @@ mod tests {
         let texts = ["pub struct Known;", "pub(crate) enum Known {}", "type Known<T> = Vec<T>;"];
         assert_eq!(check(&files(&texts)).len(), 1);
         assert_eq!(check(&files(&texts[..2])), []);
+    }
+
+    #[test]
+    fn name_of_two_types_within_core_is_a_problem() {
+        let file = |path: &str| SourceFile::new(path, "struct Known;");
+        let (one, other) = (file("crates/core/src/b.rs"), file("crates/core/src/c/d.rs"));
+        assert_eq!(check(&[one, other]).len(), 1);
+        let (one, other) = (file("crates/core/src/b.rs"), file("crates/a/src/b.rs"));
+        assert_eq!(check(&[one, other]), []);
+        let (one, other) = (file("crates/core/src/b.rs"), file("crates/core/src/b/tests.rs"));
+        assert_eq!(check(&[one, other]), []);
     }
 
     #[test]

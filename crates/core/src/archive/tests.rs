@@ -21,7 +21,7 @@ struct Directory {
 #[derive(Default)]
 struct Store {
     snapshots: Vec<u64>,
-    pieces: BTreeMap<(u64, Piece), Vec<u64>>,
+    pieces: BTreeMap<(u64, JournalPiece), Vec<u64>>,
     manifest: Option<Manifest>,
 }
 
@@ -68,7 +68,7 @@ impl Directory {
 }
 
 impl Store {
-    fn put(&mut self, directory: &Directory, first: u64, piece: Piece) {
+    fn put(&mut self, directory: &Directory, first: u64, piece: JournalPiece) {
         let place = |at: u64| usize::try_from(at).unwrap();
         let bytes = directory.segments[&first][place(piece.from)..place(piece.to)].to_vec();
         self.pieces.insert((first, piece), bytes);
@@ -303,10 +303,10 @@ fn manifest_that_makes_no_catalog_is_refused() {
     assert_eq!(whole().check(), Ok(()));
     let mut gap = whole();
     gap.segments[0].pieces.remove(0);
-    assert!(matches!(gap.check(), Err(ManifestError::Gap { first: 0, from: 0, .. })));
+    assert!(matches!(gap.check(), Err(ArchiveManifestError::Gap { first: 0, from: 0, .. })));
     let mut short = whole();
     short.segments[0].bytes += 1;
-    assert!(matches!(short.check(), Err(ManifestError::Gap { first: 0, .. })));
+    assert!(matches!(short.check(), Err(ArchiveManifestError::Gap { first: 0, .. })));
     let mut headless = whole();
     headless.segments.remove(0);
     assert_eq!(headless.check(), Err(NoCatalog::NoSnapshot.into()));

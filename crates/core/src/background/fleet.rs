@@ -24,7 +24,7 @@ pub(super) enum Hurry {
 
 /// What the search for a target found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TargetSearch {
+pub(super) enum BackgroundTarget {
     /// The bytes may go there.
     Go(NodeId),
     /// Every node with room takes as much as it may, some until this time at least; without one,
@@ -302,7 +302,7 @@ impl NodeTable {
         tier: Tier,
         (bytes, can_wait): (u64, bool),
         config: &BackgroundConfig,
-    ) -> TargetSearch {
+    ) -> BackgroundTarget {
         let host = self.members.get(&source).map_or("", |member| &member.info.host).to_owned();
         let elsewhere = self.has_other_host(&host);
         let life_min = config.exposure.life_min;
@@ -323,7 +323,7 @@ impl NodeTable {
         (bytes, copy): (u64, Option<NodeId>),
         lack: &BTreeMap<(NodeId, Tier), u64>,
         config: &BackgroundConfig,
-    ) -> TargetSearch {
+    ) -> BackgroundTarget {
         let purpose = MovePurpose::Rebalance;
         let mut choose = |avoided: Option<NodeId>| {
             self.choose(now, purpose, tier, (bytes, true), config, |member| {
@@ -333,7 +333,7 @@ impl NodeTable {
             })
         };
         match choose(copy) {
-            TargetSearch::NoRoom if copy.is_some() => choose(None),
+            BackgroundTarget::NoRoom if copy.is_some() => choose(None),
             answer => answer,
         }
     }
@@ -348,8 +348,8 @@ impl NodeTable {
         (bytes, can_wait): (u64, bool),
         config: &BackgroundConfig,
         weigh: impl Fn(&FleetNode) -> Option<u64>,
-    ) -> TargetSearch {
-        let (mut answer, mut best) = (TargetSearch::NoRoom, 0);
+    ) -> BackgroundTarget {
+        let (mut answer, mut best) = (BackgroundTarget::NoRoom, 0);
         for (id, member) in &mut self.members {
             let is_avoided = self.avoided.get(id).is_some_and(|until| *until > now);
             let room = room(member, purpose, tier, config);
@@ -362,18 +362,18 @@ impl NodeTable {
             if is_engaged || member.pushes >= config.target_batches_max || ready_at > now {
                 let until = (ready_at > now).then_some(ready_at);
                 answer = match answer {
-                    TargetSearch::NoRoom => TargetSearch::Busy(until),
-                    TargetSearch::Busy(before) => {
-                        TargetSearch::Busy(before.into_iter().chain(until).min())
+                    BackgroundTarget::NoRoom => BackgroundTarget::Busy(until),
+                    BackgroundTarget::Busy(before) => {
+                        BackgroundTarget::Busy(before.into_iter().chain(until).min())
                     }
-                    TargetSearch::Go(_) => answer,
+                    BackgroundTarget::Go(_) => answer,
                 };
                 continue;
             }
             let room = if purpose == MovePurpose::Precopy { room } else { 1 };
             let weight = weight.saturating_mul(room) / (1 + member.pushes as u64);
-            if weight > best || !matches!(answer, TargetSearch::Go(_)) {
-                (answer, best) = (TargetSearch::Go(*id), weight);
+            if weight > best || !matches!(answer, BackgroundTarget::Go(_)) {
+                (answer, best) = (BackgroundTarget::Go(*id), weight);
             }
         }
         answer

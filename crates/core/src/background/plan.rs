@@ -7,15 +7,15 @@ use sanderling_protocol::message::MovePurpose;
 use sanderling_protocol::{BlockId, Instant, NodeId, Tier};
 
 use super::Background;
-use super::fleet::{Hurry, TargetSearch};
+use super::fleet::{BackgroundTarget, Hurry};
 use super::scan::Scan;
 use crate::exposure::plan::{Coldness, copy_tiers};
-use crate::moves::{self, Batch, Choice, Move, Output};
+use crate::moves::{self, Batch, Choice, Move, MoveOutput};
 use crate::rebalance::MoveRank;
 
 /// What is wished for of a source's blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Task {
+enum SourceTask {
     Copy,
     Move(Tier),
     /// Nothing is sent, but the blocks must be read to know which copies go.
@@ -32,7 +32,8 @@ enum NextTask {
 }
 
 impl Background {
-    /// Does everything that can be done now.
+    /// Starts the batches of all sources that can begin now, those of the greatest hurry first: see
+    /// [`Self::pump`].
     pub(super) fn pump_all(&mut self, now: Instant) {
         let mut order: Vec<(std::cmp::Reverse<Option<Hurry>>, NodeId)> =
             self.goals.iter().map(|(node, goal)| (std::cmp::Reverse(goal.hurry), *node)).collect();
@@ -43,7 +44,8 @@ impl Background {
         }
     }
 
-    /// Does for one source everything that can be done now.
+    /// Starts batches for one source until its pace, its targets or its blocks are exhausted; sets
+    /// when it is visited next.
     pub(super) fn pump(&mut self, now: Instant, source: NodeId) {
         self.due.remove(&source);
         loop {
@@ -81,28 +83,28 @@ impl Background {
     }
 
     /// Returns what is wished for of a source, copies first.
-    fn tasks(&self, source: NodeId) -> Vec<Task> {
+    fn tasks(&self, source: NodeId) -> Vec<SourceTask> {
         let Some(goal) = self.goals.get(&source).filter(|_| self.fleet.stays(source)) else {
             return Vec::new();
         };
-        let copy = (goal.copy_bytes > 0).then_some(Task::Copy);
+        let copy = (goal.copy_bytes > 0).then_some(SourceTask::Copy);
         let moves = goal.move_bytes.iter().filter(|(_, bytes)| **bytes > 0);
-        let moves = moves.map(|(tier, _)| Task::Move(*tier));
-        let drop = (goal.needless_bytes > 0 || goal.may_relieve).then_some(Task::Drop);
+        let moves = moves.map(|(tier, _)| SourceTask::Move(*tier));
+        let drop = (goal.needless_bytes > 0 || goal.may_relieve).then_some(SourceTask::Drop);
         copy.into_iter().chain(moves).chain(drop).collect()
     }
 
-    fn next(&mut self, now: Instant, source: NodeId, task: Task) -> NextTask {
+    fn next(&mut self, now: Instant, source: NodeId, task: SourceTask) -> NextTask {
         let scan = self.scans.entry(source).or_insert_with(|| Scan::new(now));
         let has_any = match task {
-            Task::Copy => scan.coldest().is_some(),
-            Task::Move(tier) => scan.next_move(tier, u64::MAX).is_some(),
-            Task::Drop => false,
+            SourceTask::Copy => scan.coldest().is_some(),
+            SourceTask::Move(tier) => scan.next_move(tier, u64::MAX).is_some(),
+            SourceTask::Drop => false,
         };
         if !has_any {
             return self.read(now, source);
         }
-        let hurry = self.goals[&source].hurry.filter(|_| task == Task::Copy);
+        let hurry = self.goals[&source].hurry.filter(|_| task == SourceTask::Copy);
         let hurry = hurry.unwrap_or(Hurry::None);
         let is_waiting = self.is_waiting || self.fleet.is_engaged(source);
         let pace = &self.config.pace;
@@ -115,8 +117,8 @@ impl Background {
                 let bytes_max =
                     (rate / 10).clamp(u64::from(BLOCK_BYTES_MAX), self.config.batch_bytes_max);
                 match task {
-                    Task::Move(tier) => self.plan_moves(now, source, tier, bytes_max),
-                    Task::Copy | Task::Drop => self.plan_copies(now, source, bytes_max),
+                    SourceTask::Move(tier) => self.plan_moves(now, source, tier, bytes_max),
+                    SourceTask::Copy | SourceTask::Drop => self.plan_copies(now, source, bytes_max),
                 }
             }
         }
@@ -149,15 +151,15 @@ impl Background {
             }
             for tier in copy_tiers(own) {
                 match self.fleet.choose_copy(now, source, tier, (bytes, can_wait), &self.config) {
-                    TargetSearch::Go(target) => {
+                    BackgroundTarget::Go(target) => {
                         self.unplaced.remove(&source);
                         return self.gather_copies(source, (target, tier), place, bytes_max);
                     }
                     // Wait for a busy tier instead of using another one.
-                    TargetSearch::Busy(until) => {
+                    BackgroundTarget::Busy(until) => {
                         return until.map_or(NextTask::Nothing, NextTask::Wait);
                     }
-                    TargetSearch::NoRoom => {}
+                    BackgroundTarget::NoRoom => {}
                 }
             }
             misfits.insert(own, bytes);
@@ -179,13 +181,13 @@ impl Background {
             let copy = head.copy.map(|(holder, _)| holder);
             let block = (u64::from(head.reserve_bytes), copy);
             match self.fleet.choose_home(now, tier, block, &self.lack, &self.config) {
-                TargetSearch::Go(target) => {
+                BackgroundTarget::Go(target) => {
                     return self.gather_moves(source, (target, tier), bytes_max);
                 }
-                TargetSearch::Busy(until) => {
+                BackgroundTarget::Busy(until) => {
                     return until.map_or(NextTask::Nothing, NextTask::Wait);
                 }
-                TargetSearch::NoRoom => {}
+                BackgroundTarget::NoRoom => {}
             }
         }
         // The next view shows whether it is otherwise then.
@@ -344,7 +346,7 @@ impl Background {
         }
         let call = self.moves.call();
         self.drops.insert(call, blocks.len() as u64);
-        self.moves.emit(Output::DropCopies { call, blocks });
+        self.moves.emit(MoveOutput::DropCopies { call, blocks });
         true
     }
 }

@@ -7,7 +7,7 @@ use self::world::{BLOCK, World};
 use crate::Machine;
 use crate::rebalance::MoveRank;
 use crate::relocation::tests::{candidate, tier};
-use crate::relocation::{Input, Output};
+use crate::relocation::{Input, MoveOutput};
 
 mod world;
 
@@ -65,7 +65,7 @@ fn reserve_without_answers(world: &mut World, views: u32) -> usize {
         let (drains, nodes) = (Vec::new(), world.view());
         world.machine.handle(world.now, Input::Drains { drains, nodes });
         while let Some(output) = world.machine.poll_output() {
-            if let Output::Reserve { moves, .. } = output {
+            if let MoveOutput::Reserve { moves, .. } = output {
                 reserved += moves.len();
             } else {
                 let answer = world.answer(output);
@@ -480,21 +480,22 @@ fn refusing_target_is_left_alone_and_its_reservations_are_given_back() {
 #[test]
 fn commit_without_an_answer_is_asked_about_longer_than_a_reservation_is_given_back() {
     let mut world = exposed(90);
-    world.is_lost = |output| matches!(output, Output::Commit { .. } | Output::Abandon { .. });
+    world.is_lost =
+        |output| matches!(output, MoveOutput::Commit { .. } | MoveOutput::Abandon { .. });
     world.refusing.insert(NodeId(1));
-    let count = |world: &World, of: fn(&Output) -> Option<BlockId>| {
+    let count = |world: &World, of: fn(&MoveOutput) -> Option<BlockId>| {
         let blocks: Vec<BlockId> = world.lost.iter().filter_map(of).collect();
         blocks.iter().filter(|block| **block == blocks[0]).count()
     };
     world.run(Millis(3_050));
-    let abandoned = |output: &Output| match output {
-        Output::Abandon { blocks, .. } => Some(blocks[0]),
+    let abandoned = |output: &MoveOutput| match output {
+        MoveOutput::Abandon { blocks, .. } => Some(blocks[0]),
         _ => None,
     };
     assert_eq!(count(&world, abandoned), 5);
     world.run(MINUTE);
-    let committed = |output: &Output| match output {
-        Output::Commit { moves, .. } => Some(moves[0].block),
+    let committed = |output: &MoveOutput| match output {
+        MoveOutput::Commit { moves, .. } => Some(moves[0].block),
         _ => None,
     };
     assert_eq!(count(&world, committed), 20);
@@ -516,7 +517,9 @@ fn block_whose_reservation_is_under_way_is_not_planned_again() {
         while let Some(output) = world.machine.poll_output() {
             match output {
                 // The namenode has not seen it yet: its pages show the block as it was.
-                Output::Reserve { moves, .. } => reserved.extend(moves.iter().map(|it| it.block)),
+                MoveOutput::Reserve { moves, .. } => {
+                    reserved.extend(moves.iter().map(|it| it.block))
+                }
                 output => {
                     let input = world.answer(output);
                     world.machine.handle(world.now, input);
@@ -536,7 +539,7 @@ fn push_to_a_node_that_gets_its_notice_is_given_up_at_once() {
     world.machine.handle(world.now, Input::Drains { drains, nodes });
     let mut pushes = Vec::new();
     while let Some(output) = world.machine.poll_output() {
-        if let Output::Push { call, moves, .. } = output {
+        if let MoveOutput::Push { call, moves, .. } = output {
             pushes.push((call, moves));
         } else {
             let input = world.answer(output);
@@ -553,7 +556,7 @@ fn push_to_a_node_that_gets_its_notice_is_given_up_at_once() {
     world.machine.handle(world.now, Input::Pushed { call, outcomes });
     while let Some(output) = world.machine.poll_output() {
         assert!(
-            !matches!(output, Output::Commit { .. }),
+            !matches!(output, MoveOutput::Commit { .. }),
             "its reservation is given up: {output:?}"
         );
     }

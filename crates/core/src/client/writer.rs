@@ -405,8 +405,9 @@ impl<P: Clone> WriteMachine<P> {
         }
     }
 
-    /// Takes a datanode's acknowledgement of a write. Returns whether a writer that was held up by
-    /// a failure goes on with it.
+    /// Takes a datanode's acknowledgement of the write with this number; one that is late or came
+    /// before changes nothing. Returns whether it is the first of a write that was sent after a
+    /// failure: the writer has recovered from that.
     pub fn acknowledged(&mut self, number: u64) -> bool {
         let Some((at, id)) = self.answered(number) else { return false };
         self.pieces[at].state = PieceState::Acknowledged;

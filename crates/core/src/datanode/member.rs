@@ -23,8 +23,8 @@
 //!   nonce, also if it was declared dead before the answer to its registration arrived.
 //! - **The datanode stops** on a refusal that no retry can change.
 //!
-//! The shell calls [`Member::next`], makes the call that it returns, and hands over the outcome.
-//! Until then `next` returns [`MemberStep::Pending`].
+//! The shell calls [`NodeMembership::next`], makes the call that it returns, and hands over the
+//! outcome. Until then `next` returns [`MemberStep::Pending`].
 
 use sanderling_protocol::message::{HeartbeatReply, Joined, Registered, Wiped};
 use sanderling_protocol::{
@@ -73,26 +73,26 @@ pub struct MemberOptions {
 /// What the shell does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberStep {
-    /// Send this registration, then call [`Member::registered`].
+    /// Send this registration, then call [`NodeMembership::registered`].
     Register(Joining),
-    /// Send a heartbeat, then call [`Member::beaten`].
+    /// Send a heartbeat, then call [`NodeMembership::beaten`].
     Beat {
         /// The id of the node.
         node: NodeId,
         /// The number of the process.
         nonce: Nonce,
-        /// Pass this to [`Member::beaten`].
+        /// Pass this to [`NodeMembership::beaten`].
         asked: RequestStamp,
     },
     /// Run a block report ([`ReportProgress`](super::ReportProgress)) of this node, then call
-    /// [`Member::reported`].
+    /// [`NodeMembership::reported`].
     Report(NodeId),
-    /// Send the notices that the namenode lacks, then call [`Member::repeated`].
+    /// Send the notices that the namenode lacks, then call [`NodeMembership::repeated`].
     Repeat,
-    /// End all connections, call [`Member::begin_again`], drop all blocks if it returns that, call
-    /// [`Member::wiped`].
+    /// End all connections, call [`NodeMembership::begin_again`], drop all blocks if it returns
+    /// that, call [`NodeMembership::wiped`].
     BeginAgain,
-    /// Call [`Member::next`] again at this time or later.
+    /// Call [`NodeMembership::next`] again at this time or later.
     Wait(Instant),
     /// An earlier step's outcome is missing: hand it over first.
     Pending,
@@ -105,13 +105,14 @@ pub enum MemberStep {
 pub struct Joining {
     /// The cluster that the process belongs to; `None` before its first registration.
     pub cluster: Option<ClusterId>,
-    /// The number of the process.
+    /// The number that the process drew at its start: with it, a registration that is repeated is
+    /// that of the same incarnation.
     pub nonce: Nonce,
     /// The last log position that an answer named; `None` if no answer has.
     pub seen: Option<LogPosition>,
     /// What the previous incarnation dropped; `None` if that was reported, or if there was none.
     pub wiped: Option<Wiped>,
-    /// Pass this to [`Member::registered`].
+    /// Pass this to [`NodeMembership::registered`].
     pub asked: RequestStamp,
 }
 
@@ -130,15 +131,15 @@ pub enum CallFailure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registration {
     /// What the process is now.
-    pub welcome: Welcome,
+    pub outcome: RegistrationOutcome,
     /// The part of the log that the namenode has lost; `None` if it has lost none. The shell logs
     /// it as an error: acknowledged changes are gone.
     pub lost: Option<LostEnd>,
 }
 
-/// What a process is after a registration. [`Member::next`] already takes it into account.
+/// What a process is after a registration. [`NodeMembership::next`] already takes it into account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Welcome {
+pub enum RegistrationOutcome {
     /// A node; before, the process had no id.
     Joined,
     /// The node that it was before.
@@ -158,7 +159,7 @@ pub enum Welcome {
     Never,
 }
 
-/// The outcome of a heartbeat. [`Member::next`] already takes it into account.
+/// The outcome of a heartbeat. [`NodeMembership::next`] already takes it into account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beaten {
     /// The namenode of before has answered.
@@ -193,7 +194,7 @@ pub enum StartLimit {
     /// At this time, with the last failure. A missing right ([`Refusal::Unauthenticated`],
     /// [`Refusal::Forbidden`]) ends it at once.
     Until(Instant),
-    /// Never. [`Member`] itself sets this after the first registration that succeeded.
+    /// Never. [`NodeMembership`] itself sets this after the first registration that succeeded.
     Endless,
 }
 
@@ -215,7 +216,7 @@ enum Phase {
 
 /// The membership of one datanode process, through all incarnations that the process has.
 #[derive(Debug, Clone)]
-pub struct Member {
+pub struct NodeMembership {
     options: MemberOptions,
     cluster: Option<ClusterId>,
     /// `None` while the process is not a node.
@@ -271,7 +272,7 @@ impl CallFailure {
     }
 }
 
-impl Member {
+impl NodeMembership {
     /// Returns the membership of a process that is not a node yet; its first step is a
     /// registration. `nonce` is a random number that no other process has drawn.
     #[must_use]
@@ -435,16 +436,16 @@ impl Member {
         let joined = match answer {
             Ok(joined) => joined,
             Err(failure) => {
-                let welcome = self.not_registered(now, failure);
-                return Registration { welcome, lost: None };
+                let outcome = self.not_registered(now, failure);
+                return Registration { outcome, lost: None };
             }
         };
         let lost = self.log.joined(joined);
         let registered = joined.registered.clone();
-        let welcome = match self.node {
+        let outcome = match self.node {
             None => {
                 self.enter(now, &registered);
-                Welcome::Joined
+                RegistrationOutcome::Joined
             }
             Some(node) if node == registered.node => {
                 self.is_known = true;
@@ -452,35 +453,35 @@ impl Member {
                 self.report_after(now);
                 self.registration.rejoined(now, asked, registered.policy);
                 self.phase = Phase::Report;
-                Welcome::Rejoined
+                RegistrationOutcome::Rejoined
             }
             Some(_) => {
                 self.welcome = Some(registered);
                 self.keeps_blocks = lost.is_some();
                 self.phase = Phase::Leave(now);
-                Welcome::Another
+                RegistrationOutcome::Another
             }
         };
-        Registration { welcome, lost }
+        Registration { outcome, lost }
     }
 
-    fn not_registered(&mut self, now: Instant, failure: CallFailure) -> Welcome {
+    fn not_registered(&mut self, now: Instant, failure: CallFailure) -> RegistrationOutcome {
         let is_too_late = match self.start {
             StartLimit::Until(give_up) => failure.is_not_let_in() || now >= give_up,
             StartLimit::Endless => false,
         };
         if failure.is_final() || is_too_late {
             self.phase = Phase::Stopped(failure);
-            return Welcome::Never;
+            return RegistrationOutcome::Never;
         }
         if failure.is_gone() {
-            return Welcome::Gone { is_expected: self.gone(now) };
+            return RegistrationOutcome::Gone { is_expected: self.gone(now) };
         }
         match self.node {
             Some(_) => self.rest(now),
             None => self.phase = Phase::Outside(now + self.options.attempt_every),
         }
-        Welcome::NotYet
+        RegistrationOutcome::NotYet
     }
 
     fn gone(&mut self, now: Instant) -> bool {

@@ -16,7 +16,7 @@ const RETRY_MAX: Millis = Millis(1000);
 
 /// One request for the lease, to distinguish its answer from answers to earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LeaseRequest(u64);
+pub struct LeadershipRequest(u64);
 
 /// Counts the times that a manager has led without a gap. All of its state and every call under way
 /// ends with a term: another manager may have led before the next one.
@@ -68,7 +68,7 @@ impl Leadership {
 
     /// Returns the request to send now, if one is due. The shell ends it with
     /// [`Leadership::answered`], or with [`Leadership::dropped`].
-    pub fn poll_request(&mut self, now: Instant) -> Option<LeaseRequest> {
+    pub fn poll_request(&mut self, now: Instant) -> Option<LeadershipRequest> {
         if self.requested_at.is_some() || now < self.request_at {
             return None;
         }
@@ -76,11 +76,11 @@ impl Leadership {
         self.requested_at = Some(now);
         // It may be given although the answer is never read.
         self.may_hold = true;
-        Some(LeaseRequest(self.requests))
+        Some(LeadershipRequest(self.requests))
     }
 
     /// Takes what came of a request. Answers to requests that are not under way change nothing.
-    pub fn answered(&mut self, now: Instant, request: LeaseRequest, answer: LeaseAnswer) {
+    pub fn answered(&mut self, now: Instant, request: LeadershipRequest, answer: LeaseAnswer) {
         if request.0 != self.requests {
             return;
         }

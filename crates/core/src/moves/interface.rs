@@ -8,7 +8,8 @@ use sanderling_protocol::{BlockId, Epoch, Millis, NodeId, NodeInfo, Refusal};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallId(pub u64);
 
-/// What happens to the relocator.
+/// What the shell reports to the relocator, or to the manager around it: what it has read, and the
+/// answers to the calls that [`MoveOutput`] requests. Lists are in the order of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// The namenode's view of the drains and of all nodes.
@@ -25,42 +26,43 @@ pub enum Input {
         /// The page.
         page: Option<(Vec<MoveCandidate>, bool)>,
     },
-    /// Answer to [`Output::Reserve`].
+    /// Answer to [`MoveOutput::Reserve`].
     Reserved {
         /// The call.
         call: CallId,
-        /// The epoch of each copy.
+        /// The epoch of each copy, or why nothing is reserved for it; `None` if the call failed.
         epochs: Option<Vec<Result<Epoch, Refusal>>>,
     },
-    /// Answer to [`Output::Push`].
+    /// Answer to [`MoveOutput::Push`].
     Pushed {
         /// The call.
         call: CallId,
-        /// What became of each push.
+        /// What became of each push; `None` if the call failed.
         outcomes: Option<Vec<Result<Pushed, Refusal>>>,
     },
-    /// Answer to [`Output::Commit`].
+    /// Answer to [`MoveOutput::Commit`].
     Committed {
         /// The call.
         call: CallId,
-        /// What became of each commit.
+        /// The epoch of each committed move, or why it is not committed; `None` if the call failed:
+        /// it may have been done.
         epochs: Option<Vec<Result<Epoch, Refusal>>>,
     },
-    /// Answer to [`Output::Abandon`].
+    /// Answer to [`MoveOutput::Abandon`].
     Abandoned {
         /// The call.
         call: CallId,
         /// Whether it was done.
         is_done: bool,
     },
-    /// Answer to [`Output::Page`], as [`Input::Candidates`].
+    /// Answer to [`MoveOutput::Page`], as [`Input::Candidates`].
     Page {
         /// The call.
         call: CallId,
         /// The page.
         page: Option<(Vec<MoveCandidate>, bool)>,
     },
-    /// Answer to [`Output::DropCopies`].
+    /// Answer to [`MoveOutput::DropCopies`].
     Dropped {
         /// The call.
         call: CallId,
@@ -73,7 +75,7 @@ pub enum Input {
 /// answers each but a forecast exactly once, by the [`Input`] that names it, also when the call
 /// failed: the relocator waits for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output {
+pub enum MoveOutput {
     /// Read a page of candidates.
     Fetch {
         /// The node.

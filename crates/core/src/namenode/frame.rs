@@ -8,7 +8,7 @@ use sanderling_protocol::{Instant, Refusal, Reply, Request};
 use super::Prepared;
 use super::reply_budget::ReplyBudget;
 use super::round::{Round, is_change, is_refusal, may_place};
-use super::turn::{Answers, Decides, Origin};
+use super::turn::{Answers, CommandOrigin, Decides};
 use crate::access::Claims;
 
 /// The requests of a frame that wait, and the answers so far.
@@ -48,7 +48,7 @@ impl OpenFrame {
         now: Instant,
         namenode: &mut impl Decides,
         round: &mut Round,
-        origin: Origin,
+        origin: CommandOrigin,
     ) {
         let mut is_pending = false;
         while !round.is_closed()

@@ -55,6 +55,9 @@ impl Namenode {
     }
 
     /// Answers a request that changes nothing; `None` for one that does.
+    ///
+    /// # Errors
+    /// The refusal to send to the caller as the reply: [`Refusal::recovery`] is its next step.
     #[must_use]
     pub fn read(&self, now: Instant, request: &Request) -> Option<Result<Reply, Refusal>> {
         let catalog = &self.catalog;

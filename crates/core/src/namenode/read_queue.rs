@@ -48,7 +48,7 @@ pub trait Waiter {
 
 /// A frame whose turn it is.
 #[derive(Debug)]
-pub struct Waiting<W> {
+pub struct WaitingFrames<W> {
     /// Its answers so far.
     pub reading: FrameRead,
     /// The client that waits for them.
@@ -61,10 +61,10 @@ pub struct Waiting<W> {
 #[derive(Debug)]
 pub struct ReadQueue<K, W> {
     limits: ReadLimits,
-    frames: Fair<K, Waiting<W>>,
+    frames: Fair<K, WaitingFrames<W>>,
     /// Frames whose answers have become large, of which some go on.
     large: usize,
-    parked: Fair<K, Waiting<W>>,
+    parked: Fair<K, WaitingFrames<W>>,
 }
 
 impl<K: Ord + Clone, W: Waiter> ReadQueue<K, W> {
@@ -81,13 +81,13 @@ impl<K: Ord + Clone, W: Waiter> ReadQueue<K, W> {
     /// # Errors
     /// The waiter, if the queue or the tenant's share of it is full: it tries again later.
     pub fn push(&mut self, tenant: K, reading: FrameRead, waiter: W) -> Result<(), W> {
-        let waiting = Waiting { reading, waiter, is_large: false };
+        let waiting = WaitingFrames { reading, waiter, is_large: false };
         self.frames.push(tenant, SLICE, waiting).map_err(|waiting| waiting.waiter)
     }
 
     /// Takes the frame that gets the next slice, with its tenant; frames without a waiting client
-    /// are dropped. The caller gives it to [`ReadQueue::go_on`] or [`ReadQueue::end`].
-    pub fn pop(&mut self) -> Option<(K, Waiting<W>)> {
+    /// are dropped. The caller gives it to [`ReadQueue::put_back`] or [`ReadQueue::end`].
+    pub fn pop(&mut self) -> Option<(K, WaitingFrames<W>)> {
         loop {
             let (tenant, waiting) = self.frames.pop()?;
             if !waiting.waiter.is_gone() {
@@ -99,7 +99,7 @@ impl<K: Ord + Clone, W: Waiter> ReadQueue<K, W> {
 
     /// Puts a frame back that is not answered, or parks it if too many large ones go on. Where too
     /// many are parked it is dropped with its waiter, which tries again.
-    pub fn go_on(&mut self, tenant: K, mut waiting: Waiting<W>) {
+    pub fn put_back(&mut self, tenant: K, mut waiting: WaitingFrames<W>) {
         if !waiting.is_large && waiting.reading.entries() > self.limits.large_entries {
             if self.large == self.limits.large_max {
                 self.park(tenant, waiting);
@@ -112,7 +112,7 @@ impl<K: Ord + Clone, W: Waiter> ReadQueue<K, W> {
     }
 
     /// Notes that a frame is answered, or that no client waits for it: a parked one may go on.
-    pub fn end(&mut self, waiting: &Waiting<W>) {
+    pub fn end(&mut self, waiting: &WaitingFrames<W>) {
         if !waiting.is_large {
             return;
         }
@@ -121,12 +121,12 @@ impl<K: Ord + Clone, W: Waiter> ReadQueue<K, W> {
             && let Some((tenant, waiting)) = self.parked.pop()
         {
             if !waiting.waiter.is_gone() {
-                self.go_on(tenant, waiting);
+                self.put_back(tenant, waiting);
             }
         }
     }
 
-    fn park(&mut self, tenant: K, waiting: Waiting<W>) {
+    fn park(&mut self, tenant: K, waiting: WaitingFrames<W>) {
         let mut still = Fair::new(bounds(self.limits.parked_max, self.limits.share));
         while let Some((tenant, waiting)) = self.parked.pop() {
             if !waiting.waiter.is_gone() {
@@ -198,7 +198,7 @@ mod tests {
                 (waiting.waiter.0, waiting.reading.slice(now, &self.namenode, 1));
             match is_done {
                 true => self.queue.end(&waiting),
-                false => self.queue.go_on(tenant, waiting),
+                false => self.queue.put_back(tenant, waiting),
             }
             Some((number, is_done))
         }

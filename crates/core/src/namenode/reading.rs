@@ -76,7 +76,7 @@ impl FrameRead {
         self.weight.entries()
     }
 
-    /// Returns the requests.
+    /// Returns all requests of the frame, in their order, whether or not they are answered.
     #[must_use]
     pub fn requests(&self) -> &[Request] {
         &self.requests

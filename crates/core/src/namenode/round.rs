@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::{NodeId, Request, Tier};
 
-use super::turn::Origin;
+use super::turn::CommandOrigin;
 use crate::catalog::{Action, Catalog, Command, Placement, allocated_bytes};
 
 /// The commands of one journal write.
@@ -14,7 +14,7 @@ use crate::catalog::{Action, Catalog, Command, Placement, allocated_bytes};
 /// room of each node and tier, in bytes, except that the first command is always taken.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    commands: Vec<(Command, Origin)>,
+    commands: Vec<(Command, CommandOrigin)>,
     taken: BTreeMap<(NodeId, Tier), u64>,
     /// Changes that are made once, by client and sequence.
     once: BTreeSet<(u64, u64)>,
@@ -34,7 +34,12 @@ impl Round {
 
     /// Adds a command and returns true. Returns false and closes the round if the placements before
     /// it have taken its room: the caller prepares the request again for the next round.
-    pub(super) fn push(&mut self, catalog: &Catalog, command: Command, origin: Origin) -> bool {
+    pub(super) fn push(
+        &mut self,
+        catalog: &Catalog,
+        command: Command,
+        origin: CommandOrigin,
+    ) -> bool {
         if !self.take_room(catalog, placed(&command.action)) {
             self.is_closed = true;
             return false;
@@ -53,7 +58,7 @@ impl Round {
     }
 
     /// Returns the commands in the order in which they were added.
-    pub(super) fn into_commands(self) -> Vec<(Command, Origin)> {
+    pub(super) fn into_commands(self) -> Vec<(Command, CommandOrigin)> {
         self.commands
     }
 
@@ -166,24 +171,24 @@ mod tests {
     fn placements_of_a_round_fit_together() {
         let namenode = namenode();
         let mut round = Round::default();
-        assert!(round.push(namenode.catalog(), add_blocks(1), Origin::Own));
-        assert!(round.push(namenode.catalog(), add_blocks(1), Origin::Own));
-        assert!(!round.push(namenode.catalog(), add_blocks(1), Origin::Own));
+        assert!(round.push(namenode.catalog(), add_blocks(1), CommandOrigin::Own));
+        assert!(round.push(namenode.catalog(), add_blocks(1), CommandOrigin::Own));
+        assert!(!round.push(namenode.catalog(), add_blocks(1), CommandOrigin::Own));
         assert!(round.is_closed());
         assert_eq!(round.into_commands().len(), 2);
         let mut alone = Round::default();
-        assert!(alone.push(namenode.catalog(), add_blocks(3), Origin::Own));
+        assert!(alone.push(namenode.catalog(), add_blocks(3), CommandOrigin::Own));
     }
 
     #[test]
     fn change_of_nodes_is_the_last_of_its_round() {
         let namenode = namenode();
         let mut round = Round::default();
-        assert!(round.push(namenode.catalog(), add_blocks(1), Origin::Own));
+        assert!(round.push(namenode.catalog(), add_blocks(1), CommandOrigin::Own));
         let notice =
             Action::Notice { node: NodeId(1), deadline: Instant(9), reason: String::new() };
         let notice = Command { at: Instant(1), action: notice };
-        assert!(round.push(namenode.catalog(), notice, Origin::Own));
+        assert!(round.push(namenode.catalog(), notice, CommandOrigin::Own));
         assert!(round.is_closed());
     }
 }

@@ -38,7 +38,7 @@ pub enum TurnWork {
 
 /// Whether a command comes from a request of the turn or from the namenode itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum CommandOrigin {
     /// A request of the turn's frame with this number, counted from 0 in the order of the work.
     Frame(usize),
     /// The namenode itself.
@@ -163,7 +163,7 @@ pub struct Turns {
 pub struct Turn {
     frames: Vec<OpenFrame>,
     /// The commands of the round.
-    commands: Vec<(Command, Origin)>,
+    commands: Vec<(Command, CommandOrigin)>,
     /// Nodes that the shell must dial, with their addresses. It hands the outcomes to a later turn
     /// as [`TurnWork::Probed`].
     pub probes: Vec<(NodeId, String)>,
@@ -206,7 +206,7 @@ impl Turns {
             return false;
         }
         if turn.commands().next() != self.begun.first() {
-            let begun = self.begun.iter().map(|command| (command.clone(), Origin::Own));
+            let begun = self.begun.iter().map(|command| (command.clone(), CommandOrigin::Own));
             turn.commands.splice(0..0, begun);
         }
         true
@@ -261,7 +261,7 @@ impl Turns {
             commands.extend(namenode.tick(now));
             turn.probes = namenode.to_probe(now);
         }
-        turn.commands = commands.into_iter().map(|command| (command, Origin::Own)).collect();
+        turn.commands = commands.into_iter().map(|command| (command, CommandOrigin::Own)).collect();
         turn
     }
 
@@ -282,7 +282,7 @@ impl Turns {
         let Some(at) = turn.commands.iter().map(|(command, _)| command.at).max() else { return };
         self.listened_at = at;
         if let Some(command) = namenode.listened(at) {
-            turn.commands.insert(0, (command, Origin::Own));
+            turn.commands.insert(0, (command, CommandOrigin::Own));
         }
     }
 
@@ -298,7 +298,7 @@ impl Turns {
             self.tick_at = now + Self::TICK_PAUSE;
         }
         for (_, origin) in std::mem::take(&mut turn.commands) {
-            if let Origin::Frame(place) = origin {
+            if let CommandOrigin::Frame(place) = origin {
                 turn.frames[place].answer(Err(why.refusal()));
             }
         }
@@ -309,7 +309,7 @@ impl Turn {
     /// Returns a turn with one round, of the namenode's own commands.
     #[must_use]
     pub fn of(commands: Vec<Command>) -> Self {
-        let commands = commands.into_iter().map(|command| (command, Origin::Own)).collect();
+        let commands = commands.into_iter().map(|command| (command, CommandOrigin::Own)).collect();
         Self { commands, ..Self::default() }
     }
 
@@ -331,7 +331,7 @@ impl Turn {
     pub fn prepare(&mut self, now: Instant, namenode: &mut impl Decides) {
         let mut round = Round::default();
         for (place, frame) in self.frames.iter_mut().enumerate() {
-            frame.prepare(now, namenode, &mut round, Origin::Frame(place));
+            frame.prepare(now, namenode, &mut round, CommandOrigin::Frame(place));
         }
         self.commands = round.into_commands();
     }
@@ -347,13 +347,13 @@ impl Turn {
     /// is repeated by heartbeats and block reports.
     pub fn apply(
         &mut self,
-        mut apply: impl FnMut(&Command, Origin) -> Applied,
+        mut apply: impl FnMut(&Command, CommandOrigin) -> Applied,
     ) -> Vec<DatanodeOrder> {
         let mut orders = Vec::new();
         for (command, origin) in &self.commands {
             let applied = apply(command, *origin);
             orders.extend(applied.orders);
-            if let Origin::Frame(place) = *origin {
+            if let CommandOrigin::Frame(place) = *origin {
                 self.frames[place].answer(applied.result);
             }
         }

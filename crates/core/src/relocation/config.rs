@@ -12,9 +12,11 @@ pub struct RelocatorConfig {
     /// Batches under way to one target, from all sources, so that it can still serve its clients;
     /// half as many while clients go first.
     pub target_batches_max: usize,
-    /// Blocks in one batch: bounds one frame of the reservation and how late the first commits.
+    /// Most blocks in one batch: bounds one frame of the reservation and how late the first block
+    /// is committed.
     pub batch_blocks_max: usize,
-    /// Bytes in one batch.
+    /// Most bytes in one batch, unless its only block has more. One push sends them and they are
+    /// committed together, so this bounds what a failed push costs.
     pub batch_bytes_max: u64,
     /// Blocks of one node that are known at once, about 200 bytes each. Beyond that the order is
     /// kept only within what is known.

@@ -9,7 +9,7 @@ use super::forecast::{ForecastInput, LastForecast};
 use super::pace::{Force, Pace};
 use super::queue::{MoveQueue, Queued};
 use super::rate::Rate;
-use super::scan::Scan;
+use super::scan::DrainScan;
 use crate::moves;
 
 /// One node that is being emptied.
@@ -34,7 +34,7 @@ pub(super) struct Drain {
     pub(super) stalled_until: Option<Instant>,
     /// The deadline has passed and what was queued is given up.
     is_ended: bool,
-    scan: Scan,
+    scan: DrainScan,
 }
 
 impl Drain {
@@ -53,7 +53,7 @@ impl Drain {
             pace: Pace::new(egress_bytes_per_second),
             stalled_until: None,
             is_ended: false,
-            scan: Scan::new(now),
+            scan: DrainScan::new(now),
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sanderling_protocol::message::{Forecast, MoveCandidate};
 use sanderling_protocol::{Instant, Millis, NodeId, NodeInfo, Tier};
 
-use super::clients::Clients;
+use super::client_traffic::TrafficByNode;
 use super::forecast::ForecastInput;
 use super::queue::{self, Enqueued};
 use super::targets::{MoveRequest, TargetSearch, Targets};
@@ -82,7 +82,7 @@ impl Planner {
             .collect();
         let mut targets = Targets::default();
         let nothing = BTreeMap::new();
-        targets.replace(Self::NOW, &others, &Clients::default(), &nothing, &BTreeMap::new());
+        targets.replace(Self::NOW, &others, &TrafficByNode::default(), &nothing, &BTreeMap::new());
         let egress = |node: &NodeInfo| node.egress_bytes_per_second;
         let sends = others.iter().find(|node| node.id == source).map_or(0, egress);
         let open = others.iter().filter(|node| targets.is_eligible(Self::NOW, source, node.id));

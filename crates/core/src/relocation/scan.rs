@@ -7,7 +7,7 @@ use super::queue::{Enqueued, MoveQueue};
 
 /// Where the reading of a node's blocks is.
 #[derive(Debug, Clone)]
-pub(super) struct Scan {
+pub(super) struct DrainScan {
     /// The next page starts after this block; `None` between two scans.
     after: Option<BlockId>,
     is_fetching: bool,
@@ -25,7 +25,7 @@ pub(super) struct Scan {
     has_volatile: bool,
 }
 
-impl Scan {
+impl DrainScan {
     /// Wait between two scans that find something.
     const WAIT_MIN: Millis = Millis(100);
 

@@ -6,7 +6,7 @@ use sanderling_protocol::message::MoveCandidate;
 use sanderling_protocol::node::{Availability, TierUsage};
 use sanderling_protocol::{Instant, Millis, NodeId, NodeInfo, Tier};
 
-use super::clients::Clients;
+use super::client_traffic::TrafficByNode;
 use super::pace::{Pace, smooth};
 use crate::moves::Choice;
 
@@ -127,7 +127,7 @@ impl Targets {
         &mut self,
         now: Instant,
         nodes: &[NodeInfo],
-        clients: &Clients,
+        clients: &TrafficByNode,
         unseen: &BTreeMap<Choice, u64>,
         pushes: &BTreeMap<NodeId, usize>,
     ) {
@@ -399,7 +399,7 @@ mod tests {
 
     fn targets(nodes: &[NodeInfo]) -> Targets {
         let mut targets = Targets::default();
-        let clients = Clients::default();
+        let clients = TrafficByNode::default();
         targets.replace(NOW, nodes, &clients, &BTreeMap::new(), &BTreeMap::new());
         targets
     }
@@ -483,7 +483,7 @@ mod tests {
         assert_eq!(targets.room(NOW, &[FROM]), (1, 100));
         // A view, which shows the same room as before, changes nothing.
         let (none, pushes) = (BTreeMap::new(), BTreeMap::new());
-        targets.replace(NOW, &[only], &Clients::default(), &none, &pushes);
+        targets.replace(NOW, &[only], &TrafficByNode::default(), &none, &pushes);
         assert_eq!(targets.choose(NOW, request), go(1, Tier::Dram));
         assert_eq!(targets.choose(NOW + FIRST, request), TargetSearch::Go(disk));
     }
@@ -624,7 +624,7 @@ mod tests {
         assert_eq!(targets.link(NodeId(3)), 16 << 20);
         targets.record(NodeId(2), 1 << 20, 1_000_000);
         assert_eq!(targets.link(NodeId(3)), targets.link(NodeId(2)), "it has become slower");
-        let (clients, none) = (Clients::default(), BTreeMap::new());
+        let (clients, none) = (TrafficByNode::default(), BTreeMap::new());
         nodes[1].id = NodeId(4);
         targets.replace(NOW, &nodes, &clients, &none, &BTreeMap::new());
         assert_eq!(targets.link(NodeId(3)), 4 << 20, "the fastest has gone");

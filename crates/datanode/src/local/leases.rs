@@ -139,7 +139,8 @@ impl ConnectionLeases {
         self.by_age.first().map_or(Duration::ZERO, |(since, _)| since.elapsed())
     }
 
-    /// Keeps the leases until the node is no more: their holder may still look.
+    /// Keeps the leases until the datanode drops all of them at its end: the client of a connection
+    /// that this side has ended may still read the blocks in the shared memory.
     pub(crate) fn park(&mut self) {
         let leases = std::mem::take(&mut self.leases);
         (self.bytes, self.blocks, self.by_age) = (0, BTreeMap::new(), BTreeSet::new());

@@ -15,7 +15,7 @@ use super::BlockService;
 use crate::blocking::on_thread;
 use crate::disk_room::roomed;
 use crate::received::BlockBody;
-use crate::store::WriteStep;
+use crate::store::WriteOutcome;
 use crate::tier::ReadBytes;
 use crate::tiers::BlockBytes;
 
@@ -155,8 +155,8 @@ impl BlockService {
         }
         let _in_flight = self.activity.enter();
         Ok(match self.store.write(request, body, header.checksum)? {
-            WriteStep::Done(length) => Handled::Now(acknowledged(&header, length)),
-            step @ WriteStep::Blocking(_) => self.later(header, move |service| {
+            WriteOutcome::Done(length) => Handled::Now(acknowledged(&header, length)),
+            step @ WriteOutcome::Blocking(_) => self.later(header, move |service| {
                 let length = service.store.finish(step)?;
                 Ok(acknowledged(&header, length))
             }),

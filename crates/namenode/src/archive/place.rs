@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use object_store::ObjectStore;
 use object_store::path::Path;
-use sanderling_core::archive::ManifestError;
+use sanderling_core::archive::ArchiveManifestError;
 use sanderling_core::group_generation::GroupGeneration;
 use sanderling_protocol::ClusterId;
 use thiserror::Error;
@@ -160,7 +160,7 @@ pub enum ArchiveDamage {
     Undecodable(#[from] serde_json::Error),
     /// A manifest names no whole catalog.
     #[error("{0}")]
-    Manifest(#[from] ManifestError),
+    Manifest(#[from] ArchiveManifestError),
     /// A manifest is of another cluster than the generation that it is in.
     #[error("it is of cluster {:016x}", .0.0)]
     OtherCluster(ClusterId),

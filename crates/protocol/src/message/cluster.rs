@@ -110,7 +110,8 @@ pub struct Joined {
     pub registered: Registered,
     /// The position of the namenode's log.
     pub position: Option<LogPosition>,
-    /// Whether the log contains everything that the datanode received.
+    /// Whether the log contains the place that the datanode sent in [`Join::seen`]. If not, the
+    /// namenode has lost the end of its log.
     pub is_continuation: bool,
 }
 

@@ -272,7 +272,7 @@ pub struct Adopted {
 /// What is to be done for a durable directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DurableWork {
-    /// The directory.
+    /// The durable directory.
     pub directory: ObjectId,
     /// The name of its store.
     pub store: String,

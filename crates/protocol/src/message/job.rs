@@ -72,9 +72,9 @@ pub struct JobLimits {
 /// A request for a new job with limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisterLimitedJob {
-    /// The job.
+    /// The job as one without limits is requested: its subtree, lease, quota and hints.
     pub job: RegisterJob,
-    /// Its limits.
+    /// What it may hold beside the bytes that its quota bounds.
     pub limits: JobLimits,
 }
 

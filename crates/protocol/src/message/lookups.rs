@@ -160,6 +160,10 @@ pub struct LookedUp<'a> {
 impl Lookups {
     /// Takes the answer apart, path by path. `None` when its counts do not fit together, which no
     /// namenode sends.
+    ///
+    /// # Errors
+    /// In the place of a path whose look-up was refused, the refusal: [`Refusal::recovery`] is the
+    /// next step for this path; the others are not affected.
     #[must_use]
     pub fn apart(&self) -> Option<Vec<Result<LookedUp<'_>, &Refusal>>> {
         let (mut inline, mut blocks) = (self.inline.as_slice(), self.blocks.as_slice());

@@ -148,7 +148,7 @@ pub struct GrantedBlock {
 /// A datanode's id and address, so that each address travels once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeAddress {
-    /// The incarnation.
+    /// The incarnation of the datanode.
     pub node: NodeId,
     /// The address at which it serves blocks: `host:port`.
     pub address: String,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_core::background::Background;
 use sanderling_core::catalog::Catalog;
-use sanderling_core::relocation::{CallId, Output};
+use sanderling_core::relocation::{CallId, MoveOutput};
 use sanderling_protocol::message::{DrainWork, MovePurpose};
 use sanderling_protocol::{NodeId, NodeInfo, Policy, Request};
 
@@ -30,8 +30,8 @@ impl InFlightPushes {
         self.leaving = leaving.map(|drain| drain.node).collect();
     }
 
-    pub(crate) fn begin(&mut self, output: &Output) {
-        if let Output::Push { call, source, moves, .. } = output
+    pub(crate) fn begin(&mut self, output: &MoveOutput) {
+        if let MoveOutput::Push { call, source, moves, .. } = output
             && *call < Background::CALLS_FROM
             && let Some(first) = moves.first()
         {
@@ -51,8 +51,8 @@ impl InFlightPushes {
 
 impl InFlightPushes {
     /// Nothing moves for balance from or to a node that a drain of the same manager uses.
-    pub(crate) fn check_keeps_off(&self, output: &Output, catalog: &Catalog) -> CheckResult {
-        let Output::Reserve { moves, .. } = output else { return Ok(()) };
+    pub(crate) fn check_keeps_off(&self, output: &MoveOutput, catalog: &Catalog) -> CheckResult {
+        let MoveOutput::Reserve { moves, .. } = output else { return Ok(()) };
         for one in moves.iter().filter(|one| one.purpose == MovePurpose::Rebalance) {
             // A proposal from an older epoch is refused: the block has moved since it was read.
             let found = catalog.block_home(one.block);

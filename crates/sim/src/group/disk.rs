@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sanderling_core::replica::{
-    Durability, Group, LogEntry, LogPlace, Payload, Persist, Restored, Vote,
+    Group, LogEntry, LogPlace, Payload, Persist, Restored, SyncRequirement, Vote,
 };
 use sanderling_protocol::Instant;
 
@@ -46,9 +46,9 @@ impl MemberDisk {
 
     pub(super) fn write(&mut self, persist: Persist, received: Option<AppliedState>) {
         let must_sync = match persist.durability {
-            Durability::Always => true,
-            Durability::Log => self.is_synced,
-            Durability::None => false,
+            SyncRequirement::Always => true,
+            SyncRequirement::Log => self.is_synced,
+            SyncRequirement::None => false,
         };
         self.unsynced.push((persist, received));
         if must_sync {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use sanderling_core::replica::{
     BootRecord, FoundAtStart, Group, GroupEvents, GroupRisk, GroupRole, GroupStep, MemberAddress,
-    NoticeReport, ReadPermission, StartAs, SyncMode, start_as,
+    OwnNoticeReport, ReadPermission, StartAs, SyncMode, start_as,
 };
 use sanderling_protocol::{EventKind, MemberId, Millis, Nonce};
 
@@ -75,7 +75,7 @@ impl GroupWorld {
             host.former.report(local, replica);
             host.former.request(local, id, replica);
         }
-        let Some(NoticeReport { to, left }) = due else { return };
+        let Some(OwnNoticeReport { to, left }) = due else { return };
         if to == id {
             host.planner.take_report(local, replica, id, left);
             return;

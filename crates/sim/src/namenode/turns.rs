@@ -3,7 +3,7 @@
 use sanderling_core::access::Claims;
 use sanderling_core::catalog::{Catalog, Command, DatanodeOrder};
 use sanderling_core::namenode::{
-    Decides, Origin, Prepared, Probe, Turn, TurnWork as Taken, Turns, Unwritten,
+    CommandOrigin, Decides, Prepared, Probe, Turn, TurnWork as Taken, Turns, Unwritten,
 };
 use sanderling_protocol::{Instant, Millis, NodeId, OrderReply, Refusal, Request};
 
@@ -218,10 +218,10 @@ impl NamenodeHost {
         let logged = std::mem::take(&mut self.logged);
         let orders = turn.apply(|command, origin| {
             let request = match origin {
-                Origin::Frame(place) => {
+                CommandOrigin::Frame(place) => {
                     asked.get(place).and_then(|(_, frame)| request_of(command, frame, &logged))
                 }
-                Origin::Own => None,
+                CommandOrigin::Own => None,
             };
             self.apply(context, command, request)
         });

@@ -12,7 +12,7 @@ use sanderling_protocol::{
 use super::super::{Background, BackgroundConfig};
 use crate::Machine;
 use crate::relocation::tests::{candidate, node};
-use crate::relocation::{CallId, Input, Output};
+use crate::relocation::{CallId, Input, MoveOutput};
 
 /// The length of every block of a test.
 pub(super) const BLOCK: u32 = 1 << 16;
@@ -54,8 +54,8 @@ pub(super) struct World {
     /// Calls that fail before one succeeds.
     pub(super) failing: u32,
     /// Calls whose answers are lost, and those that were made.
-    pub(super) is_lost: fn(&Output) -> bool,
-    pub(super) lost: Vec<Output>,
+    pub(super) is_lost: fn(&MoveOutput) -> bool,
+    pub(super) lost: Vec<MoveOutput>,
     /// Every answer is given twice.
     pub(super) is_double: bool,
     pub(super) calls: u32,
@@ -197,21 +197,21 @@ impl World {
         }
     }
 
-    pub(super) fn answer(&mut self, output: Output) -> Input {
+    pub(super) fn answer(&mut self, output: MoveOutput) -> Input {
         let is_lost = (self.is_lost)(&output);
         let fails = self.failing > 0 || is_lost;
         self.failing = self.failing.saturating_sub(1);
         self.lost.extend(is_lost.then(|| output.clone()));
         match output {
-            Output::Page { call, .. } if fails => Input::Page { call, page: None },
-            Output::Page { call, node, after, limit } => {
+            MoveOutput::Page { call, .. } if fails => Input::Page { call, page: None },
+            MoveOutput::Page { call, node, after, limit } => {
                 Input::Page { call, page: Some(self.page(node, after, limit)) }
             }
-            Output::Reserve { call, moves } => {
+            MoveOutput::Reserve { call, moves } => {
                 let epochs = moves.iter().map(|it| self.reserve(it)).collect();
                 Input::Reserved { call, epochs: (!fails).then_some(epochs) }
             }
-            Output::Push { call, source, moves, .. } => {
+            MoveOutput::Push { call, source, moves, .. } => {
                 assert!(!moves.is_empty());
                 let outcomes = moves.iter().map(|one| {
                     let (at, target, tier, block) = (self.now, one.to, one.tier, one.block);
@@ -224,18 +224,18 @@ impl World {
                 let outcomes = outcomes.collect();
                 Input::Pushed { call, outcomes: (!fails).then_some(outcomes) }
             }
-            Output::Commit { call, moves } => {
+            MoveOutput::Commit { call, moves } => {
                 let epochs = moves.iter().map(|it| self.commit(it.block, it.to)).collect();
                 Input::Committed { call, epochs: (!fails).then_some(epochs) }
             }
-            Output::Abandon { call, blocks } => {
+            MoveOutput::Abandon { call, blocks } => {
                 for block in &blocks {
                     self.reserved.remove(block);
                 }
                 self.abandoned.extend(blocks);
                 Input::Abandoned { call, is_done: !fails }
             }
-            Output::DropCopies { call, blocks } => {
+            MoveOutput::DropCopies { call, blocks } => {
                 for block in &blocks {
                     self.blocks.get_mut(block).unwrap().candidate.copy = None;
                 }
@@ -245,7 +245,9 @@ impl World {
                 self.dropped.extend(blocks);
                 Input::Dropped { call, is_done: true }
             }
-            Output::Fetch { .. } | Output::Forecast { .. } => unreachable!("the relocator asks"),
+            MoveOutput::Fetch { .. } | MoveOutput::Forecast { .. } => {
+                unreachable!("the relocator asks")
+            }
         }
     }
 
@@ -310,10 +312,10 @@ impl World {
     /// Returns a call of the machine that is not answered.
     pub(super) fn unanswered(&mut self) -> Option<CallId> {
         match self.machine.poll_output()? {
-            Output::Page { call, .. }
-            | Output::Reserve { call, .. }
-            | Output::Push { call, .. }
-            | Output::Commit { call, .. } => Some(call),
+            MoveOutput::Page { call, .. }
+            | MoveOutput::Reserve { call, .. }
+            | MoveOutput::Push { call, .. }
+            | MoveOutput::Commit { call, .. } => Some(call),
             _ => None,
         }
     }

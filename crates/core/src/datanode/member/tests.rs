@@ -8,7 +8,7 @@ const START: Instant = Instant(1_000_000);
 
 /// A member with its clock, whose steps are done by the tests.
 struct Rig {
-    member: Member,
+    member: NodeMembership,
     now: Instant,
 }
 
@@ -39,7 +39,10 @@ impl Rig {
             report_every: REPORT,
             rejoin_after_notice: REJOIN,
         };
-        Self { member: Member::new(options, Nonce(1), StartLimit::Until(START)), now: Instant(0) }
+        Self {
+            member: NodeMembership::new(options, Nonce(1), StartLimit::Until(START)),
+            now: Instant(0),
+        }
     }
 
     /// Returns a node that has just joined.
@@ -47,7 +50,7 @@ impl Rig {
         let mut rig = Self::new();
         let asked = rig.registers().asked;
         let registration = rig.member.registered(rig.now, asked, Ok(&welcome(7)));
-        assert_eq!(registration, Registration { welcome: Welcome::Joined, lost: None });
+        assert_eq!(registration, Registration { outcome: RegistrationOutcome::Joined, lost: None });
         rig
     }
 
@@ -71,9 +74,9 @@ impl Rig {
         }
     }
 
-    fn joins(&mut self, answer: Result<&Joined, CallFailure>) -> Welcome {
+    fn joins(&mut self, answer: Result<&Joined, CallFailure>) -> RegistrationOutcome {
         let asked = self.registers().asked;
-        self.member.registered(self.now, asked, answer).welcome
+        self.member.registered(self.now, asked, answer).outcome
     }
 
     fn beats(
@@ -149,7 +152,7 @@ fn namenode_that_is_slow_is_asked_on_and_one_that_broke_off_hears_of_everything_
     for failure in [CallFailure::Broken, refused(stranger)] {
         rig.waits(HEARTBEAT);
         assert_eq!(rig.beats(Err(failure)), Beaten::Unheard { is_known: false });
-        assert_eq!(rig.joins(Ok(&welcome(7))), Welcome::Rejoined);
+        assert_eq!(rig.joins(Ok(&welcome(7))), RegistrationOutcome::Rejoined);
         rig.reports(true);
         rig.repeats();
     }
@@ -178,7 +181,7 @@ fn node_whose_id_the_log_has_lost_keeps_its_blocks_under_another() {
     rig.waits(HEARTBEAT);
     rig.beats(Err(CallFailure::Broken));
     let joined = Joined { position: at(3), is_continuation: false, ..welcome(9) };
-    assert_eq!(rig.joins(Ok(&joined)), Welcome::Another);
+    assert_eq!(rig.joins(Ok(&joined)), RegistrationOutcome::Another);
     assert_eq!(rig.next(), MemberStep::BeginAgain);
     let held = BlockTotals { blocks: 2, bytes: 3 };
     assert!(!rig.member.begin_again(rig.now, held, Nonce(2)), "they may be the only copies");
@@ -195,7 +198,7 @@ fn everything_is_reported_once_more_after_each_registration() {
     // Of a namenode that has lost nothing, as far as the node has seen.
     rig.waits(HEARTBEAT);
     rig.beats(Err(CallFailure::Broken));
-    assert_eq!(rig.joins(Ok(&welcome(7))), Welcome::Rejoined);
+    assert_eq!(rig.joins(Ok(&welcome(7))), RegistrationOutcome::Rejoined);
     let registered_at = rig.now;
     let mut reports = Vec::new();
     while registered_at.until(rig.now) < Millis(240_000) {
@@ -224,13 +227,13 @@ fn node_that_cannot_register_again_tries_once_in_each_round() {
     rig.waits(HEARTBEAT);
     rig.beats(Err(CallFailure::Broken));
     for _ in 0..3 {
-        assert_eq!(rig.joins(Err(CallFailure::Broken)), Welcome::NotYet);
+        assert_eq!(rig.joins(Err(CallFailure::Broken)), RegistrationOutcome::NotYet);
         rig.waits(HEARTBEAT);
     }
     let late = refused(Refusal::Unauthenticated { why: String::new() });
-    assert_eq!(rig.joins(Err(late)), Welcome::NotYet, "a token may be renewed");
+    assert_eq!(rig.joins(Err(late)), RegistrationOutcome::NotYet, "a token may be renewed");
     rig.waits(HEARTBEAT);
-    assert_eq!(rig.joins(Ok(&welcome(7))), Welcome::Rejoined);
+    assert_eq!(rig.joins(Ok(&welcome(7))), RegistrationOutcome::Rejoined);
     rig.reports(true);
 }
 
@@ -267,7 +270,7 @@ fn node_that_was_given_up_begins_again_as_another_process_and_reports_what_it_dr
         assert_eq!(joining.cluster, Some(ClusterId(1)));
         rig.member.registered(rig.now, joining.asked, Err(CallFailure::Busy));
         rig.waits(Millis(250));
-        assert_eq!(rig.joins(Ok(&welcome(8))), Welcome::Joined);
+        assert_eq!(rig.joins(Ok(&welcome(8))), RegistrationOutcome::Joined);
         assert_eq!(rig.member.node(), Some(NodeId(8)));
         assert_eq!(rig.member.log().wiped(), None, "it is reported once");
     }
@@ -290,7 +293,7 @@ fn process_that_is_known_by_another_id_drops_everything_and_is_that_node() {
     let mut rig = Rig::resting();
     rig.waits(HEARTBEAT);
     rig.beats(Err(CallFailure::Broken));
-    assert_eq!(rig.joins(Ok(&welcome(8))), Welcome::Another);
+    assert_eq!(rig.joins(Ok(&welcome(8))), RegistrationOutcome::Another);
     assert_eq!(rig.member.node(), Some(NodeId(7)), "until everything is dropped");
     assert!(rig.begins_again());
     assert_eq!((rig.member.node(), rig.member.nonce()), (Some(NodeId(8)), Nonce(1)));
@@ -302,7 +305,7 @@ fn process_that_is_known_by_another_id_drops_everything_and_is_that_node() {
 fn process_that_was_given_up_before_its_welcome_came_goes_on_as_another() {
     let mut rig = Rig::new();
     let gone = refused(Refusal::NodeGone { node: NodeId(7) });
-    assert_eq!(rig.joins(Err(gone)), Welcome::Gone { is_expected: false });
+    assert_eq!(rig.joins(Err(gone)), RegistrationOutcome::Gone { is_expected: false });
     rig.waits(Millis(250));
     assert!(!rig.begins_again());
     let joining = rig.registers();
@@ -318,10 +321,10 @@ fn start_ends_with_its_time_or_when_the_process_is_not_let_in() {
         (refused(Refusal::NodeGone { node: NodeId(7) }), START),
     ] {
         let mut rig = Rig::new();
-        assert_eq!(rig.joins(Err(CallFailure::Busy)), Welcome::NotYet);
+        assert_eq!(rig.joins(Err(CallFailure::Busy)), RegistrationOutcome::NotYet);
         rig.waits(Millis(250));
         rig.now = rig.now.max(now);
-        assert_eq!(rig.joins(Err(failure.clone())), Welcome::Never);
+        assert_eq!(rig.joins(Err(failure.clone())), RegistrationOutcome::Never);
         assert_eq!(rig.next(), MemberStep::Stop(failure));
     }
 }
@@ -332,7 +335,7 @@ fn node_stops_when_the_namenode_will_never_take_it() {
     rig.waits(HEARTBEAT);
     rig.beats(Err(CallFailure::Broken));
     let wrong = Refusal::WrongCluster { here: ClusterId(2), asked: ClusterId(1) };
-    assert_eq!(rig.joins(Err(refused(wrong.clone()))), Welcome::Never);
+    assert_eq!(rig.joins(Err(refused(wrong.clone()))), RegistrationOutcome::Never);
     assert_eq!(rig.next(), MemberStep::Stop(refused(wrong)));
 }
 

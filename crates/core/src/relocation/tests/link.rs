@@ -118,20 +118,20 @@ impl Link {
         self.now.since(self.began)
     }
 
-    fn perform(&mut self, output: Output) {
+    fn perform(&mut self, output: MoveOutput) {
         let round = self.now + Millis(2);
         let (at, input) = match output {
-            Output::Forecast { .. } => return,
-            Output::Fetch { node, after, limit } => {
+            MoveOutput::Forecast { .. } => return,
+            MoveOutput::Fetch { node, after, limit } => {
                 let all = self.left.values().filter(|block| block.block > after);
                 let page: Vec<_> = all.take(limit as usize).cloned().collect();
                 (round, Input::Candidates { node, page: Some((page, false)) })
             }
-            Output::Reserve { call, moves } => {
+            MoveOutput::Reserve { call, moves } => {
                 let epochs = Some(vec![Ok(Epoch(2)); moves.len()]);
                 (round, Input::Reserved { call, epochs })
             }
-            Output::Push { call, moves, .. } => {
+            MoveOutput::Push { call, moves, .. } => {
                 let lengths = moves.iter().map(|one| self.left[&one.block].length);
                 let outcomes: Vec<_> = lengths.map(|length| Ok(Pushed { length })).collect();
                 let bytes: u64 =
@@ -141,7 +141,7 @@ impl Link {
                 self.pushes.push((bytes, self.free_at));
                 (self.free_at + Millis(1), Input::Pushed { call, outcomes: Some(outcomes) })
             }
-            Output::Commit { call, moves } => {
+            MoveOutput::Commit { call, moves } => {
                 for one in &moves {
                     self.left.remove(&one.block);
                     self.moved.push(one.block);
@@ -149,7 +149,7 @@ impl Link {
                 let epochs = Some(vec![Ok(Epoch(2)); moves.len()]);
                 (round, Input::Committed { call, epochs })
             }
-            Output::Abandon { call, .. } => (round, Input::Abandoned { call, is_done: true }),
+            MoveOutput::Abandon { call, .. } => (round, Input::Abandoned { call, is_done: true }),
             other => panic!("a relocator does not ask for {other:?}"),
         };
         self.sent += 1;

@@ -62,17 +62,17 @@ fn target_that_got_a_notice_after_the_reservation_is_replanned() {
     let page = world.poll().unwrap();
     let page = world.answer(page);
     world.relocator.handle(world.now, page);
-    let Some(Output::Reserve { call, moves }) = world.poll() else { panic!() };
+    let Some(MoveOutput::Reserve { call, moves }) = world.poll() else { panic!() };
     assert_eq!(moves[0].to, NodeId(1));
     world.nodes[0].policy = Policy::Draining;
     world.view();
     let epochs = Some(vec![Ok(Epoch(2))]);
     world.relocator.handle(world.now, Input::Reserved { call, epochs });
-    let Some(Output::Reserve { call, moves }) = world.poll() else { panic!() };
+    let Some(MoveOutput::Reserve { call, moves }) = world.poll() else { panic!() };
     assert_eq!(moves[0].to, NodeId(2), "at once");
     let epochs = Some(vec![Ok(Epoch(3))]);
     world.relocator.handle(world.now, Input::Reserved { call, epochs });
-    let Some(Output::Push { moves, .. }) = world.poll() else { panic!() };
+    let Some(MoveOutput::Push { moves, .. }) = world.poll() else { panic!() };
     assert_eq!((moves[0].to, moves[0].to_epoch), (NodeId(2), Epoch(3)));
 }
 
@@ -85,7 +85,7 @@ fn target_that_dies_during_the_push_is_replanned_before_the_push_fails() {
         let answer = world.answer(output);
         world.relocator.handle(world.now, answer);
     }
-    let Some(Output::Push { call, moves, .. }) = world.poll() else { panic!() };
+    let Some(MoveOutput::Push { call, moves, .. }) = world.poll() else { panic!() };
     assert_eq!(moves[0].to, NodeId(1));
     world.nodes.remove(0);
     world.run(5_000);
@@ -104,10 +104,10 @@ fn target_that_gets_a_notice_during_the_push_is_left_at_once() {
         let answer = world.answer(output);
         world.relocator.handle(world.now, answer);
     }
-    let Some(Output::Push { call, .. }) = world.poll() else { panic!() };
+    let Some(MoveOutput::Push { call, .. }) = world.poll() else { panic!() };
     world.nodes[0].policy = Policy::Draining;
     world.view();
-    let Some(Output::Reserve { moves, .. }) = world.poll() else { panic!() };
+    let Some(MoveOutput::Reserve { moves, .. }) = world.poll() else { panic!() };
     assert_eq!(moves[0].to, NodeId(2));
     let late = Input::Pushed { call, outcomes: Some(vec![Ok(Pushed { length: 1000 })]) };
     world.relocator.handle(world.now, late);
@@ -123,14 +123,15 @@ fn commit_refused_because_its_target_drains_is_planned_again_at_once() {
         let answer = world.answer(output);
         world.relocator.handle(world.now, answer);
     }
-    let Some(Output::Commit { call, moves }) = world.poll() else { panic!() };
+    let Some(MoveOutput::Commit { call, moves }) = world.poll() else { panic!() };
     world.nodes[0].policy = Policy::Draining;
     world.view();
     let (block, from) = (moves[0].block, moves[0].from_epoch);
     let void = Refusal::MoveVoid { block, from, why: "the move was given up".to_owned() };
     world.relocator.handle(world.now, Input::Committed { call, epochs: Some(vec![Err(void)]) });
     let output = world.poll().unwrap();
-    let is_elsewhere = matches!(&output, Output::Reserve { moves, .. } if moves[0].to == NodeId(2));
+    let is_elsewhere =
+        matches!(&output, MoveOutput::Reserve { moves, .. } if moves[0].to == NodeId(2));
     assert!(is_elsewhere, "the namenode gave the move up, nothing is left to abandon: {output:?}");
     let answer = world.answer(output);
     world.relocator.handle(world.now, answer);
@@ -150,7 +151,7 @@ fn commit_without_an_answer_is_asked_about_longer_than_any_other_call() {
     let mut commits = 0;
     while commits <= RelocatorConfig::default().tries_max {
         match world.poll() {
-            Some(Output::Commit { call, .. }) => {
+            Some(MoveOutput::Commit { call, .. }) => {
                 commits += 1;
                 world.relocator.handle(world.now, Input::Committed { call, epochs: None });
             }
@@ -175,11 +176,11 @@ fn push_without_an_answer_is_given_up_after_a_second_try_and_counts_as_failed() 
     let mut pushes = 0;
     let given_up = loop {
         match world.poll() {
-            Some(Output::Push { call, .. }) => {
+            Some(MoveOutput::Push { call, .. }) => {
                 pushes += 1;
                 world.relocator.handle(world.now, Input::Pushed { call, outcomes: None });
             }
-            Some(Output::Abandon { blocks, .. }) => break blocks,
+            Some(MoveOutput::Abandon { blocks, .. }) => break blocks,
             Some(other) => panic!("{other:?} after {pushes} pushes without an answer"),
             None => {
                 world.now = world.relocator.deadline().expect("it is tried again");
@@ -212,7 +213,7 @@ fn drains_share_the_targets_that_there_are() {
     }
     let mut batches = BTreeMap::new();
     while let Some(output) = relocator.poll_output() {
-        if let Output::Reserve { moves, .. } = output {
+        if let MoveOutput::Reserve { moves, .. } = output {
             *batches.entry(moves[0].block.0 / 100).or_insert(0) += 1;
         }
     }
@@ -268,7 +269,7 @@ fn nothing_is_tried_after_the_deadline() {
     world.now = world.now + Millis(10_000);
     world.relocator.handle_deadline(world.now);
     while let Some(output) = world.poll() {
-        assert!(matches!(output, Output::Abandon { .. }), "{output:?}");
+        assert!(matches!(output, MoveOutput::Abandon { .. }), "{output:?}");
     }
     assert!(calls < 500, "{calls} calls for thirty blocks that have nowhere to go");
 }
@@ -296,7 +297,7 @@ fn cancelled_drain_stops() {
     let reserved = world.answer(reservation);
     world.relocator.handle(world.now, reserved);
     while let Some(output) = world.poll() {
-        assert!(!matches!(output, Output::Push { .. } | Output::Fetch { .. }));
+        assert!(!matches!(output, MoveOutput::Push { .. } | MoveOutput::Fetch { .. }));
     }
 }
 

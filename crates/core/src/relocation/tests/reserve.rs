@@ -12,7 +12,7 @@ use sanderling_protocol::{
     BlockId, ClusterId, Instant, Millis, NodeId, NodeInfo, Nonce, Refusal, Reply, Request, Tier,
 };
 
-use super::super::clients::Clients;
+use super::super::client_traffic::TrafficByNode;
 use super::super::targets::{MoveRequest, TargetSearch, Targets};
 use crate::catalog::{Action, Catalog, Command};
 use crate::moves::Choice;
@@ -188,7 +188,7 @@ fn view(catalog: &Catalog) -> Targets {
     let infos: Vec<NodeInfo> =
         ids.into_iter().filter_map(|id| catalog.node_info(id, NOW)).collect();
     let mut targets = Targets::default();
-    targets.replace(NOW, &infos, &Clients::default(), &BTreeMap::new(), &BTreeMap::new());
+    targets.replace(NOW, &infos, &TrafficByNode::default(), &BTreeMap::new(), &BTreeMap::new());
     targets
 }
 

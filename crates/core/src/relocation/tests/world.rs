@@ -95,29 +95,29 @@ impl World {
     }
 
     /// Returns the next output that waits for an answer.
-    pub(super) fn poll(&mut self) -> Option<Output> {
+    pub(super) fn poll(&mut self) -> Option<MoveOutput> {
         while let Some(output) = self.relocator.poll_output() {
             match output {
-                Output::Forecast { forecast, .. } => self.forecasts.push((self.now, forecast)),
+                MoveOutput::Forecast { forecast, .. } => self.forecasts.push((self.now, forecast)),
                 output => return Some(output),
             }
         }
         None
     }
 
-    pub(super) fn answer(&mut self, output: Output) -> Input {
+    pub(super) fn answer(&mut self, output: MoveOutput) -> Input {
         self.calls += 1;
         let is_failing = self.failing > 0;
         self.failing = self.failing.saturating_sub(1);
         match output {
-            Output::Fetch { node, after, limit } => {
+            MoveOutput::Fetch { node, after, limit } => {
                 let page: Vec<MoveCandidate> =
                     self.left.values().filter(|block| block.block > after).cloned().collect();
                 let is_more = page.len() > limit as usize;
                 let page = page.into_iter().take(limit as usize).collect();
                 Input::Candidates { node, page: (!is_failing).then_some((page, is_more)) }
             }
-            Output::Reserve { call, moves } => {
+            MoveOutput::Reserve { call, moves } => {
                 let reserve = |one: &MoveProposal| {
                     let (block, from, why) = (one.block, one.from_epoch, String::new());
                     let is_stale = self.stale.remove(&block);
@@ -130,7 +130,7 @@ impl World {
                 let epochs = moves.iter().map(reserve).collect();
                 Input::Reserved { call, epochs: (!is_failing).then_some(epochs) }
             }
-            Output::Push { call, moves, .. } => {
+            MoveOutput::Push { call, moves, .. } => {
                 let push = |one: &PushMove| {
                     if self.refusing.contains(&one.to) {
                         Err(Refusal::NodeFull { tier: "dram".to_owned(), bytes: 1 })
@@ -142,7 +142,7 @@ impl World {
                 self.pushed.extend(moves.iter().map(|one| one.block.0));
                 Input::Pushed { call, outcomes: (!is_failing).then_some(outcomes) }
             }
-            Output::Commit { call, moves } => {
+            MoveOutput::Commit { call, moves } => {
                 if is_failing {
                     return Input::Committed { call, epochs: None };
                 }
@@ -159,11 +159,11 @@ impl World {
                 let epochs = moves.into_iter().map(commit).collect();
                 Input::Committed { call, epochs: Some(epochs) }
             }
-            Output::Forecast { .. } => unreachable!("nobody waits for it"),
-            Output::Page { .. } | Output::DropCopies { .. } => {
+            MoveOutput::Forecast { .. } => unreachable!("nobody waits for it"),
+            MoveOutput::Page { .. } | MoveOutput::DropCopies { .. } => {
                 unreachable!("a relocator does not ask this")
             }
-            Output::Abandon { call, .. } => Input::Abandoned { call, is_done: !is_failing },
+            MoveOutput::Abandon { call, .. } => Input::Abandoned { call, is_done: !is_failing },
         }
     }
 }

@@ -6,7 +6,7 @@ use sanderling_protocol::{Instant, Millis, NodeId, NodeInfo};
 
 /// The traffic of clients at every node.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Clients {
+pub(super) struct TrafficByNode {
     nodes: BTreeMap<NodeId, TrafficSample>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct ClientTraffic {
     pub(super) written: u64,
 }
 
-impl Clients {
+impl TrafficByNode {
     /// Shortest time between two heartbeats that are compared: a view's age is in milliseconds.
     const APART: Millis = Millis(100);
 
@@ -56,7 +56,7 @@ impl TrafficSample {
             traffic: ClientTraffic::default(),
         };
         let Some(before) = before else { return seen };
-        if at < before.at + Clients::APART {
+        if at < before.at + TrafficByNode::APART {
             return *before;
         }
         let micros = at.0 - before.at.0;
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn traffic_is_what_changed_between_two_heartbeats() {
-        let (mut clients, now) = (Clients::default(), Instant(10_000_000));
+        let (mut clients, now) = (TrafficByNode::default(), Instant(10_000_000));
         let mut one = node(1, 100);
         one.load.read_bytes_total = 5_000;
         clients.look(now, std::slice::from_ref(&one));
