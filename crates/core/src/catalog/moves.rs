@@ -8,7 +8,7 @@ use sanderling_protocol::message::{
 };
 use sanderling_protocol::node::Policy;
 use sanderling_protocol::{
-    BlockId, Epoch, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply,
+    BlockId, Epoch, EventKind, Instant, Millis, NodeId, Nonce, Refusal, Reply, Tier,
 };
 
 use super::Catalog;
@@ -101,11 +101,23 @@ impl Catalog {
             MovePurpose::Relocate => return Ok(()),
             _ if source.is_none_or(|node| node.policy != Policy::Active) => "its home drains",
             _ if !block.is_ended() => "it is still written",
+            MovePurpose::Rebalance if self.takes_reserve(block, proposal.tier) => {
+                "the room is kept for nodes that leave"
+            }
             MovePurpose::Precopy if block.copy.is_some() => "it has a copy",
             MovePurpose::Precopy if block.is_safe() => "it survives its home",
             _ => return Ok(()),
         };
         Err(void(id, from_epoch, why))
+    }
+
+    /// Returns whether a block that comes out of the object tier would use what is kept: in there
+    /// it needs no room when nodes leave.
+    fn takes_reserve(&self, block: &Block, tier: Tier) -> bool {
+        let comes_out = block.tier == Tier::Object && tier != Tier::Object;
+        comes_out
+            && self.keeps_room_from_moves()
+            && self.uses_reserve(u64::from(block.reserve_bytes()))
     }
 
     /// Schedules the end of a reservation for a background move, which no drain renews.

@@ -76,7 +76,8 @@ impl Catalog {
     /// stays until it is declared dead. 7: what an operator and what a node's own sources want of
     /// it is kept apart, so that a withdrawn notice leaves the rest. 8: what was taken back stays
     /// so when another notice follows, a renamed object has the bytes that its store has by the
-    /// old name, and nodes that leave show what a lost end had moved to them.
+    /// old name, nodes that leave show what a lost end had moved to them, and
+    /// no block leaves the object tier into room that is kept.
     pub const RULES: u32 = 8;
 
     /// Returns the rules by which commands are applied, and how many entries are freed in a slice.
@@ -129,6 +130,11 @@ impl Catalog {
 
     /// Returns whether a cancellation holds against repetitions of before when a notice follows it.
     pub(super) const fn keeps_cancellations(&self) -> bool {
+        self.reaping.rules >= 8
+    }
+
+    /// Returns whether moves out of the object tier leave what is kept for nodes that leave.
+    pub(super) const fn keeps_room_from_moves(&self) -> bool {
         self.reaping.rules >= 8
     }
 
