@@ -1,11 +1,11 @@
 //! Copies beside the home: which there are, by a model of the commands, and what they hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_core::catalog::{Action, BlockView, Catalog, CatalogLimits, Command};
 use sanderling_protocol::limits::BACKGROUND_MOVE_MILLIS_MAX;
 use sanderling_protocol::message::{BlockLocation, MovePurpose};
-use sanderling_protocol::order::DamagedBlock;
+use sanderling_protocol::order::{DamagedBlock, HeldBlock};
 use sanderling_protocol::{
     BlockId, Epoch, Instant, Millis, NodeId, ObjectId, Policy, Refusal, Reply, Request,
 };
@@ -14,9 +14,15 @@ use super::bytes::Bytes;
 use super::view::View;
 use crate::runtime::CheckResult;
 
+/// How long after a start copies stay that nodes have shown, as the documentation has it.
+const SHOWN_KEPT: Millis = Millis(30_000);
+
 /// The model.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
+    /// Copies of a lost end of the log that nodes have shown since the last start.
+    shown: BTreeSet<BlockId>,
+    began_at: Instant,
     copies: BTreeMap<BlockId, (NodeId, Epoch)>,
     reserved: BTreeMap<BlockId, Reserved>,
     /// Copies made, copies that became homes, and homes moved without a drain.
@@ -38,6 +44,10 @@ fn is_active(catalog: &Catalog, node: NodeId) -> bool {
     catalog.node_policy(node).is_some_and(|(policy, _)| policy == Policy::Active)
 }
 
+fn has_copy(catalog: &Catalog, block: BlockId) -> bool {
+    catalog.block_view(block).is_some_and(|facts| facts.copy.is_some())
+}
+
 impl Copies {
     pub(super) fn new(limits: &CatalogLimits) -> Self {
         let promotes_later =
@@ -48,6 +58,7 @@ impl Copies {
     /// Goes back to an empty log.
     pub(super) fn rewind(&mut self) {
         self.copies.clear();
+        self.shown.clear();
         self.reserved.clear();
     }
 
@@ -80,13 +91,7 @@ impl Copies {
             }
             (Action::DropCopies { blocks, .. }, Ok(_))
             | (Action::MakeRoom { copies: blocks, .. }, _) => {
-                // That of a node that leaves is about to become the home, and stays.
-                let is_leaving = |block: &BlockId| {
-                    let home = catalog.block_view(*block).and_then(|facts| facts.home);
-                    let policy = home.and_then(|home| catalog.node_policy(home));
-                    policy.is_some_and(|(policy, _)| policy != Policy::Active)
-                };
-                self.copies.retain(|block, _| !blocks.contains(block) || is_leaving(block));
+                self.dropped(blocks, catalog);
             }
             (Action::Damaged { node, blocks }, Ok(_)) => {
                 // Only the very copy that was reported goes.
@@ -98,19 +103,14 @@ impl Copies {
                 self.copies.retain(|block, copy| !is_reported(block, copy));
             }
             (Action::Orphans { node, held }, Ok(_)) => {
-                // Bytes that the lost end had moved are taken over as a copy.
-                for held in held {
-                    let copy = catalog.block_view(held.block).and_then(|facts| facts.copy);
-                    if copy == Some((*node, held.tier, held.epoch)) {
-                        self.copies.insert(held.block, (*node, held.epoch));
-                    } else if copy.is_none() {
-                        // It was older than what the home is known to hold now.
-                        self.copies.remove(&held.block);
-                    }
-                }
+                self.orphaned(*node, held, catalog);
             }
             // A start may carry the log's time far ahead.
             (Action::BeginTerm { absence, .. } | Action::Absent { absence }, _) => {
+                if matches!(command.action, Action::BeginTerm { .. }) {
+                    self.shown.clear();
+                    self.began_at = catalog.now();
+                }
                 self.reserved.values_mut().for_each(|it| it.at = it.at + *absence);
             }
             (Action::Abandon { blocks, .. }, Ok(_)) => {
@@ -120,6 +120,38 @@ impl Copies {
         }
         self.promote(catalog)?;
         self.compare(catalog)
+    }
+
+    fn dropped(&mut self, blocks: &[BlockId], catalog: &Catalog) {
+        // That of a node that leaves is about to become the home, and stays.
+        let is_leaving = |block: &BlockId| {
+            let home = catalog.block_view(*block).and_then(|facts| facts.home);
+            let policy = home.and_then(|home| catalog.node_policy(home));
+            policy.is_some_and(|(policy, _)| policy != Policy::Active)
+        };
+        // The home of a shown one may lack the bytes. After that time, absences decide.
+        let Self { copies, shown, began_at, .. } = self;
+        let is_early = catalog.now() < *began_at + SHOWN_KEPT;
+        let is_kept =
+            |block: &BlockId| shown.contains(block) && (is_early || has_copy(catalog, *block));
+        let stays = |block: &BlockId| is_leaving(block) || is_kept(block);
+        copies.retain(|block, _| !blocks.contains(block) || stays(block));
+    }
+
+    fn orphaned(&mut self, node: NodeId, held: &[HeldBlock], catalog: &Catalog) {
+        // Bytes that the lost end had moved are taken over as a copy.
+        for held in held {
+            let copy = catalog.block_view(held.block).and_then(|facts| facts.copy);
+            if copy == Some((node, held.tier, held.epoch)) {
+                let copy = (node, held.epoch);
+                if self.copies.insert(held.block, copy) != Some(copy) {
+                    self.shown.insert(held.block);
+                }
+            } else if copy.is_none() {
+                // It was older than what the home is known to hold now.
+                self.copies.remove(&held.block);
+            }
+        }
     }
 
     fn committed(&mut self, block: BlockId, epoch: Epoch, reserved: Reserved, catalog: &Catalog) {
@@ -137,8 +169,7 @@ impl Copies {
 
     /// Copies on a target give way to the last copies that need their room.
     fn gave_way(&mut self, to: NodeId, catalog: &Catalog) {
-        let is_there = |id: &BlockId| catalog.block_view(*id).is_some_and(|it| it.copy.is_some());
-        self.copies.retain(|id, (node, _)| *node != to || is_there(id));
+        self.copies.retain(|id, (node, _)| *node != to || has_copy(catalog, *id));
     }
 
     /// Copies on nodes that go count no more; those of blocks whose home goes become homes.
@@ -147,7 +178,10 @@ impl Copies {
         for (id, (node, epoch)) in &self.copies {
             let facts = catalog.block_view(*id);
             if !is_active(catalog, *node) || facts.is_none() {
-                gone.push(*id);
+                // One that a node has shown stays while that node leaves.
+                if !self.shown.contains(id) || !has_copy(catalog, *id) {
+                    gone.push(*id);
+                }
                 continue;
             }
             let facts = facts.expect("looked at just now");
