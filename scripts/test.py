@@ -73,7 +73,7 @@ DRAWN_BELOW = 1 << 40
 # The exit code of `sanderling --timeout` when the time is over.
 DEADLINE = 124
 # Each of them uses more than one processor at times; many wait for servers most of the time.
-AT_ONCE = 3
+AT_ONCE = 2
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 //! Copies beside the home: which there are, by a model of the commands, and what they hold.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use sanderling_core::catalog::{Action, BlockView, Catalog, CatalogLimits, Command};
 use sanderling_protocol::limits::BACKGROUND_MOVE_MILLIS_MAX;
@@ -20,8 +20,9 @@ const SHOWN_KEPT: Millis = Millis(30_000);
 /// The model.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    /// Copies of a lost end of the log that nodes have shown since the last start.
-    shown: BTreeSet<BlockId>,
+    /// Copies of a lost end of the log that nodes have shown, and whether that was since the last
+    /// start.
+    shown: BTreeMap<BlockId, bool>,
     began_at: Instant,
     copies: BTreeMap<BlockId, (NodeId, Epoch)>,
     reserved: BTreeMap<BlockId, Reserved>,
@@ -108,7 +109,7 @@ impl Copies {
             // A start may carry the log's time far ahead.
             (Action::BeginTerm { absence, .. } | Action::Absent { absence }, _) => {
                 if matches!(command.action, Action::BeginTerm { .. }) {
-                    self.shown.clear();
+                    self.shown.values_mut().for_each(|is_new| *is_new = false);
                     self.began_at = catalog.now();
                 }
                 self.reserved.values_mut().for_each(|it| it.at = it.at + *absence);
@@ -132,8 +133,10 @@ impl Copies {
         // The home of a shown one may lack the bytes. After that time, absences decide.
         let Self { copies, shown, began_at, .. } = self;
         let is_early = catalog.now() < *began_at + SHOWN_KEPT;
-        let is_kept =
-            |block: &BlockId| shown.contains(block) && (is_early || has_copy(catalog, *block));
+        let is_kept = |block: &BlockId| {
+            let is_new = shown.get(block).copied();
+            is_new.is_some_and(|is_new| (is_new && is_early) || has_copy(catalog, *block))
+        };
         let stays = |block: &BlockId| is_leaving(block) || is_kept(block);
         copies.retain(|block, _| !blocks.contains(block) || stays(block));
     }
@@ -144,8 +147,10 @@ impl Copies {
             let copy = catalog.block_view(held.block).and_then(|facts| facts.copy);
             if copy == Some((node, held.tier, held.epoch)) {
                 let copy = (node, held.epoch);
-                if self.copies.insert(held.block, copy) != Some(copy) {
-                    self.shown.insert(held.block);
+                let is_it = |it: &Reserved| (it.to, it.epoch) == copy;
+                let is_of_log = self.reserved.get(&held.block).is_some_and(is_it);
+                if self.copies.insert(held.block, copy) != Some(copy) && !is_of_log {
+                    self.shown.insert(held.block, true);
                 }
             } else if copy.is_none() {
                 // It was older than what the home is known to hold now.
@@ -179,7 +184,7 @@ impl Copies {
             let facts = catalog.block_view(*id);
             if !is_active(catalog, *node) || facts.is_none() {
                 // One that a node has shown stays while that node leaves.
-                if !self.shown.contains(id) || !has_copy(catalog, *id) {
+                if !self.shown.contains_key(id) || !has_copy(catalog, *id) {
                     gone.push(*id);
                 }
                 continue;
