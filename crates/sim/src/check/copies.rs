@@ -24,6 +24,8 @@ pub(super) struct Copies {
     /// start.
     shown: BTreeMap<BlockId, bool>,
     began_at: Instant,
+    /// Until when the catalog may keep a copy that its manager drops.
+    kept_until: Instant,
     copies: BTreeMap<BlockId, (NodeId, Epoch)>,
     reserved: BTreeMap<BlockId, Reserved>,
     /// Copies made, copies that became homes, and homes moved without a drain.
@@ -111,6 +113,9 @@ impl Copies {
                 if matches!(command.action, Action::BeginTerm { .. }) {
                     self.shown.values_mut().for_each(|is_new| *is_new = false);
                     self.began_at = catalog.now();
+                    self.kept_until = self.began_at + SHOWN_KEPT;
+                } else {
+                    self.kept_until = self.kept_until + *absence;
                 }
                 self.reserved.values_mut().for_each(|it| it.at = it.at + *absence);
             }
@@ -131,11 +136,12 @@ impl Copies {
             policy.is_some_and(|(policy, _)| policy != Policy::Active)
         };
         // The home of a shown one may lack the bytes. After that time, absences decide.
-        let Self { copies, shown, began_at, .. } = self;
+        let Self { copies, shown, began_at, kept_until, .. } = self;
         let is_early = catalog.now() < *began_at + SHOWN_KEPT;
+        let may_keep = catalog.now() < *kept_until;
         let is_kept = |block: &BlockId| {
-            let is_new = shown.get(block).copied();
-            is_new.is_some_and(|is_new| (is_new && is_early) || has_copy(catalog, *block))
+            let is_shown = shown.get(block).is_some_and(|is_new| *is_new && is_early);
+            is_shown || (may_keep && has_copy(catalog, *block))
         };
         let stays = |block: &BlockId| is_leaving(block) || is_kept(block);
         copies.retain(|block, _| !blocks.contains(block) || stays(block));
