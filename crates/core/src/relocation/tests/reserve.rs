@@ -64,6 +64,12 @@ struct Fleet {
     refused: usize,
 }
 
+/// Lets the catalog follow the newest rules, as a start does.
+fn apply_rules(namenode: &mut Namenode) {
+    let action = Action::Rules { rules: Catalog::RULES, slice: 16 };
+    namenode.apply(&Command { at: NOW, action }).result.unwrap();
+}
+
 impl Fleet {
     fn new(nodes: Vec<Vec<TierCapacity>>, departures: u32) -> Self {
         let departures = Departures::Fixed(departures);
@@ -73,6 +79,7 @@ impl Fleet {
         let mut fleet = Self { namenode, nodes: nodes_joined, objects, refused: 0 };
         let configure = fleet.namenode.configure(NOW).unwrap();
         fleet.namenode.apply(&configure).result.unwrap();
+        apply_rules(&mut fleet.namenode);
         fleet
             .ask(Request::Manage {
                 holder: HOLDER,
