@@ -124,23 +124,15 @@ pub fn path(text: &str) -> Path {
     text.parse().unwrap()
 }
 
-/// Bytes that differ for every seed: one page of noise again and again, numbered.
+/// Bytes that differ at every offset and for every seed.
 pub fn pattern(bytes: usize, seed: u64) -> Bytes {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let noise = |_| {
+    let mut data = Vec::with_capacity(bytes + 8);
+    while data.len() < bytes {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        state.to_le_bytes()
-    };
-    let page: Vec<u8> = (0..512.min(bytes.div_ceil(8))).flat_map(noise).collect();
-    let mut data = Vec::with_capacity(bytes + page.len() + 8);
-    for number in 0_u64.. {
-        data.extend_from_slice(&page);
-        if data.len() >= bytes {
-            break;
-        }
-        data.extend_from_slice(&number.to_le_bytes());
+        data.extend_from_slice(&state.to_le_bytes());
     }
     data.truncate(bytes);
     data.into()

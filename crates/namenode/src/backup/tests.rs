@@ -45,18 +45,19 @@ fn backup_is_refused_with_any_byte_changed_cut_or_added() {
 }
 
 #[test]
-fn backup_of_a_newer_format_is_refused_with_what_wrote_it() {
+fn backup_of_a_format_that_is_not_read_is_refused_with_what_wrote_it() {
     let format = format!("\"format\":{}", Catalog::FORMAT);
     let program = format!("\"program\":\"{}\"", env!("CARGO_PKG_VERSION"));
     let whole = backup_of(7);
     let text = String::from_utf8_lossy(&whole[16..]).into_owned();
     assert!(text.contains(&format) && text.contains(&program), "{text}");
-    let mut newer = whole.clone();
+    let mut other = whole.clone();
     let at = whole.windows(format.len()).position(|it| it == format.as_bytes()).unwrap();
-    newer[at + format.len() - 1] = b'9';
-    let error = check(&newer[..], &mut io::sink()).unwrap_err().to_string();
+    let not_read = Catalog::FORMAT_MIN - 1;
+    other[at + format.len() - 1] = b'0' + u8::try_from(not_read).unwrap();
+    let error = check(&other[..], &mut io::sink()).unwrap_err().to_string();
     let expected = format!(
-        "the backup was written by sanderling {} in format 9; this program reads {} to {}",
+        "the backup was written by sanderling {} in format {not_read}; this program reads {} to {}",
         env!("CARGO_PKG_VERSION"),
         Catalog::FORMAT_MIN,
         Catalog::FORMAT
