@@ -1,6 +1,6 @@
 //! Copies beside the home: which there are, by a model of the commands, and what they hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_core::catalog::{Action, BlockView, Catalog, CatalogLimits, Command};
 use sanderling_protocol::limits::BACKGROUND_MOVE_MILLIS_MAX;
@@ -24,7 +24,9 @@ pub(super) struct Copies {
     /// start.
     shown: BTreeMap<BlockId, bool>,
     began_at: Instant,
-    /// Until when the catalog may keep a copy that its manager drops.
+    /// Blocks that nodes have named since the last start with what the log did not know.
+    named: BTreeSet<BlockId>,
+    /// Until when the catalog may keep copies of these that its manager drops.
     kept_until: Instant,
     copies: BTreeMap<BlockId, (NodeId, Epoch)>,
     reserved: BTreeMap<BlockId, Reserved>,
@@ -62,6 +64,7 @@ impl Copies {
     pub(super) fn rewind(&mut self) {
         self.copies.clear();
         self.shown.clear();
+        self.named.clear();
         self.reserved.clear();
     }
 
@@ -112,6 +115,7 @@ impl Copies {
             (Action::BeginTerm { absence, .. } | Action::Absent { absence }, _) => {
                 if matches!(command.action, Action::BeginTerm { .. }) {
                     self.shown.values_mut().for_each(|is_new| *is_new = false);
+                    self.named.clear();
                     self.began_at = catalog.now();
                     self.kept_until = self.began_at + SHOWN_KEPT;
                 } else {
@@ -136,12 +140,12 @@ impl Copies {
             policy.is_some_and(|(policy, _)| policy != Policy::Active)
         };
         // The home of a shown one may lack the bytes. After that time, absences decide.
-        let Self { copies, shown, began_at, kept_until, .. } = self;
+        let Self { copies, shown, named, began_at, kept_until, .. } = self;
         let is_early = catalog.now() < *began_at + SHOWN_KEPT;
         let may_keep = catalog.now() < *kept_until;
         let is_kept = |block: &BlockId| {
             let is_shown = shown.get(block).is_some_and(|is_new| *is_new && is_early);
-            is_shown || (may_keep && has_copy(catalog, *block))
+            is_shown || (may_keep && named.contains(block) && has_copy(catalog, *block))
         };
         let stays = |block: &BlockId| is_leaving(block) || is_kept(block);
         copies.retain(|block, _| !blocks.contains(block) || stays(block));
@@ -149,6 +153,7 @@ impl Copies {
 
     fn orphaned(&mut self, node: NodeId, held: &[HeldBlock], catalog: &Catalog) {
         // Bytes that the lost end had moved are taken over as a copy.
+        self.named.extend(held.iter().map(|held| held.block));
         for held in held {
             let copy = catalog.block_view(held.block).and_then(|facts| facts.copy);
             if copy == Some((node, held.tier, held.epoch)) {
