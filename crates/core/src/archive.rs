@@ -152,15 +152,6 @@ impl Manifest {
         Ok(())
     }
 
-    /// Returns all objects of the archive that the manifest names: the snapshots, then the pieces
-    /// of the journal.
-    pub fn objects(&self) -> impl Iterator<Item = ArchiveObject> {
-        let pieces = self.segments.iter().flat_map(|segment| {
-            segment.pieces.iter().map(|piece| ArchiveObject::Piece(segment.first, *piece))
-        });
-        self.snapshots.iter().copied().map(ArchiveObject::Snapshot).chain(pieces)
-    }
-
     fn names(&self, object: ArchiveObject) -> bool {
         match object {
             ArchiveObject::Snapshot(index) => self.snapshots.contains(&index),
@@ -325,6 +316,15 @@ impl Archive {
                 );
             }
         }
+    }
+
+    /// Returns all objects that are stored and that a manifest may name, whether one does yet or
+    /// not: the snapshots, then the pieces of the journal.
+    pub fn objects(&self) -> impl Iterator<Item = ArchiveObject> {
+        let pieces = self.segments.iter().flat_map(|(first, segment)| {
+            segment.pieces.iter().map(|piece| ArchiveObject::Piece(*first, *piece))
+        });
+        self.snapshots.iter().copied().map(ArchiveObject::Snapshot).chain(pieces)
     }
 
     /// Returns how far the journal is stored without a gap from the segment that a snapshot, or the

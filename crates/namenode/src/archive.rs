@@ -369,13 +369,11 @@ impl Archiver {
         Ok(uploaded?)
     }
 
-    /// Compares what the archive must have with what is there: a cleaner of the store may have
-    /// removed some.
+    /// Compares what was stored with what is there: a cleaner of the store may have removed some,
+    /// also what the next manifest will be the first to name.
     async fn compare(&mut self) -> Result<(), ArchiveError> {
-        let (Some(stored), Some(generation)) = (&self.stored, &self.generation) else {
-            return Ok(());
-        };
-        if let Some(name) = store::missing(&self.options, generation, stored).await? {
+        let Some(generation) = &self.generation else { return Ok(()) };
+        if let Some(name) = store::missing(&self.options, generation, &self.archive).await? {
             self.store_again(&name);
         }
         self.compared_at = Instant::now();

@@ -289,6 +289,45 @@ fn archive_that_somebody_empties_is_stored_again() {
     block_on(async { assert_stored(&cluster.client().await, 0..2).await });
 }
 
+/// What is removed before a manifest has named it is stored again too.
+#[test]
+fn piece_that_somebody_removes_before_a_manifest_names_it_is_stored_again() {
+    let (mut cluster, archive) = archived(1);
+    let place = place(&archive);
+    block_on(async {
+        let client = cluster.client().await;
+        store(&client, 0).await;
+        until_archived(&cluster).await;
+        // Directories lie where the next manifests would go.
+        let newest = object(&place, "manifest-");
+        let generation = newest.parent().expect("a generation").to_owned();
+        let name = text(newest.file_name().expect("a name").into());
+        let number: u64 = name.trim_start_matches("manifest-").parse().expect("a number");
+        let blocked: Vec<_> = (number + 1..number + 1_000)
+            .map(|number| generation.join(format!("manifest-{number:012}")))
+            .collect();
+        blocked.iter().for_each(|path| fs::create_dir(path).expect("made"));
+        let pieces = || -> BTreeSet<PathBuf> {
+            let paths = fs::read_dir(&generation).expect("listed").flatten().map(|it| it.path());
+            let is_piece = |path: &PathBuf| text(path.clone()).ends_with(".part");
+            paths.filter(is_piece).collect()
+        };
+        let before = pieces();
+        store(&client, 1).await;
+        let new = || pieces().difference(&before).next().cloned();
+        fs::remove_file(until("a new piece", SOON, new)).expect("removed");
+        cluster.namenode.terminate();
+        let is_closing = || cluster.namenode.log().contains("once more").then_some(());
+        until("a first attempt to close", SOON, is_closing);
+        blocked.iter().for_each(|path| fs::remove_dir(path).expect("removed"));
+    });
+    assert!(cluster.namenode.wait(SOON).success(), "{}", cluster.namenode.log());
+    let recovered = recover(&cluster, &place, &[]);
+    assert!(recovered.stdout.contains("no change is missing"), "{recovered}");
+    cluster.start_namenode(&["--archive", &place]);
+    block_on(async { assert_stored(&cluster.client().await, 0..2).await });
+}
+
 #[test]
 fn archive_that_fails_holds_no_change_up_and_catches_up() {
     let (mut cluster, archive) = archived(1);

@@ -83,6 +83,13 @@ impl Store {
         }
     }
 
+    fn has(&self, object: ArchiveObject) -> bool {
+        match object {
+            ArchiveObject::Snapshot(index) => self.snapshots.contains(&index),
+            ArchiveObject::Piece(first, piece) => self.pieces.contains_key(&(first, piece)),
+        }
+    }
+
     /// Reads the catalog back; returns how many commands it has.
     fn recover(&self) -> u64 {
         let Some(manifest) = &self.manifest else { return 0 };
@@ -201,6 +208,8 @@ proptest! {
             let recovered = rig.store.recover();
             prop_assert!(recovered >= before, "{step:?} took {before} back to {recovered}");
             before = recovered;
+            let is_there = |object: ArchiveObject| rig.store.has(object);
+            prop_assert!(rig.archive.objects().all(is_there), "{step:?} removed what is needed");
         }
         rig.settle();
         prop_assert!(rig.archive.is_complete());
@@ -244,6 +253,18 @@ fn oldest_snapshot_of_the_directory_is_not_removed_while_no_manifest_names_it() 
     rig.run(Step::Remove);
     assert_eq!(rig.store.snapshots, both);
     assert_eq!(rig.archive.next_snapshot(), None, "one of them is stored again");
+}
+
+#[test]
+fn stored_objects_are_listed_before_a_manifest_names_them() {
+    let mut rig = Rig::new();
+    rig.settle();
+    rig.directory.append(10);
+    rig.run(Step::Look);
+    rig.run(Step::Piece);
+    let manifest = rig.store.manifest.as_ref().unwrap();
+    assert_eq!(manifest.segments[0].pieces.len(), 1);
+    assert_eq!(rig.archive.objects().count(), 2);
 }
 
 #[test]

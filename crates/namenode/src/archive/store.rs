@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
-use sanderling_core::archive::Manifest;
+use sanderling_core::archive::{Archive, Manifest};
 use sanderling_core::replica::GroupGeneration;
 use sanderling_protocol::ClusterId;
 use sanderling_protocol::checksum::crc32c;
@@ -280,14 +280,14 @@ async fn names(
     Ok(names)
 }
 
-/// Returns the first object that a manifest names and that is gone.
+/// Returns the first object that was stored and that is gone.
 pub(super) async fn missing(
     options: &ArchiveOptions,
     generation: &Generation,
-    manifest: &Manifest,
+    archive: &Archive,
 ) -> Result<Option<String>, ArchiveError> {
     let there = names(options, generation).await?;
-    let mut needed = manifest.objects().map(|object| object.to_string());
+    let mut needed = archive.objects().map(|object| object.to_string());
     Ok(needed.find(|name| !there.contains(name)))
 }
 
