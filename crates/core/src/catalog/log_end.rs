@@ -49,7 +49,10 @@ impl Catalog {
     pub(super) fn begin_term(&mut self, term: Term, skip: u64) {
         let before = self.numbers();
         let after = before.skip(skip, term);
-        self.shown_moves.clear();
+        // Homes may lack what an earlier start was shown: they have not all reported since.
+        let blocks = &self.blocks;
+        let has_copy = |id: &BlockId| blocks.get(id).is_some_and(|block| block.copy.is_some());
+        self.shown_moves.retain(has_copy);
         self.ids.continue_at(&after);
         self.nodes.continue_at(after.node);
         // No event of a new cluster has been read.
@@ -315,6 +318,15 @@ impl Catalog {
             held.iter().filter_map(|held| self.stored_move(node, held)).collect();
         // What is refused stays reserved: the manager repeats its commit.
         self.commit_each(&stored, orders);
+        if self.learns_moves_of_leaving() {
+            // The lost end may have made it the home.
+            let blocks = &self.blocks;
+            let is_copy = |it: &&MoveCommit| {
+                let copy = blocks.get(&it.block).and_then(|block| block.copy);
+                copy.is_some_and(|copy| (copy.node, copy.epoch) == (node, it.to_epoch))
+            };
+            self.shown_moves.extend(stored.iter().filter(is_copy).map(|it| it.block));
+        }
         // What was moved off a node that leaves is saved there already.
         homes.into_iter().for_each(|home| self.promote_copies(home, orders));
         let answer = self.unwanted(self.now, node, held)?;

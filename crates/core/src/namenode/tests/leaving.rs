@@ -89,3 +89,24 @@ fn copy_of_a_lost_log_end_is_kept_until_its_home_has_been_believed() {
     rig.ask(missing(&rig, home, held.block)).unwrap();
     assert_eq!(rig.layout("/file").unwrap().blocks[0].home, Some(other));
 }
+
+/// The second start loses nothing of the log, but the home has not been believed before it.
+#[test]
+fn copy_of_a_lost_log_end_is_kept_through_a_second_start() {
+    let (mut rig, held, home, other) = moved_by_a_lost_end();
+    rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+    rig.pass(Millis(2_000));
+    rig.start_again(Millis(10), 3);
+    let (holder, name, lease) = (MANAGER, "manager".to_owned(), Millis(600_000));
+    rig.ask(Request::Manage { holder, name, lease }).unwrap();
+    for node in [home, other] {
+        let nonce = rig.namenode.catalog().node_nonce(node).unwrap();
+        let (after, limit) = (BlockId(0), 10);
+        rig.ask(Request::ExpectedBlocks { node, nonce, after, limit }).unwrap();
+    }
+    rig.pass(Millis(3_000));
+    rig.ask(Request::DropCopies { holder, blocks: vec![held.block] }).unwrap();
+    rig.pass(Millis(7_001));
+    rig.ask(missing(&rig, home, held.block)).unwrap();
+    assert_eq!(rig.layout("/file").unwrap().blocks[0].home, Some(other));
+}
