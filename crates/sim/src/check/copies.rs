@@ -20,9 +20,8 @@ const SHOWN_KEPT: Millis = Millis(30_000);
 /// The model.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    /// Copies of a lost end of the log that nodes have shown, and whether that was since the last
-    /// start.
-    shown: BTreeMap<BlockId, bool>,
+    /// Blocks with copies of a lost end of the log that nodes have shown.
+    shown: BTreeSet<BlockId>,
     began_at: Instant,
     /// Blocks that nodes have named since the last start with what the log did not know.
     named: BTreeSet<BlockId>,
@@ -114,7 +113,8 @@ impl Copies {
             // A start may carry the log's time far ahead.
             (Action::BeginTerm { absence, .. } | Action::Absent { absence }, _) => {
                 if matches!(command.action, Action::BeginTerm { .. }) {
-                    self.shown.values_mut().for_each(|is_new| *is_new = false);
+                    let Self { shown, copies, .. } = self;
+                    shown.retain(|block| copies.contains_key(block));
                     self.named.clear();
                     self.began_at = catalog.now();
                     self.kept_until = self.began_at + SHOWN_KEPT;
@@ -144,7 +144,7 @@ impl Copies {
         let is_early = catalog.now() < *began_at + SHOWN_KEPT;
         let may_keep = catalog.now() < *kept_until;
         let is_kept = |block: &BlockId| {
-            let is_shown = shown.get(block).is_some_and(|is_new| *is_new && is_early);
+            let is_shown = is_early && shown.contains(block);
             is_shown || (may_keep && named.contains(block) && has_copy(catalog, *block))
         };
         let stays = |block: &BlockId| is_leaving(block) || is_kept(block);
@@ -155,13 +155,17 @@ impl Copies {
         // Bytes that the lost end had moved are taken over as a copy.
         self.named.extend(held.iter().map(|held| held.block));
         for held in held {
+            // The move that the log had open ended before: its commit, repeated, changes nothing.
+            if let Some(facts) = catalog.block_view(held.block).filter(|it| it.reserved.is_none())
+                && self.reserved.get(&held.block).is_some_and(|it| it.epoch <= facts.epoch)
+            {
+                self.reserved.remove(&held.block);
+            }
             let copy = catalog.block_view(held.block).and_then(|facts| facts.copy);
             if copy == Some((node, held.tier, held.epoch)) {
                 let copy = (node, held.epoch);
-                let is_it = |it: &Reserved| (it.to, it.epoch) == copy;
-                let is_of_log = self.reserved.get(&held.block).is_some_and(is_it);
-                if self.copies.insert(held.block, copy) != Some(copy) && !is_of_log {
-                    self.shown.insert(held.block, true);
+                if self.copies.insert(held.block, copy) != Some(copy) {
+                    self.shown.insert(held.block);
                 }
             } else if copy.is_none() {
                 // It was older than what the home is known to hold now.
@@ -195,7 +199,7 @@ impl Copies {
             let facts = catalog.block_view(*id);
             if !is_active(catalog, *node) || facts.is_none() {
                 // One that a node has shown stays while that node leaves.
-                if !self.shown.contains_key(id) || !has_copy(catalog, *id) {
+                if !self.shown.contains(id) || !has_copy(catalog, *id) {
                     gone.push(*id);
                 }
                 continue;
