@@ -1,6 +1,7 @@
 //! Nodes coming and going: register, notice, decommission, cancel, dead.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use sanderling_protocol::limits::TEXT_BYTES_MAX;
 use sanderling_protocol::message::{Forecast, Register, Registered};
@@ -13,7 +14,8 @@ use super::members::{DrainSummary, NodeRecord};
 use super::orders::Orders;
 use super::timers::Timer;
 
-/// Pause after which a datanode states again what its sources show.
+/// Pause after which a datanode states again what its sources show. A round trip or two: what it is
+/// to overtake is on its way, or the namenode has just read again. Chosen, not measured.
 const STATED_AGAIN_AFTER: Millis = Millis(10);
 
 /// What a node's process states about the notices of its sources.
@@ -347,6 +349,18 @@ impl Catalog {
         }
         orders.lists().unfence_nodes.insert(id);
         self.emit(EventKind::NodeCancelled { node: id });
+        if self.learns_moves_of_leaving() {
+            self.save_by_copies_of(id, orders);
+        }
+    }
+
+    /// Makes homes of the copies on a node that stays again, where their homes leave.
+    fn save_by_copies_of(&mut self, id: NodeId, orders: &mut Orders) {
+        let Some(node) = self.nodes.get(id) else { return };
+        let copies = node.held().copies.keys();
+        let homes = copies.filter_map(|block| self.blocks.get(block)?.home);
+        let homes: BTreeSet<NodeId> = homes.collect();
+        homes.into_iter().for_each(|home| self.promote_copies(home, orders));
     }
 
     pub(super) fn fenced(&mut self, id: NodeId) {

@@ -110,3 +110,18 @@ fn copy_of_a_lost_log_end_is_kept_through_a_second_start() {
     rig.ask(missing(&rig, home, held.block)).unwrap();
     assert_eq!(rig.layout("/file").unwrap().blocks[0].home, Some(other));
 }
+
+/// While both leave, the copy is no better off than the block.
+#[test]
+fn copy_on_a_node_that_stays_after_all_saves_the_block_of_a_node_that_leaves() {
+    let (mut rig, held, home, other) = moved_by_a_lost_end();
+    rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+    for node in [other, home] {
+        let reason = "spot".to_owned();
+        let notice = Request::Notice { node: node.into(), deadline_millis: 60_000, reason };
+        rig.ask(notice).unwrap();
+    }
+    assert_eq!(rig.namenode.catalog().block_home(held.block).unwrap().0, Some(home));
+    rig.ask(Request::Cancel { node: other.into() }).unwrap();
+    assert_eq!(rig.namenode.catalog().block_home(held.block).unwrap().0, Some(other));
+}
