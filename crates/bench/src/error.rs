@@ -4,7 +4,7 @@ use sanderling_client::ClientError;
 use sanderling_protocol::Refusal;
 use thiserror::Error;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::refused;
 
 /// Why an operation failed. The first one ends the run: what a store does that refuses is not what
@@ -43,8 +43,8 @@ impl BenchError {
     pub(super) fn failure(&self, namenode: &str) -> Failure {
         match self {
             Self::Client(error) => refused::client(error, namenode),
-            Self::Io(_) => Failure::new(Exit::Failure, "Io", self),
-            Self::Wrong { .. } => Failure::new(Exit::Failure, "WrongBytes", self)
+            Self::Io(_) => Failure::new(Exit::Failure, FailureKind::Io, self),
+            Self::Wrong { .. } => Failure::new(Exit::Failure, FailureKind::WrongBytes, self)
                 .tried("read what was written before")
                 .next("sanderling fsck"),
             Self::Stopped => Failure::silent(Exit::Interrupted),

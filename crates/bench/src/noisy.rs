@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::session::Session;
 
 use hogs::Hog;
@@ -57,7 +57,7 @@ pub(super) async fn run(session: Session, args: Noisy) -> Result<(), Failure> {
         0 => Ok(()),
         errors => Err(Failure::new(
             Exit::Failure,
-            "TenantErrors",
+            FailureKind::TenantErrors,
             format_args!("the tenant got {errors} errors"),
         )),
     }
@@ -73,7 +73,11 @@ async fn measure(
     if kinds.iter().any(|kind| kind.lists()) {
         session.output.note(format_args!("fill {}", setting.big));
         fill::big(setting).await.map_err(|NotRun(why)| {
-            Failure::new(Exit::Failure, "NotPrepared", format_args!("fill {}: {why}", setting.big))
+            Failure::new(
+                Exit::Failure,
+                FailureKind::NotPrepared,
+                format_args!("fill {}: {why}", setting.big),
+            )
         })?;
     }
     tenant.settle().await;

@@ -65,7 +65,7 @@ pub(super) async fn run(session: Session, args: Scale) -> Result<(), Failure> {
             () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
         };
         // The next catalog finds the disk as this one did.
-        std::fs::remove_dir_all(&directory).map_err(|error| Failure::file(&directory, &error))?;
+        std::fs::remove_dir_all(&directory).map_err(|error| Failure::file(&directory, error))?;
         points.push(point);
     }
     report::print(&session, &args, points)
@@ -82,7 +82,7 @@ impl RunDirectory {
     fn make(directory: Option<&Path>) -> Result<Self, Failure> {
         let name = format!("sanderling-scale-{}", std::process::id());
         let path = directory.map_or_else(std::env::temp_dir, Path::to_owned).join(name);
-        std::fs::create_dir_all(&path).map_err(|error| Failure::file(&path, &error))?;
+        std::fs::create_dir_all(&path).map_err(|error| Failure::file(&path, error))?;
         Ok(Self(path))
     }
 }

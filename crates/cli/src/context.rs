@@ -7,7 +7,7 @@ use sanderling_context::{Context, ContextError, Contexts, address, file, of_envi
 use serde_json::json;
 
 use crate::cluster::failure;
-use crate::failure::{BAD_ADDRESS, Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::global::Global;
 use crate::output::{Align, Output, Table};
 
@@ -62,12 +62,12 @@ pub(crate) fn run(
     command: ContextCommand,
 ) -> Result<(), Failure> {
     let output = Output { is_json: global.json, is_quiet: global.quiet };
-    let path = file(&of_environment).map_err(|error| failure(&error))?;
+    let path = file(&of_environment).map_err(failure)?;
     match command {
         ContextCommand::Add(args) => add(global, matches, &path, &args, output),
         ContextCommand::Use(args) => {
             change(&path, |contexts| contexts.select(&args.name))?;
-            let contexts = Contexts::read(&path).map_err(|error| failure(&error))?;
+            let contexts = Contexts::read(&path).map_err(failure)?;
             let namenode = contexts.context(&args.name).map(|context| context.namenode.as_str());
             output.note(format_args!("current: {}, {}", args.name, namenode.unwrap_or_default()));
             hint(output);
@@ -87,7 +87,7 @@ fn change<T>(
     path: &Path,
     change: impl FnOnce(&mut Contexts) -> Result<T, ContextError>,
 ) -> Result<T, Failure> {
-    Contexts::update(path, change).map_err(|error| failure(&error))
+    Contexts::update(path, change).map_err(failure)
 }
 
 fn add(
@@ -103,8 +103,9 @@ fn add(
     let namenode = given.address.ok_or_else(|| {
         Failure::usage("a context has an address: --namenode is missing").next(&next)
     })?;
-    let namenode = address(&namenode)
-        .map_err(|error| Failure::new(Exit::Usage, BAD_ADDRESS, error).next(&next))?;
+    let namenode = address(&namenode).map_err(|error| {
+        Failure::caused(Exit::Usage, FailureKind::BadAddress, error).next(&next)
+    })?;
     let context = Context {
         namenode,
         token_file: given.token_file.as_deref().map(present).transpose()?,
@@ -120,11 +121,11 @@ fn add(
 fn present(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path)
         .and_then(|path| std::fs::metadata(&path).map(|_| path))
-        .map_err(|error| Failure::file(path, &error))
+        .map_err(|error| Failure::file(path, error))
 }
 
 fn list(path: &Path, output: Output) -> Result<(), Failure> {
-    let contexts = Contexts::read(path).map_err(|error| failure(&error))?;
+    let contexts = Contexts::read(path).map_err(failure)?;
     let current = contexts.current();
     let all = contexts.all().iter().map(|(name, context)| {
         json!({

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use clap::Args;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 
 /// `sanderling demo`.
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), F
         .stderr(Stdio::null())
         .status();
     let missing = |cause: String| {
-        Failure::new(Exit::Failure, "NoDemo", cause)
+        Failure::new(Exit::Failure, FailureKind::NoDemo, cause)
             .tried(format_args!("{shown}, from SANDERLING_PYTHON or python3"))
             .next("make demo, which builds the package, or pip install 'sanderling[demo]'")
     };

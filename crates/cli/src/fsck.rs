@@ -12,7 +12,7 @@ use sanderling_protocol::{Reply, Request};
 use serde::Serialize;
 
 use self::deep::Deep;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind, RefusalKind};
 use crate::printable::printable;
 use crate::refused::unexpected;
 use crate::session::Session;
@@ -66,19 +66,19 @@ fn verdict(outcome: &FsckOutcome) -> Result<(), Failure> {
     let problems = outcome.catalog.problems.len() + deep;
     if problems > 0 {
         let cause = format!("{problems} problems");
-        return Err(Failure::new(Exit::Failure, "Problems", cause)
+        return Err(Failure::new(Exit::Failure, FailureKind::Problems, cause)
             .next("sanderling events, and report a bug: the catalog must not contradict itself"));
     }
     if outcome.catalog.lost_blocks > 0 {
         let lost = units::bytes(outcome.catalog.lost_bytes);
         let cause = format!("{lost} in {} blocks are lost", outcome.catalog.lost_blocks);
-        return Err(Failure::new(Exit::Partial, "DataUnavailable", cause)
+        return Err(Failure::new(Exit::Partial, RefusalKind::DataUnavailable, cause)
             .next("delete the objects with sanderling fs rm, or compute them again"));
     }
     let damaged = outcome.deep.as_ref().map_or(0, |deep| deep.damaged.len());
     if damaged > 0 {
         let cause = format!("{damaged} blocks are damaged or missing");
-        return Err(Failure::new(Exit::Partial, "DataUnavailable", cause)
+        return Err(Failure::new(Exit::Partial, RefusalKind::DataUnavailable, cause)
             .next("sanderling fsck, which names the objects once the losses are declared"));
     }
     let unseen = outcome.deep.iter().flat_map(|deep| &deep.unseen);
@@ -86,7 +86,7 @@ fn verdict(outcome: &FsckOutcome) -> Result<(), Failure> {
     if unseen > 0 {
         let blocks = units::count(unseen, "block", "blocks");
         let cause = format!("{blocks} could not be looked at: whether they are damaged is unknown");
-        return Err(Failure::new(Exit::Unavailable, "NotLookedAt", cause)
+        return Err(Failure::new(Exit::Unavailable, FailureKind::NotLookedAt, cause)
             .next("sanderling doctor; when the nodes and their stores are back, check again"));
     }
     Ok(())

@@ -37,7 +37,7 @@ use sanderling_transport::trace::{begin, spanned};
 
 use crate::args::{Cli, ClusterUse, Command};
 use crate::config::ServerCommandLine;
-use crate::failure::{BAD_ADDRESS, CREDENTIALS, Exit, Failure, UNAUTHENTICATED, UNREACHABLE};
+use crate::failure::{Exit, Failure, FailureKind, RefusalKind};
 use crate::global::Global;
 use crate::output::Output;
 
@@ -117,9 +117,11 @@ fn each_flag_has_an_effect(
 
 /// Adds what the cluster on this machine has to do with a failure.
 fn advised(failure: Failure, namenode: &str) -> Failure {
-    let better = match failure.kind.as_str() {
-        UNREACHABLE | BAD_ADDRESS => sanderling_local::advice(namenode),
-        UNAUTHENTICATED | CREDENTIALS => sanderling_local::keys(namenode),
+    let better = match &failure.kind {
+        FailureKind::Unreachable | FailureKind::BadAddress => sanderling_local::advice(namenode),
+        FailureKind::Refusal(RefusalKind::Unauthenticated) | FailureKind::Credentials => {
+            sanderling_local::keys(namenode)
+        }
         _ => None,
     };
     match better {

@@ -20,7 +20,7 @@ pub(crate) struct Man {
 /// # Errors
 /// The directory cannot be written to.
 pub(crate) fn run(args: &Man) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::file(&args.directory, &error);
+    let failed = |error: std::io::Error| Failure::file(&args.directory, error);
     std::fs::create_dir_all(&args.directory).map_err(failed)?;
     clap_mangen::generate_to(Cli::command(), &args.directory).map_err(failed)
 }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::global::Global;
 
 /// The text of `sanderling --help` about them.
@@ -51,7 +51,7 @@ pub(crate) fn run(_: &Global, command: Measure) -> Result<(), Failure> {
     };
     let words: String = words.iter().map(|word| format!(" {}", word.to_string_lossy())).collect();
     let cause = format!("this build of sanderling has no {name}: the one with all commands has it");
-    Err(Failure::new(Exit::Usage, "NotInThisBuild", cause).next(format_args!(
+    Err(Failure::new(Exit::Usage, FailureKind::NotInThisBuild, cause).next(format_args!(
         "make build in a checkout of the repository, then target/release/sanderling {name}{words}"
     )))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::process::LOOK_EVERY;
 use crate::ready::Ready;
 
@@ -30,12 +30,13 @@ impl ChildServer {
     pub fn spawn(mut command: Command, directory: &Path, name: &str) -> Result<Self, Failure> {
         let ready_file = directory.join(format!("{name}.ready"));
         let log = directory.join(format!("{name}.log"));
-        let file = std::fs::File::create(&log).map_err(|error| Failure::file(&log, &error))?;
+        let file = std::fs::File::create(&log).map_err(|error| Failure::file(&log, error))?;
         command.args(["--exit-with-parent", "--ready-file"]).arg(&ready_file);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
         let child = child.map_err(|error| {
-            let program = command.get_program().to_string_lossy().into_owned();
-            Failure::new(Exit::Failure, "Process", format_args!("cannot start {program}: {error}"))
+            let program = command.get_program().to_string_lossy();
+            let cause = format!("cannot start {program}: {error}");
+            Failure::new(Exit::Failure, FailureKind::Process, cause).with_source(error)
         })?;
         Ok(Self { name: name.to_owned(), child, ready_file, log })
     }
@@ -63,7 +64,7 @@ impl ChildServer {
         match self.child.try_wait() {
             Ok(Some(status)) => {
                 let cause = format!("{} ended ({status}): {}", self.name, self.last_words());
-                Err(Failure::new(Exit::Failure, "NotStarted", cause))
+                Err(Failure::new(Exit::Failure, FailureKind::NotStarted, cause))
             }
             _ => Ok(None),
         }
@@ -82,7 +83,7 @@ impl ChildServer {
             sleep(LOOK_EVERY).await;
         }
         let cause = format!("{} does not serve in time: {}", self.name, self.last_words());
-        Err(Failure::new(Exit::Deadline, "Deadline", cause))
+        Err(Failure::new(Exit::Deadline, FailureKind::Deadline, cause))
     }
 
     /// Kills it with SIGKILL, as the cloud does.

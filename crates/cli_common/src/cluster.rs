@@ -6,7 +6,7 @@ use sanderling_context::{
     AddressOrigin, ContextError, Explicit, of_environment, resolve, resolve_with,
 };
 
-use crate::failure::{BAD_ADDRESS, Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind, RefusalKind};
 use crate::global::Global;
 
 impl Global {
@@ -17,8 +17,8 @@ impl Global {
     /// Usage (2) for a wrong address, not found (3) for a context that does not exist, failure (1)
     /// for a file of contexts that cannot be used.
     pub fn resolve(&mut self, matches: &ArgMatches, has_current: bool) -> Result<(), Failure> {
-        let found = resolve_with(self.explicit(matches), &of_environment, has_current)
-            .map_err(|error| failure(&error))?;
+        let found =
+            resolve_with(self.explicit(matches), &of_environment, has_current).map_err(failure)?;
         self.namenode = found.address;
         self.origin = found.origin;
         self.shown.token_file = found.token_file;
@@ -69,18 +69,23 @@ pub fn is_chosen() -> bool {
 
 /// Returns the failure of a command whose cluster cannot be found.
 #[must_use]
-pub fn failure(error: &ContextError) -> Failure {
-    let (exit, kind) = match error {
-        ContextError::Address { .. } => (Exit::Usage, BAD_ADDRESS),
-        ContextError::Both { .. } | ContextError::BadName { .. } => (Exit::Usage, "Usage"),
-        ContextError::Unknown { .. } => (Exit::NotFound, "NotFound"),
-        ContextError::Exists { .. } => (Exit::Failure, "Exists"),
+pub fn failure(error: ContextError) -> Failure {
+    let (exit, kind) = match &error {
+        ContextError::Address { .. } => (Exit::Usage, FailureKind::BadAddress),
+        ContextError::Both { .. } | ContextError::BadName { .. } => {
+            (Exit::Usage, FailureKind::Usage)
+        }
+        ContextError::Unknown { .. } => (Exit::NotFound, RefusalKind::NotFound.into()),
+        ContextError::Exists { .. } => (Exit::Failure, RefusalKind::Exists.into()),
         ContextError::File(_)
         | ContextError::NotRegular { .. }
         | ContextError::Open { .. }
         | ContextError::Foreign { .. }
-        | ContextError::Io { .. } => (Exit::Failure, "BadContexts"),
-        ContextError::NoHome | ContextError::RelativeHome { .. } => (Exit::Failure, "NoHome"),
+        | ContextError::Io { .. } => (Exit::Failure, FailureKind::BadContexts),
+        ContextError::NoHome | ContextError::RelativeHome { .. } => {
+            (Exit::Failure, FailureKind::NoHome)
+        }
     };
-    Failure::new(exit, kind, error).next(error.next())
+    let next = error.next();
+    Failure::caused(exit, kind, error).next(next)
 }

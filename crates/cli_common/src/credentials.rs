@@ -8,7 +8,7 @@ use sanderling_transport::{
     ClientTls, Credentials, Secret, SecretError, TlsError, TlsFileFault, TokenSource,
 };
 
-use crate::failure::{Exit, Failure, look_near};
+use crate::failure::{Exit, Failure, FailureKind, look_near};
 use crate::global::Global;
 use crate::refused::shell_word;
 
@@ -31,7 +31,7 @@ pub fn shown(global: &Global) -> Result<Credentials, Failure> {
         (None, None) => None,
     };
     if let Some(token) = &token {
-        token.token(None).map_err(|error| failed(&error, TOKEN))?;
+        token.token(None).map_err(|error| failed(error, TOKEN))?;
     }
     Ok(Credentials { token, tls: peers(global)? })
 }
@@ -42,7 +42,7 @@ pub fn shown(global: &Global) -> Result<Credentials, Failure> {
 /// The file cannot be read: the failure names it.
 pub fn with_token_file(shown: &Credentials, file: &Path) -> Result<Credentials, Failure> {
     let token = TokenSource::File(file.to_owned());
-    token.token(None).map_err(|error| failed(&error, TOKEN))?;
+    token.token(None).map_err(|error| failed(error, TOKEN))?;
     Ok(Credentials { token: Some(token), tls: shown.tls.clone() })
 }
 
@@ -52,16 +52,16 @@ pub fn with_token_file(shown: &Credentials, file: &Path) -> Result<Credentials, 
 /// The authorities' file has no certificates: correct it.
 pub fn peers(global: &Global) -> Result<Option<ClientTls>, Failure> {
     let read = |path: &std::path::PathBuf| ClientTls::read(path, &global.shown.tls_name);
-    global.shown.tls_ca.as_ref().map(read).transpose().map_err(|error| tls_failed(&error))
+    global.shown.tls_ca.as_ref().map(read).transpose().map_err(tls_failed)
 }
 
 /// Describes why certificates cannot be used.
-pub fn tls_failed(error: &TlsError) -> Failure {
-    let file = match error {
+pub fn tls_failed(error: TlsError) -> Failure {
+    let file = match &error {
         TlsError::Key(SecretError::File { path, .. }) | TlsError::File { path, .. } => Some(path),
         _ => None,
     };
-    let (exit, next) = match (error, file) {
+    let (exit, next) = match (&error, file) {
         (TlsError::Key(SecretError::Open { path }), _) => {
             (Exit::Failure, format!("chmod 600 {}", shell_word(&path.to_string_lossy())))
         }
@@ -83,7 +83,7 @@ pub fn tls_failed(error: &TlsError) -> Failure {
         }
         _ => (Exit::Failure, "sanderling tls new --out DIR".to_owned()),
     };
-    Failure::new(exit, "BadCertificate", error).next(next)
+    Failure::caused(exit, FailureKind::BadCertificate, error).next(next)
 }
 
 /// Reads the cluster's secret.
@@ -91,12 +91,12 @@ pub fn tls_failed(error: &TlsError) -> Failure {
 /// # Errors
 /// The file cannot be read, other users can read it, or it is too short: correct it.
 pub fn secret(path: &Path) -> Result<Secret, Failure> {
-    Secret::read(path).map_err(|error| failed(&error, "sanderling token secret --out FILE"))
+    Secret::read(path).map_err(|error| failed(error, "sanderling token secret --out FILE"))
 }
 
 /// Returns the failure of a file with a token or a secret, and how such a file is made.
-fn failed(error: &SecretError, make: &str) -> Failure {
-    let (exit, next) = match error {
+fn failed(error: SecretError, make: &str) -> Failure {
+    let (exit, next) = match &error {
         SecretError::File { path, cause } if cause.kind() == ErrorKind::NotFound => {
             (Exit::NotFound, format!("{}, or {make}", look_near(path)))
         }
@@ -105,5 +105,5 @@ fn failed(error: &SecretError, make: &str) -> Failure {
         }
         _ => (Exit::Failure, make.to_owned()),
     };
-    Failure::new(exit, "BadSecret", error).next(next)
+    Failure::caused(exit, FailureKind::BadSecret, error).next(next)
 }

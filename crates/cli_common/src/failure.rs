@@ -1,11 +1,18 @@
 //! How a command fails: a documented exit code, the cause, what was tried, and the next command.
 
+mod kind;
+
+use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
+use sanderling_protocol::Refusal;
+pub use sanderling_protocol::RefusalKind;
 use serde::Serialize;
 
+pub use self::kind::FailureKind;
 use crate::printable::printable;
 use crate::refused::shell_word;
 
@@ -39,39 +46,21 @@ impl Exit {
     }
 }
 
-/// The kind of the failure of something done to a local file.
-pub const LOCAL_FILE: &str = "LocalFile";
-
-/// The kind of the failure when no server answers.
-pub const UNREACHABLE: &str = "Unreachable";
-
-/// The kind of the failure when a server refuses a caller without a token that it accepts.
-pub const UNAUTHENTICATED: &str = "Unauthenticated";
-
-/// The kind of the failure when a token does not allow what was requested.
-pub const FORBIDDEN: &str = "Forbidden";
-
-/// The kind of the failure when an address is none, or not that of the server that is meant.
-pub const BAD_ADDRESS: &str = "BadAddress";
-
-/// The kind of the failure when a token, a secret or a certificate cannot be used.
-pub const CREDENTIALS: &str = "Credentials";
-
 /// A command's failure. An error that its reader caused by leaving (a broken pipe) is silent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Failure {
     /// The exit code.
     pub exit: Exit,
-    /// Its stable name for scripts, such as `NotFound`.
-    pub kind: String,
+    /// Its kind, whose stable name scripts read, such as `NotFound`.
+    pub kind: FailureKind,
     /// The cause: lower case, the fact, then the values. Empty: nothing is printed.
     pub cause: String,
     /// What was tried.
     pub tried: Option<String>,
     /// The next command to type.
     pub next: Option<String>,
-    /// The object that it is about, if it is about one.
-    pub path: Option<Box<str>>,
+    /// The error that it was made from, where there is one.
+    pub source: Option<Arc<dyn StdError + Send + Sync>>,
     /// Whether one local file is the reason, so that others may still be read or written.
     pub is_of_one_file: bool,
 }
@@ -79,45 +68,67 @@ pub struct Failure {
 impl Failure {
     /// Makes a failure from its cause.
     #[must_use]
-    pub fn new(exit: Exit, kind: &str, cause: impl fmt::Display) -> Self {
+    pub fn new(exit: Exit, kind: impl Into<FailureKind>, cause: impl fmt::Display) -> Self {
         Self {
             exit,
-            kind: kind.to_owned(),
+            kind: kind.into(),
             cause: cause.to_string(),
             tried: None,
             next: None,
-            path: None,
+            source: None,
             is_of_one_file: false,
         }
+    }
+
+    /// Makes a failure whose cause is the text of an error, and keeps that error as the source.
+    #[must_use]
+    pub fn caused<E>(exit: Exit, kind: impl Into<FailureKind>, error: E) -> Self
+    where
+        E: StdError + Send + Sync + 'static,
+    {
+        Self::new(exit, kind, &error).with_source(error)
     }
 
     /// Returns the failure of a wrong command line, with exit code 2.
     #[must_use]
     pub fn usage(cause: impl fmt::Display) -> Self {
-        Self::new(Exit::Usage, "Usage", cause)
+        Self::new(Exit::Usage, FailureKind::Usage, cause)
     }
 
     /// Ends the command with a code and without a message: its output is complete.
     #[must_use]
     pub fn silent(exit: Exit) -> Self {
-        Self::new(exit, "", "")
+        Self::new(exit, FailureKind::Silent, "")
     }
 
     /// Makes the failure of something done to a local file.
     #[must_use]
-    pub fn file(path: &Path, error: &io::Error) -> Self {
+    pub fn file(path: &Path, error: io::Error) -> Self {
         // Without the number of the error, which its words repeat.
         let words = error.to_string();
         let words = words.split(" (os error ").next().unwrap_or_default();
         let cause = format!("{}: {words}", path.display());
-        let failure = Self::new(Exit::Failure, LOCAL_FILE, cause.clone());
-        match error.kind() {
-            io::ErrorKind::NotFound => {}
-            kind if is_without_room(kind) => return failure.next(free_space(path)),
-            _ => return failure.of_one_file(),
+        let kind = error.kind();
+        let exit = if kind == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Failure };
+        let failure = Self::new(exit, FailureKind::LocalFile, cause).with_source(error);
+        match kind {
+            io::ErrorKind::NotFound => failure.next(look_near(path)).of_one_file(),
+            kind if is_without_room(kind) => failure.next(free_space(path)),
+            _ => failure.of_one_file(),
         }
-        let failure = Self::new(Exit::NotFound, LOCAL_FILE, cause);
-        failure.next(look_near(path)).of_one_file()
+    }
+
+    /// Keeps the error that it was made from.
+    #[must_use]
+    pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Returns the refusal of a server that it was made from, if it was made from one.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&Refusal> {
+        self.source.as_deref()?.downcast_ref()
     }
 
     /// Notes that one local file is the reason.
@@ -166,7 +177,7 @@ impl Failure {
             exit: i32,
         }
         let view = FailureView {
-            kind: &self.kind,
+            kind: self.kind.name(),
             cause: &self.cause,
             tried: &self.tried,
             next: &self.next,
@@ -187,6 +198,23 @@ impl fmt::Display for Failure {
             write!(formatter, "\n  next:  {}", printable(next))?;
         }
         Ok(())
+    }
+}
+
+/// Two failures are equal if everything but their sources is equal.
+impl PartialEq for Failure {
+    fn eq(&self, other: &Self) -> bool {
+        (self.exit, &self.kind, &self.cause) == (other.exit, &other.kind, &other.cause)
+            && (&self.tried, &self.next) == (&other.tried, &other.next)
+            && self.is_of_one_file == other.is_of_one_file
+    }
+}
+
+impl Eq for Failure {}
+
+impl StdError for Failure {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn StdError + 'static))
     }
 }
 
@@ -217,27 +245,44 @@ impl From<io::Error> for Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::silent(Exit::Ok);
         }
-        Self::new(Exit::Failure, "Output", format_args!("cannot write the output: {error}"))
+        let cause = format!("cannot write the output: {error}");
+        Self::new(Exit::Failure, FailureKind::Output, cause).with_source(error)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use sanderling_protocol::Refusal;
-
     use super::*;
 
     #[test]
     fn kind_of_a_refused_caller_is_the_name_of_the_refusal() {
         let refusal = Refusal::Unauthenticated { why: String::new() };
-        assert_eq!(refusal.name(), UNAUTHENTICATED);
+        assert_eq!(FailureKind::from(refusal.kind()).name(), refusal.name());
         let refusal = Refusal::Forbidden { why: String::new() };
-        assert_eq!(refusal.name(), FORBIDDEN);
+        assert_eq!(FailureKind::from(refusal.kind()).name(), refusal.name());
+    }
+
+    #[test]
+    fn failure_of_a_file_has_the_error_of_the_system_as_source() {
+        let failure = Failure::file(Path::new("/a/b"), io::Error::from_raw_os_error(13));
+        assert_eq!(failure.cause, "/a/b: Permission denied");
+        let system = failure.source().and_then(|it| it.downcast_ref::<io::Error>()).unwrap();
+        assert_eq!(system.raw_os_error(), Some(13));
+        assert!(failure.refusal().is_none());
+        let copy = failure.clone();
+        assert!(copy.source().is_some());
+        assert_eq!(copy, failure);
+    }
+
+    #[test]
+    fn failure_is_small_enough_for_a_result() {
+        // The limit of Clippy's `result_large_err`, below which no lint is printed.
+        assert!(size_of::<Failure>() < 128, "{}", size_of::<Failure>());
     }
 
     #[test]
     fn failure_names_cause_attempt_and_next_command() {
-        let failure = Failure::new(Exit::NotFound, "NotFound", "/a does not exist")
+        let failure = Failure::new(Exit::NotFound, RefusalKind::NotFound, "/a does not exist")
             .tried("looked it up at 127.0.0.1:7600")
             .next("sanderling fs ls /")
             .next("ignored: the first one stays");

@@ -2,7 +2,7 @@
 
 use sanderling_otlp::{Export, is_exporting};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::global::Global;
 
 /// Begins to record and export spans, if `--otlp` names a collector.
@@ -15,6 +15,6 @@ pub fn start(global: &Global) -> Result<Option<Export>, Failure> {
         // An earlier command of this process exports them.
         return Ok(None);
     }
-    let failed = |error| Failure::new(Exit::Failure, "Runtime", error);
+    let failed = |error| Failure::caused(Exit::Failure, FailureKind::Runtime, error);
     sanderling_otlp::start(collector, global.service).map(Some).map_err(failed)
 }

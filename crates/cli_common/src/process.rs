@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 
 /// The environment variable that names the program to run again, with its first arguments,
 /// separated by the unit separator. Python sets it: there, `current_exe` is the interpreter.
@@ -98,7 +98,9 @@ pub fn program() -> Result<Command, Failure> {
         return Ok(command);
     }
     std::env::current_exe().map(Command::new).map_err(|error| {
-        Failure::new(Exit::Failure, "Process", format_args!("no path of this program: {error}"))
+        let cause = format!("no path of this program: {error}");
+        Failure::new(Exit::Failure, FailureKind::Process, cause)
+            .with_source(error)
             .next(format_args!("the same with {PROGRAM}=/path/to/sanderling"))
     })
 }
@@ -110,7 +112,7 @@ pub fn program() -> Result<Command, Failure> {
 /// # Errors
 /// When the log file cannot be made or the operating system starts no process.
 pub fn spawn(arguments: &[OsString], log: &Path) -> Result<Child, Failure> {
-    let failed = |error: std::io::Error| Failure::file(log, &error);
+    let failed = |error: std::io::Error| Failure::file(log, error);
     let out = std::fs::File::create(log).map_err(failed)?;
     let err = out.try_clone().map_err(failed)?;
     let mut command = program()?;
@@ -123,7 +125,8 @@ pub fn spawn(arguments: &[OsString], log: &Path) -> Result<Child, Failure> {
     let spawned = command.args(arguments).stdin(Stdio::piped()).stdout(out).stderr(err).spawn();
     spawned.map_err(|error| {
         let program = command.get_program().to_string_lossy();
-        Failure::new(Exit::Failure, "Process", format_args!("cannot start {program}: {error}"))
+        let cause = format!("cannot start {program}: {error}");
+        Failure::new(Exit::Failure, FailureKind::Process, cause).with_source(error)
     })
 }
 

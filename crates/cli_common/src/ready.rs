@@ -6,7 +6,7 @@ use std::path::Path;
 use sanderling_protocol::{ClusterId, NodeId};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 
 /// The ready file's content, one JSON object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ impl Ready {
     /// When the local file cannot be written, or systemd's socket cannot be reached.
     pub fn write(&self, path: Option<&Path>) -> Result<(), Failure> {
         sd_notify::notify(&[sd_notify::NotifyState::Ready])
-            .map_err(|error| Failure::new(Exit::Failure, "Process", error))?;
+            .map_err(|error| Failure::caused(Exit::Failure, FailureKind::Process, error))?;
         path.map_or(Ok(()), |path| write_whole(path, self))
     }
 
@@ -83,7 +83,7 @@ fn write_whole(path: &Path, content: &impl Serialize) -> Result<(), Failure> {
     let written = std::fs::File::create(&partial)
         .and_then(|mut file| writeln!(file, "{text}"))
         .and_then(|()| std::fs::rename(&partial, path));
-    written.map_err(|error| Failure::file(path, &error))
+    written.map_err(|error| Failure::file(path, error))
 }
 
 #[cfg(test)]

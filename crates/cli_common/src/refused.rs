@@ -5,7 +5,7 @@ pub use sanderling_context::shell_word;
 use sanderling_protocol::{Millis, Refusal, Reply};
 use sanderling_transport::CallError;
 
-use crate::failure::{BAD_ADDRESS, CREDENTIALS, Exit, Failure, UNREACHABLE};
+use crate::failure::{Exit, Failure, FailureKind, RefusalKind};
 
 /// The next step of a caller that named another server.
 const WITH_THE_ADDRESS: &str = "the same with --namenode HOST:PORT";
@@ -30,7 +30,26 @@ pub fn client(error: &ClientError, namenode: &str) -> Failure {
         _ if has_wrong_address(error) => WITH_THE_ADDRESS,
         _ => "sanderling doctor",
     };
-    Failure::new(exit, error.name(), error).next(next)
+    Failure::caused(exit, client_kind(error), error.clone()).next(next)
+}
+
+/// Returns the kind whose name is that of the client's error.
+fn client_kind(error: &ClientError) -> FailureKind {
+    match error {
+        ClientError::Refused(refusal) => refusal.kind().into(),
+        ClientError::DataUnavailable { .. } => RefusalKind::DataUnavailable.into(),
+        ClientError::TimedOut { .. } => FailureKind::TimedOut,
+        ClientError::Call { cause, .. } => match cause {
+            CallError::TimedOut { .. } => FailureKind::TimedOut,
+            CallError::Credentials { .. } => FailureKind::Credentials,
+            CallError::WrongAddress { .. } | CallError::OtherCluster { .. } => {
+                FailureKind::BadAddress
+            }
+            _ => FailureKind::Unreachable,
+        },
+        ClientError::WriterClosed { .. } => FailureKind::WriterClosed,
+        ClientError::BadReply { .. } => FailureKind::BadReply,
+    }
 }
 
 fn has_wrong_address(error: &ClientError) -> bool {
@@ -55,7 +74,9 @@ fn concerns(cause: &CallError, namenode: &str) -> bool {
 pub fn unreachable(namenode: &str, cause: &CallError) -> Failure {
     let is_there = !matches!(cause, CallError::Unreachable { .. });
     let start = "sanderling local start, or sanderling doctor";
-    Failure::new(Exit::Unavailable, UNREACHABLE, format_args!("no namenode answers: {cause}"))
+    let text = format!("no namenode answers: {cause}");
+    Failure::new(Exit::Unavailable, FailureKind::Unreachable, text)
+        .with_source(cause.clone())
         .tried(namenode)
         .next(if is_there { "sanderling doctor" } else { start })
 }
@@ -63,29 +84,21 @@ pub fn unreachable(namenode: &str, cause: &CallError) -> Failure {
 /// Returns the failure of a call without a client's retries.
 #[must_use]
 pub fn call(error: &CallError) -> Failure {
-    let exit = match error {
+    let (exit, kind) = match error {
         CallError::Refused(refusal) => return refusal_failure(refusal),
-        CallError::Unreachable { .. } | CallError::Closed { .. } | CallError::TooBusy { .. } => {
-            Exit::Unavailable
+        CallError::Unreachable { .. } => (Exit::Unavailable, FailureKind::Unreachable),
+        CallError::Closed { .. } => (Exit::Unavailable, FailureKind::Closed),
+        CallError::TooBusy { .. } => (Exit::Unavailable, FailureKind::TooBusy),
+        CallError::TimedOut { .. } => (Exit::Deadline, FailureKind::TimedOut),
+        CallError::Credentials { .. } => (Exit::Failure, FailureKind::Credentials),
+        CallError::BadReply { .. } => (Exit::Failure, FailureKind::BadReply),
+        CallError::WrongAddress { .. } | CallError::OtherCluster { .. } => {
+            (Exit::Failure, FailureKind::BadAddress)
         }
-        CallError::TimedOut { .. } => Exit::Deadline,
-        CallError::Credentials { .. }
-        | CallError::BadReply { .. }
-        | CallError::WrongAddress { .. }
-        | CallError::OtherCluster { .. } => Exit::Failure,
     };
-    let name = match error {
-        CallError::Refused(_) => "Refused",
-        CallError::Unreachable { .. } => UNREACHABLE,
-        CallError::TimedOut { .. } => "TimedOut",
-        CallError::Closed { .. } => "Closed",
-        CallError::TooBusy { .. } => "TooBusy",
-        CallError::Credentials { .. } => CREDENTIALS,
-        CallError::BadReply { .. } => "BadReply",
-        CallError::WrongAddress { .. } | CallError::OtherCluster { .. } => BAD_ADDRESS,
-    };
-    let next = if name == BAD_ADDRESS { WITH_THE_ADDRESS } else { "sanderling doctor" };
-    Failure::new(exit, name, error).next(next)
+    let is_elsewhere = kind == FailureKind::BadAddress;
+    let next = if is_elsewhere { WITH_THE_ADDRESS } else { "sanderling doctor" };
+    Failure::caused(exit, kind, error.clone()).next(next)
 }
 
 /// Returns the failure of a reply that answers another question.
@@ -93,15 +106,14 @@ pub fn call(error: &CallError) -> Failure {
 pub fn unexpected(reply: &Reply) -> Failure {
     let text = format!("{reply:?}");
     let word = text.split([' ', '(', '{']).next().unwrap_or_default();
-    Failure::new(Exit::Failure, "BadReply", format_args!("the namenode answered with {word}"))
-        .next("sanderling doctor")
+    let cause = format!("the namenode answered with {word}");
+    Failure::new(Exit::Failure, FailureKind::BadReply, cause).next("sanderling doctor")
 }
 
 /// Returns the failure of a refusal.
 #[must_use]
 pub fn refusal_failure(refusal: &Refusal) -> Failure {
-    let mut failure = Failure::new(exit(refusal), refusal.name(), refusal);
-    failure.path = refusal.path().map(Into::into);
+    let failure = Failure::caused(exit(refusal), refusal.kind(), refusal.clone());
     match next(refusal) {
         Some(next) => failure.next(next),
         None => failure,
@@ -178,4 +190,51 @@ fn next(refusal: &Refusal) -> Option<String> {
         | Refusal::WrongCluster { .. } => "sanderling doctor".to_owned(),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+    use std::time::Duration;
+
+    use sanderling_protocol::{ObjectId, Path};
+
+    use super::*;
+
+    #[test]
+    fn refusal_is_the_source_of_its_failure() {
+        let refusal = Refusal::NotFound { path: "/a/b".parse().unwrap() };
+        let failure = client(&ClientError::Refused(refusal.clone()), "h:1");
+        assert_eq!(failure.kind, FailureKind::Refusal(RefusalKind::NotFound));
+        assert_eq!(failure.kind.to_string(), "NotFound");
+        assert_eq!(failure.refusal(), Some(&refusal));
+        let source = failure.source().and_then(|it| it.downcast_ref::<Refusal>());
+        assert_eq!(source, Some(&refusal));
+    }
+
+    #[test]
+    fn failure_of_a_call_has_the_name_and_the_source_of_its_error() {
+        let late = || CallError::TimedOut { address: "h:1".into(), waited: Duration::ZERO };
+        let (path, object, ranges) = (Path::root(), ObjectId(1), Vec::new());
+        let errors = [
+            ClientError::DataUnavailable { path, object, ranges },
+            ClientError::TimedOut { what: "a".into(), waited: Duration::ZERO, last: late() },
+            ClientError::Call { what: "a".into(), cause: late() },
+            ClientError::Call {
+                what: "a".into(),
+                cause: CallError::TooBusy { address: "other:1".into() },
+            },
+            ClientError::BadReply { what: "a".into() },
+        ];
+        for error in errors {
+            let failure = client(&error, "h:1");
+            assert_eq!(failure.kind.name(), error.name());
+            assert_eq!(failure.cause, error.to_string());
+            let source = failure.source().and_then(|it| it.downcast_ref::<ClientError>());
+            assert_eq!(source.map(ToString::to_string), Some(error.to_string()));
+        }
+        let failure = call(&late());
+        let source = failure.source().and_then(|it| it.downcast_ref::<CallError>());
+        assert_eq!(source, Some(&late()));
+    }
 }

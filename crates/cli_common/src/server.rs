@@ -6,13 +6,14 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use clap::Args;
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Resource, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid,
 };
 use sanderling_transport::{Expiries, LogControl, time_slice};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::global::Global;
 use crate::log_filter;
 use crate::logs::{self, LogFormat, LogSource};
@@ -81,7 +82,7 @@ fn wait_for_release() -> Result<(), Failure> {
     let mut byte = [0; RELEASE.len()];
     std::io::stdin().read_exact(&mut byte).map_err(|_| {
         let cause = "the process that started this one has ended before it was on record";
-        Failure::new(Exit::Failure, "Process", cause)
+        Failure::new(Exit::Failure, FailureKind::Process, cause)
     })
 }
 
@@ -117,11 +118,15 @@ pub fn die_with_parent() -> Result<(), Failure> {
 /// # Errors
 /// As [`die_with_parent`].
 pub fn die_with(before: Option<Pid>) -> Result<(), Failure> {
-    let failed = |error| Failure::new(Exit::Failure, "Process", format_args!("prctl: {error}"));
+    let failed = |error: Errno| {
+        let cause = format!("prctl: {error}");
+        Failure::new(Exit::Failure, FailureKind::Process, cause).with_source(error)
+    };
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed)?;
     // The parent may have died before the signal was requested.
     if before.is_none() || getppid() != before {
-        return Err(Failure::new(Exit::Failure, "Process", "the parent process has ended"));
+        let cause = "the parent process has ended";
+        return Err(Failure::new(Exit::Failure, FailureKind::Process, cause));
     }
     Ok(())
 }

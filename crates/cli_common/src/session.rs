@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::first_address;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::global::Global;
 use crate::logs::{self, LogFormat, LogSource};
 use crate::output::Output;
@@ -176,7 +176,7 @@ where
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::new(Exit::Failure, "Runtime", error))?;
+        .map_err(|error| Failure::caused(Exit::Failure, FailureKind::Runtime, error))?;
     let result = runtime.block_on(work);
     // A read of stdin whose result is no longer needed must not keep the process.
     runtime.shutdown_timeout(Duration::from_millis(100));
@@ -255,7 +255,7 @@ pub fn run_blocking(
     block_on(async {
         let ended = |ended: Result<_, tokio::task::JoinError>| match ended {
             Ok(result) => result,
-            Err(error) => Err(Failure::new(Exit::Failure, "Bug", error)),
+            Err(error) => Err(Failure::caused(Exit::Failure, FailureKind::Bug, error)),
         };
         let interrupted = interrupted();
         tokio::select! {
@@ -266,7 +266,7 @@ pub fn run_blocking(
 }
 
 fn interruption() -> Failure {
-    Failure::new(Exit::Interrupted, "Interrupted", "interrupted")
+    Failure::new(Exit::Interrupted, FailureKind::Interrupted, "interrupted")
 }
 
 async fn passed(limit: Option<Duration>) {
@@ -278,7 +278,7 @@ async fn passed(limit: Option<Duration>) {
 
 fn late(limit: Duration) -> Failure {
     let cause = format!("not done within {}", crate::units::duration(limit));
-    Failure::new(Exit::Deadline, "Deadline", cause).next(format_args!(
+    Failure::new(Exit::Deadline, FailureKind::Deadline, cause).next(format_args!(
         "the same with --timeout {}s, or sanderling doctor",
         10 * limit.as_secs().max(1)
     ))

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units::Size;
 use tokio::task::spawn_blocking;
@@ -81,7 +81,7 @@ pub async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
         failed => {
             let verb = if failed == 1 { "fails" } else { "fail" };
             let cause = format!("{failed} of {} checks {verb}", checks.len());
-            let failure = Failure::new(Exit::Failure, "Unfit", cause);
+            let failure = Failure::new(Exit::Failure, FailureKind::Unfit, cause);
             Err(match next(&checks) {
                 Some(next) => failure.next(next),
                 None => failure,

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, RefusalKind};
 use sanderling_cli_common::output::is_coloured;
 use sanderling_cli_common::printable::printable;
 use sanderling_cli_common::refused;
@@ -166,7 +166,7 @@ fn known(filter: &EventFilter, names: &NodeNames) -> Result<(), Failure> {
     match filter.nodes.iter().find(|node| !names.contains(node)) {
         Some(node) => Err(Failure::new(
             Exit::NotFound,
-            "UnknownNode",
+            RefusalKind::UnknownNode,
             format_args!("no node has the id, name or address {node}"),
         )
         .next("sanderling node ls --all")),

@@ -12,13 +12,14 @@ use sanderling_cli_common::refused::shell_word;
 /// # Errors
 /// It exists already, or cannot be written.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    write_new(path, bytes).map_err(|error| unwritten(path, &error))
+    write_new(path, bytes).map_err(|error| unwritten(path, error))
 }
 
 /// Describes a file that was to be written: one that exists has another as its next command.
-fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
+fn unwritten(path: &Path, error: std::io::Error) -> Failure {
+    let kind = error.kind();
     let failure = Failure::file(path, error);
-    match error.kind() {
+    match kind {
         std::io::ErrorKind::AlreadyExists => {
             let other = format!("{}.new", path.display());
             failure.next(format_args!("the same with --out {}", shell_word(&other)))
@@ -36,7 +37,7 @@ pub(crate) fn replace_private(path: &Path, bytes: &[u8]) -> Result<(), Failure> 
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let partial = path.with_file_name(format!(".{name}.{}", std::process::id()));
     let written = write_new(&partial, bytes).and_then(|()| std::fs::rename(&partial, path));
-    written.map_err(|error| unwritten(path, &error))
+    written.map_err(|error| unwritten(path, error))
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {

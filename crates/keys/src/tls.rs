@@ -10,7 +10,7 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose, SigningKey, date_time_ymd,
 };
 use sanderling_cli_common::credentials::tls_failed;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::global::Global;
 use sanderling_cli_common::output::Output;
 use sanderling_cli_common::units::Span;
@@ -89,14 +89,14 @@ pub fn run(global: &Global, command: Tls) -> Result<(), Failure> {
 /// # Errors
 /// A file exists or cannot be written.
 pub fn make(directory: &Path, name: &str, holds: Duration) -> Result<(), Failure> {
-    std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
+    std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, error))?;
     let [ca, ca_key, node, node_key] = certificates(name, holds)
-        .map_err(|error| Failure::new(Exit::Failure, "BadCertificate", error))?;
+        .map_err(|error| Failure::caused(Exit::Failure, FailureKind::BadCertificate, error))?;
     write_private(&directory.join("ca.key"), ca_key.as_bytes())?;
     write_private(&directory.join("node.key"), node_key.as_bytes())?;
     for (name, pem) in [("ca.pem", ca), ("node.pem", node)] {
         let path = directory.join(name);
-        std::fs::write(&path, pem).map_err(|error| Failure::file(&path, &error))?;
+        std::fs::write(&path, pem).map_err(|error| Failure::file(&path, error))?;
     }
     Ok(())
 }
@@ -104,28 +104,29 @@ pub fn make(directory: &Path, name: &str, holds: Duration) -> Result<(), Failure
 /// Makes another certificate for servers by an authority that exists, and a key of its own.
 fn renew(output: Output, name: &str, args: &RenewTls) -> Result<(), Failure> {
     let (ca, ca_key) = (args.authority.join("ca.pem"), args.authority.join("ca.key"));
-    let bad = |error: rcgen::Error| Failure::new(Exit::Failure, "BadCertificate", error);
+    let bad =
+        |error: rcgen::Error| Failure::caused(Exit::Failure, FailureKind::BadCertificate, error);
     let now = unix_seconds();
-    let dates = read_validities(&ca).map_err(|error| tls_failed(&error))?;
+    let dates = read_validities(&ca).map_err(tls_failed)?;
     let left = worst(&dates, now).map_or(0, |it| it.ends.saturating_sub_unsigned(now));
     let Ok(left @ 1..) = u64::try_from(left) else {
         let cause = format!("the authority in {} has ended", ca.display());
-        return Err(Failure::new(Exit::Failure, "BadCertificate", cause)
+        return Err(Failure::new(Exit::Failure, FailureKind::BadCertificate, cause)
             .next("sanderling tls new --out DIR, and both authorities in --tls-ca for a while"));
     };
-    let pem = std::fs::read_to_string(&ca).map_err(|error| Failure::file(&ca, &error))?;
-    let key = read_private(&ca_key).map_err(|error| tls_failed(&error.into()))?;
+    let pem = std::fs::read_to_string(&ca).map_err(|error| Failure::file(&ca, error))?;
+    let key = read_private(&ca_key).map_err(|error| tls_failed(error.into()))?;
     let key = KeyPair::from_pem(&String::from_utf8_lossy(&key)).map_err(bad)?;
     let issuer = Issuer::from_ca_cert_pem(&pem, key).map_err(bad)?;
     let holds = args.expires.0.min(Duration::from_secs(left));
     let [node, node_key] = node(name, holds, &issuer).map_err(bad)?;
     let file = |name: &str| args.out.join(name);
     // With a key that is not the authority's, no peer would accept the certificate.
-    let tls = ClientTls::read(&ca, name).map_err(|error| tls_failed(&error))?;
-    tls.check(&file("node.pem"), node.as_bytes()).map_err(|error| tls_failed(&error))?;
-    std::fs::create_dir_all(&args.out).map_err(|error| Failure::file(&args.out, &error))?;
+    let tls = ClientTls::read(&ca, name).map_err(tls_failed)?;
+    tls.check(&file("node.pem"), node.as_bytes()).map_err(tls_failed)?;
+    std::fs::create_dir_all(&args.out).map_err(|error| Failure::file(&args.out, error))?;
     write_private(&file("node.key"), node_key.as_bytes())?;
-    std::fs::write(file("node.pem"), node).map_err(|error| Failure::file(&args.out, &error))?;
+    std::fs::write(file("node.pem"), node).map_err(|error| Failure::file(&args.out, error))?;
     output.note(format_args!("wrote node.pem and node.key to {}", args.out.display()));
     let document = json!({ "tls_cert": file("node.pem"), "tls_key": file("node.key") });
     output.result(&document, |_| Ok(()))

@@ -12,7 +12,7 @@ use data_encoding::HEXLOWER;
 use ring::rand::{SecureRandom, SystemRandom};
 use sanderling_cli_common::cluster::first_address;
 use sanderling_cli_common::credentials::{peers, secret};
-use sanderling_cli_common::failure::{Exit, Failure, UNREACHABLE};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
 use sanderling_cli_common::global::Global;
 use sanderling_cli_common::output::Output;
 use sanderling_cli_common::refused;
@@ -171,9 +171,9 @@ pub fn random_text() -> Result<String, Failure> {
 
 fn random_bytes<const N: usize>() -> Result<[u8; N], Failure> {
     let mut bytes = [0; N];
-    SystemRandom::new()
-        .fill(&mut bytes)
-        .map_err(|_| Failure::new(Exit::Failure, "Random", "the system gives no random numbers"))?;
+    SystemRandom::new().fill(&mut bytes).map_err(|_| {
+        Failure::new(Exit::Failure, FailureKind::Random, "the system gives no random numbers")
+    })?;
     Ok(bytes)
 }
 
@@ -211,21 +211,25 @@ fn cluster(global: &Global, secret: &Secret) -> Result<ClusterId, Failure> {
     let options = ConnectionOptions { credentials, ..ConnectionOptions::default() };
     let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::new(Exit::Failure, "Runtime", error))?;
+    let runtime =
+        runtime.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Runtime, error))?;
     let asked = runtime.block_on(async {
         let deadline = tokio::time::Instant::now() + ASKED_WITHIN;
         Connection::connect_with(first_address(&global.namenode), hello, deadline, &options).await
     });
     match asked {
         Ok((_, reply)) => reply.cluster.ok_or_else(|| {
-            Failure::new(Exit::Failure, "NotFound", "the server has no cluster yet").next(next)
+            let cause = "the server has no cluster yet";
+            Failure::new(Exit::Failure, RefusalKind::NotFound, cause).next(next)
         }),
         Err(CallError::Refused(refusal)) => {
             Err(refused::call(&CallError::Refused(refusal)).next(next))
         }
         Err(error) => {
             let cause = format!("the namenode does not report its cluster: {error}");
-            Err(Failure::new(Exit::Unavailable, UNREACHABLE, cause).next(next))
+            Err(Failure::new(Exit::Unavailable, FailureKind::Unreachable, cause)
+                .with_source(error)
+                .next(next))
         }
     }
 }
@@ -239,7 +243,8 @@ async fn mint(session: Session, args: Mint) -> Result<(), Failure> {
     let token = client.mint_token(asked).await;
     let token = token.map_err(|error| refused::client(&error, &session.namenode))?;
     let claims = parts(&token).and_then(|parts| parts.claims());
-    let claims = claims.map_err(|why| Failure::new(Exit::Failure, "BadReply", why))?;
+    let claims =
+        claims.map_err(|why| Failure::caused(Exit::Failure, FailureKind::BadReply, why))?;
     given(session.output, document(&claims), &token, args.out.as_deref())
 }
 
@@ -248,7 +253,7 @@ fn check_replaced(path: &Path) -> Result<(), Failure> {
     let refused = |what: &str| {
         let cause = format!("{} {what}", path.display());
         let other = refused::shell_word(&format!("{}.token", path.display()));
-        let failure = Failure::new(Exit::Failure, "LocalFile", cause);
+        let failure = Failure::new(Exit::Failure, FailureKind::LocalFile, cause);
         Err(failure.next(format_args!("the same with --out {other}")))
     };
     match std::fs::metadata(path) {
@@ -257,7 +262,7 @@ fn check_replaced(path: &Path) -> Result<(), Failure> {
         // It is new, or what is wrong is reported when it is written.
         Err(_) => return Ok(()),
     }
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, error))?;
     let token = sanderling_protocol::Token::new(&text);
     let is_token = text.trim().is_empty() || parts(&token).and_then(|it| it.claims()).is_ok();
     if is_token { Ok(()) } else { refused("exists and holds no token") }

@@ -86,7 +86,7 @@ impl<'a> LabFleet<'a> {
         options: FleetOptions,
     ) -> Result<Self, Failure> {
         let directory = &options.directory;
-        std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
+        std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, error))?;
         let program = program()?;
         let mut command = Command::new(program.get_program());
         command.args(program.get_args()).args(["namenode", "--http", "none", "--listen"]);

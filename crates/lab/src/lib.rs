@@ -26,7 +26,7 @@ use sanderling_cli_common::{
     units,
 };
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::output::Output;
 use figures::{Figure, checkpoint, defaults, figure2, figure6, figure7};
 use page::run::Computed;
@@ -158,9 +158,9 @@ fn show<F: Figure>(output: Output, figure: &F, directory: Option<&Path>) -> Resu
 
 /// Reads the records of a run.
 fn read(path: &Path) -> Result<LabRecord, Failure> {
-    let text = std::fs::read(path).map_err(|error| Failure::file(path, &error))?;
+    let text = std::fs::read(path).map_err(|error| Failure::file(path, error))?;
     serde_json::from_slice(&text).map_err(|error| {
         let cause = format!("{} holds no records of the lab: {error}", path.display());
-        Failure::new(Exit::Failure, "LabRecord", cause)
+        Failure::new(Exit::Failure, FailureKind::LabRecord, cause)
     })
 }

@@ -23,7 +23,7 @@ pub(crate) async fn run(
 ) -> Result<(), Failure> {
     let plan = LabPlan::of(kinds, options)?;
     let out = &plan.out;
-    std::fs::create_dir_all(out).map_err(|error| Failure::file(out, &error))?;
+    std::fs::create_dir_all(out).map_err(|error| Failure::file(out, error))?;
     let network = network(&session, &plan);
     let setup = setup(&plan, &network);
     let mut lab = LabRecord { setup, runs: Vec::new(), targets: Vec::new() };
@@ -32,7 +32,7 @@ pub(crate) async fn run(
         let name = which.name();
         let logs = out.join("logs").join(&name);
         if logs.exists() {
-            std::fs::remove_dir_all(&logs).map_err(|error| Failure::file(&logs, &error))?;
+            std::fs::remove_dir_all(&logs).map_err(|error| Failure::file(&logs, error))?;
         }
         let record = run_one(&plan, &network, *which).await?;
         session.output.note(format_args!(

@@ -22,7 +22,7 @@ use sanderling_transport::Expiries;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::global::Global;
 use crate::ready::Ready;
 use crate::server::ProcessArgs;
@@ -69,7 +69,7 @@ async fn serve(args: MockMetadata) -> Result<(), Failure> {
             .next("sanderling mock-metadata --listen 127.0.0.1:0"));
     }
     let failed = |error: std::io::Error| {
-        Failure::new(Exit::Failure, "NotStarted", format_args!("{listen}: {error}"))
+        Failure::new(Exit::Failure, FailureKind::NotStarted, format_args!("{listen}: {error}"))
             .next("sanderling mock-metadata --listen 127.0.0.1:0")
     };
     let listener = TcpListener::bind(listen).await.map_err(failed)?;

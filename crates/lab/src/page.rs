@@ -68,7 +68,7 @@ fn json<T: Serialize>(value: &T) -> String {
 fn write(directory: &Path, name: &str, text: &str) -> Result<(), Failure> {
     let path = directory.join(name);
     let made = std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, text));
-    made.map_err(|error| Failure::file(&path, &error))
+    made.map_err(|error| Failure::file(&path, error))
 }
 
 /// Returns a policy's colour.

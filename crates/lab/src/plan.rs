@@ -7,7 +7,7 @@ use clap::Args;
 use sanderling_core::preemption::{Model, Spec};
 
 use super::record::{ExperimentKind, PolicyName};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::units::{Rate, Span};
 
 /// Seconds of Brodmann et al.'s experiments (section 4.1): about two hours each.
@@ -272,7 +272,7 @@ fn policies(options: &Options) -> Vec<PolicyName> {
 /// Usage (2) for a file that cannot be read or holds no lifetimes.
 pub(super) fn load(spec: &Spec) -> Result<Model, Failure> {
     Model::load(spec, |file| std::fs::read_to_string(file))
-        .map_err(|error| Failure::new(Exit::Usage, "Usage", error))
+        .map_err(|error| Failure::caused(Exit::Usage, FailureKind::Usage, error))
 }
 
 /// Returns the bytes that a link carries in a time.

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::plan::{self, MODEL_SECONDS};
 use super::trace::{self, Preemption, TraceBounds};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::output::Output;
 use crate::units::Span;
 
@@ -114,7 +114,7 @@ impl SpotNamenodes {
             None => (lost > 0).then(|| format!("{lost} acknowledged changes are lost")),
         };
         if let Some(what) = what {
-            return Err(Failure::new(Exit::Failure, "Violation", what)
+            return Err(Failure::new(Exit::Failure, FailureKind::Violation, what)
                 .next("the same with more --spares, or a longer --notice"));
         }
         let (unavailable_millis, longest_millis) = (outcome.unavailable.0, outcome.longest.0);

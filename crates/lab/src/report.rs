@@ -13,7 +13,7 @@ use crate::output::{Align, Output, Table};
 pub(crate) fn save(lab: &LabRecord, directory: &Path) -> Result<(), Failure> {
     let write = |name: &str, text: String| {
         let path = directory.join(name);
-        std::fs::write(&path, text).map_err(|error| Failure::file(&path, &error))
+        std::fs::write(&path, text).map_err(|error| Failure::file(&path, error))
     };
     write("lab.json", serde_json::to_string_pretty(lab).expect("records have string keys"))?;
     write("runs.csv", runs(lab))?;

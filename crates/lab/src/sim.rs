@@ -7,7 +7,7 @@ use clap::Args;
 use sanderling_sim::{InjectedBug, Options, RunOutcome, Statistics, run_many};
 use serde::Serialize;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::global::Global;
 use crate::output::{Align, Output, Table};
 use crate::progress::Progress;
@@ -89,12 +89,13 @@ pub fn run(global: &Global, args: Sim) -> Result<(), Failure> {
             let cause = format!("seed {} breaks {}: {}", seen.seed, seen.checker, seen.message);
             let groups = if args.groups { " --groups" } else { "" };
             let bug = bug.map_or_else(String::new, |it| format!(" --bug {it}"));
-            Err(Failure::new(Exit::Failure, "Violation", cause)
+            Err(Failure::new(Exit::Failure, FailureKind::Violation, cause)
                 .next(format_args!("sanderling sim --seed {}{groups}{bug}", seen.seed)))
         }
         None if summary.seeds < args.seeds => {
             let cause = format!("{} of {} seeds in time", summary.seeds, args.seeds);
-            Err(Failure::new(Exit::Deadline, "Deadline", cause).next("a longer --timeout"))
+            Err(Failure::new(Exit::Deadline, FailureKind::Deadline, cause)
+                .next("a longer --timeout"))
         }
         None => Ok(()),
     }

@@ -11,7 +11,7 @@ use sanderling_protocol::message::ObjectKind;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::refused;
 
 pub(crate) use probe::probe;
@@ -61,7 +61,7 @@ where
 /// Failure (1) when one panicked.
 pub(crate) async fn finish(mut workers: JoinSet<()>) -> Result<(), Failure> {
     while let Some(ended) = workers.join_next().await {
-        ended.map_err(|error| Failure::new(Exit::Failure, "Bug", error))?;
+        ended.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Bug, error))?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, RefusalKind};
 use sanderling_cli_common::global::Global;
 use sanderling_cli_common::output::Output;
 use sanderling_cli_common::units::{self, Size};
@@ -49,9 +49,9 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalAdd) -> Result<()
         }
         Some(name) if !is_free(name) => {
             let cause = format!("the cluster has a process {name} already");
-            return Err(Failure::new(Exit::Failure, "Exists", cause).next(format_args!(
-                "sanderling local restart {name}, or sanderling local status"
-            )));
+            return Err(Failure::new(Exit::Failure, RefusalKind::Exists, cause).next(
+                format_args!("sanderling local restart {name}, or sanderling local status"),
+            ));
         }
         Some(name) => name.clone(),
         None => (0..).map(|at| format!("datanode-{at}")).find(is_free).expect("some number is"),

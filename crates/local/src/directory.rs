@@ -33,7 +33,7 @@ pub struct ClusterDirectory {
 /// Usage (2) when there is no home directory to default to.
 pub fn directory(place: &ClusterDirectory) -> Result<PathBuf, Failure> {
     if let Some(directory) = &place.directory {
-        return std::path::absolute(directory).map_err(|error| Failure::file(directory, &error));
+        return std::path::absolute(directory).map_err(|error| Failure::file(directory, error));
     }
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let state = variable("XDG_STATE_HOME")

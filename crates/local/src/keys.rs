@@ -54,7 +54,7 @@ impl KeyFiles {
 
     /// Returns what a client shows.
     pub(super) fn shown(&self) -> Result<Credentials, Failure> {
-        let tls = ClientTls::read(&self.tls_ca, TLS_NAME).map_err(|error| tls_failed(&error))?;
+        let tls = ClientTls::read(&self.tls_ca, TLS_NAME).map_err(tls_failed)?;
         let token = Some(TokenSource::File(self.token_file.clone()));
         Ok(Credentials { token, tls: Some(tls) })
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::process::{LOOK_EVERY, RELEASE, RecordedProcess, spawn};
 use sanderling_cli_common::ready::{NotReady, Ready};
 use sanderling_cli_common::refused::shell_word;
@@ -137,7 +137,7 @@ impl Starting {
             if Instant::now() >= limit {
                 let name = &self.server.name;
                 let cause = format!("{name} does not serve in time: {}", self.last_words());
-                return Err(self.failed(Exit::Deadline, "Deadline", &cause));
+                return Err(self.failed(Exit::Deadline, FailureKind::Deadline, &cause));
             }
             std::thread::sleep(LOOK_EVERY);
         }
@@ -156,10 +156,10 @@ impl Starting {
         let Ok(Some(status)) = self.child.try_wait() else { return Ok(()) };
         let (name, words) = (&self.server.name, self.last_words());
         let cause = format!("{name} ended at its start ({status}): {words}");
-        Err(self.failed(Exit::Failure, "NotStarted", &cause))
+        Err(self.failed(Exit::Failure, FailureKind::NotStarted, &cause))
     }
 
-    fn failed(&self, exit: Exit, kind: &str, cause: &str) -> Failure {
+    fn failed(&self, exit: Exit, kind: FailureKind, cause: &str) -> Failure {
         let is_new = self.server.address.is_empty();
         let is_in_use = NotReady::read(&self.ready_file) == Some(NotReady::InUse);
         let next = if is_in_use && self.server.role == ServerRole::Namenode && is_new {

@@ -3,7 +3,7 @@
 use std::fs::{File, TryLockError, create_dir_all};
 use std::path::Path;
 
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 
 use super::directory::LOCK;
 use super::ownership;
@@ -35,20 +35,20 @@ impl Lock {
     /// Unavailable (4) while another process starts or stops the cluster in it: try again when it
     /// has ended. Failure (1) when the directory cannot be made or written.
     pub(super) fn take(directory: &Path) -> Result<Self, Failure> {
-        create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
+        create_dir_all(directory).map_err(|error| Failure::file(directory, error))?;
         let path = directory.join(LOCK);
         let file = File::options().create(true).truncate(false).write(true).open(&path);
-        let file = file.map_err(|error| Failure::file(&path, &error))?;
+        let file = file.map_err(|error| Failure::file(&path, error))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { file }),
             Err(TryLockError::WouldBlock) => {
                 let cause = "another process starts or stops the cluster in";
                 let cause = format!("{cause} {}", directory.display());
-                Err(Failure::new(Exit::Unavailable, "Busy", cause)
+                Err(Failure::new(Exit::Unavailable, FailureKind::Busy, cause)
                     .tried("nothing: it must end first")
                     .next("sanderling local status"))
             }
-            Err(TryLockError::Error(error)) => Err(Failure::file(&path, &error)),
+            Err(TryLockError::Error(error)) => Err(Failure::file(&path, error)),
         }
     }
 }

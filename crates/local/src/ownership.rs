@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
 use sanderling_cli_common::process::LOOK_EVERY;
 
 use super::directory::{CATALOGS, DISKS, LOCK, LOGS};
@@ -53,7 +53,7 @@ pub(super) fn check(directory: &Path) -> Result<(), Failure> {
     let Some(foreign) = names.iter().find(|name| !is_ours(name)) else { return Ok(()) };
     let (directory, foreign) = (directory.display(), foreign.to_string_lossy());
     let cause = format!("{directory} holds {foreign}, which no local cluster made");
-    Err(Failure::new(Exit::Failure, "LocalFile", cause)
+    Err(Failure::new(Exit::Failure, FailureKind::LocalFile, cause)
         .tried("nothing: a local cluster deletes what is in its directory")
         .next("the same with another --dir"))
 }
@@ -64,7 +64,7 @@ pub(super) fn check(directory: &Path) -> Result<(), Failure> {
 /// Failure (1): the file cannot be written.
 pub(super) fn mark(directory: &Path, mut lock: &File) -> Result<(), Failure> {
     let path = directory.join(LOCK);
-    let failed = |error: std::io::Error| Failure::file(&path, &error);
+    let failed = |error: std::io::Error| Failure::file(&path, error);
     if std::fs::read(&path).map_err(failed)? == MARK {
         return Ok(());
     }
@@ -81,7 +81,7 @@ pub(super) fn not_in_use(directory: &Path, next: &str) -> Result<(), Failure> {
     while let Some((role, used)) = used(directory)? {
         if Instant::now() >= limit {
             let cause = format!("a {role} that is not on record runs in {}", used.display());
-            return Err(Failure::new(Exit::Failure, "Exists", cause)
+            return Err(Failure::new(Exit::Failure, RefusalKind::Exists, cause)
                 .tried("nothing: its files would have been deleted; it must end first")
                 .next(next));
         }
@@ -116,7 +116,7 @@ fn has_only_logs(directory: &Path) -> bool {
 
 /// Returns the names in a directory in their order; none where there is no directory.
 fn names(directory: &Path) -> Result<Vec<OsString>, Failure> {
-    let failed = |error: std::io::Error| Failure::file(directory, &error);
+    let failed = |error: std::io::Error| Failure::file(directory, error);
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         read => read.map_err(failed)?,

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
 use sanderling_cli_common::output::SCHEMA;
 use sanderling_cli_common::process::RecordedProcess;
 use sanderling_cli_common::refused;
@@ -103,11 +103,11 @@ impl Record {
         let path = directory.join(RECORD);
         let text = match std::fs::read(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            read => read.map_err(|error| Failure::file(&path, &error))?,
+            read => read.map_err(|error| Failure::file(&path, error))?,
         };
         let record = serde_json::from_slice(&text).map_err(|error| {
             let cause = format!("{} is no cluster's record: {error}", path.display());
-            Failure::new(Exit::Failure, "LocalFile", cause)
+            Failure::new(Exit::Failure, FailureKind::LocalFile, cause)
                 .next("end its processes by hand and delete the file")
         })?;
         Ok(Some(record))
@@ -117,7 +117,8 @@ impl Record {
     pub(super) fn existing(directory: &Path) -> Result<Self, Failure> {
         Self::read(directory)?.ok_or_else(|| {
             let cause = format!("no cluster was started in {}", directory.display());
-            Failure::new(Exit::NotFound, "NotFound", cause).next("sanderling local start")
+            Failure::new(Exit::NotFound, RefusalKind::NotFound, cause)
+                .next("sanderling local start")
         })
     }
 
@@ -133,7 +134,7 @@ impl Record {
         });
         written.map_err(|error| {
             let _ = std::fs::remove_file(&partial);
-            Failure::file(&path, &error)
+            Failure::file(&path, error)
         })
     }
 
@@ -147,7 +148,7 @@ impl Record {
         }
         let cause = "the start of the cluster has not come to its end in";
         let cause = format!("{cause} {}", self.directory.display());
-        Err(Failure::new(Exit::Unavailable, "Down", cause)
+        Err(Failure::new(Exit::Unavailable, FailureKind::Down, cause)
             .next("sanderling local start, or sanderling local stop"))
     }
 
@@ -176,13 +177,15 @@ impl Record {
         match tokio::time::timeout(within, connecting).await {
             Ok(Ok(client)) => Ok(client),
             Ok(Err(error)) => Err(refused::client(&error, &self.namenode)),
-            Err(_) => Err(Failure::new(Exit::Deadline, "Deadline", "the namenode is silent")),
+            Err(_) => {
+                Err(Failure::new(Exit::Deadline, FailureKind::Deadline, "the namenode is silent"))
+            }
         }
     }
 
     pub(super) fn delete(&self) -> Result<(), Failure> {
         let path = self.directory.join(RECORD);
-        std::fs::remove_file(&path).map_err(|error| Failure::file(&path, &error))
+        std::fs::remove_file(&path).map_err(|error| Failure::file(&path, error))
     }
 
     /// Returns one process of the cluster.
@@ -225,7 +228,7 @@ const fn of_earlier_release() -> bool {
 
 fn no_process(name: &str) -> Failure {
     let cause = format!("the cluster has no process {name}");
-    Failure::new(Exit::NotFound, "NotFound", cause).next("sanderling local status")
+    Failure::new(Exit::NotFound, RefusalKind::NotFound, cause).next("sanderling local status")
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rustix::process::Signal;
 use sanderling_cli_common::drain_plan;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::global::Global;
 use sanderling_cli_common::output::Output;
 use sanderling_cli_common::session::{Session, block_on};
@@ -94,7 +94,7 @@ fn words(record: &Record, server: &ServerRecord) -> Result<Vec<OsString>, Failur
         let is_new = is_of_group(record) && !catalog_of(&record.directory, &server.name).exists();
         if is_new && join.is_none() {
             let cause = format!("{} has no catalog, and no other namenode runs", server.name);
-            return Err(Failure::new(Exit::Unavailable, "Down", cause)
+            return Err(Failure::new(Exit::Unavailable, FailureKind::Down, cause)
                 .next("sanderling local status, or sanderling local stop"));
         }
         let join = join.filter(|_| is_new);
@@ -105,7 +105,7 @@ fn words(record: &Record, server: &ServerRecord) -> Result<Vec<OsString>, Failur
         Some(shape) => Ok(datanode_words(record, shape, &server.name)),
         None => {
             let cause = "an older release started this cluster: how is not on record";
-            Err(Failure::new(Exit::Failure, "LocalFile", cause)
+            Err(Failure::new(Exit::Failure, FailureKind::LocalFile, cause)
                 .next("sanderling local stop, or sanderling local status"))
         }
     }
@@ -129,7 +129,9 @@ fn takes_part(
     starting.runs().map_err(failed)?;
     if found == PlaceInGroup::Removed {
         let cause = format!("{} was removed from its group: it takes no part in it", server.name);
-        return Err(Failure::new(Exit::Failure, "Removed", cause).next(rejoin(record, server)));
+        return Err(
+            Failure::new(Exit::Failure, FailureKind::Removed, cause).next(rejoin(record, server))
+        );
     }
     Ok(found)
 }
@@ -145,7 +147,7 @@ fn confirmed(output: Output, record: &Record, name: &str) -> Result<(), Failure>
         Ok(())
     })?;
     let Some(objection) = objection else { return Ok(()) };
-    Err(Failure::new(Exit::Usage, "NotConfirmed", objection)
+    Err(Failure::new(Exit::Usage, FailureKind::NotConfirmed, objection)
         .tried("planned to move its blocks to the other datanodes: nothing was changed")
         .next("sanderling local add, or the same with --yes"))
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
 use sanderling_cli_common::global::Global;
 use sanderling_cli_common::output::Output;
 use sanderling_cli_common::process::LOOK_EVERY;
@@ -81,7 +81,7 @@ pub(super) fn started(
         && record.running().next().is_some()
     {
         let cause = format!("a cluster runs in {} already", directory.display());
-        return Err(Failure::new(Exit::Failure, "Exists", cause)
+        return Err(Failure::new(Exit::Failure, RefusalKind::Exists, cause)
             .tried(format_args!("its namenode is {}", record.namenode))
             .next("sanderling local status, or sanderling local stop"));
     }
@@ -189,7 +189,7 @@ fn until_all_vote(record: &Record, count: usize, limit: Instant) -> Result<(), F
             }
             if Instant::now() >= limit {
                 let cause = format!("not all of {count} namenodes vote in time");
-                return Err(Failure::new(Exit::Deadline, "Deadline", cause)
+                return Err(Failure::new(Exit::Deadline, FailureKind::Deadline, cause)
                     .next("the same with a longer --timeout"));
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -204,13 +204,13 @@ fn prepare(directory: &Path) -> Result<(), Failure> {
         let path = directory.join(name);
         match std::fs::remove_dir_all(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Failure::file(&path, &error));
+                return Err(Failure::file(&path, error));
             }
             _ => std::fs::DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)
                 .create(&path)
-                .map_err(|error| Failure::file(&path, &error))?,
+                .map_err(|error| Failure::file(&path, error))?,
         }
     }
     Ok(())

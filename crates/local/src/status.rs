@@ -1,6 +1,6 @@
 //! `local status`.
 
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::output::{Align, Output, Table};
 use sanderling_cli_common::units;
 use serde::Serialize;
@@ -74,7 +74,7 @@ pub(super) fn run(output: Output, place: &ClusterDirectory) -> Result<(), Failur
         }
         false => (cause, format!("sanderling local restart {}", first.server.name)),
     };
-    Err(Failure::new(Exit::Unavailable, "Down", cause)
+    Err(Failure::new(Exit::Unavailable, FailureKind::Down, cause)
         .tried(format_args!(
             "looked for process {}, {}",
             first.server.process.pid, first.server.name

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::global::Global;
 use sanderling_cli_common::output::Output;
 use sanderling_cli_common::session::block_on;
@@ -36,7 +36,8 @@ pub(super) fn run(
     let killed = end(&record, global.timeout.map_or(END_WITHIN, |span| span.0));
     if let Some(name) = record.running().map(|server| server.name.clone()).next() {
         let cause = format!("{name} does not end, not even when it is killed");
-        return Err(Failure::new(Exit::Failure, "Process", cause).next("sanderling local status"));
+        return Err(Failure::new(Exit::Failure, FailureKind::Process, cause)
+            .next("sanderling local status"));
     }
     ownership::not_in_use(&directory, "sanderling local stop")?;
     // The datanodes' memory is gone: a catalog of it would only name what is lost.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::Signal;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
 use sanderling_cli_common::global::Global;
 use sanderling_cli_common::output::Output;
 use sanderling_cli_common::session::{self, Session};
@@ -175,7 +175,8 @@ async fn toured(
         0 => Ok(()),
         lost => {
             let cause = format!("{} lost with {SPOT}", units::bytes(lost));
-            Err(Failure::new(Exit::Partial, "DataUnavailable", cause).next("sanderling fsck"))
+            Err(Failure::new(Exit::Partial, RefusalKind::DataUnavailable, cause)
+                .next("sanderling fsck"))
         }
     }
 }
@@ -205,7 +206,7 @@ fn kill(session: &Session, record: &Record) -> Result<(), Failure> {
     spot.signal(Signal::KILL);
     if !spot.wait(END_WITHIN) {
         let cause = format!("{SPOT} does not end, not even when it is killed");
-        return Err(Failure::new(Exit::Failure, "Process", cause));
+        return Err(Failure::new(Exit::Failure, FailureKind::Process, cause));
     }
     record.processes.retain(|server| server.name != SPOT);
     session.output.note(format_args!("killed    {SPOT}, process {}, with SIGKILL", spot.pid));

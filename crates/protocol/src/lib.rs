@@ -30,7 +30,7 @@ pub use message::{Reply, Request};
 pub use node::{NodeInfo, NodeSelector, Policy};
 pub use order::{Order, OrderReply};
 pub use path::Path;
-pub use refusal::Refusal;
+pub use refusal::{Refusal, RefusalKind};
 pub use tier::{StorageClass, Tier, WhenFull};
 pub use time::{Instant, Millis};
 pub use token::{Token, TokenId, TokenSelector};

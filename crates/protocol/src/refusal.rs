@@ -60,9 +60,32 @@ macro_rules! refusals {
                 match self { $( Self::$name { .. } => stringify!($name), )* }
             }
 
+            /// Returns which refusal it is, without its values.
+            #[must_use]
+            pub const fn kind(&self) -> RefusalKind {
+                match self { $( Self::$name { .. } => RefusalKind::$name, )* }
+            }
+
             /// Every number of the table with its name.
             pub const TABLE: &'static [(u16, &'static str)] =
                 &[ $( ($code, stringify!($name)), )* ];
+        }
+
+        /// Which refusal of the table it is, without the values of the single case.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum RefusalKind {
+            $( #[doc = concat!("As [`Refusal::", stringify!($name), "`].")] $name, )*
+        }
+
+        impl RefusalKind {
+            /// Every kind, in the order of the table.
+            pub const ALL: &'static [Self] = &[ $( Self::$name, )* ];
+
+            /// Returns the refusal's name, as scripts and other languages use it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $( Self::$name => stringify!($name), )* }
+            }
         }
     };
 }
@@ -273,8 +296,9 @@ refusals! {
     Undecided { why: String } = 130,
 }
 
-/// Pause before a change is repeated whose outcome its namenode could not find out: an election
-/// takes as long.
+/// Pause before a change is repeated whose outcome its namenode could not find out. Half of the
+/// 400 ms without a leader after which an election begins at the earliest: the change finds the new
+/// leader soon after its election, with a few attempts in vain.
 const UNDECIDED_PAUSE: Millis = Millis(200);
 
 /// Returns how a generation of a group of namenodes is written: how many there were before, and
@@ -383,9 +407,29 @@ impl Refusal {
     }
 }
 
+impl RefusalKind {
+    /// Returns the kind with a name; `None` for a name that is not in the table, such as that of a
+    /// refusal of a later version.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.name() == name)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kind_of_a_refusal_has_its_name() {
+        let refusal = Refusal::NotLeader { leader: None };
+        assert_eq!(refusal.kind(), RefusalKind::NotLeader);
+        assert_eq!(refusal.kind().name(), refusal.name());
+        let names = RefusalKind::ALL.iter().map(|kind| kind.name());
+        assert!(names.eq(Refusal::TABLE.iter().map(|(_, name)| *name)));
+        assert!(RefusalKind::ALL.iter().all(|kind| RefusalKind::named(kind.name()) == Some(*kind)));
+        assert_eq!(RefusalKind::named("NoRefusal"), None);
+    }
 
     #[test]
     fn codes_are_unique() {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use sanderling_cli_common::cluster::first_address;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
 use sanderling_cli_common::ready::Ready;
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units;
@@ -50,9 +50,6 @@ pub struct Backup {
 /// How long the namenode may take to write the backup before it sends it, and to send on.
 const ANSWER_WITHIN: Duration = Duration::from_secs(600);
 
-/// The kind of failure of a backup that is damaged.
-const BAD_BACKUP: &str = "BadBackup";
-
 /// Pieces that wait to be written or checked.
 const PIECES_MAX: usize = 4;
 
@@ -81,9 +78,11 @@ pub(crate) async fn run(session: Session, args: Backup) -> Result<(), Failure> {
     };
     match (answer, kept) {
         // A backup that was cut off is damaged because of that.
-        (Err(error), Err(failure)) if failure.kind == BAD_BACKUP => Err(unanswered(&error)),
+        (Err(error), Err(failure)) if failure.kind == FailureKind::BadBackup => {
+            Err(unanswered(error))
+        }
         (_, Err(failure)) => Err(failure),
-        (Err(error), Ok(_)) => Err(unanswered(&error)),
+        (Err(error), Ok(_)) => Err(unanswered(error)),
         (Ok((200, _)), Ok(Some((place, description, bytes)))) => {
             place.publish().await?;
             print(&session, &args, &description, bytes)
@@ -114,12 +113,14 @@ async fn keep(to: &Place, mut received: mpsc::Receiver<Bytes>) -> Result<Option<
         next = received.recv().await;
     }
     drop(checked);
-    let description = check.await.map_err(|error| Failure::new(Exit::Failure, "Backup", error))?;
+    let description =
+        check.await.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Backup, error))?;
     match description {
         Ok(description) => Ok(Some((writing, description, bytes))),
         Err(error) => {
             writing.give_up().await;
-            Err(Failure::new(Exit::Unavailable, BAD_BACKUP, error).next("the same again"))
+            Err(Failure::caused(Exit::Unavailable, FailureKind::BadBackup, error)
+                .next("the same again"))
         }
     }
 }
@@ -128,7 +129,8 @@ fn address(session: &Session, args: &Backup) -> Result<String, Failure> {
     if let Some(file) = &args.ready_file {
         return Ready::read(file).and_then(|ready| ready.http_address).ok_or_else(|| {
             let cause = format!("{} names no namenode that serves HTTP", file.display());
-            Failure::new(Exit::NotFound, "NotFound", cause).next("the same with --http ADDRESS")
+            Failure::new(Exit::NotFound, RefusalKind::NotFound, cause)
+                .next("the same with --http ADDRESS")
         });
     }
     if let Some(address) = &args.http {
@@ -143,8 +145,8 @@ fn address(session: &Session, args: &Backup) -> Result<String, Failure> {
     })
 }
 
-fn unanswered(error: &PageCallError) -> Failure {
-    Failure::new(Exit::Unavailable, "Unavailable", error)
+fn unanswered(error: PageCallError) -> Failure {
+    Failure::caused(Exit::Unavailable, FailureKind::Unavailable, error)
         .next("the same with --http ADDRESS, or --ready-file FILE of the namenode")
 }
 
@@ -160,9 +162,9 @@ fn refused(status: u16, body: &[u8]) -> Failure {
     match text("message") {
         message if message.is_empty() || status == 200 => {
             let cause = format!("the answer has status {status}: no namenode serves there");
-            Failure::new(exit, "BadReply", cause).next(next)
+            Failure::new(exit, FailureKind::BadReply, cause).next(next)
         }
-        message => Failure::new(exit, &text("name"), message).next(next),
+        message => Failure::new(exit, FailureKind::named(&text("name")), message).next(next),
     }
 }
 

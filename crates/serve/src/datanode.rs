@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::global::Global;
 use sanderling_cli_common::policy::PolicyName;
 use sanderling_cli_common::ready::Ready;
@@ -252,7 +252,7 @@ pub fn run(global: &Global, mut args: Datanode) -> Result<(), Failure> {
 fn options(global: &Global, args: &Datanode) -> Result<DatanodeOptions, Failure> {
     let disk = match (&args.disk, &args.disk_dir) {
         (Some(size), Some(directory)) => {
-            std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
+            std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, error))?;
             Some(DiskOptions { directory: directory.clone(), bytes: size.0 })
         }
         _ => None,
@@ -318,7 +318,7 @@ fn bound_memory(
             is kept beside that {beside} at least"
         );
         let next = format!("sanderling datanode --memory-max {}MiB", min.div_ceil(1 << 20));
-        return Err(Failure::new(Exit::Usage, "BadOption", cause).next(next));
+        return Err(Failure::new(Exit::Usage, FailureKind::BadOption, cause).next(next));
     }
     Ok(())
 }
@@ -335,7 +335,7 @@ fn object(args: &Datanode) -> Result<Option<ObjectOptions>, Failure> {
     let (Some(url), Some(size)) = (&args.object, &args.object_bytes) else { return Ok(None) };
     if let Some(directory) = url.strip_prefix("file://").filter(|it| it.starts_with('/')) {
         let directory = std::path::Path::new(directory);
-        std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
+        std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, error))?;
     }
     let settings = object_settings();
     Ok(Some(ObjectOptions { url: url.clone(), bytes: size.0, settings, ..Default::default() }))
@@ -362,10 +362,10 @@ async fn serve(
     // A datanode waits for its namenode until it gets a signal.
     let server = tokio::select! {
         started = within(limit, "datanode", DatanodeServer::start(options)) => started?
-            .map_err(|error| start_failure(&error))?,
+            .map_err(start_failure)?,
         _ = signals.next() => return Err(Failure::new(
             Exit::Interrupted,
-            "Interrupted",
+            FailureKind::Interrupted,
             format_args!("stopped before the namenode at {namenode} answered"),
         )),
     };
@@ -378,22 +378,24 @@ async fn serve(
             Stop::Interrupt => Ok(()),
             Stop::Term => leave(&server, &mut signals, &args).await,
         },
-        failure = server.failed() => Err(Failure::new(Exit::Failure, "DatanodeFailed", failure)
-            .next("sanderling node ls --all, then start it again")),
+        failure = server.failed() => {
+            Err(Failure::caused(Exit::Failure, FailureKind::DatanodeFailed, failure)
+                .next("sanderling node ls --all, then start it again"))
+        }
     };
     server.stop().await;
     result
 }
 
 /// Describes a failed start.
-fn start_failure(error: &DatanodeStartError) -> Failure {
-    let failure = not_started("datanode", error, next(error));
-    let exit = match error {
+fn start_failure(error: DatanodeStartError) -> Failure {
+    let failure = not_started("datanode", &error, next(&error));
+    let exit = match &error {
         DatanodeStartError::Unreachable { cause, .. } => exit_of(cause),
         DatanodeStartError::Refused { refusal, .. } => refused::exit(refusal),
         _ => failure.exit,
     };
-    Failure { exit, ..failure }
+    Failure { exit, ..failure }.with_source(error)
 }
 
 /// Returns the next command after a failed start.
@@ -419,7 +421,7 @@ async fn leave(
         end = server.drain(args.sigterm_deadline.0, "SIGTERM") => end,
         () = signals.again() => return Err(Failure::new(
             Exit::Interrupted,
-            "Interrupted",
+            FailureKind::Interrupted,
             "a second signal ended the drain",
         ).next("sanderling fsck")),
     };
@@ -437,7 +439,7 @@ async fn leave(
             format!("the namenode did not take the notice within {deadline}")
         }
     };
-    Err(Failure::new(Exit::Partial, "NotDrained", cause).next("sanderling fsck"))
+    Err(Failure::new(Exit::Partial, FailureKind::NotDrained, cause).next("sanderling fsck"))
 }
 
 #[cfg(test)]
@@ -454,11 +456,12 @@ mod tests {
         let namenode = "127.0.0.1:1".to_owned();
         let cause = CallError::unreachable(&namenode, io::ErrorKind::ConnectionRefused.into());
         let error = DatanodeStartError::Unreachable { namenode, seconds: 30, cause };
-        let failure = start_failure(&error);
-        assert_eq!((failure.exit, failure.kind.as_str()), (Exit::Unavailable, "NotStarted"));
+        let failure = start_failure(error);
+        assert_eq!((failure.exit, &failure.kind), (Exit::Unavailable, &FailureKind::NotStarted));
+        assert!(failure.source.is_some_and(|source| source.is::<DatanodeStartError>()));
         let refusal = Refusal::Unauthenticated { why: "a token is needed here".to_owned() };
         let namenode = "127.0.0.1:1".to_owned();
-        let failure = start_failure(&DatanodeStartError::Refused { namenode, refusal });
+        let failure = start_failure(DatanodeStartError::Refused { namenode, refusal });
         assert_eq!(failure.exit, Exit::Failure);
     }
 }

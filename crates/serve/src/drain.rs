@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use sanderling_cli_common::failure::{BAD_ADDRESS, Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
 use sanderling_cli_common::ready::Ready;
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units::{self, Span};
@@ -64,7 +64,7 @@ pub(crate) async fn run(session: Session, args: LocalDrain) -> Result<(), Failur
         within: if args.wait { args.deadline.0 + ANSWER_WITHIN } else { ANSWER_WITHIN },
     };
     let (status, body) = tokio::select! {
-        answer = call.send() => answer.map_err(|error| unanswered(&error))?,
+        answer = call.send() => answer.map_err(unanswered)?,
         () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
     };
     let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -82,7 +82,7 @@ fn address(args: &LocalDrain) -> Result<String, Failure> {
     let Some(file) = &args.ready_file else { return Ok(args.http.clone()) };
     Ready::read(file).and_then(|ready| ready.http_address).ok_or_else(|| {
         let cause = format!("{} names no datanode that serves HTTP", file.display());
-        Failure::new(Exit::NotFound, "NotFound", cause)
+        Failure::new(Exit::NotFound, RefusalKind::NotFound, cause)
             .next("sanderling datanode --ready-file FILE")
     })
 }
@@ -93,20 +93,20 @@ async fn check_role(address: &str, tls: Option<&ClientTls>) -> Result<(), Failur
     let (method, target, body, token) = ("GET", "/healthz", String::new(), None);
     let within = ANSWER_WITHIN;
     let call = PageCall { address, tls, token, method, target, body, within };
-    let (_, body) = call.send().await.map_err(|error| unanswered(&error))?;
+    let (_, body) = call.send().await.map_err(unanswered)?;
     let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
     let cause = match answer["role"].as_str() {
         Some("datanode") => return Ok(()),
         Some(role) => format!("a {role} serves at {address}, no datanode: it got no notice"),
         None => format!("no datanode serves at {address}"),
     };
-    Err(Failure::new(Exit::Failure, BAD_ADDRESS, cause)
+    Err(Failure::new(Exit::Failure, FailureKind::BadAddress, cause)
         .next("sanderling datanode drain --http ADDRESS, or --ready-file FILE of the datanode"))
 }
 
-fn unanswered(error: &PageCallError) -> Failure {
+fn unanswered(error: PageCallError) -> Failure {
     let next = "sanderling datanode drain --http ADDRESS, or --ready-file FILE of the datanode";
-    Failure::new(Exit::Unavailable, "Unavailable", error).next(next)
+    Failure::caused(Exit::Unavailable, FailureKind::Unavailable, error).next(next)
 }
 
 fn refused(status: u16, answer: &Value) -> Failure {
@@ -122,8 +122,11 @@ fn refused(status: u16, answer: &Value) -> Failure {
         true => format!("the answer has status {status}: no datanode serves there"),
         false => message,
     };
-    let name = if name.is_empty() { "BadReply" } else { &name };
-    Failure::new(exit, name, cause).next(next)
+    let kind = match name.is_empty() {
+        true => FailureKind::BadReply,
+        false => FailureKind::named(&name),
+    };
+    Failure::new(exit, kind, cause).next(next)
 }
 
 fn print(session: &Session, args: &LocalDrain, node: &Value) -> Result<(), Failure> {
@@ -149,5 +152,5 @@ fn print(session: &Session, args: &LocalDrain, node: &Value) -> Result<(), Failu
     }
     let bytes = units::bytes(number(&drain["lost_bytes"]));
     let cause = format!("{bytes} in {lost} blocks were lost with {title}");
-    Err(Failure::new(Exit::Partial, "DataUnavailable", cause).next("sanderling fsck"))
+    Err(Failure::new(Exit::Partial, RefusalKind::DataUnavailable, cause).next("sanderling fsck"))
 }

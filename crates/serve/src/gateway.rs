@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::global::Global;
 use sanderling_cli_common::ready::Ready;
 use sanderling_cli_common::server::ProcessArgs;
@@ -125,7 +125,8 @@ pub fn run(global: &Global, command: Gateway) -> Result<(), Failure> {
 
 fn options(global: &Global, args: &S3) -> Result<GatewayOptions, Failure> {
     let keys = args.keys.as_deref().map(AccessKeys::read).transpose().map_err(|error| {
-        Failure::new(Exit::Usage, "BadKeys", &error).next("sanderling gateway s3 --help")
+        Failure::caused(Exit::Usage, FailureKind::BadKeys, error)
+            .next("sanderling gateway s3 --help")
     })?;
     let credentials = credentials::shown(global)?;
     let tls = args.tls.read()?;
@@ -149,9 +150,8 @@ fn options(global: &Global, args: &S3) -> Result<GatewayOptions, Failure> {
 
 async fn serve(options: GatewayOptions, args: S3, limit: Option<Duration>) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
-    let server = within(limit, "S3 gateway", GatewayServer::start(options))
-        .await?
-        .map_err(|error| start_failure(&error))?;
+    let server =
+        within(limit, "S3 gateway", GatewayServer::start(options)).await?.map_err(start_failure)?;
     let http = server.http_address().map(|address| address.to_string());
     let ready = Ready::here(server.address().to_string(), http, Some(server.cluster()));
     ready.write(args.process.ready_file.as_deref())?;
@@ -162,15 +162,15 @@ async fn serve(options: GatewayOptions, args: S3, limit: Option<Duration>) -> Re
 }
 
 /// Describes a failed start.
-fn start_failure(error: &GatewayStartError) -> Failure {
-    let failure = not_started("S3 gateway", error, next(error));
-    let exit = match error {
+fn start_failure(error: GatewayStartError) -> Failure {
+    let failure = not_started("S3 gateway", &error, next(&error));
+    let exit = match &error {
         GatewayStartError::Cluster(ClientError::Call { cause, .. }) => exit_of(cause),
         GatewayStartError::Cluster(ClientError::Refused(refusal)) => refused::exit(refusal),
         GatewayStartError::Cluster(ClientError::TimedOut { .. }) => Exit::Unavailable,
         _ => failure.exit,
     };
-    Failure { exit, ..failure }
+    Failure { exit, ..failure }.with_source(error)
 }
 
 const fn next(error: &GatewayStartError) -> &'static str {

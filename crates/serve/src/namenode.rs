@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Subcommand};
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::global::Global;
 use sanderling_cli_common::policy::PolicyName;
 use sanderling_cli_common::ready::{NotReady, Ready};
@@ -276,7 +276,7 @@ async fn serve(
     let options = options(&args, security)?;
     let server = within(limit, "namenode", NamenodeServer::start(options))
         .await?
-        .map_err(|error| not_served(&args.process, &error))?;
+        .map_err(|error| not_served(&args.process, error))?;
     let address = server.address().to_string();
     let start_manager = || {
         let name = format!("namenode-{}", std::process::id());
@@ -305,11 +305,11 @@ async fn serve(
     result?;
     if let Some(why) = server.unarchived() {
         let cause = format!("the archive may lack the last changes: {why}");
-        return Err(Failure::new(Exit::Failure, "Unarchived", cause)
+        return Err(Failure::new(Exit::Failure, FailureKind::Unarchived, cause)
             .next("start it again on the same directory, with the same --archive"));
     }
     server.journal_failure().map_or(Ok(()), |failure| {
-        Err(Failure::new(Exit::Failure, "NamenodeFailed", &failure)
+        Err(Failure::caused(Exit::Failure, FailureKind::NamenodeFailed, failure)
             .next("look at the disk, then start it again on the same directory"))
     })
 }
@@ -362,7 +362,8 @@ fn ended_with(failure: &NamenodeFailure) -> Result<(), Failure> {
     if matches!(failure, NamenodeFailure::Left | NamenodeFailure::Last) {
         return Ok(());
     }
-    Err(Failure::new(Exit::Failure, "NamenodeFailed", failure).next(ended(failure)))
+    Err(Failure::caused(Exit::Failure, FailureKind::NamenodeFailed, failure.clone())
+        .next(ended(failure)))
 }
 
 /// Returns what the server is started with.
@@ -418,7 +419,7 @@ fn bound_memory(
     if all < MEMORY_MIN {
         let (all, min) = (units::bytes(all), units::bytes(MEMORY_MIN));
         let cause = format!("three quarters of this machine's memory are {all}, less than {min}");
-        return Err(Failure::new(Exit::Usage, "BadOption", cause)
+        return Err(Failure::new(Exit::Usage, FailureKind::BadOption, cause)
             .next("sanderling namenode --memory-max 256MiB"));
     }
     let on_the_way = (all / 4).min(options.memory_on_the_way_max as u64);
@@ -436,13 +437,13 @@ fn bound_memory(
 /// Reads the preemption model and the files that it names.
 fn model(spec: &Spec) -> Result<Model, Failure> {
     Model::load(spec, |file| std::fs::read_to_string(file)).map_err(|error| {
-        Failure::new(Exit::Usage, "BadPreemptionModel", &error)
+        Failure::caused(Exit::Usage, FailureKind::BadPreemptionModel, error)
             .next("sanderling namenode with another --preemption-model, or without one")
     })
 }
 
 /// Describes why the namenode does not start, also to a process that started it in the background.
-fn not_served(process: &ProcessArgs, error: &NamenodeStartError) -> Failure {
+fn not_served(process: &ProcessArgs, error: NamenodeStartError) -> Failure {
     let is_in_use = matches!(
         error,
         NamenodeStartError::Listen(ListenError::InUse { .. })
@@ -483,14 +484,14 @@ const fn ended(failure: &NamenodeFailure) -> &'static str {
 }
 
 /// Describes a failed start.
-fn start_failure(error: &NamenodeStartError) -> Failure {
-    let failure = not_started("namenode", error, &next(error));
-    let exit = match error {
+fn start_failure(error: NamenodeStartError) -> Failure {
+    let failure = not_started("namenode", &error, &next(&error));
+    let exit = match &error {
         NamenodeStartError::Join(JoinError::NotFound { cause, .. }) => exit_of(cause),
         NamenodeStartError::Join(JoinError::Refused { refusal, .. }) => refused::exit(refusal),
         _ => failure.exit,
     };
-    Failure { exit, ..failure }
+    Failure { exit, ..failure }.with_source(error)
 }
 
 fn next(error: &NamenodeStartError) -> Cow<'static, str> {
@@ -558,8 +559,8 @@ mod tests {
         let address = "127.0.0.1:1".to_owned();
         let cause = CallError::unreachable(&address, io::ErrorKind::ConnectionRefused.into());
         let error = JoinError::NotFound { address: address.clone(), cause };
-        assert_eq!(start_failure(&error.into()).exit, Exit::Unavailable);
+        assert_eq!(start_failure(error.into()).exit, Exit::Unavailable);
         let error = JoinError::Itself { address };
-        assert_eq!(start_failure(&error.into()).exit, Exit::Failure);
+        assert_eq!(start_failure(error.into()).exit, Exit::Failure);
     }
 }

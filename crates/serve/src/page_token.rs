@@ -1,6 +1,6 @@
 //! The token that a command shows to the HTTP endpoint of a server.
 
-use sanderling_cli_common::failure::{CREDENTIALS, Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::session::Session;
 use sanderling_core::access::{Claims, Lineage, Rights, TokenRole};
 use sanderling_protocol::{Path, Token};
@@ -31,11 +31,9 @@ pub(super) fn page_token(
     subject: &str,
     endpoint: &PageEndpoint<'_>,
 ) -> Result<Option<Token>, Failure> {
+    let bad = |error| Failure::caused(Exit::Failure, FailureKind::BadToken, error);
     let token = match &session.credentials.token {
-        Some(source) => {
-            let token = source.token(None);
-            Some(token.map_err(|error| Failure::new(Exit::Failure, "BadToken", error))?)
-        }
+        Some(source) => Some(source.token(None).map_err(bad)?),
         None => held.secret()?.map(|secret| {
             secret.sign(&Claims {
                 subject: subject.to_owned(),
@@ -51,7 +49,7 @@ pub(super) fn page_token(
     let PageEndpoint { address, server } = endpoint;
     if token.is_some() && session.credentials.tls.is_none() && !is_loopback(address) {
         let cause = format!("a token would go to {address} without encryption");
-        return Err(Failure::new(Exit::Failure, CREDENTIALS, cause)
+        return Err(Failure::new(Exit::Failure, FailureKind::Credentials, cause)
             .next(format_args!("the same with --tls-ca PEM, or on the {server}'s machine")));
     }
     Ok(token)

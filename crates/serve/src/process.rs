@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::fs::Mode;
 use rustix::process::{geteuid, umask};
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::{refused, units};
 use sanderling_transport::CallError;
 use tokio::signal::unix::{SignalKind, signal};
@@ -34,7 +34,7 @@ pub(super) fn keep_private() {
 /// # Errors
 /// It cannot be read.
 pub(super) fn close_to_others(directory: &Path, ours: &[&str]) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::file(directory, &error);
+    let failed = |error: std::io::Error| Failure::file(directory, error);
     let found = match std::fs::metadata(directory) {
         Ok(found) => found,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -75,7 +75,7 @@ pub(super) struct Signals {
 
 impl Signals {
     pub(super) fn listen() -> Result<Self, Failure> {
-        let failed = |error| Failure::new(Exit::Failure, "Process", error);
+        let failed = |error| Failure::caused(Exit::Failure, FailureKind::Process, error);
         Ok(Self {
             term: signal(SignalKind::terminate()).map_err(failed)?,
             interrupt: signal(SignalKind::interrupt()).map_err(failed)?,
@@ -98,8 +98,8 @@ impl Signals {
 
 /// Describes why a server does not start.
 pub(super) fn not_started(role: &str, error: impl std::fmt::Display, next: &str) -> Failure {
-    Failure::new(Exit::Failure, "NotStarted", format_args!("the {role} does not start: {error}"))
-        .next(next)
+    let cause = format!("the {role} does not start: {error}");
+    Failure::new(Exit::Failure, FailureKind::NotStarted, cause).next(next)
 }
 
 /// Returns the exit code of a start that a call has ended: unavailable (4) where the same start may
@@ -124,7 +124,7 @@ pub(super) async fn within<F: Future>(
     let Some(limit) = limit else { return Ok(start.await) };
     tokio::time::timeout(limit, start).await.map_err(|_| {
         let cause = format!("the {role} does not serve within {}", units::duration(limit));
-        Failure::new(Exit::Deadline, "Deadline", cause)
+        Failure::new(Exit::Deadline, FailureKind::Deadline, cause)
             .tried("its start, which --timeout bounds, not what it does then")
             .next("sanderling doctor, or the same with a longer --timeout")
     })

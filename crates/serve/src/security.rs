@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sanderling_cli_common::credentials::{peers, secret, tls_failed};
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::global::Global;
 use sanderling_datanode::{EncryptionKey, KeyError};
 use sanderling_protocol::message::Role;
@@ -74,7 +74,7 @@ impl TlsFiles {
     pub(crate) fn read(&self) -> Result<Option<ServerTls>, Failure> {
         let files = self.tls_cert.as_deref().zip(self.tls_key.as_deref());
         let read = |(certificate, key)| ServerTls::read(certificate, key);
-        files.map(read).transpose().map_err(|error| tls_failed(&error))
+        files.map(read).transpose().map_err(tls_failed)
     }
 }
 
@@ -140,6 +140,6 @@ pub(crate) fn encryption_key(file: &Path) -> Result<EncryptionKey, Failure> {
             }
             _ => (Exit::Usage, MAKE_A_KEY.to_owned()),
         };
-        Failure::new(exit, "BadKey", error).next(next)
+        Failure::caused(exit, FailureKind::BadKey, error).next(next)
     })
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::fs::OFlags;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::refused;
 use sanderling_cli_common::session::Session;
 use sanderling_client::{Client, ClientError, PutOptions};
@@ -128,11 +128,11 @@ impl TaskBackend {
             let cause = format!(
                 "{self}: an object is replaced there under the condition that it is absent"
             );
-            return Err(Failure::new(Exit::Failure, "TaskBackend", cause));
+            return Err(Failure::new(Exit::Failure, FailureKind::TaskBackend, cause));
         }
         if read.as_deref() != Some(&bytes[..]) {
             let cause = format!("{self}: what was written there is not what is read");
-            return Err(Failure::new(Exit::Failure, "TaskBackend", cause));
+            return Err(Failure::new(Exit::Failure, FailureKind::TaskBackend, cause));
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ impl TaskBackend {
             match self {
                 Self::Directory(root) => {
                     let path = root.join(directory);
-                    std::fs::create_dir_all(&path).map_err(|error| Failure::file(&path, &error))?;
+                    std::fs::create_dir_all(&path).map_err(|error| Failure::file(&path, error))?;
                 }
                 Self::Store { client, root, .. } => {
                     let path = joined(root, directory)?;
@@ -213,8 +213,9 @@ impl TaskBackend {
                 let path = root.join(name);
                 let place = path.clone();
                 let read = tokio::task::spawn_blocking(move || read_whole(&place, bytes_max)).await;
-                let read = read.map_err(|error| Failure::new(Exit::Failure, "Bug", error))?;
-                read.map_err(|error| Failure::file(&path, &error))?
+                let read =
+                    read.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Bug, error))?;
+                read.map_err(|error| Failure::file(&path, error))?
             }
             Self::Bucket(bucket) => bucket.get_within(name, bytes_max).await?,
             Self::Store { client, root, .. } => {
@@ -237,7 +238,7 @@ impl TaskBackend {
         match self {
             Self::Directory(root) => {
                 let path = root.join(directory);
-                list_files(&path).map_err(|error| Failure::file(&path, &error))
+                list_files(&path).map_err(|error| Failure::file(&path, error))
             }
             Self::Bucket(bucket) => bucket.list(directory).await,
             Self::Store { client, root, .. } => {
@@ -271,7 +272,7 @@ impl TaskBackend {
     pub(crate) fn number_after(&self, directory: &str, highest: u64) -> Result<u64, Failure> {
         highest.checked_add(1).ok_or_else(|| {
             let cause = format!("{self}: no number follows that of {directory}/{highest}");
-            Failure::new(Exit::Failure, "TaskBackend", cause)
+            Failure::new(Exit::Failure, FailureKind::TaskBackend, cause)
                 .next("remove that object: no runner has written it")
         })
     }
@@ -283,7 +284,7 @@ impl TaskBackend {
                 let path = root.join(name);
                 match std::fs::remove_file(&path) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        Err(Failure::file(&path, &error))
+                        Err(Failure::file(&path, error))
                     }
                     _ => Ok(()),
                 }
@@ -359,14 +360,16 @@ impl TaskBackend {
         let path = root.join(name);
         let target = path.clone();
         let written = tokio::task::spawn_blocking(move || write_whole(&target, &bytes, absent));
-        let written = written.await.map_err(|error| Failure::new(Exit::Failure, "Bug", error))?;
-        written.map_err(|error| Failure::file(&path, &error))
+        let written = written
+            .await
+            .map_err(|error| Failure::caused(Exit::Failure, FailureKind::Bug, error))?;
+        written.map_err(|error| Failure::file(&path, error))
     }
 
     fn failed(&self, error: &ClientError) -> Failure {
         match self {
             Self::Store { namenode, .. } => refused::client(error, namenode),
-            _ => Failure::new(Exit::Failure, "TaskBackend", error),
+            _ => Failure::caused(Exit::Failure, FailureKind::TaskBackend, error.clone()),
         }
     }
 }

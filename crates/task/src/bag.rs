@@ -11,7 +11,7 @@ mod view;
 use std::ffi::OsString;
 
 use clap::{Args, ValueEnum};
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units::{self, Size, Span};
 use sanderling_core::checkpoint::Market;
@@ -160,14 +160,14 @@ pub(crate) async fn submit(session: Session, args: SubmitArgs) -> Result<(), Fai
 fn exists(bag: &str) -> Failure {
     let cause = format!("there is a bag {bag}");
     let next = format!("sanderling task bag --bag {bag}, or the same with another --bag");
-    Failure::new(Exit::Failure, "BagExists", cause).next(next)
+    Failure::new(Exit::Failure, FailureKind::BagExists, cause).next(next)
 }
 
 /// Returns the failure of a bag that does not exist.
 fn absent(bag: &str, backend: &TaskBackend) -> Failure {
     let cause = format!("there is no bag {bag} in {backend}");
     let next = format!("sanderling task submit --bag {bag}, or the same with its --backend");
-    Failure::new(Exit::NotFound, "NoBag", cause).next(next)
+    Failure::new(Exit::NotFound, FailureKind::NoBag, cause).next(next)
 }
 
 /// Reads a price.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_datanode::ObjectOptions;
 use thiserror::Error;
 
@@ -182,8 +182,12 @@ impl TaskBucket {
 
 fn unusable(url: &str, error: &dyn fmt::Display) -> Failure {
     let why: String = error.to_string().chars().take(ERROR_CHARS_MAX).collect();
-    Failure::new(Exit::Unavailable, "TaskBackend", format!("{url} cannot be used: {why}"))
-        .next("the same with AWS_ENDPOINT_URL, AWS_REGION and the keys in the environment")
+    Failure::new(
+        Exit::Unavailable,
+        FailureKind::TaskBackend,
+        format!("{url} cannot be used: {why}"),
+    )
+    .next("the same with AWS_ENDPOINT_URL, AWS_REGION and the keys in the environment")
 }
 
 #[cfg(test)]

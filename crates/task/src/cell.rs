@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::process;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -88,7 +88,11 @@ impl Cell {
         has_own_network: bool,
     ) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| {
-            Failure::new(Exit::Failure, "Process", format_args!("no namespaces: {error}"))
+            Failure::new(
+                Exit::Failure,
+                FailureKind::Process,
+                format_args!("no namespaces: {error}"),
+            )
         };
         let (own, other) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
         let program = process::program()?;
@@ -165,9 +169,11 @@ impl CellHandle {
             calls.replies.recv().await
         });
         match called.await.ok().flatten() {
-            Some(CellReply::Refused { why }) => {
-                Err(Failure::new(Exit::Failure, "Process", format_args!("the task's init: {why}")))
-            }
+            Some(CellReply::Refused { why }) => Err(Failure::new(
+                Exit::Failure,
+                FailureKind::Process,
+                format_args!("the task's init: {why}"),
+            )),
             Some(reply) => Ok(reply),
             None => Err(gone()),
         }
@@ -220,7 +226,8 @@ fn inner_pid(pid: u32) -> Option<u32> {
 
 fn gone() -> Failure {
     let cause = "process 1 of the task's namespaces has ended";
-    Failure::new(Exit::Failure, "Process", cause).next("the same as root, or with --driver hook")
+    Failure::new(Exit::Failure, FailureKind::Process, cause)
+        .next("the same as root, or with --driver hook")
 }
 
 #[cfg(test)]

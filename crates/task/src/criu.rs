@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::process::geteuid;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_core::checkpoint::{
     CheckpointManifest, CriuRecord, CriuVersion, DriverRecord, MachineView,
 };
@@ -70,7 +70,8 @@ impl Criu {
     pub(crate) fn probe(program: &Path) -> Result<Self, Failure> {
         let refused = |why: String| {
             let next = "the same with --criu PATH, or with --driver hook";
-            Failure::new(Exit::Failure, "Criu", format!("CRIU cannot be used: {why}")).next(next)
+            Failure::new(Exit::Failure, FailureKind::Criu, format!("CRIU cannot be used: {why}"))
+                .next(next)
         };
         let run = |words: &[&str]| -> Result<Output, Failure> {
             Command::new(program).args(words).output().map_err(|error| match error.kind() {
@@ -153,7 +154,7 @@ impl Criu {
                 let why = directory.reason(code);
                 let log = directory.keep().join(LOG);
                 let cause = format!("CRIU cannot restore generation {number}: {why}");
-                Err(Failure::new(Exit::Failure, "CriuRestore", cause)
+                Err(Failure::new(Exit::Failure, FailureKind::CriuRestore, cause)
                     .next(format_args!("less {}", log.display())))
             }
         }
@@ -179,7 +180,7 @@ impl CheckpointDriver for CriuDriver {
         let check = CellRequest::Check { root, allows_locks: self.dumps_locks, has_own_network };
         let CellReply::Checked { is_starting, problems } = cell.call(&check).await? else {
             let cause = "the answer of the task's init was another";
-            return Err(Failure::new(Exit::Failure, "Bug", cause));
+            return Err(Failure::new(Exit::Failure, FailureKind::Bug, cause));
         };
         if is_starting {
             return Ok(None);
@@ -190,7 +191,7 @@ impl CheckpointDriver for CriuDriver {
                 more => format!(" (and {more} more)"),
             };
             let cause = format!("the task cannot be dumped: {first}{more}");
-            return Err(Failure::new(Exit::Failure, "CriuDump", cause));
+            return Err(Failure::new(Exit::Failure, FailureKind::CriuDump, cause));
         }
         let directory = WorkDirectory::new()?;
         let listener = directory.listener(CAPTURE_SOCKET)?;
@@ -216,7 +217,7 @@ impl CheckpointDriver for CriuDriver {
             };
             let ended = ended.map_err(|why| {
                 let cause = format!("CRIU cannot dump the task: {why}");
-                Failure::new(Exit::Failure, "CriuDump", cause)
+                Failure::new(Exit::Failure, FailureKind::CriuDump, cause)
             });
             let _ = sender.send(ended);
             // If CRIU has failed before it connected, the receiver still waits.
@@ -228,8 +229,9 @@ impl CheckpointDriver for CriuDriver {
 
 impl CapturedState for CriuDump {
     fn read(self, writer: &mut PackWriter) -> Result<DriverRecord, Failure> {
-        let failed =
-            |why: String| Failure::new(Exit::Failure, "CriuDump", format!("no images: {why}"));
+        let failed = |why: String| {
+            Failure::new(Exit::Failure, FailureKind::CriuDump, format!("no images: {why}"))
+        };
         let (socket, _) = self.listener.accept().map_err(|error| failed(error.to_string()))?;
         let received = receive(socket, &self.gate, writer);
         // Whatever has failed: CRIU is not to wait.
@@ -256,7 +258,7 @@ impl WorkDirectory {
 
     fn listener(&self, name: &str) -> Result<UnixListener, Failure> {
         let path = self.path().join(name);
-        UnixListener::bind(&path).map_err(|error| Failure::file(&path, &error))
+        UnixListener::bind(&path).map_err(|error| Failure::file(&path, error))
     }
 
     /// Returns why CRIU has failed.

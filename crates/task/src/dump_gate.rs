@@ -33,7 +33,7 @@ impl DumpGate {
     /// # Errors
     /// Its files cannot be made.
     pub(crate) fn new(directory: &Path) -> Result<Self, Failure> {
-        let failed = |error: std::io::Error| Failure::file(directory, &error);
+        let failed = |error: std::io::Error| Failure::file(directory, error);
         for name in [WRITTEN, GATE] {
             let mode = Mode::RUSR | Mode::WUSR;
             let made = mknodat(CWD, directory.join(name), FileType::Fifo, mode, 0);

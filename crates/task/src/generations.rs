@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::units;
 use sanderling_core::checkpoint::{
     CHUNK_BYTES, CHUNKS_MAX, CheckpointManifest, DriverRecord, FoundGeneration, GenerationHead,
@@ -307,7 +307,7 @@ impl Generations {
             let state = units::bytes(stream_bytes);
             let most = units::bytes(CHUNKS_MAX * CHUNK_BYTES as u64);
             let cause = format!("the state of {state} is too large: {most} without zeros is most");
-            return Err(Failure::new(Exit::Failure, "StateTooLarge", cause));
+            return Err(Failure::new(Exit::Failure, FailureKind::StateTooLarge, cause));
         }
         let sealed = self.key.seal_manifest(&self.task, number, bytes);
         lock.check_own(&self.task).await?;
@@ -345,10 +345,10 @@ impl Generations {
             if !self.backend.put_absent(&pack_name(id), bytes).await? {
                 written.pop();
                 let cause = format!("{}: there is a pack {id} already", self.backend);
-                return Err(Failure::new(Exit::Failure, "TaskBackend", cause));
+                return Err(Failure::new(Exit::Failure, FailureKind::TaskBackend, cause));
             }
         }
-        reader.await.map_err(|error| Failure::new(Exit::Failure, "Bug", error))?
+        reader.await.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Bug, error))?
     }
 
     /// Removes the generations that were given up, and what is older than the newest `keep` ones,

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::process::Stdio;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, setsid};
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::process;
 use tokio::process::{Child, Command};
 
@@ -67,5 +67,9 @@ pub(crate) fn run() -> Result<(), Failure> {
 }
 
 fn process_failed(error: &io::Error) -> Failure {
-    Failure::new(Exit::Failure, "Process", format_args!("the task is not guarded: {error}"))
+    Failure::new(
+        Exit::Failure,
+        FailureKind::Process,
+        format_args!("the task is not guarded: {error}"),
+    )
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::process::{LOOK_EVERY, RecordedProcess};
 use sanderling_cli_common::units;
 use tokio::time::{Instant, sleep};
@@ -33,7 +33,7 @@ impl Hook {
     fn request(&self, pid: u32, done: &Path) -> Result<bool, Failure> {
         match std::fs::remove_file(done) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Failure::file(done, &error));
+                return Err(Failure::file(done, error));
             }
             _ => {}
         }
@@ -68,14 +68,14 @@ impl CheckpointDriver for Hook {
         while !done.exists() {
             if !process.is_some_and(RecordedProcess::is_running) {
                 let cause = format!("the task has ended before it wrote {}", done.display());
-                return Err(Failure::new(Exit::Failure, "HookEnded", cause));
+                return Err(Failure::new(Exit::Failure, FailureKind::HookEnded, cause));
             }
             if Instant::now() >= until {
                 // After twice the time the signal is taken for lost.
                 self.is_due.store(!was_due, Ordering::Release);
                 let within = units::duration(self.within);
                 let cause = format!("the task did not write {} within {within}", done.display());
-                return Err(Failure::new(Exit::Failure, "HookTimeout", cause));
+                return Err(Failure::new(Exit::Failure, FailureKind::HookTimeout, cause));
             }
             sleep(LOOK_EVERY).await;
         }
@@ -108,7 +108,7 @@ mod tests {
         }
         let hook = Hook::new(place.path(), Duration::from_secs(3600));
         let captured = hook.capture(&TaskHandle { pid: child.id(), cell: None }).await;
-        assert_eq!(captured.map(|_| ()).unwrap_err().kind, "HookEnded");
+        assert_eq!(captured.map(|_| ()).unwrap_err().kind, FailureKind::HookEnded);
         assert!(child.wait().unwrap().success());
     }
 

@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_core::checkpoint::{CHUNK_BYTES, CheckpointManifest, EntryKind, StateLayout};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -104,7 +104,7 @@ impl ImageServer {
             let served = accepted.and_then(|(socket, _)| serve(socket, exists, write));
             let mut failure = first.lock().ok().and_then(|mut first| first.take());
             if let (None, Err(error)) = (&failure, served) {
-                failure = Some(Failure::new(Exit::Failure, "CriuRestore", error));
+                failure = Some(Failure::caused(Exit::Failure, FailureKind::CriuRestore, error));
             }
             let _ = done.send(failure);
         });

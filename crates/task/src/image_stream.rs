@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_core::checkpoint::{CHUNK_BYTES, StreamedImage, join_images};
 
 use crate::dump_gate::DumpGate;
@@ -155,7 +155,7 @@ fn all_read(readers: &mut Vec<JoinHandle<()>>) {
 
 fn broken(why: impl std::fmt::Display) -> Failure {
     let cause = format!("CRIU's images could not be received: {why}");
-    Failure::new(Exit::Failure, "CriuDump", cause)
+    Failure::new(Exit::Failure, FailureKind::CriuDump, cause)
 }
 
 /// Reads an image chunk by chunk. The last piece is shorter than a chunk, and may be empty.

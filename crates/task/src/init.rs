@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::process;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -51,7 +51,7 @@ struct Init {
 /// # Errors
 /// It was not started by `task run`.
 pub(crate) fn run() -> Result<(), Failure> {
-    let failed = |error: io::Error| Failure::new(Exit::Failure, "Process", error);
+    let failed = |error: io::Error| Failure::caused(Exit::Failure, FailureKind::Process, error);
     if std::process::id() != 1 {
         let cause = "task init is process 1 of namespaces that `sanderling task run` makes";
         return Err(Failure::usage(cause));

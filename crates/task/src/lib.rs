@@ -41,7 +41,7 @@ use std::os::unix::process::CommandExt;
 
 use clap::Subcommand;
 use rustix::process::{Pid, setsid};
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::global::Global;
 use sanderling_cli_common::{server, session};
 
@@ -134,7 +134,7 @@ pub fn run(global: &Global, command: TaskCommand) -> Result<(), Failure> {
 fn become_command(args: &ChildArgs) -> Failure {
     let prepared = match args.session {
         true => setsid().map(|_| ()).map_err(|error| {
-            Failure::new(Exit::Failure, "Process", format_args!("setsid: {error}"))
+            Failure::new(Exit::Failure, FailureKind::Process, format_args!("setsid: {error}"))
         }),
         false => match args.parent {
             Some(parent) => server::die_with(Pid::from_raw(parent)),
@@ -150,5 +150,5 @@ fn become_command(args: &ChildArgs) -> Failure {
     };
     let error = std::process::Command::new(program).args(arguments).exec();
     let cause = format!("cannot start {}: {error}", program.to_string_lossy());
-    Failure::new(Exit::Failure, "Process", cause)
+    Failure::new(Exit::Failure, FailureKind::Process, cause)
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::output::Output;
 use sanderling_cli_common::units::{self, Span};
 use sanderling_core::notices::{NoticeChange, ShownNotice};
@@ -70,7 +70,7 @@ impl Terminations {
     /// The operating system refuses.
     pub(crate) fn new() -> Result<Self, Failure> {
         let taken = signal(SignalKind::terminate());
-        taken.map(Self).map_err(|error| Failure::new(Exit::Failure, "Process", error))
+        taken.map(Self).map_err(|error| Failure::caused(Exit::Failure, FailureKind::Process, error))
     }
 
     /// Waits for the next one.

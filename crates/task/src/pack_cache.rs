@@ -45,7 +45,7 @@ impl PackCache {
 mod tests {
     use std::cell::Cell;
 
-    use sanderling_cli_common::failure::Exit;
+    use sanderling_cli_common::failure::{Exit, FailureKind};
 
     use super::*;
 
@@ -71,7 +71,7 @@ mod tests {
     #[tokio::test]
     async fn failed_fetch_is_repeated() {
         let cache = PackCache::default();
-        let failed = async { Err(Failure::new(Exit::Failure, "TaskBackend", "away")) };
+        let failed = async { Err(Failure::new(Exit::Failure, FailureKind::TaskBackend, "away")) };
         assert!(cache.get(0, failed).await.is_err());
         assert!(cache.get(0, async { Ok(Bytes::from_static(b"pack")) }).await.is_ok());
     }

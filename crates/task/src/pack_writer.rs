@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_core::checkpoint::{
     CHUNK_BYTES, ChunkCodec, ChunkKey, ChunkName, ChunkView, PackId, Packing, StoredContent,
 };
@@ -57,11 +57,12 @@ impl PackWriter {
         sender: mpsc::Sender<FullPack>,
     ) -> Result<Self, Failure> {
         let compressor = compresses.then(|| Compressor::new(LEVEL)).transpose();
+        let bug = |error| Failure::caused(Exit::Failure, FailureKind::Bug, error);
         Ok(Self {
             packing,
             chunk_key: key.chunk_key(),
             key,
-            compressor: compressor.map_err(|error| Failure::new(Exit::Failure, "Bug", error))?,
+            compressor: compressor.map_err(bug)?,
             compressed: Vec::with_capacity(CHUNK_BYTES),
             open: None,
             sender,
@@ -143,7 +144,7 @@ impl PackWriter {
 
     fn send(&mut self) -> Result<(), Failure> {
         let Some(full) = self.open.take() else { return Ok(()) };
-        let ended = |_| Failure::new(Exit::Failure, "TaskBackend", "the dump has ended");
+        let ended = |_| Failure::new(Exit::Failure, FailureKind::TaskBackend, "the dump has ended");
         self.sender.blocking_send(full).map_err(ended)
     }
 }

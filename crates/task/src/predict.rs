@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units::{self, Rate, Size, Span};
 use sanderling_core::checkpoint::{
@@ -180,7 +180,8 @@ fn remove(backend: &TaskBackend, place: String, removals: &mut JoinSet<()>) {
 /// The backend cannot be used.
 pub(crate) async fn measure(backend: &TaskBackend, compresses: bool) -> Result<DumpRates, Failure> {
     let packing = tokio::task::spawn_blocking(move || pack_rate(compresses));
-    let packing = packing.await.map_err(|error| Failure::new(Exit::Failure, "Bug", error))?;
+    let packing =
+        packing.await.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Bug, error))?;
     let pack_per_second = packing?;
     let mut removals = JoinSet::new();
     let measured = put_times(backend, &mut removals).await;

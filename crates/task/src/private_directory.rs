@@ -43,7 +43,7 @@ impl PrivateDirectory {
         // The name of a socket in it has at most 107 bytes, those of the temporary one included.
         let name = format!("{PREFIX}{stem}-{}{SUFFIX}", hex(&drawn::<8>()));
         let path = temporary.join(name);
-        let failed = |error: io::Error| Failure::file(&path, &error);
+        let failed = |error: io::Error| Failure::file(&path, error);
         for _ in 0..TRIES_MAX {
             DirBuilder::new().mode(0o700).create(&path).map_err(failed)?;
             // Another runner may take it for one that was left, before it is locked.

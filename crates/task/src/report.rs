@@ -1,6 +1,6 @@
 //! `task ls`, `task verify` and `task gc`.
 
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::output::{Align, Table};
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units;
@@ -97,7 +97,7 @@ pub(crate) async fn verify(session: &Session, args: &PlaceArgs) -> Result<(), Fa
     if rows.is_empty() && !kept.is_empty() {
         let cause = format!("a runner of {name} has replaced each generation while it was read");
         let next = "the same again, or with a longer --interval or a larger --keep of the runner";
-        return Err(Failure::new(Exit::Unavailable, "TaskBusy", cause).next(next));
+        return Err(Failure::new(Exit::Unavailable, FailureKind::TaskBusy, cause).next(next));
     }
     session.output.result(&serde_json::json!({ "generations": rows }), |writer| {
         let mut table = Table::new(&[
@@ -188,7 +188,7 @@ pub(crate) async fn collect(session: &Session, args: &GcArgs) -> Result<(), Fail
     let refused = count(refused.len(), "generation");
     let cause = format!("{refused} cannot be restored: no pack is removed, any may be theirs");
     let next = format!("sanderling task verify --name {name}, which also reads the packs");
-    Err(Failure::new(Exit::Partial, "BadGeneration", cause).next(next))
+    Err(Failure::new(Exit::Partial, FailureKind::BadGeneration, cause).next(next))
 }
 
 /// Names the generations of no use, and removes what is old.

@@ -65,6 +65,6 @@ impl RunLog {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&self.0);
         // One write: a reader sees whole lines.
         let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
-        written.map_err(|error| Failure::file(&self.0, &error))
+        written.map_err(|error| Failure::file(&self.0, error))
     }
 }

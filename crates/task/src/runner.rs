@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units;
 use sanderling_context::of_environment;
@@ -372,7 +372,7 @@ impl Start<'_> {
             let (number, task) = (manifest.generation, &manifest.task);
             let cause = format!("generation {number} of {task} cannot be restored here: {why}");
             let next = "the same on a machine like the one where it was taken, with --criu PATH";
-            Failure::new(Exit::Failure, "OtherMachine", cause).next(next)
+            Failure::new(Exit::Failure, FailureKind::OtherMachine, cause).next(next)
         };
         let view = machine_view(self.criu.as_ref());
         record.fits(&view).map_err(|error| refused(error.to_string()))?;
@@ -487,7 +487,7 @@ fn is_of_task(path: &Path, backend: &Path, name: &str) -> bool {
 
 /// Returns the absolute path of a file that need not exist, without symbolic links.
 fn resolved(path: &Path) -> Result<PathBuf, Failure> {
-    let failed = |error: std::io::Error| Failure::file(path, &error);
+    let failed = |error: std::io::Error| Failure::file(path, error);
     let whole = std::path::absolute(path).map_err(failed)?;
     for above in whole.ancestors() {
         if let Ok(found) = above.canonicalize() {
@@ -519,7 +519,7 @@ pub(crate) async fn opened(
             let cause =
                 format!("no key in {}: the checkpoints of {task} need theirs", path.display());
             let next = "the same with --key and the file that `task run` made for them";
-            return Err(Failure::new(Exit::NotFound, "TaskKey", cause).next(next));
+            return Err(Failure::new(Exit::NotFound, FailureKind::TaskKey, cause).next(next));
         }
     };
     let (backend, task) = (backend.clone(), task.to_owned());
@@ -530,7 +530,7 @@ pub(crate) async fn opened(
 fn default_key() -> Result<PathBuf, Failure> {
     let contexts = sanderling_context::file(&of_environment);
     contexts.map(|path| path.with_file_name("task.key")).map_err(|error| {
-        Failure::new(Exit::Failure, "TaskKey", error).next("the same with --key FILE")
+        Failure::caused(Exit::Failure, FailureKind::TaskKey, error).next("the same with --key FILE")
     })
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::process;
 use tokio::process::Child;
 use tokio::time::timeout;
@@ -43,7 +43,7 @@ pub(crate) struct TaskEnvironment<'a> {
 impl TaskEnvironment<'_> {
     pub(crate) fn variables(&self) -> Result<Vec<(&'static str, OsString)>, Failure> {
         let state = std::path::absolute(self.state);
-        let state = state.map_err(|error| Failure::file(self.state, &error))?;
+        let state = state.map_err(|error| Failure::file(self.state, error))?;
         let mut variables = vec![
             ("SANDERLING_TASK_STATE", state.into_os_string()),
             ("SANDERLING_TASK_NAME", self.task.into()),
@@ -74,7 +74,11 @@ impl RunningTask {
         }
         let mut command = tokio::process::Command::from(command);
         let process = command.kill_on_drop(true).spawn().map_err(|error| {
-            Failure::new(Exit::Failure, "Process", format_args!("cannot start the task: {error}"))
+            Failure::new(
+                Exit::Failure,
+                FailureKind::Process,
+                format_args!("cannot start the task: {error}"),
+            )
         })?;
         let guard = Guard::start(process.id()).ok();
         Ok(Self::Direct(Box::new(GuardedChild { process, _guard: guard })))
@@ -93,7 +97,7 @@ impl RunningTask {
         let words = bytes_of(words);
         match cell.call(&CellRequest::Start { words, is_restored, has_own_network }).await? {
             CellReply::Running { root, pipes } => Ok((root, pipes)),
-            _ => Err(Failure::new(Exit::Failure, "Process", "the task was not started")),
+            _ => Err(Failure::new(Exit::Failure, FailureKind::Process, "the task was not started")),
         }
     }
 
@@ -122,8 +126,8 @@ impl RunningTask {
         match self {
             Self::Direct(child) => {
                 let status = child.process.wait().await;
-                let status =
-                    status.map_err(|error| Failure::new(Exit::Failure, "Process", error))?;
+                let status = status
+                    .map_err(|error| Failure::caused(Exit::Failure, FailureKind::Process, error))?;
                 Ok(TaskEnd { code: status.code(), signal: status.signal() })
             }
             Self::Cell(cell, _) => cell.wait().await,

@@ -19,7 +19,7 @@ use ring::hkdf;
 use ring::rand::{SystemRandom, generate};
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use rustix::io::Errno;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_core::checkpoint::{ChunkKey, MANIFEST_BYTES_MAX, PackId, SEAL_BYTES};
 use sanderling_transport::read_private;
 
@@ -82,10 +82,10 @@ impl TaskKey {
     /// # Errors
     /// Others can read the file, or it holds no key.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, Failure> {
-        if !path.try_exists().map_err(|error| Failure::file(path, &error))? {
+        if !path.try_exists().map_err(|error| Failure::file(path, error))? {
             return Ok(None);
         }
-        let failed = |cause: String| Failure::new(Exit::Failure, "TaskKey", cause);
+        let failed = |cause: String| Failure::new(Exit::Failure, FailureKind::TaskKey, cause);
         let text = read_private(path).map_err(|error| failed(error.to_string()))?;
         let text = text.trim_ascii();
         let key = HEXLOWER_PERMISSIVE.decode(text).ok().and_then(|key| key.try_into().ok());
@@ -99,7 +99,7 @@ impl TaskKey {
     /// # Errors
     /// The file cannot be written, or another one made it and it holds no key.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
-        let failed = |error: std::io::Error| Failure::file(path, &error);
+        let failed = |error: std::io::Error| Failure::file(path, error);
         if let Some(parent) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
             std::fs::create_dir_all(parent).map_err(failed)?;
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_core::checkpoint::{CHUNK_BYTES, EntryKind, StateEntry, StateLayout};
 
 use crate::backend::hex;
@@ -94,7 +94,7 @@ fn read_once(
         let entry = &layout.entries[*number];
         let EntryKind::File { bytes } = entry.kind else { continue };
         let path = directory.join(OsStr::from_bytes(&entry.name));
-        let failed = |error: io::Error| Failure::file(&path, &error);
+        let failed = |error: io::Error| Failure::file(&path, error);
         let (mut file, opened) = opened(&path)?;
         let mut read = 0;
         loop {
@@ -173,7 +173,7 @@ fn changed(path: &Path) -> Failure {
 fn opened(path: &Path) -> Result<(File, FileStamp), Failure> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => changed(path),
-        _ => Failure::file(path, &error),
+        _ => Failure::file(path, error),
     };
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
@@ -194,7 +194,7 @@ struct ListedState {
 
 impl ListedState {
     fn collect(&mut self, root: &Path, directory: &Path) -> Result<(), Failure> {
-        let failed = |error: io::Error| Failure::file(directory, &error);
+        let failed = |error: io::Error| Failure::file(directory, error);
         for entry in fs::read_dir(directory).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             let name = path.strip_prefix(root).expect("it is below the root");
@@ -203,7 +203,7 @@ impl ListedState {
             }
             let metadata = fs::symlink_metadata(&path).map_err(|error| match error.kind() {
                 io::ErrorKind::NotFound => changed(&path),
-                _ => Failure::file(&path, &error),
+                _ => Failure::file(&path, error),
             })?;
             let name = name.as_os_str().as_bytes().to_vec();
             let kind = if metadata.is_dir() {
@@ -212,11 +212,11 @@ impl ListedState {
                 self.stamps.insert(name.clone(), FileStamp::of(&metadata));
                 EntryKind::File { bytes: metadata.len() }
             } else if metadata.is_symlink() {
-                let target = fs::read_link(&path).map_err(|it| Failure::file(&path, &it))?;
+                let target = fs::read_link(&path).map_err(|it| Failure::file(&path, it))?;
                 EntryKind::Link { target: target.as_os_str().as_bytes().to_vec() }
             } else {
                 let cause = format!("{} is no file, directory or link", path.display());
-                return Err(Failure::new(Exit::Failure, "StateKind", cause));
+                return Err(Failure::new(Exit::Failure, FailureKind::StateKind, cause));
             };
             let is_directory = kind == EntryKind::Directory;
             let mode = metadata.permissions().mode() & 0o7777;
@@ -252,7 +252,7 @@ impl Unpacking {
     pub(crate) fn new(directory: &Path) -> Result<Self, Failure> {
         make_private(directory)?;
         for left in left_in(directory)? {
-            remove_any(&left).map_err(|error| Failure::file(&left, &error))?;
+            remove_any(&left).map_err(|error| Failure::file(&left, error))?;
         }
         let place = directory.join(format!("{UNPACKING}-{}", hex(&drawn::<8>())));
         make_private(&place)?;
@@ -287,7 +287,7 @@ impl Unpacking {
                     .and_then(|file| file.set_len(*bytes)),
                 EntryKind::Link { target } => symlink(OsStr::from_bytes(target), &path),
             };
-            made.map_err(|error| Failure::file(&path, &error))?;
+            made.map_err(|error| Failure::file(&path, error))?;
         }
         self.layout = Some(layout);
         self.at = head as u64;
@@ -310,7 +310,7 @@ impl Unpacking {
             let left = start + length - self.at;
             let (now, later) = bytes.split_at(bytes.len().min(left as usize));
             let path = self.path(&entry.name);
-            let failed = |error: io::Error| Failure::file(&path, &error);
+            let failed = |error: io::Error| Failure::file(&path, error);
             if self.file.is_none() {
                 let opened = fs::OpenOptions::new().write(true).open(&path).map_err(failed)?;
                 self.file = Some(opened);
@@ -344,12 +344,12 @@ impl Unpacking {
             for entry in wanted {
                 let path = place.join(OsStr::from_bytes(&entry.name));
                 let set = fs::set_permissions(&path, fs::Permissions::from_mode(entry.mode));
-                set.map_err(|error| Failure::file(&path, &error))?;
+                set.map_err(|error| Failure::file(&path, error))?;
             }
             Ok(())
         };
         set(place, |kind| matches!(kind, EntryKind::File { .. }))?;
-        let failed = |error: io::Error| Failure::file(&self.directory, &error);
+        let failed = |error: io::Error| Failure::file(&self.directory, error);
         for entry in fs::read_dir(&self.directory).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             if path != *place {
@@ -389,7 +389,7 @@ fn is_unpacking(below: &Path) -> bool {
 /// # Errors
 /// The directory cannot be read.
 pub(crate) fn left_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let failed = |error: io::Error| Failure::file(directory, &error);
+    let failed = |error: io::Error| Failure::file(directory, error);
     let mut left = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -408,7 +408,7 @@ pub(crate) fn make_private(path: &Path) -> Result<(), Failure> {
         let mut made = made;
         made.recursive(true).mode(0o700).create(path)
     };
-    made.map_err(|error| Failure::file(path, &error))
+    made.map_err(|error| Failure::file(path, error))
 }
 
 /// Removes a file, or a directory with what is in it, also if its owner may not write to it.

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 
 use crate::state::make_private;
 
@@ -31,7 +31,7 @@ impl StateLock {
         make_private(path)?;
         let flags = OFlags::DIRECTORY.bits().cast_signed();
         let directory = OpenOptions::new().read(true).custom_flags(flags).open(path);
-        let directory = directory.map_err(|error| Failure::file(path, &error))?;
+        let directory = directory.map_err(|error| Failure::file(path, error))?;
         match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { _directory: Some(directory) }),
             Err(Errno::WOULDBLOCK) => Err(taken(path)),
@@ -44,7 +44,7 @@ fn taken(path: &Path) -> Failure {
     let path = path.display();
     let cause = format!("another task or restore uses the state directory {path} now");
     let next = "the same with another --state DIR, or when that one has ended";
-    Failure::new(Exit::Unavailable, "StateTaken", cause).next(next)
+    Failure::new(Exit::Unavailable, FailureKind::StateTaken, cause).next(next)
 }
 
 #[cfg(test)]
@@ -59,7 +59,10 @@ mod tests {
         std::os::unix::fs::symlink(&state, &link).unwrap();
         for path in [&state, &link] {
             let refused = StateLock::take(path).unwrap_err();
-            assert_eq!((refused.exit, refused.kind.as_str()), (Exit::Unavailable, "StateTaken"));
+            assert_eq!(
+                (refused.exit, &refused.kind),
+                (Exit::Unavailable, &FailureKind::StateTaken)
+            );
             assert!(refused.cause.contains(&path.display().to_string()), "{refused}");
         }
         assert_eq!(std::fs::read_dir(&state).unwrap().count(), 0);

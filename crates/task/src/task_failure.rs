@@ -2,9 +2,9 @@
 
 use std::fmt::Display;
 
-use sanderling_cli_common::failure::{Exit, Failure, LOCAL_FILE};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
 
-/// What a failure means for the one that runs a task. A [`Failure`] has its name as its kind.
+/// What a failure means for the one that runs a task. A [`Failure`] has its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TaskFailure {
     /// Another runner has the task: this one must not write.
@@ -38,39 +38,40 @@ pub(crate) enum TaskFailure {
 }
 
 impl TaskFailure {
-    /// Returns the kind of failures with this meaning, which scripts read.
-    const fn name(self) -> &'static str {
+    /// Returns the kind of failures with this meaning, whose name scripts read.
+    const fn kind(self) -> FailureKind {
         match self {
-            Self::Taken => "TaskTaken",
-            Self::Ended => "TaskEnded",
-            Self::Failed => "TaskFailed",
-            Self::TooLong => "TaskObjectTooLong",
-            Self::LocalFile => LOCAL_FILE,
-            Self::BagDamaged => "BagDamaged",
-            Self::BagGone => "BagGone",
-            Self::StateChanged => "StateChanged",
-            Self::BrokenPipe => "BrokenPipe",
-            Self::BadGeneration => "BadGeneration",
-            Self::DamagedGeneration => "DamagedGeneration",
-            Self::OtherKey => "OtherKey",
-            Self::NoGeneration => "NoGeneration",
-            Self::DataLost => "DataUnavailable",
+            Self::Taken => FailureKind::TaskTaken,
+            Self::Ended => FailureKind::TaskEnded,
+            Self::Failed => FailureKind::TaskFailed,
+            Self::TooLong => FailureKind::TaskObjectTooLong,
+            Self::LocalFile => FailureKind::LocalFile,
+            Self::BagDamaged => FailureKind::BagDamaged,
+            Self::BagGone => FailureKind::BagGone,
+            Self::StateChanged => FailureKind::StateChanged,
+            Self::BrokenPipe => FailureKind::BrokenPipe,
+            Self::BadGeneration => FailureKind::BadGeneration,
+            Self::DamagedGeneration => FailureKind::DamagedGeneration,
+            Self::OtherKey => FailureKind::OtherKey,
+            Self::NoGeneration => FailureKind::NoGeneration,
+            Self::DataLost => FailureKind::Refusal(RefusalKind::DataUnavailable),
         }
     }
 
     /// Makes a failure with this meaning from its cause.
     pub(crate) fn failure(self, exit: Exit, cause: impl Display) -> Failure {
-        Failure::new(exit, self.name(), cause)
+        Failure::new(exit, self.kind(), cause)
     }
 
     /// Returns whether a failure has this meaning.
     pub(crate) fn is(self, failure: &Failure) -> bool {
-        failure.kind == self.name()
+        failure.kind == self.kind()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use sanderling_cli_common::refused;
     use sanderling_client::ClientError;
     use sanderling_protocol::{ObjectId, Path};
 
@@ -80,6 +81,7 @@ mod tests {
     fn lost_data_has_the_name_that_the_client_gives_it() {
         let (path, object, ranges) = (Path::root(), ObjectId(1), Vec::new());
         let lost = ClientError::DataUnavailable { path, object, ranges };
-        assert_eq!(lost.name(), TaskFailure::DataLost.name());
+        assert_eq!(lost.name(), TaskFailure::DataLost.kind().name());
+        assert!(TaskFailure::DataLost.is(&refused::client(&lost, "h:1")));
     }
 }

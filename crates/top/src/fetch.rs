@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant as Clock, SystemTime};
 
-use sanderling_cli_common::failure::{Exit, Failure, UNREACHABLE};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::fleet::nodes;
 use sanderling_cli_common::refused;
 use sanderling_cli_common::refused::unexpected;
@@ -74,7 +74,11 @@ impl Fetcher {
         let answered = tokio::time::timeout(SAMPLE_TIME_MAX, self.answers(request)).await;
         let late = |_| {
             let cause = format_args!("no answer within {}", SAMPLE_TIME_MAX.as_secs());
-            Err(Failure::new(Exit::Unavailable, UNREACHABLE, format_args!("{cause} s")))
+            Err(Failure::new(
+                Exit::Unavailable,
+                FailureKind::Unreachable,
+                format_args!("{cause} s"),
+            ))
         };
         answered.unwrap_or_else(late).map_err(|failure| {
             self.client = None;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use ratatui::crossterm::event::Event;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::output::is_coloured;
 use sanderling_cli_common::printable::printable;
 use sanderling_cli_common::session::Session;
@@ -106,7 +106,7 @@ pub async fn run(session: Session, args: Top) -> Result<(), Failure> {
     });
     match shown.await {
         Ok(result) => result,
-        Err(error) => Err(Failure::new(Exit::Failure, "Bug", error)),
+        Err(error) => Err(Failure::caused(Exit::Failure, FailureKind::Bug, error)),
     }
 }
 

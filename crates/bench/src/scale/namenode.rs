@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::child::ChildServer;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::process::program;
 
 use super::requests::failed;
@@ -62,7 +62,7 @@ impl NamenodeProcess {
     }
 
     async fn spawn(directory: &Path, listen: &str) -> Result<Self, Failure> {
-        std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))?;
+        std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, error))?;
         // It may be from the process before.
         let _ = std::fs::remove_file(directory.join("namenode.ready"));
         let mut command = program()?;
@@ -79,13 +79,17 @@ impl NamenodeProcess {
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        Err(Failure::new(Exit::Deadline, "Deadline", "the namenode does not serve in time"))
+        Err(Failure::new(
+            Exit::Deadline,
+            FailureKind::Deadline,
+            "the namenode does not serve in time",
+        ))
     }
 
     /// Returns the processor time that it has had.
     pub(super) fn cpu(&self) -> Result<Cpu, Failure> {
         let tasks = PathBuf::from(format!("/proc/{}/task", self.server.id()));
-        let listed = std::fs::read_dir(&tasks).map_err(|error| Failure::file(&tasks, &error))?;
+        let listed = std::fs::read_dir(&tasks).map_err(|error| Failure::file(&tasks, error))?;
         // A thread that ends meanwhile is passed over: the whole process is counted as well.
         let nanos = listed.flatten().filter_map(|task| {
             let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
@@ -118,7 +122,7 @@ impl NamenodeProcess {
     /// Returns the bytes of all files of its catalog whose name begins so.
     pub(super) fn file_bytes(&self, prefix: &str) -> Result<u64, Failure> {
         let path = self.directory.join("catalog");
-        let listed = std::fs::read_dir(&path).map_err(|error| Failure::file(&path, &error))?;
+        let listed = std::fs::read_dir(&path).map_err(|error| Failure::file(&path, error))?;
         let named = listed.flatten().filter(|entry| {
             entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix))
         });
@@ -127,6 +131,6 @@ impl NamenodeProcess {
 
     fn proc(&self, file: &str) -> Result<String, Failure> {
         let path = PathBuf::from(format!("/proc/{}/{file}", self.server.id()));
-        std::fs::read_to_string(&path).map_err(|error| Failure::file(&path, &error))
+        std::fs::read_to_string(&path).map_err(|error| Failure::file(&path, error))
     }
 }

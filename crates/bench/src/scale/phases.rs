@@ -8,7 +8,7 @@ use sanderling_protocol::{NodeId, NodeSelector, Policy, Reply, Request};
 use tokio::time::sleep;
 
 use super::Scale;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::session::Session;
 
 use super::fill::{FILLING, FilledObject, fill};
@@ -253,7 +253,7 @@ async fn until(
         }
         sleep(Duration::from_millis(20)).await;
     }
-    Err(Failure::new(Exit::Deadline, "Deadline", format_args!("{what} did not come")))
+    Err(Failure::new(Exit::Deadline, FailureKind::Deadline, format_args!("{what} did not come")))
 }
 
 fn calls(probed: &Probed) -> CallLatencies {

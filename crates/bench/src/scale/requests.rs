@@ -9,7 +9,7 @@ use sanderling_protocol::{Header, Op, Refusal, Reply, Request};
 use sanderling_transport::{CallError, Connection};
 use tokio::time::Instant;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 
 /// Time of one frame: more than the longest stall that is to be seen.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -51,7 +51,7 @@ impl Meta {
 
 /// Turns a call that must succeed into the run's failure.
 pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::new(Exit::Failure, "Namenode", error)
+    Failure::new(Exit::Failure, FailureKind::Namenode, error)
 }
 
 /// Turns an unexpected answer into the run's failure.

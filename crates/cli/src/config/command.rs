@@ -13,7 +13,7 @@ use super::keys::{ConfigKey, KeyKind, SERVERS, ServerTable, command};
 use super::{
     CLUSTER_KEYS, ConfigLineError, FileValue, ServerCommandLine, all_values_of, file_error, read,
 };
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::global::Global;
 use crate::output::{Align, Output, Table};
 
@@ -232,5 +232,5 @@ fn check(path: &Path, output: Output) -> Result<(), Failure> {
         return Ok(());
     }
     let cause = format!("{} has errors", path.display());
-    Err(Failure::new(Exit::Usage, "BadConfig", cause).next(next))
+    Err(Failure::new(Exit::Usage, FailureKind::BadConfig, cause).next(next))
 }

@@ -10,7 +10,7 @@ use super::list::everything;
 use super::lookup::{PIECE_BYTES, check_distinct, existing, joined, target};
 use super::pattern::{self, Destination, Paths};
 use super::transfer::{AfterFailure, run_all};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::refused;
 use crate::session::Session;
 use crate::units::Span;
@@ -79,7 +79,7 @@ async fn planned(
     let stat = existing(session, client, source).await?;
     if to == *source {
         let cause = format!("{source} and its copy are the same object");
-        return Err(Failure::new(Exit::Failure, "SameObject", cause)
+        return Err(Failure::new(Exit::Failure, FailureKind::SameObject, cause)
             .next(format_args!("sanderling fs stat {}", refused::shell_word(source.as_str()))));
     }
     if !stat.kind.is_container() {

@@ -9,7 +9,7 @@ use sanderling_protocol::Path;
 use sanderling_protocol::message::{Adoption, Durability, DurableState};
 
 use super::pattern;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::printable::printable;
 use crate::refused;
 use crate::session::Session;
@@ -44,7 +44,7 @@ pub(super) async fn wait(session: &Session, args: SyncArgs) -> Result<(), Failur
                 left.backlog_changes, left.directory, left.store
             );
             let next = format!("sanderling fs stat {path}");
-            return Err(Failure::new(Exit::Deadline, "NotDurable", cause).next(next));
+            return Err(Failure::new(Exit::Deadline, FailureKind::NotDurable, cause).next(next));
         }
     }
     session.output.result(&serde_json::json!({ "durable": args.paths }), |_| Ok(()))
@@ -68,7 +68,7 @@ pub(super) async fn wait_adopted(
         let cause =
             format!("{objects} objects of the store {} are adopted so far: {why}", left.store);
         let next = format!("sanderling fs stat {path}");
-        return Err(Failure::new(Exit::Deadline, "NotAdopted", cause).next(next));
+        return Err(Failure::new(Exit::Deadline, FailureKind::NotAdopted, cause).next(next));
     }
     let found = client.durability(path).await.map_err(refused)?;
     Ok(found.and_then(|found| found.adoption).unwrap_or_default())

@@ -17,7 +17,7 @@ use super::list::{each_page, everything};
 use super::lookup::{check_distinct, existing};
 use super::pattern::{self, Paths};
 use super::transfer::{AfterFailure, ended_by, run_all};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::refused;
 use crate::session::Session;
 
@@ -112,7 +112,7 @@ fn local_directory(path: &LocalPath) -> Result<&LocalPath, Failure> {
 fn no_directory(path: &LocalPath) -> Failure {
     let cause = format!("{} is no directory", path.display());
     let next = format!("mkdir -p {}", refused::shell_word(&path.to_string_lossy()));
-    Failure::new(Exit::NotFound, "LocalFile", cause).next(next)
+    Failure::new(Exit::NotFound, FailureKind::LocalFile, cause).next(next)
 }
 
 impl Plan {
@@ -175,7 +175,7 @@ impl Plan {
 }
 
 fn make_directory(path: &LocalPath) -> Result<(), Failure> {
-    std::fs::create_dir_all(path).map_err(|error| Failure::file(path, &error))
+    std::fs::create_dir_all(path).map_err(|error| Failure::file(path, error))
 }
 
 /// Fetches every object that can be fetched. Objects with lost bytes are named and end it with 5,
@@ -202,13 +202,15 @@ fn check_replaced(job: &Download) -> Result<(), Failure> {
         let cause = format!("{} is no regular file", job.to.display());
         let from = refused::shell_word(job.from.as_str());
         let next = format!("sanderling fs get {from} -");
-        return Err(Failure::new(Exit::Failure, "LocalFile", cause).next(next).of_one_file());
+        return Err(Failure::new(Exit::Failure, FailureKind::LocalFile, cause)
+            .next(next)
+            .of_one_file());
     }
     if job.force {
         return Ok(());
     }
     let cause = format!("{} exists", job.to.display());
-    let failure = Failure::new(Exit::Failure, "LocalFile", cause).of_one_file();
+    let failure = Failure::new(Exit::Failure, FailureKind::LocalFile, cause).of_one_file();
     Err(failure.next("the same with --force"))
 }
 
@@ -236,7 +238,7 @@ async fn fetch(
         let _ = std::fs::remove_file(&partial);
         return fetched;
     }
-    std::fs::rename(&partial, &job.to).map_err(|error| Failure::file(&job.to, &error))
+    std::fs::rename(&partial, &job.to).map_err(|error| Failure::file(&job.to, error))
 }
 
 async fn fetch_into(
@@ -247,7 +249,7 @@ async fn fetch_into(
     sent: &mpsc::Sender<u64>,
 ) -> Result<(), Failure> {
     // The file beside it is this command's affair: the user named the other.
-    let local = |error: std::io::Error| Failure::file(&job.to, &error);
+    let local = |error: std::io::Error| Failure::file(&job.to, error);
     // What a killed process of this number has left goes. A name that another user has put there, a
     // link for example, is not written through.
     let _ = tokio::fs::remove_file(partial).await;

@@ -8,7 +8,7 @@ use sanderling_protocol::message::ObjectStat;
 use sanderling_protocol::{Path, Refusal, Reply, Request};
 
 use super::pattern::Destination;
-use crate::failure::{Exit, FORBIDDEN, Failure};
+use crate::failure::{Exit, Failure, FailureKind, RefusalKind};
 use crate::refused;
 use crate::refused::unexpected;
 use crate::session::Session;
@@ -88,7 +88,7 @@ pub(super) async fn stat_of(
 /// Any other failure of the look-up.
 pub(super) fn if_allowed<T>(found: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match found {
-        Err(failure) if failure.kind == FORBIDDEN => Ok(None),
+        Err(Failure { kind: FailureKind::Refusal(RefusalKind::Forbidden), .. }) => Ok(None),
         found => found.map(Some),
     }
 }

@@ -6,7 +6,7 @@ use sanderling_protocol::{Path, Policy, Tier, WhenFull};
 
 use super::Fs;
 use super::lookup::{MAKE_DIRECTORY, stat_of};
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind, RefusalKind};
 use crate::fleet::nodes;
 use crate::refused::shell_word;
 use crate::session::Session;
@@ -60,18 +60,24 @@ impl Mistake {
 
     /// Returns the failure with a next command that fits what is in the store.
     pub(super) async fn explained(&self, session: &Session, failure: Failure) -> Failure {
+        let FailureKind::Refusal(kind) = failure.kind else { return failure };
         let is_known = matches!(
-            failure.kind.as_str(),
-            "NotFound" | "Exists" | "NotADirectory" | "Full" | "ReserveKept" | "NodeFull"
+            kind,
+            RefusalKind::NotFound
+                | RefusalKind::Exists
+                | RefusalKind::NotADirectory
+                | RefusalKind::Full
+                | RefusalKind::ReserveKept
+                | RefusalKind::NodeFull
         );
         if !is_known || session.ended.is_cancelled() {
             return failure;
         }
         let Ok(client) = session.client().await else { return failure };
-        match failure.kind.as_str() {
-            "NotFound" => self.missing(session, &client, failure).await,
-            "Exists" => self.existing(session, &client, failure).await,
-            "NotADirectory" => {
+        match kind {
+            RefusalKind::NotFound => self.missing(session, &client, failure).await,
+            RefusalKind::Exists => self.existing(session, &client, failure).await,
+            RefusalKind::NotADirectory => {
                 let Some(path) = path_of(&failure) else { return failure };
                 let near = nearest(session, &client, &path).await;
                 failure.instead(format_args!("sanderling fs stat {}", shell_word(near.as_str())))
@@ -158,7 +164,7 @@ impl Mistake {
 }
 
 fn path_of(failure: &Failure) -> Option<Path> {
-    failure.path.as_ref()?.parse().ok()
+    failure.refusal()?.path()?.parse().ok()
 }
 
 /// Returns the object itself, or the nearest one above it that is there.

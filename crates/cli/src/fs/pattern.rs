@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::list::each_page;
 use super::lookup::{joined, stat_of};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, RefusalKind};
 use crate::refused::shell_word;
 use crate::session::Session;
 
@@ -114,7 +114,7 @@ impl Paths {
         found.extend(literal.filter(|path| !found.contains(path)));
         if found.is_empty() {
             let cause = format!("no object matches {}", self.path);
-            return Err(Failure::new(Exit::NotFound, "NotFound", cause)
+            return Err(Failure::new(Exit::NotFound, RefusalKind::NotFound, cause)
                 .tried("expanded the pattern in the store")
                 .next(format_args!("sanderling fs ls {}", shell_word(fixed.as_str()))));
         }

@@ -15,7 +15,7 @@ use super::attributes::attribute;
 use super::lookup::{PIECE_BYTES, check_distinct, if_allowed, joined, stat_of, target};
 use super::pattern::Destination;
 use super::transfer::{AfterFailure, run_all};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, RefusalKind};
 use crate::refused;
 use crate::session::Session;
 use crate::units;
@@ -114,15 +114,14 @@ async fn planned(
     if is_stdin {
         return Ok(vec![job(args, kind, source, to, None)]);
     }
-    let metadata = std::fs::metadata(source).map_err(|error| Failure::file(source, &error))?;
+    let metadata = std::fs::metadata(source).map_err(|error| Failure::file(source, error))?;
     if !metadata.is_dir() {
         return Ok(vec![job(args, kind, source, to, Some(metadata.len()))]);
     }
     if !args.recursive {
         let cause = format!("{} is a directory", source.display());
-        return Err(
-            Failure::new(Exit::Failure, "IsADirectory", cause).next("the same with --recursive")
-        );
+        return Err(Failure::new(Exit::Failure, RefusalKind::IsADirectory, cause)
+            .next("the same with --recursive"));
     }
     walk(session, client, args, source, to).await
 }
@@ -142,13 +141,12 @@ async fn walk(
         let request =
             Request::MakeDirectory { path: path.clone(), kind, parents: true, is_listed: true };
         session.call(client, request).await?;
-        let entries = std::fs::read_dir(&local).map_err(|error| Failure::file(&local, &error))?;
+        let entries = std::fs::read_dir(&local).map_err(|error| Failure::file(&local, error))?;
         for entry in entries {
-            let from = entry.map_err(|error| Failure::file(&local, &error))?.path();
+            let from = entry.map_err(|error| Failure::file(&local, error))?.path();
             let name = from.file_name().and_then(|name| name.to_str());
             let to = joined(&path, name.ok_or_else(|| unnameable(&from))?)?;
-            let metadata =
-                std::fs::metadata(&from).map_err(|error| Failure::file(&from, &error))?;
+            let metadata = std::fs::metadata(&from).map_err(|error| Failure::file(&from, error))?;
             if metadata.is_dir() {
                 waiting.push((from, to));
             } else if metadata.is_file() {
@@ -235,7 +233,7 @@ async fn store(
     let failed = |error| refused::client(&error, &session.namenode).tried(job.described());
     if job.is_small {
         let read = tokio::fs::read(&job.from).await;
-        let bytes = read.map_err(|error| Failure::file(&job.from, &error))?;
+        let bytes = read.map_err(|error| Failure::file(&job.from, error))?;
         let count = bytes.len() as u64;
         client.put(&job.to, bytes.into(), &job.options).await.map_err(failed)?;
         let _ = sent.send(count).await;
@@ -245,7 +243,7 @@ async fn store(
         Box::new(tokio::io::stdin())
     } else {
         let opened = tokio::fs::File::open(&job.from).await;
-        Box::new(opened.map_err(|error| Failure::file(&job.from, &error))?)
+        Box::new(opened.map_err(|error| Failure::file(&job.from, error))?)
     };
     let mut writer = client.create(&job.to, &job.options).await.map_err(failed)?;
     let copied = tokio::select! {
@@ -274,7 +272,7 @@ async fn copy(
         // Short reads of a pipe are gathered, so that blocks are filled whole.
         while piece.len() < PIECE_BYTES {
             let read = source.read_buf(&mut piece).await;
-            if read.map_err(|error| Failure::file(&job.from, &error))? == 0 {
+            if read.map_err(|error| Failure::file(&job.from, error))? == 0 {
                 break;
             }
         }

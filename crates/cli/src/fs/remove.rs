@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::lookup::existing;
 use super::pattern::{self, Paths};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, RefusalKind};
 use crate::refused::shell_word;
 use crate::refused::unexpected;
 use crate::session::Session;
@@ -137,7 +137,7 @@ async fn planned(
     let stat = existing(session, client, path).await?;
     if stat.kind.is_container() && stat.entries > 0 && !recursive {
         let cause = format!("{path} is not empty");
-        return Err(Failure::new(Exit::Failure, "NotEmpty", cause)
+        return Err(Failure::new(Exit::Failure, RefusalKind::NotEmpty, cause)
             .next(format_args!("sanderling fs rm -r {}", shell_word(path.as_str()))));
     }
     match session.call(client, Request::Usage { path: path.clone() }).await? {

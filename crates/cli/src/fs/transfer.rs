@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::lookup::FILES_AT_ONCE_MAX;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::units;
@@ -133,19 +133,20 @@ where
 }
 
 fn panicked(error: &tokio::task::JoinError) -> Failure {
-    Failure::new(Exit::Failure, "Bug", format_args!("a transfer ended badly: {error}"))
+    Failure::new(Exit::Failure, FailureKind::Bug, format_args!("a transfer ended badly: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::UNREACHABLE;
+    use crate::failure::RefusalKind;
 
     #[test]
     fn command_ends_with_the_gravest_failure_and_names_the_others() {
-        let lost = || Failure::new(Exit::Partial, "DataUnavailable", "lost");
-        let file = || Failure::new(Exit::Failure, "LocalFile", "exists").of_one_file();
-        let dead = || Failure::new(Exit::Unavailable, UNREACHABLE, "no namenode answers");
+        let lost = || Failure::new(Exit::Partial, RefusalKind::DataUnavailable, "lost");
+        let file = || Failure::new(Exit::Failure, FailureKind::LocalFile, "exists").of_one_file();
+        let dead =
+            || Failure::new(Exit::Unavailable, FailureKind::Unreachable, "no namenode answers");
         let mut result = Ok(());
         assert_eq!(ended_by(&mut result, lost()), None, "the first is named at the end");
         assert_eq!(

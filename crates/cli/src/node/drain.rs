@@ -8,7 +8,7 @@ use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{NodeSelector, Refusal, Reply, Request};
 
 use crate::drain_plan::{self, VERDICT_WITHIN};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind, RefusalKind};
 use crate::fleet::{forecast, nodes, title};
 use crate::progress::Progress;
 use crate::refused;
@@ -86,7 +86,7 @@ async fn confirmed(
     let Some(objection) = plan.objection().filter(|_| !is_confirmed) else {
         return Ok(plan.no_room());
     };
-    Err(Failure::new(Exit::Usage, "NotConfirmed", objection)
+    Err(Failure::new(Exit::Usage, FailureKind::NotConfirmed, objection)
         .tried("planned the drain: nothing was changed")
         .next("the same with --dry-run, or the same with --yes"))
 }
@@ -123,7 +123,7 @@ async fn wait(
         }
         if limit.is_some_and(|limit| Instant::now() > limit) {
             let cause = format!("{} is still draining after its deadline", title(&info));
-            return Err(Failure::new(Exit::Deadline, "Deadline", cause)
+            return Err(Failure::new(Exit::Deadline, FailureKind::Deadline, cause)
                 .tried(format_args!(
                     "waited {} longer for the namenode to declare the node empty or gone",
                     units::duration(VERDICT_WITHIN)
@@ -159,5 +159,5 @@ fn ended(session: &Session, info: &NodeInfo) -> Result<(), Failure> {
         units::count(drain.lost_blocks, "block", "blocks"),
         title(info)
     );
-    Err(Failure::new(Exit::Partial, "DataUnavailable", cause).next("sanderling fsck"))
+    Err(Failure::new(Exit::Partial, RefusalKind::DataUnavailable, cause).next("sanderling fsck"))
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, RefusalKind};
 use sanderling_cli_common::refused;
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units;
@@ -94,7 +94,7 @@ fn named(args: &Revoke) -> Result<(TokenSelector, Option<u64>), Failure> {
             let claims = claims(file)?;
             let id = claims.lineage.id.ok_or_else(|| {
                 let cause = "the token is of an earlier release and has no number";
-                Failure::new(Exit::Failure, "BadRequest", cause)
+                Failure::new(Exit::Failure, RefusalKind::BadRequest, cause)
                     .next("the same with --subject NAME")
             })?;
             Ok((TokenSelector::Id(id), Some(claims.expires_at)))
@@ -105,8 +105,8 @@ fn named(args: &Revoke) -> Result<(TokenSelector, Option<u64>), Failure> {
 
 /// Reads a token's claims. A revocation does not require that the token is genuine.
 fn claims(file: &Path) -> Result<Claims, Failure> {
-    let text = std::fs::read_to_string(file).map_err(|error| Failure::file(file, &error))?;
+    let text = std::fs::read_to_string(file).map_err(|error| Failure::file(file, error))?;
     let token = Token::new(&text);
     let claims = parts(&token).and_then(|parts| parts.claims());
-    claims.map_err(|why| Failure::new(Exit::Failure, "BadRequest", why))
+    claims.map_err(|why| Failure::caused(Exit::Failure, RefusalKind::BadRequest, why))
 }

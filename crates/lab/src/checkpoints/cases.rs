@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::record::{Case, Experiment, Quantities};
 use super::stage::{CheckpointLine, Driver, LabRunner, LabTask, Stage};
 use super::writer::{STEP, WriterKind};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::record::PolicyName;
 
 /// How fast a writer fills its memory at least, with all its neighbours, in bytes per second. The
@@ -17,9 +17,6 @@ const FILL_PER_SECOND: f64 = 120e6;
 /// How much longer than expected a task may take to be ready: a case that is too short for that
 /// is measured again with the next.
 const READY_FACTORS: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
-
-/// The kind of failure after which it is.
-const TOO_SLOW: &str = "TooSlow";
 
 /// Bytes of a GiB.
 const GIB: f64 = (1 << 30) as f64;
@@ -50,12 +47,12 @@ impl Bench<'_> {
             Experiment::Dump | Experiment::Tasks => {
                 for factor in READY_FACTORS {
                     match self.dumps(case, factor).await {
-                        Err(failure) if failure.kind == TOO_SLOW => {}
+                        Err(failure) if failure.kind == FailureKind::TooSlow => {}
                         measured => return measured,
                     }
                 }
                 let cause = "on this machine tasks are not ready before their first checkpoint";
-                Err(Failure::new(Exit::Failure, TOO_SLOW, cause))
+                Err(Failure::new(Exit::Failure, FailureKind::TooSlow, cause))
             }
         }
     }
@@ -90,7 +87,7 @@ impl Bench<'_> {
         // The slowest of several was published then, or after that.
         let dump = Duration::from_secs_f64(values["dump_seconds"]);
         if first.published < ready + dump {
-            return Err(Failure::new(Exit::Failure, TOO_SLOW, "a task was not ready"));
+            return Err(Failure::new(Exit::Failure, FailureKind::TooSlow, "a task was not ready"));
         }
         let first = first.line;
         if let Some((put, pack)) = rates {
@@ -238,7 +235,7 @@ fn is_newest(found: u64, newest: u64) -> Result<(), Failure> {
         return Ok(());
     }
     let cause = format!("generation {found} was restored, and {newest} was published");
-    Err(Failure::new(Exit::Partial, "OlderGeneration", cause))
+    Err(Failure::new(Exit::Partial, FailureKind::OlderGeneration, cause))
 }
 
 /// Returns the rates that `task predict` measures: of the backend, and of packing.
@@ -259,10 +256,14 @@ fn predict(stage: &Stage, flags: &[&str]) -> Result<serde_json::Value, Failure> 
     let mut command = stage.task("predict")?;
     command.arg("--json").args(flags).stdin(Stdio::null());
     let ran = command.output();
-    let ran = ran.map_err(|error| Failure::new(Exit::Failure, "Process", error))?;
+    let ran = ran.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Process, error))?;
     serde_json::from_slice(&ran.stdout).map_err(|error| {
         let words = String::from_utf8_lossy(&ran.stderr).into_owned();
-        Failure::new(Exit::Failure, "Predict", format_args!("task predict: {error}: {words}"))
+        Failure::new(
+            Exit::Failure,
+            FailureKind::Predict,
+            format_args!("task predict: {error}: {words}"),
+        )
     })
 }
 

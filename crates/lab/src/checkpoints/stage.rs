@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use super::store::{BUCKET, EmulatedStore};
 use super::writer::{ENDED, READY, VERIFIED, VERIFY, WriterKind};
 use crate::child::ChildServer;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::process::program;
 use crate::record::PolicyName;
 use crate::refused;
@@ -210,9 +210,10 @@ impl Stage {
             command.arg("--hook");
         }
         let log = control.join("runner.log");
-        let file = std::fs::File::create(&log).map_err(|error| Failure::file(&log, &error))?;
+        let file = std::fs::File::create(&log).map_err(|error| Failure::file(&log, error))?;
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
-        let child = child.map_err(|error| Failure::new(Exit::Failure, "Process", error))?;
+        let child =
+            child.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Process, error))?;
         Ok(LabRunner { child, control, log })
     }
 
@@ -246,7 +247,7 @@ impl Stage {
             let _ = std::fs::remove_file(control.join(file));
         }
         let order = control.join(VERIFY);
-        std::fs::write(&order, "").map_err(|error| Failure::file(&order, &error))?;
+        std::fs::write(&order, "").map_err(|error| Failure::file(&order, error))?;
         let interval = Duration::from_secs(86_400);
         let mut runner = self.run(name, LabTask { interval, ..task })?;
         let restored = runner
@@ -265,7 +266,7 @@ impl Stage {
             return Ok(restored);
         }
         let cause = format!("{name} was restored from generation {} with {verified}", restored.0);
-        Err(Failure::new(Exit::Partial, "OtherBytes", cause))
+        Err(Failure::new(Exit::Partial, FailureKind::OtherBytes, cause))
     }
 }
 
@@ -308,7 +309,7 @@ impl LabRunner {
         let at = |name: &str| {
             let path = self.control.join(name);
             let modified = std::fs::metadata(&path).and_then(|it| it.modified());
-            modified.map_err(|error| Failure::file(&path, &error))
+            modified.map_err(|error| Failure::file(&path, error))
         };
         let ran = at(ENDED)?.duration_since(at(READY)?).unwrap_or_default();
         let is_checkpoint = |line| match line {
@@ -354,7 +355,11 @@ impl LabRunner {
     fn failed(&self) -> Failure {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let last = log.lines().rev().take(3).collect::<Vec<_>>().join("; ");
-        Failure::new(Exit::Failure, "TaskFailed", format_args!("a measured task has ended: {last}"))
+        Failure::new(
+            Exit::Failure,
+            FailureKind::TaskFailed,
+            format_args!("a measured task has ended: {last}"),
+        )
     }
 }
 
@@ -385,7 +390,7 @@ pub(crate) fn usable_driver(directory: &Path) -> Result<Driver, Failure> {
     command.arg(format!("dir:{}", directory.join("probe").display()));
     command.arg("--key").arg(directory.join("probe.key")).args(["--", "true"]);
     let ran = command.stdin(Stdio::null()).output();
-    let ran = ran.map_err(|error| Failure::new(Exit::Failure, "Process", error))?;
+    let ran = ran.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Process, error))?;
     Ok(if ran.status.success() { Driver::Criu } else { Driver::Hook })
 }
 
@@ -408,7 +413,7 @@ fn durable_directory() -> MakeDurable {
 }
 
 fn made(directory: &Path) -> Result<(), Failure> {
-    std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, &error))
+    std::fs::create_dir_all(directory).map_err(|error| Failure::file(directory, error))
 }
 
 fn seconds(span: Duration) -> String {
@@ -425,5 +430,5 @@ pub(crate) const fn kind_name(kind: WriterKind) -> &'static str {
 }
 
 fn late(what: &str) -> Failure {
-    Failure::new(Exit::Deadline, "Deadline", format_args!("waited in vain for {what}"))
+    Failure::new(Exit::Deadline, FailureKind::Deadline, format_args!("waited in vain for {what}"))
 }

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::pace::StoreRate;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 
 /// The bucket, which exists.
 pub(crate) const BUCKET: &str = "lab";
@@ -61,7 +61,7 @@ impl EmulatedStore {
     /// # Errors
     /// There is no free port.
     pub(crate) async fn start(bytes_per_second: f64) -> Result<Self, Failure> {
-        let failed = |error| Failure::new(Exit::Failure, "NotStarted", error);
+        let failed = |error| Failure::caused(Exit::Failure, FailureKind::NotStarted, error);
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let stored = Arc::new(LabBucket {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::session;
 use crate::units::Span;
 
@@ -103,7 +103,8 @@ async fn with_hook(args: &CheckpointTask) -> Result<(), Failure> {
         Some(_) => CheckedMemory::read(args, &state)?,
         None => CheckedMemory::new(args.kind, args.bytes),
     };
-    let failed = |error: std::io::Error| Failure::new(Exit::Failure, "Process", error);
+    let failed =
+        |error: std::io::Error| Failure::caused(Exit::Failure, FailureKind::Process, error);
     let mut signals = signal(SignalKind::user_defined1()).map_err(failed)?;
     begun(args)?;
     let mut at = Instant::now();
@@ -199,7 +200,7 @@ impl CheckedMemory {
     fn read(args: &CheckpointTask, state: &Path) -> Result<Self, Failure> {
         let read = |name: &str| {
             let path = state.join(name);
-            std::fs::read(&path).map_err(|error| Failure::file(&path, &error))
+            std::fs::read(&path).map_err(|error| Failure::file(&path, error))
         };
         let (memory, versions) = (read("memory")?, read("versions")?);
         let versions: Vec<u32> = versions
@@ -209,10 +210,10 @@ impl CheckedMemory {
         let steps = String::from_utf8_lossy(&read("steps")?).into_owned();
         let mut numbers = steps.split(' ').filter_map(|it| it.parse::<u64>().ok());
         let (Some(step), Some(next)) = (numbers.next(), numbers.next()) else {
-            return Err(Failure::new(Exit::Failure, "TaskState", "no number of steps"));
+            return Err(Failure::new(Exit::Failure, FailureKind::TaskState, "no number of steps"));
         };
         if memory.len() != versions.len() * CHUNK {
-            return Err(Failure::new(Exit::Failure, "TaskState", "the memory is cut"));
+            return Err(Failure::new(Exit::Failure, FailureKind::TaskState, "the memory is cut"));
         }
         let chunks = (args.bytes / CHUNK).max(1);
         Ok(Self { kind: args.kind, memory, versions, chunks, next: next as usize, step })
@@ -240,7 +241,7 @@ fn fill(kind: WriterKind, chunk: usize, version: u32, target: &mut [u8]) {
 }
 
 fn put(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    std::fs::write(path, bytes).map_err(|error| Failure::file(path, &error))
+    std::fs::write(path, bytes).map_err(|error| Failure::file(path, error))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{Aftermath, Measured, PolicyName, RunId, fleet_options};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::fleet::network::Network;
 use crate::fleet::{LabFleet, play};
 use crate::plan::LabPlan;
@@ -76,7 +76,7 @@ async fn until_bounded(client: &Client, nodes: u32, within: Duration) -> Result<
                 .map(|it| format!("{} {}/{}", it.name, it.exposure_bytes, it.budget_bytes))
                 .collect();
             let cause = format!("exposure stays beyond its bound: {}", rows.join(", "));
-            return Err(Failure::new(Exit::Deadline, "Deadline", cause));
+            return Err(Failure::new(Exit::Deadline, FailureKind::Deadline, cause));
         }
         sleep(LOOK_EVERY).await;
     }

@@ -227,7 +227,7 @@ pub(crate) fn load(spec: &Spec) -> Result<Model, Failure> {
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))
+    std::fs::read_to_string(path).map_err(|error| Failure::file(path, error))
 }
 
 fn bad(error: ModelError) -> Failure {

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::record::Isolation;
 
 /// What every namespace of a lab is called first; the process's id and the place follow.
@@ -221,7 +221,7 @@ fn run(line: &str) -> Result<(), Failure> {
         Ok(ran) => String::from_utf8_lossy(&ran.stderr).trim().to_owned(),
         Err(error) => error.to_string(),
     };
-    Err(Failure::new(Exit::Unavailable, "NoNamespaces", format_args!("{line}: {why}"))
+    Err(Failure::new(Exit::Unavailable, FailureKind::NoNamespaces, format_args!("{line}: {why}"))
         .next("the same as root, with iproute2 installed"))
 }
 

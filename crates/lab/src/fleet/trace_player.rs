@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::LabFleet;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, FailureKind};
 use crate::trace::Preemption;
 
 /// How often is looked at what is due: SIGKILL comes that late at most.
@@ -52,7 +52,7 @@ pub(crate) async fn play(
         }
         player.steps(fleet, now)?;
         while let Some(given) = player.notices.try_join_next() {
-            given.map_err(|error| Failure::new(Exit::Failure, "Notice", error))??;
+            given.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Notice, error))??;
         }
         let is_over = ended.is_cancelled() || left.peek().is_none();
         if is_over && player.due.is_empty() {
@@ -80,7 +80,11 @@ impl Player {
             let millis = i64::try_from(notice.as_millis()).unwrap_or(i64::MAX);
             let given = client.notice(&NodeSelector(name.clone()), millis, "spot preemption").await;
             given.map(|_| ()).map_err(|error| {
-                Failure::new(Exit::Failure, "Notice", format_args!("notice to {name}: {error}"))
+                Failure::new(
+                    Exit::Failure,
+                    FailureKind::Notice,
+                    format_args!("notice to {name}: {error}"),
+                )
             })
         });
     }
@@ -95,7 +99,7 @@ impl Player {
                 }
                 if now >= at {
                     let cause = format!("the replacement in place {slot} does not serve in time");
-                    return Err(Failure::new(Exit::Deadline, "Deadline", cause));
+                    return Err(Failure::new(Exit::Deadline, FailureKind::Deadline, cause));
                 }
             }
             if step == SlotStep::Serve || now < at {

@@ -1,7 +1,7 @@
 //! What the tour stores: objects whose bytes follow from their names and places.
 
 use bytes::Bytes;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::progress::Progress;
 use sanderling_cli_common::refused;
 use sanderling_cli_common::session::Session;
@@ -81,7 +81,7 @@ impl Data {
                 Ok(read) if read == Self::part(object, 0, size) => equal += size,
                 Ok(_) => {
                     let cause = format!("{path} has other bytes than were stored");
-                    return Err(Failure::new(Exit::Failure, "Damaged", cause)
+                    return Err(Failure::new(Exit::Failure, FailureKind::Damaged, cause)
                         .next("sanderling fsck --deep --verify"));
                 }
                 // Lost: it counts as not equal.

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use sanderling_cli_common::drain_plan::VERDICT_WITHIN;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::fleet::nodes;
 use sanderling_cli_common::progress::Progress;
 use sanderling_cli_common::refused::unexpected;
@@ -94,9 +94,8 @@ async fn emptied(
         }
         if Instant::now() > limit {
             let cause = format!("{} is still draining after its deadline", noticed.name);
-            return Err(
-                Failure::new(Exit::Deadline, "Deadline", cause).next("sanderling node ls --all")
-            );
+            return Err(Failure::new(Exit::Deadline, FailureKind::Deadline, cause)
+                .next("sanderling node ls --all"));
         }
         unless_ended(session, async {
             tokio::time::sleep(LOOK_EVERY).await;

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units;
 use sanderling_core::group_generation::GroupGeneration;
@@ -86,7 +86,7 @@ impl ArchivePlace {
                 builder.recursive(true).mode(0o700);
                 let made = if is_made { builder.create(path) } else { Ok(()) };
                 let absolute = made.and_then(|()| path.canonicalize());
-                let absolute = absolute.map_err(|error| Failure::file(path, &error))?;
+                let absolute = absolute.map_err(|error| Failure::file(path, error))?;
                 format!("file://{}", absolute.display())
             }
             Self::Bucket(url) => url.clone(),
@@ -96,7 +96,8 @@ impl ArchivePlace {
         let options = ObjectOptions { url, settings, time_max, ..ObjectOptions::default() };
         let opened = options.open();
         let (store, prefix) = opened.map_err(|error| {
-            Failure::new(Exit::Unavailable, "Archive", format!("{self} cannot be used: {error}"))
+            let cause = format!("{self} cannot be used: {error}");
+            Failure::new(Exit::Unavailable, FailureKind::Archive, cause)
                 .next("the same with AWS_ENDPOINT_URL, AWS_REGION and the keys in the environment")
         })?;
         Ok(ArchiveOptions { store, prefix, url: self.to_string() })
@@ -187,7 +188,7 @@ async fn restore(session: &Session, args: Recover, is_of_group: bool) -> Result<
         recovered = recover_from_archive(&archive, &options) => recovered,
         () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
     };
-    let recovered = recovered.map_err(|error| failed(&error, &args))?;
+    let recovered = recovered.map_err(|error| failed(error, &args))?;
     print(session, &args, &recovered)
 }
 
@@ -244,10 +245,10 @@ fn begun_anew(group: GroupGeneration) -> String {
 async fn from_member(session: &Session, args: &GroupRecover) -> Result<(), Failure> {
     let (path, accepts) = (args.directory.clone(), args.accept_loss);
     let recovered = spawn_blocking(move || recover_from_member(&path, accepts)).await;
-    let recovered =
-        recovered.map_err(|error| Failure::new(Exit::Failure, "NotRecovered", error))?;
+    let recovered = recovered
+        .map_err(|error| Failure::caused(Exit::Failure, FailureKind::NotRecovered, error))?;
     let RecoveredMember { cluster, member, commands, unconfirmed, group } =
-        recovered.map_err(|error| member_failed(&error, args))?;
+        recovered.map_err(|error| member_failed(error, args))?;
     let cluster = format!("{:016x}", cluster.0);
     let document = serde_json::json!({
         "directory": args.directory, "cluster": cluster, "member": member, "commands": commands,
@@ -274,65 +275,76 @@ async fn from_member(session: &Session, args: &GroupRecover) -> Result<(), Failu
     })
 }
 
-fn member_failed(error: &RebirthError, args: &GroupRecover) -> Failure {
-    let (kind, next) = match error {
-        RebirthError::NoMember { .. } => {
-            ("NotFound", "the same with --dir of a member that survived, or with --archive PLACE")
-        }
+fn member_failed(error: RebirthError, args: &GroupRecover) -> Failure {
+    let (kind, next) = match &error {
+        RebirthError::NoMember { .. } => (
+            FailureKind::Refusal(RefusalKind::NotFound),
+            "the same with --dir of a member that survived, or with --archive PLACE",
+        ),
         RebirthError::Forgotten { .. } => (
-            "MayHaveForgotten",
+            FailureKind::MayHaveForgotten,
             "the same with the directory of another member, with --archive, or with --accept-loss",
         ),
-        RebirthError::Directory(_) | RebirthError::Log { .. } => {
-            ("NotRecovered", "the same with the directory of another member, or with --archive")
-        }
+        RebirthError::Directory(_) | RebirthError::Log { .. } => (
+            FailureKind::NotRecovered,
+            "the same with the directory of another member, or with --archive",
+        ),
     };
     let directory = args.directory.display();
     let cause = format!("no group was recovered from {directory}: {error}");
-    Failure::new(Exit::Failure, kind, cause).next(next)
+    Failure::new(Exit::Failure, kind, cause).with_source(error).next(next)
 }
 
-fn failed(error: &RecoverError, args: &Recover) -> Failure {
-    let (kind, next) = match error {
-        RecoverError::Directory(RestoreError::Directory(_)) => {
-            ("NotRecovered", "the same with another --dir, or with --generation of an older one")
-        }
+fn failed(error: RecoverError, args: &Recover) -> Failure {
+    let (kind, next) = match &error {
+        RecoverError::Directory(RestoreError::Directory(_)) => (
+            FailureKind::NotRecovered,
+            "the same with another --dir, or with --generation of an older one",
+        ),
         RecoverError::Directory(error) => kind(error),
         RecoverError::Archive(error) => archive_kind(error),
     };
-    let archive = &args.archive;
-    Failure::new(Exit::Failure, kind, format!("{archive} was not recovered: {error}")).next(next)
+    let cause = format!("{} was not recovered: {error}", args.archive);
+    Failure::new(Exit::Failure, kind, cause).with_source(error).next(next)
 }
 
 /// Returns the kind of failure, and the next step.
-pub(crate) fn archive_kind(error: &ArchiveError) -> (&'static str, &'static str) {
+pub(crate) fn archive_kind(error: &ArchiveError) -> (FailureKind, &'static str) {
     match error {
-        ArchiveError::Store { .. } => ("Archive", "the same again, when the store answers"),
-        ArchiveError::Directory(_) => ("Archive", "the same with another --dir"),
+        ArchiveError::Store { .. } => {
+            (FailureKind::Archive, "the same again, when the store answers")
+        }
+        ArchiveError::Directory(_) => (FailureKind::Archive, "the same with another --dir"),
         ArchiveError::OtherCluster { .. } => {
-            ("WrongCluster", "the same with --archive of a place of its own")
+            (RefusalKind::WrongCluster.into(), "the same with --archive of a place of its own")
         }
         ArchiveError::Ahead { .. } => (
-            "ArchiveAhead",
+            FailureKind::ArchiveAhead,
             "sanderling namenode recover --archive PLACE --dir DIR --replace, then this again",
         ),
         ArchiveError::LaterGroup { .. } => (
-            "OlderGeneration",
+            FailureKind::OlderGeneration,
             "sanderling namenode --join ADDRESS of the later group, with an empty --dir",
         ),
         ArchiveError::OtherRecovery { .. } => (
-            "OtherGeneration",
+            RefusalKind::OtherGeneration.into(),
             "end one of the two groups: namenodes of its own join the other with --join ADDRESS, \
              with an empty --dir each",
         ),
         ArchiveError::OfGroup { .. } => {
-            ("BadOption", "sanderling group recover, with the same flags")
+            (FailureKind::BadOption, "sanderling group recover, with the same flags")
         }
-        ArchiveError::Empty { .. } => ("NotFound", "the same with the right --archive"),
-        ArchiveError::NoGeneration { .. } => ("NotFound", "the same with one of those"),
-        ArchiveError::SeveralClusters { .. } => ("BadOption", "the same with --cluster ID"),
+        ArchiveError::Empty { .. } => {
+            (RefusalKind::NotFound.into(), "the same with the right --archive")
+        }
+        ArchiveError::NoGeneration { .. } => {
+            (RefusalKind::NotFound.into(), "the same with one of those")
+        }
+        ArchiveError::SeveralClusters { .. } => {
+            (FailureKind::BadOption, "the same with --cluster ID")
+        }
         ArchiveError::Damaged { .. } => {
-            ("BadArchive", "the same with --generation of an older one")
+            (FailureKind::BadArchive, "the same with --generation of an older one")
         }
     }
 }

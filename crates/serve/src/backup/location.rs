@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_datanode::ObjectOptions;
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -91,7 +91,8 @@ fn open(url: &str) -> Result<OpenBucket, Failure> {
 }
 
 fn unusable(url: &str, error: &dyn fmt::Display) -> Failure {
-    Failure::new(Exit::Unavailable, "ObjectStore", format!("{url} cannot be used: {error}"))
+    let cause = format!("{url} cannot be used: {error}");
+    Failure::new(Exit::Unavailable, FailureKind::ObjectStore, cause)
         .next("the same with AWS_ENDPOINT_URL, AWS_REGION and the keys in the environment")
 }
 
@@ -114,7 +115,7 @@ impl Place {
                 let _ = std::fs::remove_file(&partial);
                 let mut options = std::fs::File::options();
                 let file = options.create_new(true).write(true).mode(0o600).open(&partial);
-                let file = file.map_err(|error| Failure::file(&partial, &error))?;
+                let file = file.map_err(|error| Failure::file(&partial, error))?;
                 let file = tokio::fs::File::from_std(file);
                 Ok(Writing::File { file, partial, target: target.clone() })
             }
@@ -132,8 +133,7 @@ impl Place {
     pub(super) async fn read(&self) -> Result<Box<dyn Read + Send>, Failure> {
         match self {
             Self::File(path) => {
-                let file =
-                    std::fs::File::open(path).map_err(|error| Failure::file(path, &error))?;
+                let file = std::fs::File::open(path).map_err(|error| Failure::file(path, error))?;
                 Ok(Box::new(io::BufReader::new(file)))
             }
             Self::Bucket(url) => {
@@ -162,10 +162,10 @@ fn regular(target: &Path) -> Result<PathBuf, Failure> {
     let Ok(found) = std::fs::metadata(target) else { return Ok(target.to_owned()) };
     if !found.is_file() {
         let cause = format!("{} is no regular file", target.display());
-        let failure = Failure::new(Exit::Failure, "LocalFile", cause);
+        let failure = Failure::new(Exit::Failure, FailureKind::LocalFile, cause);
         return Err(failure.next("the same with --to FILE"));
     }
-    target.canonicalize().map_err(|error| Failure::file(target, &error))
+    target.canonicalize().map_err(|error| Failure::file(target, error))
 }
 
 impl Writing {
@@ -173,7 +173,7 @@ impl Writing {
         use tokio::io::AsyncWriteExt;
         match self {
             Self::File { file, partial, .. } => {
-                file.write_all(&piece).await.map_err(|error| Failure::file(partial, &error))
+                file.write_all(&piece).await.map_err(|error| Failure::file(partial, error))
             }
             Self::Bucket { upload, url } => {
                 let room = upload.wait_for_capacity(PARTS_MAX).await;
@@ -192,7 +192,7 @@ impl Writing {
                 // The last bytes may find no room, and what is there would keep the rest of it.
                 let failed = |error: io::Error| {
                     let _ = std::fs::remove_file(&partial);
-                    Failure::file(&partial, &error)
+                    Failure::file(&partial, error)
                 };
                 file.flush().await.map_err(failed)?;
                 file.sync_all().await.map_err(failed)?;
@@ -200,7 +200,7 @@ impl Writing {
                 let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
                 let parent = parent.unwrap_or(Path::new("."));
                 let synced = std::fs::File::open(parent).and_then(|file| file.sync_all());
-                synced.map_err(|error| Failure::file(parent, &error))
+                synced.map_err(|error| Failure::file(parent, error))
             }
             Self::Bucket { upload, url } => {
                 upload.finish().await.map(drop).map_err(|error| unusable(&url, &error))

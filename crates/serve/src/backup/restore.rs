@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure, is_without_room};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind, is_without_room};
 use sanderling_cli_common::session::Session;
 use sanderling_namenode::{
     BackupDescription, BackupError, NamenodeStartError, RestoreError, RestoreOptions,
@@ -48,8 +48,9 @@ pub(crate) async fn run(session: Session, args: Restore) -> Result<(), Failure> 
         is_replacing: args.replace,
     };
     let restored = spawn_blocking(move || sanderling_namenode::restore(source, &options)).await;
-    let restored = restored.map_err(|error| Failure::new(Exit::Failure, "Restore", error))?;
-    let backup = restored.map_err(|error| failed(&error, &args))?;
+    let restored =
+        restored.map_err(|error| Failure::caused(Exit::Failure, FailureKind::Restore, error))?;
+    let backup = restored.map_err(|error| failed(error, &args))?;
     let document = serde_json::json!({ "directory": args.directory, "backup": backup });
     session.output.result(&document, |writer| {
         let BackupDescription { cluster, commands, .. } = &backup;
@@ -59,42 +60,49 @@ pub(crate) async fn run(session: Session, args: Restore) -> Result<(), Failure> 
     })
 }
 
-fn failed(error: &RestoreError, args: &Restore) -> Failure {
-    let (kind, next) = kind(error);
-    let from = &args.from;
-    Failure::new(Exit::Failure, kind, format!("{from} was not restored: {error}")).next(next)
+fn failed(error: RestoreError, args: &Restore) -> Failure {
+    let (kind, next) = kind(&error);
+    let cause = format!("{} was not restored: {error}", args.from);
+    Failure::new(Exit::Failure, kind, cause).with_source(error).next(next)
 }
 
 /// The kind and the next step where a disk has no room.
-const NO_SPACE: (&str, &str) =
-    ("NoSpace", "the same with --dir on another disk, or free space there");
+const NO_SPACE: (FailureKind, &str) =
+    (FailureKind::NoSpace, "the same with --dir on another disk, or free space there");
 
 /// Returns the kind of failure, and the next step.
-pub(super) fn kind(error: &RestoreError) -> (&'static str, &'static str) {
+pub(super) fn kind(error: &RestoreError) -> (FailureKind, &'static str) {
     match error {
         RestoreError::Backup(BackupError::OtherFormat { .. }) => {
-            ("OtherFormat", "the version of sanderling that wrote it")
+            (FailureKind::OtherFormat, "the version of sanderling that wrote it")
         }
         RestoreError::Backup(BackupError::Io { cause, .. }) if is_without_room(cause.kind()) => {
             NO_SPACE
         }
-        RestoreError::Backup(BackupError::Io { .. }) => ("BadBackup", "the same again"),
-        RestoreError::Backup(_) => ("BadBackup", "the same with another backup"),
+        RestoreError::Backup(BackupError::Io { .. }) => (FailureKind::BadBackup, "the same again"),
+        RestoreError::Backup(_) => (FailureKind::BadBackup, "the same with another backup"),
         RestoreError::Directory(error)
             if matches!(**error, NamenodeStartError::DirectoryLocked { .. }) =>
         {
-            ("InUse", "stop that namenode first, or the same with --dir of a new directory")
+            (
+                FailureKind::InUse,
+                "stop that namenode first, or the same with --dir of a new directory",
+            )
         }
         RestoreError::Directory(error) => match &**error {
             NamenodeStartError::Files { cause, .. } if is_without_room(cause.kind()) => NO_SPACE,
-            _ => ("NotRestored", "the same with another --dir"),
+            _ => (FailureKind::NotRestored, "the same with another --dir"),
         },
-        RestoreError::NotEmpty { .. } => {
-            ("NotEmpty", "the same with --dir of a new directory, or with --replace")
+        RestoreError::NotEmpty { .. } => (
+            RefusalKind::NotEmpty.into(),
+            "the same with --dir of a new directory, or with --replace",
+        ),
+        RestoreError::Foreign { .. } => {
+            (RefusalKind::NotEmpty.into(), "the same with --dir of a new directory")
         }
-        RestoreError::Foreign { .. } => ("NotEmpty", "the same with --dir of a new directory"),
-        RestoreError::OtherCluster { .. } => {
-            ("WrongCluster", "a backup of that cluster, or --dir of a new directory")
-        }
+        RestoreError::OtherCluster { .. } => (
+            RefusalKind::WrongCluster.into(),
+            "a backup of that cluster, or --dir of a new directory",
+        ),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use sanderling_cli_common::failure::{Exit, Failure};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::output::{Align, Table};
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units;
@@ -117,7 +117,7 @@ pub(crate) async fn show(session: Session, args: BagArgs) -> Result<(), Failure>
     if args.wait && view.failed + view.late > 0 {
         let (failed, late, all) = (view.failed, view.late, view.tasks.len());
         let cause = format!("of {all} tasks {failed} failed and {late} missed the deadline");
-        return Err(Failure::new(Exit::Partial, "BagMissed", cause));
+        return Err(Failure::new(Exit::Partial, FailureKind::BagMissed, cause));
     }
     Ok(())
 }
