@@ -8,4 +8,5 @@ mod copying;
 mod faults;
 mod notice;
 mod reading_back;
+mod relay;
 mod seen;

@@ -1,11 +1,20 @@
 //! Bytes that only a store has are read back, and hold up nothing else meanwhile.
 
 use std::fs;
-use std::path::Path as LocalPath;
+use std::path::{Path as LocalPath, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
-use crate::cluster::stores::{add, files, make, put};
-use crate::cluster::{Cluster, SOON, Shape, block_on, bytes_of, path, run, sanderling, until};
+use sanderling_client::{Client, ClientError};
+use sanderling_protocol::frame::decode_body;
+use sanderling_protocol::message::DurableRequest;
+use sanderling_protocol::{Header, Op, Order, Request};
+
+use crate::cluster::stores::{add, add_with, files, make, put};
+use crate::cluster::{
+    Cluster, SOON, Server, Shape, block_on, bytes_of, path, run, sanderling, until, until_gone,
+};
+use crate::relay::{DATANODE_HOST, Relay};
 
 fn adopted(cluster: &Cluster, directory: &str, store: &str) {
     until("a datanode reports its store", SOON, || {
@@ -150,4 +159,196 @@ fn renamed_objects_whose_machine_dies_are_read_back_by_their_old_names() {
     assert_eq!(stored, renamed);
     let fsck = cluster.json(&["fsck"]);
     assert_eq!(fsck["problems"].as_array().map(Vec::len), Some(0), "{fsck}");
+}
+
+/// Bytes of an object that has one block.
+const ONE_BLOCK: usize = 300_000;
+
+/// A cluster with a store, and without what moves blocks by itself.
+fn still(flags: &[&str]) -> (Cluster, PathBuf) {
+    let flags = [&["--no-rebalance", "--no-precopy"][..], flags].concat();
+    let namenode = flags.iter().map(|flag| (*flag).to_owned()).collect();
+    let cluster = Cluster::start(Shape { datanodes: 0, namenode, ..Shape::default() });
+    let store = cluster.path("store");
+    fs::create_dir(&store).expect("made");
+    (cluster, store)
+}
+
+/// Puts objects of [`bytes_of`] 1 into `/out` until one has its block on a node, and returns its
+/// name below it.
+async fn put_on(cluster: &Cluster, client: &Client, node: &str) -> String {
+    for number in 0..64 {
+        let name = format!("old-{number}");
+        let object = format!("/out/{name}");
+        put(client, &object, 1, ONE_BLOCK).await;
+        let layout = client.layout(&path(&object), 0..u64::MAX).await.expect("it is there");
+        let home = layout.blocks[0].home.expect("it has one");
+        if cluster.name_of(home) == node {
+            return name;
+        }
+    }
+    panic!("none of 64 objects is on {node}");
+}
+
+/// Chooses orders to read an object back: returns its name in the store.
+fn order_to_read_back(header: &Header, body: &[u8]) -> Option<String> {
+    if header.op != Op::Order {
+        return None;
+    }
+    match decode_body(body) {
+        Ok(Order::Restore(loss)) => Some(loss.key),
+        _ => None,
+    }
+}
+
+/// The upload by the new name is complete before the node dies, so only the reading by the old
+/// name holds up its removal.
+#[test]
+fn old_name_stays_in_the_store_until_what_is_read_by_it_is_here() {
+    let (mut cluster, store) = still(&[]);
+    block_on(async {
+        let mut relays = Vec::new();
+        for name in ["d0", "d1"] {
+            let relay = Relay::before_datanode(order_to_read_back).await;
+            let flags = ["--listen", &relay.server, "--advertise", DATANODE_HOST];
+            add_with(&mut cluster, name, &store, &flags);
+            relays.push(relay);
+        }
+        cluster.add("dies", &[]);
+        make(&cluster, "/out");
+        let client = cluster.client().await;
+        let old = put_on(&cluster, &client, "dies").await;
+        assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
+        // Its place is taken, so nothing that comes after it becomes visible.
+        let taken = store.join("first");
+        fs::create_dir_all(taken.join("below")).expect("made");
+        put(&client, "/out/first", 2, 100).await;
+        let from = path(&format!("/out/{old}"));
+        client.rename(&from, &path("/out/new"), false).await.expect("renamed");
+        until("its bytes are uploaded again", SOON, || {
+            let uploads = fs::read_dir(store.join(".sanderling/uploads")).expect("there");
+            let found = uploads.filter_map(|it| it.and_then(|it| it.metadata()).ok());
+            found.map(|it| it.len()).find(|bytes| *bytes == ONE_BLOCK as u64)
+        });
+        relays.iter().for_each(Relay::close);
+        cluster.datanode("dies").kill();
+        let read = tokio::select! {
+            read = relays[0].held() => read,
+            read = relays[1].held() => read,
+        };
+        assert_eq!(read, old);
+        fs::rename(&taken, cluster.path("elsewhere")).expect("moved");
+        until("the store has the new name", SOON, || store.join("new").is_file().then_some(()));
+        put(&client, "/out/after", 3, 100).await;
+        until_waiting(&client, 2).await;
+        // In this time the manager reads the queue twenty times.
+        for _ in 0..20 {
+            assert_eq!(waiting(&client).await, 2);
+            assert!(store.join(&old).is_file(), "it is being read back by this name");
+            assert!(!store.join("after").exists(), "it came after the removal");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        relays.iter().for_each(Relay::open);
+        let read = client.get(&path("/out/new")).await.expect("it is read back");
+        assert!(read == bytes_of(1, ONE_BLOCK), "it has other bytes");
+        assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
+        let stored = files(&store);
+        assert!(!stored.contains_key(&old) && stored.contains_key("after"), "{old} is there");
+        assert!(stored["new"] == bytes_of(1, ONE_BLOCK), "the store has other bytes");
+        let fsck = client.fsck().await.expect("answered");
+        assert!(fsck.problems.is_empty() && fsck.lost_blocks == 0, "{fsck:?}");
+    });
+}
+
+/// Returns how many changes of `/out` wait for their store.
+async fn waiting(client: &Client) -> u64 {
+    let found = client.durability(&path("/out")).await.expect("answered");
+    found.expect("it is durable").backlog_changes
+}
+
+async fn until_waiting(client: &Client, changes: u64) {
+    let limit = std::time::Instant::now() + SOON;
+    while waiting(client).await > changes {
+        assert!(std::time::Instant::now() < limit, "more than {changes} changes wait");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Chooses reports that a store has changes.
+fn report_of_changes(header: &Header, body: &[u8]) -> Option<String> {
+    if header.op != Op::Meta {
+        return None;
+    }
+    let requests: Vec<Request> = decode_body(body).ok()?;
+    let is_report = |request: &Request| match request {
+        Request::Durable(request) => {
+            let DurableRequest::Progress { progress, .. } = &**request else { return false };
+            !progress.done.is_empty()
+        }
+        _ => false,
+    };
+    requests.iter().any(is_report).then(|| "a report of changes".to_owned())
+}
+
+/// Starts a manager that reaches the namenode at an address.
+fn manager(cluster: &Cluster, name: &str, namenode: &str) -> Server {
+    let words = ["manager", "--namenode", namenode, "--name", name];
+    cluster.serve(name, &[&words[..], &["--no-rebalance", "--no-precopy"]].concat())
+}
+
+/// The namenode has only the old name, by which the store has nothing.
+#[test]
+fn object_is_read_back_by_its_new_name_when_the_manager_ends_before_its_report() {
+    let (mut cluster, store) = still(&["--no-manager"]);
+    block_on(async {
+        let relay = Relay::before(&cluster.namenode.address, report_of_changes).await;
+        let mut first = manager(&cluster, "first", &relay.address);
+        add(&mut cluster, "stays", &store);
+        cluster.add("dies", &[]);
+        make(&cluster, "/out");
+        let client = cluster.client().await;
+        let old = put_on(&cluster, &client, "dies").await;
+        assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
+        relay.close();
+        let from = path(&format!("/out/{old}"));
+        client.rename(&from, &path("/out/new"), false).await.expect("renamed");
+        relay.held().await;
+        until("the store has the new name alone", SOON, || {
+            (store.join("new").is_file() && !store.join(&old).exists()).then_some(())
+        });
+        first.kill();
+        assert_eq!(waiting(&client).await, 2, "the namenode has the report");
+        cluster.datanode("dies").kill();
+        until_gone(&client, "dies").await;
+        let _second = manager(&cluster, "second", &cluster.namenode.address);
+        is_read(&cluster, "/out/new", 1, ONE_BLOCK);
+        let fsck = client.fsck().await.expect("answered");
+        assert!(fsck.problems.is_empty() && fsck.lost_blocks == 0, "{fsck:?}");
+    });
+}
+
+/// The store has another object of the same length by the new name, and the old name is gone.
+#[test]
+fn object_is_not_read_back_from_what_it_replaced() {
+    let (mut cluster, store) = still(&[]);
+    add(&mut cluster, "stays", &store);
+    cluster.add("dies", &[]);
+    make(&cluster, "/out");
+    block_on(async {
+        let client = cluster.client().await;
+        let old = put_on(&cluster, &client, "dies").await;
+        put(&client, "/out/new", 2, ONE_BLOCK).await;
+        assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
+        let uploads = store.join(".sanderling/uploads");
+        fs::remove_dir_all(&uploads).expect("removed");
+        fs::write(&uploads, "in the way").expect("written");
+        let from = path(&format!("/out/{old}"));
+        client.rename(&from, &path("/out/new"), true).await.expect("renamed");
+        fs::remove_file(store.join(&old)).expect("it was there");
+        cluster.datanode("dies").kill();
+        let read = client.get(&path("/out/new")).await;
+        let is_lost = matches!(read, Err(ClientError::DataUnavailable { .. }));
+        assert!(is_lost, "{:?}", read.map(|bytes| bytes == bytes_of(2, ONE_BLOCK)));
+        assert!(files(&store)["new"] == bytes_of(2, ONE_BLOCK), "the store was changed");
+    });
 }

@@ -21,7 +21,7 @@ fn with_parents() -> PutOptions {
     PutOptions { parents: true, ..PutOptions::default() }
 }
 
-fn is_forbidden(error: &ClientError) -> bool {
+pub(crate) fn is_forbidden(error: &ClientError) -> bool {
     assert_eq!(error.recovery(), Recovery::Fix, "{error}");
     matches!(error, ClientError::Refused(Refusal::Forbidden { .. }))
 }

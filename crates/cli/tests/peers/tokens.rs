@@ -25,13 +25,13 @@ fn in_file(guarded: &Guarded, name: &str, flags: &[&str]) -> (String, Token) {
 }
 
 /// Runs a command as an operator, which must succeed.
-fn operate(guarded: &Guarded, admin: &Token, words: &[&str]) -> String {
+pub(crate) fn operate(guarded: &Guarded, admin: &Token, words: &[&str]) -> String {
     let ran = guarded.cli(Some(admin), words);
     assert_eq!(ran.code, 0, "{ran}");
     ran.stdout
 }
 
-async fn stored(client: &Client, name: &str) -> BlockLocation {
+pub(crate) async fn stored(client: &Client, name: &str) -> BlockLocation {
     let options = PutOptions { parents: true, ..PutOptions::default() };
     client.put(&path(name), bytes_of(1, 1 << 20), &options).await.expect("it may");
     let layout = client.request(Request::Lookup { path: path(name), offset: 0, bytes: 1 });
@@ -39,13 +39,13 @@ async fn stored(client: &Client, name: &str) -> BlockLocation {
     layout.blocks.remove(0)
 }
 
-async fn read(line: &Line, block: &BlockLocation) -> Result<Vec<u8>, Refusal> {
+pub(crate) async fn read(line: &Line, block: &BlockLocation) -> Result<Vec<u8>, Refusal> {
     let mut header = Header::new(Op::Read, 0);
     (header.block, header.epoch, header.length) = (block.block, block.epoch, 9);
     line.call(header, Vec::new()).await
 }
 
-async fn call(line: &Line, request: Request) -> Result<Reply, Refusal> {
+pub(crate) async fn call(line: &Line, request: Request) -> Result<Reply, Refusal> {
     let answers = line.call(Header::new(Op::Meta, 0), encode_body(&vec![request])).await?;
     decode_body::<Vec<Result<Reply, Refusal>>>(&answers).expect("a list").remove(0)
 }
@@ -234,7 +234,7 @@ fn minted_token_shows_the_number_by_which_it_is_revoked() {
 
 /// Refuses a command for what the token does not allow.
 #[track_caller]
-fn is_refused(guarded: &Guarded, token: &Token, words: &[&str], why: &str) {
+pub(crate) fn is_refused(guarded: &Guarded, token: &Token, words: &[&str], why: &str) {
     let ran = guarded.cli(Some(token), words);
     assert!(ran.code == 1 && ran.stderr.contains(why), "{words:?}: {ran}");
 }
