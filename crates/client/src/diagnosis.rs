@@ -8,10 +8,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-/// How long the peer may take to show which protocol it uses.
+/// How long the peer may take to show which protocol it uses. A server of HTTP or TLS answers at
+/// once. The user waits this much longer for an error; if the answer is lost, the error is the one
+/// that there was before.
 const PROBE_WITHIN: Duration = Duration::from_secs(1);
 
-/// How many bytes show which protocol it is.
+/// How many bytes show which protocol it is: `HTTP/` has five, the beginning of a TLS record two.
 const PROBE_BYTES: usize = 5;
 
 /// Returns the error of a first connection to a namenode: the protocol that the peer uses, if it is

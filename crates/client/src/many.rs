@@ -16,13 +16,17 @@ use crate::namespace::reply_of;
 use crate::options::PutOptions;
 use crate::read::Reader;
 
-/// Paths of one request. With a kilobyte each, as the longest have, they are far below a frame.
+/// Paths of one request. With a kilobyte each, as the longest have, they are far below a frame. A
+/// look-up among 128 takes 0.42 us of the server (docs/mechanisms/catalog.md, *In memory*); longer
+/// requests gain little and leave nothing for the other connections.
 const PATHS_PER_REQUEST: usize = 128;
 
-/// Requests that are under way together: enough to keep every connection busy.
+/// Requests that are under way together: enough to keep every connection busy. Twice the four that
+/// there are by default, so that the next one is there when an answer comes.
 const REQUESTS_MAX: usize = 8;
 
-/// Objects that are read or written together when they do not fit one answer.
+/// Objects that are read or written together when they do not fit one answer. As many as one
+/// connection has calls under way by default (`ConnectionOptions::in_flight_max`).
 const OBJECTS_MAX: usize = 256;
 
 /// What became of each of many.

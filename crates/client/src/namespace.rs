@@ -25,8 +25,12 @@ macro_rules! reply_of {
 }
 pub(crate) use reply_of;
 
-/// Pauses between two looks whether a store has everything: the first, and the longest.
+/// First pause between two looks whether a store has everything; each further one is twice as long.
+/// A store that is a directory takes a few milliseconds for a small file.
 const DURABLE_LOOK_MIN: Duration = Duration::from_millis(5);
+
+/// Longest such pause. A bucket's write takes 20 to 100 ms, and an object takes several: a wait
+/// ends at most about one of them too late, for five requests a second.
 const DURABLE_LOOK_MAX: Duration = Duration::from_millis(200);
 
 impl Client {

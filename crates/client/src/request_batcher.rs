@@ -25,7 +25,9 @@ use tokio::time::{Instant, timeout_at};
 /// first of a batch would wait noticeably for the last.
 const BATCH_MAX: usize = 128;
 
-/// Requests that may wait for a frame of one connection.
+/// Requests that may wait for a frame of one connection. 32 full frames ([`BATCH_MAX`]); a further
+/// one fails at once. Callers of one process are its tasks, so a longer queue would only hold their
+/// memory while the namenode is slow. Chosen, not measured.
 const QUEUE_MAX: usize = 4096;
 
 /// Requests that wait for a connection before the next one is used: half a batch.

@@ -21,7 +21,8 @@ pub(crate) use lineage::is_of_servers;
 pub use lineage::{Lineage, Revoked};
 use required_rights::{RequiredRights, Right, need};
 
-/// Longest name of a token's owner, in bytes.
+/// Longest name of a token's owner, in bytes. An address of mail fits (254 bytes, RFC 5321). A
+/// revocation names one, and a token up to sixteen of them.
 pub const SUBJECT_BYTES_MAX: usize = 256;
 
 /// What the owner of a token is.

@@ -29,7 +29,9 @@ use crate::Machine;
 use restore::Restores;
 use task::{Directory, Stage, Task};
 
-/// Uploads that one datanode has under way at once, and orders to read back among them.
+/// Uploads that one datanode has under way at once, and orders to read back among them. Each has
+/// one part of 8 MiB in memory. Eight nodes fill the largest window ([`WINDOW_MAX`]). Chosen, not
+/// measured.
 const UPLOADS_PER_NODE_MAX: usize = 4;
 
 /// Changes of one directory that are read or sent at once: fewer after failures, more after
@@ -60,13 +62,18 @@ const RETRY_MIN: Millis = Millis(200);
 const RETRY_MAX: Millis = Millis(10_000);
 
 /// How long a store may be without a node that reaches it before that is reported: after a restart
-/// of the namenode the nodes register again.
+/// of the namenode the nodes register again. A thousand of them are back after about a second
+/// (docs/SCALE.md).
 const UNREACHED_AFTER: Millis = Millis(5_000);
 
-/// A datanode begins a change of a store so soon after the order for it arrives, or never.
+/// A datanode begins a change of a store so soon after the order for it arrives, or never. After a
+/// failure, removals wait for it (`REMOVAL_SETTLES`), so it is short; a change that a queue
+/// delays for longer is sent again.
 pub const CHANGE_BEGINS_WITHIN: Millis = Millis(5_000);
 
-/// Longest time of one operation on a store: it takes effect within it, or never.
+/// Longest time of one operation on a store: it takes effect within it, or never. A hundred times
+/// what a bucket's write usually takes. Removals after a failure (30 s) and adoptions (50 s) wait
+/// for it, so not longer. Chosen, not measured.
 pub const STORE_OPERATION_MAX: Millis = Millis(20_000);
 
 /// How long a removal may still take effect after the order for it was sent; the order itself is on

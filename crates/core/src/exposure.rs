@@ -11,10 +11,13 @@ use sanderling_protocol::Millis;
 /// The shortest notice that is assumed if the operator configured none: Google's and Azure's.
 pub const NOTICE_MIN: Millis = Millis(30_000);
 
-/// Send rate of a node in bytes per second if none was declared or measured: 1 Gbit/s.
+/// Send rate of a node in bytes per second if none was declared or measured: 1 Gbit/s. The smallest
+/// cloud machines have more for moments; too little only makes more copies.
 pub const EGRESS_BYTES_PER_SECOND: u64 = 125_000_000;
 
 /// What passes of a notice before bytes flow: the fence, the first reservation, the first push.
+/// That is a view of the manager (50 ms by default) and a few round trips; the rest is for a busy
+/// namenode. Chosen, not measured.
 pub(crate) const REACTION: Millis = Millis(250);
 
 /// Hundredths of what the link could send that are reckoned with. A drain takes at most 1.2 times

@@ -31,10 +31,12 @@ pub struct TaskSize {
     pub cost: u64,
 }
 
-/// Units of virtual time for a unit of cost: what is shared among tenants is a part of it.
+/// Units of virtual time for a unit of cost: what is shared among tenants is a part of it. Of a
+/// thousand tenants each still has one unit.
 const SCALE: u64 = 1 << 10;
 
-/// Tenants without work of which the queue forgets nothing.
+/// Tenants without work of which the queue forgets nothing. A few KiB, so that a queue of few
+/// tenants does not search for them each time. Chosen, not measured.
 const ENDED_MIN: usize = 64;
 
 /// Pieces of work by tenant.

@@ -28,17 +28,21 @@ const KNOWN_MAX: usize = 2 * MEMBERS_PER_LIST_MAX;
 /// until another one leads. Short enough that one which was only restarted soon has its turn.
 const FAILED_FOR: Millis = Millis(2000);
 
-/// How long an address of another cluster is left out: the operator may put a member there.
+/// How long an address of another cluster is left out: the operator may put a member there. As long
+/// as until the next list of the members ([`REFRESH_EVERY`]).
 const FOREIGN_FOR: Millis = Millis(30_000);
 
 /// How long after the start the members are requested for the first time: a process that ends at
 /// once, as a command does, needs no list.
 const FIRST_AFTER: Millis = Millis(200);
 
-/// Time between two requests for the members while all is well.
+/// Time between two requests for the members while all is well. Members are replaced after 30 s of
+/// silence, so a process that has a list of that age has most of them. A thousand processes send 33
+/// requests a second. Chosen, not measured.
 const REFRESH_EVERY: Millis = Millis(30_000);
 
-/// Shortest time between two such requests, whatever fails meanwhile.
+/// Shortest time between two such requests, whatever fails meanwhile. About the time of an election
+/// (0.4 to 0.8 s): a list from before it has no new leader.
 const REFRESH_SOON: Millis = Millis(500);
 
 /// How an attempt at a member failed.

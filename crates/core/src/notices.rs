@@ -38,7 +38,9 @@ pub const REPEAT_EVERY: Millis = Millis(1000);
 /// deadline, so a few seconds without it cost little, and each repetition is a request.
 pub const RECOMMEND_EVERY: Millis = Millis(10_000);
 
-/// How much earlier a deadline must be than the one before to be another notice.
+/// How much earlier a deadline must be than the one before to be another notice. As long as a
+/// heartbeat's period: by so much the times differ from which a deadline is counted. Chosen, not
+/// measured.
 pub const EARLIER: Millis = Millis(500);
 
 /// The longest notice: seven days. The namenode refuses a later deadline, which is a mistake or a
@@ -55,7 +57,8 @@ const NAMENODE: &str = "namenode";
 pub const SIGTERM: &str = "sigterm";
 
 /// Most deadlines of sources that are remembered, the newest: beyond them a notice of a source that
-/// shows it no more may be taken for one of an operator, and the node drains.
+/// shows it no more may be taken for one of an operator, and the node drains. There are few
+/// sources, each with one deadline at a time. Chosen, not measured.
 const GIVEN_MAX: usize = 16;
 
 /// The notices of one incarnation of a datanode, by source.

@@ -13,12 +13,16 @@ use crate::options::DatanodeOptions;
 const OWN_BYTES: u64 = 48 << 20;
 
 /// Reads of the disk tier and the object tier that are under way, and the buffers kept for them.
+/// 32 MiB are read from the disk at once (`ROOM_BYTES` of `disk_room`), and 32 MiB of blocks of the
+/// object tier are kept (`KEPT_BYTES_MAX` of its reader). Blocks that are being fetched from the
+/// object tier, and unused buffers of the disk, come on top for moments.
 const READS_BYTES: u64 = 64 << 20;
 
 /// The least for long requests: two of the longest, each in a buffer of a power of two.
 const REQUESTS_BYTES_MIN: u64 = 64 << 20;
 
-/// The least for the index, beside what the blocks of a full memory tier need.
+/// The least for the index, beside what the blocks of a full memory tier need. 6,500 blocks more
+/// than that: small objects, or a disk tier that is not full.
 const INDEX_BYTES_MIN: u64 = 4 << 20;
 
 /// Memory that the index takes for a block: its entry, handles and checksums. Measured with blocks

@@ -12,16 +12,21 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// disk busy, and a part of the memory that a datanode takes beyond its arena.
 const ROOM_BYTES: u32 = 32 << 20;
 
-/// What a read is accounted at least. It bounds the threads that read at once.
+/// What a read is accounted at least. It bounds the threads that read at once. With it at most 128
+/// threads do, each of which is one request in the disk's queue; fast disks are busy with fewer.
+/// Chosen, not measured.
 const READ_BYTES_MIN: u32 = 256 << 10;
 
-/// Bytes that one permit of the semaphore stands for.
+/// Bytes that one permit of the semaphore stands for. A page, the unit of tiers, so that all of
+/// [`ROOM_BYTES`] are a number that a semaphore can count.
 const PERMIT_BYTES: u32 = 4096;
 
-/// Longest wait for room. Other callers receive their answers too slowly then.
+/// Longest wait for room. Other callers receive their answers too slowly then. Half of the default
+/// deadline of a client's call, so that the caller still has time for another attempt.
 const ROOM_WITHIN: Duration = Duration::from_secs(5);
 
-/// When to come back after that.
+/// When to come back after that. The caller has waited fifty times as long already, so the pause
+/// only keeps many such callers from returning at once.
 const COME_BACK: Millis = Millis(100);
 
 /// The memory for reads from the disk.

@@ -32,14 +32,21 @@ pub use self::options::{DurableOptions, DurableStoreError};
 use self::store_error::StoreError;
 
 /// How long a bucket is taken to have the owner that it was seen to have: another directory may
-/// adopt it.
+/// adopt it. One more request for the owner in 5 s costs little beside the changes; how long an
+/// adoption waits follows from it ([`BUCKET_SETTLES`]).
 const OWNER_HOLDS: Duration = Duration::from_secs(5);
 
 /// How long the former owner of a bucket may still change it: what it has begun when it saw last
-/// that the bucket is its own takes two operations.
+/// that the bucket is its own takes two operations. Two of the longest (`STORE_OPERATION_MAX`,
+/// 20 s) after the last look ([`OWNER_HOLDS`]), and 5 s for clocks and the order's way.
 const BUCKET_SETTLES: Duration = Duration::from_secs(50);
 
-/// Longest time to list a part of a store.
+const _: () = assert!(
+    OWNER_HOLDS.as_secs() * 1000 + 2 * STORE_OPERATION_MAX.0 < BUCKET_SETTLES.as_secs() * 1000
+);
+
+/// Longest time to list a part of a store. The manager waits 64 s for the answer. A part has two of
+/// S3's pages, which take well under a second each; a store that hangs is reported instead.
 const LISTING_MAX: Duration = Duration::from_secs(60);
 
 /// What precedes the former owner in the text that names the owner.

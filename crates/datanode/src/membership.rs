@@ -20,7 +20,9 @@ use crate::namenode::NamenodeLink;
 use crate::options::DatanodeOptions;
 use crate::store::BlockStore;
 
-/// Time between two attempts to reach the namenode.
+/// Time between two attempts to reach the namenode. Half of the default heartbeat: a namenode that
+/// was started again has all of its nodes back within about a second (docs/SCALE.md), and an absent
+/// one gets four calls a second of each.
 pub(crate) const ATTEMPT_EVERY: Millis = Millis(250);
 
 /// The process as a member of its cluster.

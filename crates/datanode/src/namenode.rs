@@ -13,7 +13,8 @@ use tokio::time::Instant;
 
 use crate::options::DatanodeOptions;
 
-/// Longest wait for a connection before a call that can turn to other members.
+/// Longest wait for a connection before a call that can turn to other members. As long as clients
+/// give such a member (`CONNECT_WITHIN` of the core's `group_view`), a third of a call's 3 s.
 const OPEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// The namenode, or the group of them, and how it is called.

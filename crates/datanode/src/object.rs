@@ -39,19 +39,26 @@ use crate::chunk_sums::ChunkSums;
 use crate::seal::EncryptionKey;
 use crate::tier::{ReadError, TierBytes, not_fetched};
 
-/// Operations on the store at once: 64 MiB of blocks on the way.
+/// Operations on the store at once: 64 MiB of blocks on the way. At 50 ms for a block they carry
+/// 1.25 GiB/s, as much as a link of 10 Gbit/s. Chosen, not measured.
 const OPERATIONS_MAX: usize = 64;
 
-/// Most operations that wait for their turn; the next one is refused.
+/// Most operations that wait for their turn; the next one is refused. Sixteen turns of
+/// [`OPERATIONS_MAX`]: at 100 ms for one, the last waits 1.6 s of the 5 s that it has by default.
+/// They may hold a block each, so it bounds memory as well.
 const OPERATIONS_WAITING_MAX: usize = 1024;
 
-/// Objects that are looked at when a node starts: nodes of one store have one key.
+/// Objects that are looked at when a node starts: nodes of one store have one key. More than one,
+/// because an object may vanish meanwhile or be left by another program.
 const LOOKED_AT_MAX: usize = 4;
 
-/// Entries of the store that are passed over on the way to them.
+/// Entries of the store that are passed over on the way to them. One page of S3's listing, so one
+/// request; a store with as many foreign entries in front is opened unchecked, and each read is
+/// still checked.
 const LISTED_MAX: usize = 1000;
 
-/// When a caller that was one too many may try again.
+/// When a caller that was one too many may try again. About the time of one operation on a bucket,
+/// after which up to [`OPERATIONS_MAX`] places are free. Chosen, not measured.
 const BUSY_RETRY: Millis = Millis(100);
 
 /// The object tier.

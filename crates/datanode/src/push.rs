@@ -18,7 +18,9 @@ use crate::store::BlockStore;
 use crate::tier::ReadBytes;
 use crate::tiers::BlockBytes;
 
-/// When to try a target again that could not be reached, or rather another one.
+/// When to try a target again that could not be reached, or rather another one. As for a target
+/// that was silent (`SILENT_RETRY` of the core). Little of a notice of half a minute, and more than
+/// a refused connection takes. Chosen, not measured.
 const TARGET_RETRY: Millis = Millis(200);
 
 /// Copies blocks to other datanodes.

@@ -16,13 +16,14 @@ use ring::rand::{SystemRandom, generate};
 use sanderling_transport::{SecretError, read_private};
 use thiserror::Error;
 
-/// Bytes of a key.
+/// Bytes of a key: that of AES-256.
 pub(crate) const KEY_BYTES: usize = 32;
 
-/// Bytes of the tag behind sealed bytes.
+/// Bytes of the tag behind sealed bytes: the longest of GCM (NIST SP 800-38D, section 5.2.1.2).
 pub(crate) const TAG_BYTES: usize = 16;
 
-/// Bytes of a key's id; they show nothing of the key.
+/// Bytes of a key's id; they show nothing of the key. 128 bits of a derivation, so two keys with
+/// one id do not occur.
 pub(crate) const KEY_ID_BYTES: usize = 16;
 
 /// A number that is drawn for each derived key.

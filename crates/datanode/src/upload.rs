@@ -19,17 +19,23 @@ use tokio::time::Instant;
 use crate::durable::{DurableStores, StoreOwner};
 use crate::membership::Membership;
 
-/// Blocks of one part that are read at once.
+/// Blocks of one part that are read at once. All of a part of 8 MiB (`PART_BYTES_MIN` of the core):
+/// more would hold blocks of a larger part in memory before they are sent.
 const READS_AT_ONCE: usize = 8;
 
-/// Longest time to read one block.
+/// Longest time to read one block. The default deadline of a client's call: longer than a namenode
+/// needs to find that a silent node is dead.
 const READ_MAX: Duration = Duration::from_secs(10);
 
 /// After this time no further block of an order is read back: the answer is to arrive while the
-/// manager waits for it, because blocks that it does not report count nowhere.
+/// manager waits for it, because blocks that it does not report count nowhere. One more block may
+/// take 20 s to fetch (`STORE_OPERATION_MAX`) and twice [`READ_MAX`] to store, 60 s in all; the
+/// manager waits 64 s.
 const RESTORE_MAX: Duration = Duration::from_secs(20);
 
-/// When the places of blocks that are not where they were may be looked up again.
+/// When the places of blocks that are not where they were may be looked up again. Longer than a
+/// move takes from its push to its commit, mostly. The manager's own pause after a failure is
+/// longer and applies. Chosen, not measured.
 const LOOK_UP_AFTER: Millis = Millis(100);
 
 /// Sends objects to stores, whose names and contents the manager orders.

@@ -15,7 +15,8 @@ const REQUEST_ID: &str = "x-amz-request-id";
 
 const ERROR: &[u8] = b"<Error>";
 const ERROR_END: &[u8] = b"</Error>";
-/// Bytes in which the name of the root stands.
+/// Bytes in which the name of the root stands. The declaration of XML has 38 and the name 20; the
+/// rest is for white space.
 const ROOT_BYTES_MAX: usize = 80;
 
 const CODE_END: &[u8] = b"</Code>";

@@ -24,9 +24,13 @@ use crate::name::RULES;
 use crate::refused::{Missing, custom, refused};
 use crate::rules_cache::{CachedRules, RulesCache, RulesUse};
 
-/// Most rules of a bucket, most bytes of them, and longest id of one: as of S3.
+/// Most rules of a bucket: as of S3.
 const RULES_MAX: usize = 100;
+
+/// Most bytes of all of them: as of S3.
 const RULES_BYTES_MAX: u64 = 64 << 10;
+
+/// Longest id of one in characters: as of S3.
 const ID_CHARS_MAX: usize = 255;
 
 /// The methods that a rule can allow.

@@ -18,7 +18,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::metrics::GatewayMetrics;
 
-/// Blocks that are read ahead of the client: one while another is on the wire.
+/// Blocks that are read ahead of the client: one while another is on the wire. 256 connections keep
+/// 512 MiB with it, of the 2 GiB in `GatewayOptions::connections_max`.
 const AHEAD_MAX: usize = 2;
 
 /// The bytes of a range of an object.

@@ -25,7 +25,8 @@ pub const LOCAL_ACCESS_KEY: &str = "sanderling";
 /// The secret of [`LOCAL_ACCESS_KEY`]. It is public, too.
 pub const LOCAL_SECRET_KEY: &str = "sanderling";
 
-/// Longest file of keys in bytes: thousands of keys.
+/// Longest file of keys in bytes: thousands of keys. A path that leads to something larger is a
+/// mistake.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Why there are no keys.

@@ -16,7 +16,8 @@ pub(crate) use threads::Threads;
 /// The state before the first byte (RFC 1321, section 3.3).
 const BEGIN: Md5State = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
-/// What is shorter is done at once: handing it over would take about as long.
+/// What is shorter is done at once: handing it over would take about as long. MD5 takes about five
+/// cycles for a byte, so 25 us for 16 KiB at 3 GHz. Chosen, not measured.
 const ALONE_BYTES_MAX: usize = 16 << 10;
 
 /// The MD5 of one stream.

@@ -23,8 +23,11 @@ use crate::slow_client::{Lateness, Rest, SlowClientLimit};
 use crate::target::{AnyName, Domains};
 use crate::{name, percent, signing, tagging, token, unsupported_headers};
 
-/// Longest answer that is kept, and longest wait for a body: there is no store behind it.
+/// Longest answer that is kept: there is no store behind it, so refusals are all that it has to
+/// hold.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// Longest wait for a body, which is there from the start.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A store without operations: requests are taken apart and refused.

@@ -17,7 +17,9 @@ use crate::api::{S3Api, check_version, whole_second};
 use crate::digest::{ALGORITHMS, sum_of};
 use crate::metadata::{self, PARTS, quoted};
 
-/// Longest text of runs: an object has 8 KiB of attributes in all.
+/// Longest text of runs: an object has 8 KiB of attributes in all. User metadata have 2 KiB of them
+/// at most and tags 3.8 KiB. Parts of equal length are one run of some fifteen bytes, so all but
+/// uneven uploads fit; those are stored without it.
 const TEXT_BYTES_MAX: usize = 2 << 10;
 
 /// Most parts of one answer, and how many there are unless fewer are requested: as of S3.

@@ -21,10 +21,12 @@ use crate::metadata;
 /// Most keys of one request: as of S3.
 const KEYS_MAX: usize = 1000;
 
-/// Keys that are deleted together.
+/// Keys that are deleted together. A request of 1,000 keys takes 63 turns of a few round trips
+/// each, and leaves the namenode's frames to others. Chosen, not measured.
 const TOGETHER_MAX: usize = 16;
 
-/// Times that a key is looked at again which others put while it is deleted.
+/// Times that a key is looked at again which others put while it is deleted. Each time another put
+/// came between a look and the deletion. Chosen, not measured.
 const AGAIN_MAX: usize = 8;
 
 impl S3Api {

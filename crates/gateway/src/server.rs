@@ -34,10 +34,12 @@ use crate::target::{AnyName, Domains};
 use crate::writing::ActiveWrites;
 
 /// Longest time between a request's head and its answer's: a body of terabytes, or a copy. That
-/// bytes come meanwhile is looked at apart.
+/// bytes come meanwhile is looked at apart. A terabyte a day is 93 Mbit/s.
 const ANSWER_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long answers that are under way at the end may still take.
+/// How long answers that are under way at the end may still take. More than the 2 s of pages
+/// (`HttpOptions::end_within`), because an answer here may be long; a block of 1 MiB comes over
+/// 2 Mbit/s in it. Clients repeat what breaks off. Chosen, not measured.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why a gateway does not start.

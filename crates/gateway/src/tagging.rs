@@ -13,9 +13,13 @@ use crate::metadata;
 use crate::percent::{COMPONENT, decode, encode};
 use crate::refused::{Missing, custom, refused};
 
-/// Most tags of one object, longest name and longest value in characters: as of S3.
+/// Most tags of one object: as of S3.
 const TAGS_MAX: usize = 10;
+
+/// Longest name of one in characters: as of S3.
 const NAME_CHARS_MAX: usize = 128;
+
+/// Longest value of one in characters: as of S3.
 const VALUE_CHARS_MAX: usize = 256;
 
 /// Returns the tags of a request's header as they are kept, if they can be.

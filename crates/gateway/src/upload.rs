@@ -40,7 +40,9 @@ const PART_BYTES_MIN: u64 = 5 << 20;
 /// are hardly ever more than two.
 const SAME_MAX: u32 = 16;
 
-/// Times that an upload is looked at again whose parts are replaced while it is completed.
+/// Times that an upload is looked at again whose parts are replaced while it is completed. Each
+/// time a part was replaced between two steps, which clients that have begun to complete do not do.
+/// Chosen, not measured.
 const AGAIN_MAX: usize = 8;
 
 /// Where an upload is kept.

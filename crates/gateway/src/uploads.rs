@@ -22,7 +22,9 @@ use crate::upload::{FIRST_WORDS, key_of};
 /// S3.
 const ITEMS_MAX: i32 = 1000;
 
-/// Uploads that are looked at together.
+/// Uploads that are looked at together. Half of what the client sends in one frame to the namenode
+/// (`BATCH_MAX` of its `request_batcher`), so that others' requests fit beside them. Chosen, not
+/// measured.
 const TOGETHER_MAX: usize = 64;
 
 /// An upload that has not been completed.

@@ -51,16 +51,23 @@ pub(crate) struct NamenodeClient {
     pub(crate) within: Duration,
 }
 
-/// Most events in one answer: more only repeat that something happened.
+/// Most events in one answer: more only repeat that something happened. As many as one reply has at
+/// most (`EVENTS_PER_REPLY_MAX` of the core).
 const EVENTS_MAX: u32 = 1000;
 
-/// Longest time to send the parts of one order to a store: 64 MiB at 1 MiB/s.
+/// Longest time to send the parts of one order to a store: 64 MiB at 1 MiB/s. A datanode lists a
+/// part of a store within 60 s (`LISTING_MAX`) and reads blocks back within as long, so it covers
+/// these, too.
 const UPLOAD_WITHIN: Duration = Duration::from_secs(64);
 
-/// Longest time to change what is visible in a store.
+/// Longest time to change what is visible in a store. A datanode begins the last one within 5 s
+/// (`CHANGE_BEGINS_WITHIN` of the core) and it takes 20 s at most (`STORE_OPERATION_MAX`), so an
+/// answer that comes at all comes before.
 const CHANGE_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long the namenode waits for an event.
+/// How long the namenode waits for an event. An event that a broken connection has lost is found by
+/// the next view, at most a second later by default (`ManagerOptions::poll_idle`). Each wait costs
+/// one request. Chosen, not measured.
 const EVENT_WAIT: Duration = Duration::from_secs(5);
 
 impl NamenodeClient {

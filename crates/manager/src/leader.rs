@@ -20,10 +20,12 @@ use crate::baseline;
 use crate::calls::{Completion, NamenodeClient};
 use crate::options::ManagerOptions;
 
-/// Pause before events are requested again from a namenode that did not answer.
+/// Pause before events are requested again from a namenode that did not answer. The manager views
+/// the drains without them, by default as often.
 const EVENT_RETRY: Duration = Duration::from_secs(1);
 
-/// Time to give the lease back when the manager stops.
+/// Time to give the lease back when the manager stops. A tenth of the lease by default: if the
+/// namenode does not answer, the next manager waits for the lease's end.
 const RELEASE_WITHIN: Duration = Duration::from_millis(300);
 
 /// Leads, or waits for the leadership lease.

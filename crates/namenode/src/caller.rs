@@ -28,7 +28,8 @@ pub(crate) struct RequestOrigin {
 }
 
 /// Places for frames of one connection that wait for long answers. A short frame takes a sixteenth
-/// of them, one of 16 MiB all: an application's tasks share frames.
+/// of them, one of 16 MiB all: an application's tasks share frames. A place stands for 256 KiB
+/// (`LONG_WAITING_BYTES` of `service`), so all of them for 16 MiB.
 pub(crate) const LONG_WAITING_PLACES: u32 = 64;
 
 impl RequestOrigin {

@@ -22,7 +22,8 @@ impl Default for Checks {
 }
 
 impl Checks {
-    /// Longest time for which the next check waits.
+    /// Longest time for which the next check waits. The check of a very large catalog must not put
+    /// off an operator's next one for longer. Chosen, not measured.
     const PAUSE_MAX: Duration = Duration::from_secs(10);
 
     /// Checks the catalog as it is once the checks before have ended.

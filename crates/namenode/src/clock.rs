@@ -7,7 +7,8 @@ use sanderling_core::namenode::start_time;
 use sanderling_protocol::{Instant, Millis};
 use tracing::warn;
 
-/// A step that is worth a look.
+/// A step that is worth a look: a clock in the wrong time zone is off by whole hours, one that
+/// nothing corrects by seconds a day. A namenode that was away for an hour causes the warning, too.
 const STEP_WARNED: Millis = Millis(3600 * 1000);
 
 /// A clock that never goes back, not even behind what the journal holds.

@@ -41,7 +41,8 @@ use api::{BodyBytes, HttpApi, HttpResult, NodeName, bad, find, page};
 pub(crate) use backup::Backups;
 use refusal::HttpRefusal;
 
-/// Longest body of a request: a notice with its reason, many times over.
+/// Longest body of a request: a notice with its reason, many times over. The longest text has 1 KiB
+/// (`TEXT_BYTES_MAX`), six times as long when it is escaped.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// Serves until `stop` is cancelled.

@@ -25,10 +25,14 @@ use crate::state::NamenodeState;
 use crate::work::{OwnWork, WorkQueue};
 use crate::writer::Effect;
 
-/// Time of one probe, short against the silence after which a node is dead.
+/// Time of one probe, short against the silence after which a node is dead. Twice the pause between
+/// probes (250 ms), and a twelfth of that silence (6 s): nine can follow suspicion before it. A
+/// refused connection comes back within microseconds; only a vanished machine takes all of it.
 const PROBE_WITHIN: Duration = Duration::from_millis(500);
 
-/// The task of a queue without orders for this long ends.
+/// The task of a queue without orders for this long ends. It is started again with the next order,
+/// which costs microseconds; of a thousand nodes only those with orders keep one. Chosen, not
+/// measured.
 const IDLE: Duration = Duration::from_secs(30);
 
 /// The part of the server that speaks to datanodes.

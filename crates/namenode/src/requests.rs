@@ -64,7 +64,9 @@ impl Submitted {
 }
 
 impl Requests {
-    /// Longest wait for an event: callers repeat the request.
+    /// Longest wait for an event: callers repeat the request. Each costs a timer and a place among
+    /// the frames of its connection. Shorter ones would let an idle follower send more requests;
+    /// firewalls and proxies forget idle connections after a minute or more. Chosen, not measured.
     const WAIT_MAX: Duration = Duration::from_secs(30);
 
     pub(crate) fn new(

@@ -37,17 +37,22 @@ use crate::work::WorkQueue;
 use crate::writer::{CatalogWriter, Effect, Snapshots};
 pub(crate) use group_start::MemberStart;
 
-/// Orders and probes that wait to be given to their datanode's queue.
+/// Orders and probes that wait to be given to their datanode's queue. A round has 2,048 commands,
+/// so it is some tens of rounds of orders; one that does not fit is given up, and heartbeats and
+/// block reports repeat it. Chosen, not measured.
 const EFFECTS_MAX: usize = 65_536;
 
-/// Bytes of buffers for long requests that are kept while unused.
+/// Bytes of buffers for long requests that are kept while unused. Eight bodies of 1 MiB, as other
+/// servers keep by default: most requests are short.
 const BUFFERS_KEPT: usize = 8 << 20;
 
-/// How long connections may take to end when the server stops.
+/// How long connections may take to end when the server stops. As long as HTTP's answers have at
+/// the end (`HttpOptions::end_within`). All answers are made by then; what remains is a peer that
+/// does not read.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long another member may take to lead when the server stops: somewhat longer than the group
-/// itself allows.
+/// itself allows. That is 2 s (`LEAD_WITHIN` of the core's `leader_moves`).
 const MOVE_WITHIN: Duration = Duration::from_secs(3);
 
 /// A namenode that serves.

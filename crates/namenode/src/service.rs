@@ -21,18 +21,26 @@ use crate::caller::{LONG_WAITING_PLACES, RequestOrigin, Tenant};
 use crate::group::service::GroupService;
 use crate::requests::{Requests, Submitted, check_count, check_lengths, stopping};
 
-/// Answers up to this length are not counted: a connection has few of them under way.
+/// Answers up to this length are not counted: a connection has few of them under way. As long as
+/// the larger read buffer, whose count of twice as many bytes includes the answers to what is in it
+/// (`GROWN_BYTES` of the transport's `reader`).
 const SHORT_BYTES_MAX: usize = 64 << 10;
 
 /// What a frame that waits for a long answer is counted with: its requests take more memory than
-/// they have bytes.
+/// they have bytes. This many beside [`WAITING_PER_BYTE`]: 16 short frames of a connection, as many
+/// as may wait, keep 256 KiB. Chosen, not measured.
 const WAITING_BYTES: usize = 16 << 10;
+
+/// Memory that is counted for each byte of such a frame: as much as decoding allows
+/// (`DECODED_PER_BYTE` of the protocol).
 const WAITING_PER_BYTE: usize = 4;
 
-/// Bytes of a waiting frame that take one place more.
+/// Bytes of a waiting frame that take one place more. A sixty-fourth of the longest frame, which so
+/// takes all places ([`LONG_WAITING_PLACES`]).
 const LONG_WAITING_BYTES: u32 = 256 << 10;
 
-/// Pause after which a caller tries again for whose answer there was no memory.
+/// Pause after which a caller tries again for whose answer there was no memory. As of requests
+/// without memory (`MEMORY_PAUSE` of the transport's `session`).
 const MEMORY_PAUSE: Millis = Millis(100);
 
 /// What serves every connection, or one whose caller is known.

@@ -79,19 +79,26 @@ pub(crate) struct CatalogWriter {
 }
 
 impl CatalogWriter {
-    /// Time between two looks at what the group needs, and at how far its members are.
+    /// Time between two looks at what the group needs, and at how far its members are. Half of the
+    /// 400 ms without a leader after which a follower stands for election, and less than the 500 ms
+    /// between repetitions of a notice: a plan is at most that late. A notice of its own is
+    /// attended to at once.
     const ARRANGE_EVERY: Duration = Duration::from_millis(200);
 
-    /// Shortest sleep: what is overdue and cannot be done does not spin.
+    /// Shortest sleep: what is overdue and cannot be done does not spin. The finest that timers
+    /// resolve.
     const SLEEP_MIN: Duration = Duration::from_millis(1);
 
-    /// Longest sleep when nothing is due.
+    /// Longest sleep when nothing is due. The check for absences comes that late at most: a fifth
+    /// of the 500 ms that count as one (`ABSENCE_MIN` of the core).
     const SLEEP_MAX: Duration = Duration::from_millis(100);
 
     /// Commands that are applied before readers that wait get the lock: some 100 us of work.
     const APPLIED_MAX: usize = 32;
 
-    /// How often readers get the lock in one round: a large one waits for no more of them.
+    /// How often readers get the lock in one round: a large one waits for no more of them. A round
+    /// of 2,048 commands without this bound gave the lock away 64 times. Eight turns of readers
+    /// leave less than 2 ms of a round of creates (12 ms) between two. Chosen, not measured.
     const LOCK_TURNS: usize = 8;
 
     pub(crate) fn new(

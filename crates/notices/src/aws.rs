@@ -18,7 +18,8 @@ const TOKEN: &str = "/latest/api/token";
 const ACTION: &str = "/latest/meta-data/spot/instance-action";
 const REBALANCE: &str = "/latest/meta-data/events/recommendations/rebalance";
 
-/// Lifetime of a token, in seconds. It is renewed after half of it.
+/// Lifetime of a token, in seconds. It is renewed after half of it. Amazon allows 1 s to 6 h. At a
+/// look every 5 s by default, one request in thirty is for a token. Chosen, not measured.
 const TOKEN_SECONDS: u64 = 300;
 
 /// Amazon's instance metadata service.

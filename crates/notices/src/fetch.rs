@@ -13,7 +13,7 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Longest answer: hundreds of scheduled events.
+/// Longest answer: hundreds of scheduled events. An event of Azure has some hundred bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
 /// A metadata service. Every request has a connection of its own: they are few, and a service that

@@ -16,7 +16,8 @@ use crate::moment;
 use crate::options::NoticeSource;
 use crate::reading::{NoticeFault, NoticeMaker, SourceError};
 
-/// Longest file that is read.
+/// Longest file that is read. A notice has a reason of at most 1 KiB (`TEXT_BYTES_MAX`); a path
+/// that leads to something larger is a mistake.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// The file and what it contained last.

@@ -12,7 +12,9 @@ use crate::reading::{AnswerFault, NoticeMaker, SourceError};
 
 const PREEMPTED: &str = "/computeMetadata/v1/instance/preempted";
 
-/// How long the server waits for a change before it answers, in seconds.
+/// How long the server waits for a change before it answers, in seconds. Less than the 30 s of the
+/// notice, so that 10 s are left of it if a request is lost on its way; more would save few
+/// requests.
 const WAIT_SECONDS: u64 = 20;
 
 /// Google's metadata server.

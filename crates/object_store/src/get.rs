@@ -20,7 +20,8 @@ use crate::put::TRIES_MAX;
 use crate::store::{SanderlingStore, meta};
 use crate::version;
 
-/// Pieces of a stream that are on their way while the caller works on the one before.
+/// Pieces of a stream that are on their way while the caller works on the one before. The second
+/// hides the round trip of the first; a third would only take memory.
 const PIECES_AHEAD: usize = 2;
 
 impl SanderlingStore {

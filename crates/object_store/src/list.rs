@@ -18,6 +18,7 @@ use crate::store::{SanderlingStore, meta};
 use crate::version;
 
 /// Pages that are requested together: a deep tree is not listed one round trip after the other.
+/// Twice the four connections to the namenode that a client has by default. Chosen, not measured.
 const PAGES_MAX: usize = 8;
 
 impl SanderlingStore {

@@ -12,7 +12,8 @@ use crate::error::{self, Result};
 use crate::store::{SanderlingStore, e_tag, object_of, put_result};
 
 /// Times that a call begins again because another call removed the directory above, or the object,
-/// between two of its steps. Each time that other call made progress.
+/// between two of its steps. Each time that other call made progress. So 16 in a row need 16 others
+/// that succeeded between two of its requests. Chosen, not measured.
 pub(crate) const TRIES_MAX: usize = 16;
 
 impl SanderlingStore {

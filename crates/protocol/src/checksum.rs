@@ -16,10 +16,11 @@ pub const fn combine(first: u32, second: u32, second_bytes: u64) -> u32 {
     multiply(power_of_bytes(second_bytes), first) ^ second
 }
 
-/// The polynomial of CRC32C with its bits reflected.
+/// The polynomial of CRC32C with its bits reflected: 0x1edc6f41 (RFC 3720, section 12.1).
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// x to the power of 2 to the power of the index, modulo the polynomial: enough for any length.
+/// x to the power of 2 to the power of the index, modulo the polynomial. 64 indices for the bits of
+/// a length in bytes and 3 more, because a byte has 2^3 bits: enough for any length.
 const POWERS: [u32; 67] = powers();
 
 const fn powers() -> [u32; 67] {

@@ -22,17 +22,20 @@ use crate::limits::{FRAME_BODY_BYTES_MAX, GREETING_BYTES_MAX};
 use crate::refusal::Refusal;
 use crate::tier::Tier;
 
-/// Bytes of every header.
+/// Bytes of every header. The sum of the fields in the module's table, each at a multiple of its
+/// own size.
 pub const HEADER_BYTES: usize = 48;
 
-/// The first two bytes of every frame.
+/// The first two bytes of every frame. Neither a method of HTTP nor a record of TLS begins with
+/// them, so a peer of another protocol is refused at its first bytes.
 pub const MAGIC: u16 = 0x5344;
 
 /// The version of the framing: of the header and of the greeting. The messages have versions of
 /// their own, see [`crate::version`].
 pub const VERSION: u8 = 3;
 
-/// The number of a request to which its sender waits for no answer: a server sends none.
+/// The number of a request to which its sender waits for no answer: a server sends none. Numbers of
+/// requests count up from the start of a connection and never get there.
 pub const UNANSWERED: u64 = u64::MAX;
 
 /// The operation that a frame requests.
@@ -300,7 +303,8 @@ pub struct RangeReply {
 }
 
 impl RangeRequest {
-    /// Bytes on the wire.
+    /// Bytes on the wire: 8 of the block, 4 each of epoch, offset and length, and 4 zeros, so that
+    /// the next range begins at a multiple of 8.
     pub const BYTES: usize = 24;
 
     /// Appends the range to `out` as [`Self::BYTES`] bytes, numbers in little endian.
@@ -332,7 +336,8 @@ impl RangeRequest {
 }
 
 impl RangeReply {
-    /// Bytes on the wire.
+    /// Bytes on the wire: 2 of the status, 4 each of length and checksum, and zeros between and
+    /// behind them, up to a multiple of 8.
     pub const BYTES: usize = 16;
 
     /// Appends the header of the range's answer to `out` as [`Self::BYTES`] bytes.
@@ -394,7 +399,7 @@ pub fn encode_list<'a>(items: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -
     body
 }
 
-/// Bytes of the longest encoded length.
+/// Bytes of the longest encoded length: a varint has 7 bits of the 64 in each byte.
 const LENGTH_BYTES_MAX: usize = 10;
 
 /// Where encoded bytes go: behind others.
@@ -421,6 +426,9 @@ impl Flavor for Onto {
 }
 
 /// Memory that the lists and texts of any message may take beside [`DECODED_PER_BYTE`], in bytes.
+/// As much as the longest body has: an element of one byte may take a hundred, so a short message
+/// of a legal list needs more than a multiple of its length. No measurement has chosen it; a larger
+/// one lets each short frame take more memory.
 const DECODED_BYTES_MIN: usize = 16 << 20;
 
 /// Bytes of memory for each byte of a message. A block of a layout has four, a number eight; what

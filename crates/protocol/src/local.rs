@@ -12,13 +12,18 @@ use crate::frame::RangeRequest;
 use crate::ids::NodeId;
 use crate::refusal::Refusal;
 
-/// Most bytes of one packet: a full lease request, and a reply with some ranges copied.
+/// Most bytes of one packet: a full lease request has 7 KiB; a full reply has 3 KiB, up to a
+/// quarter of the packet for copied ranges, and refusals until half of it is used. Far below a Unix
+/// socket's default send buffer of 208 KiB.
 pub const PACKET_BYTES_MAX: usize = 32 << 10;
 
-/// Most ranges of one lease request: as many as 128 MiB of whole blocks.
+/// Most ranges of one lease request: as many as 128 MiB of whole blocks. No measurement has chosen
+/// it: one thread of the datanode answers a packet at a time, and more ranges go in further packets
+/// or over other connections.
 pub const LEASES_PER_PACKET_MAX: usize = 128;
 
-/// Most leases given back with one packet.
+/// Most leases given back with one packet. Four times as many as one request takes, so that returns
+/// that have piled up leave within few requests; they have 4 KiB of the packet.
 pub const RETURNS_PER_PACKET_MAX: usize = 512;
 
 /// Longest range that is copied into the reply: a lease of less than a page keeps more memory than
@@ -131,7 +136,8 @@ pub enum LeaseReply {
 }
 
 impl LeaseReply {
-    /// Bytes on the wire.
+    /// Bytes on the wire: 8 of the place, 4 each of kind, length and checksum, and 4 zeros, so that
+    /// the next answer begins at a multiple of 8.
     pub const BYTES: usize = 24;
 
     /// Appends the answer to `out` as [`Self::BYTES`] bytes. Copied bytes or the refusal follow

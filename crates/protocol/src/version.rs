@@ -15,7 +15,9 @@ pub const MESSAGES: u8 = 4;
 /// The oldest. The release before this one speaks it, so that a fleet can be upgraded node by node.
 pub const MESSAGES_MIN: u8 = 3;
 
-/// Pause of a caller that does not know other members of a group: an election takes as long.
+/// Pause of a caller that does not know other members of a group. Half of the 400 ms without a
+/// leader after which an election begins at the earliest: the caller finds the new leader soon
+/// after its election, with a few attempts in vain.
 const LEADER_PAUSE: Millis = Millis(200);
 
 /// The version of a peer whose greeting has no flags.

@@ -22,10 +22,12 @@ pub(crate) struct Admin {
     random: Random,
 }
 
-/// Time of one call.
+/// Time of one call. A tenth of the product's default deadline of a call, so that runs of some
+/// virtual seconds have many that time out.
 const CALL_MILLIS: u64 = 1000;
 
-/// How often a change is sent whose answer does not come.
+/// How often a change is sent whose answer does not come. Enough that most repeats find a namenode,
+/// few enough that some changes stay in doubt.
 const TRIES_MAX: u32 = 5;
 
 impl Admin {

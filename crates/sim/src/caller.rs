@@ -54,14 +54,18 @@ pub(crate) struct PendingOperation {
     is_opening: bool,
 }
 
-/// Groups of names; each is a directory.
+/// Groups of names; each is a directory. Two, so that renames lead from one to the other; the
+/// search for an order grows with the operations of each, so few.
 const GROUPS: usize = 2;
 
 /// Operations of one caller: all of them fit into one group's history.
 const STEPS_MAX: u32 = OPERATIONS_MAX as u32 / CALLERS_MAX as u32;
 
-/// Time of one call, and of one operation.
+/// Time of one call: shorter than most faults last, so that calls time out and their outcome is
+/// unknown.
 const CALL_MILLIS: u64 = 800;
+
+/// Time of one operation: five calls.
 const JOB_MILLIS: u64 = 4000;
 
 /// Names of the attributes for the operation that made an object, and for the one that marked it.

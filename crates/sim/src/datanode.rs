@@ -113,7 +113,8 @@ struct DelayedResponse {
     answer: Response,
 }
 
-/// Bytes per second of every link once the faults have stopped.
+/// Bytes per second of every link once the faults have stopped. 1 GiB/s: the slow links that a plan
+/// drew would otherwise stretch the time until everything has settled.
 pub(crate) const CALM_RATE: u64 = 1 << 30;
 
 const fn index(tier: Tier) -> usize {

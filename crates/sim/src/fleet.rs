@@ -20,16 +20,17 @@ use sanderling_protocol::{
     Policy, Refusal, Reply, Request, Tier,
 };
 
-/// Bytes of every block.
+/// Bytes of every block. The longest block.
 pub const BLOCK_BYTES: u32 = 1 << 20;
 
-/// Memory of every node.
+/// Memory of every node. The 20,000 blocks of a node fill a third, so no placement fails for want
+/// of room.
 const NODE_BYTES: u64 = 64 << 30;
 
-/// What every link carries in a second: nothing here waits for one.
+/// What every link carries in a second: nothing here waits for one. More than a node has in memory.
 const LINK_BYTES_PER_SECOND: u64 = 100 << 30;
 
-/// Time between two views of the manager, and of heartbeats.
+/// Time between two views of the manager, and of heartbeats. The product's default heartbeat.
 const STEP: Millis = Millis(500);
 
 /// The manager.

@@ -19,7 +19,8 @@ pub(crate) struct Frames {
     waiting: Vec<(Host, u64, Request)>,
 }
 
-/// Longest time that a request waits for others, in microseconds.
+/// Longest time that a request waits for others, in microseconds. As long as the longest delay of
+/// an ordinary message, so that requests overtake those that wait.
 const GATHER_MICROS_MAX: u64 = 20_000;
 
 impl Frames {

@@ -37,16 +37,21 @@ pub(crate) struct Manager {
     eager: Eager,
 }
 
-/// Pause between two views of the drains, and between two ticks of the adversarial self.
+/// Pause between two views of the drains, and between two ticks of the adversarial self. The
+/// product's is 50 ms; a longer one leaves faults more room between two views and takes fewer
+/// events of a run.
 const POLL: Millis = Millis(200);
 
 /// The pause [`POLL`] in microseconds.
 const POLL_MICROS: u64 = POLL.0 * 1000;
 
-/// One tick in this many brings the manager an event, so that its view is due at once.
+/// One tick in this many brings the manager an event, so that its view is due at once. One in
+/// 1.6 s, as seldom as the product's manager views idle drains (1 s), so both causes of a view
+/// occur.
 const EVENT_TICKS: u64 = 8;
 
-/// Time of one call to the namenode.
+/// Time of one call to the namenode. Half of the product's default, so that calls time out within
+/// the leadership lease ([`LEADER_LEASE`]).
 const CALL_MILLIS: u64 = 1000;
 
 impl Manager {

@@ -121,7 +121,8 @@ impl BackgroundPlan {
     }
 }
 
-/// Excess of the fullest node that is worth a move: the simulated nodes are small.
+/// Excess of the fullest node that is worth a move: the simulated nodes are small. It is the
+/// product's default.
 pub(crate) const EXCESS_BYTES_MIN: u64 = 256 << 10;
 
 /// Adds a plan with a change.
@@ -273,7 +274,8 @@ pub(crate) enum FaultKind {
     },
 }
 
-/// How long the leadership lease of the managers lasts.
+/// How long the leadership lease of the managers lasts. Half of the product's default, so that
+/// pauses of a manager, some of which last longer, let it end within a run.
 pub(crate) const LEADER_LEASE: Millis = Millis(1500);
 
 const MIB: u64 = 1 << 20;

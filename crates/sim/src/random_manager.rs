@@ -34,10 +34,10 @@ pub(crate) struct Eager {
     random: Random,
 }
 
-/// Candidates that are looked at together.
+/// Candidates that are looked at together. So few that a node's candidates take several pages.
 const PAGE_BLOCKS: u32 = 12;
 
-/// Time of one push.
+/// Time of one push. Longer than the 2 s of a datanode's own push, so that its answer arrives.
 const PUSH_MILLIS: u64 = 3000;
 
 impl Eager {

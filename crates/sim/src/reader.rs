@@ -48,13 +48,15 @@ pub(crate) struct ReadTask {
     retry: Retry,
 }
 
-/// Time of one call.
+/// Time of one call. As that of callers: shorter than most faults last.
 const CALL_MILLIS: u64 = 800;
 
-/// Time of one read: longer than a node that leaves holds it back.
+/// Time of one read: longer than a node that leaves holds it back. That is 1.5 s at most
+/// (`READ_WAIT_MAX` of the drain's throttle).
 const READ_MILLIS: u64 = 2000;
 
-/// Time of one read of a range.
+/// Time of one read of a range. Longer than the 6 s in which a namenode finds that a silent node is
+/// dead by default, so that a read ends with the loss.
 const JOB_MILLIS: u64 = 9000;
 
 impl Reader {

@@ -134,7 +134,7 @@ pub(crate) fn draw_log(plan: &mut RunPlan) {
     plan.faults.extend(faults);
 }
 
-/// A clock that is wrong by five years.
+/// A clock that is wrong by five years. Far beyond the 30 days by which a start steps at most.
 const STEP_FAR_MILLIS: i64 = 5 * 365 * 24 * 3600 * 1000;
 
 /// Returns the model that the machines of a seed live by: a day of it passes in a few seconds.

@@ -19,16 +19,18 @@ pub(crate) enum Host {
     Caller(u8),
 }
 
-/// Number of places.
+/// Number of places. The sum of the hosts below, by [`Host::index`]; a cut is a number of 32 bits
+/// with one for each.
 pub(crate) const PLACES: usize = 28;
 
 /// Places of which single faults are drawn. Callers have their share of what befalls halves.
 pub(crate) const PLACES_SINGLE: usize = 24;
 
-/// Most callers of one run.
+/// Most callers of one run. 128 operations of a group's history (`OPERATIONS_MAX`) are 32 for each.
 pub(crate) const CALLERS_MAX: u8 = 4;
 
-/// Most datanodes, those that come in the end among them.
+/// Most datanodes, those that come in the end among them. A plan begins with six at most; the
+/// others are room for machines that join.
 pub(crate) const DATANODES_MAX: u8 = 8;
 
 impl Host {

@@ -75,10 +75,12 @@ enum WriteStage {
     Sealing,
 }
 
-/// Time of one metadata call, and of one write.
+/// Time of one metadata call, and of one write. A third of an attempt of the product's client by
+/// default, so that runs of some virtual seconds have many that time out.
 const CALL_MILLIS: u64 = 1000;
 
-/// Time that one object has for each of its calls.
+/// Time that one object has for each of its calls. Longer than the 6 s in which a namenode finds
+/// that a silent node is dead by default.
 const JOB_MILLIS: u64 = 9000;
 
 impl Writer {

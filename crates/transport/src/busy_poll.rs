@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 const SPIN_MAX: Duration = Duration::from_micros(15);
 
 /// A wait that took longer was not worth it, although something came: others had the core
-/// meanwhile, and a sleeping thread gets it back sooner.
+/// meanwhile, and a sleeping thread gets it back sooner. Twice [`SPIN_MAX`]: one more turn of the
+/// others.
 const WORTH_MAX: Duration = Duration::from_micros(30);
 
-/// Waits in a row that others on the thread have to stand: then it is theirs.
+/// Waits in a row that others on the thread have to stand: then it is theirs. So every 17th wait
+/// gives the thread to its other tasks, and a round trip in 17 pays for a sleep.
 const ROW_MAX: u32 = 16;
 
 /// Waits that are slept through after one that was for nothing are doubled so many times at most:

@@ -51,10 +51,12 @@ impl Default for ConnectionOptions {
     }
 }
 
-/// Frames without an answer that may wait for a peer that takes no bytes.
+/// Frames without an answer that may wait for a peer that takes no bytes. As many as calls may be
+/// under way by default (`ConnectionOptions::in_flight_max`); further ones fail at once.
 const POSTED_MAX: usize = 256;
 
 /// Time after which a peer that takes no bytes is given up: longer than any call waits by default.
+/// The default deadline of a call is 10 s.
 const WRITE_WITHIN: Duration = Duration::from_secs(30);
 
 /// One connection to a peer. Clones share it; it closes with the last of them.
@@ -388,7 +390,8 @@ impl Wire {
 }
 
 /// Answers that were there together, after which their callers go on before more are read: their
-/// next requests are on their way while the rest is read.
+/// next requests are on their way while the rest is read. The fewest that leave another one to
+/// read.
 const TOGETHER_MIN: usize = 2;
 
 /// Hands each answer to its caller until the connection breaks.

@@ -11,11 +11,14 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use sanderling_protocol::{Millis, Refusal};
 
-/// Pause after which a caller tries again for which there is no place.
+/// Pause after which a caller tries again for which there is no place. As long as a connection has
+/// to be idle before it makes room ([`IDLE_MIN`]): an earlier attempt mostly finds the same.
 pub(crate) const AGAIN_AFTER: Millis = Millis(1000);
 
 /// Time without a request after which a connection makes room for another one of its tenant. A
-/// client that sends requests one after the other keeps its own.
+/// client that sends requests one after the other keeps its own. Chosen, not measured: longer than
+/// such a client pauses between two requests, short enough that a tenant which opens connections
+/// and forgets them waits a second only.
 const IDLE_MIN: Duration = Duration::from_secs(1);
 
 /// [`Activity::idle_since`] of a connection that is not idle.

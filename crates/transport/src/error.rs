@@ -242,7 +242,8 @@ pub enum ReplyFault {
     },
 }
 
-/// Most characters of a reply in an error.
+/// Most characters of a reply in an error: one line of a terminal or a log. A whole reply may be a
+/// page of blocks.
 const REPLY_CHARS_MAX: usize = 100;
 
 fn shortened(reply: &Reply) -> String {

@@ -10,7 +10,9 @@ use std::{fmt, io};
 use parking_lot::Mutex;
 
 /// How long files that could not be used are left alone while they stay the same: what refused them
-/// may pass without a change of theirs, such as a date that is still to come.
+/// may pass without a change of theirs, such as a date that is still to come. Chosen, not measured:
+/// a certificate whose time has come is used a minute late, and a broken file costs one read and
+/// one warning a minute.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// Device, inode, bytes, and the time of the last change in seconds and nanoseconds: of the file

@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-/// Longest filter that is accepted: a level for each part of the program, many times over.
+/// Longest filter that is accepted: a level for each part of the program, many times over. Chosen,
+/// not measured.
 pub const LOG_FILTER_BYTES_MAX: usize = 1024;
 
 /// Why the process's log does not take a filter.

@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 const SHARE: usize = 8;
 
 /// Part of the memory up to which connections take what they can do without, as a divisor: that
-/// alone never makes memory scarce. A named tenant has 1 / [`SHARE`] of this part.
+/// alone never makes memory scarce. A named tenant has 1 / [`SHARE`] of this part. A quarter leaves
+/// as much again before the half at which memory counts as scarce.
 const SPARE: usize = 4;
 
 /// Part of the spare memory that all named tenants together leave, as a divisor: servers and
@@ -27,11 +28,14 @@ const UNNAMED: usize = 4;
 /// seconds.
 const BODY_WITHIN: Duration = Duration::from_secs(4);
 
-/// How long a body is left alone that has just begun: its bytes may be on their way.
+/// How long a body is left alone that has just begun: its bytes may be on their way. As long as a
+/// stranger keeps its place (`strangers::KEPT_MIN`).
 const KEPT_MIN: Duration = Duration::from_millis(100);
 
 /// How long it is not looked again for bodies that could make room when there were not enough: many
-/// thousands may be under way, and requests for which there is no memory come at any rate.
+/// thousands may be under way, and requests for which there is no memory come at any rate. Chosen,
+/// not measured: 50 searches a second at most, and less than the [`KEPT_MIN`] after which a body
+/// can make room.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// Memory for long bodies that are received, and for long answers that wait to be taken: a bound

@@ -26,10 +26,14 @@ use crate::connection::Connection;
 use crate::error::{CallError, CloseCause, ForeignCluster, ReplyFault, WrongPeer};
 use crate::pool::{EncodedRequest, Pool};
 
-/// How long a member may take to report the members.
+/// How long a member may take to report the members: as long as one has to accept a connection
+/// (`CONNECT_WITHIN` of the core's `group_view`). Its answer needs neither the log nor another
+/// member.
 const MEMBERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long the other addresses of a list have to name their cluster once the first has.
+/// How long the other addresses of a list have to name their cluster once the first has. Chosen,
+/// not measured: many round trips within a cluster, and little beside the start of a process, which
+/// each start waits for if a member is away.
 const COMPARE_WITHIN: Duration = Duration::from_millis(200);
 
 type MetaReplies = Vec<Result<Reply, Refusal>>;

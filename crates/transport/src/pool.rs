@@ -53,7 +53,8 @@ impl Default for PoolOptions {
 pub struct EncodedRequest(Vec<u8>);
 
 impl EncodedRequest {
-    /// Bytes that most requests fit: a change of one object with a short path.
+    /// Bytes that most requests fit: a change of one object with a short path. A longer request
+    /// costs one more allocation, a smaller start one for most. Chosen, not measured.
     const LIKELY_BYTES: usize = 256;
 
     /// Encodes a request to the namenode, so that each attempt sends the same bytes.

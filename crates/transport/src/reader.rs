@@ -21,19 +21,26 @@ use crate::pace::Pace;
 use crate::stream::ReadHalf;
 
 /// First size of the buffer for headers and short bodies: little memory per idle connection. So
-/// much is not counted.
+/// much is not counted. 4,096 admitted connections take 16 MiB with it. A request of one page fits.
 const CHUNK_BYTES_MIN: usize = 4 << 10;
 
-/// Largest size of it: several short frames with one system call.
+/// Largest size of it: several short frames with one system call. Four frames that are just not
+/// received in place ([`COPIED_BYTES_MAX`]). With the answers it is counted ([`GROWN_BYTES`]): a
+/// quarter of the 512 MiB of a server is enough for 1,024 such connections. No measurement has
+/// chosen it.
 const CHUNK_BYTES_MAX: usize = 64 << 10;
 
 /// What is counted for a connection with the larger buffer: that, and the answers to what is in it.
 const GROWN_BYTES: usize = 2 * CHUNK_BYTES_MAX;
 
-/// Bytes to read when a long body is likely to follow: what comes behind its header is copied.
+/// Bytes to read when a long body is likely to follow: what comes behind its header is copied. A
+/// header has 48 bytes and another short frame fits; a body of 1 MiB loses a copy of 4 KiB. Chosen,
+/// not measured.
 const PEEK_BYTES: usize = 4 << 10;
 
-/// Longer bodies are received in place, others copied out of the buffer.
+/// Longer bodies are received in place, others copied out of the buffer. A copy of 16 KiB takes
+/// about a microsecond; to receive in place costs a system call of its own. A body that stayed in
+/// the buffer instead would keep all of [`CHUNK_BYTES_MAX`] for its life. Chosen, not measured.
 pub(crate) const COPIED_BYTES_MAX: usize = 16 << 10;
 
 /// Why no more frames come.

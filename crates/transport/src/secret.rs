@@ -19,17 +19,23 @@ use crate::revoked::Revocations;
 /// Fewest bytes of a secret: as many as the hash has (RFC 7518, section 3.2).
 pub const SECRET_BYTES_MIN: usize = 32;
 
-/// Most secrets in one file: the one that signs, and those that it takes the place of.
+/// Most secrets in one file: the one that signs, and those that it takes the place of. Each token
+/// of an unknown key is compared with all of them. A change of the secret needs two; chosen, not
+/// measured.
 pub(crate) const SECRETS_MAX: usize = 8;
 
-/// Most bytes that are read of a file with a secret or a token.
+/// Most bytes that are read of a file with a secret or a token. Four of the longest tokens
+/// (`TOKEN_BYTES_MAX`); a path that leads to something larger is a mistake.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// How long a server's own tokens hold. They are made anew with every connection.
+/// How long a server's own tokens hold. They are made anew with every connection. Chosen, not
+/// measured: a session ends with its token, so a day between servers costs nothing; clocks differ
+/// by less, and a stolen token is of no use after it.
 const OWN_TOKEN: Duration = Duration::from_secs(24 * 3600);
 
 /// How long a server's own token holds that names no cluster, with which the server requests its
-/// cluster. It is used at once; the time is for clocks that differ.
+/// cluster. It is used at once; the time is for clocks that differ. Any cluster with the same
+/// secret accepts it, so it ends 24 times as early as others.
 const OWN_TOKEN_ANYWHERE: Duration = Duration::from_secs(3600);
 
 /// Why a secret or a token cannot be read. Never contains what is in the file.

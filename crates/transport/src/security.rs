@@ -11,7 +11,9 @@ use crate::revoked::Revocations;
 use crate::secret::{Pass, Secret, TokenSource};
 use crate::tls::{ClientTls, Expiries, ServerTls};
 
-/// How long a caller waits before it greets a datanode again that has not joined.
+/// How long a caller waits before it greets a datanode again that has not joined. Joining takes a
+/// registration and a page of blocks, milliseconds; a busy namenode takes longer. Chosen, not
+/// measured.
 const JOINING_PAUSE: Millis = Millis(100);
 
 /// The credentials that a process sends to servers.

@@ -115,7 +115,9 @@ pub trait Service: Send + Sync + Sized + 'static {
     }
 }
 
-/// Default of the bytes of long requests and long answers that a server holds at once.
+/// Default of the bytes of long requests and long answers that a server holds at once: sixteen of
+/// the longest frames, each in a buffer of a power of two. A tenant has an eighth of it, two of the
+/// longest, while more than half is used. Chosen, not measured; `--memory-max` makes it smaller.
 pub const MEMORY_MAX: usize = 512 << 20;
 
 /// How many connections, frames and bytes a server accepts at a time.

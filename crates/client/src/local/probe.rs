@@ -17,10 +17,13 @@ use super::peer::Peer;
 /// is one small call.
 pub(super) const ABSENT_FOR: Duration = Duration::from_secs(300);
 
-/// Time after which a node that is here but could not be reached is tried again.
+/// Time after which a node that is here but could not be reached is tried again. A node that is
+/// started again takes seconds. The probe runs beside the calls, so an early one costs little.
+/// Chosen, not measured.
 pub(super) const BROKEN_FOR: Duration = Duration::from_secs(5);
 
-/// Longest time of the whole search. Calls go over TCP meanwhile.
+/// Longest time of the whole search. Calls go over TCP meanwhile. As long as one attempt at a
+/// datanode takes by default.
 const WITHIN: Duration = Duration::from_secs(3);
 
 /// Requests the node's local endpoint and connects to it. `None` when it is elsewhere or has none.

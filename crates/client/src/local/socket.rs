@@ -12,7 +12,9 @@ use sanderling_transport::local::PacketSocket;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-/// Time that returned leases wait for a request to travel with.
+/// Time that returned leases wait for a request to travel with. A reader in a loop sends its next
+/// request sooner, which saves a packet for each; the node's memory stays taken that much longer.
+/// Chosen, not measured.
 const RETURN_WITHIN: Duration = Duration::from_millis(5);
 
 /// A socket and the leases to be given back through it. It closes, and the node takes all of them

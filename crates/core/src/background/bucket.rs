@@ -14,6 +14,7 @@ pub(super) struct Bucket {
 
 impl Bucket {
     /// Span whose bytes are kept at most: what was not sent before is not sent in one burst later.
+    /// As much as one batch has at most.
     const BURST: Millis = Millis(100);
 
     pub(super) const fn new(now: Instant) -> Self {

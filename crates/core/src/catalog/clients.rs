@@ -14,14 +14,19 @@ use serde::{Deserialize, Serialize};
 use super::limits::CatalogLimits;
 
 /// Most clients that are known. Beyond it the one that was silent for longest is forgotten: mostly
-/// a command that has ended.
+/// a command that has ended. Four times as many as a namenode has places for connections.
 const CLIENTS_MAX: usize = 16_384;
 
-/// Memory that the answers of one client may take, and those of all.
+/// Memory that the answers of one client may take: 32,768 answers
+/// (`CatalogLimits::answers_per_client_max`) of 128 bytes.
 const CLIENT_BYTES_MAX: u64 = 4 << 20;
+
+/// Memory that those of all may take. It is a part of each snapshot, and a client settles its
+/// answers with its next change. Four clients that never do fill it.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// How long a silent client is known: calls of clients last seconds.
+/// How long a silent client is known: calls of clients last seconds. A change of a forgotten client
+/// that is in doubt stays so (`OutcomeUnknown`). Chosen, not measured.
 const SILENCE_MINUTES_MAX: u64 = 60;
 
 /// Microseconds in which the last use is counted, so that few changes touch the order of use.

@@ -11,11 +11,14 @@ use super::members::NodeRecord;
 use super::orders::Orders;
 use super::timers::Timer;
 
-/// The part of a tier that is freed of copies at once when a writer finds no room.
+/// The part of a tier that is freed of copies at once when a writer finds no room. As a divisor,
+/// 4 %: so that the next writers find room as well, and little is copied again later. Chosen, not
+/// measured.
 const ROOM_MADE_SHARE: u64 = 25;
 
 /// The retry interval of a writer for which copies were dropped. Meanwhile their datanodes receive
-/// the orders.
+/// the orders. An order takes a round trip. With it the longest put of 1 MiB meanwhile took 35 to
+/// 60 ms on a busy machine.
 pub(super) const ROOM_IS_MADE: Millis = Millis(10);
 
 impl Catalog {

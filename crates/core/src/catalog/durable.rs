@@ -21,14 +21,16 @@ use super::durable_queue::{Adopting, ChangePlace, DurableDirectory, QueuedKind, 
 use super::log::DurableAction;
 use super::object::ROOT;
 
-/// Pause after which a change is tried again that waits for the store.
+/// Pause after which a change is tried again that waits for the store. As often as the manager
+/// reads the work (`VIEW_PAUSE` of `durable`).
 const STORE_PAUSE: Millis = Millis(50);
 
 /// Most bytes of a name in a store: what S3 takes.
 const KEY_BYTES_MAX: usize = 1024;
 
 /// Most objects that one rename brings into a durable directory, or moves within one: each becomes
-/// a change.
+/// a change. A sixteenth of the changes that may wait (`DURABLE_CHANGES_MAX`), and as many as a
+/// page of a listing has.
 const RENAMED_MAX: usize = 4096;
 
 /// The first name below a durable directory that is not given out: uploads to a directory lie there

@@ -22,7 +22,8 @@ use super::durable_queue::Adopting;
 use super::namespace::Destination;
 use super::object::{Data, ObjectBody};
 
-/// Pause after which a caller tries again whose directory is not adopted yet.
+/// Pause after which a caller tries again whose directory is not adopted yet. About what one part
+/// of a store's list takes. Chosen, not measured.
 const ADOPTION_PAUSE: Millis = Millis(100);
 
 /// Why an object of a store is not adopted: it is counted as skipped.

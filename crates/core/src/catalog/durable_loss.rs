@@ -14,15 +14,21 @@ use super::Catalog;
 use super::durable_wanted::{WantedBy, WantedObjects};
 use super::object::ROOT;
 
-/// Pause after which a reader tries again whose bytes are being read back.
+/// Pause after which a reader tries again whose bytes are being read back. About what reading a
+/// block from a bucket takes (20 to 100 ms), so it is seldom tried twice in vain. Chosen, not
+/// measured.
 const RESTORE_PAUSE: Millis = Millis(50);
 
-/// Objects that a manager gets at once to read back, but one of each directory in any case; and
-/// blocks of each.
+/// Objects that a manager gets at once to read back, but one of each directory in any case: what
+/// four nodes have under way (`UPLOADS_PER_NODE_MAX`). Chosen, not measured.
 const OBJECTS_MAX: usize = 16;
+
+/// Blocks of each. A datanode reads them one after the other for 20 s at most (`RESTORE_MAX`): at
+/// 100 ms for a block, 32 take 3 s. Chosen, not measured.
 const BLOCKS_MAX: usize = 32;
 
 /// Objects without room after which a directory has no further turn in a view: there may be many.
+/// Each costs a look at the room of all nodes, for which others wait. Chosen, not measured.
 const REFUSED_MAX: usize = 64;
 
 impl Catalog {

@@ -12,13 +12,16 @@ use serde::{Deserialize, Serialize};
 
 use super::timers::{Timer, Timers};
 
-/// How long moves off a draining node are gathered into one event: people watch a drain.
+/// How long moves off a draining node are gathered into one event: people watch a drain. A drain
+/// within a notice of 30 s has 30 such events to each target.
 const DRAIN_GATHERED: Millis = Millis(1000);
 
-/// How long copies and moves for balance are gathered: they go on for hours.
+/// How long copies and moves for balance are gathered: they go on for hours. The 2,500 kept events
+/// of moves (`MOVE_EVENTS_KEPT_MAX`) of one way so reach back for seven hours.
 const BACKGROUND_GATHERED: Millis = Millis(10_000);
 
-/// Most sums that are gathered at once; beyond that their events come sooner.
+/// Most sums that are gathered at once; beyond that their events come sooner. 64 nodes each of
+/// which moves to all others. A snapshot has them, too. Chosen, not measured.
 const GATHERED_MAX: usize = 4096;
 
 /// The kept events, and the moves without an event so far.

@@ -11,7 +11,8 @@ use super::memory::Memory;
 use super::object::{Data, Object, ObjectBody};
 use super::sums::Sums;
 
-/// Most contradictions listed: one bug can show in every block.
+/// Most contradictions listed: one bug can show in every block. More than an operator reads; the
+/// first show the kind of damage.
 const PROBLEMS_MAX: usize = 100;
 
 impl Catalog {

@@ -12,19 +12,24 @@ use super::object::ROOT;
 /// several times what it was ever measured to give out. It covers a clock that was set back.
 pub const SKIP_MIN: u64 = 1 << 26;
 
-/// Numbers skipped for each second between the last command of the log and the start.
+/// Numbers skipped for each second between the last command of the log and the start. A million, as
+/// in [`SKIP_MIN`]: more than a namenode was ever measured to give out.
 const SKIP_PER_SECOND: u64 = 1 << 20;
 
 /// The longest time for which numbers are skipped: seven weeks. A clock that is wrong by years must
 /// not use up the numbers.
 const SKIPPED_SECONDS_MAX: u64 = 1 << 22;
 
-/// How many starts begin apart that would take more than their share.
+/// How many starts begin apart that would take more than their share. Two such starts draw the same
+/// place once in 1,024 times. More would make the strides shorter than what a long life gives out.
+/// Chosen, not measured.
 const STRIDES: u64 = 1024;
 
 /// Nodes join less often than objects are made, and their ids have 32 bits: 4096 ids for every
 /// start and 64 for each second, but never more than a million.
 const NODE_SKIP_SHIFT: u32 = 14;
+
+/// Most ids of nodes that a start skips, of the four thousand million that there are.
 const NODE_SKIP_MAX: u64 = 1 << 20;
 
 /// Beyond that, a start draws a part below 65,536 with its term: far fewer nodes join in a life of
@@ -32,7 +37,7 @@ const NODE_SKIP_MAX: u64 = 1 << 20;
 const NODE_DRAWN_BITS: u32 = 16;
 
 /// A start takes no more than this share of the numbers that are left, so that no number of starts
-/// with a wrong clock uses them up.
+/// with a wrong clock uses them up. 64 such starts leave a third of them. Chosen, not measured.
 const SHARE: u64 = 64;
 
 /// The numbers that are given out next.

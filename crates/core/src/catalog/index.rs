@@ -18,7 +18,7 @@ pub(crate) const ID_BITS: u32 = 46;
 /// Bits of the hash that are kept.
 const TAG_BITS: u32 = 64 - ID_BITS;
 
-/// Slots of a part that has any.
+/// Slots of a part that has any. 64 bytes, a line of a processor's cache.
 const SLOTS_MIN: usize = 8;
 
 /// A hashed name.

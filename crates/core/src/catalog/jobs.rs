@@ -14,7 +14,8 @@ use super::orders::Orders;
 use super::reap_queue::EndedJob;
 use super::timers::Timer;
 
-/// The shortest lease of a job: below it a pause of the application would delete its data.
+/// The shortest lease of a job: below it a pause of the application would delete its data. Pauses
+/// of a second are common: of a garbage collector, a busy machine, a packet that is sent again.
 const JOB_LEASE_MIN: Millis = Millis(1000);
 
 impl Catalog {

@@ -13,7 +13,8 @@ use super::Catalog;
 use super::block::joined;
 use super::orders::Orders;
 
-/// Losses that are forgotten together when there are too many to be named.
+/// Losses that are forgotten together when there are too many to be named. One by one, a loss of
+/// 100,000 objects moved 900 million entries.
 const LOSSES_FORGOTTEN: usize = LOST_OBJECTS_KEPT_MAX / 10;
 
 impl Catalog {

@@ -18,7 +18,8 @@ const OBJECT_BYTES: u64 = 320;
 /// Bytes of a block: a file of one block takes 360 to 430.
 const BLOCK_BYTES: u64 = 160;
 
-/// Bytes of a job, with its limits, accounts and hints.
+/// Bytes of a job, with its limits, accounts and hints. Jobs are few, so it is a round number above
+/// what its types have. Not measured.
 const JOB_BYTES: u64 = 512;
 
 /// Bytes that an attribute takes beside its name and text: two strings in a node of a tree.

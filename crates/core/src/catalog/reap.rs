@@ -19,16 +19,21 @@ use super::reap_queue::{EndedJob, ReapOwner};
 /// The container of a deleted root: no object has this id.
 pub(super) const NOWHERE: ObjectId = ObjectId(0);
 
-/// Time in which at most one slice is freed.
+/// Time in which at most one slice is freed. A slice of 512 entries takes half of it, so changes
+/// have the other half (`CatalogLimits::freed_per_slice_max`).
 const PACE: Millis = Millis(1);
 
-/// Pause after which a change is tried again for which room is being freed.
+/// Pause after which a change is tried again for which room is being freed. Some twenty slices, ten
+/// thousand entries. Chosen, not measured.
 const ROOM_COMES: Millis = Millis(20);
 
-/// Most deleted subtrees that one refusal is compared with, before the third of the rules.
+/// Most deleted subtrees that one refusal is compared with, before the third of the rules. It must
+/// stay: logs that were written then are replayed by it.
 const LOOKED_AT_MAX: usize = 1024;
 
-/// Part of a slice that one turn frees, as a divisor: so many owners have a turn in a slice.
+/// Part of a slice that one turn frees, as a divisor: so many owners have a turn in a slice. A
+/// slice has 512 entries, so a turn frees 32; fewer would cost more for the turns than for the
+/// entries. Chosen, not measured.
 const TURNS: u32 = 16;
 
 /// By which rules the log's commands are applied, and what is deleted and not freed.

@@ -7,7 +7,8 @@ use super::Catalog;
 use super::orders::Orders;
 use super::timers::Timer;
 
-/// When an object is looked at again that ought to be deleted and waits for its store.
+/// When an object is looked at again that ought to be deleted and waits for its store. A store is
+/// tried again after 0.4 to 10 s, so sooner would mostly find the same.
 const EXPIRES_LATER: Millis = Millis(1000);
 
 impl Catalog {

@@ -25,7 +25,8 @@ use super::orders::Orders;
 use super::timers::Timer;
 
 /// How soon a fence of a vanished writer's blocks is ordered again when its datanode has not
-/// answered.
+/// answered. As long as the longest pause between two tries of an order (`PAUSE_MAX` of the order
+/// queue), which may have given it up. Chosen, not measured.
 const RECOVERY_RETRY: Millis = Millis(1000);
 
 impl Catalog {

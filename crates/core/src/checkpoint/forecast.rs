@@ -7,13 +7,16 @@ use sanderling_protocol::Millis;
 use super::chunk::CHUNK_BYTES;
 use super::packing::PACK_BYTES;
 
-/// A dump is begun only if this many percent of its expected time are left.
+/// A dump is begun only if this many percent of its expected time are left. A dump that is not
+/// complete is worth nothing, and rates vary. Chosen, not measured.
 const MARGIN_PERCENT: u64 = 125;
 
-/// What a dump takes beside its bytes.
+/// What a dump takes beside its bytes. Stopping the task and writing its images' frame. Chosen, not
+/// measured.
 const BESIDE: Millis = Millis(500);
 
-/// Bytes of a manifest for each chunk of 64 KiB.
+/// Bytes of a manifest for each chunk of 64 KiB. The name has 32, and numbers are shorter than the
+/// 54 bytes of the longest entry (`CHUNK_ENTRY_BYTES_MAX`).
 const MANIFEST_PER_CHUNK: u64 = 48;
 
 /// How fast a machine and a backend are.

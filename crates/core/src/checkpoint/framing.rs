@@ -11,7 +11,7 @@ use super::chunk::CHUNK_BYTES;
 /// The version of the stream, its first byte.
 const VERSION: u8 = 1;
 
-/// Bytes before the index: the version and the length of the index.
+/// Bytes before the index: the version and the length of the index. They have 1 and 4 bytes.
 const PREFIX_BYTES: usize = 5;
 
 /// What kind of file has a name in a state directory.

@@ -2,13 +2,16 @@
 
 use sanderling_protocol::Millis;
 
-/// Dumps whose times count.
+/// Dumps whose times count. An odd number has a median, and one dump that was disturbed does not
+/// count; a state that grows shows within three. Chosen, not measured.
 const MEASURED_MAX: usize = 5;
 
-/// The time that the first dump is expected to take, before one was measured.
+/// The time that the first dump is expected to take, before one was measured. Chosen, not measured:
+/// a wrong one costs the first interval only.
 const FIRST: Millis = Millis(1000);
 
-/// The shortest interval: below it a task would do little but write its state.
+/// The shortest interval: below it a task would do little but write its state. A dump takes half a
+/// second beside its bytes (`BESIDE` of `forecast`).
 pub(super) const INTERVAL_MIN: Millis = Millis(1000);
 
 /// What the last dumps of a task took.

@@ -16,7 +16,8 @@ use super::packing::{PACK_BYTES, SEAL_BYTES};
 /// The version of the encoding.
 const VERSION: u8 = 2;
 
-/// Bytes of the checksum at the end.
+/// Bytes of the checksum at the end. 128 bits of a hash, so damage and another file are always
+/// found.
 const CHECKSUM_BYTES: usize = 16;
 
 /// Chunks that a manifest names at most, beside those of zeros: 1 TiB of state. A position has 32

@@ -5,10 +5,13 @@ use sanderling_protocol::Millis;
 use super::interval::{INTERVAL_MIN, young_daly};
 use crate::preemption::{Model, Shape};
 
-/// Steps into which the ages of a machine are divided: 43 s for machines that live for a day.
+/// Steps into which the ages of a machine are divided: 43 s for machines that live for a day. Finer
+/// than the intervals that it finds, which have minutes for a dump of some seconds. Chosen, not
+/// measured.
 const STEPS: usize = 2000;
 
-/// Ratio between two intervals that are compared.
+/// Ratio between two intervals that are compared. Near the optimum the work that is kept changes by
+/// the square of an interval's error, so 5 % lose about 0.1 % of the overhead.
 const RATIO: f64 = 1.05;
 
 /// The intervals with which a machine is expected to keep most work, by its age.

@@ -8,11 +8,12 @@ use super::chunk::{ChunkKey, ChunkName, content_of};
 use super::driver::DriverRecord;
 use super::manifest::{CheckpointManifest, ManifestPack, PackId, StoredChunk, StoredContent};
 
-/// Bytes of a tag behind each encrypted chunk.
+/// Bytes of a tag behind each encrypted chunk. The longest of GCM (NIST SP 800-38D, section
+/// 5.2.1.2).
 pub const SEAL_BYTES: usize = 16;
 
 /// A pack takes no more chunks when it has so many bytes. Few requests per byte, and a few packs
-/// fit into the memory of the one that writes them.
+/// fit into the memory of the one that writes them. Chosen, not measured.
 pub(super) const PACK_BYTES: u64 = 32 << 20;
 
 /// Bytes of a pack of the baseline: few, so that hardly any of the state is between the task and

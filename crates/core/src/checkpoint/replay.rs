@@ -6,7 +6,8 @@ use super::interval::{INTERVAL_MIN, young_daly};
 use super::optimum::AgedIntervals;
 use crate::preemption::Model;
 
-/// Machines after which a run counts as one that never ends.
+/// Machines after which a run counts as one that never ends. A task that needs so many of a day
+/// each would take 27 years.
 const MACHINES_MAX: u32 = 10_000;
 
 /// A task, as far as a replay needs it.

@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::manifest::{CheckpointManifest, ManifestPack, PackId};
 use super::packing::SEAL_BYTES;
 
-/// A pack below this size is small: reading it is a request for few bytes.
+/// A pack below this size is small: reading it is a request for few bytes. A quarter of a whole one
+/// (`PACK_BYTES` of `packing`).
 const SMALL_BYTES: u64 = 8 << 20;
 
-/// Small packs that one generation may read from before the next one joins them.
+/// Small packs that one generation may read from before the next one joins them. At 50 ms for a
+/// request, 0.4 s of a restore; to join them stores 64 MiB again at most. Chosen, not measured.
 const SMALL_MAX: usize = 8;
 
 /// A generation that was found in a backend.

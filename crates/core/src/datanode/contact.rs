@@ -7,7 +7,7 @@ use sanderling_protocol::{Instant, Millis, Refusal};
 use super::CallFailure;
 
 /// Silence after which a failed call is reported. A namenode that is started again at once, or a
-/// connection that broke, is not worth a warning.
+/// connection that broke, is not worth a warning. Two heartbeats by default.
 pub const GONE_AFTER: Millis = Millis(1000);
 
 /// Whether the namenode answers the calls of one datanode.

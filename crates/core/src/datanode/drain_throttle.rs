@@ -16,15 +16,20 @@ use sanderling_protocol::{BlockId, Instant, Millis};
 const PUSH_SHARE: u64 = 32;
 
 /// Bytes that may be left over: reads that come in a bunch do not take the link from the pushes.
+/// What 8 MiB of pushes leave for them. It lets one read of up to that length through at once.
+/// Chosen, not measured.
 const SAVED_BYTES_MAX: u64 = 256 << 10;
 
-/// Pushes that follow each other this closely are one departure.
+/// Pushes that follow each other this closely are one departure. Two views of the manager by
+/// default, which orders the next ones. Chosen, not measured.
 const PAUSE_MAX: Millis = Millis(100);
 
-/// Longest time that a read is held back: within a client's timeout of one attempt.
+/// Longest time that a read is held back: within a client's timeout of one attempt. That is 3 s by
+/// default, so the bytes have as long again for their way.
 const READ_WAIT_MAX: Millis = Millis(1500);
 
-/// Smaller answers, such as refusals, are not worth waiting for.
+/// Smaller answers, such as refusals, are not worth waiting for. A frame with a refusal has some
+/// hundred bytes.
 const READ_BYTES_MIN: u64 = 1 << 10;
 
 /// Blocks that are remembered as pushed: some tens of megabytes. Beyond it, all are forgotten, and

@@ -26,7 +26,8 @@ impl PushRate {
     /// machine may send within minutes.
     const WINDOW: Millis = Millis(300_000);
 
-    /// Shortest block whose push measures the link rather than round trips.
+    /// Shortest block whose push measures the link rather than round trips. As long as the
+    /// relocator's shortest push (`PUSH_BYTES_MIN` of its pace).
     const LENGTH_MIN: u32 = 64 << 10;
 
     /// Returns the rate of a node that has pushed nothing.

@@ -8,10 +8,12 @@
 use sanderling_protocol::{Instant, Millis};
 
 /// Pause before an unanswered request is sent again; it doubles up to [`RETRY_MAX`] while the
-/// manager does not lead.
+/// manager does not lead. As often as it views drains by default: a manager that leads must renew
+/// within 3 s.
 const RETRY_MIN: Millis = Millis(50);
 
-/// Longest pause between two requests of a manager that waits.
+/// Longest pause between two requests of a manager that waits. A third of the lease by default, so
+/// a lease that has ended is taken within a second.
 const RETRY_MAX: Millis = Millis(1000);
 
 /// One request for the lease, to distinguish its answer from answers to earlier ones.

@@ -8,7 +8,8 @@
 use sanderling_protocol::{EventKind, Instant, Millis};
 
 /// Shortest time between the beginnings of two requests that events cause, and shortest pause after
-/// a request that got no answer, so that a namenode that is away is not flooded.
+/// a request that got no answer, so that a namenode that is away is not flooded. As long as its
+/// pause between two views of drains by default (`ManagerOptions::poll`).
 const PAUSE_MIN: Millis = Millis(50);
 
 /// One request for a view, to distinguish its answer from answers to earlier ones.

@@ -21,7 +21,8 @@ impl BatchBounds {
     /// 512 creates take about 3 ms.
     pub const REQUESTS_MAX: u64 = REQUESTS_PER_FRAME_MAX as u64;
 
-    /// Most answers to orders and outcomes of probes that are done together with frames.
+    /// Most answers to orders and outcomes of probes that are done together with frames. As many as
+    /// a batch has requests ([`Self::REQUESTS_MAX`]), because frames wait for them.
     pub const OWN_MAX: usize = 512;
 
     /// Returns whether a frame of `more` requests may be added to a batch that has `requests`

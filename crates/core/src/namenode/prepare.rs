@@ -21,14 +21,17 @@ use crate::catalog::{
 use crate::notices::check_left;
 use crate::placement::{Candidate, Candidates, PlacementRequest, WAIT_FOR_ROOM, place, weights};
 
-/// Pause after which a caller tries again while the catalog takes as much memory as it may.
+/// Pause after which a caller tries again while the catalog takes as much memory as it may. Only
+/// deletions make room, mostly an operator's or a job's end; earlier attempts only take the
+/// namenode's time. Chosen, not measured.
 const MEMORY_PAUSE: Millis = Millis(1000);
 
 /// How long the weights of nodes of an age hold: a small part of any ramp and of a life in a model
 /// that runs a thousand times faster.
 const AGES_HOLD: Millis = Millis(100);
 
-/// Pause of a manager before it plans moves again while the nodes report after a start.
+/// Pause of a manager before it plans moves again while the nodes report after a start. They take 3
+/// to 10 s, so it is a small part of that. Chosen, not measured.
 const REPORTS_PAUSE: Millis = Millis(200);
 
 impl Namenode {

@@ -5,7 +5,7 @@ use sanderling_protocol::{Instant, Refusal, Reply, Request};
 
 use super::Namenode;
 
-/// Most events in one reply.
+/// Most events in one reply. Some hundred KB; a follower sends the next request at once.
 const EVENTS_PER_REPLY_MAX: usize = 1000;
 
 /// Most entries that a request visits which is answered among changes, under the writer's lock: 64

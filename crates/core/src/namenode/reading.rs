@@ -41,6 +41,7 @@ impl FrameRead {
     pub const AT_ONCE_ENTRIES: usize = REQUESTS_PER_FRAME_MAX;
 
     /// Entries of a later slice, which are visited while the writer and others wait: some 50 us.
+    /// Half of [`Self::AT_ONCE_ENTRIES`], which others wait for once.
     pub const SLICE_ENTRIES: usize = 256;
 
     /// Returns the reads of a frame, of which nothing is answered.

@@ -13,14 +13,19 @@ use sanderling_protocol::Refusal;
 
 use crate::catalog::{Catalog, ChangeKey};
 
-/// Most refusals that are remembered of one client, and of all. What is beyond goes into the log.
+/// Most refusals that are remembered of one client. What is beyond goes into the log. As many
+/// requests as the client's library lets wait for one connection.
 const CLIENT_MAX: usize = 4096;
+
+/// And of all: sixteen clients with the most. It bounds the memory of their texts
+/// ([`TEXT_BYTES_MAX`]).
 const ALL_MAX: usize = 65_536;
 
 /// Longest refusal that is remembered, in bytes of its text: 64 MiB of all together.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// Most clients of which something is remembered.
+/// Most clients of which something is remembered. As many as the log has (`CLIENTS_MAX` of
+/// `catalog::clients`).
 const CLIENTS_MAX: usize = 16_384;
 
 /// Refusals between two looks at a full table: it is then looked at once for as many as it has

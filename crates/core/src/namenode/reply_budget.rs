@@ -10,7 +10,8 @@ use crate::catalog::attributes_memory;
 /// (`FRAME_BODY_BYTES_MAX`). A frame of 512 full listings would have two million entries.
 const ENTRIES_MAX: usize = 1 << 17;
 
-/// Bytes of attributes that count as one more entry.
+/// Bytes of attributes that count as one more entry. The bytes of an entry without any, as
+/// [`ENTRIES_MAX`] counts them.
 const ENTRY_BYTES: usize = 100;
 
 /// Counts the list entries in the answers of one frame. Answers without a list count as one.

@@ -28,6 +28,7 @@ pub(super) struct ClientTraffic {
 
 impl TrafficByNode {
     /// Shortest time between two heartbeats that are compared: a view's age is in milliseconds.
+    /// Half of the 200 ms between those of a draining node.
     const APART: Millis = Millis(100);
 
     /// Takes the heartbeats of a view.

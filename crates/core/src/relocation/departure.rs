@@ -23,7 +23,8 @@ pub(super) struct InFlightMoves {
 }
 
 impl InFlightMoves {
-    /// Fewest batches that a source may have under way, however many others there are.
+    /// Fewest batches that a source may have under way, however many others there are. The second
+    /// hides the round trips of the first.
     const BATCHES_MIN: usize = 2;
 
     /// Returns nothing under way, of one of so many drains that share so many targets: none may
@@ -61,7 +62,8 @@ fn push_bytes(batch: &Batch) -> u64 {
     batch.moves.iter().map(|one| u64::from(queue::bytes(&one.candidate))).sum()
 }
 
-/// Blocks without room that are passed over in one round before the drain pauses.
+/// Blocks without room that are passed over in one round before the drain pauses. As many as a
+/// batch has blocks; each costs a look at all targets. Chosen, not measured.
 const MISSES_MAX: usize = 64;
 
 /// Takes the blocks from the head of the queue that leave now, together and for one target; `None`

@@ -60,7 +60,8 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// Bytes that go to one target together.
+    /// Bytes that go to one target together. About what the relocator sends in one push over
+    /// 100 Mbit/s (`PUSH` of `pace`). Chosen, not measured.
     const PUSH_BYTES: u64 = 512 << 10;
 
     /// Any instant: a plan contains spans only.

@@ -57,7 +57,8 @@ pub(super) enum Enqueued {
 }
 
 impl MoveQueue {
-    /// Blocks looked at for one that is short enough.
+    /// Blocks looked at for one that is short enough. As many as a batch has blocks
+    /// (`RelocatorConfig::batch_blocks_max`).
     const SEARCH_MAX: usize = 64;
 
     /// Takes a candidate, unless it needs no move; it is looked at again at the next scan.

@@ -17,7 +17,8 @@ impl Rate {
     /// Microseconds looked back: some pushes long where one block takes a second.
     const WINDOW: u64 = 3_000_000;
 
-    /// Microseconds of one slice.
+    /// Microseconds of one slice. A thirtieth of [`Self::WINDOW`], so the rate changes by little
+    /// when one ends.
     const SLICE: u64 = 100_000;
 
     /// Microseconds before which no rate is returned: one more push would change it too much.

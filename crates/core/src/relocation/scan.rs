@@ -26,10 +26,12 @@ pub(super) struct DrainScan {
 }
 
 impl DrainScan {
-    /// Wait between two scans that find something.
+    /// Wait between two scans that find something. Two views by default; blocks that writers ended
+    /// meanwhile come with the next scan.
     const WAIT_MIN: Millis = Millis(100);
 
-    /// Longest wait between two scans: what is left then expires by itself or has no room.
+    /// Longest wait between two scans: what is left then expires by itself or has no room. A
+    /// fifteenth of the shortest notices, so room that appears is found in time.
     const WAIT_MAX: Millis = Millis(2_000);
 
     pub(super) const fn new(now: Instant) -> Self {

@@ -12,7 +12,8 @@ use super::output::ReplicaRole;
 /// an election, 400 ms by default, so it is begun several times.
 const LEAD_WITHIN: Millis = Millis(2000);
 
-/// Orders that wait for a voter to answer. More are refused.
+/// Orders that wait for a voter to answer. More are refused. Operators and members that leave cause
+/// few of them at a time. Chosen, not measured.
 const WAITING_MAX: usize = 64;
 
 /// Why the leadership was not transferred.

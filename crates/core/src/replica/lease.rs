@@ -12,7 +12,7 @@ use sanderling_protocol::{Instant, MemberId, Millis};
 use super::group::Group;
 
 /// Rounds whose time is remembered. At one per millisecond they reach further back than an answer
-/// can still count.
+/// can still count. An answer counts for 361 ms by default (`ReplicaOptions::lease`).
 const ROUNDS_MAX: usize = 512;
 
 /// Shortest time between the rounds of entries: more would count no sooner.

@@ -20,7 +20,9 @@ pub const MESSAGE_BYTES_MAX: usize = FRAME_BODY_BYTES_MAX as usize;
 /// refused before it is in any log, since it could never be agreed.
 pub const ROUND_BYTES_MAX: usize = MESSAGE_BYTES_MAX - (32 << 10);
 
-/// Bytes of entries in one message, if one entry is not longer.
+/// Bytes of entries in one message, if one entry is not longer. At 100 Mbit/s it takes 80 ms, so
+/// that heartbeats behind it come before the 400 ms after which a follower looks for another
+/// leader.
 pub(super) const APPEND_BYTES_MAX: u64 = 1 << 20;
 
 /// The format of [`Envelope::encode`].

@@ -21,7 +21,9 @@ pub enum MachineLife {
     Steady,
 }
 
-/// By how much later another voter's deadline must be so that it leads instead.
+/// By how much later another voter's deadline must be so that it leads instead. A transfer costs
+/// callers a moment, and deadlines of one notice differ by seconds; for less it is not worth it.
+/// Chosen, not measured.
 const OUTLIVES_BY: Millis = Millis(5000);
 
 /// How long a leader without a notice leads before a machine that lives longer leads instead: the
@@ -36,7 +38,8 @@ const RECEIVES_WITHIN: Millis = Millis(4 * NOTICE_EVERY.0);
 /// With less time than [`NEAR_WITHIN`] before its deadline a leader waits for two of them.
 const RECEIVES_SOON: Millis = Millis(2 * NOTICE_EVERY.0);
 
-/// When a deadline is near.
+/// When a deadline is near. More than twice [`RECEIVES_WITHIN`]: nearer to it, a wait of that
+/// length and a transfer would leave little. Chosen, not measured.
 const NEAR_WITHIN: Millis = Millis(5000);
 
 /// How much longer than twice as long another voter's machine must be expected to live so that it

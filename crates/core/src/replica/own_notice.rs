@@ -6,7 +6,9 @@ use super::machine::Replica;
 use super::output::ReplicaRole;
 use super::planner::{GroupPlanner, NOTICE_EVERY};
 
-/// How long after a notice was taken back the leader may still act on it.
+/// How long after a notice was taken back the leader may still act on it. A leader forgets a notice
+/// that is not repeated for 3 s (`NOTICE_KEPT` of `planner`), and an order to lead or leave has
+/// some seconds of its own. Chosen, not measured.
 const TAKEN_BACK_WITHIN: Millis = Millis(10_000);
 
 /// What a member sends to the leader about its machine.

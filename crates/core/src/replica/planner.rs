@@ -9,11 +9,13 @@ use super::group::GroupRole;
 use super::machine::Replica;
 use super::notices::{GroupPlan, MachineLife, MemberView, PlanContext, plan};
 
-/// Pause between two repetitions of a member's notice. A new leader gets it within this time.
+/// Pause between two repetitions of a member's notice. A new leader gets it within this time. A
+/// sixtieth of the 30 s that Google and Azure give.
 pub const NOTICE_EVERY: Millis = Millis(500);
 
 /// How long the notice of a member that answers counts after it was repeated last. One that was
-/// taken back is not repeated.
+/// taken back is not repeated. Six repetitions ([`NOTICE_EVERY`]), so that lost messages do not end
+/// it.
 const NOTICE_KEPT: Millis = Millis(3000);
 
 /// How many members a leader keeps in its group, and how long it waits before it replaces one.

@@ -16,7 +16,8 @@ use rustix::fs::OFlags;
 use super::cached::is_cached;
 use super::memory::{DiskBuffers, PAGE_BYTES, Pages};
 
-/// Shorter runs that are not in the page cache are read through it: their neighbours come along.
+/// Shorter runs that are not in the page cache are read through it: their neighbours come along. It
+/// is Linux's default read-ahead (`read_ahead_kb`), which so serves the shorter ones.
 const DIRECT_BYTES_MIN: usize = 128 << 10;
 
 /// How the files of one directory are read.

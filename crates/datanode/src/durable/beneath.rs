@@ -13,7 +13,9 @@ use rustix::path::Arg;
 use sanderling_protocol::limits::ADOPTED_BYTES_MAX;
 use thiserror::Error;
 
-/// How often a directory is read to remove all that is in it.
+/// How often a directory is read to remove all that is in it. One is enough unless another process
+/// adds files, or the file system passes some over; what adds files for ever must not keep a thread
+/// for ever. Chosen, not measured.
 const READINGS_MAX: usize = 8;
 
 /// What is done about a directory that is not there.

@@ -36,13 +36,18 @@ const LOCK_NAME: &str = "lock";
 /// The file whose lock is held until that of [`LOCK_NAME`] is, below [`OWN_NAME`].
 const GATE_NAME: &str = "gate";
 
-/// How long a lock is waited for: with the gate's, less than `STORE_OPERATION_MAX`.
+/// How long a lock is waited for: with the gate's, less than `STORE_OPERATION_MAX`. An adoption
+/// holds it for a few file operations, milliseconds; a process that is paused holds it for longer.
+/// Chosen, not measured.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Pause before the lock is tried again.
+/// Pause before the lock is tried again. Adoptions are rare, and 50 attempts a second cost one
+/// system call each. Chosen, not measured.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Operations at once.
+/// Operations at once: each keeps a thread of the process. Four orders at once
+/// (`UPLOADS_PER_NODE_MAX` of the core) leave the others for changes and listings. Chosen, not
+/// measured.
 const WORKS_MAX: usize = 16;
 
 /// A directory.

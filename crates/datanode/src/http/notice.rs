@@ -26,7 +26,8 @@ pub(super) struct NoticeQuery {
     wait: bool,
 }
 
-/// Pause before the namenode is called again for a node that it does not have as drained.
+/// Pause before the namenode is called again for a node that it does not have as drained. As often
+/// as a draining node sends heartbeats by default, by whose answers it learns that it is drained.
 const CONFIRM_AFTER: Duration = Duration::from_millis(200);
 
 /// How a wait for the end of a drain ended.

@@ -10,14 +10,17 @@ use parking_lot::Mutex;
 use crate::dram::DramBytes;
 
 /// One connection may hold this part of the arena: a client that keeps all it ever read leaves room
-/// for others. What is more is copied.
+/// for others. What is more is copied. Two such connections reach [`ALL_SHARE`] together. Chosen,
+/// not measured.
 const CONNECTION_SHARE: u64 = 4;
 
 /// All of them together may hold this part: writers have the other, whatever has become of the
-/// blocks that are held.
+/// blocks that are held. Chosen, not measured.
 const ALL_SHARE: u64 = 2;
 
-/// What a connection may always hold, as a part of the arena. Beyond it, old leases count.
+/// What a connection may always hold, as a part of the arena. Beyond it, old leases count. A
+/// quarter of what it may hold otherwise ([`CONNECTION_SHARE`]), so that a program that keeps a few
+/// views is served as any other. Chosen, not measured.
 const ALWAYS_SHARE: u64 = 16;
 
 /// A connection that holds a lease for longer gets no more, beyond what it may always hold: it

@@ -28,7 +28,9 @@ use crate::service::data::write_tier;
 use crate::tier::TierBytes;
 use crate::tiers::BlockBytes;
 
-/// Bytes of a reply that copied ranges may take: what is more is leased.
+/// Bytes of a reply that copied ranges may take: what is more is leased. Two ranges of the longest
+/// that are copied, or many short ones. Replies of all ranges take a tenth of the packet, refusals
+/// begin only while less than half of it is used ([`REFUSALS_BYTES_MAX`]), so all of them fit.
 const COPIES_BYTES_MAX: usize = PACKET_BYTES_MAX / 4;
 
 /// Bytes of a reply after which refusals are not spelt out: clients request these ranges over TCP.

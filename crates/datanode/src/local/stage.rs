@@ -14,7 +14,8 @@ use crate::received::Received;
 use crate::store::{BlockStore, check};
 use crate::tiers::BlockBytes;
 
-/// Bytes copied before their checksum goes on: they are still in the first cache then.
+/// Bytes copied before their checksum goes on: they are still in the first cache then. It has
+/// 32 KiB or more.
 const STEP_BYTES: usize = 16 << 10;
 
 /// A piece that is copied into the arena while the client still fills its memory, and before

@@ -24,10 +24,12 @@ use super::trailer::TierKey;
 use crate::counters::Counters;
 use crate::membership::Membership;
 
-/// Time until a deletion is tried again.
+/// Time until a deletion is tried again. Twice the longest operation by default, so a store that
+/// hangs gets one at a time. An object that stays costs its bytes and nothing else.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
-/// Deletions at once.
+/// Deletions at once: an eighth of the operations that the tier may have under way
+/// (`OPERATIONS_MAX`), so that reads and pushes go first. Chosen, not measured.
 const DELETIONS_AT_ONCE: usize = 8;
 
 /// Deletes the objects that no node serves.

@@ -12,10 +12,15 @@ use tokio::time::Instant;
 
 use super::trailer::TierKey;
 
-/// Most objects waiting for their end. Others are found by the search.
+/// Most objects waiting for their end. Others are found by the search. Some megabytes of memory,
+/// and as many as dropped blocks are remembered (`TOMBSTONES_MAX` of the core). The search runs
+/// every six hours by default.
 const GARBAGE_MAX: usize = 1 << 16;
 
-/// How long a move that failed may still be repeated: the namenode gives a move up sooner.
+/// How long a move that failed may still be repeated: the namenode gives a move up sooner. Its
+/// reservations end after 20 s (`BACKGROUND_MOVE_MILLIS_MAX`), those of a drain with its notice;
+/// thrice that leaves time for a stopped namenode. The namenode is called before anything is
+/// deleted, so a short one is only work in vain.
 const REPEATED_FOR: Duration = Duration::from_secs(60);
 
 /// Objects that may be of no use any more, each with the time of its check.

@@ -12,7 +12,8 @@ use thiserror::Error;
 
 use super::sealed::SealMismatch;
 
-/// Attempts after the first one, within the deadline.
+/// Attempts after the first one, within the deadline. Its pauses begin at 100 ms and double at
+/// most, so all of them fit into the default deadline of 5 s.
 const RETRIES_MAX: usize = 3;
 
 /// The object tier. All nodes of a cluster that have one must name the same store: a node that dies

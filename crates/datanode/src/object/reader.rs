@@ -21,16 +21,22 @@ use crate::seal::Forged;
 use crate::tier::ReadError;
 
 /// Bytes of blocks kept for the next read: small reads of one block follow each other, and each
-/// would fetch it whole.
+/// would fetch it whole. 32 whole blocks; half of `READS_BYTES` of the budget. Chosen, not
+/// measured.
 const KEPT_BYTES_MAX: usize = 32 << 20;
 
-/// Blocks kept, small as they may be.
+/// Blocks kept, small as they may be. A sweep over small objects, with 8 KiB each, fills
+/// [`KEPT_BYTES_MAX`] as well. It bounds what an entry takes beside its bytes. Chosen, not
+/// measured.
 const KEPT_MAX: usize = 4096;
 
-/// How long an object that was not found is not looked for again.
+/// How long an object that was not found is not looked for again. A store answers a read with what
+/// was written before, so only a push that is under way makes it appear; a reader that looks for it
+/// waits a second more at most.
 const ABSENT_FOR: Duration = Duration::from_secs(1);
 
-/// Most objects remembered as absent.
+/// Most objects remembered as absent. One page of a block report. Beyond it such an object is
+/// looked for again, which costs one request. Chosen, not measured.
 const ABSENT_MAX: usize = 4096;
 
 type Fetch = Shared<BoxFuture<'static, Result<Option<Fetched>, Refusal>>>;

@@ -81,6 +81,8 @@ pub enum SealMismatch {
 }
 
 impl Seal {
+    /// Bytes of a seal: 8 of the magic, 16 of the key's id, 32 of the salt, and 4 of the checksum
+    /// of these.
     const BYTES: usize = 60;
 
     fn encode(&self) -> [u8; Self::BYTES] {

@@ -29,6 +29,7 @@ pub(crate) struct NoBlock {
 const MAGIC: [u8; 8] = *b"sndrlng1";
 
 impl Trailer {
+    /// Bytes of a trailer: the sum of the fields in the text of [`Trailer`].
     pub(crate) const BYTES: usize = 32;
 
     pub(crate) fn encode(&self) -> [u8; Self::BYTES] {

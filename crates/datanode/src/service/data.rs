@@ -19,10 +19,14 @@ use crate::store::WriteOutcome;
 use crate::tier::ReadBytes;
 use crate::tiers::BlockBytes;
 
-/// Bytes kept free in a vectored reply for each range: its header and the longest refusal.
+/// Bytes kept free in a vectored reply for each range: its header and the longest refusal. The
+/// header has 16; a refusal's text is some sentences at most. 1,024 ranges keep 256 KiB of a frame
+/// so.
 const RANGE_OVERHEAD_BYTES: u64 = 256;
 
-/// Longest time a write waits for the one before it to reach the disk.
+/// Longest time a write waits for the one before it to reach the disk. As long as a read waits for
+/// room (`ROOM_WITHIN` of `disk_room`): longer than one attempt of a client (3 s), which repeats
+/// the write then, and half of its call.
 const DISK_TURN_MAX: Duration = Duration::from_secs(5);
 
 /// One range of a vectored read after its admission.

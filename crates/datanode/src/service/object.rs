@@ -15,7 +15,8 @@ use crate::blocking::on_thread;
 use crate::tier::ReadBytes;
 use crate::tiers::BlockBytes;
 
-/// Ranges of one vectored read that are fetched at once.
+/// Ranges of one vectored read that are fetched at once. A quarter of the tier's operations
+/// (`OPERATIONS_MAX`), so that one reader does not take all. Chosen, not measured.
 const RANGES_AT_ONCE: usize = 16;
 
 impl BlockService {

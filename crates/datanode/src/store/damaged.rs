@@ -10,10 +10,12 @@ use crate::blocking::on_thread;
 use crate::tier::ReadError;
 use crate::tiers::BlockBytes;
 
-/// When a reader may come back to bytes that were right when they were looked at a second time.
+/// When a reader may come back to bytes that were right when they were looked at a second time. The
+/// least that a pause has: nothing is waited for.
 const SECOND_LOOK: Millis = Millis(1);
 
-/// Blocks whose files are checked before other work has its turn.
+/// Blocks whose files are checked before other work has its turn. To open and look at a file takes
+/// some ten microseconds, so a thread is free again after some milliseconds. Chosen, not measured.
 const PROBED_AT_ONCE: usize = 256;
 
 impl BlockStore {

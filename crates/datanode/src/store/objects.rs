@@ -22,7 +22,8 @@ use crate::object::trailer::TierKey;
 use crate::tier::ReadError;
 use crate::tiers::BlockBytes;
 
-/// Blocks looked up at once in the object tier for one order.
+/// Blocks looked up at once in the object tier for one order. A quarter of the tier's operations
+/// (`OPERATIONS_MAX`), so that `fsck --deep` leaves the others to readers. Chosen, not measured.
 const LOOKUPS_AT_ONCE: usize = 16;
 /// A page of objects whose looks take longer ends early. With one operation of the store, 5 s by
 /// default, it is answered within the 10 s for which a client waits.

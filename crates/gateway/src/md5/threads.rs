@@ -13,7 +13,8 @@ use super::lanes::{Md5State, compress};
 /// Streams beside each other: what the vector instructions hold that every processor has.
 const LANES: usize = 4;
 
-/// Bytes of each stream before those that came meanwhile are looked at.
+/// Bytes of each stream before those that came meanwhile are looked at. At about five cycles for a
+/// byte one that came waits for some 100 us. Chosen, not measured.
 const SLICE_BYTES: usize = 64 << 10;
 
 /// Threads for MD5s. Clones share them; they end with the last.

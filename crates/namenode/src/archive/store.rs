@@ -30,7 +30,8 @@ pub(super) const MANIFEST: &str = "manifest-";
 /// at most.
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
-/// Generations that begin at the same time, at most: more is no coincidence.
+/// Generations that begin at the same time, at most: more is no coincidence. Each is one request
+/// that creates an object if there is none; two supervisors that start the same namenode cause two.
 const CLAIMS_MAX: u64 = 16;
 
 /// What one start of a namenode has stored.

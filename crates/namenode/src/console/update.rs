@@ -11,13 +11,16 @@ use sanderling_protocol::message::{JobInfo, Room};
 use sanderling_protocol::{Event, Instant, JobId, Millis, NodeId, Path, Policy, Reply, Request};
 use serde::Serialize;
 
-/// Most jobs that a follower gets.
+/// Most jobs that a follower gets. The largest; at 200 bytes each a page of 100 KB. Chosen, not
+/// measured.
 const JOBS_MAX: usize = 500;
 
-/// Most names of nodes that are gone.
+/// Most names of nodes that are gone. Twice as many as the catalog lists as gone
+/// (`GONE_NODES_KEPT_MAX` of the core), so none is left out.
 const NAMES_MAX: usize = 2000;
 
-/// How exactly the end of a job's lease is shown.
+/// How exactly the end of a job's lease is shown. A job that renews its lease would change its row
+/// with every update otherwise; a person does not see the difference.
 const ENDS_MICROS: u64 = 2_000_000;
 
 /// Figures of the whole cluster.

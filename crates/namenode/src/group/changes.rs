@@ -12,7 +12,8 @@ use tokio::sync::oneshot;
 
 use super::wire::GroupOrder;
 
-/// Changes and joins that wait at once. More are refused.
+/// Changes and joins that wait at once. A group has at most 15 members, each with few of them, so
+/// 64 are more than operators and joining namenodes cause; more are refused.
 const PENDING_MAX: usize = 64;
 
 /// Where the answer to a namenode that joins goes.

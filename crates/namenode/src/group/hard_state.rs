@@ -21,9 +21,12 @@ const VERSION: u32 = 2;
 
 /// The format without a generation: a zero at its end makes it one of today.
 const VERSION_WITHOUT_GENERATION: u32 = 1;
+
+/// Bytes before the body: 8 of the magic, 4 each of version and checksum.
 const HEADER_BYTES: usize = 16;
 
-/// Longest body: a configuration has at most some dozen members.
+/// Longest body: a configuration has at most some dozen members. Fifteen of them with the longest
+/// addresses have some KiB. A longer file is damage, and no memory is taken for it.
 const BYTES_MAX: usize = 1 << 20;
 
 /// The name of the file.

@@ -14,13 +14,16 @@ use tokio::time::{Instant, sleep};
 use super::links::send;
 use super::wire::{GroupFormat, GroupFrame, GroupOrder, GroupPage};
 
-/// How long a namenode looks for its group: the others may start at the same time.
+/// How long a namenode looks for its group: the others may start at the same time. As long as a
+/// datanode looks for its namenode at the start by default.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
 
-/// Time of one call.
+/// Time of one call: the 10 s in which the leader makes the change or refuses it (`CHANGE_WITHIN`
+/// of `service`), and 2 s for connecting.
 const CALL_WITHIN: Duration = Duration::from_secs(12);
 
-/// Pause between two attempts.
+/// Pause between two attempts. Half of the 400 ms without a leader after which an election begins
+/// at the earliest.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Why a namenode does not become a member.

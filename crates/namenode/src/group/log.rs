@@ -29,15 +29,24 @@ use crate::options::Sync;
 
 const MAGIC: [u8; 8] = *b"SNDLGLOG";
 const VERSION: u32 = 1;
+
+/// Bytes of a segment's header: the sum of the fields in the module's text.
 const HEADER_BYTES: usize = 40;
+
+/// Bytes before a record's payload: the sum of its other fields there.
 const RECORD_HEADER_BYTES: usize = 21;
+
+/// First byte of a record: never 0, since a lost sector reads as zeros. Another one than the
+/// journal's.
 const MARK: u8 = 0xc9;
 
 /// Longest payload of a record: a round of 2,048 commands of the usual size has a few hundred KiB;
-/// one command may be as long as the longest frame.
+/// one command may be as long as the longest frame. Eight times that, so that a longer one is
+/// damage.
 const RECORD_BYTES_MAX: usize = 128 << 20;
 
-/// Bytes of a segment after which the next one begins.
+/// Bytes of a segment after which the next one begins. The log is removed by whole segments, of
+/// which it has eight at most (`LOG_BYTES_MAX` of `member`).
 const SEGMENT_BYTES: u64 = 16 << 20;
 
 /// Why the log cannot be read or written.

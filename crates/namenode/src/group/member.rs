@@ -35,10 +35,13 @@ use crate::work::WorkQueue;
 /// for members that lag.
 const LOG_BYTES_MAX: u64 = 128 << 20;
 
-/// Bytes of it that stay.
+/// Bytes of it that stay. As many as are kept in memory by default
+/// (`ReplicaOptions::retained_bytes_max`): a member that starts again can give them to others.
 const LOG_BYTES_KEPT: u64 = 64 << 20;
 
-/// Pause between two reports of how long this machine goes on.
+/// Pause between two reports of how long this machine goes on. The leadership moves for a longer
+/// life only after 30 s (`LEADS_AT_LEAST` of the core), so a new leader has several reports by
+/// then.
 const LIFE_EVERY: Millis = Millis(5000);
 
 /// What the writer does after the replica was given something.

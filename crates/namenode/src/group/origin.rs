@@ -10,7 +10,7 @@ use crate::directory::Directory;
 /// The name of the file.
 const NAME: &str = "group-generation.json";
 
-/// Longest file: more than its one number needs.
+/// Longest file: more than its one number needs. A longer file is damage.
 const BYTES_MAX: usize = 4096;
 
 #[derive(Serialize, Deserialize)]

@@ -21,7 +21,8 @@ use crate::error::NamenodeStartError;
 use crate::options::{NamenodeOptions, Sync};
 use crate::recovery::{Recovered, recover_member};
 
-/// Commands that are written at once.
+/// Commands that are written at once. Half of a round of the writer. Nothing waits for them, so it
+/// bounds the memory of one write only. Chosen, not measured.
 const APPEND_MAX: usize = 1024;
 
 /// What became of a survivor's directory.

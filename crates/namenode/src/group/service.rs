@@ -23,10 +23,13 @@ use crate::state::NamenodeState;
 use crate::work::WorkQueue;
 use crate::writer::CatalogWriter;
 
-/// Time in which a change of the members or of the leader is done or refused.
+/// Time in which a change of the members or of the leader is done or refused. A change needs two
+/// rounds of agreement, milliseconds. If the leader dies meanwhile, an election, 0.4 to 0.8 s and
+/// as long again, leaves time for another attempt.
 const CHANGE_WITHIN: Duration = Duration::from_secs(10);
 
-/// A longer message takes its time: that is nothing for a thread that serves.
+/// A longer message takes its time: that is nothing for a thread that serves. Some 40 small
+/// commands, which take about 100 us to decode and apply. Chosen, not measured.
 const SHORT_BYTES_MAX: usize = 4 << 10;
 
 /// Takes frames of the group and gives them to the writer.

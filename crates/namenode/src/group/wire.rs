@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 /// The version of these messages. Members of another version are refused.
 const VERSION: u32 = 4;
 
-/// Bytes of a snapshot that are sent in one frame.
+/// Bytes of a snapshot that are sent in one frame. Heartbeats and entries share the link: at
+/// 100 Mbit/s they wait 80 ms for one part, well below the 400 ms after which a member looks for
+/// another leader.
 pub(crate) const PART_BYTES: usize = 1 << 20;
 
 /// What a member must have in common with its group: each applies what the leader has logged, and

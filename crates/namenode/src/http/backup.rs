@@ -25,19 +25,22 @@ use super::refusal::HttpRefusal;
 use crate::backup;
 use crate::state::NamenodeState;
 
-/// When a caller tries again while another has the only turn.
+/// When a caller tries again while another has the only turn. A backup takes seconds or minutes.
+/// Chosen, not measured.
 const AGAIN_AFTER: Millis = Millis(2000);
 
-/// Bytes that are sent at once.
+/// Bytes that are sent at once. As it is written (`PIECE` of `backup`).
 const PIECE: usize = 256 << 10;
 
-/// Pieces that wait for the reader.
+/// Pieces that wait for the reader. One is sent while the next is read, so a reader keeps 512 KiB.
 const PIECES_MAX: usize = 2;
 
-/// Time that a reader has for any backup, beside that for its bytes.
+/// Time that a reader has for any backup, beside that for its bytes. As long as an HTTP peer may
+/// receive nothing by default (`HttpOptions::take_within`).
 const SEND_WITHIN: Duration = Duration::from_secs(60);
 
 /// A reader that takes fewer bytes per second is cut off: it would keep others from their backups.
+/// 8 Mbit/s, less than any line over which a catalog of gigabytes is fetched. Chosen, not measured.
 const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 
 /// What makes backups.

@@ -23,7 +23,9 @@ use super::api::{HttpApi, HttpResult, page};
 use super::refusal::HttpRefusal;
 use crate::console::Followed;
 
-/// Frames that wait for one console.
+/// Frames that wait for one console. The state at the beginning and some seconds of updates; a
+/// console that is slower waits with the shared updates behind it (`UPDATES_BEHIND_MAX` of
+/// `console`). Chosen, not measured.
 const FRAMES_MAX: usize = 32;
 
 /// Adds the console's paths.

@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 use super::api::{HttpApi, HttpResult, NodeName, bad, find, page};
 use super::refusal::HttpRefusal;
 
-/// Forecasts that are made at once: each reads all blocks of a node.
+/// Forecasts that are made at once: each reads all blocks of a node. One for an operator and one
+/// for a program, so that callers cannot keep all cores with them. Chosen, not measured.
 pub(super) const FORECASTS_MAX: usize = 2;
 
-/// How long a caller waits before it tries again.
+/// How long a caller waits before it tries again. Chosen, not measured.
 const AGAIN_AFTER: Millis = Millis(500);
 
 #[derive(Deserialize)]

@@ -19,7 +19,8 @@ use super::api::{HttpApi, HttpResult};
 use super::refusal::HttpRefusal;
 use super::{BODY_BYTES_MAX, console};
 
-/// Longest time to the head of the leader's answer: a forecast takes longest.
+/// Longest time to the head of the leader's answer: a forecast takes longest. Half of the time that
+/// the caller's own server has for its answer by default (`HttpOptions::answer_within`).
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// A request that a member has passed on is passed on by no other: two members that take each other

@@ -16,7 +16,11 @@ pub(crate) const PLAIN_VERSION: u32 = 3;
 /// Records that are tied to their place.
 pub(super) const TIED_VERSION: u32 = 4;
 
+/// Bytes of a plain header: 8 of the magic, 4 each of version and checksum, 8 each of cluster and
+/// first number.
 pub(super) const HEADER_BYTES: usize = 32;
+
+/// Bytes of a tied one, with 8 of the salt.
 pub(super) const TIED_HEADER_BYTES: usize = 40;
 
 /// Returns the length of a header.

@@ -17,10 +17,12 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::files::Stored;
 
-/// Writes that are this close together count as one.
+/// Writes that are this close together count as one. Bounds the list of what waits: 400 entries for
+/// the 2 s that the disk may be behind by default. Chosen, not measured.
 const GRAIN: Duration = Duration::from_millis(5);
 
-/// Time between two looks at the clock while something waits for the disk.
+/// Time between two looks at the clock while something waits for the disk. A twentieth of the time
+/// that the disk may be behind by default, and so much a pause is taken for work at most.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The most that counts between two looks: what is longer, the process was not there. Several times

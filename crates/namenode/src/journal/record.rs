@@ -18,17 +18,24 @@ use thiserror::Error;
 use crate::damage::RecordDamage;
 use crate::files::Window;
 
-/// Longest payload of a record: more than the largest request that a frame can carry.
+/// Longest payload of a record: four times the longest frame, so that no request makes such a
+/// command, whatever places it is given. A longer one that is read is damage.
 const RECORD_BYTES_MAX: usize = 64 << 20;
 
-/// What a disk loses or keeps whole.
+/// What a disk loses or keeps whole. Disks with sectors of 4 KiB keep a multiple of it whole.
 const SECTOR: u64 = 512;
 
+/// Bytes before a plain record's payload: 4 each of length and checksum.
 const PLAIN_HEADER: usize = 8;
+
+/// Bytes before that of a tied one: the mark, then 4 each of length, number, unsynced bytes,
+/// checksum of the payload, and tied checksum.
 const TIED_HEADER: usize = 21;
 
 /// First and last byte of a tied record: never 0, since a lost sector reads as zeros.
 const MARK: u8 = 0xa7;
+
+/// Last byte of a tied record, for the same reason.
 const END_MARK: u8 = 0x5b;
 
 /// How the records of a segment are written.

@@ -11,13 +11,18 @@ use crate::files::Window;
 use crate::injected_bug::{self, InjectedBug};
 
 /// More bytes than one client can choose in one record without others in between: a longer run of
-/// whole plain records does not come from a value.
+/// whole plain records does not come from a value. The longest value has 512 bytes and attributes
+/// 8 KiB (`INLINE_BYTES_MAX`, `ATTRIBUTES_BYTES_MAX`).
 const CHOSEN_BYTES_MAX: u64 = 64 << 10;
 
-/// Plain records that are older than the last one, or so much younger, are none.
+/// Plain records that are older than the last one, or so much younger, are none. A start steps by
+/// 30 days at most, and no directory lives so long; random bytes rarely lie within it. Chosen, not
+/// measured.
 const YOUNGER_MICROS_MAX: u64 = 10 * 365 * 24 * 3600 * 1_000_000;
 
-/// Bytes that are looked at for each byte that lies behind the bad one, before giving up.
+/// Bytes that are looked at for each byte that lies behind the bad one, before giving up. Each
+/// possible length is read, and a client can choose values of which every byte begins one. Records
+/// that follow each other cost one look for each byte. Chosen, not measured.
 const EFFORT: u64 = 16;
 
 /// What is known at the first bytes that are no record.

@@ -197,7 +197,8 @@ fn damaged(member: MemberId, cause: NamenodeStartError) -> NamenodeStartError {
 
 /// Removes what a namenode left that ended while it joined; refuses a directory with a catalog.
 fn clear(directory: &Directory) -> Result<(), NamenodeStartError> {
-    /// A journal without a command has only a header.
+    /// A journal without a command has only a header. A header has 40 bytes, and the record of a
+    /// command adds more than 24 to it.
     const HEADER_BYTES_MAX: u64 = 64;
     let fail = |cause| NamenodeStartError::Files {
         what: "clear",

@@ -12,7 +12,8 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
-/// What a text costs beside its bytes: the allocator's own, and the least that it gives out.
+/// What a text costs beside its bytes: the allocator's own, and the least that it gives out. The
+/// smallest piece of glibc's `malloc` on 64 bits has 32 bytes.
 const TEXT_BYTES: usize = 32;
 
 /// Memory that may still be taken.

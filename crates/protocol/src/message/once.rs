@@ -54,6 +54,9 @@ const SHORT_BYTES: usize = 1024;
 /// that an object may have (4,096 names of two bytes) take 448 KiB. There are at most as many
 /// changes in a frame as there may be requests, so all of them have 256 MiB beside the latter.
 const CHANGE_BYTES_MIN: usize = 512 << 10;
+
+/// Memory for each byte of a change, as for each byte of any message (`DECODED_PER_BYTE` of the
+/// frames).
 const CHANGE_PER_BYTE: usize = 4;
 
 /// Place of [`Request::Once`] among the requests.

@@ -14,7 +14,8 @@ use super::bytes::Bytes;
 use super::view::View;
 use crate::runtime::CheckResult;
 
-/// How long after a start copies stay that nodes have shown, as the documentation has it.
+/// How long after a start copies stay that nodes have shown, as the documentation has it. It does
+/// not use the catalog's `UNKNOWN_KEPT`, so that a change of it is found.
 const SHOWN_KEPT: Millis = Millis(30_000);
 
 /// The model.

@@ -15,7 +15,7 @@ pub(crate) struct Live {
     seen_at: BTreeMap<NodeId, u64>,
 }
 
-/// Clocks count in milliseconds.
+/// Clocks count in milliseconds. Some of them may be rounded one after the other, at both ends.
 const ROUNDING_MICROS: u64 = 10_000;
 
 impl Live {

@@ -9,7 +9,8 @@ use super::view::View;
 use crate::runtime::CheckResult;
 use crate::wire::Host;
 
-/// How long after a start of the namenode datanodes keep what only a lost end can have made.
+/// How long after a start of the namenode datanodes keep what only a lost end can have made. It
+/// does not use the catalog's `UNKNOWN_KEPT`, so that a change of it is found.
 const KEPT_MICROS: u64 = 30_000_000;
 
 /// Which processes have more of the log than there is, since the last time that its end was lost.

@@ -20,7 +20,8 @@ pub(crate) struct Notices {
     decommissioned: BTreeSet<NodeId>,
 }
 
-/// By so much a deadline may be later because its statement was on its way.
+/// By so much a deadline may be later because its statement was on its way. It does not use the
+/// catalog's `ON_ITS_WAY_MAX`, so that a change of it is found.
 const ON_ITS_WAY_MILLIS: u64 = 5000;
 
 fn earliest(deadlines: &mut BTreeMap<NodeId, Instant>, node: NodeId, deadline: Instant) {

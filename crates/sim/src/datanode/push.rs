@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::event::{DatanodeCall, Purpose, Timer};
 use crate::wire::{DataAnswer, DataRequest, Host, RequestBody, Response};
 
-/// Time of one push to the target.
+/// Time of one push to the target. The product's default.
 const PUSH_MILLIS: u64 = 2000;
 
 impl Datanode {

@@ -13,7 +13,8 @@ use crate::wire::Response;
 /// Blocks in a page: so few that reports have several.
 pub(super) const PAGE_BLOCKS: usize = 8;
 
-/// Block reports between two passes of the scrub.
+/// Block reports between two passes of the scrub. So some runs have damage that a report meets
+/// first, and others damage that the scrub finds.
 const REPORTS_PER_SCRUB: u32 = 3;
 
 impl Datanode {

@@ -19,7 +19,8 @@ use crate::context::Context;
 use crate::event::{DatanodeCall, Purpose, Timer};
 use crate::wire::{DataAnswer, DataRequest, Host, Response, data};
 
-/// Time of a call to the namenode.
+/// Time of a call to the namenode. Half of the product's default, so that a run has many that time
+/// out.
 const CALL_MILLIS: u64 = 1500;
 
 impl Datanode {

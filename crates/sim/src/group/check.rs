@@ -8,9 +8,12 @@ use sanderling_protocol::{Instant, MemberId, Millis};
 /// A broken promise: the checker, and what it saw.
 pub(super) type Seen = (&'static str, String);
 
-/// Clocks run apart by at most 40 thousandths here, and a new leader's time lags by what its last
-/// message took, at most as long as messages and pauses take.
+/// By how many thousandths the group's service time may run ahead of real time: clocks run apart by
+/// at most 40 here, and the rest is for rounding.
 const AHEAD_PERMILLE: u64 = 45;
+
+/// By how much the group's time may lag behind real time: a new leader's lags by what its last
+/// message took, at most as long as messages and pauses take.
 const LATE_MICROS_MAX: u64 = 4_500_000;
 
 /// What absences are rounded by, and a round may wait.

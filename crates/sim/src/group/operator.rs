@@ -14,13 +14,16 @@ use super::scenario::{FAULTS_END, Victim};
 use super::world::{GroupEvent, GroupWorld, address};
 use crate::InjectedBug;
 
-/// How often the leader looks at the notices.
+/// How often the leader looks at the notices. Every second or third tick of the machine (20 ms), so
+/// that steps follow each other within a fault.
 pub(super) const PLAN_MICROS: u64 = 50_000;
 
-/// How often a process that joins tries again.
+/// How often a process that joins tries again. Half of the product's pause, so that a run of 9 s
+/// has many attempts.
 const JOIN_MICROS: u64 = 100_000;
 
-/// How long a risk must last for an event: outages are shorter here than in the product.
+/// How long a risk must last for an event: outages are shorter here than in the product. Below the
+/// 0.4 to 0.8 s without a leader of an election, so that each is an event.
 const RISK_LASTS: Millis = Millis(300);
 
 impl GroupWorld {

@@ -12,7 +12,8 @@ use super::world::{GroupEvent, GroupWorld};
 /// proposed every 5 ms on average, and an idle group acknowledges each within a few.
 const GAP_MICROS_MIN: u64 = 50_000;
 
-/// Time after the last event in which the group comes to rest.
+/// Time after the last event in which the group comes to rest. As long as a run without a trace has
+/// after the faults (`RUN_END`): several elections and a snapshot.
 const REST_MICROS: u64 = 4_000_000;
 
 /// When a member's place of the fleet gets a notice.

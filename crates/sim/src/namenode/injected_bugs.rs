@@ -22,7 +22,8 @@ use super::NamenodeHost;
 use crate::InjectedBug;
 use crate::wire::Host;
 
-/// How long an answer is given again by a namenode that keeps answers.
+/// How long an answer is given again by a namenode that keeps answers. Longer than a client's first
+/// pauses, so that a repeat receives it, shorter than a call.
 const STALE_MICROS: u64 = 300_000;
 
 /// What the injected bugs must remember.

@@ -15,10 +15,11 @@ use crate::wire::{DataRequest, Host, RequestBody, Response};
 /// The sender of each frame, and which call has which request.
 type PendingFrames = Vec<(Host, Vec<(u64, Request)>)>;
 
-/// Time between two looks at what has come.
+/// Time between two looks at what has come. As often as the product's writer looks when nothing is
+/// due (`SLEEP_MAX`).
 const LOOK_MICROS: u64 = 100_000;
 
-/// Time of one probe.
+/// Time of one probe. The product's.
 const PROBE_MILLIS: u64 = 500;
 
 /// The namenode with the injected bugs and the checks around it.

@@ -6,7 +6,8 @@ use super::World;
 use crate::event::Event;
 use crate::wire::Host;
 
-/// How often a run looks whether everything has settled.
+/// How often a run looks whether everything has settled. As often as the product's datanodes send
+/// heartbeats.
 pub(super) const SETTLE_MICROS: u64 = 500_000;
 
 /// Longest time from the end of the faults until everything has settled, in microseconds: the
@@ -14,7 +15,8 @@ pub(super) const SETTLE_MICROS: u64 = 500_000;
 /// deadline (9 s) one after the other, and some.
 const SETTLE_MICROS_MAX: u64 = 45_000_000;
 
-/// Time after which what is still the same goes on for ever: longer than a reservation lasts.
+/// Time after which what is still the same goes on for ever: longer than a reservation lasts. That
+/// is 20 s (`BACKGROUND_MOVE_MILLIS_MAX`).
 const STUCK_MICROS: u64 = 30_000_000;
 
 /// Time from the end of the faults in which the background has begun with all of its work, in

@@ -18,14 +18,17 @@ use tokio::time::timeout;
 
 use crate::tls::{ClientTls, Distrust};
 
-/// Longest answer: a node with its drain has a few kilobytes.
+/// Longest answer: a node with its drain has a few kilobytes. Pages of a thousand nodes have some
+/// hundred. Chosen, not measured.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Longest time to connect and to shake hands.
+/// Longest time to connect and to shake hands. A lost first packet is sent again after 1 s and
+/// after 3 s (RFC 6298, section 2), so two may be lost.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Longest time to connect to a server on whose answer another caller waits: it is in the same
-/// group, so it is near.
+/// group, so it is near. One lost packet is sent again within it. The other caller may have
+/// timeouts of a few seconds.
 const PASS_ON_WITHIN: Duration = Duration::from_secs(2);
 
 /// A connection, plain or with TLS.

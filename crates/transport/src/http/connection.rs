@@ -15,7 +15,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::connection_slots::ConnectionTable;
 
-/// When a follower without a place tries again.
+/// When a follower without a place tries again. A place becomes free when another follower leaves,
+/// which no pause predicts. As for connections of the protocol.
 const AGAIN_AFTER: Millis = Millis(1000);
 
 /// The places of one server.

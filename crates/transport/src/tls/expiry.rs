@@ -8,7 +8,8 @@ use super::{ClientTls, ServerTls};
 use crate::keyring::LOOK_EVERY;
 use crate::secret::{Secret, unix_seconds};
 
-/// Time between two warnings of the same.
+/// Time between two warnings of the same: one a day is seen and fills no log. A certificate of 90
+/// days has 18 of them.
 const WARN_EVERY: Duration = Duration::from_secs(24 * 3600);
 
 /// The certificates of a process. Clones share them.

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-/// Seconds whose spans may be recorded at once.
+/// Seconds whose spans may be recorded at once. New traces leave half of the bucket to spans of
+/// traces that have begun, so that each half is what one second allows.
 const BURST_SECONDS: f64 = 2.0;
 
 /// A token bucket: one token is one span.

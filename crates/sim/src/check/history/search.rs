@@ -10,7 +10,9 @@ use super::{NEVER, Operation};
 /// Most operations of one group: sets of them are the bits of one number.
 pub(crate) const OPERATIONS_MAX: usize = 128;
 
-/// Most states that are looked at. Histories of a few callers need some hundreds.
+/// Most states that are looked at. Histories of a few callers need some hundreds. Beyond it the
+/// history counts as not decided: it bounds the time of one, some milliseconds. Chosen, not
+/// measured.
 const STATES_MAX: usize = 20_000;
 
 /// What was found.
