@@ -40,21 +40,27 @@ impl PrivateDirectory {
     pub(crate) fn new(stem: &str) -> Result<Self, Failure> {
         let temporary = std::env::temp_dir();
         make_private(&temporary)?;
-        // The name of a socket in it has at most 107 bytes, those of the temporary one included.
-        let name = format!("{PREFIX}{stem}-{}{SUFFIX}", hex(&drawn::<8>()));
-        let path = temporary.join(name);
-        let failed = |error: io::Error| Failure::file(&path, error);
         for _ in 0..TRIES_MAX {
-            DirBuilder::new().mode(0o700).create(&path).map_err(failed)?;
-            // Another runner may take it for one that was left, before it is locked.
-            match locked(&path) {
-                Ok(Some(lock)) => return Ok(Self { path, _lock: lock }),
-                Ok(None) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(failed(error)),
+            // The name of a socket in it has at most 107 bytes, those of the temporary one included.
+            // Another runner may take it for one that was left, before it is locked: until that one
+            // has removed it, its name is taken.
+            let name = format!("{PREFIX}{stem}-{}{SUFFIX}", hex(&drawn::<8>()));
+            if let Some(made) = Self::at(temporary.join(name))? {
+                return Ok(made);
             }
         }
-        Err(failed(io::ErrorKind::WouldBlock.into()))
+        Err(Failure::file(&temporary, io::ErrorKind::WouldBlock.into()))
+    }
+
+    /// Makes and locks one at a path; `None` if another runner was faster to lock or remove it.
+    fn at(path: PathBuf) -> Result<Option<Self>, Failure> {
+        let failed = |error: io::Error| Failure::file(&path, error);
+        DirBuilder::new().mode(0o700).create(&path).map_err(failed)?;
+        match locked(&path) {
+            Ok(lock) => Ok(lock.map(|lock| Self { path, _lock: lock })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -123,6 +129,19 @@ mod tests {
         assert!(path.join("file").exists());
         drop(directory);
         assert!(!path.exists());
+    }
+
+    /// Runners that begin at the same time remove each other's before they are locked.
+    #[test]
+    fn runners_that_start_at_once_get_a_directory_each() {
+        let work = || {
+            for _ in 0..200 {
+                remove_left();
+                let made = PrivateDirectory::new("race").unwrap();
+                assert!(made.path().exists());
+            }
+        };
+        std::thread::scope(|scope| drop([scope.spawn(work), scope.spawn(work), scope.spawn(work)]));
     }
 
     #[test]
