@@ -145,8 +145,9 @@ impl Copies {
         let is_early = catalog.now() < *began_at + SHOWN_KEPT;
         let may_keep = catalog.now() < *kept_until;
         let is_kept = |block: &BlockId| {
-            let is_shown = is_early && shown.contains(block);
-            is_shown || (may_keep && named.contains(block) && has_copy(catalog, *block))
+            let is_shown = shown.contains(block);
+            let may_be_kept = may_keep && (is_shown || named.contains(block));
+            (is_early && is_shown) || (may_be_kept && has_copy(catalog, *block))
         };
         let stays = |block: &BlockId| is_leaving(block) || is_kept(block);
         copies.retain(|block, _| !blocks.contains(block) || stays(block));

@@ -60,10 +60,11 @@ impl Losses {
         if result.is_ok() {
             self.count_orphans(view.catalog(), numbers, &command.action);
         }
+        let catalog = view.catalog();
+        let gone = self.nodes_gone(catalog);
         if !touches_blocks(&command.action) {
             return;
         }
-        let catalog = view.catalog();
         let blocks = catalog.block_ids().filter_map(|id| {
             let facts = catalog.block_view(id)?;
             let now = LastBlock { object: facts.object, home: facts.home, length: facts.length };
@@ -74,8 +75,6 @@ impl Losses {
             return;
         }
         let before = std::mem::replace(&mut self.known, known);
-        let nodes = std::mem::replace(&mut self.nodes, catalog.node_ids(false));
-        let gone = nodes.iter().filter(|node| !self.nodes.contains(node)).count();
         let known = &self.known;
         // By object and the node that they were on; what was lost before its writer published it,
         // by block.
@@ -124,6 +123,12 @@ impl Losses {
 }
 
 impl Losses {
+    /// Returns how many nodes have gone since the last call.
+    fn nodes_gone(&mut self, catalog: &Catalog) -> usize {
+        let before = std::mem::replace(&mut self.nodes, catalog.node_ids(false));
+        before.iter().filter(|node| !self.nodes.contains(node)).count()
+    }
+
     /// Counts what the log itself has lost.
     fn count_orphans(&mut self, catalog: &Catalog, numbers: &Numbers, action: &Action) {
         match action {
