@@ -15,8 +15,8 @@ use sanderling_protocol::ClusterId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Most bytes of one piece of the journal: it is in memory while it is stored. At a look each half
-/// second it carries 16 MiB of journal a second. Chosen, not measured.
+/// Most bytes of one piece of the journal: it is in memory while it is stored. Larger ones
+/// save requests to a bucket, and cost that memory. Chosen, not measured.
 pub const PIECE_BYTES_MAX: u64 = 8 << 20;
 
 /// Shorter pieces at the end of a segment that are left as they are. A recovery reads each piece

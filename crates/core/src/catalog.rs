@@ -165,7 +165,7 @@ pub struct Catalog {
     claims: DrainClaims,
     /// What stores have of renamed objects by their old names.
     renamed: RenamedObjects,
-    /// Copies that nodes have shown since the last start, which a lost end of the log had made.
+    /// Copies that nodes have shown after a start, which a lost end of the log had made.
     shown_moves: BTreeSet<BlockId>,
     /// Configured, not remembered.
     #[serde(skip)]

@@ -42,8 +42,8 @@ pub use recover::{RecoverError, RecoverOptions, RecoveredArchive, recover_from_a
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Time between two comparisons of what the archive must have with what is there. It lists all
-/// names of the archive, one request to a bucket for each thousand. What another program removed is
-/// missing for this long at most. Chosen, not measured.
+/// names of the generation, one request to a bucket for each thousand. What another program removed
+/// is noticed after this long at most. Chosen, not measured.
 const COMPARE_EVERY: Duration = Duration::from_secs(60);
 
 /// How long the last changes may take to be stored when the namenode stops: a notice may leave
@@ -59,8 +59,8 @@ const CLOSE_PAUSE: Duration = Duration::from_millis(500);
 /// a snapshot has 78 GiB at most.
 const PART_BYTES: usize = 8 << 20;
 
-/// Parts of it on their way at once. One travels while the other is read: 16 MiB of memory. More
-/// would be faster only on links with long round trips. Chosen, not measured.
+/// Parts of it on their way at once, beside the one that is read and the one that is filled: 32 MiB
+/// of memory. More would be faster only on links with long round trips. Chosen, not measured.
 const PARTS_MAX: usize = 2;
 
 /// What ends an archiver's work.

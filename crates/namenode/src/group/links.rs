@@ -29,7 +29,7 @@ use tracing::{debug, warn};
 use super::wire::{GroupFrame, LaterGeneration};
 use crate::log_limit::LogLimiter;
 
-/// Messages that wait for one member. Heartbeats are sent about ten times a second, and entries
+/// Messages that wait for one member. Heartbeats are sent every 60 ms, and entries
 /// within the replica's own window. That window has 64 (`APPENDS_MAX` of the core), so four of
 /// them. Chosen, not measured.
 const QUEUE_MAX: usize = 256;

@@ -32,7 +32,8 @@ const AGAIN_AFTER: Millis = Millis(2000);
 /// Bytes that are sent at once. As it is written (`PIECE` of `backup`).
 const PIECE: usize = 256 << 10;
 
-/// Pieces that wait for the reader. One is sent while the next is read, so a reader keeps 512 KiB.
+/// Pieces that wait for the reader, beside the one that is sent and the one that is read: a reader
+/// keeps about 1 MiB.
 const PIECES_MAX: usize = 2;
 
 /// Time that a reader has for any backup, beside that for its bytes. As long as an HTTP peer may
