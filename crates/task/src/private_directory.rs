@@ -41,7 +41,7 @@ impl PrivateDirectory {
         let temporary = std::env::temp_dir();
         make_private(&temporary)?;
         for _ in 0..TRIES_MAX {
-            // The path of a socket in it has at most 107 bytes: a temporary directory's comes first.
+            // The path of a socket in it has at most 107 bytes, with the temporary directory's.
             // Another runner may take it for one that was left, before it is locked: until that one
             // has removed it, its name is taken.
             let name = format!("{PREFIX}{stem}-{}{SUFFIX}", hex(&drawn::<8>()));
