@@ -185,7 +185,7 @@ spark-suites: jvm build ## Runs all of Spark's own suites that apply, with Sande
 	@python3 scripts/spark_suites.py --whole $(ARGS)
 
 .PHONY: spark-test
-spark-test: ## Runs all tests of both Sparks, of which `make test` runs most on one alone.
+spark-test: ## Runs all tests of both Sparks, of which `make test` runs some, most on one.
 	@python3 scripts/test.py --spark-all $(ARGS) jvm spark
 
 .PHONY: spark-chaos

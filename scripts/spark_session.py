@@ -6,6 +6,7 @@ SparkContext one per application, so that a test pays seconds and not tens of th
 
 import atexit
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -113,6 +114,7 @@ class Application:
         self.jvm = self.context._jvm
         self.id = self.context.applicationId
         self._account: event_log.Account | None = None
+        self._read_bytes = 0
 
     def __enter__(self) -> Self:
         return self
@@ -137,6 +139,17 @@ class Application:
         before = self.wait_for_executors(2)
         os.kill(before[0], signal.SIGKILL)
         until("a new executor", lambda: set(self.executors()) - set(before))
+
+    def account(self) -> event_log.Account:
+        """Returns the account of what happened since the last call, of jobs that have ended."""
+        self.context._jsc.sc().listenerBus().waitUntilEmpty()
+        [log] = [log for log in (self.own / "log").iterdir() if not log.name.startswith(".")]
+        with log.open("rb") as whole:
+            whole.seek(self._read_bytes)
+            new = whole.read()
+        new = new[:new.rfind(b"\n") + 1]
+        self._read_bytes += len(new)
+        return event_log.read_events(json.loads(line) for line in new.splitlines())
 
     def stop(self) -> event_log.Account:
         """Ends the application and returns the account of its log."""

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests that an application that cannot shuffle on Sanderling prints the reason at its start.
 
-One process for each case, as users see it. Run as scripts/spark_results_test.py is.
+In processes of their own, as users see it. Run as scripts/spark_results_test.py is.
 """
 
 import json
@@ -30,45 +30,52 @@ class StartTest(unittest.TestCase):
         cls.cluster = Cluster(datanodes=1, dram="64MiB")
         cls.addClassCleanup(cls.cluster.stop)
 
-    def start(self, settings: dict[str, str], *classes: Path) -> str:
-        """Starts an application that must not start, and returns the sentence that it prints."""
+        secret = cls.directory / "secret"
+        cls.cluster.cli("token", "secret", "--out", str(secret))
+        cls.closed = Cluster(datanodes=0, flags=("--secret-file", str(secret)))
+        cls.addClassCleanup(cls.closed.stop)
+
+    def start(self, applications: list[dict[str, str]], *classes: Path) -> list[str]:
+        """Starts applications that must not start, and returns the sentence that each prints.
+
+        They start one after the other in one process, which takes most of the time.
+        """
+        manager = {"spark.shuffle.manager": SHUFFLE_MANAGER}
         command = [sys.executable, __file__, "--start",
-                   json.dumps({"spark.shuffle.manager": SHUFFLE_MANAGER} | settings),
+                   json.dumps([manager | settings for settings in applications]),
                    *map(str, classes or [spark_jar()])]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=2 * SOON_SECONDS)
         self.assertEqual(ran.returncode, 1, ran.stdout + ran.stderr)
         said = [line for line in ran.stdout.splitlines() if line.startswith("REFUSED ")]
-        self.assertEqual(len(said), 1, ran.stdout + ran.stderr)
-        return said[0]
+        self.assertEqual(len(said), len(applications), ran.stdout + ran.stderr)
+        return said
 
-    def test_no_address(self) -> None:
+    def test_settings_with_which_none_can_start(self) -> None:
+        address = "spark.sanderling.address"
         with mock.patch.dict(os.environ, {"SANDERLING_NAMENODE": "127.0.0.1:1"}):
-            self.assertIn("127.0.0.1:1 cannot be reached", self.start({}))
-
-    def test_nobody_at_the_address(self) -> None:
-        said = self.start({"spark.sanderling.address": "127.0.0.1:1"})
-        self.assertRegex(said, r"127\.0\.0\.1:1 cannot be reached: connection refused")
-
-    def test_an_address_that_is_none(self) -> None:
-        self.assertIn("nowhere", self.start({"spark.sanderling.address": "nowhere"}))
-
-    def test_a_refused_token(self) -> None:
-        secret = self.directory / "secret"
-        self.cluster.cli("token", "secret", "--out", str(secret))
-        with Cluster(datanodes=0, flags=("--secret-file", str(secret))) as closed:
-            said = self.start({"spark.sanderling.address": closed.address})
-            self.assertRegex(said, r"(?i)token|credential")
-            said = self.start({"spark.sanderling.address": closed.address,
-                               "spark.sanderling.token": "made-up"})
-            self.assertRegex(said, r"(?i)token|credential")
-            self.assertNotIn("made-up", said)
+            unset, refused, malformed, no_token, wrong_token, service = self.start([
+                {},
+                {address: "127.0.0.1:1"},
+                {address: "nowhere"},
+                {address: self.closed.address},
+                {address: self.closed.address, "spark.sanderling.token": "made-up"},
+                {address: self.cluster.address, "spark.shuffle.service.enabled": "true"},
+            ])
+        self.assertIn("127.0.0.1:1 cannot be reached", unset)
+        self.assertRegex(refused, r"127\.0\.0\.1:1 cannot be reached: connection refused")
+        self.assertIn("nowhere", malformed)
+        self.assertRegex(no_token, r"(?i)token|credential")
+        self.assertRegex(wrong_token, r"(?i)token|credential")
+        self.assertNotIn("made-up", wrong_token)
+        self.assertIn("spark.shuffle.service.enabled", service)
 
     def test_a_spark_that_is_not_supported(self) -> None:
         place = self.directory / "old"
         place.mkdir()
         (place / VERSION_FILE).write_text("version=3.4.4\nuser=\nrevision=\nbranch=\ndate=\nurl=\n"
                                           "docroot=\n")
-        said = self.start({"spark.sanderling.address": self.cluster.address}, place, spark_jar())
+        [said] = self.start([{"spark.sanderling.address": self.cluster.address}], place,
+                            spark_jar())
         self.assertIn("Spark 3.4.4 is not supported", said)
 
     def test_a_jar_without_its_native_library(self) -> None:
@@ -77,26 +84,24 @@ class StartTest(unittest.TestCase):
             for name in whole.namelist():
                 if not name.endswith(LIBRARY):
                     made.writestr(name, whole.read(name))
-        said = self.start({"spark.sanderling.address": self.cluster.address}, bare)
+        [said] = self.start([{"spark.sanderling.address": self.cluster.address}], bare)
         self.assertRegex(said, r"(?i)native")
 
-    def test_a_service_that_contradicts_it(self) -> None:
-        said = self.start({"spark.sanderling.address": self.cluster.address,
-                           "spark.shuffle.service.enabled": "true"})
-        self.assertIn("spark.shuffle.service.enabled", said)
 
-
-def start(settings: dict[str, str], *classes: str) -> None:
-    """Is the application: prints the sentence of what kept it from starting."""
+def start(applications: list[dict[str, str]], *classes: str) -> None:
+    """Is the applications: prints the sentence of what kept each from starting."""
     from py4j.protocol import Py4JJavaError
 
     from spark_session import Application, launch
     launch(*map(Path, classes))
-    try:
-        Application(settings, "local[1]").stop()
-    except Py4JJavaError as error:
-        print("REFUSED", str(error.java_exception.getMessage()).replace("\n", " "), flush=True)
-        sys.exit(1)
+    refused = 0
+    for settings in applications:
+        try:
+            Application(settings, "local[1]").stop()
+        except Py4JJavaError as error:
+            print("REFUSED", str(error.java_exception.getMessage()).replace("\n", " "), flush=True)
+            refused += 1
+    sys.exit(1 if refused == len(applications) else 0)
 
 
 if __name__ == "__main__":

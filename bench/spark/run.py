@@ -32,8 +32,9 @@ def main() -> int:
     """Reads the command line, goes into Spark's environment, and runs."""
     options = read(sys.argv[1:])
     enter(options.spark, Path(__file__))
-    # The options of the JVMs are part of what is compared.
-    os.environ.pop("JAVA_TOOL_OPTIONS", None)
+    if not options.check:
+        # The options of the JVMs are part of what is compared.
+        os.environ.pop("JAVA_TOOL_OPTIONS", None)
     # These want the environment's packages.
     import comparison
     import report

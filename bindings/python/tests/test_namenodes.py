@@ -19,6 +19,9 @@ from conftest import DRAM_BYTES, is_running
 
 import sanderling
 
+PAUSE_SECONDS = 0.002
+"""Between two values of a load: more of them show nothing more, and take the processors."""
+
 CALL_SECONDS_MAX = 30.0
 """Deadline of one call: an election takes about a second, and the processors are shared."""
 
@@ -29,6 +32,13 @@ NOTICE_SECONDS = 60.0
 @pytest.fixture
 def group():
     """Three namenodes. `local` has deadlines for its start, `stop` for the end."""
+    with sanderling.Cluster.local(2, DRAM_BYTES, namenodes=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def whole_group():
+    """Three namenodes for all tests that leave them alone."""
     with sanderling.Cluster.local(2, DRAM_BYTES, namenodes=3) as cluster:
         yield cluster
 
@@ -50,7 +60,8 @@ def members(cluster: sanderling.Cluster, index: int) -> dict:
         return json.load(page)
 
 
-def test_all_namenodes_vote_when_local_returns(group):
+def test_all_namenodes_vote_when_local_returns(whole_group):
+    group = whole_group
     assert len(group.namenodes) == 3
     assert group.address == ",".join(each.address for each in group.namenodes)
     assert len({each.pid for each in group.namenodes}) == 3
@@ -114,6 +125,7 @@ class Load:
             while not self._is_over.is_set():
                 store.put(f"/{self.acknowledged}", value(self.acknowledged))
                 self.acknowledged += 1
+                time.sleep(PAUSE_SECONDS)
 
 
 def test_killed_leader_loses_nothing_that_was_acknowledged(group):
@@ -217,10 +229,10 @@ def test_namenode_alone_becomes_a_group_and_is_replaced():
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 8 * 24 * 3600])
-def test_notice_of_a_wrong_length_is_refused(seconds, group):
+def test_notice_of_a_wrong_length_is_refused(seconds, whole_group):
     with pytest.raises(ValueError, match="seven days"):
-        group.notice_namenode(0, seconds)
-    assert group.namenodes[0].pid
+        whole_group.notice_namenode(0, seconds)
+    assert whole_group.namenodes[0].pid
 
 
 def test_restarted_namenode_votes_again(group):
