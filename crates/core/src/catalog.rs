@@ -167,6 +167,8 @@ pub struct Catalog {
     renamed: RenamedObjects,
     /// Copies that nodes have shown after a start, which a lost end of the log had made.
     shown_moves: BTreeSet<BlockId>,
+    /// Until when those stay, in service time.
+    shown_until: Instant,
     /// Configured, not remembered.
     #[serde(skip)]
     limits: CatalogLimits,
@@ -235,6 +237,7 @@ impl Catalog {
             claims: DrainClaims::default(),
             renamed: RenamedObjects::default(),
             shown_moves: BTreeSet::new(),
+            shown_until: Instant(0),
             limits: CatalogLimits::default(),
             names: Names::new(cluster.0),
             sums: Sums::default(),
@@ -271,6 +274,7 @@ impl Catalog {
             claims: self.claims.clone(),
             renamed: self.renamed.clone(),
             shown_moves: self.shown_moves.clone(),
+            shown_until: self.shown_until,
             names: self.names.emptied(),
             sums: Sums::default(),
             unnamed: Unnamed::default(),

@@ -11,7 +11,7 @@ use crate::cluster::{
 };
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::order::HeldBlock;
-use sanderling_protocol::{Epoch, Event, EventKind, Instant, Millis, Tier};
+use sanderling_protocol::{Epoch, Event, EventKind, Instant, Millis, NodeInfo, Tier};
 
 const BYTES: usize = 100_000;
 
@@ -217,6 +217,38 @@ fn blocks_on_a_node_that_joined_after_the_backup_and_has_its_notice_are_saved() 
         tokio::task::block_in_place(|| start_on(&mut cluster, &file));
         let client = cluster.client().await;
         assert_saved(&mut cluster, &client, "late").await;
+    });
+}
+
+/// The second start forgets nothing of what nodes have shown to the first, although its log has no
+/// word of the old home that lacks the bytes.
+#[test]
+fn blocks_that_moved_after_the_backup_are_saved_after_a_second_start_too() {
+    let mut cluster = Cluster::start(quiet(2));
+    block_on(async {
+        let client = cluster.client().await;
+        store(&client, 0..20).await;
+        let file = tokio::task::block_in_place(|| backup(&cluster));
+        emptied(&cluster, &client, "n0").await;
+        tokio::task::block_in_place(|| start_on(&mut cluster, &file));
+        let client = cluster.client().await;
+        let limit = std::time::Instant::now() + SOON;
+        loop {
+            let nodes = client.nodes(false).await.expect("the namenode answers");
+            let shows = |it: &NodeInfo| it.tiers.iter().any(|tier| tier.copy_bytes > 0);
+            if nodes.iter().any(shows) {
+                break;
+            }
+            assert!(std::time::Instant::now() < limit, "no node has shown copies: {nodes:?}");
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        cluster.namenode.kill();
+        tokio::task::block_in_place(|| cluster.start_namenode(&[]));
+        let client = cluster.client().await;
+        tokio::task::block_in_place(|| {
+            cluster.json(&["node", "decommission", "n1", "--yes"]);
+        });
+        assert_saved(&mut cluster, &client, "n1").await;
     });
 }
 

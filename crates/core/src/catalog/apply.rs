@@ -53,7 +53,7 @@ impl Catalog {
         self.service.assert(self.now);
         self.ids.assert(self.objects.len(), self.blocks.len());
         if cfg!(debug_assertions) {
-            self.nodes.assert(self.learns_moves_of_leaving() && self.history.may_lack_end());
+            self.nodes.assert(self.may_wait_empty());
         }
     }
 
@@ -146,6 +146,7 @@ impl Catalog {
             Action::BeginTerm { term, absence, skip } => {
                 self.begin_term(*term, *skip);
                 self.absent(*absence);
+                self.begin_to_show();
                 self.service.renew_all(self.now);
             }
             Action::Absent { absence } => {

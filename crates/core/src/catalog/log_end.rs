@@ -54,15 +54,30 @@ impl Catalog {
     pub(super) fn begin_term(&mut self, term: Term, skip: u64) {
         let before = self.numbers();
         let after = before.skip(skip, term);
-        // Homes may lack what an earlier start was shown: they have not all reported since.
-        let blocks = &self.blocks;
-        let has_copy = |id: &BlockId| blocks.get(id).is_some_and(|block| block.copy.is_some());
-        self.shown_moves.retain(has_copy);
         self.ids.continue_at(&after);
         self.nodes.continue_at(after.node);
         // No event of a new cluster has been read.
         self.events.skip(if skip > 0 { EVENT_SKIP } else { 0 });
         self.history.begin_term(term, self.index, before, after);
+    }
+
+    /// Begins the time in which nodes show what a lost end of the log has moved to them: when the
+    /// last start skipped numbers, and anew when another start or a change of leader falls into it.
+    /// The homes of what was shown before have to be believed once more.
+    pub(super) fn begin_to_show(&mut self) {
+        let is_open = self.keeps_shown_for(self.now).is_some();
+        let blocks = &self.blocks;
+        let has_copy = |id: &BlockId| blocks.get(id).is_some_and(|block| block.copy.is_some());
+        self.shown_moves.retain(|id| is_open && has_copy(id));
+        if is_open || self.history.may_lack_end() {
+            self.shown_until = self.service.at(self.now) + UNKNOWN_KEPT;
+        }
+    }
+
+    /// Returns whether a node that leaves may have nothing left to move, and wait for what it may
+    /// still be the home of.
+    pub(super) fn may_wait_empty(&self) -> bool {
+        self.learns_moves_of_leaving() && self.shown_until > Instant(0)
     }
 
     /// Returns the place in the log after the last command; `None` before the first start that
@@ -227,9 +242,9 @@ impl Catalog {
     /// Returns for how long nodes that leave keep what a lost end of the log had moved to them: the
     /// homes may lack the bytes. `None` when that is over.
     pub(super) fn keeps_shown_for(&self, now: Instant) -> Option<Millis> {
-        let (now, end) = (self.service.at(now), self.service.resumed_at() + UNKNOWN_KEPT);
-        let keeps = self.learns_moves_of_leaving() && self.history.may_lack_end() && now < end;
-        keeps.then(|| now.until(end))
+        let now = self.service.at(now);
+        let keeps = self.learns_moves_of_leaving() && now < self.shown_until;
+        keeps.then(|| now.until(self.shown_until))
     }
 
     pub(super) fn takes_blocks(&self, node: NodeId) -> bool {

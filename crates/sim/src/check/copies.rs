@@ -114,8 +114,10 @@ impl Copies {
             // A start may carry the log's time far ahead.
             (Action::BeginTerm { absence, .. } | Action::Absent { absence }, _) => {
                 if matches!(command.action, Action::BeginTerm { .. }) {
+                    // They count on when this start falls into the time of the one before.
+                    let is_open = catalog.now() < self.kept_until + *absence;
                     let Self { shown, copies, .. } = self;
-                    shown.retain(|block| copies.contains_key(block));
+                    shown.retain(|block| is_open && copies.contains_key(block));
                     self.named.clear();
                     self.began_at = catalog.now();
                     self.kept_until = self.began_at + SHOWN_KEPT;

@@ -15,6 +15,13 @@ use crate::catalog::{Action, Command, SKIP_MIN, skip_after};
 use crate::namenode::Prepared;
 
 impl Rig {
+    /// Lets another member of a group lead, which has the whole log.
+    pub(super) fn take_over(&mut self, term: u64) {
+        for command in self.namenode.take_over(self.now, Term(term), Millis(0)) {
+            self.log_and_apply(command).unwrap();
+        }
+    }
+
     /// Starts the namenode again after some time.
     pub(super) fn start_again(&mut self, away: Millis, term: u64) {
         self.now = self.now + away;

@@ -6,7 +6,7 @@ use sanderling_protocol::message::{
 use sanderling_protocol::node::Load;
 use sanderling_protocol::{
     BlockId, ClusterId, Epoch, EventKind, Millis, NodeId, NodeSelector, Nonce, Order, Policy,
-    Refusal, Reply, Request, Term, Tier,
+    Refusal, Reply, Request, Tier,
 };
 
 use crate::catalog::CatalogLimits;
@@ -446,9 +446,7 @@ fn nodes_are_found_by_nonce_name_and_address_after_a_snapshot_too() {
 #[test]
 fn node_whose_address_is_taken_under_a_new_leader_is_gone_at_once() {
     let mut rig = Rig::with_nodes(1);
-    for command in rig.namenode.take_over(rig.now, Term(5), Millis(0)) {
-        rig.log_and_apply(command).unwrap();
-    }
+    rig.take_over(5);
     rig.register_as("node-1", "node-1:1", Nonce(500)).unwrap();
     assert_eq!(rig.policy(NodeId(1)), Policy::Gone);
 }

@@ -90,25 +90,62 @@ fn copy_of_a_lost_log_end_is_kept_until_its_home_has_been_believed() {
     assert_eq!(rig.layout("/file").unwrap().blocks[0].home, Some(other));
 }
 
-/// The second start loses nothing of the log, but the home has not been believed before it.
+/// The second start, or another leader, loses nothing of the log, but the home was not believed
+/// before it.
 #[test]
-fn copy_of_a_lost_log_end_is_kept_through_a_second_start() {
+fn copy_of_a_lost_log_end_is_kept_through_a_second_start_and_a_change_of_leader() {
+    for is_leader in [false, true] {
+        let (mut rig, held, home, other) = moved_by_a_lost_end();
+        rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+        rig.pass(Millis(2_000));
+        if is_leader {
+            rig.take_over(3);
+        } else {
+            rig.start_again(Millis(10), 3);
+        }
+        let (holder, name, lease) = (MANAGER, "manager".to_owned(), Millis(600_000));
+        rig.ask(Request::Manage { holder, name, lease }).unwrap();
+        for node in [home, other] {
+            let nonce = rig.namenode.catalog().node_nonce(node).unwrap();
+            let (after, limit) = (BlockId(0), 10);
+            rig.ask(Request::ExpectedBlocks { node, nonce, after, limit }).unwrap();
+        }
+        rig.pass(Millis(3_000));
+        rig.ask(Request::DropCopies { holder, blocks: vec![held.block] }).unwrap();
+        rig.pass(Millis(7_001));
+        rig.ask(missing(&rig, home, held.block)).unwrap();
+        assert_eq!(rig.layout("/file").unwrap().blocks[0].home, Some(other));
+    }
+}
+
+/// Its node has not reported when the leader changes, and drains with nothing that the log knows.
+#[test]
+fn leaving_node_shows_what_a_lost_log_end_had_moved_to_it_to_the_next_leader_too() {
     let (mut rig, held, home, other) = moved_by_a_lost_end();
+    let reason = "smaller".to_owned();
+    rig.ask(Request::Decommission { node: other.into(), reason }).unwrap();
+    rig.take_over(3);
+    assert_eq!(rig.policy(other), Policy::Decommissioning, "it may have the only bytes");
     rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
-    rig.pass(Millis(2_000));
+    rig.pass(Millis(10_001));
+    rig.ask(missing(&rig, home, held.block)).unwrap();
+    assert_eq!(rig.layout("/file").unwrap().blocks[0].home, Some(other));
+}
+
+/// A copy that is made later is one like all others, at the next start too.
+#[test]
+fn copies_of_a_lost_log_end_are_kept_for_a_while_and_no_later_ones() {
+    let (mut rig, held, _, other) = moved_by_a_lost_end();
+    rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+    rig.pass(Millis(31_000));
     rig.start_again(Millis(10), 3);
     let (holder, name, lease) = (MANAGER, "manager".to_owned(), Millis(600_000));
     rig.ask(Request::Manage { holder, name, lease }).unwrap();
-    for node in [home, other] {
-        let nonce = rig.namenode.catalog().node_nonce(node).unwrap();
-        let (after, limit) = (BlockId(0), 10);
-        rig.ask(Request::ExpectedBlocks { node, nonce, after, limit }).unwrap();
-    }
-    rig.pass(Millis(3_000));
+    let copy = |rig: &Rig| rig.namenode.catalog().block_view(held.block).unwrap().copy;
+    assert!(copy(&rig).is_some());
+    rig.pass(Millis(10_001));
     rig.ask(Request::DropCopies { holder, blocks: vec![held.block] }).unwrap();
-    rig.pass(Millis(7_001));
-    rig.ask(missing(&rig, home, held.block)).unwrap();
-    assert_eq!(rig.layout("/file").unwrap().blocks[0].home, Some(other));
+    assert!(copy(&rig).is_none(), "its home was believed before");
 }
 
 /// While both leave, the copy is no better off than the block.
