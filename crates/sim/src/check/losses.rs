@@ -31,6 +31,7 @@ pub(crate) struct Losses {
 struct LastBlock {
     object: ObjectId,
     home: Option<NodeId>,
+    copy: Option<NodeId>,
     length: u32,
 }
 
@@ -67,8 +68,9 @@ impl Losses {
         }
         let blocks = catalog.block_ids().filter_map(|id| {
             let facts = catalog.block_view(id)?;
-            let now = LastBlock { object: facts.object, home: facts.home, length: facts.length };
-            Some((id, now))
+            let (object, home, length) = (facts.object, facts.home, facts.length);
+            let copy = facts.copy.map(|(node, ..)| node);
+            Some((id, LastBlock { object, home, copy, length }))
         });
         let known: Vec<(BlockId, LastBlock)> = blocks.collect();
         if known == self.known {
@@ -86,7 +88,7 @@ impl Losses {
                 _ => 0,
             };
             if now.home.is_none() && now.length > counted {
-                let on = before.and_then(|before| before.home).ok_or(*id);
+                let on = before.and_then(|it| lost_with(*id, it, &gone, catalog)).ok_or(*id);
                 let (blocks, bytes) = lost.entry((now.object, on)).or_default();
                 *blocks += 1;
                 *bytes += u64::from(now.length - counted);
@@ -104,29 +106,21 @@ impl Losses {
         let named: BTreeSet<ObjectId> =
             objects.into_iter().filter(|object| view.layout(*object).is_some()).collect();
         let total = &mut self.total;
-        let mut objects_max = total.objects;
         for ((object, _), (blocks, bytes)) in lost {
             if named.contains(&object) {
                 total.blocks += blocks;
                 total.bytes += bytes;
                 total.objects += 1;
-                objects_max += blocks;
             }
-        }
-        // A block whose copy became its home by the end of one node may go with a second node in
-        // the same command. Its object counts for either, and where it was last is not visible.
-        let reported = catalog.report().objects;
-        if gone > 1 && (total.objects..=objects_max).contains(&reported) {
-            total.objects = reported;
         }
     }
 }
 
 impl Losses {
-    /// Returns how many nodes have gone since the last call.
-    fn nodes_gone(&mut self, catalog: &Catalog) -> usize {
+    /// Returns the nodes that have gone since the last call.
+    fn nodes_gone(&mut self, catalog: &Catalog) -> BTreeSet<NodeId> {
         let before = std::mem::replace(&mut self.nodes, catalog.node_ids(false));
-        before.iter().filter(|node| !self.nodes.contains(node)).count()
+        before.into_iter().filter(|node| !self.nodes.contains(node)).collect()
     }
 
     /// Counts what the log itself has lost.
@@ -166,6 +160,24 @@ impl Losses {
         }
         Err(("loss-report", format!("the report has {reported:?}, lost were {:?}", self.total)))
     }
+}
+
+/// Returns the node with which a block was lost: its home, or the node of its copy, if that became
+/// the home by the end of the first and ended in the same command. Which one ended first is only
+/// in the report.
+fn lost_with(
+    id: BlockId,
+    before: &LastBlock,
+    gone: &BTreeSet<NodeId>,
+    catalog: &Catalog,
+) -> Option<NodeId> {
+    let home = before.home?;
+    let copy = before.copy.filter(|copy| gone.contains(copy) && gone.contains(&home));
+    let is_reported = |node: &NodeId| {
+        let mut losses = catalog.report().losses.iter().rev();
+        losses.any(|loss| loss.node == *node && loss.blocks.contains(&id))
+    };
+    Some(copy.filter(is_reported).unwrap_or(home))
 }
 
 /// Returns a block of those that are in the order of their ids.
