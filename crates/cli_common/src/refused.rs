@@ -5,7 +5,7 @@ pub use sanderling_context::shell_word;
 use sanderling_protocol::{Millis, Refusal, Reply};
 use sanderling_transport::CallError;
 
-use crate::failure::{Exit, Failure, FailureKind, RefusalKind};
+use crate::failure::{Exit, Failure, FailureKind};
 
 /// The next step of a caller that named another server.
 const WITH_THE_ADDRESS: &str = "the same with --namenode HOST:PORT";
@@ -30,26 +30,7 @@ pub fn client(error: &ClientError, namenode: &str) -> Failure {
         _ if has_wrong_address(error) => WITH_THE_ADDRESS,
         _ => "sanderling doctor",
     };
-    Failure::caused(exit, client_kind(error), error.clone()).next(next)
-}
-
-/// Returns the kind whose name is that of the client's error.
-fn client_kind(error: &ClientError) -> FailureKind {
-    match error {
-        ClientError::Refused(refusal) => refusal.kind().into(),
-        ClientError::DataUnavailable { .. } => RefusalKind::DataUnavailable.into(),
-        ClientError::TimedOut { .. } => FailureKind::TimedOut,
-        ClientError::Call { cause, .. } => match cause {
-            CallError::TimedOut { .. } => FailureKind::TimedOut,
-            CallError::Credentials { .. } => FailureKind::Credentials,
-            CallError::WrongAddress { .. } | CallError::OtherCluster { .. } => {
-                FailureKind::BadAddress
-            }
-            _ => FailureKind::Unreachable,
-        },
-        ClientError::WriterClosed { .. } => FailureKind::WriterClosed,
-        ClientError::BadReply { .. } => FailureKind::BadReply,
-    }
+    Failure::caused(exit, FailureKind::named(error.name()), error.clone()).next(next)
 }
 
 fn has_wrong_address(error: &ClientError) -> bool {
@@ -200,6 +181,7 @@ mod tests {
     use sanderling_protocol::{ObjectId, Path};
 
     use super::*;
+    use crate::failure::RefusalKind;
 
     #[test]
     fn refusal_is_the_source_of_its_failure() {

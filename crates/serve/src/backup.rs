@@ -164,7 +164,7 @@ fn refused(status: u16, body: &[u8]) -> Failure {
             let cause = format!("the answer has status {status}: no namenode serves there");
             Failure::new(exit, FailureKind::BadReply, cause).next(next)
         }
-        message => Failure::new(exit, FailureKind::named(&text("name")), message).next(next),
+        message => Failure::new(exit, FailureKind::of_page(&text("name")), message).next(next),
     }
 }
 

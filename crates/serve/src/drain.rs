@@ -122,11 +122,7 @@ fn refused(status: u16, answer: &Value) -> Failure {
         true => format!("the answer has status {status}: no datanode serves there"),
         false => message,
     };
-    let kind = match name.is_empty() {
-        true => FailureKind::BadReply,
-        false => FailureKind::named(&name),
-    };
-    Failure::new(exit, kind, cause).next(next)
+    Failure::new(exit, FailureKind::of_page(&name), cause).next(next)
 }
 
 fn print(session: &Session, args: &LocalDrain, node: &Value) -> Result<(), Failure> {

@@ -267,6 +267,15 @@ impl FailureKind {
         let refusal = || RefusalKind::named(name).map(Self::Refusal);
         own.or_else(refusal).unwrap_or_else(|| Self::Foreign(name.into()))
     }
+
+    /// Returns the kind that the page of a server names; a page without a name is no answer of one.
+    #[must_use]
+    pub fn of_page(name: &str) -> Self {
+        match name {
+            "" => Self::BadReply,
+            name => Self::named(name),
+        }
+    }
 }
 
 impl From<RefusalKind> for FailureKind {
@@ -330,5 +339,11 @@ mod tests {
         let kind = FailureKind::named("OfLaterRelease");
         assert_eq!(kind, FailureKind::Foreign("OfLaterRelease".into()));
         assert_eq!(kind.to_string(), "OfLaterRelease");
+    }
+
+    #[test]
+    fn page_without_a_name_is_a_bad_reply() {
+        assert_eq!(FailureKind::of_page(""), FailureKind::BadReply);
+        assert_eq!(FailureKind::of_page("NotFound"), RefusalKind::NotFound.into());
     }
 }
