@@ -131,6 +131,17 @@ class Steps(unittest.TestCase):
         self.assertEqual((counts["bad"].failed, counts["good"].passed), (1, 1))
         self.assertIn("ZeroDivisionError", out)
 
+    def test_end_of_a_run_names_what_failed_and_why(self) -> None:
+        script = "print('FAIL: test_of_it (a.b)'); print('\\n'.join('rest' * 99)); exit(3)"
+
+        def fails(_options: argparse.Namespace) -> Counts:
+            return step_plan.one(step_plan.run("its-log", [sys.executable, "-c", script]))
+
+        with mock.patch.object(step_plan, "FAILURES", []) as failures:
+            self.run_steps({"bad": Step(fails)})
+        self.assertEqual(failures, [
+            "FAILED its-log: exit code 3\n    FAIL: test_of_it (a.b)", "FAILED bad: 1"])
+
     def test_every_step_comes_behind_those_that_it_uses(self) -> None:
         names = list(steps.STEPS)
         for name, step in steps.STEPS.items():

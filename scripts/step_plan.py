@@ -33,6 +33,11 @@ LOWEST = 19
 # Time for a command to end what it started.
 END_SECONDS = 10.0
 
+# Lines of each failed command that the run shows again at its end.
+LAST_LINES = 8
+
+# What failed, as the run shows it at its end: its begin may be far away by then, or cut.
+FAILURES: list[str] = []
 # The commands that run now.
 RUNNING: list[subprocess.Popen] = []
 # Set when no further one may begin.
@@ -150,6 +155,8 @@ class Plan:
         except Exception:
             print(f"{place}: {traceback.format_exc()}", flush=True)
             counts = Counts(failed=1)
+        if counts.failed:
+            FAILURES.append(f"FAILED {name}: {counts.failed}")
         with self.changed:
             if not null_device_is_whole():
                 mend_null_device()
@@ -219,6 +226,8 @@ def run(
             f"exit code {process.returncode}")
         shown = "\n".join(line[:TAIL_COLUMNS] for line in what_failed(text))
         print(f"--- {' '.join(command)}: {why}; from {path}:\n{shown}\n---", flush=True)
+        last = "\n".join(f"    {line[:TAIL_COLUMNS]}" for line in essence(text))
+        FAILURES.append(f"FAILED {name}: {why}\n{last}")
     return Run(text, is_fine)
 
 
@@ -240,6 +249,15 @@ def what_failed(text: str) -> list[str]:
             test = [*test[:TEST_LINES // 4], f"... {cut} lines ...", *test[cut + TEST_LINES // 4:]]
         found += test
     return found or lines[-TAIL_LINES:]
+
+
+def essence(text: str) -> list[str]:
+    """Returns the lines that name a failed test or a cause, or else the last ones."""
+    marks = re.compile(r"^(FAIL|ERROR|FAILED): |^FAILED |panicked at|^\S*(Error|Exception): "
+                       r"|^error(\[E\d+\])?: |^\S+ FAILED$|^---- .* stdout ----$")
+    lines = [line for line in text.splitlines() if line.strip()]
+    found = [line for line in lines if marks.search(line)]
+    return (found or lines)[-LAST_LINES:]
 
 
 def stop(process: subprocess.Popen) -> None:

@@ -24,7 +24,19 @@ from typing import Any
 
 from lints import lints_of_builds
 from null_device import mend_null_device, null_device_is_whole
-from step_plan import JAVA_OPTIONS, LOGS, PROGRAM, ROOT, TIMES, Counts, Plan, Step, one, run
+from step_plan import (
+    FAILURES,
+    JAVA_OPTIONS,
+    LOGS,
+    PROGRAM,
+    ROOT,
+    TIMES,
+    Counts,
+    Plan,
+    Step,
+    one,
+    run,
+)
 
 # The wheel's command, which has what the product needs.
 SANDERLING = ROOT / ".venv" / "bin" / "sanderling"
@@ -112,6 +124,8 @@ def main() -> int:
         total.skipped += [f"{name}: {reason}" for reason in counts.skipped]
     for reason in total.skipped:
         print(f"SKIPPED {reason}")
+    if FAILURES:
+        print("\n".join(FAILURES))
     print(f"{total.passed} passed, {total.failed} failed, {len(total.skipped)} skipped")
     return 1 if total.failed or not total.passed else 0
 
