@@ -32,9 +32,11 @@ def main() -> int:
     """Reads the command line, goes into Spark's environment, and runs."""
     options = read(sys.argv[1:])
     enter(options.spark, Path(__file__))
-    if not options.check:
-        # The options of the JVMs are part of what is compared.
-        os.environ.pop("JAVA_TOOL_OPTIONS", None)
+    # The options of the JVMs are part of what is compared; the collector is set by the modes.
+    options_of_jvms = os.environ.pop("JAVA_TOOL_OPTIONS", "").split()
+    if options.check:
+        kept = [word for word in options_of_jvms if not word.endswith("GC")]
+        os.environ["JAVA_TOOL_OPTIONS"] = " ".join(kept)
     # These want the environment's packages.
     import comparison
     import report
