@@ -23,6 +23,8 @@ pub(crate) struct Link {
     queue: Mutex<Egress>,
     /// Pushes under way, over all orders.
     pushes: Semaphore,
+    /// Those of them whose bytes are in `queue`; the others wait here, in their order.
+    queued_pushes: Semaphore,
     targets: Mutex<PushTargets>,
     rate: Mutex<PushRate>,
     /// The pushes, as reads see them.
@@ -78,6 +80,7 @@ impl Link {
             is_limited: queue.is_limited(),
             queue: Mutex::new(queue),
             pushes: Semaphore::new(pushes_max),
+            queued_pushes: Semaphore::new(Egress::PUSHES_QUEUED_MAX),
             targets: Mutex::default(),
             rate: Mutex::new(PushRate::new(clock.now())),
             throttle: Mutex::default(),
@@ -100,7 +103,10 @@ impl Link {
     /// Begins to send a block: the push counts from now on, and this waits until its bytes leave.
     pub(crate) async fn begin_push(&self, length: u32) -> Pushing<'_> {
         let pushing = self.pushing(length);
-        self.leave(length.into()).await;
+        if self.is_limited {
+            let _turn = self.queued_pushes.acquire().await.expect("it is never closed");
+            self.leave(length.into()).await;
+        }
         pushing
     }
 
@@ -234,8 +240,22 @@ fn body_bytes(response: &Response) -> u64 {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use sanderling_protocol::Millis;
 
     use super::*;
+
+    #[tokio::test]
+    async fn read_waits_for_two_pushes_and_not_for_all_that_are_prepared() {
+        const RATE: u64 = 1 << 20;
+        let link = Link::new(Some(RATE), 16, ProcessClock::start());
+        let mut pushes: Vec<_> = (0..16).map(|_| Box::pin(link.begin_push(RATE as u32))).collect();
+        for push in &mut pushes {
+            assert!(push.as_mut().now_or_never().is_none(), "a second of the link each");
+        }
+        let now = link.clock.now();
+        let left_at = link.queue.lock().queue(now, RATE).expect("it waits");
+        assert!(left_at.since(now) <= Millis(3_000), "{left_at:?} from {now:?}");
+    }
 
     #[tokio::test]
     async fn read_waits_for_its_part_of_what_is_pushed_or_for_the_end() {

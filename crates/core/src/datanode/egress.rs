@@ -13,6 +13,12 @@ pub struct Egress {
 }
 
 impl Egress {
+    /// How many pushes a node queues at once; the others wait. A read has at most so many blocks
+    /// before it. With all that were prepared, copies made in the background held a read back for
+    /// longer than a client waits. Two: the link goes on with the second until the shell has
+    /// queued the next one.
+    pub const PUSHES_QUEUED_MAX: usize = 2;
+
     /// What may be sent at once after a pause: a token bucket's depth in time. Timers of shells
     /// fire at whole milliseconds; a depth of a few of them keeps the rate whole.
     const BURST: Millis = Millis(4);
