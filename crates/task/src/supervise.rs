@@ -7,6 +7,7 @@ use std::pin::{Pin, pin};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
+use futures_util::FutureExt;
 use rustix::process::{Pid, Signal, kill_process};
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::session::Session;
@@ -248,9 +249,11 @@ impl<F: Future<Output = TakenCheckpoint>> UnderWay<'_, F> {
             // The dump of a task that has ended fails: its end counts.
             end = self.task.wait() => DumpWait::Useless(RunnerEvent::Ended(end)),
             taken = &mut self.dump => DumpWait::Taken(taken),
-            () = terminated(self.terminations), if !is_sigterm => DumpWait::Terminated,
-            () = self.session.ended.cancelled(), if !is_sigterm => {
-                DumpWait::Useless(RunnerEvent::Interrupted)
+            is_notice = interrupted(self.session, self.terminations), if !is_sigterm => {
+                match is_notice {
+                    true => DumpWait::Terminated,
+                    false => DumpWait::Useless(RunnerEvent::Interrupted),
+                }
             }
             () = self.lock.lost.cancelled() => DumpWait::Useless(RunnerEvent::LockLost),
             () = sleep(within) => DumpWait::Late,
@@ -267,6 +270,16 @@ impl<F: Future<Output = TakenCheckpoint>> UnderWay<'_, F> {
             UnderWayChoice::BeginAgain | UnderWayChoice::GiveUp => "it is given up",
         };
         self.session.output.note(format_args!("{notice}, the dump under way {rest}: {done}"));
+    }
+}
+
+/// Waits until the session is interrupted; returns whether that was SIGTERM, where it is a notice.
+/// The signal also ends the session: on another thread, maybe between two lines of this.
+async fn interrupted(session: &Session, terminations: &mut Option<Terminations>) -> bool {
+    tokio::select! {
+        biased;
+        () = terminated(terminations) => true,
+        () = session.ended.cancelled() => terminated(terminations).now_or_never().is_some(),
     }
 }
 
@@ -468,12 +481,13 @@ impl Runner<'_> {
             let event = match last {
                 Some(notice) => RunnerEvent::Notice(notice, None),
                 None => tokio::select! {
-                    // SIGTERM also interrupts the session.
                     biased;
-                    () = terminated(&mut terminations) => {
-                        RunnerEvent::Notice(MachineNotice::of_sigterm(sigterm_within), None)
-                    }
-                    () = session.ended.cancelled() => RunnerEvent::Interrupted,
+                    is_notice = interrupted(session, &mut terminations) => match is_notice {
+                        true => {
+                            RunnerEvent::Notice(MachineNotice::of_sigterm(sigterm_within), None)
+                        }
+                        false => RunnerEvent::Interrupted,
+                    },
                     () = lock.lost.cancelled() => RunnerEvent::LockLost,
                     end = task.wait() => RunnerEvent::Ended(end),
                     notice = noticed => RunnerEvent::Notice(notice, None),
