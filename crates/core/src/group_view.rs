@@ -11,8 +11,8 @@ mod attempts;
 mod tests;
 
 pub use attempts::{
-    CONNECT_WITHIN, FailedAttempt, MemberAttempts, MemberFault, NextMember, PROBE_EVERY, Repeats,
-    SLOW_AFTER, SlowAttempt, refused_elsewhere,
+    CONNECT_WITHIN, FailedAttempt, MEMBERS_WITHIN, MemberAttempts, MemberFault, NextMember,
+    PROBE_EVERY, Repeats, SLOW_AFTER, SlowAttempt, refused_elsewhere,
 };
 use sanderling_protocol::limits::{MEMBERS_PER_LIST_MAX, TEXT_BYTES_MAX};
 use sanderling_protocol::message::Members;

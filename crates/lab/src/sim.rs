@@ -49,6 +49,7 @@ struct Summary {
     elections: u64,
     rounds: u64,
     lease_reads: u64,
+    group_calls: u64,
     checks: u64,
     digest: String,
     violation: Option<ViolationRecord>,
@@ -141,6 +142,7 @@ fn all(output: Output, args: &Sim, options: &Options, limit: Option<Instant>) ->
         elections: total.elections,
         rounds: total.rounds,
         lease_reads: total.lease_reads,
+        group_calls: total.group_calls,
         checks: total.checks,
         digest: format!("{digest:016x}"),
         violation: first,
@@ -155,8 +157,11 @@ fn write(writer: &mut dyn Write, summary: &Summary) -> std::io::Result<()> {
         writeln!(writer, "VIOLATION of {} by seed {}", seen.checker, seen.seed)?;
     }
     let what = if summary.groups {
-        let Summary { elections, rounds, lease_reads, .. } = summary;
-        format!("{elections} elections, {rounds} rounds, {lease_reads} reads under a lease")
+        let Summary { elections, rounds, lease_reads, group_calls, .. } = summary;
+        format!(
+            "{elections} elections, {rounds} rounds, {lease_reads} reads under a lease, \
+             {group_calls} calls of callers"
+        )
     } else {
         let Summary { namenode_restarts, moved_blocks, lost_blocks, .. } = summary;
         format!("{namenode_restarts} restarts, {moved_blocks} blocks moved, {lost_blocks} lost")

@@ -3,6 +3,7 @@
 //! It is a world of its own, because what can go wrong between members needs thousands of elections
 //! and not a namespace. The log's rounds are numbers.
 
+mod caller;
 mod check;
 mod disk;
 mod host;
@@ -32,6 +33,7 @@ pub fn run_group(seed: u64, bug: Option<InjectedBug>, keep_events: bool) -> RunO
         elections: counts.elections,
         rounds: counts.rounds,
         lease_reads: counts.lease_reads,
+        group_calls: counts.calls,
         checks: counts.checks,
         ..Statistics::default()
     };

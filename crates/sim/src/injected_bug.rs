@@ -161,6 +161,8 @@ variants! {
         "a member that lost its directory joins again without taking its old place";
     RiskForgotten, "risk-forgotten", "group-risk",
         "a new leader does not read from the log that an earlier one has reported a risk";
+    ListIgnored, "list-ignored", "group-callers",
+        "callers ignore the lists of members that they have requested";
 }
 
 impl InjectedBug {
@@ -179,6 +181,7 @@ impl InjectedBug {
                 | Self::RemovalUnreported
                 | Self::AddressTwice
                 | Self::RiskForgotten
+                | Self::ListIgnored
         )
     }
 

@@ -3,7 +3,7 @@
 use sanderling_core::Machine;
 use sanderling_core::background::Background;
 use sanderling_core::manager::{
-    LeaderTerm, Leadership, LeaseAnswer, Manager as Decisions, ViewRequest, ViewSchedule,
+    LeaderTerm, Leadership, LeadershipAnswer, Manager as Decisions, ViewRequest, ViewSchedule,
 };
 use sanderling_core::relocation::{Input, MoveOutput};
 use sanderling_protocol::message::MoveCandidate;
@@ -172,9 +172,11 @@ impl Manager {
             ManagerCall::Eager(call) => return self.eager.answered(context, call, answer),
             ManagerCall::Lease(request) => {
                 let answer = match meta(answer) {
-                    Some(Ok(_)) => LeaseAnswer::Granted,
-                    Some(Err(Refusal::NotManager { remaining })) => LeaseAnswer::Taken(remaining),
-                    _ => LeaseAnswer::Unknown,
+                    Some(Ok(_)) => LeadershipAnswer::Granted,
+                    Some(Err(Refusal::NotManager { remaining })) => {
+                        LeadershipAnswer::Taken(remaining)
+                    }
+                    _ => LeadershipAnswer::Unknown,
                 };
                 let now = context.runtime.monotonic();
                 self.leadership.answered(now, request, answer);

@@ -86,6 +86,8 @@ pub struct Statistics {
     pub rounds: u64,
     /// Reads that a leader answered under its lease.
     pub lease_reads: u64,
+    /// Calls of the group's callers that were answered.
+    pub group_calls: u64,
 }
 
 impl Statistics {
@@ -115,6 +117,7 @@ impl Statistics {
         self.elections += other.elections;
         self.rounds += other.rounds;
         self.lease_reads += other.lease_reads;
+        self.group_calls += other.group_calls;
     }
 }
 

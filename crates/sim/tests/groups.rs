@@ -8,6 +8,7 @@ fn groups_keep_their_promises_and_are_reproducible() {
         let outcome = run_group(seed, None, false);
         let found = outcome.violation.map(|found| found.to_string());
         assert_eq!(found, None, "seed {seed}");
+        assert!(outcome.statistics.group_calls > 0, "seed {seed}: no caller was served");
         if seed < 3 {
             assert_eq!(outcome.digest, run_group(seed, None, false).digest, "seed {seed}");
         }

@@ -67,6 +67,7 @@ const fn hint(bug: InjectedBug) -> u64 {
         InjectedBug::RemovalUnreported => 8,
         InjectedBug::AddressTwice => 0,
         InjectedBug::RiskForgotten => 5,
+        InjectedBug::ListIgnored => 0,
     }
 }
 

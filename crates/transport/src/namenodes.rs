@@ -13,8 +13,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use sanderling_core::group_generation::GroupGeneration;
 use sanderling_core::group_view::{
-    CONNECT_WITHIN, FailedAttempt, GroupView, MemberAttempts, MemberFailure, MemberFault,
-    NextMember, PROBE_EVERY, Repeats, SLOW_AFTER, SlowAttempt, refused_elsewhere,
+    CONNECT_WITHIN, FailedAttempt, GroupView, MEMBERS_WITHIN, MemberAttempts, MemberFailure,
+    MemberFault, NextMember, PROBE_EVERY, Repeats, SLOW_AFTER, SlowAttempt, refused_elsewhere,
 };
 use sanderling_protocol::message::{Hello, HelloReply, Members, Role};
 use sanderling_protocol::{ClusterId, Instant as MachineInstant, Millis, Refusal, Reply, Request};
@@ -25,11 +25,6 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::connection::Connection;
 use crate::error::{CallError, CloseCause, ForeignCluster, ReplyFault, WrongPeer};
 use crate::pool::{EncodedRequest, Pool};
-
-/// How long a member may take to report the members: as long as one has to accept a connection
-/// (`CONNECT_WITHIN` of the core's `group_view`). Its answer needs neither the log nor another
-/// member.
-const MEMBERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long the other addresses of a list have to name their cluster once the first has. Chosen,
 /// not measured: many round trips within a cluster, and little beside the start of a process, which
@@ -320,7 +315,7 @@ impl Namenodes {
         let ended = RefreshGuard(self.clone());
         tokio::spawn(async move {
             let _ended = ended;
-            let deadline = Instant::now() + MEMBERS_WITHIN;
+            let deadline = Instant::now() + Duration::from(MEMBERS_WITHIN);
             match members_of(&pool, &from, deadline).await {
                 Ok(members) => namenodes.change(|view, now| view.learned(now, &from, &members)),
                 // A namenode of the release before reports no members.

@@ -15,6 +15,10 @@ const PAUSE_MAX: Millis = Millis(200);
 /// runs, or another one is tried.
 pub const CONNECT_WITHIN: Millis = Millis(1000);
 
+/// How long a member may take to report the members: as long as one has to accept a connection. Its
+/// answer needs neither the log nor another member.
+pub const MEMBERS_WITHIN: Millis = CONNECT_WITHIN;
+
 /// How long a call to one of several members waits until the others get a request for the member
 /// that leads. Chosen, not measured: far more than an answer takes, and less than the 400 ms
 /// without a leader after which a follower stands for election at the earliest.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sanderling_protocol::message::{Member, MemberRole, Members};
 use sanderling_protocol::{MemberId, Nonce};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -149,6 +150,23 @@ impl Group {
     #[must_use]
     pub const fn next(&self) -> MemberId {
         MemberId(self.next)
+    }
+
+    /// Returns the members as `here`, one of them, reports them to callers: in `term`, with the one
+    /// that leads as far as it is known.
+    #[must_use]
+    pub fn list(&self, here: MemberId, term: u64, leader: Option<MemberId>) -> Members {
+        let member = |(id, it): (MemberId, &GroupMember)| Member {
+            id,
+            address: it.at.address.clone(),
+            http_address: it.at.http_address.clone(),
+            role: match it.role {
+                _ if leader == Some(id) => MemberRole::Leader,
+                GroupRole::Voter | GroupRole::Leaving => MemberRole::Voter,
+                GroupRole::Spare => MemberRole::Learner,
+            },
+        };
+        Members { term, here, members: self.members().map(member).collect() }
     }
 
     /// Returns the voters of the newest configuration, ascending.

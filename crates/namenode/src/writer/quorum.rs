@@ -8,11 +8,10 @@ use parking_lot::RwLockWriteGuard;
 use sanderling_core::catalog::{Catalog, Command};
 use sanderling_core::namenode::{Namenode, Turn, Turns, Unwritten};
 use sanderling_core::replica::{
-    FlightState, Group, GroupChangeError, GroupRisk, GroupRole, GroupStep, LogEntry, LogPlace,
-    Payload, PlannerOptions, ProposeError,
+    FlightState, GroupChangeError, GroupRisk, GroupRole, GroupStep, LogEntry, LogPlace, Payload,
+    PlannerOptions, ProposeError,
 };
 use sanderling_protocol::limits::EVENTS_KEPT_MAX;
-use sanderling_protocol::message::{Member, MemberRole, Members};
 use sanderling_protocol::{MemberId, Refusal, Term};
 use tracing::{error, info, warn};
 
@@ -180,7 +179,7 @@ impl CatalogWriter {
             spares_missing: self.group_plan.as_ref().map(|plan| plan.spares_missing),
             rows,
         };
-        self.state.namenode.write().set_members(members_of(member.id(), group, term, leader));
+        self.state.namenode.write().set_members(group.list(member.id(), term, leader));
         self.state.group.set_status(status);
         if member.is_serving() {
             self.state.group.set_term(term);
@@ -560,18 +559,4 @@ impl CatalogWriter {
             self.state.fail(NamenodeFailure::Last);
         }
     }
-}
-
-fn members_of(here: MemberId, group: &Group, term: u64, leader: Option<MemberId>) -> Members {
-    let member = |(id, it): (MemberId, &sanderling_core::replica::GroupMember)| Member {
-        id,
-        address: it.at.address.clone(),
-        http_address: it.at.http_address.clone(),
-        role: match it.role {
-            _ if leader == Some(id) => MemberRole::Leader,
-            GroupRole::Voter | GroupRole::Leaving => MemberRole::Voter,
-            GroupRole::Spare => MemberRole::Learner,
-        },
-    };
-    Members { term, here, members: group.members().map(member).collect() }
 }

@@ -115,9 +115,9 @@ impl Copies {
             (Action::BeginTerm { absence, .. } | Action::Absent { absence }, _) => {
                 if matches!(command.action, Action::BeginTerm { .. }) {
                     // They count on when this start falls into the time of the one before.
-                    let is_open = catalog.now() < self.kept_until + *absence;
-                    let Self { shown, copies, .. } = self;
-                    shown.retain(|block| is_open && copies.contains_key(block));
+                    if catalog.now() >= self.kept_until + *absence {
+                        self.shown.clear();
+                    }
                     self.named.clear();
                     self.began_at = catalog.now();
                     self.kept_until = self.began_at + SHOWN_KEPT;
@@ -132,6 +132,9 @@ impl Copies {
             _ => {}
         }
         self.promote(catalog)?;
+        // A copy that is made later is one like all others.
+        let Self { shown, copies, .. } = self;
+        shown.retain(|block| copies.contains_key(block));
         self.compare(catalog)
     }
 

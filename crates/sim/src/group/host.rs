@@ -12,9 +12,19 @@ use super::disk::{AppliedState, MemberDisk};
 use super::scenario::GroupScenario;
 use crate::random::Random;
 
+/// A call that waits at a member until a majority has confirmed that it leads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WaitingCall {
+    pub(super) number: u64,
+    pub(super) caller: usize,
+    pub(super) attempt: u64,
+}
+
 /// A machine, its clock, and the member's process.
 pub(super) struct Host {
     pub(super) id: MemberId,
+    /// Where callers reach it.
+    pub(super) address: String,
     /// How much faster the clock runs than time, in millionths.
     rate: i64,
     offset: u64,
@@ -35,6 +45,9 @@ pub(super) struct Host {
     pub(super) flown: Vec<(u64, LogPlace)>,
     /// Reads that wait for a majority: the number, and what was acknowledged when they arrived.
     pub(super) reads: Vec<(u64, u64)>,
+    /// Calls that wait for a majority, and those that waited when the process ended.
+    pub(super) calls: Vec<WaitingCall>,
+    pub(super) broken: Vec<WaitingCall>,
     /// The last term in which the process began to serve.
     pub(super) served_term: u64,
     /// Since when the process has the group's time.
@@ -53,9 +66,15 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn new(id: MemberId, disk: MemberDisk, random: &mut Random) -> Self {
+    pub(super) fn new(
+        id: MemberId,
+        address: String,
+        disk: MemberDisk,
+        random: &mut Random,
+    ) -> Self {
         Self {
             id,
+            address,
             rate: random.below(40_000) as i64 - 20_000,
             offset: random.between(1_000_000, 1 << 40),
             // Up to an hour before or after the others.
@@ -70,6 +89,8 @@ impl Host {
             paused_until: 0,
             proposed: BTreeMap::new(),
             reads: Vec::new(),
+            calls: Vec::new(),
+            broken: Vec::new(),
             served_term: 0,
             timed_since: None,
             flight: None,
@@ -147,6 +168,7 @@ impl Host {
         self.proposed.clear();
         self.end_flight();
         self.reads.clear();
+        self.broken.append(&mut self.calls);
         self.timed_since = None;
         self.served_term = 0;
         self.old_lease = None;

@@ -140,13 +140,16 @@ impl GroupWorld {
     /// Starts the machines of members that were added.
     pub(super) fn changed(&mut self, group: &Group) {
         let there: BTreeSet<MemberId> = self.hosts.iter().map(|host| host.id).collect();
-        let new: Vec<MemberId> =
-            group.members().map(|(id, _)| id).filter(|id| !there.contains(id)).collect();
-        for id in new {
+        let new: Vec<(MemberId, String)> = group
+            .members()
+            .filter(|(id, _)| !there.contains(id))
+            .map(|(id, member)| (id, member.at.address.clone()))
+            .collect();
+        for (id, address) in new {
             if let Some(fleet) = &mut self.traced {
                 fleet.place(id);
             }
-            self.add_host(id, AppliedState::default());
+            self.add_host(id, address, AppliedState::default());
         }
     }
 

@@ -8,6 +8,7 @@ use sanderling_core::replica::{
 };
 use sanderling_protocol::{EventKind, MemberId, Millis, Nonce};
 
+use super::caller::{Caller, CallerEvent};
 use super::check::{GroupChecks, Seen, round_of};
 use super::disk::{AppliedState, MemberDisk};
 use super::host::Host;
@@ -46,6 +47,11 @@ pub(super) enum GroupEvent {
         from: MemberId,
         left: Option<Millis>,
     },
+    /// Something of a caller's, with its number.
+    Caller {
+        caller: usize,
+        event: CallerEvent,
+    },
     Propose,
     Read,
     Plan,
@@ -79,6 +85,8 @@ pub(super) struct GroupCounts {
     pub(super) elections: u64,
     pub(super) rounds: u64,
     pub(super) lease_reads: u64,
+    /// Calls of callers that were answered.
+    pub(super) calls: u64,
     pub(super) checks: u64,
 }
 
@@ -105,6 +113,11 @@ pub(super) struct GroupWorld {
     pub(super) counts: GroupCounts,
     /// The fleet whose trace takes the members' machines.
     pub(super) traced: Option<TracedFleet>,
+    pub(super) callers: Vec<Caller>,
+    /// Draws what is about callers.
+    pub(super) calls: Random,
+    /// When a caller last saw that no member led.
+    pub(super) unled_at: u64,
 }
 
 pub(super) fn address(id: u64) -> MemberAddress {
@@ -114,7 +127,9 @@ pub(super) fn address(id: u64) -> MemberAddress {
 
 impl GroupWorld {
     pub(super) fn new(seed: u64, bug: Option<InjectedBug>, keep_events: bool) -> Self {
-        Self::of(GroupScenario::new(seed), bug, keep_events)
+        let mut world = Self::of(GroupScenario::new(seed), bug, keep_events);
+        world.add_callers();
+        world
     }
 
     pub(super) fn of(scenario: GroupScenario, bug: Option<InjectedBug>, keep_events: bool) -> Self {
@@ -136,14 +151,17 @@ impl GroupWorld {
             proposals: BTreeMap::new(),
             counts: GroupCounts::default(),
             traced: None,
+            callers: Vec::new(),
+            calls: Random::new(seed, 0x6705),
+            unled_at: 0,
             scenario,
         };
         let group = Group::of_voters(1, (1..=world.scenario.voters).map(address).collect());
         world.checks.newest_group = (1, group.clone());
         let place = sanderling_core::replica::LogPlace { term: 1, index: 1 };
         let base = AppliedState { place, group: group.clone(), ..AppliedState::default() };
-        for (id, _) in group.members() {
-            world.add_host(id, base.clone());
+        for (id, member) in group.members() {
+            world.add_host(id, member.at.address.clone(), base.clone());
         }
         for (at, fault) in world.scenario.faults.clone() {
             world.at(at, GroupEvent::Fault(fault));
@@ -155,9 +173,9 @@ impl GroupWorld {
         world
     }
 
-    pub(super) fn add_host(&mut self, id: MemberId, base: AppliedState) {
+    pub(super) fn add_host(&mut self, id: MemberId, address: String, base: AppliedState) {
         let disk = MemberDisk::new(base, self.scenario.is_synced, self.bug);
-        self.hosts.push(Host::new(id, disk, &mut self.random));
+        self.hosts.push(Host::new(id, address, disk, &mut self.random));
         let host = self.hosts.len() - 1;
         self.launch(host);
     }
@@ -176,6 +194,7 @@ impl GroupWorld {
             self.now = time;
             self.counts.events += 1;
             self.step(event);
+            self.break_calls();
         }
     }
 
@@ -184,6 +203,7 @@ impl GroupWorld {
         if self.checks.violation.is_none() {
             self.checks.end();
             self.check_end();
+            self.check_callers();
         }
         if let Some((checker, message)) = &self.checks.violation {
             let (now, text) = (self.now, format!("VIOLATION of {checker}: {message}"));
@@ -211,6 +231,7 @@ impl GroupWorld {
             return self.drain(host);
         }
         match event {
+            GroupEvent::Caller { caller, event } => self.step_caller(caller, event),
             GroupEvent::Propose => self.propose(),
             GroupEvent::Read => self.read(),
             GroupEvent::Plan => self.plan(),
@@ -335,6 +356,7 @@ impl GroupWorld {
                     }
                 } else {
                     self.hosts[at].reads.clear();
+                    self.answer_calls(at, None);
                 }
                 let code = id.0 ^ term << 8;
                 self.log.event(now, 2, code, || format!("member {id} is {role:?} in term {term}"));
@@ -346,6 +368,7 @@ impl GroupWorld {
                 for (_, must) in confirmed {
                     self.checks.reads(id, applied, must);
                 }
+                self.answer_calls(at, Some(round));
             }
             ReplicaOutput::TakeSnapshot => self.take_snapshot(at),
             ReplicaOutput::Removed => {}
