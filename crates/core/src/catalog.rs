@@ -77,7 +77,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use block::InTheWay;
 pub use block::{BlockView, allocated_bytes};
-pub(crate) use clients::{ChangeKey, is_passing};
+pub(crate) use clients::{CLIENTS_MAX, ChangeKey, is_passing};
 pub use durable::DurableBacklog;
 pub use history::JournalLoss;
 pub use ids::{Numbers, SKIP_MIN, skip_after};
@@ -165,7 +165,7 @@ pub struct Catalog {
     claims: DrainClaims,
     /// What stores have of renamed objects by their old names.
     renamed: RenamedObjects,
-    /// Copies that nodes have shown after a start, which a lost end of the log had made.
+    /// Blocks whose copies nodes have shown after a start: a lost end of the log had made them.
     shown_moves: BTreeSet<BlockId>,
     /// Until when those stay, in service time.
     shown_until: Instant,

@@ -161,6 +161,10 @@ impl Catalog {
             if let Some(copy) = self.blocks.take_copy(block, &mut self.nodes) {
                 self.adopt_copy(block, copy, &mut adopters, orders);
             }
+            // What another node serves from now on is what was shown.
+            if self.blocks.get(&block).is_none_or(|block| block.copy.is_none()) {
+                self.shown_moves.remove(&block);
+            }
             self.nodes.keep_left(id, block);
         }
     }
@@ -195,6 +199,7 @@ impl Catalog {
         let mut bytes = 0;
         for block in blocks {
             bytes += self.blocks.promote(*block, &mut self.nodes, &mut self.jobs, orders);
+            self.shown_moves.remove(block);
         }
         self.count_promoted(from, blocks.len() as u64, bytes);
         for block in blocks {

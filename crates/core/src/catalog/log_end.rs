@@ -66,9 +66,9 @@ impl Catalog {
     /// The homes of what was shown before have to be believed once more.
     pub(super) fn begin_to_show(&mut self) {
         let is_open = self.keeps_shown_for(self.now).is_some();
-        let blocks = &self.blocks;
-        let has_copy = |id: &BlockId| blocks.get(id).is_some_and(|block| block.copy.is_some());
-        self.shown_moves.retain(|id| is_open && has_copy(id));
+        if !is_open {
+            self.shown_moves.clear();
+        }
         if is_open || self.history.may_lack_end() {
             self.shown_until = self.service.at(self.now) + UNKNOWN_KEPT;
         }

@@ -61,6 +61,7 @@ impl Catalog {
         let mut by_object: BTreeMap<ObjectId, Vec<BlockId>> = BTreeMap::new();
         for block in blocks {
             let lost = self.blocks.lose(*block, &mut self.nodes, &mut self.jobs, orders);
+            self.shown_moves.remove(block);
             if lost > 0 {
                 let object = self.blocks[block].object;
                 by_object.entry(object).or_default().push(*block);

@@ -1,5 +1,6 @@
 //! What a lost end of the log had moved to nodes that leave.
 
+use sanderling_protocol::message::MovePurpose;
 use sanderling_protocol::order::HeldBlock;
 use sanderling_protocol::{BlockId, Epoch, Millis, Policy, Request};
 
@@ -146,6 +147,29 @@ fn copies_of_a_lost_log_end_are_kept_for_a_while_and_no_later_ones() {
     rig.pass(Millis(10_001));
     rig.ask(Request::DropCopies { holder, blocks: vec![held.block] }).unwrap();
     assert!(copy(&rig).is_none(), "its home was believed before");
+}
+
+/// What was shown is the home by then: nothing may be missing where the later copy is made from.
+#[test]
+fn copy_that_is_made_after_a_shown_one_became_the_home_is_given_up_like_any_other() {
+    let (mut rig, held, home, other) = moved_by_a_lost_end();
+    rig.ask(Request::BlockReport { node: other, blocks: vec![held] }).unwrap();
+    rig.notice(home, 60_000).unwrap();
+    assert_eq!(rig.namenode.catalog().block_home(held.block).unwrap().0, Some(other));
+    rig.ask(Request::Cancel { node: home.into() }).unwrap();
+    rig.manage();
+    for node in [home, other] {
+        let nonce = rig.namenode.catalog().node_nonce(node).unwrap();
+        let (after, limit) = (BlockId(0), 10);
+        rig.ask(Request::ExpectedBlocks { node, nonce, after, limit }).unwrap();
+    }
+    rig.pass(Millis(3_000));
+    let epoch = rig.begin(held.block, held.epoch, home, MovePurpose::Precopy).unwrap();
+    rig.end(held.block, (held.epoch, epoch), home, 1000).unwrap();
+    let copy = |rig: &Rig| rig.namenode.catalog().block_view(held.block).unwrap().copy;
+    assert!(copy(&rig).is_some());
+    rig.ask(Request::DropCopies { holder: MANAGER, blocks: vec![held.block] }).unwrap();
+    assert_eq!(copy(&rig), None);
 }
 
 /// While both leave, the copy is no better off than the block.
