@@ -62,6 +62,9 @@ pub(crate) trait Owner {
     /// blame.
     fn failed(&mut self, now: Instant, batch: &Batch, blame: Blame, moves: usize);
 
+    /// Notes that a call of a batch failed, before it is decided whether it is made again.
+    fn unanswered(&mut self, now: Instant, batch: &Batch);
+
     /// Takes a block back whose move was not made, or of which that is not known.
     fn take_back(&mut self, now: Instant, batch: &Batch, one: Move);
 
@@ -253,6 +256,7 @@ fn answered<T>(
 /// A call failed: whether it was done is unknown.
 fn unanswered(owner: &mut impl Owner, now: Instant, mut batch: Batch) {
     debug_assert!(!batch.moves.is_empty(), "an empty batch makes no call");
+    owner.unanswered(now, &batch);
     batch.tries += 1;
     // Nothing is repeated for a source that is another's by now.
     let is_wanted = owner.source(now, batch.source).is_some();

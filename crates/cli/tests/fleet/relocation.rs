@@ -227,6 +227,26 @@ fn dry_run_moves_nothing() {
     });
 }
 
+/// A namenode that has just started does not claim to have measured the links of its nodes.
+#[test]
+fn dry_run_claims_nothing_late_before_the_nodes_have_reported_to_a_new_namenode() {
+    const ASSUMED_WITHIN_50_MS: u64 = 125_000_000 / 20;
+    let mut cluster = Cluster::of(2);
+    block_on(async {
+        let client = cluster.client().await;
+        fill(&client, 32).await;
+        let exposed = |plan: &serde_json::Value| plan["node"]["exposure_bytes"].as_u64();
+        for name in ["n0", "n1"] {
+            cluster.datanode(name).pause();
+        }
+        cluster.restart_namenode();
+        let words = ["node", "notice", "n0", "--deadline", "300ms", "--dry-run"];
+        let plan = cluster.json(&words);
+        assert!(exposed(&plan) > Some(ASSUMED_WITHIN_50_MS), "{plan}");
+        assert_eq!(plan["forecast"]["late_bytes"], 0, "{plan}");
+    });
+}
+
 #[test]
 fn forecast_of_a_slow_drain_is_shown_while_it_runs() {
     let mut cluster = Cluster::of(0);

@@ -52,6 +52,9 @@ impl Owner for Background {
         }
     }
 
+    /// Changes nothing: no forecast is made here.
+    fn unanswered(&mut self, _: Instant, _: &Batch) {}
+
     /// Forgets a block: the next reading brings it again if it is still to be moved.
     fn take_back(&mut self, _: Instant, _: &Batch, _: Move) {}
 

@@ -73,6 +73,11 @@ impl Drain {
         self.pace.begun(now, bytes, force);
     }
 
+    /// Notes that the namenode has not taken a move.
+    pub(super) fn held_up(&mut self, now: Instant) {
+        self.rate.held_up(now);
+    }
+
     /// Takes that a block has left.
     pub(super) fn moved(&mut self, now: Instant, moved: &MoveCandidate, bytes: u64, to: NodeId) {
         self.queue.forget(moved.block);

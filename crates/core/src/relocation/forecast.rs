@@ -1,7 +1,10 @@
 //! What is to be expected of a drain.
 
 use sanderling_protocol::message::Forecast;
+use sanderling_protocol::node::Load;
 use sanderling_protocol::{Instant, Millis, NodeInfo};
+
+use crate::exposure;
 
 /// What a forecast is made of.
 #[derive(Debug, Clone, Copy, Default)]
@@ -52,18 +55,28 @@ impl ForecastInput {
 }
 
 /// Returns the manager's forecast for a node that is drained, or what the node's link allows before
-/// there is one: late is what the link cannot carry by the deadline.
+/// there is one: late is what the link cannot carry by the deadline. Nothing is while the link is
+/// unknown.
 #[must_use]
 pub fn forecast_of(node: &NodeInfo) -> Forecast {
     let drain = node.drain.unwrap_or_default();
     if let Some(forecast) = drain.forecast {
         return forecast;
     }
-    let late_bytes = match (node.deadline_in, node.egress_bytes_per_second) {
-        (None, _) | (_, 0) => 0,
-        (Some(left), rate) => drain.left_bytes.saturating_sub(within(rate, left)),
+    let late_bytes = match (node.deadline_in, known_egress(node)) {
+        (Some(left), Some(rate)) => drain.left_bytes.saturating_sub(within(rate, left)),
+        _ => 0,
     };
     Forecast { left_bytes: drain.left_bytes, late_bytes, ..Forecast::default() }
+}
+
+/// Returns the bytes per second that a node can send, as declared, or by what it has reported;
+/// `None` if it has done neither. Before the first heartbeat since its start, the namenode assumes
+/// a rate, from which that of the link may differ in any way.
+pub(super) fn known_egress(node: &NodeInfo) -> Option<u64> {
+    let rate = node.egress_bytes_per_second;
+    let is_assumed = rate == exposure::EGRESS_BYTES_PER_SECOND && node.load == Load::default();
+    (rate > 0 && !is_assumed).then_some(rate)
 }
 
 /// Returns the bytes that leave at a rate within a time.
@@ -107,6 +120,9 @@ impl LastForecast {
 
 #[cfg(test)]
 mod tests {
+    use sanderling_protocol::node::DrainProgress;
+
+    use super::super::tests::node;
     use super::*;
 
     const INPUT: ForecastInput = ForecastInput {
@@ -155,6 +171,21 @@ mod tests {
         assert_eq!((forecast.finish_in, forecast.late_bytes), (None, 0));
         let stuck = ForecastInput { bytes_per_second: Some(0), ..INPUT }.forecast();
         assert_eq!(stuck.finish_in, None);
+    }
+
+    #[test]
+    fn nothing_is_late_on_a_link_of_which_nothing_was_reported() {
+        let mut node = node(1, 0);
+        node.egress_bytes_per_second = exposure::EGRESS_BYTES_PER_SECOND;
+        node.deadline_in = Some(Millis(1_000));
+        let left_bytes = exposure::EGRESS_BYTES_PER_SECOND + 7;
+        node.drain = Some(DrainProgress { left_bytes, ..DrainProgress::default() });
+        assert_eq!(forecast_of(&node).late_bytes, 0);
+        node.load.blocks = 1;
+        assert_eq!(forecast_of(&node).late_bytes, 7, "it has reported, and pushed nothing");
+        let load = Load::default();
+        let declared = NodeInfo { egress_bytes_per_second: left_bytes - 1, load, ..node };
+        assert_eq!(forecast_of(&declared).late_bytes, 1);
     }
 
     #[test]

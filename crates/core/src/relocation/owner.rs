@@ -65,6 +65,16 @@ impl Owner for Relocator {
         }
     }
 
+    /// Measures the rate of the drain anew when the namenode takes no moves: after its start and
+    /// after a change of leader it takes none before the nodes have reported what they hold.
+    fn unanswered(&mut self, now: Instant, batch: &Batch) {
+        if batch.step == Step::Reserve
+            && let Some(drain) = self.drains.get_mut(&batch.source)
+        {
+            drain.held_up(now);
+        }
+    }
+
     /// Queues a block again, unless the manager's record of it is outdated: the next scan brings it
     /// then, if it is still there.
     fn take_back(&mut self, now: Instant, batch: &Batch, one: Move) {

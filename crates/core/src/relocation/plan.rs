@@ -6,7 +6,7 @@ use sanderling_protocol::message::{Forecast, MoveCandidate};
 use sanderling_protocol::{Instant, Millis, NodeId, NodeInfo, Tier};
 
 use super::client_traffic::TrafficByNode;
-use super::forecast::ForecastInput;
+use super::forecast::{ForecastInput, known_egress};
 use super::queue::{self, Enqueued};
 use super::targets::{MoveRequest, TargetSearch, Targets};
 use crate::exposure;
@@ -49,7 +49,8 @@ pub struct PlannedTarget {
 pub struct Planner {
     source: NodeId,
     left: Option<Millis>,
-    bytes_per_second: u64,
+    /// What the link of the source carries, and its targets take; `None` if it is unknown.
+    bytes_per_second: Option<u64>,
     targets: Targets,
     /// Where the blocks of this tier go now, and how many bytes more before others get a share.
     going: BTreeMap<Tier, (Choice, u64)>,
@@ -84,14 +85,15 @@ impl Planner {
         let mut targets = Targets::default();
         let nothing = BTreeMap::new();
         targets.replace(Self::NOW, &others, &TrafficByNode::default(), &nothing, &BTreeMap::new());
-        let egress = |node: &NodeInfo| node.egress_bytes_per_second;
-        let sends = others.iter().find(|node| node.id == source).map_or(0, egress);
+        let sends = others.iter().find(|node| node.id == source).and_then(known_egress);
         let open = others.iter().filter(|node| targets.is_eligible(Self::NOW, source, node.id));
-        let receive = open.map(egress).fold(0, u64::saturating_add);
+        // A target whose link is unknown limits nothing.
+        let takes = open.map(|node| known_egress(node).unwrap_or(u64::MAX));
+        let receive = takes.fold(0, u64::saturating_add);
         Self {
             source,
             left,
-            bytes_per_second: sends.min(receive),
+            bytes_per_second: sends.map(|rate| rate.min(receive)),
             targets,
             going: BTreeMap::new(),
             shares: BTreeMap::new(),
@@ -164,11 +166,13 @@ impl Planner {
         plan.targets.sort_by_key(|target| std::cmp::Reverse(target.bytes));
         // Before bytes flow the node is fenced and the first moves are reserved.
         let sending = self.left.map(|left| Millis(left.0.saturating_sub(exposure::REACTION.0)));
+        // Over no link anything leaves when there is no time for it.
+        let none = (sending == Some(Millis(0))).then_some(0);
         let input = ForecastInput {
             left_bytes: plan.bytes,
             skipped_bytes: self.skipped_bytes,
             unplaced_bytes: self.unplaced_bytes,
-            bytes_per_second: Some(self.bytes_per_second),
+            bytes_per_second: self.bytes_per_second.or(none),
             link_bytes_per_second: 0,
             left: sending,
             targets: u32::try_from(plan.targets.len()).unwrap_or(u32::MAX),
@@ -232,6 +236,20 @@ mod tests {
         let full = plan(&fleet(100), None, &blocks(300));
         assert_eq!((full.forecast.unplaced_bytes, full.forecast.late_bytes), (100 * MIB, 0));
         assert_eq!(full.needed_bytes_per_second, None);
+    }
+
+    #[test]
+    fn nothing_is_late_before_the_node_has_reported_on_its_link() {
+        let mut nodes = fleet(1000);
+        nodes[0].egress_bytes_per_second = exposure::EGRESS_BYTES_PER_SECOND;
+        let early = plan(&nodes, Some(Millis(1_250)), &blocks(300)).forecast;
+        assert_eq!((early.late_bytes, early.finish_in), (0, None));
+        assert_eq!(early.left_bytes, 300 * MIB);
+        let over = plan(&nodes, Some(Millis(1)), &blocks(300)).forecast;
+        assert_eq!(over.late_bytes, 300 * MIB, "no link is that fast");
+        nodes[0].load.blocks = 300;
+        let late = plan(&nodes, Some(Millis(1_250)), &blocks(300)).forecast;
+        assert_eq!(late.late_bytes, 300 * MIB - exposure::EGRESS_BYTES_PER_SECOND);
     }
 
     #[test]

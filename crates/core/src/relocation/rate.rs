@@ -42,6 +42,15 @@ impl Rate {
         }
     }
 
+    /// Measures anew, unless bytes were counted lately: nothing leaves while the namenode takes no
+    /// moves, however fast the link is.
+    pub(super) fn held_up(&mut self, now: Instant) {
+        let lately = now.0.saturating_sub(Self::FIRST) / Self::SLICE;
+        if self.slices.back().is_none_or(|(slice, _)| *slice < lately) {
+            *self = Self::default();
+        }
+    }
+
     /// Returns bytes per second; `None` before enough time has passed to measure.
     pub(super) fn bytes_per_second(&self, now: Instant) -> Option<u64> {
         let micros = now.0.saturating_sub(self.began?.0).min(Self::WINDOW);
@@ -89,6 +98,20 @@ mod tests {
         assert_eq!(rate.bytes_per_second(at(10_000 + window)), Some(per_second));
         rate.record(at(10_100 + window), 0);
         assert_eq!(rate.bytes_per_second(at(10_100 + window)), Some(0));
+    }
+
+    #[test]
+    fn time_in_which_the_namenode_takes_no_moves_is_not_measured() {
+        let mut rate = Rate::default();
+        rate.begin(at(0));
+        rate.record(at(1000), 1000);
+        rate.held_up(at(1200));
+        assert_eq!(rate.bytes_per_second(at(2000)), Some(500), "others leave meanwhile");
+        rate.held_up(at(3000));
+        assert_eq!(rate.bytes_per_second(at(9000)), None);
+        rate.begin(at(9000));
+        rate.record(at(9500), 1000);
+        assert_eq!(rate.bytes_per_second(at(10_000)), Some(1000));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! What is said of a drain while it runs.
 
-use sanderling_protocol::message::MoveCandidate;
+use sanderling_protocol::message::{Forecast, MoveCandidate};
 use sanderling_protocol::{Instant, Millis};
 
+use super::super::*;
 use super::world::World;
 use super::{blocks, node};
 
@@ -26,4 +27,27 @@ fn forecast_tells_of_bytes_without_room_and_of_bytes_that_expire() {
     world.run(2_000);
     let (_, last) = world.forecasts.last().unwrap();
     assert_eq!((last.left_bytes, last.unplaced_bytes, last.skipped_bytes), (5_000, 5_000, 1_000));
+}
+
+/// After a start the namenode takes no moves before the nodes have reported what they hold, and
+/// takes forecasts all the same.
+#[test]
+fn nothing_is_late_while_the_namenode_takes_no_moves() {
+    let mut world = World::new(blocks(500, 1 << 20), vec![node(1, 1 << 30)]);
+    world.view();
+    while world.now < Instant(1_000_000) + Millis(6_000) {
+        while let Some(output) = world.poll() {
+            let answer = match output {
+                MoveOutput::Reserve { call, .. } => Input::Reserved { call, epochs: None },
+                MoveOutput::Abandon { call, .. } => Input::Abandoned { call, is_done: false },
+                other => world.answer(other),
+            };
+            world.relocator.handle(world.now, answer);
+        }
+        world.now = world.now + Millis(50);
+        world.view();
+    }
+    assert!(!world.forecasts.is_empty() && world.moved.is_empty());
+    let is_late = |(_, forecast): &(Instant, Forecast)| forecast.late_bytes > 0;
+    assert!(!world.forecasts.iter().any(is_late), "{:?}", world.forecasts);
 }
