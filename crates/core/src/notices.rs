@@ -106,6 +106,16 @@ impl SourceNotice {
         self.notice.deadline
     }
 
+    /// Returns when the node is to have left for it, with the deadline that the namenode is known
+    /// to have. That is none of a notice that it has not received.
+    fn holds_until(&self, known: Option<Instant>) -> Instant {
+        match (self.delivery, known) {
+            // After an absence the namenode itself may have left the node more time.
+            (Delivery::Received, Some(known)) => known.max(self.deadline()),
+            _ => self.deadline(),
+        }
+    }
+
     /// Returns whether the node is to leave for it.
     const fn is_open(&self) -> bool {
         matches!(self.delivery, Delivery::Pending | Delivery::Received)
@@ -236,11 +246,9 @@ impl Notices {
     pub fn left_without(&self, source: &str) -> Option<Notice> {
         let others = self.shown.iter().filter(|(other, _)| *other != source);
         let open = others.map(|(_, shown)| shown).filter(|shown| shown.is_open());
-        let mut left = open.min_by_key(|shown| shown.deadline())?.notice.clone();
-        // After an absence the namenode itself may have left the node more time.
-        let known = self.known.map_or(left.deadline, |known| known.deadline);
-        left.deadline = left.deadline.max(known);
-        Some(left)
+        let known = self.known.map(|known| known.deadline);
+        let left = open.min_by_key(|shown| shown.holds_until(known))?;
+        Some(Notice { deadline: left.holds_until(known), ..left.notice.clone() })
     }
 
     /// Returns the number of the next statement about the sources.
@@ -301,13 +309,8 @@ impl Notices {
             let shown = self.shown.values().filter(|shown| shown.is_open());
             self.given = shown.map(SourceNotice::deadline).collect();
         }
-        // The reply to a registration has no deadline.
-        let is_noticed = matches!(policy, Policy::Draining | Policy::Drained);
-        let Some(deadline) = deadline.filter(|_| policy != Policy::Active) else {
-            let pending = self.shown.values_mut().filter(|it| it.delivery == Delivery::Pending);
-            pending.filter(|_| is_noticed).for_each(|it| it.delivery = Delivery::Received);
-            return;
-        };
+        // The reply to a registration has no deadline: the node may drain for another notice.
+        let Some(deadline) = deadline.filter(|_| policy != Policy::Active) else { return };
         let is_lost =
             |known: &KnownNotice| known.deadline > asked_at && known.deadline + EARLIER < deadline;
         if self.known.as_ref().is_some_and(is_lost) {

@@ -137,6 +137,33 @@ fn source_that_shows_nothing_leaves_what_another_shows() {
     assert_eq!(notices.next_report(at(8)), None);
 }
 
+#[test]
+fn notice_that_was_not_received_keeps_its_deadline_when_another_source_withdraws_a_later_one() {
+    let mut notices = received();
+    notices.stands(at(6), Policy::Draining, Some(DEADLINE));
+    assert!(notices.show(&notice("webhook", at(30), "posted")));
+    notices.withdraw_notice("aws");
+    let left = notices.left_without("aws").expect("the other one was not withdrawn");
+    assert_eq!((left.source.as_str(), left.deadline), ("webhook", at(30)));
+    // What it has received has the deadline that it names.
+    let named = at(30) + Millis(400);
+    notices.stands(at(7), Policy::Draining, Some(named));
+    assert_eq!(notices.left_without("aws").expect("as before").deadline, named);
+}
+
+#[test]
+fn notice_is_sent_again_after_a_registration_that_finds_the_node_draining_for_another_one() {
+    let mut notices = received();
+    assert!(notices.show(&notice("webhook", at(30), "posted")));
+    let report = notices.report_of(&notice("webhook", at(30), "posted"));
+    notices.sent(at(6));
+    notices.answered(at(6), &report, NoticeReply::Unanswered);
+    notices.registered();
+    notices.stands(at(7), Policy::Draining, None);
+    let again = notices.next_report(at(7)).expect("the namenode has the later one alone");
+    assert_eq!((again.deadline, again.known_at), (Some(at(30)), None));
+}
+
 /// Returns what is remembered of an operator's notice that was overtaken by a source's.
 fn overtaken(sooner: Instant) -> Notices {
     let mut notices = Notices::default();
