@@ -15,6 +15,15 @@ pub(super) const CATALOGS: &str = "namenode";
 /// The directory with the disks of all datanodes.
 pub(super) const DISKS: &str = "disk";
 
+/// The file that marks the disk of a datanode, which locks it.
+pub(super) const DISK_MARKER: &str = "sanderling-datanode";
+
+/// The directory with the ready files of all servers.
+pub(super) const READY: &str = "ready";
+
+/// The directory with the secret, the token and the certificates of a secure cluster.
+pub(super) const KEYS: &str = "keys";
+
 /// The directory with the servers' logs, which outlive the cluster.
 pub(super) const LOGS: &str = "logs";
 

@@ -14,6 +14,10 @@ use serde::{Deserialize, Serialize};
 /// Lifetime of the token and the certificates: longer than any trial of a cluster.
 const HOLDS: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// All files that [`KeyFiles::make`] makes.
+pub(super) const KEY_FILES: [&str; 6] =
+    ["admin.token", "ca.key", "ca.pem", "node.key", "node.pem", "secret"];
+
 /// The files of a secure cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct KeyFiles {

@@ -11,7 +11,7 @@ use sanderling_cli_common::process::{LOOK_EVERY, RELEASE, RecordedProcess, spawn
 use sanderling_cli_common::ready::{NotReady, Ready};
 use sanderling_cli_common::refused::shell_word;
 
-use super::directory::{CATALOGS, DISKS, LOGS};
+use super::directory::{CATALOGS, DISKS, LOGS, READY};
 use super::keys::KeyFiles;
 use super::record::{DatanodeShape, Record, ServerRecord, ServerRole};
 
@@ -99,7 +99,7 @@ pub(super) fn launch(
     shape: Option<DatanodeShape>,
     mut words: Vec<OsString>,
 ) -> Result<Starting, Failure> {
-    let ready_file = record.directory.join("ready").join(name);
+    let ready_file = record.directory.join(READY).join(name);
     let log = record.directory.join(LOGS).join(format!("{name}.log"));
     words.extend(record.keys.iter().flat_map(KeyFiles::words));
     words.extend(["--detach".into(), "--ready-file".into(), ready_file.clone().into()]);

@@ -10,6 +10,7 @@ mod membership;
 mod ownership;
 mod record;
 mod restart;
+mod server_files;
 mod start;
 mod status;
 mod stop;

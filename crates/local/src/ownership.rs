@@ -1,4 +1,4 @@
-//! Which directories are a local cluster's: only those are emptied.
+//! Which directories are a local cluster's: only in those are files deleted.
 
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
 use sanderling_cli_common::process::LOOK_EVERY;
 
-use super::directory::{CATALOGS, DISKS, LOCK, LOGS};
+use super::directory::{CATALOGS, DISK_MARKER, DISKS, LOCK, LOGS};
 use super::record::Record;
 
 /// What the lock file contains: `local start` writes it before anything else.
@@ -17,7 +17,7 @@ const MARK: &[u8] = b"a directory of sanderling local\n";
 
 /// Directories of servers below the cluster's, each with the file that its server locks.
 const LOCKED: [(&str, &str, &str); 2] =
-    [("namenode", CATALOGS, "lock"), ("datanode", DISKS, "sanderling-datanode")];
+    [("namenode", CATALOGS, "lock"), ("datanode", DISKS, DISK_MARKER)];
 
 /// How long a process that has just ended may take to give its locks back: its first thread may end
 /// before the others.
@@ -115,7 +115,10 @@ fn has_only_logs(directory: &Path) -> bool {
 }
 
 /// Returns the names in a directory in their order; none where there is no directory.
-fn names(directory: &Path) -> Result<Vec<OsString>, Failure> {
+///
+/// # Errors
+/// Failure (1): the directory cannot be read.
+pub(super) fn names(directory: &Path) -> Result<Vec<OsString>, Failure> {
     let failed = |error: std::io::Error| Failure::file(directory, error);
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

@@ -15,13 +15,15 @@ use sanderling_cli_common::units;
 use sanderling_cli_common::units::Size;
 use sanderling_protocol::message::MemberRole;
 use sanderling_protocol::{Reply, Request};
+use thiserror::Error;
 
-use super::directory::{CATALOGS, ClusterDirectory, DISKS, LOGS, directory};
+use super::directory::{CATALOGS, ClusterDirectory, DISKS, KEYS, LOGS, READY, directory};
 use super::keys::KeyFiles;
 use super::launch::{ALONE, READY_WITHIN, datanode_words, launch, namenode_words};
 use super::lock::Lock;
 use super::ownership;
 use super::record::{DatanodeShape, Record, ServerRole};
+use super::server_files::{delete_data, delete_logs};
 use super::stop::end;
 
 /// How long the processes of a start that failed may take to end by themselves.
@@ -111,7 +113,7 @@ fn start(record: &mut Record, args: &LocalStart, limit: Instant) -> Result<(), F
     prepare(&record.directory)?;
     let directory = record.directory.clone();
     if args.secure {
-        record.keys = Some(KeyFiles::make(&directory.join("keys"))?);
+        record.keys = Some(KeyFiles::make(&directory.join(KEYS))?);
     }
     start_namenodes(record, args, limit)?;
     let shape = DatanodeShape {
@@ -165,12 +167,17 @@ fn ports(args: &LocalStart, place: u16) -> [u16; 2] {
     [args.port, http].map(|port| beside(port, 2 * place))
 }
 
+/// A text is no number of namenodes that a group may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("a group has 1, 3 or 5 namenodes")]
+struct NamenodeCountError;
+
 /// Reads a number of namenodes: half of an even number is no majority, so one more carries no
 /// further loss.
-fn namenodes(text: &str) -> Result<u16, String> {
+fn namenodes(text: &str) -> Result<u16, NamenodeCountError> {
     match text.parse() {
         Ok(count @ (1 | 3 | 5)) => Ok(count),
-        _ => Err("a group has 1, 3 or 5 namenodes".to_owned()),
+        _ => Err(NamenodeCountError),
     }
 }
 
@@ -198,20 +205,19 @@ fn until_all_vote(record: &Record, count: usize, limit: Instant) -> Result<(), F
 }
 
 /// Makes the directories and deletes what a cluster that was killed has left: its data is gone with
-/// its datanodes, and a catalog without them would only name what is lost.
+/// its datanodes, and a catalog without them would only name what is lost. Files of others stay.
 fn prepare(directory: &Path) -> Result<(), Failure> {
-    for name in [CATALOGS, DISKS, "ready", LOGS, "keys"] {
+    let undeleted = [delete_data(directory), delete_logs(directory)];
+    if let Some(failure) = undeleted.into_iter().find_map(|it| it.failed.into_iter().next()) {
+        return Err(failure);
+    }
+    for name in [CATALOGS, DISKS, READY, LOGS, KEYS] {
         let path = directory.join(name);
-        match std::fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Failure::file(&path, error));
-            }
-            _ => std::fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(&path)
-                .map_err(|error| Failure::file(&path, error))?,
-        }
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .map_err(|error| Failure::file(&path, error))?;
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! `local stop`.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -11,10 +13,11 @@ use sanderling_cli_common::units;
 use sanderling_protocol::message::Usage;
 use sanderling_protocol::{Path, Reply, Request};
 
-use super::directory::{CATALOGS, ClusterDirectory, DISKS, LOGS, directory};
+use super::directory::{ClusterDirectory, LOGS, directory};
 use super::lock::Lock;
 use super::ownership;
 use super::record::{Record, ServerRole};
+use super::server_files::{Undeleted, delete_data};
 
 /// How long the servers may take to end by themselves.
 const END_WITHIN: Duration = Duration::from_secs(5);
@@ -41,9 +44,7 @@ pub(super) fn run(
     }
     ownership::not_in_use(&directory, "sanderling local stop")?;
     // The datanodes' memory is gone: a catalog of it would only name what is lost.
-    for name in [CATALOGS, DISKS, "ready", "keys"] {
-        let _ = std::fs::remove_dir_all(directory.join(name));
-    }
+    let undeleted = delete_data(&directory);
     record.delete()?;
     let logs = directory.join(LOGS);
     let processes = units::count(running as u64, "process", "processes");
@@ -57,12 +58,37 @@ pub(super) fn run(
         ),
         None => "deleted with it: all that it held; its namenode did not answer how much".into(),
     });
+    print_undeleted(output, &undeleted);
+    let left: Vec<_> = undeleted.foreign.iter().map(|path| path.to_string_lossy()).collect();
     let document = serde_json::json!({
         "stopped": running, "killed": killed, "logs": logs,
         "deleted_objects": held.as_ref().map(|held| held.files),
         "deleted_bytes": held.as_ref().map(|held| held.bytes),
+        "left": left,
     });
     output.result(&document, |_| Ok(()))
+}
+
+/// Prints which directories were left, and why.
+fn print_undeleted(output: Output, undeleted: &Undeleted) {
+    let mut directories: BTreeMap<&std::path::Path, Vec<&PathBuf>> = BTreeMap::new();
+    for path in &undeleted.foreign {
+        directories.entry(path.parent().unwrap_or(path)).or_default().push(path);
+    }
+    for (directory, paths) in directories {
+        let name = paths[0].file_name().unwrap_or_default().to_string_lossy();
+        let others = match paths.len() - 1 {
+            0 => String::new(),
+            count => format!(" and {}", units::count(count as u64, "other", "others")),
+        };
+        output.note(format_args!(
+            "left {}: it holds {name}{others}, which no local cluster made",
+            directory.display()
+        ));
+    }
+    for failure in &undeleted.failed {
+        output.note(format_args!("not deleted: {}", failure.cause));
+    }
 }
 
 /// Returns what the cluster holds, if its namenode answers in time.

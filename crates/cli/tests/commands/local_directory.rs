@@ -114,6 +114,59 @@ fn local_start_and_stop_refuse_a_catalog_that_another_namenode_has_locked() {
 }
 
 #[test]
+fn local_stop_and_start_leave_files_of_others_and_the_reason_is_printed() {
+    let local = Local::new();
+    let words = ["--disk", "8MiB", "--secure"];
+    let start = [&START[..], &words].concat();
+    assert_eq!(local.run(&start).code, 0);
+    let mine = ["namenode/notes", "namenode/mine/a", "disk/b", "disk/datanode-0/c", "ready/d"];
+    let mine = mine.iter().chain(&["keys/e", "logs/f.log", "g"]);
+    let mine: Vec<PathBuf> = mine.map(|name| local.path().join(name)).collect();
+    for path in &mine {
+        std::fs::create_dir_all(path.parent().expect("one")).expect("made");
+        std::fs::write(path, "mine").expect("written");
+    }
+    let others = || {
+        let is_ours = |path: &Path| {
+            ["lock", "logs/datanode-0.log", "logs/namenode.log"]
+                .iter()
+                .any(|name| path == local.path().join(name))
+        };
+        let left = files(&local.path()).into_iter().filter(|(path, _)| !is_ours(path));
+        let (left, bytes): (Vec<_>, Vec<_>) = left.unzip();
+        assert!(bytes.iter().all(|bytes| bytes == b"mine"), "{left:?}");
+        left
+    };
+    let mut expected = mine.clone();
+    expected.sort();
+    let stopped = local.run(&["local", "stop"]);
+    assert_eq!(stopped.code, 0, "{stopped}");
+    for (below, name) in [
+        ("namenode", "mine and 1 other"),
+        ("disk", "b"),
+        ("disk/datanode-0", "c"),
+        ("ready", "d"),
+        ("keys", "e"),
+    ] {
+        let directory = local.path().join(below);
+        let note = format!("left {}: it holds {name}, which no", directory.display());
+        assert!(stopped.stderr.contains(&note), "{note}: {stopped}");
+    }
+    assert_eq!(others(), expected);
+    // A datanode would empty its disk: it refuses one with files of others, and names the first.
+    let refused = local.run(&start);
+    assert_eq!(refused.code, 1, "{refused}");
+    assert!(refused.stderr.contains("\"c\", which no datanode wrote"), "{refused}");
+    assert_eq!(local.run(&["local", "status"]).code, 3);
+    std::fs::remove_file(local.path().join("disk/datanode-0/c")).expect("deleted");
+    expected.retain(|path| !path.ends_with("c"));
+    assert_eq!(local.run(&start).code, 0);
+    let stopped = json(&local.run(&["local", "stop", "--json"]));
+    assert_eq!(stopped["left"].as_array().map(Vec::len), Some(5), "{stopped}");
+    assert_eq!(others(), expected);
+}
+
+#[test]
 fn local_start_takes_a_directory_that_a_local_cluster_left() {
     let local = Local::new();
     std::fs::create_dir(local.path()).expect("made");
