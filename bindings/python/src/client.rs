@@ -11,6 +11,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use sanderling_client::{Client, ClientConfig, PutOptions, Reader};
 use sanderling_native::{Metadata, register_job};
+use sanderling_protocol::limits::DURABLE_BACKLOG_BYTES;
 use sanderling_protocol::message::{JobHints, JobLimits, MakeDurable, ObjectKind, RegisterJob};
 use sanderling_protocol::node::NodeSelector;
 use sanderling_protocol::refusal::ByteRange;
@@ -239,10 +240,15 @@ client_methods! {
         name: Given<Path>,
         store: String,
         parents: bool,
-        backlog_bytes_max: u64,
+        backlog_bytes_max: Option<u64>,
         adopt: bool
     ) -> metadata, {
         let path = name.0;
+        let backlog_bytes_max = match backlog_bytes_max {
+            Some(bytes) => bytes,
+            None if parents => client.durable_backlog_max(&path).await?,
+            None => DURABLE_BACKLOG_BYTES,
+        };
         client.make_durable(MakeDurable { path, store, parents, backlog_bytes_max, adopt }).await
     }
 

@@ -14,6 +14,7 @@ from conftest import DRAM_BYTES
 
 import sanderling
 import sanderling.aio
+from sanderling.namenode_http import call
 
 
 @pytest.fixture
@@ -59,6 +60,20 @@ def test_what_is_sealed_lies_in_the_store(own_cluster, durable):
         assert store.durability("/") is None
         with pytest.raises(sanderling.SanderlingError, match="in no durable directory"):
             store.wait_durable("/", timeout=1)
+
+
+def test_bound_of_the_backlog_stays_unless_another_is_named(own_cluster, durable):
+    def bound() -> int:
+        _, answer = call(own_cluster.http_address, "GET", "/v1/durable")
+        (found,) = answer["directories"]
+        return found["backlog_bytes_max"]
+
+    with own_cluster.store() as store:
+        made(store, "/out")
+        assert bound() == 16 << 30
+        store.make_durable("/out", "archive", parents=True, backlog_max=5 << 20)
+        store.make_durable("/out", "archive", parents=True)
+        assert bound() == 5 << 20
 
 
 def test_wait_ends_with_the_reason(own_cluster, durable):

@@ -93,9 +93,10 @@ pub(crate) struct Mkdir {
     /// `--durable STORE=URL`
     #[arg(long, value_name = "STORE", conflicts_with = "kind")]
     pub(crate) durable: Option<String>,
-    /// Bytes that may wait for the store: while more do, writers in the directory wait
-    #[arg(long, value_name = "SIZE", default_value = "16GiB", requires = "durable")]
-    pub(crate) backlog_max: Size,
+    /// Bytes that may wait for the store: while more do, writers in the directory wait [default:
+    /// 16GiB; with -p, of a directory that is durable already, what it has]
+    #[arg(long, value_name = "SIZE", requires = "durable")]
+    pub(crate) backlog_max: Option<Size>,
     /// Take the store over with what an earlier cluster left in it, and wait until its objects are
     /// there; their bytes are read from the store when they are read first
     #[arg(long, requires = "durable")]
@@ -198,7 +199,11 @@ async fn make(session: &Session, args: Mkdir) -> Result<(), Failure> {
         let at = path.clone();
         let request = match args.durable.clone() {
             Some(store) => {
-                let (backlog_bytes_max, adopt) = (args.backlog_max.0, args.adopt);
+                let backlog_bytes_max = match args.backlog_max {
+                    Some(size) => size.0,
+                    None => durable::backlog_max(session, &client, &path, parents).await?,
+                };
+                let adopt = args.adopt;
                 let made = MakeDurable { path, store, parents, backlog_bytes_max, adopt };
                 Request::Durable(Box::new(DurableRequest::Make(made)))
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sanderling_protocol::limits::LIST_PAGE_MAX;
+use sanderling_protocol::limits::{DURABLE_BACKLOG_BYTES, LIST_PAGE_MAX};
 use sanderling_protocol::message::{
     Attributes, Concat, Condition, CreateMode, Durability, DurableReply, DurableRequest,
     DurableState, DurableStatus, Entry, MakeDurable, ObjectKind, ObjectStat, Usage,
@@ -149,7 +149,9 @@ impl Client {
         reply_of!(reply, "mkdir", Reply::Stat(stat) => stat)
     }
 
-    /// Makes a directory whose sealed objects are copied to a store outside of the cluster.
+    /// Makes a directory whose sealed objects are copied to a store outside of the cluster. One
+    /// that has this store already gets the bound of the request; [`Self::durable_backlog_max`]
+    /// returns its present one.
     ///
     /// # Errors
     /// [`Refusal::BadRequest`]: no datanode has a store of this name, or the store has a directory.
@@ -179,6 +181,17 @@ impl Client {
         let reply = self.request(Request::Durable(Box::new(DurableRequest::Overview))).await?;
         let reply = reply_of!(reply, "durability", Reply::Durable(reply) => *reply)?;
         reply_of!(reply, "durability", DurableReply::Overview(all) => all)
+    }
+
+    /// Returns the bytes that may wait for the store of a directory: its present bound if it is a
+    /// durable one, else the default.
+    ///
+    /// # Errors
+    /// [`Refusal::Forbidden`]: the token must allow to look at the cluster.
+    pub async fn durable_backlog_max(&self, path: &Path) -> Result<u64, ClientError> {
+        let all = self.durable_overview().await?;
+        let found = all.into_iter().find(|status| status.directory == *path);
+        Ok(found.map_or(DURABLE_BACKLOG_BYTES, |status| status.backlog_bytes_max))
     }
 
     /// Returns how far entries of a directory are copied to its store, one for each name; `None` if

@@ -308,8 +308,11 @@ impl Claims {
             {
                 Ok(())
             }
+            // Which of the two it is depends on the change, which is still to come.
+            RequiredRights::Change => {
+                Err(self.forbidden("has no right to write, and none to administrate"))
+            }
             RequiredRights::Account(_)
-            | RequiredRights::Change
             | RequiredRights::Observe
             | RequiredRights::Administrate
             | RequiredRights::Notice

@@ -261,17 +261,18 @@ class Store(Connection):
         store: str,
         *,
         parents: bool = False,
-        backlog_max: int = 16 << 30,
+        backlog_max: int | None = None,
         adopt: bool = False,
     ) -> Stat:
         """Makes a directory of which everything that is sealed is copied to a store.
 
         Datanodes name their stores by `--durable NAME=URL`. While `backlog_max` bytes wait for the
-        store, writers below the directory wait. With `parents`, missing directories above are
-        made, and the directory may have this store already. With `adopt`, what an earlier cluster
-        left in the store becomes the directory's; `wait_durable` waits until it is there.
+        store, writers below the directory wait: 16 GiB by default. With `parents`, missing
+        directories above are made, and the directory may have this store already: without
+        `backlog_max` it keeps its bound. With `adopt`, what an earlier cluster left in the store
+        becomes the directory's; `wait_durable` waits until it is there.
         """
-        bound = whole("backlog_max", backlog_max)
+        bound = arguments.some_whole("backlog_max", backlog_max)
         made = self._client.make_durable
         name, into = text(path), text(store)
         return self._stat("create", 0, made, name, into, parents, bound, adopt)

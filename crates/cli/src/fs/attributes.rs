@@ -5,6 +5,7 @@ use std::io::Write;
 use clap::Args;
 use sanderling_protocol::Path;
 use sanderling_protocol::message::Attributes;
+use thiserror::Error;
 
 use super::lookup::existing;
 use crate::failure::Failure;
@@ -26,11 +27,16 @@ pub(crate) struct Attr {
     pub(crate) remove: Vec<String>,
 }
 
+/// A text is no attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("an attribute is written NAME=TEXT")]
+pub(super) struct AttributeError;
+
 /// Reads `name=text`.
-pub(super) fn attribute(text: &str) -> Result<(String, String), String> {
+pub(super) fn attribute(text: &str) -> Result<(String, String), AttributeError> {
     match text.split_once('=') {
         Some((name, text)) if !name.is_empty() => Ok((name.to_owned(), text.to_owned())),
-        _ => Err("an attribute is written NAME=TEXT".to_owned()),
+        _ => Err(AttributeError),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use sanderling_client::Client;
 use sanderling_protocol::Path;
+use sanderling_protocol::limits::DURABLE_BACKLOG_BYTES;
 use sanderling_protocol::message::{Adoption, Durability, DurableState};
 
 use super::pattern;
@@ -48,6 +49,24 @@ pub(super) async fn wait(session: &Session, args: SyncArgs) -> Result<(), Failur
         }
     }
     session.output.result(&serde_json::json!({ "durable": args.paths }), |_| Ok(()))
+}
+
+/// Returns the bound of a directory's backlog, in bytes, that a command without one means: with
+/// `parents` a directory that is durable already keeps what it has.
+///
+/// # Errors
+/// The namenode's failure.
+pub(super) async fn backlog_max(
+    session: &Session,
+    client: &Client,
+    path: &Path,
+    parents: bool,
+) -> Result<u64, Failure> {
+    if !parents {
+        return Ok(DURABLE_BACKLOG_BYTES);
+    }
+    let found = client.durable_backlog_max(path).await;
+    found.map_err(|error| refused::client(&error, &session.namenode))
 }
 
 /// Waits until the objects of a store that is adopted are there.

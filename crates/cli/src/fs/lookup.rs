@@ -67,7 +67,7 @@ pub(super) fn joined(directory: &Path, name: &str) -> Result<Path, Failure> {
     directory.join(name).map_err(|refusal| refused::refusal_failure(&refusal))
 }
 
-/// Returns the facts about an object; `None` when it does not exist.
+/// Returns an object's metadata; `None` when it does not exist.
 pub(super) async fn stat_of(
     session: &Session,
     client: &Client,
@@ -88,9 +88,14 @@ pub(super) async fn stat_of(
 /// Any other failure of the look-up.
 pub(super) fn if_allowed<T>(found: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match found {
-        Err(Failure { kind: FailureKind::Refusal(RefusalKind::Forbidden), .. }) => Ok(None),
+        Err(failure) if is_forbidden(&failure) => Ok(None),
         found => found.map(Some),
     }
+}
+
+/// Returns whether the token has not the right that was needed.
+pub(super) fn is_forbidden(failure: &Failure) -> bool {
+    failure.kind == FailureKind::Refusal(RefusalKind::Forbidden)
 }
 
 pub(super) async fn existing(

@@ -4,7 +4,7 @@ use std::path::{Path as LocalPath, PathBuf};
 
 use bytes::BytesMut;
 use clap::Args;
-use sanderling_client::{Client, PutOptions, Writer};
+use sanderling_client::{Client, ClientError, PutOptions, Writer};
 use sanderling_protocol::message::{CreateKind, CreateMode, ObjectKind};
 use sanderling_protocol::{Path, Request, StorageClass};
 use sanderling_transport::trace::{child, spanned};
@@ -12,10 +12,12 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
 
 use super::attributes::attribute;
-use super::lookup::{PIECE_BYTES, check_distinct, if_allowed, joined, stat_of, target};
+use super::lookup::{
+    PIECE_BYTES, check_distinct, if_allowed, is_forbidden, joined, stat_of, target,
+};
 use super::pattern::Destination;
 use super::transfer::{AfterFailure, run_all};
-use crate::failure::{Exit, Failure, RefusalKind};
+use crate::failure::{Exit, Failure, FailureKind, RefusalKind};
 use crate::refused;
 use crate::session::Session;
 use crate::units;
@@ -67,6 +69,8 @@ struct LocalUpload {
     /// Whether it is stored by one call, which is quicker, and takes no more memory than a stream.
     is_small: bool,
     options: PutOptions,
+    /// Why it is unknown whether the object goes into a table, if it is.
+    unseen: Option<Failure>,
 }
 
 pub(super) async fn run(session: &Session, args: Put) -> Result<(), Failure> {
@@ -112,11 +116,11 @@ async fn planned(
     };
     let kind = kind_in(session, client, &to).await?;
     if is_stdin {
-        return Ok(vec![job(args, kind, source, to, None)]);
+        return Ok(vec![upload(args, kind, source, to, None)]);
     }
     let metadata = std::fs::metadata(source).map_err(|error| Failure::file(source, error))?;
     if !metadata.is_dir() {
-        return Ok(vec![job(args, kind, source, to, Some(metadata.len()))]);
+        return Ok(vec![upload(args, kind, source, to, Some(metadata.len()))]);
     }
     if !args.recursive {
         let cause = format!("{} is a directory", source.display());
@@ -150,8 +154,8 @@ async fn walk(
             if metadata.is_dir() {
                 waiting.push((from, to));
             } else if metadata.is_file() {
-                let (kind, bytes) = (CreateKind::File, Some(metadata.len()));
-                jobs.push(job(args, kind, &from, to, bytes));
+                let (kind, bytes) = (Ok(CreateKind::File), Some(metadata.len()));
+                jobs.push(upload(args, kind, &from, to, bytes));
             } else {
                 session.output.note(format_args!("passed over: {}, no file", from.display()));
             }
@@ -164,23 +168,38 @@ fn unnameable(path: &LocalPath) -> Failure {
     Failure::usage(format_args!("{} has no name in UTF-8", path.display()))
 }
 
-/// Returns what an object of this name must be: what a table holds is key-values. A table refuses
-/// the file of a caller that may not look it up.
-async fn kind_in(session: &Session, client: &Client, to: &Path) -> Result<CreateKind, Failure> {
-    let Some(parent) = to.parent() else { return Ok(CreateKind::File) };
-    let found = if_allowed(stat_of(session, client, &parent).await)?.flatten();
-    let kind = found.map(|stat| stat.kind);
-    Ok(if kind == Some(ObjectKind::Table) { CreateKind::KeyValue } else { CreateKind::File })
+/// Returns what an object of this name must be: what a table holds is key-values. In place of it
+/// the refusal of a token that may not look the table up.
+async fn kind_in(
+    session: &Session,
+    client: &Client,
+    to: &Path,
+) -> Result<Result<CreateKind, Failure>, Failure> {
+    let Some(parent) = to.parent() else { return Ok(Ok(CreateKind::File)) };
+    let found = match stat_of(session, client, &parent).await {
+        Err(failure) if is_forbidden(&failure) => {
+            let parent = refused::shell_word(parent.as_str());
+            return Ok(Err(failure
+                .tried(format_args!("looked whether {parent} is a table, which holds no files"))
+                .instead("the same with --token-file FILE, a token with read and write")));
+        }
+        found => found?,
+    };
+    let is_table = found.is_some_and(|stat| stat.kind == ObjectKind::Table);
+    Ok(Ok(if is_table { CreateKind::KeyValue } else { CreateKind::File }))
 }
 
-fn job(
+/// Plans the upload of one file. Without a kind it is stored as a file, which a table refuses.
+fn upload(
     args: &Put,
-    kind: CreateKind,
+    kind: Result<CreateKind, Failure>,
     from: &LocalPath,
     to: Path,
     bytes: Option<u64>,
 ) -> LocalUpload {
     let storing = &args.storing;
+    let unseen = kind.as_ref().err().cloned();
+    let kind = kind.unwrap_or(CreateKind::File);
     let options = PutOptions {
         kind,
         mode: if storing.force { CreateMode::Replace } else { CreateMode::New },
@@ -193,10 +212,22 @@ fn job(
     };
     // A file that reports no bytes may be endless, such as a device.
     let is_small = bytes.is_some_and(|bytes| (1..=PIECE_BYTES as u64).contains(&bytes));
-    LocalUpload { from: from.to_owned(), to, bytes, is_small, options }
+    LocalUpload { from: from.to_owned(), to, bytes, is_small, options, unseen }
 }
 
 impl LocalUpload {
+    /// Returns the failure of an error. A file that a table refuses was to be a key-value: what is
+    /// missing is the right to look that up.
+    fn failure(&self, error: &ClientError, session: &Session) -> Failure {
+        let failure = refused::client(error, &session.namenode).tried(self.described());
+        match &self.unseen {
+            Some(unseen) if failure.kind == FailureKind::Refusal(RefusalKind::WrongKind) => {
+                unseen.clone()
+            }
+            _ => failure,
+        }
+    }
+
     fn described(&self) -> String {
         match self.bytes {
             Some(bytes) if !self.is_small => format!(
@@ -230,7 +261,7 @@ async fn store(
     job: LocalUpload,
     sent: mpsc::Sender<u64>,
 ) -> Result<(), Failure> {
-    let failed = |error| refused::client(&error, &session.namenode).tried(job.described());
+    let failed = |error| job.failure(&error, &session);
     if job.is_small {
         let read = tokio::fs::read(&job.from).await;
         let bytes = read.map_err(|error| Failure::file(&job.from, error))?;
@@ -280,10 +311,7 @@ async fn copy(
             return Ok(());
         }
         let bytes = piece.len() as u64;
-        writer
-            .write_bytes(piece.freeze())
-            .await
-            .map_err(|error| refused::client(&error, &session.namenode).tried(job.described()))?;
+        writer.write_bytes(piece.freeze()).await.map_err(|error| job.failure(&error, session))?;
         // Progress is optional: the receiver is gone when the command ends early.
         let _ = sent.send(bytes).await;
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path as LocalPath;
 
 use crate::cluster::guarded::{Guarded, kept};
+use crate::cluster::http::post;
 use crate::cluster::stores::{add, files, fleet, make, put};
 use crate::cluster::{SOON, block_on, bytes_of, path, until};
 use sanderling_client::PutOptions;
@@ -251,6 +252,30 @@ fn backlog_beyond_its_bound_slows_its_writers_only() {
 }
 
 #[test]
+fn bound_of_the_backlog_stays_unless_another_is_named() {
+    let (cluster, _store) = fleet(1);
+    make(&cluster, "/out");
+    let bound = || {
+        let found = block_on(async { cluster.client().await.durable_overview().await });
+        found.expect("an overview")[0].backlog_bytes_max
+    };
+    assert_eq!(bound(), 16 << 30);
+    let again = ["fs", "mkdir", "-p", "/out", "--durable", "archive"];
+    let ran = cluster.cli(&[&again[..], &["--backlog-max", "5MiB"]].concat());
+    assert_eq!((ran.code, bound()), (0, 5 << 20), "{ran}");
+    let ran = cluster.cli(&again);
+    assert_eq!((ran.code, bound()), (0, 5 << 20), "{ran}");
+    let http = &cluster.namenode.http_address;
+    for (bytes, expected) in [("", 5 << 20), (r#", "backlog_bytes_max": 70000"#, 70_000)] {
+        let body = format!(r#"{{"path": "/out", "store": "archive", "parents": true{bytes}}}"#);
+        let answer = block_on(post(http, "/v1/durable", &body));
+        assert_eq!((answer.contains(" 200 "), bound()), (true, expected), "{answer}");
+    }
+    let ran = cluster.cli(&again);
+    assert_eq!((ran.code, bound()), (0, 70_000), "{ran}");
+}
+
+#[test]
 fn newest_states_get_there_whoever_is_killed_at_any_moment() {
     let rounds: u64 =
         std::env::var("SANDERLING_DURABLE_KILLS").map_or(6, |it| it.parse().expect("a number"));
@@ -373,6 +398,39 @@ fn what_a_killed_node_had_is_read_back_from_the_store() {
     // What was read back is a block like any other.
     let drained = cluster.cli(&["fs", "cat", "/out/big"]);
     assert_eq!(drained.code, 0, "{drained}");
+}
+
+#[test]
+fn directory_with_objects_that_were_lost_before_they_were_durable_is_deleted() {
+    let (mut cluster, store) = fleet(2);
+    make(&cluster, "/out");
+    let away = cluster.path("away");
+    std::fs::rename(&store, &away).expect("moved");
+    block_on(async {
+        let client = cluster.client().await;
+        for number in 0..6 {
+            put(&client, &format!("/out/run/{number}/part"), number, 3 << 20).await;
+        }
+    });
+    cluster.datanode("d0").kill();
+    until("the node is given up", SOON, || {
+        let nodes = cluster.json(&["node", "ls"]);
+        (nodes["nodes"].as_array().map(Vec::len) == Some(1)).then_some(())
+    });
+    std::fs::rename(&away, &store).expect("moved back");
+    until("the directory is stalled by what is lost", SOON, || {
+        let shown = cluster.cli(&["fs", "stat", "/out"]).stdout;
+        (shown.contains("STALLED") && shown.contains("bytes missing")).then_some(())
+    });
+    let deleted = cluster.cli(&["fs", "rm", "-r", "/out/run", "--timeout", "60s"]);
+    assert_eq!(deleted.code, 0, "{deleted}");
+    block_on(async {
+        let client = cluster.client().await;
+        put(&client, "/out/after", 9, 5000).await;
+        assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
+    });
+    let found = files(&store);
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["after"]);
 }
 
 #[test]

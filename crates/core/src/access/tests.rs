@@ -323,6 +323,14 @@ fn servers_make_change_and_mint_nothing_and_datanodes_read_blocks_alone() {
 }
 
 #[test]
+fn refusal_of_a_change_names_the_rights_that_are_missing() {
+    let reader = claims(TokenRole::Client, "/", Rights::READ);
+    let refused = reader.check(&Request::OpenClient { key: Nonce(1) }, &known());
+    let why = refused.expect_err("it may change nothing").to_string();
+    assert!(why.contains("has no right to write, and none to administrate"), "{why}");
+}
+
+#[test]
 fn account_of_a_job_is_open_to_whoever_sees_the_job_in_the_list() {
     let account = |job| Request::JobAccount { job: JobId(job) };
     for (rights, may_end) in [(Rights::READ, false), (Rights::WRITE, true)] {

@@ -61,24 +61,34 @@ struct MakeBody {
     parents: bool,
     #[serde(default)]
     adopt: bool,
-    #[serde(default = "backlog_bytes_max")]
-    backlog_bytes_max: u64,
+    backlog_bytes_max: Option<u64>,
 }
 
-const fn backlog_bytes_max() -> u64 {
-    DURABLE_BACKLOG_BYTES
-}
-
-/// Makes a directory durable.
+/// Makes a directory durable. With `parents` one that is durable already keeps its bound, unless
+/// the request has another.
 pub(super) async fn make(State(api): State<HttpApi>, body: BodyBytes) -> HttpResult {
     let body = body?;
     let MakeBody { path, store, parents, adopt, backlog_bytes_max } =
         serde_json::from_slice(&body).map_err(|error| bad(&error.to_string()))?;
+    let backlog_bytes_max = match backlog_bytes_max {
+        Some(bytes) => bytes,
+        None if parents => present_backlog_max(&api, &path).await?,
+        None => DURABLE_BACKLOG_BYTES,
+    };
     let make = MakeDurable { path, store, parents, backlog_bytes_max, adopt };
     match api.requests.one(Request::Durable(Box::new(DurableRequest::Make(make)))).await? {
         Reply::Stat(stat) => Ok(page(&json!(stat))),
         _ => Err(HttpRefusal::unexpected()),
     }
+}
+
+/// Returns the bound of a durable directory, or the default of a path that is none.
+async fn present_backlog_max(api: &HttpApi, path: &Path) -> Result<u64, HttpRefusal> {
+    let DurableReply::Overview(all) = requested(api, DurableRequest::Overview).await? else {
+        return Err(HttpRefusal::unexpected());
+    };
+    let found = all.into_iter().find(|status| status.directory == *path);
+    Ok(found.map_or(DURABLE_BACKLOG_BYTES, |status| status.backlog_bytes_max))
 }
 
 /// The body of the request to wait for a store.
