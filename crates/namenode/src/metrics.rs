@@ -305,8 +305,11 @@ impl NamenodeMetrics {
             self.nodes.get_or_create(&labels).inc();
             if node.policy.is_draining() {
                 drains.count += 1;
-                drains.left_bytes += node.drain.map_or(0, |drain| drain.left_bytes);
+                let left = node.drain.map_or(0, |drain| drain.left_bytes);
+                drains.left_bytes += left;
                 let forecast = node.drain.and_then(|drain| drain.forecast).unwrap_or_default();
+                // Of a node whose manager is gone the forecast has what is not there any more.
+                drains.expected.skipped_bytes += forecast.skipped_bytes.min(left);
                 drains.expected.late_bytes += forecast.late_bytes;
                 drains.expected.unplaced_bytes += forecast.unplaced_bytes;
             }
@@ -348,6 +351,8 @@ fn write_drains(text: &mut String, drains: &Drains) {
         "Bytes that must still leave draining nodes",
         drains.left_bytes,
     );
+    let help = "Bytes of those left that expire before their deadline and stay, by the forecasts";
+    gauge(text, "drain_skipped_bytes", help, drains.expected.skipped_bytes);
     let help = "Bytes that will not have left by their deadline, by the forecasts";
     gauge(text, "drain_late_bytes", help, drains.expected.late_bytes);
     let help = "Bytes on draining nodes for which no node has room, by the forecasts";

@@ -4,7 +4,11 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::guarded::Guarded;
 use crate::cluster::model::Model;
-use crate::cluster::{Cluster, Shape, block_on, http, until_drained, until_node};
+use crate::cluster::{
+    Cluster, Shape, block_on, bytes_of, http, path, until, until_drained, until_node,
+};
+use sanderling_client::PutOptions;
+use sanderling_protocol::Millis;
 
 /// A cluster in which nothing moves.
 fn without_manager() -> Cluster {
@@ -84,6 +88,31 @@ fn wait_for_a_drain_is_bounded_by_the_deadline_and_ends_with_the_notice() {
         client.cancel(&node).await.expect("taken back");
         let answer = waits.await.expect("no panic");
         assert!(answer.starts_with("HTTP/1.1 504") && answer.contains("taken back"), "{answer}");
+    });
+}
+
+#[test]
+fn bytes_that_expire_before_the_deadline_of_a_drain_are_exported_as_such() {
+    let cluster = Cluster::of(2);
+    block_on(async {
+        let client = cluster.client().await;
+        let ttl = Some(Millis(300_000));
+        let options = PutOptions { parents: true, ttl, ..PutOptions::default() };
+        for number in 0..16 {
+            let name = path(&format!("/expiring/{number}"));
+            client.put(&name, bytes_of(number, 70_000), &options).await.expect("stored");
+        }
+    });
+    let ran = cluster.cli(&["node", "notice", "n0", "--deadline", "900s", "--yes"]);
+    assert_eq!(ran.code, 0, "{ran}");
+    until("all that is left expires", crate::SOON, || {
+        let page = block_on(http::page(&cluster.namenode.http_address, "/metrics"));
+        let [left, skipped] = ["left", "skipped"].map(|what| {
+            let name = format!("sanderling_namenode_drain_{what}_bytes ");
+            let found = page.lines().find_map(|line| line.strip_prefix(&name));
+            found.and_then(|figure| figure.parse::<u64>().ok()).expect("a figure")
+        });
+        (left > 0 && left == skipped).then_some(())
     });
 }
 
