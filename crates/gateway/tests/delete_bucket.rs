@@ -123,3 +123,59 @@ async fn bucket_that_is_a_job_is_deleted_with_its_uploads_and_rules() {
     assert!(names(&client, &Path::root()).await.is_empty());
     gateway.stop().await;
 }
+
+/// The last call to the namenode of a gateway that is killed while it deletes a bucket.
+#[derive(Debug, Clone, Copy)]
+enum LastCall {
+    /// It was done, and its reply did not arrive.
+    Done(&'static str),
+    /// It was not sent.
+    Unsent(&'static [&'static str]),
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bucket_of_a_deletion_that_was_interrupted_can_be_used_and_deleted() {
+    for last in [
+        LastCall::Done("make_directory"),
+        LastCall::Done("set_ttl"),
+        LastCall::Done("rename"),
+        LastCall::Unsent(&["delete"]),
+        LastCall::Done("delete"),
+    ] {
+        let (cluster, proxy, killed, client) = start().await;
+        let address = killed.address().to_string();
+        fill(&address).await;
+        match last {
+            LastCall::Done(kind) => proxy.swallow(kind),
+            LastCall::Unsent(kinds) => proxy.hold(kinds),
+        }
+        let deletion = tokio::spawn(async move { delete_bucket(&address).await });
+        // No further call passes: to the namenode the gateway has died.
+        proxy.swallowed().await;
+        let beside = gateway(&cluster.namenode.address().to_string()).await;
+        let address = beside.address().to_string();
+        let is_deleted = matches!(last, LastCall::Done("delete"));
+        let (status, body) = send(&address, "HEAD", ("/bucket", ""), "", "").await;
+        assert_eq!(status, if is_deleted { 404 } else { 200 }, "{last:?}: {body}");
+        if is_deleted {
+            let (status, body) = send(&address, "PUT", ("/bucket", ""), "", "").await;
+            assert_eq!(status, 200, "{last:?}: {body}");
+        }
+        let (status, body) = send(&address, "PUT", ("/bucket/key", ""), "", "new").await;
+        assert_eq!(status, 200, "{last:?}: {body}");
+        check_refused(&delete_bucket(&address).await);
+        let id = fill(&address).await;
+        let (status, body) = send(&address, "GET", ("/bucket", "uploads="), "", "").await;
+        assert!(status == 200 && body.contains(&id), "{last:?}: {body}");
+        let (status, body) = send(&address, "DELETE", ("/bucket/key", ""), "", "").await;
+        assert_eq!(status, 204, "{last:?}: {body}");
+        let (status, body) = delete_bucket(&address).await;
+        assert_eq!(status, 204, "{last:?}: {body}");
+        let (status, body) = send(&address, "GET", ("/", ""), "", "").await;
+        assert!(status == 200 && !body.contains("<Bucket>"), "{last:?}: {body}");
+        let left = names(&client, &Path::root()).await;
+        assert!(left.iter().all(|name| name.starts_with("%!b")), "{last:?}: {left:?}");
+        beside.stop().await;
+        deletion.abort();
+    }
+}

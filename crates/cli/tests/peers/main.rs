@@ -12,6 +12,7 @@ mod memory;
 mod noisy;
 mod own_tokens;
 mod refusals;
+mod revocations;
 mod rights;
 mod security;
 mod strangers;

@@ -184,13 +184,22 @@ fn value_in_a_table_is_read_with_the_right_to_read_and_set_with_the_right_to_wri
             assert!(is_as_allowed, "{flags:?}: {set:?}");
         }
     });
-    // The command has to look up that it is a table.
+    // The command has to look up that it is a table: the message names what that takes.
     let file = text(guarded.place.path().join("file"));
     std::fs::write(&file, "another").expect("written");
     let words = ["fs", "put", &file, "/tables/t/another"];
     let writer = guarded.token(&["--rights", "write"]);
-    let refused = guarded.cli(Some(&writer), &words);
-    assert_eq!(refused.code, 1, "{refused}");
+    is_refused(&guarded, &writer, &words, "has no right to read");
+    is_refused(&guarded, &writer, &words, "a token with read and write");
+    operate(&guarded, &writer, &["fs", "put", &file, "/tables/file"]);
+    let stored = ["fs", "put", &file, "/tables/file"];
+    is_refused(&guarded, &writer, &stored, "/tables/file exists");
+    let reader = guarded.token(&["--rights", "read"]);
+    for path in ["/tables/t/another", "/tables/another"] {
+        let words = ["fs", "put", &file, path];
+        is_refused(&guarded, &reader, &words, "has no right to write");
+        is_refused(&guarded, &reader, &words, "--token-file FILE");
+    }
     is_refused(&guarded, &writer, &["fs", "cat", "/tables/t/key"], "has no right to read");
     let both = guarded.token(&["--rights", "read,write"]);
     operate(&guarded, &both, &words);

@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 const KNOWN_WITHIN: Duration = Duration::from_secs(20);
 
 /// Makes a token in a file of its own.
-fn in_file(guarded: &Guarded, name: &str, flags: &[&str]) -> (String, Token) {
+pub(crate) fn in_file(guarded: &Guarded, name: &str, flags: &[&str]) -> (String, Token) {
     let file = text(guarded.place.path().join(name));
     guarded.token(&[&["--out", &file], flags].concat());
     let token = Token::new(&std::fs::read_to_string(&file).expect("written"));
@@ -468,14 +468,14 @@ fn token_of_another_cluster_with_the_same_secret_opens_nothing() {
 }
 
 /// Puts another file in place of the secret's, whole.
-fn replace(guarded: &Guarded, secrets: &[&str]) {
+pub(crate) fn replace(guarded: &Guarded, secrets: &[&str]) {
     let next = guarded.place.path().join("next");
     private(&next, &secrets.concat());
     std::fs::rename(&next, &guarded.secret).expect("put in place");
 }
 
 /// Makes an admin's token for a cluster with one secret.
-fn signed_by(guarded: &Guarded, cluster: &str, secret: &str) -> Token {
+pub(crate) fn signed_by(guarded: &Guarded, cluster: &str, secret: &str) -> Token {
     let file = guarded.place.path().join("signing");
     private(&file, secret);
     let file = text(file);
@@ -484,7 +484,7 @@ fn signed_by(guarded: &Guarded, cluster: &str, secret: &str) -> Token {
 }
 
 /// Writes a file that only its owner can read.
-fn private(file: &std::path::Path, text: &str) {
+pub(crate) fn private(file: &std::path::Path, text: &str) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::write(file, text).expect("written");
     std::fs::set_permissions(file, PermissionsExt::from_mode(0o600)).expect("ours");

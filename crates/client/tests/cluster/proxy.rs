@@ -73,6 +73,11 @@ impl Proxy {
         waited.await.expect("the request comes within a minute");
     }
 
+    /// Holds up the next request of one of these kinds. From then on no request passes.
+    pub(crate) fn hold(&self, kinds: &'static [&'static str]) {
+        *self.state.held.lock() = Some(kinds);
+    }
+
     /// Does `first` through the proxy, of which the next request of one of these kinds is held up
     /// until `between` is done.
     pub(crate) async fn hold_up<T: Send + 'static>(
@@ -81,7 +86,7 @@ impl Proxy {
         first: impl Future<Output = T> + Send + 'static,
         between: impl Future<Output = ()>,
     ) -> T {
-        *self.state.held.lock() = Some(kinds);
+        self.hold(kinds);
         let first = tokio::spawn(first);
         self.swallowed().await;
         between.await;
