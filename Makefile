@@ -151,7 +151,7 @@ bench-group: build ## Measures three namenodes beside one; ARGS="--parts steady 
 	@python3 bench/group.py $(ARGS)
 
 .PHONY: mutants
-mutants: ## Changes the code in 150 small ways and tells which no test notices; ARGS="--seed 7".
+mutants: ## Changes the code in 150 small ways and prints those that no test detects; ARGS="--seed 7".
 	@python3 scripts/mutants.py $(ARGS)
 
 .PHONY: fuzz

@@ -36,7 +36,7 @@ def main() -> int:
     options_of_jvms = os.environ.pop("JAVA_TOOL_OPTIONS", "").split()
     if options.check:
         kept = [word for word in options_of_jvms if not word.endswith("GC")]
-        os.environ["JAVA_TOOL_OPTIONS"] = " ".join(kept)
+        os.environ |= {"JAVA_TOOL_OPTIONS": " ".join(kept)} if kept else {}
     # These want the environment's packages.
     import comparison
     import report
