@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+use sanderling_context::TOKEN_VARIABLE;
 use sanderling_protocol::Token;
 use sanderling_transport::{
     ClientTls, Credentials, Secret, SecretError, TlsError, TlsFileFault, TokenSource,
@@ -11,10 +12,6 @@ use sanderling_transport::{
 use crate::failure::{Exit, Failure, FailureKind, look_near};
 use crate::global::Global;
 use crate::refused::shell_word;
-
-/// The environment's variable with a token. There is no flag for it: others can read a process's
-/// arguments.
-const TOKEN_VARIABLE: &str = "SANDERLING_TOKEN";
 
 /// How a file with a token is made.
 const TOKEN: &str = "sanderling token new --out FILE";

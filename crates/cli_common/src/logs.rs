@@ -90,7 +90,7 @@ fn wanted(global: &Global, source: LogSource) -> String {
 /// be changed while it runs.
 ///
 /// # Errors
-/// `SANDERLING_LOG` is no filter.
+/// `SANDERLING_LOG` is no filter: correct it. The failure shows an example.
 pub fn start(global: &Global, source: LogSource, format: LogFormat) -> Result<(), Failure> {
     let text = wanted(global, source);
     let filter = log_filter::read(&text).map_err(|error| {

@@ -8,7 +8,8 @@ use crate::global::Global;
 /// Begins to record and export spans, if `--otlp` names a collector.
 ///
 /// # Errors
-/// The operating system gives no thread.
+/// The operating system gives no thread: raise the limit of processes (`ulimit -u`), or run without
+/// `--otlp`.
 pub fn start(global: &Global) -> Result<Option<Export>, Failure> {
     let Some(collector) = global.otlp.clone() else { return Ok(None) };
     if is_exporting() {

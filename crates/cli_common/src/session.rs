@@ -26,7 +26,7 @@ use crate::{credentials, otlp, refused};
 const CLEAN_UP: Duration = Duration::from_secs(2);
 
 /// How long the namenode may take to answer the first greeting.
-const KNOCK: Duration = Duration::from_secs(3);
+const GREETING_WITHIN: Duration = Duration::from_secs(3);
 
 /// How long a command may go on after its limit, until its last call has failed.
 const GRACE: Duration = Duration::from_secs(1);
@@ -107,7 +107,7 @@ impl Session {
     /// # Errors
     /// As [`Session::client`].
     pub async fn client_of(&self, config: ClientConfig) -> Result<Client, Failure> {
-        let deadline = tokio::time::Instant::now() + KNOCK;
+        let deadline = tokio::time::Instant::now() + GREETING_WITHIN;
         if let Err(error) = self.greet(deadline).await {
             return Err(match diagnosed(&self.namenode, error, deadline).await {
                 error @ (CallError::Refused(_)

@@ -265,14 +265,25 @@ pub fn instant(at: sanderling_protocol::Instant) -> String {
     humantime::format_rfc3339_millis(at).to_string()
 }
 
+/// Why a text is no time between two lists or frames.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PollIntervalError {
+    /// It is no span.
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    /// It is below 100 ms.
+    #[error("at least {}", duration(INTERVAL_MIN))]
+    TooShort,
+}
+
 /// Parses the time between two lists or frames, each of which costs the namenode a request.
 ///
 /// # Errors
-/// The text is no span, or one below 100 ms.
-pub fn interval(text: &str) -> Result<Span, String> {
-    let span: Span = text.parse().map_err(|error: UnitError| error.to_string())?;
+/// [`PollIntervalError`]: correct the text as the error states.
+pub fn interval(text: &str) -> Result<Span, PollIntervalError> {
+    let span: Span = text.parse()?;
     if span.0 < INTERVAL_MIN {
-        return Err(format!("at least {}", duration(INTERVAL_MIN)));
+        return Err(PollIntervalError::TooShort);
     }
     Ok(span)
 }
@@ -286,6 +297,16 @@ mod tests {
     #[test]
     fn one_is_no_plural() {
         assert_eq!([0, 1, 2].map(|it| counted(it, "task")), ["0 tasks", "1 task", "2 tasks"]);
+    }
+
+    #[test]
+    fn interval_that_is_refused_keeps_its_reason() {
+        assert_eq!(interval("1s"), Ok(Span(Duration::from_secs(1))));
+        assert_eq!(interval("50ms"), Err(PollIntervalError::TooShort));
+        assert_eq!(PollIntervalError::TooShort.to_string(), "at least 100 ms");
+        let unit = "x".parse::<Span>().unwrap_err();
+        assert_eq!(interval("x").unwrap_err().to_string(), unit.to_string());
+        assert_eq!(interval("x"), Err(PollIntervalError::Unit(unit)));
     }
 
     #[test]

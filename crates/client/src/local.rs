@@ -147,7 +147,8 @@ impl LocalNodes {
         }
     }
 
-    /// Writes a piece; `None` when it has to go over TCP, where doing it twice is noticed.
+    /// Writes a piece through shared memory. `None`: write it over TCP, where the datanode detects
+    /// that a piece is written twice.
     pub(crate) async fn write(
         self: &Arc<Self>,
         pool: &Pool,

@@ -20,7 +20,7 @@ pub use contexts::{Context, Contexts, file};
 pub use error::ContextError;
 pub use file_checks::{file_kind, is_ours, open_without_waiting};
 pub use resolve::{
-    AddressOrigin, Explicit, NAMENODE_VARIABLE, Resolved, Variables, of_environment, resolve,
-    resolve_with,
+    AddressOrigin, Explicit, NAMENODE_VARIABLE, Resolved, TOKEN_VARIABLE, Variables,
+    of_environment, resolve, resolve_with,
 };
 pub use shell::shell_word;

@@ -14,7 +14,9 @@ pub const NAMENODE_VARIABLE: &str = "SANDERLING_NAMENODE";
 /// The variable with the name of a context.
 const CONTEXT_VARIABLE: &str = "SANDERLING_CONTEXT";
 
-const TOKEN_VARIABLE: &str = "SANDERLING_TOKEN";
+/// The variable with a token. There is no flag for it: others can read a process's arguments.
+pub const TOKEN_VARIABLE: &str = "SANDERLING_TOKEN";
+
 const TOKEN_FILE_VARIABLE: &str = "SANDERLING_TOKEN_FILE";
 const TLS_CA_VARIABLE: &str = "SANDERLING_TLS_CA";
 const TLS_NAME_VARIABLE: &str = "SANDERLING_TLS_NAME";

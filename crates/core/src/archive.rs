@@ -2,11 +2,11 @@
 //! moment behind.
 //!
 //! A store of objects can replace an object as a whole and cannot append to one. So the journal
-//! goes there in pieces, and a [`Manifest`] names the pieces and snapshots that make the newest
-//! state that can be read back. It is replaced only after all that it names is stored, and what it
-//! no longer names is removed only after that. Whenever the namenode dies, the manifest of that
-//! moment describes a whole catalog. [`Archive`] decides what is stored next; it does no input or
-//! output.
+//! goes there in pieces, and an [`ArchiveManifest`] names the pieces and snapshots that make the
+//! newest state that can be read back. It is replaced only after all that it names is stored, and
+//! what it no longer names is removed only after that. Whenever the namenode dies, the manifest of
+//! that moment describes a whole catalog. [`Archive`] decides what is stored next; it does no input
+//! or output.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -65,7 +65,7 @@ pub struct ArchivedSegment {
 
 /// What an archive holds: a catalog's snapshots and the journal since the oldest of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
+pub struct ArchiveManifest {
     /// The cluster.
     pub cluster: ClusterId,
     /// Commands in it since the cluster began, if the namenode has counted them there.
@@ -118,7 +118,7 @@ pub enum NoCatalog {
     NoSnapshot,
 }
 
-impl Manifest {
+impl ArchiveManifest {
     /// Checks that what it names makes a catalog, if the objects are what they were.
     ///
     /// # Errors
@@ -370,7 +370,7 @@ impl Archive {
 
     /// Describes the newest state that can be read back; `None` while there is none.
     #[must_use]
-    pub fn manifest(&self, at_unix_millis: u64, is_closed: bool) -> Option<Manifest> {
+    pub fn manifest(&self, at_unix_millis: u64, is_closed: bool) -> Option<ArchiveManifest> {
         let (snapshot, reach) = self.best()?;
         let begin = self.begin(snapshot)?;
         let segments = self.segments.range(begin..=reach.0).map(|(first, segment)| {
@@ -378,7 +378,7 @@ impl Archive {
             ArchivedSegment { first, bytes, pieces }
         });
         let is_complete = reach == (self.end.first, self.end.bytes);
-        let manifest = Manifest {
+        let manifest = ArchiveManifest {
             cluster: self.cluster,
             commands: is_complete.then_some(self.end.commands),
             at_unix_millis,
@@ -393,7 +393,7 @@ impl Archive {
     }
 
     /// Takes the objects that may be removed once this manifest is stored.
-    pub fn take_surplus(&mut self, stored: &Manifest) -> Vec<ArchiveObject> {
+    pub fn take_surplus(&mut self, stored: &ArchiveManifest) -> Vec<ArchiveObject> {
         let begin = stored.segments.first().map_or(0, |segment| segment.first);
         let gone: Vec<u64> = self.segments.range(..begin).map(|(first, _)| *first).collect();
         for first in gone {

@@ -31,7 +31,9 @@ pub use bag::{
 pub use bag_looks::{BAG_ROUND, BagLooks, LOOKS_PER_ROUND};
 pub use bag_replay::{BagPolicy, BagReplay, ReplayedBag, ReplayedBagRun};
 pub use chunk::{CHUNK_BYTES, ChunkKey, ChunkName, content_of};
-pub use driver::{CriuRecord, CriuVersion, DriverRecord, MachineView, RestoreRefusal};
+pub use driver::{
+    CriuRecord, CriuVersion, CriuVersionError, DriverRecord, MachineView, RestoreRefusal,
+};
 pub use forecast::{DumpForecast, DumpRates, NoticeChoice, StoragePrices, UnderWayChoice};
 pub use framing::{EntryKind, FramingError, StateEntry, StateLayout};
 pub use images::{JoinedImages, StreamedImage, join_images};
@@ -39,8 +41,8 @@ pub use interval::{DumpTimes, young_daly};
 pub use lock::{LockRecord, LockView};
 pub use lock_observer::{BackendAnswers, LockObserver};
 pub use manifest::{
-    CHUNKS_MAX, CheckpointManifest, ChunkCodec, MANIFEST_BYTES_MAX, ManifestError, ManifestFault,
-    ManifestPack, PackId, StoredChunk, StoredContent,
+    CHUNKS_MAX, CheckpointManifest, CheckpointManifestError, CheckpointManifestFault, ChunkCodec,
+    MANIFEST_BYTES_MAX, ManifestPack, PackId, StoredChunk, StoredContent,
 };
 pub use optimum::AgedIntervals;
 pub use packing::{ChunkView, GenerationHead, Packing, SEAL_BYTES};

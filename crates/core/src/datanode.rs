@@ -27,7 +27,7 @@ pub use drain_throttle::{DrainThrottle, HeldRead};
 pub use egress::Egress;
 pub use known_log::{KnownLog, LostEnd};
 pub use member::{
-    Beaten, BlockTotals, CallFailure, Joining, MemberOptions, MemberStep, NodeMembership,
+    BlockTotals, CallFailure, HeartbeatOutcome, Joining, MemberOptions, MemberStep, NodeMembership,
     Registration,
 };
 pub use member::{RegistrationOutcome, StartLimit};

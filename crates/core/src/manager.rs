@@ -8,7 +8,7 @@
 mod leadership;
 mod view_schedule;
 
-pub use leadership::{LeaderTerm, Leadership, LeadershipRequest, LeaseAnswer};
+pub use leadership::{LeaderTerm, Leadership, LeadershipAnswer, LeadershipRequest};
 pub use view_schedule::{ViewRequest, ViewSchedule};
 
 use sanderling_protocol::Instant;

@@ -65,7 +65,7 @@ impl Default for MembershipConfig {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct MemberState {
+struct NodeLiveness {
     seen_at: Instant,
     is_suspected: bool,
     probe_at: Option<Instant>,
@@ -89,7 +89,7 @@ struct Unreported {
     until: Instant,
 }
 
-impl MemberState {
+impl NodeLiveness {
     /// Returns when it is to be dialled or is dead; it is not declared dead before `held_until`.
     fn due(&self, config: &MembershipConfig, held_until: Instant) -> Instant {
         let silence = self.seen_at + config.suspect_after;
@@ -113,7 +113,7 @@ impl MemberState {
 #[derive(Debug, Clone, Default)]
 pub struct Membership {
     config: MembershipConfig,
-    members: BTreeMap<NodeId, MemberState>,
+    members: BTreeMap<NodeId, NodeLiveness>,
     /// Nothing is due before. Heartbeats only put things off, so this stays true without a look at
     /// every node for each of them; it is early at most, and made exact when it has come.
     due: Option<Instant>,
@@ -143,7 +143,7 @@ impl Membership {
 
     /// Returns whether no member is due before `due`.
     fn is_early_enough(&self) -> bool {
-        let is_late = |member: &MemberState| {
+        let is_late = |member: &NodeLiveness| {
             self.due.is_none_or(|due| due > member.due(&self.config, self.held_until()))
         };
         !self.members.values().any(is_late)
@@ -205,7 +205,7 @@ impl Membership {
     pub fn joined(&mut self, now: Instant, node: NodeId) {
         let Some(member) = self.members.get_mut(&node) else {
             let load = Load::default();
-            let member = MemberState {
+            let member = NodeLiveness {
                 seen_at: now,
                 is_suspected: false,
                 probe_at: None,
@@ -353,7 +353,7 @@ impl Membership {
         if self.due.is_none_or(|due| due > now) || !self.have_reported(now) {
             return Vec::new();
         }
-        let is_dead = |member: &MemberState| member.is_dead(now, &self.config);
+        let is_dead = |member: &NodeLiveness| member.is_dead(now, &self.config);
         let members = self.members.iter().filter(|(_, member)| is_dead(member));
         members.map(|(node, _)| *node).collect()
     }

@@ -348,10 +348,10 @@ impl Namenode {
     /// machine paused, or a change of millions of objects took the time. It is returned again until
     /// it has been applied.
     pub fn listened(&mut self, now: Instant) -> Option<Command> {
-        let unheard = now.since(self.members_at.replace(now)?);
-        if unheard > ABSENCE_MIN {
-            self.membership.was_away(now, unheard);
-            self.away = Some((now, unheard));
+        let silence = now.since(self.members_at.replace(now)?);
+        if silence > ABSENCE_MIN {
+            self.membership.was_away(now, silence);
+            self.away = Some((now, silence));
         }
         let absence = now.since(self.listened_at?);
         if absence <= ABSENCE_MIN {
@@ -366,7 +366,7 @@ impl Namenode {
     /// Returns how long a request that is read now may have waited for the end of an absence.
     fn may_have_waited(&self, now: Instant) -> Millis {
         let away = self.away.filter(|(back_at, _)| now.since(*back_at) <= WAITED_FROM);
-        away.map_or(Millis(0), |(_, unheard)| unheard)
+        away.map_or(Millis(0), |(_, silence)| silence)
     }
 
     /// Returns the commands that time makes necessary.

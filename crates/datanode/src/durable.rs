@@ -58,7 +58,7 @@ pub(crate) struct DurableStores {
     stores: BTreeMap<String, DurableStore>,
 }
 
-/// Whose a store must be.
+/// Names the durable directory that a store must belong to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StoreOwner {
     pub(crate) cluster: ClusterId,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_core::datanode::{
-    Beaten, CallFailure, Joining, LostEnd, MemberStep, RegistrationOutcome, RequestStamp,
+    CallFailure, HeartbeatOutcome, Joining, LostEnd, MemberStep, RegistrationOutcome, RequestStamp,
 };
 use sanderling_protocol::message::{Heartbeat, Join, Register};
 use sanderling_protocol::{Millis, Nonce, Refusal, Reply, Request};
@@ -252,7 +252,7 @@ impl Joiner {
         self.called(answer.as_ref().map(|_| ()));
         let answer = answer.map_err(|error| failure(&error));
         let beaten = self.membership.change(|member, now| member.beaten(now, asked, answer));
-        if let Beaten::Gone { is_expected } = beaten {
+        if let HeartbeatOutcome::Gone { is_expected } = beaten {
             self.given_up(is_expected);
         }
     }

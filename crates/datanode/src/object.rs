@@ -23,6 +23,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload};
 use parking_lot::Mutex;
 use sanderling_protocol::order::Damage;
+use sanderling_protocol::token::read_hex;
 use sanderling_protocol::{BlockId, ClusterId, Epoch, Millis, Refusal, Tier};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -302,7 +303,8 @@ impl ObjectTier {
         }
     }
 
-    /// Lists the cluster's objects that are at least so old, and hands them over page by page.
+    /// Lists the cluster's objects in the store, each with its age; objects with names that no
+    /// datanode writes are `None`.
     ///
     /// # Errors
     /// As [`Self::fetch`].
@@ -435,8 +437,7 @@ impl Drop for ObjectBytes {
 
 fn key_of(meta: &ObjectMeta) -> Option<TierKey> {
     let (block, epoch) = meta.location.filename()?.split_once('-')?;
-    let block = (block.len() == 16).then(|| u64::from_str_radix(block, 16).ok())??;
-    Some((BlockId(block), Epoch(epoch.parse().ok()?)))
+    Some((BlockId(read_hex(block)?), Epoch(epoch.parse().ok()?)))
 }
 
 fn age_of(meta: &ObjectMeta) -> Duration {

@@ -44,7 +44,7 @@ pub fn write_object_end(end: ObjectEnd) -> Vec<u8> {
 /// Takes apart a packet of a client on the same machine.
 ///
 /// # Errors
-/// [`Refusal`]: it is none.
+/// [`Refusal`]: it is no packet, or of another version. Close the connection.
 pub fn packet(packet: &[u8]) -> Result<(Header, &[u8]), Refusal> {
     read_packet(packet)
 }

@@ -107,7 +107,7 @@ async fn report_is_repeated_until_it_is_answered_and_with_every_block_report() {
     flip(&file(directory.path(), 1), 5);
     let refused = caller.read(1, 1, 3, 10).await;
     assert_eq!(refused, Err(Refusal::BlockDamaged { block: BlockId(1) }));
-    until("three reports are sent", || served.namenode.state.lock().unheard >= 3).await;
+    until("three reports are sent", || served.namenode.state.lock().unacknowledged >= 3).await;
     assert_eq!(reported(&served), []);
     served.namenode.state.lock().is_deaf = false;
     until("it is heard again and again", || reported(&served).len() >= 3).await;

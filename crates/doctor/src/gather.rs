@@ -25,7 +25,7 @@ use super::cluster::http_address;
 use super::figures::MetricPage;
 use super::view::{
     CertificateLook, ClockOffset, ClusterLook, DatanodeLook, LossLook, ServerLook, UnreadToken,
-    Unseen,
+    Unseen, UnseenCertificates,
 };
 
 /// How long one server may take to answer one page.
@@ -257,8 +257,8 @@ async fn datanode(node: &NodeInfo, shown: &Shown<'_>) -> DatanodeLook {
         let tls = shown.tls?;
         Some(match timeout(PAGE_WITHIN, tls.shown_by(&node.address)).await {
             Ok(Ok(seen)) => Ok(CertificateLook::from(seen)),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("no handshake in time".to_owned()),
+            Ok(Err(error)) => Err(UnseenCertificates::Handshake(Arc::new(error))),
+            Err(_) => Err(UnseenCertificates::Silent),
         })
     };
     let (server, certificates) = tokio::join!(page, certificates);

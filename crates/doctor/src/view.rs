@@ -1,6 +1,7 @@
 //! What the doctor has seen of a cluster, before it is judged.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
 use sanderling_core::access::{Claims, TokenFault};
@@ -78,7 +79,18 @@ pub(super) struct DatanodeLook {
     /// `None`: it serves no HTTP that can be reached from here.
     pub(super) server: Option<ServerLook>,
     /// The certificates that it shows; `None` without TLS.
-    pub(super) certificates: Option<Result<CertificateLook, String>>,
+    pub(super) certificates: Option<Result<CertificateLook, UnseenCertificates>>,
+}
+
+/// Why a server's certificates were not seen.
+#[derive(Debug, Clone, Error)]
+pub(super) enum UnseenCertificates {
+    /// The connection or the handshake failed.
+    #[error("{0}")]
+    Handshake(#[source] Arc<io::Error>),
+    /// The time was over before.
+    #[error("no handshake in time")]
+    Silent,
 }
 
 /// The certificates that a server shows.

@@ -7,7 +7,7 @@ use sanderling_protocol::frame::{
     HEADER_BYTES, Header, RangeReply, RangeRequest, decode_body, encode_body,
 };
 use sanderling_protocol::local::{
-    LeaseReply, LeaseRequest, LocalEndpoint, Welcome, decode_returns,
+    LeaseReply, LeaseRequest, LocalEndpoint, LocalGreetingReply, decode_returns,
 };
 use sanderling_protocol::message::{Hello, HelloReply};
 use sanderling_protocol::{Order, OrderReply, Path, Refusal, Reply, Request, StorageClass};
@@ -134,7 +134,7 @@ pub fn local(input: &[u8]) {
         assert_eq!(LeaseReply::decode_all(&again, count), Ok((replies, rest)));
     }
     message::<Option<LocalEndpoint>>(body);
-    message::<Welcome>(body);
+    message::<LocalGreetingReply>(body);
 }
 
 /// Reads the input as a storage class, which must come back when it is printed and read again; and

@@ -29,6 +29,7 @@ use sanderling_transport::{
     CallError, Connection, ConnectionOptions, Credentials, Secret, TokenSource, unix_seconds,
 };
 use serde_json::json;
+use thiserror::Error;
 
 use crate::private_file::{replace_private, write_private};
 use revoke::Revoke;
@@ -96,13 +97,18 @@ pub(crate) enum Cluster {
     One(ClusterId),
 }
 
+/// A text names no cluster of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("16 hexadecimal digits, as /healthz of a server shows, or any")]
+pub(crate) struct ClusterChoiceError;
+
 impl FromStr for Cluster {
-    type Err = &'static str;
+    type Err = ClusterChoiceError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let read = || read_hex(text).map(|id| Self::One(ClusterId(id)));
         let any = (text == "any").then_some(Self::Any);
-        any.or_else(read).ok_or("16 hexadecimal digits, as /healthz of a server shows, or any")
+        any.or_else(read).ok_or(ClusterChoiceError)
     }
 }
 

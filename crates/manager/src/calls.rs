@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sanderling_core::durable::{DurableCallError, DurableInput, DurableOutput, UploadedParts};
-use sanderling_core::manager::{LeadershipRequest, LeaseAnswer, ViewRequest, ViewSchedule};
+use sanderling_core::manager::{LeadershipAnswer, LeadershipRequest, ViewRequest, ViewSchedule};
 use sanderling_core::relocation::{Input, MoveOutput};
 use sanderling_protocol::message::{
     AdoptionStep, DurableReply, DurableRequest, MoveCandidate, StoreSlice,
@@ -26,7 +26,7 @@ pub(crate) enum Completion {
     /// What came of a request for a view of the drains.
     View(ViewRequest, Result<Input, Option<Refusal>>),
     /// What came of a request for the leadership lease.
-    Lease(LeadershipRequest, LeaseAnswer),
+    Lease(LeadershipRequest, LeadershipAnswer),
     /// A call was refused because another manager leads, for this long at least.
     NotManager(Millis),
     /// The last event's sequence, if one came, and whether the manager has not done itself what
@@ -89,13 +89,13 @@ impl NamenodeClient {
     }
 
     /// Requests the leadership lease, or renews it.
-    pub(crate) async fn manage(self) -> LeaseAnswer {
+    pub(crate) async fn manage(self) -> LeadershipAnswer {
         let request =
             Request::Manage { holder: self.holder, name: self.name.clone(), lease: self.lease };
         match self.send(request).await {
-            Ok(Reply::ManagerGrant { .. }) => LeaseAnswer::Granted,
-            Err(Some(Refusal::NotManager { remaining })) => LeaseAnswer::Taken(remaining),
-            _ => LeaseAnswer::Unknown,
+            Ok(Reply::ManagerGrant { .. }) => LeadershipAnswer::Granted,
+            Err(Some(Refusal::NotManager { remaining })) => LeadershipAnswer::Taken(remaining),
+            _ => LeadershipAnswer::Unknown,
         }
     }
 

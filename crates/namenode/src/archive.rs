@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, WriteMultipart};
-use sanderling_core::archive::{Archive, ArchiveObject, DirectoryFiles, JournalPiece, Manifest};
+use sanderling_core::archive::{
+    Archive, ArchiveManifest, ArchiveObject, DirectoryFiles, JournalPiece,
+};
 use sanderling_core::replica::GroupGeneration;
 use thiserror::Error;
 use tokio::task::spawn_blocking;
@@ -120,7 +122,7 @@ pub(crate) struct Archiver {
     generation: Option<Generation>,
     archive: Archive,
     upload: Option<SnapshotUpload>,
-    stored: Option<Manifest>,
+    stored: Option<ArchiveManifest>,
     /// Manifests that were begun to be stored.
     manifests: u64,
     compared_at: Instant,
@@ -482,7 +484,7 @@ impl Archiver {
         };
         manifest.group = self.group().0;
         let is_new = self.stored.as_ref().is_none_or(|stored| {
-            *stored != Manifest { at_unix_millis: stored.at_unix_millis, ..manifest.clone() }
+            *stored != ArchiveManifest { at_unix_millis: stored.at_unix_millis, ..manifest.clone() }
         });
         if is_new {
             self.manifests += 1;

@@ -14,6 +14,7 @@ use std::io::{self, Read, Write};
 use sanderling_core::catalog::Catalog;
 use sanderling_protocol::ClusterId;
 use sanderling_protocol::checksum::Running;
+use sanderling_protocol::token::read_hex;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -34,7 +35,7 @@ const DESCRIPTION_BYTES_MAX: u32 = 64 << 10;
 
 /// Bytes that are copied at once. Chosen, not measured: beyond some hundred KiB a system call costs
 /// little beside its copy.
-const PIECE: usize = 256 << 10;
+pub(crate) const PIECE: usize = 256 << 10;
 
 /// What a backup holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +56,7 @@ impl BackupDescription {
     /// Returns the cluster; `None` where the text is no id.
     #[must_use]
     pub fn cluster(&self) -> Option<ClusterId> {
-        u64::from_str_radix(&self.cluster, 16).ok().map(ClusterId)
+        read_hex(&self.cluster).map(ClusterId)
     }
 }
 

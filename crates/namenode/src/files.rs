@@ -31,7 +31,7 @@ pub(crate) trait Files: Debug + Send + Sync {
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 }
 
-/// What is done with one open file.
+/// One open file: reads, writes and syncs.
 pub(crate) trait Stored: Debug + Send + Sync {
     /// Returns the file's length in bytes.
     fn length(&self) -> io::Result<u64>;

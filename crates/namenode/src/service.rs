@@ -10,9 +10,9 @@ use sanderling_core::namenode::Answers;
 use sanderling_protocol::frame::{decode_body, encode_onto};
 use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
 use sanderling_protocol::message::{Hello, HelloReply, Role};
-use sanderling_protocol::{Header, Millis, Op, Refusal, Reply, Request, version};
+use sanderling_protocol::{Header, Op, Refusal, Reply, Request, version};
 use sanderling_transport::{
-    Admitted, Handled, Memory, Pass, Reserved, Response, Security, Service,
+    Admitted, Handled, MEMORY_PAUSE, Memory, Pass, Reserved, Response, Security, Service,
 };
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -39,11 +39,7 @@ const WAITING_PER_BYTE: usize = 4;
 /// takes all places ([`LONG_WAITING_PLACES`]).
 const LONG_WAITING_BYTES: u32 = 256 << 10;
 
-/// Pause after which a caller tries again for whose answer there was no memory. As of requests
-/// without memory (`MEMORY_PAUSE` of the transport's `session`).
-const MEMORY_PAUSE: Millis = Millis(100);
-
-/// What serves every connection, or one whose caller is known.
+/// Serves the frames of all connections; a clone with `pass` and `caller` serves one of them.
 #[derive(Debug)]
 pub(crate) struct MetaService {
     pub(crate) requests: Requests,

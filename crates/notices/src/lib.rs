@@ -18,7 +18,7 @@ mod source;
 mod webhook;
 
 pub use fetch::{BrokenCause, FetchError};
-pub use options::{Acknowledge, NoticeOptions, NoticeSource};
+pub use options::{Acknowledge, NoticeOptions, NoticeSource, NoticeSourceError};
 pub use reading::{AnswerFault, NoticeFault, SourceError};
 pub use source::SourceReader;
 pub use webhook::{Posted, read as read_posted};

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use thiserror::Error;
+
 /// A source of notices that the machine is about to be taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoticeSource {
@@ -109,8 +111,13 @@ impl fmt::Display for NoticeSource {
     }
 }
 
+/// A text names no source of notices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("give aws, gcp, azure or file:PATH")]
+pub struct NoticeSourceError;
+
 impl FromStr for NoticeSource {
-    type Err = &'static str;
+    type Err = NoticeSourceError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(match text.split_once(':') {
@@ -118,7 +125,7 @@ impl FromStr for NoticeSource {
             None if text == "gcp" => Self::Gcp,
             None if text == "azure" => Self::Azure,
             Some(("file", path)) if !path.is_empty() => Self::File(PathBuf::from(path)),
-            _ => return Err("give aws, gcp, azure or file:PATH"),
+            _ => return Err(NoticeSourceError),
         })
     }
 }

@@ -27,7 +27,7 @@ impl SourceReader {
     /// Opens a source. Its deadlines are in microseconds after `since`.
     ///
     /// # Errors
-    /// Its address is none that can be called.
+    /// Its address is none that can be called: correct `--notice-url`.
     pub fn new(options: &NoticeOptions, since: Instant) -> Result<Self, FetchError> {
         let maker = NoticeMaker::new(&options.source, since);
         Ok(Self(match &options.source {
@@ -62,7 +62,7 @@ impl SourceReader {
     /// Acknowledges to the source that the machine may be taken. Only Azure has that.
     ///
     /// # Errors
-    /// The source did not take it.
+    /// The source did not take it: try again with the next poll.
     pub async fn acknowledge(&mut self) -> Result<(), SourceError> {
         match &mut self.0 {
             SourceKind::Azure(azure) => azure.acknowledge().await,

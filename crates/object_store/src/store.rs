@@ -75,7 +75,7 @@ pub(crate) fn object_of(tag: &str) -> Option<ObjectId> {
     u64::from_str_radix(object, 16).ok().map(ObjectId)
 }
 
-/// Returns an object's facts as `object_store` has them.
+/// Returns an object's metadata as `object_store` has it.
 pub(crate) fn meta(
     location: Location,
     object: ObjectId,

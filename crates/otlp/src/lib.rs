@@ -55,7 +55,8 @@ pub struct Export {
 /// Begins to record the spans of this process, and to export them under the name of a service.
 ///
 /// # Errors
-/// The operating system gives no thread.
+/// The operating system gives no thread: raise the limit of processes (`ulimit -u`), or run without
+/// `--otlp`.
 pub fn start(collector: Collector, service: &'static str) -> io::Result<Export> {
     let tracer = trace::install(SPANS_PER_SECOND_MAX);
     let exporter = Exporter { tracer, collector, service, pause: Duration::ZERO };

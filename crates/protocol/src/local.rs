@@ -1,9 +1,9 @@
 //! The messages between a client and a datanode of the same machine over a Unix socket.
 //!
 //! Packets keep their boundaries there (`SOCK_SEQPACKET`). Each is a [`crate::Header`] and a body,
-//! one request at a time on each connection: `Hello`, answered with [`Welcome`] and the arena's
-//! descriptor when flag [`REQUESTS_ARENA`] is set, and both with the version that they speak
-//! ([`crate::version::local_flags`]); `Lease`; `Return`; `Stage`; `Fill`; `Write`, whose
+//! one request at a time on each connection: `Hello`, answered with [`LocalGreetingReply`] and the
+//! arena's descriptor when flag [`REQUESTS_ARENA`] is set, and both with the version that they
+//! speak ([`crate::version::local_flags`]); `Lease`; `Return`; `Stage`; `Fill`; `Write`, whose
 //! bytes are at the start of the staging memory.
 
 use serde::{Deserialize, Serialize};
@@ -45,7 +45,7 @@ pub struct LocalEndpoint {
 
 /// The datanode's answer to the greeting of a client on the same machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Welcome {
+pub struct LocalGreetingReply {
     /// The incarnation that answers.
     pub node: NodeId,
     /// The bytes of its arena.
@@ -188,7 +188,7 @@ impl LeaseReply {
         })
     }
 
-    /// Returns how many of the following bytes belong to it.
+    /// Returns how many bytes behind all answers belong to this one.
     #[must_use]
     pub const fn follows(self) -> u32 {
         match self {

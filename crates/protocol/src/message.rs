@@ -21,7 +21,7 @@ pub use cluster::{
 pub use durable::{
     Adopted, Adoption, AdoptionStep, Durability, DurableChange, DurableChangeKind, DurableLoss,
     DurableProgress, DurableReply, DurableRequest, DurableState, DurableStatus, DurableWork,
-    LostBlock, MakeDurable, RestoredBlock, StoreNode, StoreSlice,
+    LostBlock, MakeDurable, RestoredBlock, STORE_OWN_NAME, StoreNode, StoreSlice,
 };
 pub use job::{JobAccount, JobHints, JobInfo, JobLimits, RegisterJob, RegisterLimitedJob};
 pub use lookups::{Found, LookedUp, Lookups, Paths};

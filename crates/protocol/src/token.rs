@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 /// Longest text of a token: its names and paths have limits of their own. Sixteen names of parents
 /// of 256 bytes take at most 5.5 KiB in base64, which leaves room for long paths. The 1,024 callers
@@ -61,17 +62,22 @@ impl fmt::Display for TokenId {
     }
 }
 
+/// A text is no number of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("a token's number has 16 hexadecimal digits")]
+pub struct TokenIdError;
+
 impl FromStr for TokenId {
-    type Err = &'static str;
+    type Err = TokenIdError;
 
     /// Reads what is displayed: 16 hexadecimal digits.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        read_hex(text).map(Self).ok_or("a token's number has 16 hexadecimal digits")
+        read_hex(text).map(Self).ok_or(TokenIdError)
     }
 }
 
-/// Reads the 16 hexadecimal digits, in lower case, in which numbers of tokens and clusters are
-/// shown; `None` for any other text.
+/// Reads the 16 hexadecimal digits, in lower case, in which ids of tokens, clusters and blocks are
+/// written; `None` for any other text.
 #[must_use]
 pub fn read_hex(text: &str) -> Option<u64> {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);

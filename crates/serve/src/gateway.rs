@@ -109,7 +109,7 @@ impl FromStr for ConnectionsMax {
 /// Serves the interface until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// It cannot start.
+/// It cannot start: the failure names the flag or the address, and the next command.
 pub fn run(global: &Global, command: Gateway) -> Result<(), Failure> {
     keep_private();
     let Gateway::S3(args) = command;

@@ -59,7 +59,8 @@ pub struct ManagerArgs {
 /// Runs the manager on its own until SIGTERM or SIGINT. It waits while another one leads.
 ///
 /// # Errors
-/// The ready file cannot be written.
+/// The ready file cannot be written: correct its path. The credentials cannot be read: the failure
+/// names the file.
 pub fn run(global: &Global, args: ManagerArgs) -> Result<(), Failure> {
     keep_private();
     let namenode = global.namenode.clone();

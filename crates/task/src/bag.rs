@@ -16,6 +16,7 @@ use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units::{self, Size, Span};
 use sanderling_core::checkpoint::Market;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::args::{PaceArgs, StorageArgs, TaskName};
 use crate::backend::{BackendSpec, TaskBackend, hex};
@@ -170,10 +171,17 @@ fn absent(bag: &str, backend: &TaskBackend) -> Failure {
     Failure::new(Exit::NotFound, FailureKind::NoBag, cause).next(next)
 }
 
+/// A text is no price.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{text} is no price: a number of dollars, such as 0.03")]
+struct PriceError {
+    text: String,
+}
+
 /// Reads a price.
-fn dollars(text: &str) -> Result<f64, String> {
+fn dollars(text: &str) -> Result<f64, PriceError> {
     let price = text.parse::<f64>().ok().filter(|it| it.is_finite() && *it >= 0.0);
-    price.ok_or_else(|| format!("{text} is no price: a number of dollars, such as 0.03"))
+    price.ok_or_else(|| PriceError { text: text.to_owned() })
 }
 
 /// Returns the name of a task of a bag.

@@ -62,7 +62,7 @@ impl TaskBucket {
     /// Opens a bucket with the settings of the environment, `AWS_ENDPOINT_URL` and its kin.
     ///
     /// # Errors
-    /// They name no store.
+    /// They name no store: correct the URL or the variables.
     pub(crate) fn open(url: &BucketUrl) -> Result<Self, Failure> {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))

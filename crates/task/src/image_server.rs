@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::criu::StopServing;
 use crate::generations::Generations;
-use crate::image_stream::serve;
+use crate::image_stream::{ImageRequestError, serve};
 use crate::pack_cache::PackCache;
 use crate::task_failure::TaskFailure;
 
@@ -101,7 +101,8 @@ impl ImageServer {
         tokio::task::spawn_blocking(move || {
             let accepted = listener.accept();
             let exists = |name: &str| images.contains_key(name);
-            let served = accepted.and_then(|(socket, _)| serve(socket, exists, write));
+            let served = accepted.map_err(ImageRequestError::from);
+            let served = served.and_then(|(socket, _)| serve(socket, exists, write));
             let mut failure = first.lock().ok().and_then(|mut first| first.take());
             if let (None, Err(error)) = (&failure, served) {
                 failure = Some(Failure::caused(Exit::Failure, FailureKind::CriuRestore, error));

@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_core::checkpoint::{CHUNK_BYTES, StreamedImage, join_images};
+use thiserror::Error;
 
 use crate::dump_gate::DumpGate;
 use crate::pack_writer::PackWriter;
@@ -45,6 +46,32 @@ const ABSENT: &[u8] = &[2, 0, 0, 0, 0x08, 0];
 /// The first byte of a message whose field 1 is a string.
 const STRING_1: u8 = 0x0a;
 
+/// Why CRIU's requests for images cannot be served.
+#[derive(Debug, Error)]
+pub(crate) enum ImageRequestError {
+    /// An image has the name of an earlier one, or there are too many.
+    #[error("the image {name} comes again")]
+    ComesAgain {
+        /// Its name.
+        name: String,
+    },
+    /// A request is longer than any with a name.
+    #[error("a request of {bytes} bytes")]
+    TooLong {
+        /// Its bytes.
+        bytes: u32,
+    },
+    /// A request is not of the protocol.
+    #[error("a request names no image")]
+    NamesNone,
+    /// No descriptor came with a request.
+    #[error("a request came without its pipe")]
+    WithoutPipe,
+    /// The socket has failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
 /// A piece of an image; a piece that is shorter than a chunk is its last.
 type ImagePiece = (String, io::Result<Vec<u8>>);
 
@@ -72,7 +99,7 @@ pub(crate) fn receive(
         }
     }
     let names = accepting.join().map_err(|_| broken("a thread has failed"))?;
-    let names = names.map_err(broken)?;
+    let names = names.map_err(|error| broken(&error).with_source(error))?;
     if names.len() != images.len() {
         return Err(broken(format_args!("{} of {} images came", images.len(), names.len())));
     }
@@ -98,7 +125,7 @@ pub(crate) fn serve(
     mut socket: UnixStream,
     exists: impl Fn(&str) -> bool,
     write: impl Fn(&str, File) + Send + Clone + 'static,
-) -> io::Result<()> {
+) -> Result<(), ImageRequestError> {
     while let Some(name) = read_request(&mut socket)? {
         if !exists(&name) {
             socket.write_all(ABSENT)?;
@@ -117,7 +144,7 @@ fn accept_images(
     mut socket: UnixStream,
     gate: &DumpGate,
     sender: &mpsc::SyncSender<ImagePiece>,
-) -> io::Result<Vec<String>> {
+) -> Result<Vec<String>, ImageRequestError> {
     let mut names = Vec::new();
     let mut readers = Vec::new();
     let mut is_frozen = true;
@@ -125,7 +152,7 @@ fn accept_images(
         if is_frozen {
             let mut waited =
                 [PollFd::new(&socket, PollFlags::IN), PollFd::new(&gate.written, PollFlags::IN)];
-            poll(&mut waited, None)?;
+            poll(&mut waited, None).map_err(io::Error::from)?;
             // All requests were sent before, so that none is left now.
             if waited[0].revents().is_empty() {
                 all_read(&mut readers);
@@ -137,7 +164,7 @@ fn accept_images(
         let Some(name) = read_request(&mut socket)? else { break };
         let pipe = File::from(receive_pipe(&socket)?);
         if names.len() == IMAGES_MAX || names.contains(&name) {
-            return Err(io::Error::other(format!("the image {name} comes again")));
+            return Err(ImageRequestError::ComesAgain { name });
         }
         names.push(name.clone());
         let sender = sender.clone();
@@ -172,7 +199,7 @@ fn read_pieces(mut pipe: File, name: &str, sender: &mpsc::SyncSender<ImagePiece>
 }
 
 /// Reads the name of the next image; `None` at the end.
-fn read_request(socket: &mut UnixStream) -> io::Result<Option<String>> {
+fn read_request(socket: &mut UnixStream) -> Result<Option<String>, ImageRequestError> {
     let mut length = [0; 4];
     match socket.read_exact(&mut length) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -180,11 +207,11 @@ fn read_request(socket: &mut UnixStream) -> io::Result<Option<String>> {
     }
     let length = u32::from_le_bytes(length);
     if length > REQUEST_BYTES_MAX {
-        return Err(io::Error::other(format!("a request of {length} bytes")));
+        return Err(ImageRequestError::TooLong { bytes: length });
     }
     let mut message = vec![0; length as usize];
     socket.read_exact(&mut message)?;
-    name_of(&message).map(Some).ok_or_else(|| io::Error::other("a request names no image"))
+    name_of(&message).map(Some).ok_or(ImageRequestError::NamesNone)
 }
 
 /// Reads a message with a string in field 1.
@@ -202,16 +229,17 @@ fn name_of(message: &[u8]) -> Option<String> {
     None
 }
 
-fn receive_pipe(socket: &UnixStream) -> io::Result<OwnedFd> {
+fn receive_pipe(socket: &UnixStream) -> Result<OwnedFd, ImageRequestError> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut bytes = [IoSliceMut::new(&mut byte)];
+    recvmsg(socket, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC).map_err(io::Error::from)?;
     let descriptors = control.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,
     });
-    descriptors.flatten().next().ok_or_else(|| io::Error::other("a request came without its pipe"))
+    descriptors.flatten().next().ok_or(ImageRequestError::WithoutPipe)
 }
 
 #[cfg(test)]
@@ -230,7 +258,8 @@ mod tests {
         }
         let (mut one, mut other) = UnixStream::pair().unwrap();
         one.write_all(&[0xff; 4]).unwrap();
-        assert!(read_request(&mut other).is_err());
+        let refused = read_request(&mut other);
+        assert!(matches!(refused, Err(ImageRequestError::TooLong { bytes: u32::MAX })));
         drop(one);
         assert!(read_request(&mut other).unwrap().is_none());
     }

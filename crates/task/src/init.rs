@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
 use sanderling_cli_common::process;
+use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
@@ -33,6 +34,29 @@ const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
 
 /// Words of the command that becomes the task's.
 const STARTING: &[u8] = b"\0task\0child\0--session\0";
+
+/// Why a request of the runner was not carried out.
+#[derive(Debug, Error)]
+enum CellError {
+    /// It is not of the runner's release.
+    #[error("a request cannot be read: {0}")]
+    Unreadable(#[source] serde_json::Error),
+    /// The loopback interface cannot be used.
+    #[error("`ip link set lo up` ended with {status}")]
+    NoLoopback {
+        /// How the command ended.
+        status: ExitStatus,
+    },
+    /// The command for that cannot be started.
+    #[error("a network needs the command ip: {0}")]
+    NoIp(#[source] io::Error),
+    /// This program does not find itself.
+    #[error("{}", .0.cause)]
+    NoProgram(#[source] Box<Failure>),
+    /// The operating system has refused a call.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
 
 /// What runs in the cell.
 struct Init {
@@ -118,14 +142,14 @@ impl Init {
                 Ok(Some(CellReply::Checked { is_starting: is_starting(root), problems }))
             }
             Ok(CellRequest::Dump { criu, arguments }) => {
-                self.criu(&criu, &arguments).map(|()| None)
+                self.criu(&criu, &arguments).map(|()| None).map_err(CellError::from)
             }
             Ok(CellRequest::End { within_millis }) => {
                 self.signal(Signal::TERM);
                 self.kill_at = Some(Instant::now() + Duration::from_millis(within_millis));
                 Ok(None)
             }
-            Err(error) => Err(io::Error::other(format!("a request cannot be read: {error}"))),
+            Err(error) => Err(CellError::Unreadable(error)),
         };
         match result {
             Ok(None) => {}
@@ -140,12 +164,13 @@ impl Init {
         let _ = self.writer.write_all(line.as_bytes()).await;
     }
 
-    fn start(&mut self, words: Vec<OsString>, is_restored: bool) -> io::Result<CellReply> {
+    fn start(&mut self, words: Vec<OsString>, is_restored: bool) -> Result<CellReply, CellError> {
         self.prepare_network()?;
         std::fs::write(LAST_PID, (TASK_PIDS_FROM - 1).to_string())?;
         let [out, err] = self.pipes()?;
         let pipes = [name_of(&out)?, name_of(&err)?];
-        let mut command = process::program().map_err(|it| io::Error::other(it.cause))?;
+        let program = process::program();
+        let mut command = program.map_err(|failure| CellError::NoProgram(Box::new(failure)))?;
         command.args(["task", "child", "--session", "--"]).args(words);
         if is_restored {
             command.env("SANDERLING_TASK_RESTORED", "1");
@@ -155,17 +180,22 @@ impl Init {
         Ok(CellReply::Running { root: child.id(), pipes })
     }
 
-    fn restore(&mut self, criu: &Path, arguments: &[String], was: [String; 2]) -> io::Result<()> {
+    fn restore(
+        &mut self,
+        criu: &Path,
+        arguments: &[String],
+        was: [String; 2],
+    ) -> Result<(), CellError> {
         self.prepare_network()?;
         let [out, err] = self.pipes()?;
         let mut arguments = arguments.to_vec();
         for (pipe, was) in [(&out, &was[0]), (&err, &was[1])] {
             // CRIU gets it under the same number.
-            fcntl_setfd(pipe, FdFlags::empty())?;
+            fcntl_setfd(pipe, FdFlags::empty()).map_err(io::Error::from)?;
             arguments.extend(["--inherit-fd".into(), format!("fd[{}]:{was}", pipe.as_raw_fd())]);
         }
         self.restoring = Some([name_of(&out)?, name_of(&err)?]);
-        self.criu(criu, &arguments)
+        Ok(self.criu(criu, &arguments)?)
     }
 
     fn criu(&mut self, criu: &Path, arguments: &[String]) -> io::Result<()> {
@@ -184,15 +214,15 @@ impl Init {
         Ok([out, err])
     }
 
-    fn prepare_network(&self) -> io::Result<()> {
+    fn prepare_network(&self) -> Result<(), CellError> {
         if !self.has_own_network {
             return Ok(());
         }
         let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
         match up {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(io::Error::other(format!("`ip link set lo up` ended with {status}"))),
-            Err(error) => Err(io::Error::other(format!("a network needs the command ip: {error}"))),
+            Ok(status) => Err(CellError::NoLoopback { status }),
+            Err(error) => Err(CellError::NoIp(error)),
         }
     }
 
@@ -284,4 +314,20 @@ fn name_of(pipe: &PipeWriter) -> io::Result<String> {
 pub(crate) fn pids() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|it| it.file_name().to_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn refused_request_keeps_its_cause() {
+        let fault = serde_json::from_str::<CellRequest>("{").unwrap_err();
+        let text = format!("a request cannot be read: {fault}");
+        let error = CellError::Unreadable(fault);
+        assert_eq!(error.to_string(), text);
+        assert!(error.source().is_some_and(|cause| cause.is::<serde_json::Error>()));
+    }
 }

@@ -501,7 +501,8 @@ fn resolved(path: &Path) -> Result<PathBuf, Failure> {
 /// Reads the key of a task; with `makes` one is made if the task has no checkpoint yet.
 ///
 /// # Errors
-/// There is no key.
+/// There is no key: give the one that the task began with (`--key`). No new key is made where there
+/// are checkpoints.
 pub(crate) async fn opened(
     backend: &TaskBackend,
     task: &str,

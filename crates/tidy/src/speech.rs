@@ -33,6 +33,7 @@ const WORDS: &[(&str, &str)] = &[
     ("telling", "report, return or distinguish"),
     ("tells", "reports, returns or distinguishes"),
     ("told", "reported, returned or distinguished"),
+    ("unheard", "unanswered or silent"),
     ("wants", "needs or requests"),
     ("who", "which or that"),
     ("whom", "which or that"),

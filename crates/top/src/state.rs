@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use thiserror::Error;
 
 use super::cells::RowSource;
 use super::event_rows::{self, EventRow};
@@ -27,6 +28,15 @@ pub(super) enum AfterKey {
     Quit,
     /// End as after SIGINT.
     Interrupt,
+}
+
+/// A view has no column of a name.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{view} cannot be sorted by {name}: use {}", .columns.join(", "))]
+pub(super) struct ColumnError {
+    view: &'static str,
+    name: String,
+    columns: Vec<&'static str>,
 }
 
 /// What lies over the list.
@@ -117,13 +127,13 @@ impl TopState {
     /// Sets the order of the view by a column's name.
     ///
     /// # Errors
-    /// A sentence with the names that the view has.
-    pub(super) fn set_order(&mut self, name: &str, is_reversed: bool) -> Result<(), String> {
+    /// [`ColumnError`]: use one of the names in it.
+    pub(super) fn set_order(&mut self, name: &str, is_reversed: bool) -> Result<(), ColumnError> {
         let orders = self.view.orders();
         let Some(field) = orders.iter().find(|field| field.title() == name) else {
-            let names: Vec<&str> = orders.iter().map(|field| field.title()).collect();
-            let title = self.view.title();
-            return Err(format!("{title} cannot be sorted by {name}: use {}", names.join(", ")));
+            let columns = orders.iter().map(|field| field.title()).collect();
+            let (view, name) = (self.view.title(), name.to_owned());
+            return Err(ColumnError { view, name, columns });
         };
         *self.order_mut() = RowOrder { field: *field, is_reversed };
         Ok(())
@@ -418,7 +428,7 @@ mod tests {
         assert_eq!(state.order().field, Field::Exposure);
         assert!(state.set_order("blocks", false).is_ok());
         let error = state.set_order("colour", false).unwrap_err();
-        assert!(error.contains("use name, state"), "{error}");
+        assert!(error.to_string().contains("use name, state"), "{error}");
     }
 
     #[test]

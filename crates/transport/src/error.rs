@@ -79,7 +79,7 @@ pub enum CallError {
         #[source]
         cause: CredentialsFault,
     },
-    /// The peer's answer is not one to this question.
+    /// The peer's reply does not match the request.
     #[error("{address} sent a reply that does not match the request: {fault}")]
     BadReply {
         /// The peer.

@@ -73,7 +73,7 @@ pub use secret::{
 };
 pub use security::{Admitted, Credentials, Security};
 pub use server::{Handled, MEMORY_MAX, Response, ServeOptions, Service, serve};
-pub use session::attend;
+pub use session::{MEMORY_PAUSE, attend};
 pub use status::{
     Document, OPEN_METRICS, SCHEMA, StatusPages, serve_status, write_counter, write_gauge,
     write_process_metrics,

@@ -74,9 +74,9 @@ const LOOKED_AFTER_BYTES: usize = 4 << 10;
 /// (`LOOK_EVERY` of `gather`).
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Pause after which a caller tries again for whose request there was no memory. As long as a body
-/// keeps its memory at least before it makes room for others (`KEPT_MIN` of `memory`).
-const MEMORY_PAUSE: Millis = Millis(100);
+/// Pause after which a caller tries again for whose request or answer there was no memory. As long
+/// as a body keeps its memory at least before it makes room for others (`KEPT_MIN` of `memory`).
+pub const MEMORY_PAUSE: Millis = Millis(100);
 
 /// How long the answer to a caller that is not admitted may take to be read. A caller that greets
 /// reads the answer at once, and lost packets are sent again after 1 s at most, as a rule.

@@ -14,7 +14,7 @@ pub(super) enum Operation {
     Get,
     /// A whole object in place of an older one.
     Put,
-    /// Facts about an object.
+    /// An object's metadata.
     Stat,
 }
 

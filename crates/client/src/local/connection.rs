@@ -11,7 +11,7 @@ use sanderling_core::client::Placed;
 use sanderling_protocol::checksum::{Running, crc32c};
 use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
 use sanderling_protocol::local::{
-    LeaseReply, LeaseRequest, PACKET_BYTES_MAX, REQUESTS_ARENA, Welcome,
+    LeaseReply, LeaseRequest, LocalGreetingReply, PACKET_BYTES_MAX, REQUESTS_ARENA,
 };
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{ClusterId, Header, NodeId, Op, Refusal, version};
@@ -103,7 +103,7 @@ impl LocalConnection {
         let mut header = Header::new(Op::Hello, 0);
         header.flags = version::local_flags() | if has_arena { REQUESTS_ARENA } else { 0 };
         let answer = connection.exchange(header, deadline).await?;
-        let welcome: Welcome = decode_body(connection.body_of(&answer))
+        let welcome: LocalGreetingReply = decode_body(connection.body_of(&answer))
             .map_err(|_| connection.bad_reply("the welcome"))?;
         if !has_arena {
             return Ok((connection, None));

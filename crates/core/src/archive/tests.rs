@@ -22,7 +22,7 @@ struct Directory {
 struct Store {
     snapshots: Vec<u64>,
     pieces: BTreeMap<(u64, JournalPiece), Vec<u64>>,
-    manifest: Option<Manifest>,
+    manifest: Option<ArchiveManifest>,
 }
 
 impl Directory {
@@ -331,7 +331,7 @@ fn manifest_that_makes_no_catalog_is_refused() {
     let mut headless = whole();
     headless.segments.remove(0);
     assert_eq!(headless.check(), Err(NoCatalog::NoSnapshot.into()));
-    let empty = Manifest { segments: Vec::new(), ..whole() };
+    let empty = ArchiveManifest { segments: Vec::new(), ..whole() };
     assert_eq!(empty.check(), Err(NoCatalog::NoJournal.into()));
     let mut mixed = whole();
     mixed.segments.reverse();

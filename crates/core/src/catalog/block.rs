@@ -155,7 +155,7 @@ impl Block {
     }
 
     /// Returns what is known of it, for checks from outside.
-    pub(crate) fn facts(&self) -> BlockView {
+    pub(crate) fn view(&self) -> BlockView {
         BlockView {
             object: self.object,
             home: self.home,

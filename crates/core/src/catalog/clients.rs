@@ -15,7 +15,7 @@ use super::limits::CatalogLimits;
 
 /// Most clients that are known. Beyond it the one that was silent for longest is forgotten: mostly
 /// a command that has ended. Four times as many as a namenode has places for connections.
-const CLIENTS_MAX: usize = 16_384;
+pub(crate) const CLIENTS_MAX: usize = 16_384;
 
 /// Memory that the answers of one client may take: 32,768 answers
 /// (`CatalogLimits::answers_per_client_max`) of 128 bytes.

@@ -10,7 +10,7 @@ use sanderling_protocol::limits::{
 };
 use sanderling_protocol::message::{
     AdoptionStep, Durability, DurableChange, DurableChangeKind, DurableProgress, DurableReply,
-    DurableState, DurableStatus, DurableWork, MakeDurable, ObjectKind, StoreNode,
+    DurableState, DurableStatus, DurableWork, MakeDurable, ObjectKind, STORE_OWN_NAME, StoreNode,
 };
 use sanderling_protocol::{
     EventKind, Instant, Millis, NodeId, Nonce, ObjectId, Path, Policy, Refusal, Reply,
@@ -32,10 +32,6 @@ const KEY_BYTES_MAX: usize = 1024;
 /// a change. A sixteenth of the changes that may wait (`DURABLE_CHANGES_MAX`), and as many as a
 /// page of a listing has.
 const RENAMED_MAX: usize = 4096;
-
-/// The first name below a durable directory that is not given out: uploads to a directory lie there
-/// until they are completed.
-pub(crate) const UPLOADS_NAME: &str = ".sanderling";
 
 impl Catalog {
     /// Makes a directory durable. It is made if it is missing.
@@ -619,10 +615,10 @@ impl Catalog {
         let Some((_, above)) = self.durable_at(parent) else { return Ok(()) };
         Self::check_key_length(above.len() + 1 + name.len(), name)?;
         Self::check_key_name(name)?;
-        if name != UPLOADS_NAME || !above.is_empty() {
+        if name != STORE_OWN_NAME || !above.is_empty() {
             return Ok(());
         }
-        let why = format!("no object right below a durable directory is named {UPLOADS_NAME}");
+        let why = format!("no object right below a durable directory is named {STORE_OWN_NAME}");
         Err(Refusal::BadPath { path: name.to_owned(), why })
     }
 

@@ -9,7 +9,9 @@ use sanderling_protocol::limits::{
     ADOPTED_BYTES_MAX, BLOCK_BYTES_MAX, NAME_BYTES_MAX, PATH_DEPTH_MAX, STORE_SLICE_OBJECTS_MAX,
     TEXT_BYTES_MAX,
 };
-use sanderling_protocol::message::{Adopted, Adoption, AdoptionStep, ObjectKind, StoreSlice};
+use sanderling_protocol::message::{
+    Adopted, Adoption, AdoptionStep, ObjectKind, STORE_OWN_NAME, StoreSlice,
+};
 use sanderling_protocol::{
     BlockId, Epoch, EventKind, Millis, NodeId, Nonce, ObjectId, Path, Refusal, StorageClass, Tier,
 };
@@ -17,7 +19,6 @@ use thiserror::Error;
 
 use super::Catalog;
 use super::block::{Block, BlockState};
-use super::durable::UPLOADS_NAME;
 use super::durable_queue::Adopting;
 use super::namespace::Destination;
 use super::object::{Data, ObjectBody};
@@ -154,7 +155,7 @@ impl Catalog {
         let Some((name, above)) = names.split_last() else {
             return Err(AdoptFault::NoName);
         };
-        if key.chars().any(char::is_control) || names.first() == Some(&UPLOADS_NAME) {
+        if key.chars().any(char::is_control) || names.first() == Some(&STORE_OWN_NAME) {
             return Err(AdoptFault::Reserved);
         }
         let mut parent = directory;

@@ -27,7 +27,7 @@ const GROUP_PAGES: usize = 64;
 /// Groups of one chunk: 16 million ids, and 32 KiB where any of them exists.
 const CHUNK_GROUPS: usize = 4096;
 
-/// A number that is given out counting upwards.
+/// A number of which the next one is one higher, so that a page holds neighbours.
 pub(crate) trait Id: Copy {
     fn number(self) -> u64;
     fn of(number: u64) -> Self;

@@ -9,7 +9,7 @@ impl Catalog {
     /// Returns what is known of a block; `None` when it is deleted or never was.
     #[must_use]
     pub fn block_view(&self, id: BlockId) -> Option<BlockView> {
-        self.blocks.get(&id).map(Block::facts)
+        self.blocks.get(&id).map(Block::view)
     }
 
     /// Returns a block's home and epoch; `None` when it is deleted or never was.

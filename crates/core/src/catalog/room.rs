@@ -42,7 +42,8 @@ impl Reserve {
         }
     }
 
-    /// Returns what may still be stored and what is kept. Cost: linear in the nodes.
+    /// Returns the bytes that writers may still store and those kept for departures. Cost: linear
+    /// in the nodes.
     pub(super) fn room(&self, nodes: &Nodes) -> Room {
         let totals = nodes.totals();
         let (fleet, stored_bytes) = (totals.fleet, totals.homes.saturating_add(totals.stored));

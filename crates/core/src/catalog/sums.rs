@@ -1,7 +1,7 @@
 //! What the parts of multifiles and tables have together.
 //!
-//! The sums follow from the objects and are made anew when a snapshot is read. Without them, facts
-//! about a table of a million parts would visit all of them.
+//! The sums follow from the objects and are made anew when a snapshot is read. Without them, the
+//! metadata of a table of a million parts would visit all of them.
 
 use std::collections::BTreeMap;
 

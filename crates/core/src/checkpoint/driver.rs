@@ -143,17 +143,31 @@ impl fmt::Display for CriuVersion {
     }
 }
 
+/// Why a text is no version of CRIU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum CriuVersionError {
+    /// It is empty.
+    #[error("there is no version")]
+    Absent,
+    /// It has no dot.
+    #[error("a version has two numbers at least")]
+    OneNumber,
+    /// A part of it does not begin with a number of 32 bits.
+    #[error("a version is digits and dots")]
+    NotDigits,
+}
+
 impl FromStr for CriuVersion {
-    type Err = &'static str;
+    type Err = CriuVersionError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let is_digit = |char: char| char.is_ascii_digit();
         let mut numbers = text.split('.').map(|part| {
             let end = part.find(|char| !is_digit(char)).unwrap_or(part.len());
-            part[..end].parse::<u32>().map_err(|_| "a version is digits and dots")
+            part[..end].parse::<u32>().map_err(|_| CriuVersionError::NotDigits)
         });
-        let major = numbers.next().unwrap_or(Err("there is no version"))?;
-        let minor = numbers.next().unwrap_or(Err("a version has two numbers at least"))?;
+        let major = numbers.next().unwrap_or(Err(CriuVersionError::Absent))?;
+        let minor = numbers.next().unwrap_or(Err(CriuVersionError::OneNumber))?;
         let patch = numbers.next().unwrap_or(Ok(0))?;
         Ok(Self { major, minor, patch })
     }
@@ -215,6 +229,8 @@ mod tests {
         assert_eq!(version("4.2.1"), Ok("4.2.1".to_owned()));
         assert_eq!(version("4.2"), Ok("4.2.0".to_owned()));
         assert_eq!(version("4.2-rc1"), Ok("4.2.0".to_owned()));
-        assert!(version("").is_err() && version("x").is_err() && version("4").is_err());
+        assert_eq!(version(""), Err(CriuVersionError::NotDigits));
+        assert_eq!(version("x"), Err(CriuVersionError::NotDigits));
+        assert_eq!(version("4"), Err(CriuVersionError::OneNumber));
     }
 }

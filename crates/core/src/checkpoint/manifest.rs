@@ -113,7 +113,7 @@ pub struct CheckpointManifest {
 
 /// Why bytes are no manifest.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum ManifestError {
+pub enum CheckpointManifestError {
     /// There are too few.
     #[error("the manifest is cut")]
     Cut,
@@ -125,12 +125,12 @@ pub enum ManifestError {
     Checksum,
     /// What it contains is impossible.
     #[error("the manifest is damaged: {0}")]
-    Malformed(#[from] ManifestFault),
+    Malformed(#[from] CheckpointManifestFault),
 }
 
 /// What makes the content of a manifest impossible.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
-pub enum ManifestFault {
+pub enum CheckpointManifestFault {
     /// It is not of the format.
     #[error("it cannot be decoded")]
     Undecodable,
@@ -182,22 +182,22 @@ impl CheckpointManifest {
     /// Decodes a stored manifest and verifies its version and its checksum under `key`.
     ///
     /// # Errors
-    /// [`ManifestError`]: the generation cannot be restored.
-    pub fn decode(key: &ChunkKey, bytes: &[u8]) -> Result<Self, ManifestError> {
-        let version = *bytes.first().ok_or(ManifestError::Cut)?;
+    /// [`CheckpointManifestError`]: the generation cannot be restored.
+    pub fn decode(key: &ChunkKey, bytes: &[u8]) -> Result<Self, CheckpointManifestError> {
+        let version = *bytes.first().ok_or(CheckpointManifestError::Cut)?;
         if version != VERSION {
-            return Err(ManifestError::Version(version));
+            return Err(CheckpointManifestError::Version(version));
         }
-        let split = bytes.len().checked_sub(CHECKSUM_BYTES).ok_or(ManifestError::Cut)?;
+        let split = bytes.len().checked_sub(CHECKSUM_BYTES).ok_or(CheckpointManifestError::Cut)?;
         let (body, checksum) = bytes.split_at(split);
         if body.is_empty() {
-            return Err(ManifestError::Cut);
+            return Err(CheckpointManifestError::Cut);
         }
         if key.name(body).0[..CHECKSUM_BYTES] != *checksum {
-            return Err(ManifestError::Checksum);
+            return Err(CheckpointManifestError::Checksum);
         }
         let manifest: Self =
-            postcard::from_bytes(&body[1..]).map_err(|_| ManifestFault::Undecodable)?;
+            postcard::from_bytes(&body[1..]).map_err(|_| CheckpointManifestFault::Undecodable)?;
         manifest.verified()
     }
 
@@ -207,11 +207,11 @@ impl CheckpointManifest {
         self.stream_bytes.div_ceil(CHUNK_BYTES as u64)
     }
 
-    fn verified(self) -> Result<Self, ManifestError> {
+    fn verified(self) -> Result<Self, CheckpointManifestError> {
         let mut next = 0;
         for chunk in &self.chunks {
             let Some(pack) = self.packs.get(chunk.pack as usize) else {
-                return Err(ManifestFault::ChunkWithoutPack.into());
+                return Err(CheckpointManifestFault::ChunkWithoutPack.into());
             };
             let StoredContent { bytes, stored, codec } = chunk.content;
             let end = u64::from(chunk.offset) + u64::from(stored) + SEAL_BYTES as u64;
@@ -220,11 +220,11 @@ impl CheckpointManifest {
                 ChunkCodec::Zstd => stored < bytes,
             };
             if bytes == 0 || bytes as usize > CHUNK_BYTES || !is_possible || end > pack.bytes {
-                return Err(ManifestFault::ChunkOutsidePack.into());
+                return Err(CheckpointManifestFault::ChunkOutsidePack.into());
             }
             let position = u64::from(chunk.position);
             if position < next || position >= self.chunk_count() {
-                return Err(ManifestFault::Unordered.into());
+                return Err(CheckpointManifestFault::Unordered.into());
             }
             next = position + 1;
         }
@@ -306,7 +306,7 @@ mod tests {
             assert!(CheckpointManifest::decode(&key, &damaged).is_err(), "{at}");
         }
         let other = CheckpointManifest::decode(&ChunkKey::new([8; 32]), &bytes);
-        assert_eq!(other, Err(ManifestError::Checksum));
+        assert_eq!(other, Err(CheckpointManifestError::Checksum));
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl Agent {
         let refusal = match outcome {
             Ok(()) => None,
             Err(CallFailure::Refused(refusal)) => Some(refusal),
-            Err(_) => return self.unheard(&act, notices),
+            Err(_) => return self.unanswered(&act, notices),
         };
         let may_pass = refusal.is_some_and(|refusal: &Refusal| !is_final(refusal));
         match act {
@@ -203,7 +203,7 @@ impl Agent {
         true
     }
 
-    fn unheard(&self, act: &Act, notices: &mut Notices) -> bool {
+    fn unanswered(&self, act: &Act, notices: &mut Notices) -> bool {
         if let Act::Recommend(reason) = act {
             notices.recommend(&self.source, reason, None);
         }

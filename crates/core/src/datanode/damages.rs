@@ -24,7 +24,7 @@ const PAUSE_MIN: Millis = Millis(250);
 const PAUSE_MAX: Millis = Millis(4000);
 
 /// Shortest pause that is taken from a refusal: one without any is not obeyed.
-const ASKED_MIN: Millis = Millis(10);
+const REFUSAL_PAUSE_MIN: Millis = Millis(10);
 
 /// Most missing blocks that are kept. Further ones are dropped: the next block report finds them
 /// again. As many as one page of expected blocks has (`BLOCKS_PER_PAGE_MAX`); chosen, not measured.
@@ -127,7 +127,7 @@ impl Damages {
     #[must_use]
     pub fn pause(&self, refusal: Option<&Refusal>) -> Millis {
         if let Some(Recovery::RetryAfter(asked)) = refusal.map(Refusal::recovery) {
-            return asked.max(ASKED_MIN);
+            return asked.max(REFUSAL_PAUSE_MIN);
         }
         let doublings = self.failures.saturating_sub(1).min(16);
         Millis(PAUSE_MIN.0 << doublings).min(PAUSE_MAX)

@@ -161,13 +161,13 @@ pub enum RegistrationOutcome {
 
 /// The outcome of a heartbeat. [`NodeMembership::next`] already takes it into account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beaten {
+pub enum HeartbeatOutcome {
     /// The namenode of before has answered.
     Stays,
     /// The answer names another term of the log: the datanode registers again.
     AnotherTerm,
     /// No usable answer came.
-    Unheard {
+    Unanswered {
         /// Whether the namenode is the same process and only slow. If not, the datanode registers
         /// again.
         is_known: bool,
@@ -402,23 +402,25 @@ impl NodeMembership {
         now: Instant,
         asked: RequestStamp,
         answer: Result<(HeartbeatReply, Option<LogPosition>), CallFailure>,
-    ) -> Beaten {
+    ) -> HeartbeatOutcome {
         self.is_pending = false;
         match answer {
             Ok((reply, _)) if reply.policy == Policy::Gone => {
-                Beaten::Gone { is_expected: self.gone(now) }
+                HeartbeatOutcome::Gone { is_expected: self.gone(now) }
             }
             Ok((reply, position)) => {
                 self.registration.answered(now, asked, &reply);
                 self.is_known = !self.log.saw(position);
                 self.phase = if self.is_known { Phase::Report } else { Phase::Register };
-                if self.is_known { Beaten::Stays } else { Beaten::AnotherTerm }
+                if self.is_known { HeartbeatOutcome::Stays } else { HeartbeatOutcome::AnotherTerm }
             }
-            Err(failure) if failure.is_gone() => Beaten::Gone { is_expected: self.gone(now) },
+            Err(failure) if failure.is_gone() => {
+                HeartbeatOutcome::Gone { is_expected: self.gone(now) }
+            }
             Err(failure) => {
                 self.is_known = failure.is_busy();
                 self.phase = if self.is_known { Phase::Report } else { Phase::Register };
-                Beaten::Unheard { is_known: self.is_known }
+                HeartbeatOutcome::Unanswered { is_known: self.is_known }
             }
         }
     }

@@ -27,7 +27,7 @@ pub struct LeaderTerm(u64);
 
 /// What came of a request for the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaseAnswer {
+pub enum LeadershipAnswer {
     /// The lease is given or renewed.
     Granted,
     /// Another manager has it, for this long at least.
@@ -82,18 +82,18 @@ impl Leadership {
     }
 
     /// Takes what came of a request. Answers to requests that are not under way change nothing.
-    pub fn answered(&mut self, now: Instant, request: LeadershipRequest, answer: LeaseAnswer) {
+    pub fn answered(&mut self, now: Instant, request: LeadershipRequest, answer: LeadershipAnswer) {
         if request.0 != self.requests {
             return;
         }
         let Some(requested_at) = self.requested_at.take() else { return };
         match answer {
-            LeaseAnswer::Granted => self.granted(now, requested_at),
-            LeaseAnswer::Taken(remaining) => {
+            LeadershipAnswer::Granted => self.granted(now, requested_at),
+            LeadershipAnswer::Taken(remaining) => {
                 self.may_hold = false;
                 self.refused(now, remaining);
             }
-            LeaseAnswer::Unknown => {
+            LeadershipAnswer::Unknown => {
                 let is_leader = self.term(now).is_some();
                 self.pause =
                     if is_leader { RETRY_MIN } else { Millis(self.pause.0 * 2).min(RETRY_MAX) };
@@ -174,7 +174,7 @@ mod tests {
     fn leader() -> Leadership {
         let mut leadership = Leadership::new(LEASE);
         let request = leadership.poll_request(NOW).expect("the first is due at once");
-        leadership.answered(NOW, request, LeaseAnswer::Granted);
+        leadership.answered(NOW, request, LeadershipAnswer::Granted);
         leadership
     }
 
@@ -183,7 +183,7 @@ mod tests {
         let mut leadership = Leadership::new(LEASE);
         let request = leadership.poll_request(NOW).unwrap();
         assert_eq!(leadership.poll_request(NOW + LEASE), None, "one request at a time");
-        leadership.answered(NOW + Millis(2000), request, LeaseAnswer::Granted);
+        leadership.answered(NOW + Millis(2000), request, LeadershipAnswer::Granted);
         assert!(leadership.term(NOW + Millis(2999)).is_some());
         assert_eq!(leadership.term(NOW + LEASE), None);
     }
@@ -193,7 +193,7 @@ mod tests {
         let mut leadership = Leadership::new(LEASE);
         let request = leadership.poll_request(NOW).unwrap();
         let late = NOW + LEASE;
-        leadership.answered(late, request, LeaseAnswer::Granted);
+        leadership.answered(late, request, LeadershipAnswer::Granted);
         assert_eq!(leadership.term(late), None);
         assert_eq!(leadership.poll_request(late), None);
         assert!(leadership.poll_request(late + RETRY_MIN).is_some());
@@ -209,9 +209,9 @@ mod tests {
         let request = leadership.poll_request(due).unwrap();
         assert_eq!(leadership.deadline(due), Some(NOW + LEASE), "then its end is next");
         let lost = due + Millis(700);
-        leadership.answered(lost, request, LeaseAnswer::Unknown);
+        leadership.answered(lost, request, LeadershipAnswer::Unknown);
         let request = leadership.poll_request(lost + RETRY_MIN).unwrap();
-        leadership.answered(lost + Millis(60), request, LeaseAnswer::Granted);
+        leadership.answered(lost + Millis(60), request, LeadershipAnswer::Granted);
         assert_eq!(leadership.term(NOW + LEASE), term, "it is the same term");
         assert_eq!(leadership.term(lost + RETRY_MIN + LEASE), None);
     }
@@ -223,7 +223,7 @@ mod tests {
         let request = leadership.poll_request(NOW + Millis(2900)).unwrap();
         assert_eq!(leadership.term(NOW + LEASE), None);
         // Another manager may have led in between.
-        leadership.answered(NOW + Millis(3100), request, LeaseAnswer::Granted);
+        leadership.answered(NOW + Millis(3100), request, LeadershipAnswer::Granted);
         let next = leadership.term(NOW + Millis(3100));
         assert!(next.is_some() && next != term);
     }
@@ -234,7 +234,7 @@ mod tests {
         let request = leadership.poll_request(NOW + Millis(1000)).unwrap();
         let woken = NOW + Millis(9000);
         assert_eq!(leadership.term(woken), None);
-        leadership.answered(woken, request, LeaseAnswer::Granted);
+        leadership.answered(woken, request, LeadershipAnswer::Granted);
         assert_eq!(leadership.term(woken), None);
     }
 
@@ -244,7 +244,7 @@ mod tests {
         let request = leadership.poll_request(NOW + Millis(1000)).unwrap();
         let refused_at = NOW + Millis(1010);
         leadership.refused(refused_at, Millis(700));
-        leadership.answered(refused_at, request, LeaseAnswer::Granted);
+        leadership.answered(refused_at, request, LeadershipAnswer::Granted);
         assert_eq!(leadership.term(refused_at), None);
         assert_eq!(leadership.deadline(refused_at), Some(refused_at + Millis(700)));
     }
@@ -255,10 +255,10 @@ mod tests {
         let first = leadership.poll_request(NOW).unwrap();
         leadership.dropped(NOW);
         let second = leadership.poll_request(NOW + RETRY_MIN).unwrap();
-        leadership.answered(NOW + RETRY_MIN, first, LeaseAnswer::Granted);
+        leadership.answered(NOW + RETRY_MIN, first, LeadershipAnswer::Granted);
         assert_eq!(leadership.term(NOW + RETRY_MIN), None);
-        leadership.answered(NOW + RETRY_MIN, second, LeaseAnswer::Granted);
-        leadership.answered(NOW + RETRY_MIN, second, LeaseAnswer::Taken(RETRY_MAX));
+        leadership.answered(NOW + RETRY_MIN, second, LeadershipAnswer::Granted);
+        leadership.answered(NOW + RETRY_MIN, second, LeadershipAnswer::Taken(RETRY_MAX));
         assert!(leadership.term(NOW + RETRY_MIN).is_some(), "an answer counts once");
     }
 
@@ -268,13 +268,13 @@ mod tests {
         let mut now = NOW;
         for pause in [100, 200, 400, 800, 1000, 1000] {
             let request = leadership.poll_request(now).unwrap();
-            leadership.answered(now, request, LeaseAnswer::Unknown);
+            leadership.answered(now, request, LeadershipAnswer::Unknown);
             now = now + Millis(pause);
             assert_eq!(leadership.deadline(now), Some(now));
         }
         for (remaining, pause) in [(0, 50), (300, 300), (60_000, 1000)] {
             let request = leadership.poll_request(now).unwrap();
-            leadership.answered(now, request, LeaseAnswer::Taken(Millis(remaining)));
+            leadership.answered(now, request, LeadershipAnswer::Taken(Millis(remaining)));
             assert!(!leadership.may_hold());
             now = now + Millis(pause);
             assert_eq!(leadership.deadline(now), Some(now));

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use sanderling_protocol::Refusal;
 
-use crate::catalog::{Catalog, ChangeKey};
+use crate::catalog::{CLIENTS_MAX, Catalog, ChangeKey};
 
 /// Most refusals that are remembered of one client. What is beyond goes into the log. As many
 /// requests as the client's library lets wait for one connection.
@@ -24,15 +24,11 @@ const ALL_MAX: usize = 65_536;
 /// Longest refusal that is remembered, in bytes of its text: 64 MiB of all together.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// Most clients of which something is remembered. As many as the log has (`CLIENTS_MAX` of
-/// `catalog::clients`).
-const CLIENTS_MAX: usize = 16_384;
-
 /// Refusals between two looks at a full table: it is then looked at once for as many as it has
 /// clients.
 const LOOK_EVERY: usize = CLIENTS_MAX;
 
-/// What was refused, by client.
+/// What was refused, by client: of at most [`CLIENTS_MAX`], as many as the log has.
 #[derive(Debug, Default)]
 pub(super) struct RefusalCache {
     clients: BTreeMap<u64, Client>,

@@ -16,10 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::{Instant, Millis};
 
-use crate::catalog::{Catalog, ChangeKey};
+use crate::catalog::{CLIENTS_MAX, Catalog, ChangeKey};
 
 /// Most changes in the table: one at least of each client that the log has.
-const WAITS_MAX: usize = 16_384;
+const WAITS_MAX: usize = CLIENTS_MAX;
 
 /// Most changes of one client in the table: more than one process sends at a time.
 const CLIENT_WAITS_MAX: usize = 1024;

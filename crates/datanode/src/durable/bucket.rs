@@ -13,12 +13,12 @@ use object_store::{
     UpdateVersion,
 };
 
-use sanderling_protocol::message::StoreSlice;
+use sanderling_protocol::message::{STORE_OWN_NAME, StoreSlice};
 
 use super::NamedOwner;
 use super::beneath::may_be_object;
 use super::listing::SliceBuilder;
-use super::own_names::{OWN_NAME, OWNER_NAME};
+use super::own_names::OWNER_NAME;
 use super::store_error::StoreError;
 
 /// A bucket, or what begins with a prefix in it.
@@ -35,7 +35,7 @@ impl Bucket {
 
     fn place(&self, key: &str) -> Result<Path, StoreError> {
         let begins = |name: &str| key == name || key.starts_with(&format!("{name}/"));
-        if key.is_empty() || begins(OWN_NAME) {
+        if key.is_empty() || begins(STORE_OWN_NAME) {
             return Err(StoreError::BadName { key: key.to_owned() });
         }
         let names = key.split('/');
@@ -47,7 +47,7 @@ impl Bucket {
     }
 
     fn owner(&self) -> Path {
-        self.prefix.clone().join(OWN_NAME).join(OWNER_NAME)
+        self.prefix.clone().join(STORE_OWN_NAME).join(OWNER_NAME)
     }
 
     pub(super) async fn read_owner(&self) -> Result<Option<String>, StoreError> {
@@ -124,7 +124,7 @@ impl Bucket {
         while let Some(found) = listed.next().await.transpose()? {
             let key = found.location.as_ref().strip_prefix(prefix).unwrap_or_default();
             let key = key.trim_start_matches('/');
-            if key.is_empty() || key.starts_with(&format!("{OWN_NAME}/")) {
+            if key.is_empty() || key.starts_with(&format!("{STORE_OWN_NAME}/")) {
                 continue;
             }
             if slice.is_full() {

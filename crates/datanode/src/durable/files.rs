@@ -20,20 +20,20 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-use sanderling_protocol::message::StoreSlice;
+use sanderling_protocol::message::{STORE_OWN_NAME, StoreSlice};
 
 use super::beneath::{Missing, ObjectPlace, PlaceError};
-use super::own_names::{OWN_NAME, OWNER_NAME};
+use super::own_names::OWNER_NAME;
 use super::store_error::StoreError;
 use super::{NamedOwner, listing};
 
-/// Where uploads are, below [`OWN_NAME`].
+/// Where uploads are, below [`STORE_OWN_NAME`].
 const UPLOADS_NAME: &str = "uploads";
 
-/// The file whose lock changes of the store hold, below [`OWN_NAME`].
+/// The file whose lock changes of the store hold, below [`STORE_OWN_NAME`].
 const LOCK_NAME: &str = "lock";
 
-/// The file whose lock is held until that of [`LOCK_NAME`] is, below [`OWN_NAME`].
+/// The file whose lock is held until that of [`LOCK_NAME`] is, below [`STORE_OWN_NAME`].
 const GATE_NAME: &str = "gate";
 
 /// How long a lock is waited for: with the gate's, less than `STORE_OPERATION_MAX`. An adoption
@@ -83,7 +83,7 @@ impl Files {
     fn object<'a>(&self, key: &'a str, missing: Missing) -> Result<ObjectPlace<'a>, PlaceError> {
         let relative = Path::new(key);
         let is_name = |part: Component<'_>| matches!(part, Component::Normal(_));
-        let is_own = relative.starts_with(OWN_NAME);
+        let is_own = relative.starts_with(STORE_OWN_NAME);
         let parts = relative.components().count();
         let is_plain = relative.components().all(is_name) && parts == key.split('/').count();
         if key.is_empty() || is_own || !is_plain {
@@ -96,11 +96,11 @@ impl Files {
         if upload.is_empty() || !upload.bytes().all(|letter| letter.is_ascii_hexdigit()) {
             return Err(StoreError::BadUpload { upload: upload.to_owned() });
         }
-        Ok(self.root.join(OWN_NAME).join(UPLOADS_NAME).join(upload))
+        Ok(self.root.join(STORE_OWN_NAME).join(UPLOADS_NAME).join(upload))
     }
 
     fn owner(&self) -> PathBuf {
-        self.root.join(OWN_NAME).join(OWNER_NAME)
+        self.root.join(STORE_OWN_NAME).join(OWNER_NAME)
     }
 
     pub(super) async fn read_owner(self: &Arc<Self>) -> Result<Option<String>, StoreError> {
@@ -119,7 +119,7 @@ impl Files {
     pub(super) async fn write_owner(self: &Arc<Self>, owner: &str) -> Result<(), StoreError> {
         let owner = owner.to_owned();
         self.run(move |files| {
-            let own = files.root.join(OWN_NAME);
+            let own = files.root.join(STORE_OWN_NAME);
             // The store itself is never made: it may be a file system that is not mounted now.
             for directory in [own.clone(), own.join(UPLOADS_NAME)] {
                 match fs::create_dir(directory) {
@@ -176,7 +176,7 @@ impl Files {
     }
 
     fn locked_file(&self, name: &str, is_alone: bool) -> Result<Option<File>, StoreError> {
-        let place = self.root.join(OWN_NAME).join(name);
+        let place = self.root.join(STORE_OWN_NAME).join(name);
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(place)?;
         let began = Instant::now();
         loop {
@@ -212,7 +212,7 @@ impl Files {
     }
 
     fn replace_owner(&self, text: &str) -> Result<(), StoreError> {
-        let own = self.root.join(OWN_NAME);
+        let own = self.root.join(STORE_OWN_NAME);
         let draft = own.join(format!("owner-{:016x}", rand::random::<u64>()));
         let mut file = File::create(&draft)?;
         file.write_all(format!("{text}\n").as_bytes())?;
@@ -222,7 +222,7 @@ impl Files {
     }
 
     fn end_uploads(&self) -> Result<(), StoreError> {
-        let uploads = self.root.join(OWN_NAME).join(UPLOADS_NAME);
+        let uploads = self.root.join(STORE_OWN_NAME).join(UPLOADS_NAME);
         // Tools that copy a store may leave empty directories out.
         fs::create_dir_all(&uploads)?;
         for entry in fs::read_dir(&uploads)? {
@@ -237,13 +237,13 @@ impl Files {
     /// Lists a part of what is there, in the order of the names.
     pub(super) async fn list(self: &Arc<Self>, after: &str) -> Result<StoreSlice, StoreError> {
         let after = after.to_owned();
-        self.run(move |files| Ok(listing::list(&files.root, OWN_NAME, &after)?)).await
+        self.run(move |files| Ok(listing::list(&files.root, STORE_OWN_NAME, &after)?)).await
     }
 
     pub(super) async fn is_empty(self: &Arc<Self>) -> Result<bool, StoreError> {
         self.run(|files| {
             for entry in fs::read_dir(&files.root)? {
-                if entry?.file_name() != OWN_NAME {
+                if entry?.file_name() != STORE_OWN_NAME {
                     return Ok(false);
                 }
             }

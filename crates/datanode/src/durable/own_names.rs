@@ -1,7 +1,4 @@
 //! Names in a store that are no objects'.
 
-/// The directory of a store that has no objects: uploads, and whose the store is.
-pub(super) const OWN_NAME: &str = ".sanderling";
-
-/// Where the store names its durable directory, below [`OWN_NAME`].
+/// Where the store names its durable directory, below `STORE_OWN_NAME` of the protocol.
 pub(super) const OWNER_NAME: &str = "owner";

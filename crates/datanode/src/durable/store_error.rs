@@ -3,11 +3,12 @@
 use std::io;
 use std::time::Duration;
 
+use sanderling_protocol::message::STORE_OWN_NAME;
 use thiserror::Error;
 use tokio::task::JoinError;
 
 use super::beneath::PlaceError;
-use super::own_names::{OWN_NAME, OWNER_NAME};
+use super::own_names::OWNER_NAME;
 use crate::object::failure::short;
 
 /// What is to be done about a lock that another process keeps.
@@ -51,7 +52,7 @@ pub(super) enum StoreError {
          for good"
     )]
     NotOwned { owner: String },
-    #[error("{OWN_NAME}/{OWNER_NAME}, which names its owner, is empty")]
+    #[error("{STORE_OWN_NAME}/{OWNER_NAME}, which names its owner, is empty")]
     OwnerEmpty,
     #[error("the file that names its owner is gone: it may not be mounted")]
     OwnerGone,

@@ -11,8 +11,8 @@ use sanderling_core::block_table::WriteRequest;
 use sanderling_protocol::frame::{HEADER_BYTES, RangeRequest, decode_body, encode_body};
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::local::{
-    COPIED_BYTES_MAX, LeaseReply, LeaseRequest, PACKET_BYTES_MAX, REQUESTS_ARENA, Welcome,
-    decode_returns,
+    COPIED_BYTES_MAX, LeaseReply, LeaseRequest, LocalGreetingReply, PACKET_BYTES_MAX,
+    REQUESTS_ARENA, decode_returns,
 };
 use sanderling_protocol::message::Hello;
 use sanderling_protocol::{Header, NodeId, Op, Refusal, version};
@@ -185,7 +185,7 @@ impl LocalSession {
         self.greeted = Some(node);
         self.pass = pass;
         let arena = self.service.store().tiers().arena();
-        let welcome = Welcome { node, arena_bytes: arena.mapped_bytes() };
+        let welcome = LocalGreetingReply { node, arena_bytes: arena.mapped_bytes() };
         let mut answer = LocalResponse::of(header.reply(), encode_body(&welcome));
         answer.header.flags = version::local_flags();
         if header.flags & REQUESTS_ARENA != 0 {

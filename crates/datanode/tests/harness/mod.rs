@@ -72,7 +72,7 @@ pub struct State {
     /// What the datanodes that joined said of the log, and what they had wiped.
     pub seen: Vec<(Option<LogPosition>, Option<Wiped>)>,
     /// Reports of damage that were not taken.
-    pub unheard: u64,
+    pub unacknowledged: u64,
     /// It cannot say what nodes must hold, as the release before: how often it was asked.
     pub is_older: Option<u64>,
     /// The changes of durable directories that wait.
@@ -111,7 +111,7 @@ impl Namenode {
                 Ok(reply)
             }
             Request::ReportDamage { .. } if state.is_deaf => {
-                state.unheard += 1;
+                state.unacknowledged += 1;
                 Err(Refusal::RetryAfter { after: Millis(1), why: "busy".to_owned() })
             }
             Request::ReportDamage { node, blocks, .. } => {

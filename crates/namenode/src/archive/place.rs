@@ -153,7 +153,7 @@ pub enum ArchiveDamage {
     #[error("it is cut off")]
     Cut,
     /// A manifest's bytes are not those that were stored.
-    #[error("its checksum is another")]
+    #[error("its checksum does not match")]
     Checksum,
     /// A manifest cannot be decoded.
     #[error("{0}")]

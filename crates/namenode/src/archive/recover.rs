@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use object_store::ObjectStoreExt;
-use sanderling_core::archive::{ArchiveObject, Manifest};
+use sanderling_core::archive::{ArchiveManifest, ArchiveObject};
 use sanderling_core::replica::GroupGeneration;
 use sanderling_protocol::ClusterId;
 use thiserror::Error;
@@ -119,7 +119,7 @@ pub async fn recover_from_archive(
         directory.set_unrestored(true).map_err(ArchiveError::from)?;
         return Err(ArchiveError::Damaged { url, object, damage }.into());
     }
-    let Manifest { is_closed, at_unix_millis, .. } = manifest;
+    let ArchiveManifest { is_closed, at_unix_millis, .. } = manifest;
     let (generation, is_closed) = (generation.number, is_closed && later.is_none());
     let group = next;
     Ok(RecoveredArchive { cluster, generation, commands, is_closed, later, at_unix_millis, group })
@@ -139,7 +139,7 @@ async fn newest_group(
 async fn choose(
     archive: &ArchiveOptions,
     options: &RecoverOptions,
-) -> Result<(Generation, Manifest, Option<u64>), ArchiveError> {
+) -> Result<(Generation, ArchiveManifest, Option<u64>), ArchiveError> {
     let url = || archive.url.clone();
     let mut there = store::generations(archive).await?;
     there.retain(|it| options.cluster.is_none_or(|cluster| it.cluster == cluster));
@@ -178,7 +178,7 @@ type Downloaded = (PathBuf, PathBuf);
 async fn download(
     archive: &ArchiveOptions,
     generation: &Generation,
-    manifest: &Manifest,
+    manifest: &ArchiveManifest,
     directory: &Directory,
 ) -> Result<Vec<Downloaded>, RecoverError> {
     let mut files = Vec::new();

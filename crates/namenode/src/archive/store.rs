@@ -6,10 +6,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
-use sanderling_core::archive::{Archive, Manifest};
+use sanderling_core::archive::{Archive, ArchiveManifest};
 use sanderling_core::replica::GroupGeneration;
 use sanderling_protocol::ClusterId;
 use sanderling_protocol::checksum::crc32c;
+use sanderling_protocol::token::read_hex;
 
 use super::place::{ArchiveDamage, ArchiveError, ArchiveOptions};
 
@@ -67,7 +68,7 @@ impl Generation {
         let (number, cluster) = name.strip_prefix("generation-")?.split_once('-')?;
         // A longer number is none of ours, and the one after it might not exist.
         (number.len() == NUMBER_DIGITS).then_some(())?;
-        let cluster = ClusterId(u64::from_str_radix(cluster, 16).ok()?);
+        let cluster = ClusterId(read_hex(cluster)?);
         Some(Self { number: number.parse().ok()?, cluster })
     }
 }
@@ -252,7 +253,7 @@ pub(super) async fn put_manifest(
     options: &ArchiveOptions,
     generation: &Generation,
     number: u64,
-    manifest: &Manifest,
+    manifest: &ArchiveManifest,
 ) -> Result<(), ArchiveError> {
     let json = serde_json::to_vec(manifest).map_err(std::io::Error::other)?;
     let mut bytes = format!("{:08x}\n", crc32c(&json)).into_bytes();
@@ -296,7 +297,7 @@ pub(super) async fn missing(
 pub(super) async fn manifest(
     options: &ArchiveOptions,
     generation: &Generation,
-) -> Result<Option<Manifest>, ArchiveError> {
+) -> Result<Option<ArchiveManifest>, ArchiveError> {
     let names = names(options, generation).await?;
     let Some(name) = names.iter().rev().find(|name| name.starts_with(MANIFEST)) else {
         return Ok(None);
@@ -316,7 +317,8 @@ pub(super) async fn manifest(
     if sum != format!("{:08x}\n", crc32c(json)).as_bytes() {
         return Err(damaged(ArchiveDamage::Checksum));
     }
-    let manifest: Manifest = serde_json::from_slice(json).map_err(|error| damaged(error.into()))?;
+    let manifest: ArchiveManifest =
+        serde_json::from_slice(json).map_err(|error| damaged(error.into()))?;
     manifest.check().map_err(|error| damaged(error.into()))?;
     if manifest.cluster != generation.cluster {
         return Err(damaged(ArchiveDamage::OtherCluster(manifest.cluster)));
@@ -358,6 +360,9 @@ mod tests {
             "generation-1",
             "generation-000000000x-1",
             "generation-0000000001-g",
+            "generation-0000000001-1",
+            "generation-0000000001-+0000000000000ab",
+            "generation-0000000001-00000000000000AB",
             "generation-18446744073709551615-1",
             "other-0000000001-1",
         ] {

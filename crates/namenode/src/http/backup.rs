@@ -29,9 +29,6 @@ use crate::state::NamenodeState;
 /// Chosen, not measured.
 const AGAIN_AFTER: Millis = Millis(2000);
 
-/// Bytes that are sent at once. As it is written (`PIECE` of `backup`).
-const PIECE: usize = 256 << 10;
-
 /// Pieces that wait for the reader, beside the one that is sent and the one that is read: a reader
 /// keeps about 1 MiB.
 const PIECES_MAX: usize = 2;
@@ -125,8 +122,8 @@ async fn deliver(
     let mut file = file;
     let why = loop {
         let read = spawn_blocking(move || {
-            let mut piece = Vec::with_capacity(PIECE);
-            let read = (&file).take(PIECE as u64).read_to_end(&mut piece);
+            let mut piece = Vec::with_capacity(backup::PIECE);
+            let read = (&file).take(backup::PIECE as u64).read_to_end(&mut piece);
             (file, read.map(|_| Bytes::from(piece)))
         });
         let Ok((same, piece)) = read.await else { break "its file cannot be read" };

@@ -8,6 +8,11 @@ use crate::path::Path;
 use crate::tier::Tier;
 use crate::time::Millis;
 
+/// The first name of what a store of a durable directory has that is no object: uploads until they
+/// are completed, and the file that names its owner. No object right below a durable directory has
+/// this name.
+pub const STORE_OWN_NAME: &str = ".sanderling";
+
 /// A request about durable directories.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DurableRequest {

@@ -9,6 +9,8 @@ use sanderling_namenode::{
     BackupDescription, BackupError, NamenodeStartError, RestoreError, RestoreOptions,
 };
 use sanderling_protocol::ClusterId;
+use sanderling_protocol::token::read_hex;
+use thiserror::Error;
 use tokio::task::spawn_blocking;
 
 use super::location::Place;
@@ -30,10 +32,14 @@ pub struct Restore {
     replace: bool,
 }
 
-pub(super) fn cluster_id(text: &str) -> Result<ClusterId, String> {
-    let is_hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let id = is_hex.then(|| u64::from_str_radix(text, 16).ok()).flatten();
-    id.map(ClusterId).ok_or_else(|| "a cluster's id has 16 hexadecimal digits".to_owned())
+/// A text is no id of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("a cluster's id has 16 hexadecimal digits")]
+pub(super) struct ClusterIdError;
+
+/// Reads a cluster's id; capitals are accepted.
+pub(super) fn cluster_id(text: &str) -> Result<ClusterId, ClusterIdError> {
+    read_hex(&text.to_ascii_lowercase()).map(ClusterId).ok_or(ClusterIdError)
 }
 
 /// Restores a backup into a directory that no namenode uses.

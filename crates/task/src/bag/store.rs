@@ -75,6 +75,7 @@ pub(super) enum EndedError {
     #[error("{}", .failure.cause)]
     Damaged {
         /// That of reading it.
+        #[source]
         failure: Failure,
     },
 }

@@ -8,16 +8,13 @@ use std::task::{Context, Poll};
 
 use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
-use sanderling_protocol::{Millis, Refusal};
+use sanderling_protocol::Refusal;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::connection_slots::ConnectionTable;
-
-/// When a follower without a place tries again. A place becomes free when another follower leaves,
-/// which no pause predicts. As for connections of the protocol.
-const AGAIN_AFTER: Millis = Millis(1000);
+use crate::connection_slots::AGAIN_AFTER;
 
 /// The places of one server.
 #[derive(Debug)]
@@ -116,6 +113,8 @@ impl HttpConnection {
     pub fn follow(&self) -> Result<(), Refusal> {
         let ConnectionEntry { set: connection_set, number, follows, .. } = &*self.0;
         if !connection_set.places.lock().follow(*number) {
+            // A place becomes free when another follower leaves, which no pause predicts: the same
+            // pause as for connections of the protocol.
             let why = "as many callers as may be follow what happens".to_owned();
             return Err(Refusal::RetryAfter { after: AGAIN_AFTER, why });
         }

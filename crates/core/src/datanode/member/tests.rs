@@ -82,7 +82,7 @@ impl Rig {
     fn beats(
         &mut self,
         answer: Result<(HeartbeatReply, Option<LogPosition>), CallFailure>,
-    ) -> Beaten {
+    ) -> HeartbeatOutcome {
         match self.next() {
             MemberStep::Beat { asked, .. } => self.member.beaten(self.now, asked, answer),
             other => panic!("{other:?}"),
@@ -118,7 +118,7 @@ fn node_beats_reports_and_repeats_round_by_round() {
     let mut rig = Rig::resting();
     rig.waits(HEARTBEAT);
     for _ in 0..3 {
-        assert_eq!(rig.beats(Ok(active())), Beaten::Stays);
+        assert_eq!(rig.beats(Ok(active())), HeartbeatOutcome::Stays);
         rig.repeats();
         rig.waits(HEARTBEAT);
     }
@@ -145,13 +145,13 @@ fn namenode_that_is_slow_is_asked_on_and_one_that_broke_off_hears_of_everything_
     let retry = Refusal::RetryAfter { after: Millis(1), why: String::new() };
     for failure in [CallFailure::Busy, refused(retry)] {
         rig.waits(HEARTBEAT);
-        assert_eq!(rig.beats(Err(failure)), Beaten::Unheard { is_known: true });
+        assert_eq!(rig.beats(Err(failure)), HeartbeatOutcome::Unanswered { is_known: true });
         rig.repeats();
     }
     let stranger = Refusal::UnknownNode { node: "7".to_owned() };
     for failure in [CallFailure::Broken, refused(stranger)] {
         rig.waits(HEARTBEAT);
-        assert_eq!(rig.beats(Err(failure)), Beaten::Unheard { is_known: false });
+        assert_eq!(rig.beats(Err(failure)), HeartbeatOutcome::Unanswered { is_known: false });
         assert_eq!(rig.joins(Ok(&welcome(7))), RegistrationOutcome::Rejoined);
         rig.reports(true);
         rig.repeats();
@@ -166,7 +166,7 @@ fn namenode_of_another_term_is_told_of_the_place_in_the_log_before() {
     let mut rig = Rig::resting();
     rig.waits(HEARTBEAT);
     let other = Some(LogPosition { term: Term(2), index: 3 });
-    assert_eq!(rig.beats(Ok((active().0, other))), Beaten::AnotherTerm);
+    assert_eq!(rig.beats(Ok((active().0, other))), HeartbeatOutcome::AnotherTerm);
     let joining = rig.registers();
     assert_eq!(joining.seen, at(10));
     let joined = Joined { position: other, is_continuation: false, ..welcome(7) };
@@ -205,7 +205,10 @@ fn everything_is_reported_once_more_after_each_registration() {
         match rig.next() {
             MemberStep::Wait(at) => rig.now = at,
             MemberStep::Beat { asked, .. } => {
-                assert_eq!(rig.member.beaten(rig.now, asked, Ok(active())), Beaten::Stays);
+                assert_eq!(
+                    rig.member.beaten(rig.now, asked, Ok(active())),
+                    HeartbeatOutcome::Stays
+                );
             }
             MemberStep::Report(_) => {
                 reports.push(registered_at.until(rig.now));
@@ -262,7 +265,7 @@ fn node_that_was_given_up_begins_again_as_another_process_and_reports_what_it_dr
             let (reply, position) = active();
             gone = Ok((HeartbeatReply { policy: Policy::Gone, ..reply }, position));
         }
-        assert_eq!(rig.beats(gone), Beaten::Gone { is_expected: false });
+        assert_eq!(rig.beats(gone), HeartbeatOutcome::Gone { is_expected: false });
         assert!(!rig.begins_again());
         let joining = rig.registers();
         let wiped = Some(Wiped { node: NodeId(7), blocks: 2, bytes: 3 });
@@ -282,7 +285,7 @@ fn node_that_expected_its_end_waits_before_it_begins_again() {
     rig.member.registration_mut().order(rig.now, true);
     rig.waits(HEARTBEAT);
     let gone = refused(Refusal::NodeGone { node: NodeId(7) });
-    assert_eq!(rig.beats(Err(gone)), Beaten::Gone { is_expected: true });
+    assert_eq!(rig.beats(Err(gone)), HeartbeatOutcome::Gone { is_expected: true });
     assert_eq!(rig.member.node(), Some(NodeId(7)), "its old copies are served");
     rig.waits(REJOIN);
     assert!(!rig.begins_again());
