@@ -12,7 +12,7 @@ use sanderling_core::replica::ReadPermission;
 use sanderling_protocol::message::Members;
 use sanderling_protocol::{Instant, Millis, Refusal};
 
-use super::host::WaitingCall;
+use super::host::{Host, WaitingCall};
 use super::scenario::{FAULTS_END, RUN_END};
 use super::world::{GroupEvent, GroupWorld, address};
 use crate::InjectedBug;
@@ -24,8 +24,8 @@ const CALL_MICROS: u64 = 3_000_000;
 /// Longest pause between two calls of a caller. Below an election, so that most outages are met.
 const PAUSE_MICROS_MAX: u64 = 400_000;
 
-/// How long before the end a caller must have had an answer, and a member must have led: a call
-/// that began at members that are gone takes a second for each of them.
+/// How long before the end a caller must have had an answer, and a member must have led; longer by
+/// [`CONNECT_WITHIN`] for each member that it has an address of and that is gone.
 const SERVED_WITHIN: u64 = 2_000_000;
 
 /// Shares of calls that are made over a connection that is open.
@@ -204,6 +204,8 @@ impl GroupWorld {
         let (delay, breaks) = self.delay();
         let is_connected = self.calls.permille(CONNECTED_PERMILLE);
         let host = self.host_of(&address);
+        // To a machine that was taken a connection may still seem to be open.
+        let is_refused = !self.hosts.iter().any(|it| it.address == address);
         let to = address.clone();
         self.log.event(now, 4, at as u64, || format!("caller {at} turns to {to}"));
         let caller = &mut self.callers[at];
@@ -216,11 +218,10 @@ impl GroupWorld {
         let within =
             connect_within.filter(|_| has_several).map_or(left, |it| left.min(it.0 * 1000));
         let is_stopped = |host: usize| self.hosts[host].paused_until > now + within;
-        // To a machine that was taken a connection may still seem to be open.
-        let is_connected = is_connected && self.hosts.iter().any(|it| it.address == address);
         let waits = !is_connected && host.is_none_or(is_stopped);
         let ends = |how| CallerEvent::Ends { attempt, how };
         let (time, event) = match host {
+            _ if is_refused => (delay, ends(AttemptEnd::Unreachable)),
             _ if waits => (within, ends(AttemptEnd::NotConnected(Millis(within / 1000)))),
             None => (left, ends(AttemptEnd::Broken)),
             Some(host) if self.hosts[host].replica.is_some() && !breaks => {
@@ -410,8 +411,13 @@ impl GroupWorld {
         let (delay, breaks) = self.delay();
         self.callers[at].list += 1;
         let list = self.callers[at].list;
+        let is_gone =
+            self.hosts.iter().any(|it| it.address == from) && self.host_of(&from).is_none();
         let host = self.host_of(&from).filter(|host| self.hosts[*host].replica.is_some());
-        let (within, members) = (now + MEMBERS_WITHIN.0 * 1000, None);
+        // A machine that was taken refuses nothing.
+        let is_refused = host.is_none() && !is_gone;
+        let within = if is_refused { delay } else { MEMBERS_WITHIN.0 * 1000 };
+        let (within, members) = (now + within, None);
         self.caller_at(within, at, CallerEvent::Listed { from, members, list });
         if let Some(host) = host.filter(|_| !breaks) {
             let start = self.hosts[host].start;
@@ -466,9 +472,16 @@ impl GroupWorld {
             let host = self.host_of(address).map(|host| &self.hosts[host]);
             host.is_some_and(|host| host.replica.is_some() && group.member(host.id).is_some())
         };
+        let is_gone = |address: &&str| {
+            let is_there = |host: &Host| host.address == **address && !host.is_gone;
+            !self.hosts.iter().any(is_there)
+        };
         let late = self.callers.iter().find(|caller| {
             let (given, listed) = &caller.offered;
-            caller.served_at + SERVED_WITHIN < end && given.iter().chain(listed).any(is_member)
+            let gone = caller.view.addresses().filter(is_gone).count() as u64;
+            let within = SERVED_WITHIN + gone * CONNECT_WITHIN.0 * 1000;
+            let is_late = caller.served_at.max(FAULTS_END) + within < end;
+            is_late && given.iter().chain(listed).any(is_member)
         });
         if let Some(caller) = late {
             let known: Vec<&str> = caller.view.addresses().collect();
