@@ -433,6 +433,38 @@ fn directory_with_objects_that_were_lost_before_they_were_durable_is_deleted() {
     assert_eq!(found.keys().collect::<Vec<_>>(), ["after"]);
 }
 
+/// What was never in the store is no change of it: the store is claimed by the first object that
+/// gets there.
+#[test]
+fn store_that_came_after_all_first_objects_were_lost_is_claimed_by_the_next_one() {
+    let (mut cluster, store) = fleet(1);
+    make(&cluster, "/out");
+    let away = cluster.path("away");
+    std::fs::rename(&store, &away).expect("moved");
+    block_on(async {
+        let client = cluster.client().await;
+        for number in 0..3 {
+            put(&client, &format!("/out/run/{number}/part"), number, 1 << 20).await;
+        }
+    });
+    cluster.datanode("d0").kill();
+    until("the node is given up", SOON, || {
+        let nodes = cluster.json(&["node", "ls"]);
+        (nodes["nodes"].as_array().map(Vec::len) == Some(0)).then_some(())
+    });
+    std::fs::rename(&away, &store).expect("moved back");
+    add(&mut cluster, "d1", &store);
+    let deleted = cluster.cli(&["fs", "rm", "-r", "/out/run", "--timeout", "60s"]);
+    assert_eq!(deleted.code, 0, "{deleted}");
+    block_on(async {
+        let client = cluster.client().await;
+        put(&client, "/out/after", 9, 5000).await;
+        assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
+    });
+    let found = files(&store);
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["after"]);
+}
+
 #[test]
 fn empty_directory_in_place_of_the_store_is_not_taken_for_it() {
     let (mut cluster, store) = fleet(2);

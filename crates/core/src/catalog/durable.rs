@@ -17,7 +17,9 @@ use sanderling_protocol::{
 };
 
 use super::Catalog;
-use super::durable_queue::{Adopting, ChangePlace, DurableDirectory, QueuedKind, StoreEntry};
+use super::durable_queue::{
+    Adopting, ChangePlace, DurableDirectory, QueuedChange, QueuedKind, StoreEntry,
+};
 use super::log::DurableAction;
 use super::object::ROOT;
 
@@ -169,10 +171,16 @@ impl Catalog {
             durable.stalled.clear();
             let store = durable.store.clone();
             let (stored, report) = durable.done(self.now, *number);
+            // What was passed over because it was deleted with bytes missing claims no store.
+            let mut is_claimed = !self.claims_by_objects();
             for object in stored {
                 self.renamed.forget(object);
-                let is_stored = self.objects.contains_key(&object) && self.is_in_store(object);
-                self.set_stored(object, is_stored && !self.is_deleted(object));
+                let is_there = self.objects.contains_key(&object) && !self.is_deleted(object);
+                is_claimed |= is_there;
+                self.set_stored(object, is_there && self.is_in_store(object));
+            }
+            if is_claimed && let Some(durable) = self.durables.directories.get_mut(id) {
+                durable.is_claimed = true;
             }
             if let Some((objects, bytes)) = report {
                 let path = self.path_or_root(*id);
@@ -199,21 +207,28 @@ impl Catalog {
 
     /// Returns the first changes of every durable directory, and which nodes reach the stores.
     pub(crate) fn durable_work(&self) -> Reply {
-        let work = |(id, durable): (&ObjectId, &DurableDirectory)| DurableWork {
-            directory: *id,
-            store: durable.store.clone(),
-            may_claim: !durable.is_claimed,
-            adoption: durable.adoption_step().cloned(),
-            changes: durable
-                .changes()
-                .take(STORE_CHANGES_PER_ORDER_MAX)
-                .map(|(number, change)| DurableChange {
-                    number,
-                    key: change.key.clone(),
-                    kind: self.change_kind(change.kind),
-                    upload: change.upload.clone(),
-                })
-                .collect(),
+        let work = |(id, durable): (&ObjectId, &DurableDirectory)| {
+            // In a store that has got nothing yet there is nothing to remove, nor the file that
+            // names its owner.
+            let mut is_empty = !durable.is_claimed;
+            let change = |(number, change): (u64, &QueuedChange)| {
+                let kind = match self.change_kind(change.kind) {
+                    DurableChangeKind::Remove | DurableChangeKind::RemoveTree if is_empty => {
+                        DurableChangeKind::Skip
+                    }
+                    kind => kind,
+                };
+                is_empty &= kind == DurableChangeKind::Skip && change.upload.is_none();
+                let (key, upload) = (change.key.clone(), change.upload.clone());
+                DurableChange { number, key, kind, upload }
+            };
+            DurableWork {
+                directory: *id,
+                store: durable.store.clone(),
+                may_claim: !durable.is_claimed,
+                adoption: durable.adoption_step().cloned(),
+                changes: durable.changes().take(STORE_CHANGES_PER_ORDER_MAX).map(change).collect(),
+            }
         };
         let directories = self.durables.directories.iter().map(work).collect();
         let node = |(id, stores): (&NodeId, &Vec<String>)| {

@@ -231,7 +231,8 @@ impl DurableDirectory {
             && *first.key() <= number
         {
             let (number, change) = first.remove_entry();
-            self.is_claimed = true;
+            // An upload that was begun has claimed the store, whatever became of it.
+            self.is_claimed |= change.upload.is_some();
             if let QueuedKind::Put { object, bytes } = change.kind {
                 objects.push(object);
                 if self.pending.get(&change.key) == Some(&number) {

@@ -153,6 +153,11 @@ impl Catalog {
         self.reaping.rules >= 8
     }
 
+    /// Returns whether a durable directory's store is claimed only by objects that it got.
+    pub(super) const fn claims_by_objects(&self) -> bool {
+        self.reaping.rules >= 8
+    }
+
     /// Returns whether a node's bytes beyond its capacity count where room is made on it.
     pub(super) const fn counts_excess(&self) -> bool {
         self.reaping.rules >= 4
