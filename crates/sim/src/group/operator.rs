@@ -45,11 +45,11 @@ impl GroupWorld {
                 let _ = replica.transfer(local, to);
             }
             Some(GroupStep::Change(change)) => {
-                let _ = replica.change_group(local, &change);
+                self.proposed |= replica.change_group(local, &change).is_ok();
             }
             None if next.spares_missing > 0 && may_start => {
                 if let Some(change) = group.add(address(joining)) {
-                    let _ = replica.change_group(local, &change);
+                    self.proposed |= replica.change_group(local, &change).is_ok();
                 }
             }
             None => {}
@@ -191,7 +191,7 @@ impl GroupWorld {
         let is_there = |id: MemberId| {
             id != lost && self.hosts.iter().any(|host| host.id == id && !host.is_gone)
         };
-        // A change that was proposed may have been agreed; it counts, too.
+        // A change that was proposed may have been agreed, or be agreed later; it counts, too.
         let groups = self.hosts.iter().filter_map(|host| host.replica.as_ref());
         let is_changing = groups.clone().any(|replica| replica.group().is_changing());
         let decides = |group: &Group| group.is_quorum(is_there);
@@ -200,7 +200,10 @@ impl GroupWorld {
             let role = host.state.group.member(lost).map(|member| member.role);
             host.id != lost && !host.is_gone && role != Some(GroupRole::Spare) && role.is_some()
         });
-        !is_changing && decides(newest) && (!is_voter || groups.map(|it| it.group()).all(decides))
+        !is_changing
+            && !self.proposed
+            && decides(newest)
+            && (!is_voter || groups.map(|it| it.group()).all(decides))
     }
 
     /// The machine crashes, and is booted again.
@@ -249,7 +252,7 @@ impl GroupWorld {
         if self.bug == Some(InjectedBug::AddressTwice) {
             change.remove.clear();
         }
-        let _ = replica.change_group(local, &change);
+        self.proposed |= replica.change_group(local, &change).is_ok();
         self.drain(at);
     }
 
@@ -260,7 +263,15 @@ impl GroupWorld {
         if serving != 1 {
             let faults = (RUN_SECONDS, serving);
             let message = format!("{} members lead {} s after the last fault", faults.1, faults.0);
-            return self.checks.violate("group-converges", message);
+            let running = self.hosts.iter().filter_map(|host| {
+                let replica = host.replica.as_ref()?;
+                let voters: Vec<u64> = replica.group().voters().map(|id| id.0).collect();
+                let outgoing: Vec<u64> = replica.group().outgoing().map(|id| id.0).collect();
+                let place = (replica.term(), host.state.place.index);
+                Some((host.id.0, replica.role(), place, voters, outgoing))
+            });
+            let running: Vec<_> = running.collect();
+            return self.checks.violate("group-converges", format!("{message}: {running:?}"));
         }
         let removed = self.hosts.iter().find(|host| {
             host.replica.is_some() && group.member(host.id).is_none() && host.id < group.next()

@@ -116,6 +116,8 @@ pub(super) struct GroupWorld {
     pub(super) callers: Vec<Caller>,
     /// Draws what is about callers.
     pub(super) calls: Random,
+    /// Whether a change of the members was proposed since the last one was done.
+    pub(super) proposed: bool,
     /// When a caller last saw that no member led.
     pub(super) unled_at: u64,
 }
@@ -153,6 +155,7 @@ impl GroupWorld {
             traced: None,
             callers: Vec::new(),
             calls: Random::new(seed, 0x6705),
+            proposed: false,
             unled_at: 0,
             scenario,
         };
@@ -343,6 +346,7 @@ impl GroupWorld {
                 let (id, local) = (host.id, host.local(now));
                 host.former.keep(local, id, &host.state.group, &group);
                 host.state.group = group.clone();
+                self.proposed &= group.is_changing() || index <= self.checks.newest_group.0;
                 self.checks.changed(index, &group);
                 self.changed(&group);
             }
