@@ -7,7 +7,7 @@ use std::path::Path as LocalPath;
 use crate::cluster::guarded::{Guarded, kept};
 use crate::cluster::http::post;
 use crate::cluster::stores::{add, files, fleet, make, put};
-use crate::cluster::{SOON, block_on, bytes_of, path, until};
+use crate::cluster::{Cluster, SOON, block_on, bytes_of, path, until};
 use sanderling_client::PutOptions;
 use sanderling_protocol::Millis;
 use sanderling_protocol::message::{JobHints, MakeDurable, RegisterJob};
@@ -400,28 +400,34 @@ fn what_a_killed_node_had_is_read_back_from_the_store() {
     assert_eq!(drained.code, 0, "{drained}");
 }
 
-#[test]
-fn directory_with_objects_that_were_lost_before_they_were_durable_is_deleted() {
-    let (mut cluster, store) = fleet(2);
-    make(&cluster, "/out");
+/// Stores objects below `/out/run` while its store is away, and loses the first node before the
+/// store is back.
+fn lose_before_the_store_comes(
+    cluster: &mut Cluster,
+    store: &LocalPath,
+    objects: u64,
+    bytes: usize,
+) {
+    make(cluster, "/out");
     let away = cluster.path("away");
-    std::fs::rename(&store, &away).expect("moved");
+    std::fs::rename(store, &away).expect("moved");
     block_on(async {
         let client = cluster.client().await;
-        for number in 0..6 {
-            put(&client, &format!("/out/run/{number}/part"), number, 3 << 20).await;
+        for number in 0..objects {
+            put(&client, &format!("/out/run/{number}/part"), number, bytes).await;
         }
     });
+    let others = cluster.datanodes.len() - 1;
     cluster.datanode("d0").kill();
     until("the node is given up", SOON, || {
         let nodes = cluster.json(&["node", "ls"]);
-        (nodes["nodes"].as_array().map(Vec::len) == Some(1)).then_some(())
+        (nodes["nodes"].as_array().map(Vec::len) == Some(others)).then_some(())
     });
-    std::fs::rename(&away, &store).expect("moved back");
-    until("the directory is stalled by what is lost", SOON, || {
-        let shown = cluster.cli(&["fs", "stat", "/out"]).stdout;
-        (shown.contains("STALLED") && shown.contains("bytes missing")).then_some(())
-    });
+    std::fs::rename(&away, store).expect("moved back");
+}
+
+/// Deletes `/out/run`, of which objects are lost; what is stored afterwards gets into the store.
+fn assert_deleted_and_going_on(cluster: &Cluster, store: &LocalPath) {
     let deleted = cluster.cli(&["fs", "rm", "-r", "/out/run", "--timeout", "60s"]);
     assert_eq!(deleted.code, 0, "{deleted}");
     block_on(async {
@@ -429,8 +435,19 @@ fn directory_with_objects_that_were_lost_before_they_were_durable_is_deleted() {
         put(&client, "/out/after", 9, 5000).await;
         assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
     });
-    let found = files(&store);
+    let found = files(store);
     assert_eq!(found.keys().collect::<Vec<_>>(), ["after"]);
+}
+
+#[test]
+fn directory_with_objects_that_were_lost_before_they_were_durable_is_deleted() {
+    let (mut cluster, store) = fleet(2);
+    lose_before_the_store_comes(&mut cluster, &store, 6, 3 << 20);
+    until("the directory is stalled by what is lost", SOON, || {
+        let shown = cluster.cli(&["fs", "stat", "/out"]).stdout;
+        (shown.contains("STALLED") && shown.contains("bytes missing")).then_some(())
+    });
+    assert_deleted_and_going_on(&cluster, &store);
 }
 
 /// What was never in the store is no change of it: the store is claimed by the first object that
@@ -438,31 +455,9 @@ fn directory_with_objects_that_were_lost_before_they_were_durable_is_deleted() {
 #[test]
 fn store_that_came_after_all_first_objects_were_lost_is_claimed_by_the_next_one() {
     let (mut cluster, store) = fleet(1);
-    make(&cluster, "/out");
-    let away = cluster.path("away");
-    std::fs::rename(&store, &away).expect("moved");
-    block_on(async {
-        let client = cluster.client().await;
-        for number in 0..3 {
-            put(&client, &format!("/out/run/{number}/part"), number, 1 << 20).await;
-        }
-    });
-    cluster.datanode("d0").kill();
-    until("the node is given up", SOON, || {
-        let nodes = cluster.json(&["node", "ls"]);
-        (nodes["nodes"].as_array().map(Vec::len) == Some(0)).then_some(())
-    });
-    std::fs::rename(&away, &store).expect("moved back");
+    lose_before_the_store_comes(&mut cluster, &store, 3, 1 << 20);
     add(&mut cluster, "d1", &store);
-    let deleted = cluster.cli(&["fs", "rm", "-r", "/out/run", "--timeout", "60s"]);
-    assert_eq!(deleted.code, 0, "{deleted}");
-    block_on(async {
-        let client = cluster.client().await;
-        put(&client, "/out/after", 9, 5000).await;
-        assert_eq!(client.wait_durable(&path("/out"), SOON).await.expect("durable"), None);
-    });
-    let found = files(&store);
-    assert_eq!(found.keys().collect::<Vec<_>>(), ["after"]);
+    assert_deleted_and_going_on(&cluster, &store);
 }
 
 #[test]
