@@ -21,6 +21,7 @@ use crate::ids::{BlockId, Epoch};
 use crate::limits::{FRAME_BODY_BYTES_MAX, GREETING_BYTES_MAX};
 use crate::refusal::Refusal;
 use crate::tier::Tier;
+use crate::time::Millis;
 
 /// Bytes of every header. The sum of the fields in the module's table, each at a multiple of its
 /// own size.
@@ -34,9 +35,15 @@ pub const MAGIC: u16 = 0x5344;
 /// their own, see [`crate::version`].
 pub const VERSION: u8 = 3;
 
-/// The number of a request to which its sender waits for no answer: a server sends none. Numbers of
-/// requests count up from the start of a connection and never get there.
+/// The number of a request to which its sender waits for no answer: a server sends none. A server
+/// puts it into reports ([`Header::held`]). Numbers of requests count up from the start of a
+/// connection and never get there.
 pub const UNANSWERED: u64 = u64::MAX;
+
+/// How often a server reports that it still holds an answer back ([`Header::held`]): ten times
+/// within the 3 s of silence after which a client gives an attempt up by default. One that gives up
+/// sooner than this gets no report in time.
+pub const HELD_EVERY: Millis = Millis(250);
 
 /// The operation that a frame requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,9 +90,15 @@ pub enum Op {
     Trace = 13,
     /// Between namenodes of one group: body and reply are theirs alone.
     Group = 14,
+    /// The caller does not wait for the answer to its request `offset` any more: one that is held
+    /// back is not sent. Only for a server that accepts it ([`ACCEPTS_CANCELS`]). Has no reply.
+    Cancel = 15,
 }
 
 impl Op {
+    /// The operation with the largest number.
+    pub const LAST: Self = Self::Cancel;
+
     /// Returns the operation that has this number in a header; `None` for a number that this
     /// version does not have.
     #[must_use]
@@ -105,6 +118,7 @@ impl Op {
             12 => Self::Fill,
             13 => Self::Trace,
             14 => Self::Group,
+            15 => Self::Cancel,
             _ => return None,
         })
     }
@@ -113,6 +127,12 @@ impl Op {
 /// In the answer to a read: a block is leaving this node, or has left. The bytes are right; before
 /// it reads the block again, the caller should look up where it is now.
 pub const IS_LEAVING: u16 = 1 << 8;
+
+/// Without a request, from a server: answers are held back, see [`Header::held`].
+pub const IS_HELD: u16 = 1 << 10;
+
+/// In the `length` of the answer to a greeting: the server reads [`Op::Cancel`].
+pub const ACCEPTS_CANCELS: u32 = 2;
 
 /// In a `Read`: what came before did not have its checksum. The node compares its bytes with what
 /// was written before it answers.
@@ -126,7 +146,8 @@ pub struct Header {
     /// 0, or the number of the refusal in the body.
     pub status: u16,
     /// `Write` and `Store`: the tier's number in the low byte. `Read`: [`IS_COMPLAINT`] or 0.
-    /// Answers to `Read` and `ReadMany`: [`IS_LEAVING`] or 0. Otherwise 0.
+    /// Answers to `Read` and `ReadMany`: [`IS_LEAVING`] or 0. Reports of a server: [`IS_HELD`].
+    /// Otherwise 0.
     pub flags: u16,
     /// Chosen by the caller, repeated in the reply.
     pub request: u64,
@@ -186,6 +207,19 @@ fn too_large(what: &str, value: u32, limit: u32) -> Refusal {
     Refusal::TooLarge { what: what.to_owned(), value: value.into(), limit: limit.into() }
 }
 
+/// Returns the body of a report that the answers to these requests are held back: their numbers, in
+/// little endian.
+#[must_use]
+pub fn held_body(requests: impl Iterator<Item = u64>) -> Vec<u8> {
+    requests.flat_map(u64::to_le_bytes).collect()
+}
+
+/// Returns the requests that the body of such a report names. What is left behind the last whole
+/// number is passed over.
+pub fn held_requests(body: &[u8]) -> impl Iterator<Item = u64> {
+    body.chunks_exact(8).map(|number| u64_at(number, 0))
+}
+
 impl Header {
     /// Returns the header of a request without a block.
     #[must_use]
@@ -211,6 +245,22 @@ impl Header {
         reply.block = self.block;
         reply.epoch = self.epoch;
         reply
+    }
+
+    /// Returns the report that the server lives and holds answers back, as one whose link is slow
+    /// does; the body names their requests ([`held_requests`]). It has no request of its own: a
+    /// caller of an earlier version passes over an answer that nothing waits for.
+    #[must_use]
+    pub const fn held() -> Self {
+        let mut report = Self::new(Op::Read, UNANSWERED);
+        report.flags = IS_HELD;
+        report
+    }
+
+    /// Returns whether this is such a report.
+    #[must_use]
+    pub const fn is_held_report(&self) -> bool {
+        self.request == UNANSWERED && self.flags & IS_HELD != 0
     }
 
     /// Returns the tier that the header's flags name; `None` if they name none.

@@ -157,3 +157,11 @@ pub const ADOPTED_BYTES_MAX: u64 = 1 << 40;
 /// Bytes that may wait for the store of a durable directory unless its maker gives another number:
 /// a minute of a link of 2.3 Gbit/s.
 pub const DURABLE_BACKLOG_BYTES: u64 = 16 << 30;
+
+/// Most calls of one connection under way, by default: enough to hide the latency of small calls,
+/// and at most as many whole blocks in memory.
+pub const CALLS_IN_FLIGHT_MAX: usize = 256;
+
+/// Most requests of one connection that a server has read and not answered: more than calls, so
+/// that it also reads which of these are cancelled when none is answered.
+pub const REQUESTS_IN_FLIGHT_MAX: usize = CALLS_IN_FLIGHT_MAX + CALLS_IN_FLIGHT_MAX / 4;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sanderling_protocol::Frame;
+use sanderling_protocol::frame::held_requests;
 use tokio::time::Instant;
 
 use crate::error::CallError;
@@ -19,7 +20,8 @@ pub struct Timeouts {
     pub deadline: Instant,
     /// It ends before when the connection is silent for this long: neither did the peer send
     /// anything, of whatever answer, nor did the kernel take anything to send. It also ends when a
-    /// call made that much later has its answer already: then the wait is not the connection's.
+    /// call made that much later has its answer already, unless the peer has reported since that it
+    /// holds this one back: then the wait is not the connection's.
     pub idle: Option<Duration>,
 }
 
@@ -50,8 +52,11 @@ struct CallTable {
     under_way: usize,
     /// Why the connection broke, once it has.
     broken: Option<CallError>,
-    /// When bytes last passed in either direction.
+    /// When bytes last passed in either direction, but for those of reports.
     progress: Option<Instant>,
+    /// The same before the bytes that came last, and when these came.
+    progress_before: Option<Instant>,
+    read_at: Option<Instant>,
     /// When the latest of the calls began that have their answer.
     answered_began: Option<Instant>,
     /// When a task next looks for calls that have waited long enough.
@@ -62,6 +67,8 @@ struct CallTable {
 struct CallSlot {
     /// Distinguishes a late answer to an earlier call of the slot.
     sequence: u32,
+    /// When it began, or when the peer last reported that it holds the answer back.
+    alive_at: Instant,
     began: Instant,
     timeouts: Timeouts,
     stage: SlotState,
@@ -97,7 +104,7 @@ impl CallSlot {
     fn due(&self, progress: Option<Instant>, answered_began: Option<Instant>) -> Instant {
         let Timeouts { deadline, idle } = self.timeouts;
         let Some(idle) = idle else { return deadline };
-        let earliest = self.began + idle;
+        let earliest = self.alive_at + idle;
         if answered_began.is_some_and(|began| began > earliest) {
             return deadline.min(earliest);
         }
@@ -117,14 +124,14 @@ impl CallTable {
 
     fn take_slot(&mut self, began: Instant, timeouts: Timeouts) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
-            let slot = CallSlot { sequence: 0, began, timeouts, stage: SlotState::Free };
-            self.slots.push(slot);
+            let stage = SlotState::Free;
+            self.slots.push(CallSlot { sequence: 0, alive_at: began, began, timeouts, stage });
             u32::try_from(self.slots.len() - 1).expect("calls are bounded")
         });
         let slot = &mut self.slots[index as usize];
         // Never 0: request 0 is the connection itself.
         slot.sequence = slot.sequence.wrapping_add(1).max(1);
-        (slot.began, slot.timeouts) = (began, timeouts);
+        (slot.alive_at, slot.began, slot.timeouts) = (began, began, timeouts);
         slot.stage = SlotState::Waiting(None);
         u64::from(slot.sequence) << 32 | u64::from(index)
     }
@@ -179,9 +186,31 @@ impl Calls {
         drop(stage);
     }
 
+    /// Takes a frame of the peer: an answer, or the report that one is held back.
+    pub(crate) fn take(&self, frame: Frame<Bytes>) {
+        match frame.header.is_held_report() {
+            true => self.held(held_requests(&frame.body), Instant::now()),
+            false => self.answer(frame),
+        }
+    }
+
+    /// Notes that the peer holds the answers to calls back, so that they are waited for, whatever
+    /// was answered before them. To other calls the bytes of the report are no sign of life.
+    fn held(&self, requests: impl Iterator<Item = u64>, now: Instant) {
+        let mut state = self.state.lock();
+        state.progress = state.progress_before;
+        for request in requests {
+            if let Some(slot) = state.slot(request) {
+                slot.alive_at = now;
+            }
+        }
+    }
+
     /// Gives an answer to its call; drops it if the call was given up.
     pub(crate) fn answer(&self, frame: Frame<Bytes>) {
         let mut state = self.state.lock();
+        state.progress = state.read_at.or(state.progress);
+        state.progress_before = state.progress;
         let Some(slot) = state.slot(frame.header.request) else { return };
         let began = slot.began;
         let SlotState::Waiting(waker) = &mut slot.stage else { return };
@@ -200,9 +229,16 @@ impl Calls {
         state.slot(request).is_none_or(|slot| !matches!(slot.stage, SlotState::Waiting(_)))
     }
 
-    /// Notes that bytes passed.
-    pub(crate) fn progressed(&self, now: Instant) {
+    /// Notes that the peer took bytes.
+    pub(crate) fn sent(&self, now: Instant) {
         self.state.lock().progress = Some(now);
+    }
+
+    /// Notes that bytes came: what they are is not known yet.
+    pub(crate) fn received(&self, now: Instant) {
+        let mut state = self.state.lock();
+        state.progress_before = state.progress;
+        (state.progress, state.read_at) = (Some(now), Some(now));
     }
 
     /// Fails every call, and those to come.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sanderling_core::group_generation::GroupGeneration;
-use sanderling_protocol::frame::{UNANSWERED, decode_body, encode_body};
+use sanderling_protocol::frame::{ACCEPTS_CANCELS, UNANSWERED, decode_body, encode_body};
+use sanderling_protocol::limits::CALLS_IN_FLIGHT_MAX;
 use sanderling_protocol::message::{Hello, HelloReply};
 use sanderling_protocol::trace::ACCEPTS_TRACES;
 use sanderling_protocol::{Frame, Header, Op, Refusal, version};
@@ -41,9 +42,8 @@ pub struct ConnectionOptions {
 
 impl Default for ConnectionOptions {
     fn default() -> Self {
-        // Enough to hide the latency of small calls, and at most as many whole blocks in memory.
         Self {
-            in_flight_max: 256,
+            in_flight_max: CALLS_IN_FLIGHT_MAX,
             buffers: Buffers::default(),
             credentials: Credentials::default(),
             generation: KnownGeneration::default(),
@@ -52,8 +52,8 @@ impl Default for ConnectionOptions {
 }
 
 /// Frames without an answer that may wait for a peer that takes no bytes. As many as calls may be
-/// under way by default (`ConnectionOptions::in_flight_max`); further ones fail at once.
-const POSTED_MAX: usize = 256;
+/// under way by default ([`CALLS_IN_FLIGHT_MAX`]); further ones fail at once.
+const POSTED_MAX: usize = CALLS_IN_FLIGHT_MAX;
 
 /// Time after which a peer that takes no bytes is given up: longer than any call waits by default.
 /// The default deadline of a call is 10 s.
@@ -69,6 +69,8 @@ pub struct Connection {
     generation: GroupGeneration,
     /// Whether the peer records spans, and is sent the traces of requests.
     accepts_traces: bool,
+    /// Whether the peer reads which answers are not waited for any more.
+    accepts_cancels: bool,
 }
 
 #[derive(Debug)]
@@ -196,6 +198,7 @@ impl Connection {
         connection.version = version::agreed(frame.header.flags)?;
         connection.generation = GroupGeneration(frame.header.offset);
         connection.accepts_traces = frame.header.length & ACCEPTS_TRACES != 0;
+        connection.accepts_cancels = frame.header.length & ACCEPTS_CANCELS != 0;
         let reply = decode_body::<HelloReply>(&frame.body)
             .map_err(|refusal| bad_reply(address, refusal))?;
         Ok((connection, reply))
@@ -218,7 +221,7 @@ impl Connection {
         let permits = Semaphore::new(options.in_flight_max);
         let shared = Arc::new(ConnectionInner { wire, permits, tasks });
         let (version, generation) = (version::MESSAGES_MIN, GroupGeneration::default());
-        Self { shared, version, generation, accepts_traces: false }
+        Self { shared, version, generation, accepts_traces: false, accepts_cancels: false }
     }
 
     /// Sends a frame and waits for its answer. The header's `request` and `body_bytes` are filled
@@ -240,7 +243,8 @@ impl Connection {
         let mut span = call_span(&wire.address, &header, &body);
         let Begun { request, mut is_alone, is_earliest } =
             wire.calls.begin(timeouts, Instant::now())?;
-        let mut under_way = InFlightCall { wire, request, is_answered: false };
+        let cancels = self.accepts_cancels && is_read(header.op);
+        let mut under_way = InFlightCall { wire, request, cancels, is_answered: false };
         if is_earliest {
             wire.earlier.notify_one();
         }
@@ -335,16 +339,29 @@ impl Connection {
 struct InFlightCall<'a> {
     wire: &'a Wire,
     request: u64,
+    /// Whether the peer need not answer what nothing waits for.
+    cancels: bool,
     is_answered: bool,
 }
 
 impl Drop for InFlightCall<'_> {
     fn drop(&mut self) {
         self.wire.calls.forget(self.request);
-        if !self.is_answered {
-            self.wire.outgoing.withdraw(self.request);
+        if self.is_answered || self.wire.outgoing.withdraw(self.request) {
+            return;
+        }
+        let may_post = self.wire.outgoing.waiting() < POSTED_MAX;
+        if self.cancels && may_post && !self.wire.calls.is_broken() {
+            let header = Header { offset: self.request, ..Header::new(Op::Cancel, UNANSWERED) };
+            // If it is not sent, the connection has broken.
+            let _ = self.wire.outgoing.send(header, Vec::new(), false);
         }
     }
+}
+
+/// Returns whether a request changes nothing, and may have a long answer.
+const fn is_read(op: Op) -> bool {
+    matches!(op, Op::Read | Op::ReadMany)
 }
 
 fn checked_length(body: &[Bytes]) -> Result<u32, CallError> {
@@ -367,15 +384,15 @@ fn check(address: &str, frame: Frame<Bytes>) -> CallResult {
 impl Wire {
     /// Busy-polls for the answer, for a moment: then no other task has to be woken.
     fn wait_spinning(&self, request: u64) {
-        let take = |frame| self.calls.answer(frame);
+        let take = |frame| self.calls.take(frame);
         let is_done = || self.calls.is_done(request);
-        if let Err(broken) = self.inbound.read_spinning(take, || self.progressed(), is_done) {
+        if let Err(broken) = self.inbound.read_spinning(take, || self.received(), is_done) {
             self.calls.fail(&self.why(broken));
         }
     }
 
-    fn progressed(&self) {
-        self.calls.progressed(Instant::now());
+    fn received(&self) {
+        self.calls.received(Instant::now());
     }
 
     fn why(&self, broken: InboundError) -> CallError {
@@ -396,9 +413,9 @@ const TOGETHER_MIN: usize = 2;
 
 /// Hands each answer to its caller until the connection breaks.
 async fn receive(wire: Arc<Wire>) {
-    let take = |frame| wire.calls.answer(frame);
+    let take = |frame| wire.calls.take(frame);
     let broken = loop {
-        let read = poll_fn(|context| wire.inbound.poll_read(context, take, || wire.progressed()));
+        let read = poll_fn(|context| wire.inbound.poll_read(context, take, || wire.received()));
         match read.await {
             Ok(frames) if frames >= TOGETHER_MIN => yield_now().await,
             Ok(_) => {}
@@ -410,7 +427,7 @@ async fn receive(wire: Arc<Wire>) {
 
 /// Writes queued frames, all that are there at once.
 async fn send(wire: Arc<Wire>) {
-    let error = wire.outgoing.run(WRITE_WITHIN, || wire.progressed()).await;
+    let error = wire.outgoing.run(WRITE_WITHIN, || wire.calls.sent(Instant::now())).await;
     wire.calls.fail(&closed(&wire.address, error));
 }
 

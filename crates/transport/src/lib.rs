@@ -16,6 +16,7 @@ mod error;
 mod file_watch;
 mod front_page;
 mod gather;
+mod held;
 mod http;
 mod inbound;
 mod keyring;

@@ -88,9 +88,12 @@ impl Outgoing {
         self.state.lock().queue.len()
     }
 
-    /// Takes a frame back that is not being written yet.
-    pub(crate) fn withdraw(&self, request: u64) {
-        self.state.lock().queue.retain(|queued| queued.header.request != request);
+    /// Takes a frame back that is not being written yet; returns whether there was one.
+    pub(crate) fn withdraw(&self, request: u64) -> bool {
+        let queue = &mut self.state.lock().queue;
+        let before = queue.len();
+        queue.retain(|queued| queued.header.request != request);
+        queue.len() < before
     }
 
     /// Writes what is queued whenever there is something. Returns why it cannot any more.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sanderling_protocol::frame::encode_body;
+use sanderling_protocol::limits::REQUESTS_IN_FLIGHT_MAX;
 use sanderling_protocol::message::{Hello, HelloReply};
 use sanderling_protocol::{Header, Refusal};
 use tokio::net::{TcpListener, TcpStream};
@@ -102,6 +103,18 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// Takes one frame. Must not block.
     fn handle(self: &Arc<Self>, header: Header, body: Bytes) -> Handled;
 
+    /// Returns whether an answer to this request that comes later may be held back for long, as by
+    /// a slow link. Its caller may cancel it.
+    fn holds(&self, _header: &Header) -> bool {
+        false
+    }
+
+    /// Returns whether callers get reports of what is held back. Without these they take the server
+    /// for dead after a while, and look elsewhere.
+    fn reports_held(&self) -> bool {
+        true
+    }
+
     /// Called when a connection was accepted.
     fn opened(&self) {}
 
@@ -162,7 +175,7 @@ impl Default for ServeOptions {
             // As many as come at once when a fleet begins again. With TLS, one that holds back the
             // end of its greeting costs 30 KiB.
             strangers_max: 1024,
-            in_flight_max: 256,
+            in_flight_max: REQUESTS_IN_FLIGHT_MAX,
             // A caller sends at once what it connects for. Lost packets are sent again after 1 s.
             first_byte_within: Duration::from_secs(3),
             // Machines may be busy.

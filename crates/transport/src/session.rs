@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use sanderling_protocol::frame::{UNANSWERED, decode_body};
+use sanderling_protocol::frame::{ACCEPTS_CANCELS, UNANSWERED, decode_body};
 use sanderling_protocol::message::Hello;
 use sanderling_protocol::trace::ACCEPTS_TRACES;
 use sanderling_protocol::{Frame, FrameError, Header, Millis, Op, Refusal, TraceContext, version};
@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::busy_poll::BusyPoll;
 use crate::connection_slots::{Place, Places};
 use crate::gather::{Gather, length, memory_beside};
+use crate::held::{HeldAnswers, ResponseFuture};
 use crate::memory::{Memory, Reserved};
 use crate::reader::{Arrived, COPIED_BYTES_MAX, FrameReader, ReadError};
 use crate::server::{Handled, Response, ServeOptions, Service};
@@ -132,6 +133,7 @@ pub(crate) async fn greeted<S: Service>(
         write,
         later,
         waiting: Waiting::default(),
+        held: HeldAnswers::default(),
         gather,
         busy_poll,
         alone,
@@ -169,7 +171,8 @@ fn greet<S: Service>(
             let mut response = Response::message(&frame.header, &reply);
             response.header.flags = version::greeting_flags();
             response.header.offset = generation;
-            response.header.length = if tracer().is_some() { ACCEPTS_TRACES } else { 0 };
+            let accepts_traces = if tracer().is_some() { ACCEPTS_TRACES } else { 0 };
+            response.header.length = ACCEPTS_CANCELS | accepts_traces;
             (response, Some((service, place)))
         }
         Err(refusal) => (Response::refused(&frame.header, &refusal), None),
@@ -194,6 +197,8 @@ pub(crate) struct ServerSession<'a, S> {
     write: WriteHalf,
     later: FuturesUnordered<LaterAnswer>,
     waiting: Waiting,
+    /// Of `later`, what may be held back for long.
+    held: HeldAnswers,
     gather: Gather,
     busy_poll: BusyPoll,
     /// Requests in a row that came alone, short ones with short answers.
@@ -232,16 +237,24 @@ impl Waiting {
 
 /// An answer that is made later, and what its request takes until then.
 struct LaterAnswer {
-    future: Pin<Box<dyn Future<Output = Response> + Send>>,
+    future: ResponseFuture,
+    waits: LaterRequest,
+}
+
+/// What is known of a request that is answered later.
+#[derive(Clone, Copy)]
+struct LaterRequest {
     bytes: usize,
+    /// Its number, if the answer may be held back for long.
+    held: Option<u64>,
 }
 
 impl Future for LaterAnswer {
-    type Output = (usize, Response);
+    type Output = (LaterRequest, Response);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let bytes = self.bytes;
-        self.future.as_mut().poll(context).map(|response| (bytes, response))
+        let waits = self.waits;
+        self.future.as_mut().poll(context).map(|response| (waits, response))
     }
 }
 
@@ -289,6 +302,7 @@ impl<S: Service> ServerSession<'_, S> {
     async fn run(&mut self) -> Result<(), End> {
         loop {
             let handled = self.handle_buffered();
+            self.report_held();
             // The requests before something that is no frame are answered.
             let began = self.reader.is_paced().then(Instant::now);
             if waits(self.send()).await? {
@@ -341,8 +355,12 @@ impl<S: Service> ServerSession<'_, S> {
             }
             let land = |header: &Header| self.service.body_sink(header);
             let Some(arrived) = self.reader.buffered(land)? else { break };
-            if arrived.header().op == Op::Trace {
-                self.announce(arrived.header());
+            let header = *arrived.header();
+            if let Op::Trace | Op::Cancel = header.op {
+                match header.op {
+                    Op::Trace => self.announce(&header),
+                    _ => self.held.cancel(header.offset),
+                }
                 frames += 1;
                 continue;
             }
@@ -354,13 +372,37 @@ impl<S: Service> ServerSession<'_, S> {
                 Handled::Later(future) => {
                     let bytes = counted_bytes(bytes);
                     self.waiting.bytes += bytes;
-                    self.later.push(LaterAnswer { future, bytes });
+                    let is_held = self.service.holds(&header);
+                    let (future, held) = match is_held {
+                        true => (self.held.begin(&header, future), Some(header.request)),
+                        false => (future, None),
+                    };
+                    let later = LaterAnswer { future, waits: LaterRequest { bytes, held } };
+                    self.later.push(later);
                 }
             }
         }
         let is_alone = frames == 1 && asked.max(self.gather.added()) <= SHORT_BYTES_MAX;
         self.alone = if frames == 0 || is_alone { self.alone.saturating_add(frames) } else { 0 };
         Ok(Buffer::Handled)
+    }
+
+    /// Takes note of a request that waits for its answer no more.
+    fn note_ended(&mut self, request: LaterRequest) {
+        self.waiting.ended(request.bytes);
+        if let Some(number) = request.held {
+            self.held.ended(number);
+        }
+    }
+
+    /// Reports which answers are held back, if that is due: a caller that sees nothing of a server
+    /// for a few seconds takes it for dead.
+    fn report_held(&mut self) {
+        if let Some(body) = self.held.due(Instant::now())
+            && self.service.reports_held()
+        {
+            self.answer_with(Header::held(), vec![body.into()]);
+        }
     }
 
     /// Keeps the trace of the next request. An earlier one whose request never came is forgotten.
@@ -495,6 +537,7 @@ impl<S: Service> ServerSession<'_, S> {
         }
         let stalled = (!may_read && self.reader.is_paced()).then(Instant::now);
         let (look, keeps) = (self.look_every(), self.keeps_memory());
+        let report_at = self.held.report_at();
         let answered = tokio::select! {
             filled = self.reader.fill(&mut self.read), if may_read => {
                 filled?;
@@ -502,19 +545,20 @@ impl<S: Service> ServerSession<'_, S> {
             }
             answered = self.later.next() => answered,
             () = tokio::time::sleep(look), if may_read && is_amid_frame => None,
+            () = sleep_until(report_at), if report_at.is_some() => None,
             () = self.evicted.cancelled(), if keeps => return Err(given_up()),
         };
         if let Some(stalled) = stalled {
             self.reader.forgive_stall(stalled.elapsed());
         }
-        let Some((bytes, response)) = answered else { return self.check_pace() };
-        self.waiting.ended(bytes);
+        let Some((request, response)) = answered else { return self.check_pace() };
+        self.note_ended(request);
         self.answer(response);
         let send_bytes = self.send_bytes();
         while self.gather.added() < send_bytes
-            && let Some(Some((bytes, response))) = self.later.next().now_or_never()
+            && let Some(Some((request, response))) = self.later.next().now_or_never()
         {
-            self.waiting.ended(bytes);
+            self.note_ended(request);
             self.answer(response);
         }
         Ok(())
@@ -539,7 +583,10 @@ impl<S: Service> ServerSession<'_, S> {
                 }
             }
         }
-        let Response { mut header, body } = response;
+        self.answer_with(response.header, response.body);
+    }
+
+    fn answer_with(&mut self, mut header: Header, body: Vec<Bytes>) {
         let bytes = length(&body);
         header.body_bytes = u32::try_from(bytes).expect("a service keeps to the frame's limit");
         self.gather.push(&header, body);
@@ -575,6 +622,14 @@ const fn counted_bytes(body_bytes: usize) -> usize {
     if body_bytes > COPIED_BYTES_MAX { LATER_BYTES } else { LATER_BYTES + body_bytes }
 }
 
+/// Waits until a moment, if there is one.
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Returns whether what succeeded had to be waited for: then others had their turn meanwhile.
 async fn waits<E>(done: impl Future<Output = Result<(), E>>) -> Result<bool, E> {
     let mut done = pin!(done);
@@ -600,98 +655,4 @@ impl From<ReadError> for End {
 }
 
 #[cfg(test)]
-mod tests {
-    use sanderling_protocol::frame::{HEADER_BYTES, encode_body};
-    use sanderling_protocol::message::{HelloReply, Role};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::UnixStream;
-
-    use super::*;
-    use crate::buffers::Buffers;
-
-    const ANSWER_BYTES: usize = 1000;
-    const PIECES: usize = 1000;
-
-    /// Answers a while later, but for `Meta`: never; `ReadMany` at once, with many short pieces.
-    struct Slow;
-
-    impl Service for Slow {
-        fn hello(&self, _: &Hello) -> Result<HelloReply, Refusal> {
-            Ok(HelloReply { role: Role::Namenode, cluster: None, node: None })
-        }
-
-        fn handle(self: &Arc<Self>, header: Header, _: Bytes) -> Handled {
-            if header.op == Op::ReadMany {
-                let body = vec![Bytes::from(vec![7; ANSWER_BYTES]); PIECES];
-                return Handled::Now(Response { header: header.reply(), body });
-            }
-            Handled::Later(Box::pin(async move {
-                if header.op == Op::Meta {
-                    std::future::pending::<()>().await;
-                }
-                let body = vec![Bytes::from(vec![7; ANSWER_BYTES])];
-                Response { header: header.reply(), body }
-            }))
-        }
-    }
-
-    /// Returns a session and its peer.
-    async fn session(options: &ServeOptions) -> (ServerSession<'_, Slow>, UnixStream) {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
-        let greeting = encode_body(&hello);
-        let mut header = Header::new(Op::Hello, 1);
-        header.body_bytes = greeting.len() as u32;
-        theirs.write_all(&[&header.encode()[..], &greeting].concat()).await.unwrap();
-        let places = Places::new(1);
-        let place = |_: Option<&str>| places.admit(None);
-        (greeted(ours.into(), Arc::new(Slow), options, place).await.expect("admitted"), theirs)
-    }
-
-    /// Returns the next answer's status.
-    async fn status(peer: &mut UnixStream) -> u16 {
-        let mut head = [0; HEADER_BYTES];
-        peer.read_exact(&mut head).await.unwrap();
-        let header = Header::decode(&head).unwrap();
-        peer.read_exact(&mut vec![0; header.body_bytes as usize]).await.unwrap();
-        header.status
-    }
-
-    #[tokio::test]
-    async fn short_pieces_that_the_peer_does_not_take_are_counted_or_refused() {
-        for (max, is_refused) in [(16 << 20, false), (1 << 20, true)] {
-            let memory = Memory::new(max);
-            let buffers = Buffers::within(0, memory.clone());
-            let options = ServeOptions { buffers, ..ServeOptions::default() };
-            let (mut session, mut theirs) = session(&options).await;
-            let read = Header::new(Op::ReadMany, 2);
-            theirs.write_all(&read.encode()).await.unwrap();
-            let served = timeout(Duration::from_millis(200), session.run()).await;
-            assert!(served.is_err(), "it waits for the peer");
-            assert_eq!(memory.used() >= ANSWER_BYTES * PIECES, !is_refused, "{}", memory.used());
-            let answers = async {
-                status(&mut theirs).await;
-                status(&mut theirs).await
-            };
-            let (status, _) =
-                tokio::join!(answers, timeout(Duration::from_millis(500), session.run()));
-            assert_eq!(status != 0, is_refused);
-            assert!(memory.used() < ANSWER_BYTES * PIECES, "{} bytes are counted", memory.used());
-        }
-    }
-
-    #[tokio::test]
-    async fn connection_with_a_small_buffer_keeps_little_for_answers_that_come_later() {
-        let options = ServeOptions::default();
-        let (mut session, mut theirs) = session(&options).await;
-        // One request always waits: the session is never idle.
-        let mut sent = Header::new(Op::Meta, 2).encode().to_vec();
-        (0..40).for_each(|number| sent.extend(Header::new(Op::Read, 3 + number).encode()));
-        theirs.write_all(&sent).await.unwrap();
-        let looked = timeout(Duration::from_millis(200), session.run()).await;
-        assert!(looked.is_err() && !session.reader.is_grown(), "it goes on");
-        assert_eq!(session.later.len(), 1);
-        let kept = session.gather.kept_bytes();
-        assert!(kept <= 2 * SMALL_SEND_BYTES + SMALL_SEND_BYTES / 8, "{kept}");
-    }
-}
+mod tests;

@@ -70,7 +70,7 @@ async fn calls_behind_others_on_a_slow_link_wait_for_as_long_as_bytes_come() {
         .map(|_| {
             let connection = connection.clone();
             let call = async move {
-                connection.call(Header::new(Op::Read, 0), vec![], patient(60_000, 3000)).await
+                connection.call(Header::new(Op::Read, 0), vec![], patient(60_000, 6000)).await
             };
             tokio::spawn(call)
         })
@@ -84,7 +84,7 @@ async fn calls_behind_others_on_a_slow_link_wait_for_as_long_as_bytes_come() {
     for header in &asked {
         peer.write_all(&announced(header, body.len())).await.unwrap();
         for part in body.chunks(10_000) {
-            tokio::time::sleep(Duration::from_millis(75)).await;
+            tokio::time::sleep(Duration::from_millis(150)).await;
             peer.write_all(part).await.unwrap();
         }
     }

@@ -37,11 +37,33 @@ fn header_has_golden_bytes() {
 fn every_operation_is_read_back_by_its_number() {
     let all: Vec<Op> = (0..=u8::MAX).filter_map(Op::from_wire).collect();
     let numbers: Vec<u8> = all.iter().map(|op| *op as u8).collect();
-    assert_eq!(numbers, (1..=14).collect::<Vec<u8>>());
+    assert_eq!(numbers, (1..=Op::LAST as u8).collect::<Vec<u8>>());
     for op in all {
         let sent = Header { op, ..header() };
         assert_eq!(Header::decode(&sent.encode()).unwrap(), sent);
     }
+}
+
+#[test]
+fn report_of_held_answers_has_these_bytes() {
+    #[rustfmt::skip]
+    let golden = [
+        0x44, 0x53, 3, 4, 0, 0, 0, 4,
+        0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+        0, 0, 0, 0, 0, 0, 0, 0,
+        0, 0, 0, 0, 0, 0, 0, 0,
+        0, 0, 0, 0, 0, 0, 0, 0,
+        0, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    assert_eq!(Header::held().encode(), golden);
+    let numbers = [7, u64::MAX - 1];
+    let mut body = held_body(numbers.into_iter());
+    assert_eq!(body[..8], [7, 0, 0, 0, 0, 0, 0, 0]);
+    body.push(9);
+    assert_eq!(held_requests(&body).collect::<Vec<_>>(), numbers);
+    assert!(Header::held().is_held_report());
+    let answer = Header { flags: IS_HELD, ..header().reply() };
+    assert!(!answer.is_held_report(), "an answer has a request");
 }
 
 #[test]

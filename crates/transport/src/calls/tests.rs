@@ -1,3 +1,5 @@
+use std::iter;
+
 use sanderling_protocol::{Header, Op};
 
 use super::*;
@@ -62,11 +64,11 @@ fn call_waits_for_as_long_as_bytes_come_and_no_longer_than_its_deadline() {
     let request = begin(&calls, first);
     for step in 1..=12 {
         let now = at(first, 80 * step);
-        calls.progressed(now);
+        calls.received(now);
         assert!(calls.end_late(now).is_some());
         assert!(poll(&calls, request).is_pending());
     }
-    calls.progressed(at(first, 1000));
+    calls.received(at(first, 1000));
     assert_eq!(calls.end_late(at(first, 1000)), None);
     assert!(is_late(&calls, request));
 }
@@ -75,7 +77,7 @@ fn call_waits_for_as_long_as_bytes_come_and_no_longer_than_its_deadline() {
 fn idle_timeout_ends_a_call() {
     let (calls, first) = (Calls::default(), Instant::now());
     let request = begin(&calls, first);
-    calls.progressed(at(first, 60));
+    calls.received(at(first, 60));
     assert_eq!(calls.end_late(at(first, 120)), Some(at(first, 160)));
     assert!(poll(&calls, request).is_pending(), "silent for less than allowed");
     assert_eq!(calls.end_late(at(first, 160)), None);
@@ -88,14 +90,60 @@ fn call_that_was_overtaken_does_not_wait_for_others_bytes() {
     let stuck = begin(&calls, first);
     let soon_after = begin(&calls, at(first, 90));
     calls.answer(frame(soon_after));
-    calls.progressed(at(first, 110));
+    calls.received(at(first, 110));
     calls.end_late(at(first, 110));
     assert!(poll(&calls, stuck).is_pending(), "answers may change places");
     let much_later = begin(&calls, at(first, 110));
     calls.answer(frame(much_later));
-    calls.progressed(at(first, 120));
+    calls.received(at(first, 120));
     calls.end_late(at(first, 120));
     assert!(is_late(&calls, stuck));
+}
+
+#[test]
+fn call_whose_answer_is_held_back_waits_to_its_deadline() {
+    let (calls, first) = (Calls::default(), Instant::now());
+    let held = begin(&calls, first);
+    for step in 1..=12 {
+        let now = at(first, 80 * step);
+        let later = begin(&calls, now);
+        calls.answer(frame(later));
+        calls.held(iter::once(held), now);
+        calls.end_late(now);
+        assert!(poll(&calls, held).is_pending(), "after {step} reports");
+    }
+    calls.end_late(at(first, 1000));
+    assert!(is_late(&calls, held));
+}
+
+#[test]
+fn reports_are_no_sign_of_life_to_other_calls() {
+    let (calls, first) = (Calls::default(), Instant::now());
+    let [held, stuck] = [begin(&calls, first), begin(&calls, first)];
+    for step in 1..=3 {
+        calls.received(at(first, 40 * step));
+        calls.held(iter::once(held), at(first, 40 * step));
+        calls.end_late(at(first, 40 * step));
+    }
+    assert!(poll(&calls, held).is_pending());
+    assert!(is_late(&calls, stuck), "nothing came for it");
+    let other = begin(&calls, at(first, 120));
+    calls.sent(at(first, 200));
+    calls.received(at(first, 210));
+    calls.held(iter::once(held), at(first, 210));
+    calls.end_late(at(first, 250));
+    assert!(poll(&calls, other).is_pending(), "the peer took bytes before the report");
+}
+
+#[test]
+fn silence_after_a_report_ends_a_call() {
+    let (calls, first) = (Calls::default(), Instant::now());
+    let held = begin(&calls, first);
+    calls.held(iter::once(held), at(first, 90));
+    calls.end_late(at(first, 150));
+    assert!(poll(&calls, held).is_pending(), "silent for less than allowed");
+    calls.end_late(at(first, 190));
+    assert!(is_late(&calls, held));
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn operation(op: Op, body: &[u8]) -> (&'static str, usize) {
         Op::LocalEndpoint => "local_endpoint",
         Op::Lease => "lease",
         Op::Stage => "stage",
-        Op::Hello | Op::Return | Op::Fill | Op::Trace => "connection",
+        Op::Hello | Op::Return | Op::Fill | Op::Trace | Op::Cancel => "connection",
     };
     (name, 0)
 }

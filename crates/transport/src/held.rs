@@ -1,0 +1,83 @@
+//! Answers that a server may hold back for long, as one whose link is slow does.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{AbortHandle, Abortable};
+use sanderling_protocol::Header;
+use sanderling_protocol::frame::{self, UNANSWERED, held_body};
+
+use crate::server::Response;
+
+/// How often a caller gets a report of each answer that is held back.
+const HELD_EVERY: Duration = Duration::from_millis(frame::HELD_EVERY.0);
+
+/// An answer that is made later.
+pub(crate) type ResponseFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+/// The answers of one connection that may be held back, by the numbers of their requests.
+#[derive(Default)]
+pub(crate) struct HeldAnswers {
+    answers: BTreeMap<u64, HeldAnswer>,
+    /// When the next report is due; `None` without such answers.
+    report_at: Option<Instant>,
+}
+
+struct HeldAnswer {
+    since: Instant,
+    abort: AbortHandle,
+}
+
+impl HeldAnswers {
+    /// Begins to count an answer among them. Returns it as one that ends without an answer when its
+    /// caller cancels it.
+    pub(crate) fn begin(&mut self, header: &Header, future: ResponseFuture) -> ResponseFuture {
+        let since = Instant::now();
+        self.report_at.get_or_insert(since + HELD_EVERY);
+        let (abort, registration) = AbortHandle::new_pair();
+        self.answers.insert(header.request, HeldAnswer { since, abort });
+        let (future, op) = (Abortable::new(future, registration), header.op);
+        Box::pin(async move {
+            let cancelled = || Response { header: Header::new(op, UNANSWERED), body: Vec::new() };
+            future.await.unwrap_or_else(|_| cancelled())
+        })
+    }
+
+    /// Forgets an answer that was made or cancelled.
+    pub(crate) fn ended(&mut self, request: u64) {
+        self.answers.remove(&request);
+        if self.answers.is_empty() {
+            self.report_at = None;
+        }
+    }
+
+    /// Ends an answer whose caller does not wait for it.
+    pub(crate) fn cancel(&self, request: u64) {
+        if let Some(held) = self.answers.get(&request) {
+            held.abort.abort();
+        }
+    }
+
+    /// Returns when the next report is due; `None` without such answers.
+    pub(crate) const fn report_at(&self) -> Option<Instant> {
+        self.report_at
+    }
+
+    /// Returns the body of a report if it is due, and if answers have been held back for as long as
+    /// reports are apart.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<Vec<u8>> {
+        self.report_at.filter(|at| *at <= now)?;
+        self.report_at = Some(now + HELD_EVERY);
+        let is_long = |held: &HeldAnswer| now.saturating_duration_since(held.since) >= HELD_EVERY;
+        let held = self.answers.iter().filter(|(_, held)| is_long(held));
+        Some(held_body(held.map(|(number, _)| *number))).filter(|body| !body.is_empty())
+    }
+
+    /// Returns how many there are.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.answers.len()
+    }
+}
