@@ -96,6 +96,15 @@ impl Service for Admission {
         }
     }
 
+    fn holds(&self, header: &Header) -> bool {
+        matches!(header.op, Op::Read | Op::ReadMany)
+    }
+
+    fn reports_held(&self) -> bool {
+        // While this node leaves, a caller should look up where the blocks went.
+        !self.service.store().is_fenced()
+    }
+
     fn body_sink(self: &Arc<Self>, header: &Header) -> Option<Box<dyn BodySink>> {
         // Answers to an older caller are made in `handle`.
         if self.version < version::MESSAGES {

@@ -30,13 +30,16 @@ struct SourceLabel {
     source: String,
 }
 
+/// One more than the largest number of an operation.
+const OPS: usize = Op::LAST as usize + 1;
+
 /// The counters of one datanode.
 #[derive(Debug)]
 pub(crate) struct Counters {
     /// By number of operation: the family would take a lock each time.
-    requests: [Counter; 14],
+    requests: [Counter; OPS],
     /// By number of operation, of those whose requests are data.
-    latencies: [Option<LatencyHistogram>; 14],
+    latencies: [Option<LatencyHistogram>; OPS],
     refusals: Family<KindLabel, Counter>,
     notice_sources: Family<SourceLabel, Gauge64>,
     notices: Family<SourceLabel, Counter>,
@@ -131,5 +134,6 @@ const fn op_name(op: Op) -> &'static str {
         Op::Fill => "fill",
         Op::Trace => "trace",
         Op::Group => "group",
+        Op::Cancel => "cancel",
     }
 }

@@ -38,6 +38,7 @@ mod node;
 mod notices;
 mod object;
 mod options;
+mod pacer;
 #[doc(hidden)]
 pub mod parsers;
 mod push;

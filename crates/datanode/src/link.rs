@@ -15,15 +15,16 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::sleep_until;
 
 use crate::clock::ProcessClock;
+use crate::pacer::Pacer;
 
 /// The link.
 #[derive(Debug)]
 pub(crate) struct Link {
-    is_limited: bool,
-    queue: Mutex<Egress>,
+    /// What paces the bytes that leave, if their rate is limited.
+    pacer: Option<Arc<Pacer>>,
     /// Pushes under way, over all orders.
     pushes: Semaphore,
-    /// Those of them whose bytes are in `queue`; the others wait here, in their order.
+    /// Those of them that wait for the pacer; the others wait here, in their order.
     queued_pushes: Semaphore,
     targets: Mutex<PushTargets>,
     rate: Mutex<PushRate>,
@@ -75,10 +76,8 @@ impl Link {
         pushes_max: usize,
         clock: ProcessClock,
     ) -> Self {
-        let queue = Egress::new(bytes_per_second);
         Self {
-            is_limited: queue.is_limited(),
-            queue: Mutex::new(queue),
+            pacer: bytes_per_second.map(|rate| Arc::new(Pacer::new(rate, clock))),
             pushes: Semaphore::new(pushes_max),
             queued_pushes: Semaphore::new(Egress::PUSHES_QUEUED_MAX),
             targets: Mutex::default(),
@@ -103,7 +102,7 @@ impl Link {
     /// Begins to send a block: the push counts from now on, and this waits until its bytes leave.
     pub(crate) async fn begin_push(&self, length: u32) -> Pushing<'_> {
         let pushing = self.pushing(length);
-        if self.is_limited {
+        if self.pacer.is_some() {
             let _turn = self.queued_pushes.acquire().await.expect("it is never closed");
             self.leave(length.into()).await;
         }
@@ -123,12 +122,8 @@ impl Link {
 
     /// Waits until so many bytes have left.
     async fn leave(&self, bytes: u64) {
-        if !self.is_limited {
-            return;
-        }
-        let left_at = self.queue.lock().queue(self.clock.now(), bytes);
-        if let Some(at) = left_at {
-            sleep_until(self.clock.moment(at)).await;
+        if let Some(pacer) = &self.pacer {
+            pacer.leave(bytes).await;
         }
     }
 
@@ -140,7 +135,7 @@ impl Link {
         handled: Handled,
     ) -> Handled {
         let is_leaving = self.throttle.lock().is_busy(self.clock.now()) && is_fenced();
-        if !self.is_limited && !is_leaving {
+        if self.pacer.is_none() && !is_leaving {
             return handled;
         }
         if matches!(&handled, Handled::Now(response) if body_bytes(response) == 0) {
@@ -239,22 +234,31 @@ fn body_bytes(response: &Response) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use futures_util::FutureExt;
-    use sanderling_protocol::Millis;
 
     use super::*;
 
+    /// Bytes of a block in these tests, which take 60 ms each.
+    const BLOCK: u32 = 64 << 10;
+    const RATE: u64 = 1 << 20;
+
     #[tokio::test]
     async fn read_waits_for_two_pushes_and_not_for_all_that_are_prepared() {
-        const RATE: u64 = 1 << 20;
-        let link = Link::new(Some(RATE), 16, ProcessClock::start());
-        let mut pushes: Vec<_> = (0..16).map(|_| Box::pin(link.begin_push(RATE as u32))).collect();
-        for push in &mut pushes {
-            assert!(push.as_mut().now_or_never().is_none(), "a second of the link each");
+        let link = Arc::new(Link::new(Some(RATE), 16, ProcessClock::start()));
+        let left = Arc::new(AtomicUsize::new(0));
+        for _ in 0..16 {
+            let (link, left) = (Arc::clone(&link), Arc::clone(&left));
+            tokio::spawn(async move {
+                drop(link.begin_push(BLOCK).await);
+                left.fetch_add(1, Ordering::Relaxed);
+            });
         }
-        let now = link.clock.now();
-        let left_at = link.queue.lock().queue(now, RATE).expect("it waits");
-        assert!(left_at.since(now) <= Millis(3_000), "{left_at:?} from {now:?}");
+        tokio::task::yield_now().await;
+        link.leave(BLOCK.into()).await;
+        let before = left.load(Ordering::Relaxed);
+        assert!(before <= Egress::PUSHES_QUEUED_MAX, "{before} pushes were before the read");
     }
 
     #[tokio::test]

@@ -101,7 +101,8 @@ impl BlockService {
             | Op::Stage
             | Op::Fill
             | Op::Trace
-            | Op::Group => {
+            | Op::Group
+            | Op::Cancel => {
                 let why = format!("a datanode does not serve {:?}", header.op);
                 Err(Refusal::BadFrame { why })
             }

@@ -40,7 +40,7 @@ async fn start(
     options.object = Some(ObjectOptions {
         url: format!("file://{}", objects.display()),
         bytes: 8 << 20,
-        time_max: Duration::from_secs(2),
+        time_max: Duration::from_secs(20),
         sweep_every: Duration::from_millis(50),
         sweep_age_min: Duration::ZERO,
         ..ObjectOptions::default()

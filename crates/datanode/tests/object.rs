@@ -31,7 +31,8 @@ async fn with_search(
     options.object = Some(ObjectOptions {
         url,
         bytes,
-        time_max: Duration::from_secs(2),
+        // The shortest that a busy machine does not reach by itself.
+        time_max: Duration::from_secs(8),
         sweep_every,
         sweep_age_min: Duration::ZERO,
         ..ObjectOptions::default()

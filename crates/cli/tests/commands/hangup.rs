@@ -12,10 +12,10 @@ use tempfile::TempDir;
 /// A cluster with `/big`, which takes six seconds to fetch.
 fn slow() -> Cluster {
     let mut cluster = Cluster::of(0);
-    cluster.add("n0", &["--egress-limit", "2MiB"]);
+    cluster.add("n0", &["--egress-limit", "512KiB"]);
     block_on(async {
         let client = cluster.client().await;
-        let bytes = bytes_of(1, 12 << 20);
+        let bytes = bytes_of(1, 3 << 20);
         client.put(&path("/big"), bytes, &PutOptions::default()).await.expect("stored");
     });
     cluster
@@ -60,5 +60,5 @@ fn fetching_command_that_ignores_its_terminals_end_goes_on() {
     let mut get = hung_up(command, &cluster, place.path());
     let status = until("it ends", SOON, || get.try_wait().expect("a child"));
     assert_eq!(status.code(), Some(0));
-    assert!(fs::read(place.path().join("big")).expect("there") == bytes_of(1, 12 << 20));
+    assert!(fs::read(place.path().join("big")).expect("there") == bytes_of(1, 3 << 20));
 }

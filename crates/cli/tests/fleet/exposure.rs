@@ -17,8 +17,8 @@ const NODES: usize = 4;
 /// Objects of one block each: 9 MiB on each node, three times its budget.
 const OBJECTS: u64 = 72;
 
-/// So short that an answer leaves within the second after which a client gives an attempt up that
-/// shows no progress: a node with a limit holds it until its bytes would have left.
+/// So short that even four behind each other on a slow link, with two copies before each, come
+/// before any call ends.
 const OBJECT_BYTES: usize = 512 << 10;
 
 /// The shortest notice of the nodes' cloud. A drain that takes what budgets go by is over seconds
@@ -57,7 +57,7 @@ async fn fill(client: &Client) {
 }
 
 /// Returns how many of the objects are whole; the others must be lost. A few are read at once: the
-/// links are slow. Copies that are still made would take them from the reads.
+/// links are slow, and copies are made beside.
 async fn whole(client: &Client) -> u64 {
     let reading = futures_util::stream::iter(0..OBJECTS).map(|seed| async move {
         match client.get(&path(&format!("/full/{seed}"))).await {
@@ -107,7 +107,6 @@ fn copied_blocks_survive_a_kill_without_notice_and_the_rest_is_said() {
         let report = client.report().await.expect("the namenode answers");
         assert!(report.bytes <= exposure, "{} lost, {exposure} exposed", report.bytes);
         assert!(report.promoted_bytes > 0);
-        until_bounded(&client, NODES - 1).await;
         assert_eq!(whole(&client).await, OBJECTS - report.bytes / OBJECT_BYTES as u64);
     });
 }
@@ -134,7 +133,6 @@ fn node_that_its_cloud_recommends_to_leave_is_copied_whole() {
         until_gone(&client, "n2").await;
         let report = client.report().await.expect("the namenode answers");
         assert_eq!((report.blocks, report.bytes), (0, 0), "{report:?}");
-        until_bounded(&client, NODES - 1).await;
         assert_eq!(whole(&client).await, OBJECTS);
     });
 }
@@ -185,7 +183,6 @@ fn random_notices(count: u64, seed: u64) {
         }
         assert!(!reading.is_finished(), "a read failed: {:?}", reading.await);
         reading.abort();
-        until_bounded(&client, NODES).await;
         assert_eq!(whole(&client).await, OBJECTS);
         let report = client.report().await.expect("the namenode answers");
         eprintln!(

@@ -15,5 +15,6 @@ mod rebalance;
 mod relocation;
 mod reserve;
 mod same_host;
+mod slow_link;
 mod takeover;
 mod withdrawn;

@@ -19,6 +19,14 @@ impl Egress {
     /// queued the next one.
     pub const PUSHES_QUEUED_MAX: usize = 2;
 
+    /// Shorter answers are counted and do not wait: refusals, and the replies to orders that a
+    /// drain needs. Chosen, not measured.
+    pub const WAITING_BYTES_MIN: u64 = 1 << 10;
+
+    /// How long before the last byte of an answer has left the next one is queued: longer than
+    /// timers of a busy machine are late. Chosen, not measured.
+    pub const AHEAD: Millis = Millis(50);
+
     /// What may be sent at once after a pause: a token bucket's depth in time. Timers of shells
     /// fire at whole milliseconds; a depth of a few of them keeps the rate whole.
     const BURST: Millis = Millis(4);

@@ -1,0 +1,109 @@
+//! Reads through a link that is slower than a client waits for a sign of life.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::cluster::{Cluster, SOON, Shape, block_on, bytes_of, path, sanderling};
+use rustix::process::{Signal, kill_process};
+use sanderling_client::PutOptions;
+
+/// Flags of a node that sends as much in a second.
+const SLOW: [&str; 2] = ["--egress-limit", "512KiB"];
+
+fn start() -> Cluster {
+    let mut cluster = Cluster::start(Shape { datanodes: 0, ..Shape::default() });
+    cluster.add("n0", &SLOW);
+    cluster
+}
+
+/// The node holds the answer to each request of 4 MiB for 8 s. A client takes a node for dead from
+/// which it sees nothing for 3 s.
+#[test]
+fn file_is_read_through_a_link_that_takes_long_for_an_answer() {
+    let cluster = start();
+    let place = tempfile::TempDir::new().expect("a directory");
+    let (from, to) = (place.path().join("from"), place.path().join("to"));
+    let bytes = bytes_of(1, 9 << 20);
+    std::fs::write(&from, &bytes).expect("written");
+    let (from, to) = (from.to_str().expect("UTF-8"), to.to_str().expect("UTF-8"));
+    let put = cluster.cli(&["fs", "put", from, "/file"]);
+    assert_eq!(put.code, 0, "{put}");
+    let got = cluster.cli(&["fs", "get", "/file", to, "--timeout", "90s"]);
+    assert_eq!(got.code, 0, "{got}");
+    assert!(std::fs::read(to).expect("readable") == bytes, "the file has other bytes");
+}
+
+/// Without that, the read would wait for 40 s behind those that nothing waits for, longer than its
+/// 10 s.
+#[test]
+fn reads_that_were_given_up_delay_no_later_one() {
+    const MANY: u64 = 20;
+    let cluster = start();
+    block_on(async {
+        let client = cluster.client().await;
+        for seed in 0..=MANY {
+            let to = path(&format!("/{seed}"));
+            client.put(&to, bytes_of(seed, 1 << 20), &PutOptions::default()).await.expect("stored");
+        }
+        let readers = (0..MANY).map(|seed| {
+            let client = client.clone();
+            tokio::spawn(async move { client.get(&path(&format!("/{seed}"))).await })
+        });
+        let readers: Vec<_> = readers.collect();
+        let limit = Instant::now() + SOON;
+        while !readers.iter().any(tokio::task::JoinHandle::is_finished) {
+            assert!(Instant::now() < limit, "none of {MANY} objects was read");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        for reader in readers {
+            reader.abort();
+        }
+        let found = client.get(&path(&format!("/{MANY}"))).await.expect("read in its time");
+        assert!(found == bytes_of(MANY, 1 << 20), "the object has other bytes");
+    });
+}
+
+/// A peer that takes nothing: its answers fill the buffers of its connection, and further ones wait
+/// in the node.
+#[test]
+fn reader_that_stands_still_delays_no_other() {
+    const BIG: usize = 48 << 20;
+    let mut cluster = Cluster::start(Shape { datanodes: 0, ..Shape::default() });
+    cluster.add("n0", &["--egress-limit", "16MiB"]);
+    block_on(async {
+        let client = cluster.client().await;
+        for (name, bytes) in [("/big", BIG), ("/small", 1 << 20)] {
+            client
+                .put(&path(name), bytes_of(1, bytes), &PutOptions::default())
+                .await
+                .expect("stored");
+        }
+        let place = tempfile::TempDir::new().expect("a directory");
+        let mut command = sanderling();
+        command.args(["fs", "get", "/big"]).arg(place.path().join("big"));
+        command.env("SANDERLING_NAMENODE", &cluster.namenode.address);
+        let mut reader = command.stderr(Stdio::null()).spawn().expect("started");
+        let pid = rustix::process::Pid::from_child(&reader);
+        let limit = Instant::now() + SOON;
+        while held(place.path()) == 0 {
+            assert!(Instant::now() < limit, "it fetches nothing");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        kill_process(pid, Signal::STOP).expect("it runs");
+        let began = Instant::now();
+        // So long that the kernel takes no more of its answers.
+        while began.elapsed() < Duration::from_secs(2) {
+            let read = client.get(&path("/small")).await.expect("read in its time");
+            assert!(read == bytes_of(1, 1 << 20), "the object has other bytes");
+        }
+        kill_process(pid, Signal::CONT).expect("it stands still");
+        let ended = tokio::task::spawn_blocking(move || reader.wait()).await.expect("it ends");
+        assert_eq!(ended.expect("our own child").code(), Some(0));
+    });
+}
+
+/// Returns how many bytes are in the files of a directory.
+fn held(place: &std::path::Path) -> u64 {
+    let entries = std::fs::read_dir(place).expect("readable").flatten();
+    entries.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum()
+}
