@@ -1,12 +1,9 @@
 //! `fs rm`.
 
 use clap::Args;
-use sanderling_protocol::message::Durability;
-use sanderling_protocol::{Path, Refusal, Reply, Request};
+use sanderling_protocol::{Path, Reply, Request};
 use serde::Serialize;
 
-use super::durable;
-use super::list::everything;
 use super::lookup::existing;
 use super::pattern::{self, Paths};
 use crate::failure::{Exit, Failure, RefusalKind};
@@ -104,53 +101,11 @@ async fn delete_counted(
     let (mut most, mut bytes) = (0, 0);
     if recursive && let Ok(Reply::Usage(usage)) = session.call(client, usage).await {
         (most, bytes) = (usage.files + usage.directories, usage.bytes);
-        if usage.lost_bytes > 0 {
-            // What another client deletes meanwhile has gone already.
-            match delete_lost(session, client, &path).await {
-                Err(failure) if failure.exit != Exit::NotFound => return Err(failure),
-                _ => {}
-            }
-        }
     }
     match session.call(client, Request::Delete { path, recursive }).await? {
         Reply::Deleted { objects, freed_bytes } => Ok((objects.max(most), freed_bytes.max(bytes))),
         reply => Err(unexpected(&reply)),
     }
-}
-
-/// Deletes what has bytes missing below a directory that waits for its store. The store never gets
-/// it, so the deletion of the directory would wait for it without an end.
-async fn delete_lost(
-    session: &Session,
-    client: &sanderling_client::Client,
-    path: &Path,
-) -> Result<(), Failure> {
-    let found = durable::of(client, path).await;
-    // The directory that is made durable does not wait when it is deleted: its name is empty.
-    let waits = |found: &Durability| !found.is_durable && !found.key.is_empty();
-    if !found.as_ref().is_some_and(waits) {
-        return Ok(());
-    }
-    // Of an object that is not a container there is nothing to list: it goes as it is.
-    let stat = existing(session, client, path).await?;
-    if !stat.kind.is_container() {
-        return Ok(());
-    }
-    for located in everything(session, client, path).await? {
-        if located.entry.kind.is_container() || located.entry.lost_bytes == 0 {
-            continue;
-        }
-        let (path, object) = (located.path, located.entry.object);
-        let request = Request::DeleteObject { path, object, recursive: false };
-        if let Err(failure) = session.call(client, request).await {
-            match failure.refusal() {
-                // Another one has the name by now, or none.
-                Some(Refusal::Changed { .. } | Refusal::NotFound { .. }) => {}
-                _ => return Err(failure),
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The root directory itself stays: what is in it goes.

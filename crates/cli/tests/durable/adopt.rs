@@ -301,7 +301,7 @@ fn read_that_meets_a_link_or_a_pipe_waits_until_the_object_is_back() {
         let named = format!("/in/{name}");
         let reason = if expected == "pipe" { "is no file" } else { "is a symbolic link" };
         until("a reader's error names the reason", SOON, || {
-            let read = cluster.cli(&["--timeout", "2s", "fs", "cat", &named]);
+            let read = cluster.cli(&["--timeout", "6s", "fs", "cat", &named]);
             assert_eq!((read.code, read.stdout.len()), (124, 0), "{name}: {read}");
             read.stderr.contains(&format!("{expected} {reason}")).then_some(())
         });
@@ -336,6 +336,7 @@ fn what_an_adoption_leaves_out_stays_when_its_directory_is_renamed_or_deleted() 
         symlink("object", store.join(name).join("below/link")).expect("linked");
     }
     let cluster = cluster_at(&store, 1);
+    reported(&cluster);
     for words in [
         ["fs", "mkdir", "/out", "--durable", "archive", "--adopt"].as_slice(),
         &["fs", "mv", "/out/moved", "/out/new"],
@@ -363,6 +364,7 @@ fn store_without_its_directory_of_uploads_is_adopted_and_takes_objects() {
     let store = place.path().join("store");
     fs::create_dir(&store).expect("made");
     let first = cluster_at(&store, 1);
+    reported(&first);
     let made = first.cli(&["fs", "mkdir", "/out", "--durable", "archive"]);
     assert_eq!(made.code, 0, "{made}");
     let uploads = store.join(".sanderling/uploads");
@@ -373,6 +375,7 @@ fn store_without_its_directory_of_uploads_is_adopted_and_takes_objects() {
     drop(first);
     fs::remove_dir(&uploads).expect("empty");
     let second = cluster_at(&store, 1);
+    reported(&second);
     let adopt = ["fs", "mkdir", "/out", "--durable", "archive", "--adopt", "--timeout", "120s"];
     let adopted = second.cli(&adopt);
     assert_eq!(adopted.code, 0, "{adopted}");
@@ -387,7 +390,7 @@ fn place_without_owner_and_objects_is_not_adopted() {
     let place = TempDir::new().expect("a directory for the test");
     let cluster = cluster_at(place.path(), 1);
     reported(&cluster);
-    let refused = cluster.cli(&[&["--timeout", "3s"], &ADOPT[..]].concat());
+    let refused = cluster.cli(&[&["--timeout", "8s"], &ADOPT[..]].concat());
     assert!(refused.code == 124 && refused.stderr.contains("nothing to adopt"), "{refused}");
     assert_eq!(fs::read_dir(place.path()).expect("there").count(), 0, "nothing is written");
     // What has appeared there meanwhile is adopted.

@@ -22,6 +22,7 @@ use super::durable_queue::{
 };
 use super::log::DurableAction;
 use super::object::ROOT;
+use super::orders::Orders;
 
 /// Pause after which a change is tried again that waits for the store. As often as the manager
 /// reads the work (`VIEW_PAUSE` of `durable`).
@@ -511,6 +512,44 @@ impl Catalog {
             why = format!("{why}; that is stalled: {}", durable.stalled);
         }
         Err(Refusal::RetryAfter { after: STORE_PAUSE, why })
+    }
+
+    /// Refuses to delete a tree that waits for its store. What has bytes missing in it goes at
+    /// once: the store gets neither that nor what comes after it, so the tree would wait for ever.
+    pub(super) fn check_may_go(
+        &mut self,
+        id: ObjectId,
+        orders: &mut Orders,
+    ) -> Result<(), Refusal> {
+        let checked = self.check_not_waiting(id);
+        if checked.is_err() && self.deletes_lost_first() {
+            for lost in self.lost_below(id) {
+                self.delete_tree(lost, orders);
+            }
+        }
+        checked
+    }
+
+    /// Returns the objects below a container that wait for their store and have bytes missing.
+    /// Cost: as many as wait in the directory, at most `DURABLE_CHANGES_MAX`.
+    fn lost_below(&self, id: ObjectId) -> Vec<ObjectId> {
+        let Some((directory, key)) = self.durable_at(id) else { return Vec::new() };
+        let below = format!("{key}/");
+        let changes = self.durables.directories[&directory].changes();
+        let put = changes.filter_map(|(_, change)| match change.kind {
+            QueuedKind::Put { object, .. } => Some(object),
+            QueuedKind::Remove | QueuedKind::RemoveTree => None,
+        });
+        let is_lost = |id: &ObjectId| {
+            let data = self.objects.get(id).and_then(|object| object.data());
+            data.is_some_and(|data| data.lost_bytes > 0) && !self.is_deleted(*id)
+        };
+        // It may have been renamed since.
+        let is_below = |id: &ObjectId| {
+            let place = self.durable_at(*id);
+            place.is_some_and(|(at, key)| at == directory && key.starts_with(&below))
+        };
+        put.filter(|id| is_lost(id) && is_below(id)).collect()
     }
 
     /// Refuses with [`Refusal::RetryAfter`] while the object that this one replaces when it is

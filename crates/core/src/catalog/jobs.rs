@@ -85,7 +85,7 @@ impl Catalog {
     /// Ends a job whose owner ends it.
     pub(super) fn close_job(&mut self, id: JobId, orders: &mut Orders) -> Result<Reply, Refusal> {
         let root = self.job(id).ok_or(Refusal::UnknownJob { job: id })?.root;
-        self.check_not_waiting(root)?;
+        self.check_may_go(root, orders)?;
         self.end_job(id, false, orders);
         Ok(Reply::Done)
     }

@@ -408,7 +408,7 @@ impl Catalog {
         if !recursive && !self.is_empty_container(id) {
             return Err(Refusal::NotEmpty { path: path.clone() });
         }
-        self.check_not_waiting(id)?;
+        self.check_may_go(id, orders)?;
         let freed = self.delete_tree(id, orders);
         Ok(Reply::Deleted { objects: freed.objects, freed_bytes: freed.bytes })
     }

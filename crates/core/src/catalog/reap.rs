@@ -81,8 +81,9 @@ impl Catalog {
     /// stays until it is declared dead. 7: what an operator and what a node's own sources want of
     /// it is kept apart, so that a withdrawn notice leaves the rest. 8: what was taken back stays
     /// so when another notice follows, a renamed object has the bytes that its store has by the
-    /// old name, nodes that leave show what a lost end had moved to them, and
-    /// no block leaves the object tier into room that is kept.
+    /// old name, nodes that leave show what a lost end had moved to them, no
+    /// block leaves the object tier into room that is kept, and of a tree that is deleted and waits
+    /// for its store goes first what has bytes missing.
     pub const RULES: u32 = 8;
 
     /// Returns the rules by which commands are applied, and how many entries are freed in a slice.
@@ -150,6 +151,11 @@ impl Catalog {
 
     /// Returns whether the names are kept that stores have of renamed objects.
     pub(super) const fn keeps_stored_names(&self) -> bool {
+        self.reaping.rules >= 8
+    }
+
+    /// Returns whether a deletion that waits for a store begins with what that never gets.
+    pub(super) const fn deletes_lost_first(&self) -> bool {
         self.reaping.rules >= 8
     }
 

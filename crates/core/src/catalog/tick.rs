@@ -35,7 +35,7 @@ impl Catalog {
         let Some(object) = self.objects.get(&id).filter(|_| !self.is_deleted(id)) else { return };
         match object.expires_at {
             Some(at) if at <= self.served() => {
-                if self.check_not_waiting(id).is_err() {
+                if self.check_may_go(id, orders).is_err() {
                     let later = self.served() + EXPIRES_LATER;
                     return self.service.schedule(later, Timer::Object(id));
                 }
@@ -49,8 +49,8 @@ impl Catalog {
 
     fn expire_job(&mut self, id: JobId, orders: &mut Orders) {
         let Some(job) = self.job(id) else { return };
-        let until = self.service.lease_end(job.until, job.lease);
-        if until <= self.served() && self.check_not_waiting(job.root).is_err() {
+        let (until, root) = (self.service.lease_end(job.until, job.lease), job.root);
+        if until <= self.served() && self.check_may_go(root, orders).is_err() {
             self.service.schedule(self.served() + EXPIRES_LATER, Timer::Job(id));
         } else if until <= self.served() {
             self.end_job(id, true, orders);
