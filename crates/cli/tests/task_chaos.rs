@@ -273,6 +273,13 @@ impl World {
 
     /// What is durable is there when all machines are gone.
     fn take_all_machines(&mut self) {
+        // What was lost before it was durable lets all later changes wait. The next runner removes
+        // it: the last one may have been killed too early.
+        let before = self.newest().expect("one was published");
+        let mut runner = self.runner();
+        self.until_after(before + 2, &mut runner);
+        self.sync();
+        drop(runner);
         self.sync();
         for killed in &mut self.cluster.datanodes {
             killed.kill();

@@ -51,6 +51,17 @@ pub struct Session {
     is_endless: Arc<AtomicBool>,
     /// How long it may take to clean up, in milliseconds, if not [`CLEAN_UP`].
     clean_up_millis: Arc<AtomicU64>,
+    /// Set before `ended` is cancelled because of SIGTERM.
+    is_terminated: Arc<AtomicBool>,
+}
+
+/// What ends a command early from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Interruption {
+    /// SIGINT, or the terminal that closes.
+    ByUser,
+    /// SIGTERM.
+    Terminated,
 }
 
 impl Session {
@@ -66,6 +77,7 @@ impl Session {
             limit: None,
             is_endless: Arc::default(),
             clean_up_millis: Arc::default(),
+            is_terminated: Arc::default(),
         }
     }
 
@@ -85,6 +97,13 @@ impl Session {
     pub fn clean_up_within(&self, limit: Duration) {
         let millis = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         self.clean_up_millis.store(millis, Ordering::Relaxed);
+    }
+
+    /// Returns whether SIGTERM has ended the command; `ended` is cancelled then, or is about to be.
+    /// A second handler of that signal would not do: this one may run before the other has it.
+    #[must_use]
+    pub fn is_terminated(&self) -> bool {
+        self.is_terminated.load(Ordering::Acquire)
     }
 
     /// Returns after how long the command is ended, from `--timeout`.
@@ -203,8 +222,10 @@ where
         limit: global.timeout.map(|span| span.0),
         is_endless: Arc::default(),
         clean_up_millis: Arc::default(),
+        is_terminated: Arc::default(),
     };
     let clean_up_millis = Arc::clone(&session.clean_up_millis);
+    let is_terminated = Arc::clone(&session.is_terminated);
     let (ended, limit) = (session.ended.clone(), session.limit);
     let (namenode, is_endless) = (session.namenode.clone(), Arc::clone(&session.is_endless));
     let result = block_on(async move {
@@ -212,7 +233,10 @@ where
         let mut work = std::pin::pin!(command(session));
         let early = tokio::select! {
             result = &mut work => return result,
-            () = interrupted => Err(interruption()),
+            interruption = interrupted => {
+                is_terminated.store(interruption == Interruption::Terminated, Ordering::Release);
+                Err(interrupted_failure())
+            }
             () = passed(limit) => match is_endless.load(Ordering::Relaxed) {
                 true => Ok(()),
                 // A call that has begun a moment later has as much time, and names the reason.
@@ -228,20 +252,33 @@ where
             millis => Duration::from_millis(millis),
         };
         let cleaned = tokio::time::timeout(clean_up, &mut work).await;
-        // The command names what it waited for, where it can.
-        let tried = cleaned.ok().and_then(|result| {
-            let failure = result.err()?;
-            let has_passed = failure.exit == Exit::Deadline;
-            failure.tried.or_else(|| has_passed.then_some(failure.cause))
-        });
-        let waited = || format!("waited for the cluster at {namenode}");
-        let tried = tried.or_else(|| (!namenode.is_empty()).then(waited));
-        early.map_err(|early| match tried {
-            Some(tried) if early.exit == Exit::Deadline => early.tried(tried),
-            _ => early,
-        })
+        early.map_err(|early| explained(early, cleaned.ok().and_then(Result::err), &namenode))
     });
     result.map_err(|failure| global.with_origin(failure))
+}
+
+/// Adds what the command waited for when its time passed, and its own next step, where it ended
+/// with one.
+fn explained(early: Failure, ended: Option<Failure>, namenode: &str) -> Failure {
+    if early.exit != Exit::Deadline {
+        return early;
+    }
+    // A call that failed meanwhile has a next step for its own cause.
+    let next = ended.as_ref().filter(|it| it.is_silent()).and_then(|it| it.next.clone());
+    let tried = ended.and_then(|ended| {
+        let has_passed = ended.exit == Exit::Deadline;
+        ended.tried.or_else(|| has_passed.then_some(ended.cause))
+    });
+    let waited = || format!("waited for the cluster at {namenode}");
+    let tried = tried.or_else(|| (!namenode.is_empty()).then(waited));
+    let early = match tried {
+        Some(tried) => early.tried(tried),
+        None => early,
+    };
+    match next {
+        Some(next) => early.instead(next),
+        None => early,
+    }
 }
 
 /// Runs work that computes or waits on its own thread, until it ends or the user interrupts it.
@@ -260,12 +297,12 @@ pub fn run_blocking(
         let interrupted = interrupted();
         tokio::select! {
             result = tokio::task::spawn_blocking(work) => ended(result),
-            () = interrupted => Err(interruption()),
+            _ = interrupted => Err(interrupted_failure()),
         }
     })
 }
 
-fn interruption() -> Failure {
+fn interrupted_failure() -> Failure {
     Failure::new(Exit::Interrupted, FailureKind::Interrupted, "interrupted")
 }
 
@@ -286,7 +323,7 @@ fn late(limit: Duration) -> Failure {
 
 /// Takes SIGINT, SIGTERM and SIGHUP over, and returns what waits for one of them. Called before the
 /// work begins: what it does first may take long, and a signal would end it without a clean-up.
-fn interrupted() -> impl Future<Output = ()> {
+fn interrupted() -> impl Future<Output = Interruption> {
     let streams = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
     // A process that `nohup` has started goes on when its terminal closes.
     let hangup = (!ignores_hangup()).then(|| signal(SignalKind::hangup()).ok()).flatten();
@@ -302,9 +339,9 @@ fn interrupted() -> impl Future<Output = ()> {
             }
         };
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hung_up => {}
+            _ = interrupt.recv() => Interruption::ByUser,
+            _ = terminate.recv() => Interruption::Terminated,
+            _ = hung_up => Interruption::ByUser,
         }
     }
 }

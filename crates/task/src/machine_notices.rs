@@ -4,13 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
+use sanderling_cli_common::failure::Failure;
 use sanderling_cli_common::output::Output;
 use sanderling_cli_common::units::{self, Span};
 use sanderling_core::notices::{NoticeChange, ShownNotice};
 use sanderling_notices::{NoticeOptions, NoticeSource, SourceReader};
 use sanderling_protocol as protocol;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
@@ -40,9 +39,6 @@ pub(crate) struct MachineNotice {
     deadline: Instant,
 }
 
-/// The signals that count as notices.
-pub(crate) struct Terminations(Signal);
-
 impl MachineNotice {
     /// Returns the notice of a signal.
     pub(crate) fn of_sigterm(left: Duration) -> Self {
@@ -60,24 +56,6 @@ impl fmt::Display for MachineNotice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let left = units::millis(self.left().into());
         write!(formatter, "notice from {}: {left} left", self.source)
-    }
-}
-
-impl Terminations {
-    /// Takes SIGTERM.
-    ///
-    /// # Errors
-    /// The operating system refuses.
-    pub(crate) fn new() -> Result<Self, Failure> {
-        let taken = signal(SignalKind::terminate());
-        taken.map(Self).map_err(|error| Failure::caused(Exit::Failure, FailureKind::Process, error))
-    }
-
-    /// Waits for the next one.
-    pub(crate) async fn recv(&mut self) {
-        if self.0.recv().await.is_none() {
-            std::future::pending::<()>().await;
-        }
     }
 }
 

@@ -26,18 +26,17 @@ use crate::dump_policy::DumpPolicy;
 use crate::generations::{CheckedGeneration, Generations, is_of_generation};
 use crate::hook::Hook;
 use crate::lock::{self, LockWatch, TaskLock};
-use crate::machine_notices::Terminations;
 use crate::predict::measure;
 use crate::private_directory::{self, PrivateDirectory};
 use crate::run_log::RunLog;
-use crate::running::{RunningTask, TaskEnvironment};
+use crate::running::{END_WITHIN, RunningTask, TaskEnvironment};
 use crate::seal::TaskKey;
 use crate::state_lock::StateLock;
 use crate::supervise::{Drivers, Followed, Lives, RunReport, Runner, Triggers};
 use crate::task_failure::TaskFailure;
 
-/// How long a runner may take to end its task and to give the lock up.
-const CLEAN_UP: Duration = Duration::from_secs(2);
+/// How long a runner may take to end its task, and to give the lock up then.
+const CLEAN_UP: Duration = END_WITHIN.saturating_add(Duration::from_secs(2));
 
 /// How long a task may take to install its handler before the runner prints that there is none.
 const HANDLES_WITHIN: Duration = Duration::from_secs(1);
@@ -186,11 +185,8 @@ async fn run_in(
     begin: Begin,
     record: Option<&dyn RunRecord>,
 ) -> Result<(), Failure> {
-    // Before the first thing that takes long: a signal counts from here on.
-    let terminations = pace.notice.on_notice.then(Terminations::new).transpose()?;
-    if pace.notice.on_notice {
-        session.clean_up_within(pace.notice.notice_deadline.0 + CLEAN_UP);
-    }
+    let notice = pace.notice.on_notice.then_some(pace.notice.notice_deadline.0);
+    session.clean_up_within(notice.unwrap_or_default() + CLEAN_UP);
     remove_directories_left().await;
     let state = place.path();
     keep_apart(&name, state, storage)?;
@@ -219,7 +215,8 @@ async fn run_in(
         let start = Start { session, generations, pace, state, criu, command, number };
         let (task, driver, restored) = start.recorded(&looked, begin.must_restore).await?;
         let drivers = drivers(state, pace, driver, restored.as_ref());
-        let triggers = Triggers { notices, terminations, rates };
+        let takes_sigterm = pace.notice.on_notice;
+        let triggers = Triggers { notices, takes_sigterm, rates };
         let (times, checkpoints) = (DumpTimes::default(), 0);
         let mut runner = Runner {
             session,

@@ -7,7 +7,6 @@ use std::pin::{Pin, pin};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
-use futures_util::FutureExt;
 use rustix::process::{Pid, Signal, kill_process};
 use sanderling_cli_common::failure::{Exit, Failure};
 use sanderling_cli_common::session::Session;
@@ -31,7 +30,7 @@ use crate::dump_policy::DumpPolicy;
 use crate::generations::{CheckedGeneration, DumpCost, Generations, found};
 use crate::hook::{Hook, handles_usr1};
 use crate::lock::TaskLock;
-use crate::machine_notices::{MachineNotice, Terminations};
+use crate::machine_notices::MachineNotice;
 use crate::run_log::{CheckpointLine, RunLog};
 use crate::running::RunningTask;
 use crate::state::left_in;
@@ -70,7 +69,8 @@ pub(crate) struct Drivers {
 /// What triggers a checkpoint beside the interval.
 pub(crate) struct Triggers {
     pub(crate) notices: mpsc::Receiver<MachineNotice>,
-    pub(crate) terminations: Option<Terminations>,
+    /// Whether SIGTERM is a notice.
+    pub(crate) takes_sigterm: bool,
     /// What is expected of a dump before one was measured.
     pub(crate) rates: Option<DumpRates>,
 }
@@ -198,7 +198,7 @@ struct UnderWay<'a, F> {
     dump: Pin<&'a mut F>,
     lock: &'a TaskLock,
     task: &'a mut RunningTask,
-    terminations: &'a mut Option<Terminations>,
+    takes_sigterm: bool,
     /// What is left after a SIGTERM.
     sigterm_within: Duration,
 }
@@ -249,7 +249,7 @@ impl<F: Future<Output = TakenCheckpoint>> UnderWay<'_, F> {
             // The dump of a task that has ended fails: its end counts.
             end = self.task.wait() => DumpWait::Useless(RunnerEvent::Ended(end)),
             taken = &mut self.dump => DumpWait::Taken(taken),
-            is_notice = interrupted(self.session, self.terminations), if !is_sigterm => {
+            is_notice = interrupted(self.session, self.takes_sigterm), if !is_sigterm => {
                 match is_notice {
                     true => DumpWait::Terminated,
                     false => DumpWait::Useless(RunnerEvent::Interrupted),
@@ -274,21 +274,9 @@ impl<F: Future<Output = TakenCheckpoint>> UnderWay<'_, F> {
 }
 
 /// Waits until the session is interrupted; returns whether that was SIGTERM, where it is a notice.
-/// The signal also ends the session: on another thread, maybe between two lines of this.
-async fn interrupted(session: &Session, terminations: &mut Option<Terminations>) -> bool {
-    tokio::select! {
-        biased;
-        () = terminated(terminations) => true,
-        () = session.ended.cancelled() => terminated(terminations).now_or_never().is_some(),
-    }
-}
-
-/// Waits for SIGTERM, where it is a notice.
-async fn terminated(terminations: &mut Option<Terminations>) {
-    match terminations {
-        Some(terminations) => terminations.recv().await,
-        None => std::future::pending().await,
-    }
+async fn interrupted(session: &Session, takes_sigterm: bool) -> bool {
+    session.ended.cancelled().await;
+    takes_sigterm && session.is_terminated()
 }
 
 impl Drivers {
@@ -462,7 +450,7 @@ impl Runner<'_> {
         // Taken apart: a checkpoint needs the rest of the runner meanwhile.
         let (_, closed) = mpsc::channel(1);
         let mut notices = std::mem::replace(&mut self.triggers.notices, closed);
-        let mut terminations = self.triggers.terminations.take();
+        let takes_sigterm = self.triggers.takes_sigterm;
         let (begun, is_last) = (OnceLock::new(), last.is_some());
         let event = {
             let mut checkpoint = pin!(async {
@@ -482,7 +470,7 @@ impl Runner<'_> {
                 Some(notice) => RunnerEvent::Notice(notice, None),
                 None => tokio::select! {
                     biased;
-                    is_notice = interrupted(session, &mut terminations) => match is_notice {
+                    is_notice = interrupted(session, takes_sigterm) => match is_notice {
                         true => {
                             RunnerEvent::Notice(MachineNotice::of_sigterm(sigterm_within), None)
                         }
@@ -497,15 +485,14 @@ impl Runner<'_> {
             let begun = if is_last { Some(Instant::now()) } else { begun.get().copied() };
             match (event, begun) {
                 (RunnerEvent::Notice(notice, _), Some(begun)) => {
-                    let (dump, terminations) = (checkpoint, &mut terminations);
                     let under_way = UnderWay {
                         session,
                         expected,
                         begun,
-                        dump,
+                        dump: checkpoint,
                         lock,
                         task,
-                        terminations,
+                        takes_sigterm,
                         sigterm_within,
                     };
                     match is_last {
@@ -516,7 +503,7 @@ impl Runner<'_> {
                 (event, _) => event,
             }
         };
-        (self.triggers.notices, self.triggers.terminations) = (notices, terminations);
+        self.triggers.notices = notices;
         event
     }
 

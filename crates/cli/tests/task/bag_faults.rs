@@ -127,11 +127,11 @@ fn agent_whose_last_task_ends_after_its_bag_was_removed_ends() {
     until_there(&place, "backend/@bag/ended/000002");
     let ended = place.path("backend/@bag/ended");
     std::fs::copy(ended.join("000002"), ended.join("000001")).expect("copied");
-    // An agent that looks at its bag writes itself down every 5 s.
+    // An agent that looks at its bag writes itself down every 5 s, or later on a busy machine.
     until("it looks no more", SOON, || {
         let mut records = std::fs::read_dir(place.path("backend/@bag/agents")).expect("agents");
         let record = records.next()?.ok()?.metadata().ok()?;
-        (record.modified().ok()?.elapsed().ok()? > Duration::from_secs(10)).then_some(())
+        (record.modified().ok()?.elapsed().ok()? > Duration::from_secs(20)).then_some(())
     });
     std::fs::remove_dir_all(place.path("backend/@bag")).expect("removed");
     std::fs::write(place.path("go"), "").expect("written");
@@ -150,7 +150,7 @@ fn agent_that_hangs_loses_its_task_to_another_one_of_its_machine() {
     until("it runs", SOON, || (starts() == 1).then_some(()));
     signal(&first, Signal::STOP);
     let mut second = place.agent("spot", &["--lock-age", "2s"]);
-    until("the second one has it", SOON, || (starts() == 2).then_some(()));
+    until("the second one has it", SOON, || (starts() >= 2).then_some(()));
     place.release();
     let (code, view) = place.show(&["--wait"]);
     assert_eq!(code, 0, "{view}");
@@ -302,7 +302,7 @@ fn agent_without_enough_memory_says_so() {
     let place = Place::new();
     submit(&place, &["--memory", "2GB"], "true");
     let _agent = place.agent("spot", &["--memory", "1GB"]);
-    until("it says so", Duration::from_secs(20), || {
+    until("it says so", SOON, || {
         let log = std::fs::read_to_string(place.path("agents.log")).unwrap_or_default();
         log.contains("none starts here").then_some(())
     });

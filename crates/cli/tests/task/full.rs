@@ -132,12 +132,12 @@ fn full_cluster_takes_no_checkpoint_and_keeps_the_last_one() {
     let filler = place.path("filler");
     fs::write(&filler, vec![7; 1 << 20]).expect("written");
     let filler = filler.to_str().expect("a name in UTF-8");
-    // A checkpoint takes the room of the one before at any time, so more than once.
-    let mut fillers = 0;
+    // A checkpoint takes the room of the one before at any time, so more than once. What a put has
+    // stored whose time was over stays, too: each has a name of its own.
+    let mut names = (0..).map(|number| format!("/fill/{number}"));
     until("there is no room", SOON, || {
-        let name = format!("/fill{fillers}");
-        let put = cluster.cli(&["--timeout", "2s", "fs", "put", filler, &name]);
-        fillers += u32::from(put.code == 0);
+        let name = names.next().expect("it has no end");
+        cluster.cli(&["--timeout", "2s", "fs", "put", "-p", filler, &name]);
         (runner.log().matches("no checkpoint").count() >= 2).then_some(())
     });
     let (kept, count) = place.restored();
@@ -146,10 +146,8 @@ fn full_cluster_takes_no_checkpoint_and_keeps_the_last_one() {
     assert!(runner.log().contains("no room for"), "{}", runner.log());
     assert_eq!(runner.ended(), None, "the task goes on");
     assert_eq!(place.restored(), (kept, count), "what was there stays");
-    for number in 0..fillers {
-        let removed = cluster.cli(&["fs", "rm", "-f", &format!("/fill{number}")]);
-        assert_eq!(removed.code, 0, "{removed}");
-    }
+    let removed = cluster.cli(&["fs", "rm", "-r", "-f", "/fill"]);
+    assert_eq!(removed.code, 0, "{removed}");
     place.until_after(kept, &mut runner);
     runner.kill();
     assert!(place.restored().1 > count);

@@ -149,7 +149,8 @@ fn task_that_no_driver_can_dump_is_noted_once() {
         assert_eq!(ran.code, 0, "{ran}");
         ran.stderr.matches("checkpoints wait until the task handles SIGUSR1").count()
     };
-    assert_eq!(task(&["--interval", "100ms"], "2.5"), 1);
+    // On a busy machine it is seen some seconds late.
+    assert_eq!(task(&["--interval", "100ms"], "10"), 1);
     // No checkpoint was due.
     assert_eq!(task(&["--interval", "1h"], "1.5"), 0);
 }

@@ -192,17 +192,17 @@ impl Drop for Runner {
     }
 }
 
-/// The second dump is under way for 4 s of its 6 s when the notice comes, with 6 s left: its rest
+/// The second dump is under way for 6 s of its 12 s when the notice comes, with 12 s left: its rest
 /// fits with the margin, a dump from the beginning does not.
 #[test]
-fn dump_that_is_almost_done_at_a_notice_goes_on() {
-    let place = Paced::new("6");
-    let flags = ["--interval", "1s", "--on-notice", "--notice-deadline", "6s"];
+fn dump_whose_rest_fits_at_a_notice_goes_on() {
+    let place = Paced::new("12");
+    let flags = ["--interval", "1s", "--on-notice", "--notice-deadline", "12s"];
     let mut runner = place.start(&flags);
     place.until_generations(1);
     place.until_begun(2);
     let begun = Instant::now();
-    until("most of it is done", SOON, || (begun.elapsed().as_secs() >= 4).then_some(()));
+    until("half of it is done", SOON, || (begun.elapsed().as_secs() >= 6).then_some(()));
     runner.signal(Signal::TERM);
     assert_eq!(runner.end(), Some(130), "{}", place.log());
     let log = place.log();
@@ -213,10 +213,10 @@ fn dump_that_is_almost_done_at_a_notice_goes_on() {
     assert_eq!(fs::read_to_string(place.path("to/state")).expect("restored"), "2");
 }
 
-/// The second dump has just begun when the notice comes: its 6 s do not fit into 4 s.
+/// The second dump has just begun when the notice comes: its 12 s do not fit into 4 s.
 #[test]
 fn dump_whose_rest_does_not_fit_is_given_up() {
-    let place = Paced::new("6");
+    let place = Paced::new("12");
     let flags = ["--interval", "1s", "--on-notice", "--notice-deadline", "4s"];
     let mut runner = place.start(&flags);
     place.until_generations(1);
@@ -224,7 +224,7 @@ fn dump_whose_rest_does_not_fit_is_given_up() {
     let begun = Instant::now();
     runner.signal(Signal::TERM);
     assert_eq!(runner.end(), Some(130), "{}", place.log());
-    assert!(begun.elapsed() < Duration::from_secs(5), "it waited for what is of no use");
+    assert!(begun.elapsed() < Duration::from_secs(10), "it waited for what is of no use");
     let log = place.log();
     assert!(log.contains("it is given up"), "{log}");
     assert!(log.contains("none is begun, generation 1 counts"), "{log}");
@@ -320,6 +320,21 @@ fn interrupted_runner_ends_its_task_without_another_checkpoint() {
     }
 }
 
+#[test]
+fn interrupted_task_may_take_a_few_seconds_to_end() {
+    let place = Paced::new("0");
+    let script = format!(
+        "trap 'sleep 2.5; touch {}; exit' TERM; trap : USR1; while :; do sleep 0.01; done",
+        place.path("ended").display()
+    );
+    let mut runner = place.start_command(&["--interval", "1h"], &["sh", "-c", &script]);
+    until("the task handles its signals", SOON, || handling_child(&runner.0));
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.end(), Some(130), "{}", place.log());
+    assert!(place.path("ended").exists(), "it was killed: {}", place.log());
+    assert!(place.has_released_lock(), "{}", place.log());
+}
+
 /// Returns the task of a runner, once it handles SIGTERM and SIGUSR1.
 fn handling_child(runner: &Child) -> Option<u32> {
     child_handling(runner, &[Signal::TERM, Signal::USR1])
@@ -341,15 +356,19 @@ fn child_handling(runner: &Child, signals: &[Signal]) -> Option<u32> {
     })
 }
 
-/// The first dump is fast, and the ones after it take 2 s: the interval gets longer.
+/// The first dump is fast, and the ones after it are slow: the interval gets longer.
 #[test]
 fn interval_follows_from_measured_dumps() {
     let place = Paced::new("0.05");
     let life = Millis(12_000);
     let _runner = place.start(&["--interval", "auto", "--mean-life", "12s"]);
-    place.until_generations(1);
-    place.set("pace", "2");
-    until("three dumps", SOON, || (place.intervals().len() >= 3).then_some(()));
+    // It may take long on a busy machine.
+    let first = until("the first dump", SOON, || place.dump_seconds().first().copied());
+    place.set("pace", &format!("{:.3}", 2.0 + 3.0 * first));
+    until("a longer interval after three dumps", SOON, || {
+        let announced = place.intervals();
+        (announced.len() >= 3 && *announced.last()? > 1.3 * announced[0]).then_some(())
+    });
     let (dumps, announced, mut times) =
         (place.dump_seconds(), place.intervals(), DumpTimes::default());
     for (dump, announced) in dumps.iter().zip(&announced) {
@@ -357,7 +376,6 @@ fn interval_follows_from_measured_dumps() {
         let expected = times.interval(life).0 as f64 / 1000.0;
         assert!((expected / announced - 1.0).abs() < 0.03, "{expected} {announced} {dumps:?}");
     }
-    assert!(announced[1] > 1.3 * announced[0], "{announced:?} after {dumps:?}");
     // It is not only announced.
     for (at, announced) in announced.iter().enumerate().take(2) {
         let waited = place.times("begun")[at + 1] - place.times("done")[at];
