@@ -7,7 +7,7 @@ use serde_json::Value;
 use unicode_width::UnicodeWidthStr;
 
 use crate::failure::Failure;
-use crate::printable::Printable;
+use crate::printable::{Printable, printable, printable_json};
 
 pub use sanderling_transport::SCHEMA;
 
@@ -38,7 +38,7 @@ impl Output {
     /// # Errors
     /// As [`Output::result`].
     pub fn document<T: Serialize>(self, value: &T) -> Result<(), Failure> {
-        let document = with_schema(value);
+        let document = printable_json(&with_schema(value));
         written(|stdout| writeln!(stdout, "{document}"))
     }
 
@@ -66,7 +66,7 @@ impl Output {
             return;
         }
         let _ = if self.is_json {
-            writeln!(io::stderr(), "{}", failure.json())
+            writeln!(io::stderr(), "{}", printable_json(&failure.json()))
         } else {
             writeln!(Printable(io::stderr()), "{failure}")
         };
@@ -112,7 +112,14 @@ pub enum Align {
 #[derive(Debug)]
 pub struct Table {
     columns: Vec<(&'static str, Align)>,
-    rows: Vec<Vec<String>>,
+    rows: Vec<Vec<TableCell>>,
+}
+
+#[derive(Debug, Default)]
+struct TableCell {
+    text: String,
+    /// The number of its colour (ECMA-48, 8.3.117).
+    colour: Option<u8>,
 }
 
 impl Table {
@@ -122,10 +129,20 @@ impl Table {
         Self { columns: columns.to_vec(), rows: Vec::new() }
     }
 
-    /// Adds a row with one cell for each column.
+    /// Adds a row with one cell for each column. It is one line and has no colours, whatever names
+    /// are in it.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        // A row is one line, whatever names are in it.
-        self.rows.push(cells.into_iter().map(|cell| cell.replace('\n', "\\n")).collect());
+        let cell = |text: String| TableCell { text: printable(&text).into_owned(), colour: None };
+        self.rows.push(cells.into_iter().map(cell).collect());
+    }
+
+    /// Colours a cell of the last row, counted from 0, on a terminal that has colours.
+    pub fn colour(&mut self, column: usize, colour: u8) {
+        if is_coloured()
+            && let Some(cell) = self.rows.last_mut().and_then(|row| row.get_mut(column))
+        {
+            cell.colour = Some(colour);
+        }
     }
 
     /// Writes the headings, then the rows.
@@ -134,14 +151,19 @@ impl Table {
     /// The writer's error.
     pub fn write(&self, writer: &mut dyn Write) -> io::Result<()> {
         let widths: Vec<usize> = (0..self.columns.len()).map(|at| self.width(at)).collect();
-        let headings = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let heading = |name: &str| TableCell { text: name.to_owned(), colour: None };
+        let headings = self.columns.iter().map(|(name, _)| heading(name)).collect();
         for cells in std::iter::once(&headings).chain(&self.rows) {
             let mut line = String::new();
             for ((cell, (_, align)), width) in cells.iter().zip(&self.columns).zip(&widths) {
-                let gap = " ".repeat(width.saturating_sub(cell.width()));
+                let gap = " ".repeat(width.saturating_sub(cell.text.width()));
+                let shown = match cell.colour {
+                    Some(colour) => format!("\u{1b}[{colour}m{}\u{1b}[0m", cell.text),
+                    None => cell.text.clone(),
+                };
                 match align {
-                    Align::Left => line.extend([cell, gap.as_str(), "  "]),
-                    Align::Right => line.extend([gap.as_str(), cell, "  "]),
+                    Align::Left => line.extend([shown.as_str(), gap.as_str(), "  "]),
+                    Align::Right => line.extend([gap.as_str(), shown.as_str(), "  "]),
                 }
             }
             writeln!(writer, "{}", line.trim_end())?;
@@ -150,7 +172,7 @@ impl Table {
     }
 
     fn width(&self, column: usize) -> usize {
-        let cells = self.rows.iter().filter_map(|row| row.get(column).map(String::as_str));
+        let cells = self.rows.iter().filter_map(|row| row.get(column).map(|it| it.text.as_str()));
         cells.chain([self.columns[column].0]).map(UnicodeWidthStr::width).max().unwrap_or(0)
     }
 }

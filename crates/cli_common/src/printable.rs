@@ -26,6 +26,25 @@ fn escaped(mut line: String, character: char) -> String {
     line
 }
 
+/// Returns a JSON document for one line of a terminal: the same document, with all such characters
+/// as JSON escapes them.
+#[must_use]
+pub fn printable_json(document: &serde_json::Value) -> String {
+    let text = document.to_string();
+    if !text.chars().any(is_unsafe) {
+        return text;
+    }
+    text.chars().fold(String::with_capacity(text.len() + 16), |mut line, character| {
+        if is_unsafe(character) {
+            // All of them have one unit in UTF-16. Those below U+0020 are escaped by now.
+            line.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            line.push(character);
+        }
+        line
+    })
+}
+
 fn is_unsafe(character: char) -> bool {
     // The second are the embeddings, overrides and isolates of the bidirectional algorithm (UAX 9).
     character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -75,6 +94,16 @@ mod tests {
             printable("a\nb\u{1b}[2Jc\u{9b}d\u{202e}e"),
             "a\\nb\\u{1b}[2Jc\\u{9b}d\\u{202e}e"
         );
+    }
+
+    #[test]
+    fn document_stays_the_same_and_moves_no_cursor() {
+        let document =
+            serde_json::json!({ "name": "a\nb\u{1b}[2J\u{7f}\u{9b}d\u{202e}e\u{2069}ä😀" });
+        let line = printable_json(&document);
+        assert!(!line.chars().any(is_unsafe), "{line}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), document);
+        assert_eq!(printable_json(&serde_json::json!(["plain ä"])), "[\"plain ä\"]");
     }
 
     #[test]

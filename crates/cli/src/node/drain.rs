@@ -103,6 +103,7 @@ async fn wait(
     let millis = deadline_millis.and_then(|millis| u64::try_from(millis).ok());
     let limit =
         millis.map(|millis| Instant::now() + Duration::from_millis(millis) + VERDICT_WITHIN);
+    let mut is_without_room = is_noted;
     loop {
         let fleet = nodes(session, client, true).await?;
         let Some(info) = fleet.into_iter().find(|node| node.id == noticed.id) else {
@@ -111,7 +112,8 @@ async fn wait(
         let drain = info.drain.unwrap_or_default();
         if let Some(expected) = drain.forecast.filter(|_| info.policy.is_draining()) {
             progress.describe(&format!("moving, left {}", forecast(&expected)));
-            if expected.unplaced_bytes > 0 && !is_noted {
+            is_without_room = expected.unplaced_bytes > 0;
+            if is_without_room && !is_noted {
                 is_noted = true;
                 session.output.note(drain_plan::no_room(&info, expected.unplaced_bytes));
             }
@@ -134,11 +136,22 @@ async fn wait(
             () = tokio::time::sleep(LOOK_EVERY) => {}
             () = session.ended.cancelled() => {
                 let left = units::bytes(drain.left_bytes);
-                return Err(Failure::silent(Exit::Interrupted)
-                    .tried(format_args!("waited for {} to be empty: {left} left", title(&info))));
+                let failure = Failure::silent(Exit::Interrupted)
+                    .tried(format_args!("waited for {} to be empty: {left} left", title(&info)));
+                return Err(match is_without_room {
+                    true => failure.next(next_without_room(session, &info)),
+                    false => failure,
+                });
             }
         }
     }
+}
+
+/// Returns the next step of a drain that waits for room: more time does not help.
+fn next_without_room(session: &Session, node: &NodeInfo) -> String {
+    let addition = sanderling_local::addition(&session.namenode);
+    let cancel = format!("sanderling node cancel {}", refused::shell_word(&node.name));
+    format!("{}, or {cancel}", addition.unwrap_or("start another datanode"))
 }
 
 fn ended(session: &Session, info: &NodeInfo) -> Result<(), Failure> {

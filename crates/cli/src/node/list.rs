@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::fleet::{forecast, nodes, title};
-use crate::output::{Align, Table, is_coloured};
+use crate::output::{Align, Table};
 use crate::printable::printable;
 use crate::session::Session;
 use crate::units::{self, Span};
@@ -68,6 +68,9 @@ async fn fleet(session: &Session, client: &Client, is_all: bool) -> Result<Fleet
     })
 }
 
+/// The column of the state, counted from 0.
+const STATE: usize = 3;
+
 /// Writes the table of nodes, a line for each drain, and the sums.
 fn write(writer: &mut dyn Write, fleet: &FleetSummary) -> io::Result<()> {
     if fleet.nodes.is_empty() {
@@ -107,6 +110,9 @@ fn write(writer: &mut dyn Write, fleet: &FleetSummary) -> io::Result<()> {
         let life = || node.expected_life.map_or_else(|| "-".to_owned(), units::millis);
         row.extend(has_life.then(life));
         table.row(row);
+        if let Some(colour) = colour(node) {
+            table.colour(STATE, colour);
+        }
     }
     table.write(writer)?;
     for node in &fleet.nodes {
@@ -135,7 +141,12 @@ pub(crate) fn room_line(room: &Room) -> String {
     };
     if !room.fits() {
         let missing = units::bytes(room.missing_bytes);
-        return format!("room for {left}; NO ROOM for {missing} if {nodes} more left now");
+        // Without departures the room is short for what leaves already.
+        let why = match room.departures {
+            0 => "of nodes that leave".to_owned(),
+            _ => format!("if {nodes} more left now"),
+        };
+        return format!("room for {left}; NO ROOM for {missing} {why}");
     }
     match (room.departures, room.reserve_bytes) {
         (0, 0) => format!("room for {left}, none kept: no node can leave for sure"),
@@ -146,18 +157,21 @@ pub(crate) fn room_line(room: &Room) -> String {
 
 fn state(node: &NodeInfo) -> String {
     let policy = node.policy.name();
-    let word = match node.availability {
+    match node.availability {
         Availability::Suspect => format!("{policy}, suspect"),
         Availability::Down if node.policy != Policy::Gone => format!("{policy}, down"),
         _ if node.is_at_risk => format!("{policy}, at risk"),
         _ => policy.to_owned(),
-    };
-    // Only the name of the state is short enough not to disturb the column when it is coloured.
-    if !is_coloured() || (node.policy == Policy::Active && !node.is_at_risk) {
-        return word;
     }
-    let colour = if node.policy == Policy::Gone { 31 } else { 33 };
-    format!("\u{1b}[{colour}m{word}\u{1b}[0m")
+}
+
+/// Returns the colour of a node's state: red of one that is gone, yellow of one to look at.
+fn colour(node: &NodeInfo) -> Option<u8> {
+    match node.policy {
+        Policy::Gone => Some(31),
+        Policy::Active if !node.is_at_risk => None,
+        _ => Some(33),
+    }
 }
 
 /// Marks what a notice would be too short for.

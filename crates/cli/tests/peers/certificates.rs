@@ -373,7 +373,7 @@ fn text_of(path: &Path) -> String {
 
 #[test]
 fn cluster_whose_certificates_have_ended_goes_on_once_they_are_renewed() {
-    let mut ended = Ending::start_with("15s", 2);
+    let mut ended = Ending::start_with("30s", 2);
     let tls_files = ended.place.path().join("tls");
     let ca = tls_files.join("ca.pem");
     let list = |ended: &Ending| {

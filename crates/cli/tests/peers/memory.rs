@@ -72,7 +72,7 @@ fn namenode_takes_no_more_memory_than_it_may_and_goes_on() {
             .await
             .expect("there is room");
         let config =
-            ClientConfig { call_deadline: Duration::from_secs(3), ..ClientConfig::default() };
+            ClientConfig { call_deadline: Duration::from_secs(10), ..ClientConfig::default() };
         let greedy = Client::connect(&cluster.namenode.address, config).await.expect("connected");
         let (stored, error) = fill(&greedy, "/greedy").await;
         assert!(error.to_string().contains("memory is full"), "{error}");

@@ -38,7 +38,7 @@ fn report(cluster: &Cluster, words: &[&str]) -> Value {
 #[test]
 fn tenant_is_measured_alone_beside_each_hog_and_alone_again() {
     let cluster = Cluster::of(1);
-    let words = ["--seconds", "1", "--hog", "usage,list", "--entries", "2000"];
+    let words = ["--seconds", "3", "--hog", "usage,list", "--entries", "2000"];
     let report = report(&cluster, &words);
     let expected = [
         "alone",
@@ -83,7 +83,7 @@ fn tenant_is_measured_alone_beside_each_hog_and_alone_again() {
 #[test]
 fn every_hog_runs_or_says_why_not_and_leaves_nothing_behind() {
     let cluster = Cluster::of(1);
-    let words = ["--seconds", "1", "--entries", "200"];
+    let words = ["--seconds", "2", "--entries", "200"];
     let report = report(&cluster, &words);
     let hogs = report["hogs"].as_array().expect("a list");
     assert_eq!(hogs.len(), 11, "{report}");
@@ -120,7 +120,7 @@ fn hogs_may_be_another_tenant_with_a_subtree_of_its_own() {
     }
     let tokens = ["--token-file", &file("polite"), "--hog-token-file", &file("noisy")];
     let places = ["--path", "/polite", "--hog-path", "/noisy", "--entries", "200"];
-    let words = ["--seconds", "1", "--hog", "fsck,usage,deaf"];
+    let words = ["--seconds", "3", "--hog", "fsck,usage,deaf"];
     let report = report(&cluster, &[&tokens[..], &places, &words].concat());
     assert_eq!(report["is_other_tenant"], true);
     let hogs = report["hogs"].as_array().expect("a list");

@@ -4,7 +4,7 @@
 use crate::cluster;
 use std::time::Duration;
 
-use crate::cluster::{Cluster, Shape, block_on, bytes_of, path, run, sanderling};
+use crate::cluster::{Cluster, SOON, Shape, block_on, bytes_of, path, run, sanderling};
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::message::{
     Hello, JobHints, JobLimits, ObjectKind, Register, RegisterJob, Role,
@@ -130,7 +130,7 @@ fn port_in_use_is_said_with_the_port() {
 fn datanode_of_another_cluster_is_refused() {
     let cluster = Cluster::of(0);
     block_on(async {
-        let deadline = || tokio::time::Instant::now() + Duration::from_secs(5);
+        let deadline = || tokio::time::Instant::now() + SOON;
         let foreign = Some(ClusterId(1));
         let hello = Hello { role: Role::Datanode, cluster: foreign, node: None, token: None };
         let refused = Connection::connect(&cluster.namenode.address, hello, deadline()).await;

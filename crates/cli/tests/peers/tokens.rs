@@ -100,7 +100,7 @@ fn revoked_token_loses_its_rights_in_open_sessions_everywhere_and_others_keep_th
             assert!(read(&data, &block).await.is_ok());
             lines.push((meta, data));
         }
-        let events = Request::Events { after: 1 << 40, limit: 9, wait: Millis(3_000) };
+        let events = Request::Events { after: 1 << 40, limit: 9, wait: Millis(15_000) };
         let mut stream = follow(&guarded.cluster.namenode.http_address, &minted).await;
         let waiter = line(&namenode, &minted).await;
         let (waited, ()) = tokio::join!(call(&waiter, events), async {
@@ -371,9 +371,54 @@ fn token_of_a_newer_release_is_refused_as_one_that_cannot_be_read() {
     });
 }
 
+/// What signed [`EARLIER_TOKEN`].
+const EARLIER_SECRET: &str = "89abcdef0123456789abcdef0123456789abcdef0123456789abcdef01234567\n";
+
+/// A token as `sanderling token new` of the previous release writes it, without a number and a
+/// cluster: `team-7` may read and write everywhere. Only its end, in 2100, is later than any there.
+const EARLIER_TOKEN: &str = concat!(
+    "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.",
+    "eyJzdWIiOiJ0ZWFtLTciLCJyb2xlIjoiY2xpZW50IiwicGF0aCI6Ii8iLCJyaWdodHMiOlsi",
+    "cmVhZCIsIndyaXRlIl0sImV4cCI6NDEwMjQ0NDgwMH0.",
+    "SkEhwSKL9gVD1QgtYEKRhmcMvo8kTBnz7ixENT3p1T8",
+);
+
+#[test]
+fn token_of_the_previous_release_is_accepted_everywhere_and_revoked_by_its_subject() {
+    let guarded = Guarded::start(1);
+    let own = std::fs::read_to_string(&guarded.secret).expect("written");
+    replace(&guarded, &[&own, EARLIER_SECRET]);
+    let token = Token::new(EARLIER_TOKEN);
+    let servers = [&guarded.cluster.namenode, &guarded.cluster.datanodes[0]];
+    block_on(async {
+        for server in servers {
+            let limit = Instant::now() + KNOWN_WITHIN;
+            while let Err(error) = Line::to(&guarded, &server.address, &token).await {
+                assert!(Instant::now() < limit, "{error}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            let shown = Some(token.reveal());
+            let answer = http::shown(&server.http_address, "GET", "/metrics", shown).await;
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        }
+        let client = guarded.cluster.client_of(guarded.config(&token)).await;
+        let block = stored(&client, "/a").await;
+        let line = Line::to(&guarded, &servers[1].address, &token).await;
+        let line = line.unwrap_or_else(|error| panic!("{error}"));
+        assert!(read(&line, &block).await.is_ok());
+    });
+    // It has no number by which it could be revoked.
+    let admin = guarded.token(&["--role", "admin"]);
+    let file = text(guarded.place.path().join("earlier"));
+    std::fs::write(&file, EARLIER_TOKEN).expect("written");
+    is_refused(&guarded, &admin, &["token", "revoke", "--file", &file], "has no number");
+    operate(&guarded, &admin, &["token", "revoke", "--subject", "team-7"]);
+    is_refused(&guarded, &token, &["fs", "ls", "/"], "was revoked");
+}
+
 #[test]
 fn datanode_that_does_not_hear_from_the_namenode_trusts_no_token_for_long() {
-    let guarded = Guarded::start_with(1, false, &["--revocations-age-max", "3s"]);
+    let guarded = Guarded::start_with(1, false, &["--revocations-age-max", "8s"]);
     let token = guarded.token(&[]);
     let datanode = &guarded.cluster.datanodes[0].address;
     block_on(async {
@@ -490,6 +535,16 @@ pub(crate) fn private(file: &std::path::Path, text: &str) {
     std::fs::set_permissions(file, PermissionsExt::from_mode(0o600)).expect("ours");
 }
 
+/// Waits until the node's heartbeats are taken.
+async fn until_beating(client: &Client) {
+    let limit = Instant::now() + SOON;
+    let age = async || client.nodes(false).await.expect("it may look")[0].heartbeat_age;
+    while age().await >= Millis(2500) {
+        assert!(Instant::now() < limit, "heartbeats with the new secret are refused");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 #[test]
 fn secret_is_changed_without_a_restart_and_sessions_of_the_old_one_end() {
     let guarded = Guarded::start(1);
@@ -548,13 +603,15 @@ fn secret_is_changed_without_a_restart_and_sessions_of_the_old_one_end() {
         tokio::time::sleep(Duration::from_secs(3)).await;
         let client = guarded.cluster.client_of(guarded.config(&new)).await;
         stored(&client, "/b").await;
-        let nodes = client.nodes(false).await.expect("it may look");
-        assert!(nodes[0].heartbeat_age < Millis(2500), "{nodes:?}");
+        until_beating(&client).await;
         // A file that is none changes nothing.
         replace(&guarded, &["too short"]);
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        let limit = Instant::now() + SOON;
+        let log = || guarded.cluster.namenode.log();
+        while !log().contains("the secret stays the one before") {
+            assert!(Instant::now() < limit, "{}", log());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
         assert!(call(&new_meta, Request::Jobs).await.is_ok());
-        let log = guarded.cluster.namenode.log();
-        assert!(log.contains("the secret stays the one before"), "{log}");
     });
 }

@@ -95,7 +95,7 @@ fn named(args: &Revoke) -> Result<(TokenSelector, Option<u64>), Failure> {
             let id = claims.lineage.id.ok_or_else(|| {
                 let cause = "the token is of an earlier release and has no number";
                 Failure::new(Exit::Failure, RefusalKind::BadRequest, cause)
-                    .next("the same with --subject NAME")
+                    .next("sanderling token revoke --subject NAME")
             })?;
             Ok((TokenSelector::Id(id), Some(claims.expires_at)))
         }
