@@ -82,6 +82,18 @@ pub enum BackupError {
         /// The format of its snapshot.
         format: u32,
     },
+    /// Its file is laid out in another way. Use the version of the program that wrote it.
+    #[error(
+        "the backup was written by {} in layout {layout} of the file; this program reads layout {}",
+        writer(.program.as_deref()),
+        LAYOUT
+    )]
+    OtherLayout {
+        /// The version of the program that wrote it, if its description can be read.
+        program: Option<String>,
+        /// The layout of the file.
+        layout: u32,
+    },
     /// It cannot be read, or what it holds cannot be written.
     #[error("{what}: {cause}")]
     Io {
@@ -91,6 +103,14 @@ pub enum BackupError {
         #[source]
         cause: io::Error,
     },
+}
+
+/// Names what wrote a backup.
+fn writer(program: Option<&str>) -> String {
+    match program {
+        Some(program) => format!("sanderling {program}"),
+        None => "another version of sanderling".to_owned(),
+    }
 }
 
 /// What is wrong with a backup.
@@ -197,6 +217,9 @@ fn describe(source: &mut Summed<impl Read>) -> Result<BackupDescription, BackupE
     }
     let layout = source.number()?;
     let length = source.number()?;
+    if layout != LAYOUT {
+        return Err(other_layout(source, layout, length));
+    }
     if length > DESCRIPTION_BYTES_MAX {
         return Err(BackupDamage::LongDescription.into());
     }
@@ -204,11 +227,20 @@ fn describe(source: &mut Summed<impl Read>) -> Result<BackupDescription, BackupE
     source.fill(&mut text)?;
     let description: BackupDescription =
         serde_json::from_slice(&text).map_err(BackupDamage::Description)?;
-    if layout != LAYOUT || Catalog::completion(description.format).is_none() {
+    if Catalog::completion(description.format).is_none() {
         let BackupDescription { program, format, .. } = description;
         return Err(BackupError::OtherFormat { program, format });
     }
     Ok(description)
+}
+
+/// Looks for what wrote a backup of another layout: its description may be another one, too.
+fn other_layout(source: &mut Summed<impl Read>, layout: u32, length: u32) -> BackupError {
+    let mut text = vec![0; length.min(DESCRIPTION_BYTES_MAX) as usize];
+    let read = source.fill(&mut text).ok();
+    let found = read.and_then(|()| serde_json::from_slice::<serde_json::Value>(&text).ok());
+    let program = found.and_then(|found| Some(found.get("program")?.as_str()?.to_owned()));
+    BackupError::OtherLayout { program, layout }
 }
 
 impl From<NamenodeStartError> for RestoreError {

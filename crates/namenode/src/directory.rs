@@ -1,8 +1,9 @@
 //! The namenode's directory: one lock, journal segments and snapshots, each named after the number
 //! of commands that came before it.
 
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -86,12 +87,14 @@ impl Directory {
             .write(true)
             .open(&lock_path)
             .map_err(fail("open", &lock_path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(NamenodeStartError::DirectoryLocked { directory: path.to_owned() });
-            }
+        let is_locked = match lock.try_lock() {
+            // A refused restore that had the lock may have removed its file after it was opened.
+            Ok(()) => is_at(&lock, &lock_path).map_err(fail("lock", &lock_path))?,
+            Err(TryLockError::WouldBlock) => false,
             Err(TryLockError::Error(cause)) => return Err(fail("lock", &lock_path)(cause)),
+        };
+        if !is_locked {
+            return Err(NamenodeStartError::DirectoryLocked { directory: path.to_owned() });
         }
         Self::ready(path, files, Some(lock))
     }
@@ -280,10 +283,18 @@ impl Directory {
     }
 }
 
+/// Returns whether an open file still has a path.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let here = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(there) => Ok((here.dev(), here.ino()) == (there.dev(), there.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]
@@ -294,6 +305,18 @@ mod tests {
         assert!(matches!(second, Err(NamenodeStartError::DirectoryLocked { .. })));
         drop(first);
         assert!(Directory::open(place.path()).is_ok());
+    }
+
+    #[test]
+    fn file_whose_path_another_has_or_none_is_not_there() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join(LOCK);
+        let file = File::create(&path).unwrap();
+        assert!(is_at(&file, &path).unwrap());
+        fs::remove_file(&path).unwrap();
+        assert!(!is_at(&file, &path).unwrap());
+        File::create(&path).unwrap();
+        assert!(!is_at(&file, &path).unwrap());
     }
 
     #[test]

@@ -194,6 +194,8 @@ fn restore_refuses_directories_in_use_other_clusters_and_damaged_backups() {
     let running = restore(&cluster, &file, &["--replace"]);
     assert_eq!(running.code, 1, "{running}");
     assert!(running.stderr.contains("is in use by another namenode"), "{running}");
+    let next = format!("next:  sanderling namenode restore --from {file} --replace --dir DIR, or ");
+    assert!(running.stderr.contains(&next), "{running}");
     cluster.namenode.kill();
     let full = restore(&cluster, &file, &[]);
     assert!(full.code == 1 && full.stderr.contains("--replace"), "{full}");
@@ -211,6 +213,47 @@ fn restore_refuses_directories_in_use_other_clusters_and_damaged_backups() {
     assert_eq!(replaced.code, 0, "{replaced}");
     assert!(cluster.path("catalog/replaced-1").is_dir());
     cluster.start_namenode(&[]);
+}
+
+/// Returns a backup with another format in its description.
+fn of_format(whole: &[u8], format: u32) -> Vec<u8> {
+    let length = u32::from_le_bytes(whole[12..16].try_into().expect("four bytes")) as usize;
+    let (description, rest) = whole[16..].split_at(length);
+    let mut description: serde_json::Value = serde_json::from_slice(description).expect("JSON");
+    description["format"] = format.into();
+    let description = description.to_string();
+    let length = u32::try_from(description.len()).expect("a few hundred bytes").to_le_bytes();
+    [&whole[..12], &length[..], description.as_bytes(), rest].concat()
+}
+
+#[test]
+fn backup_of_a_later_program_and_a_damaged_one_are_refused_and_leave_nothing_new() {
+    let cluster = Cluster::of(0);
+    let (file, other) = (text(cluster.path("catalog.backup")), cluster.path("other"));
+    let taken = backup(&cluster, &file);
+    assert_eq!(taken.code, 0, "{taken}");
+    let whole = fs::read(&file).expect("readable");
+    let mut later = whole.clone();
+    later[8] += 1;
+    let writer = concat!("written by sanderling ", env!("CARGO_PKG_VERSION"));
+    let cases = [
+        (of_format(&whole, 99), format!("{writer} in format 99; this program reads ")),
+        (later, format!("{writer} in layout 2 of the file; this program reads layout 1\n")),
+        (whole[..whole.len() - 1].to_vec(), "the backup is damaged: ".to_owned()),
+    ];
+    fs::create_dir(cluster.path("empty")).expect("made");
+    for (bytes, why) in cases {
+        fs::write(&other, &bytes).expect("written");
+        for directory in ["fresh/below", "empty"] {
+            let mut command = sanderling();
+            command.args(["namenode", "restore", "--from"]).arg(&other);
+            let refused = run(command.arg("--dir").arg(cluster.path(directory)));
+            assert!(refused.code == 1 && refused.stderr.contains(&why), "no {why:?}: {refused}");
+        }
+        assert!(!cluster.path("fresh").exists(), "{why}");
+        let left = fs::read_dir(cluster.path("empty")).expect("readable");
+        assert_eq!(left.count(), 0, "{why}");
+    }
 }
 
 #[test]
@@ -249,7 +292,7 @@ fn backup_and_restore_without_room_leave_nothing_and_name_the_disk() {
     assert!(!fs::exists(&small).expect("looked"), "{full}");
     let fresh = text(cluster.path("fresh"));
     let full = bounded(&["restore", "--from", &file, "--dir", &fresh]);
-    assert!(full.code == 1 && full.stderr.contains("--dir on another disk"), "{full}");
+    assert!(full.code == 1 && full.stderr.contains("another --dir, on a disk with room"), "{full}");
     let words = ["namenode", "restore", "--from", &file, "--dir", &fresh];
     let again = run(sanderling().args(words));
     assert_eq!(again.code, 0, "{again}");

@@ -17,6 +17,9 @@ use crate::error::NamenodeStartError;
 use crate::journal::cluster_of_segment;
 use crate::snapshot;
 
+/// The snapshot, until it is in its place. A start or another restore removes it.
+const TEMPORARY: &str = "restored.tmp";
+
 /// How a backup is restored.
 #[derive(Debug, Clone)]
 pub struct RestoreOptions {
@@ -67,34 +70,83 @@ pub enum RestoreError {
 /// older copy of its directory: it skips the numbers that were given out since.
 ///
 /// # Errors
-/// [`RestoreError`]. What the directory held before is as it was, unless writing failed at the
-/// very end; then no namenode starts on it, and the same call may be made again.
+/// [`RestoreError`]. The directory and what it held before are as they were, unless writing failed
+/// at the very end; then no namenode starts on it, and the same call may be made again.
 pub fn restore(
     source: impl Read,
     options: &RestoreOptions,
 ) -> Result<BackupDescription, RestoreError> {
     let held = held(&options.directory)?;
+    let additions = Additions::before(&options.directory);
     let directory = Directory::open(&options.directory)?;
-    let files = |what, path: &Path| {
-        let path = path.to_owned();
-        move |cause| NamenodeStartError::Files { what, path, cause }
-    };
     if let Some(name) = held.into_iter().next().filter(|_| !options.is_replacing) {
         let directory = options.directory.clone();
         return Err(RestoreError::NotEmpty { directory, name });
     }
-    let temporary = directory.path().join("restored.tmp");
-    let made = fs::File::create(&temporary).map_err(files("create", &temporary))?;
-    let mut writer = std::io::BufWriter::new(made);
-    let description = check(source, &mut writer)?;
-    writer.flush().map_err(files("write", &temporary))?;
-    writer.get_ref().sync_all().map_err(files("sync", &temporary))?;
-    is_of(&description, options, &directory)?;
-    decoded(&directory, &temporary, &description)?;
+    let temporary = directory.path().join(TEMPORARY);
+    let description = write_snapshot(source, &temporary, &directory, options)
+        .inspect_err(|_| additions.remove())?;
     let target = directory.file(FileKind::Snapshot, description.commands);
     exchange(&directory, &[(temporary, target)], || Ok(()))
-        .map_err(files("restore into", directory.path()))??;
+        .map_err(failed("restore into", directory.path()))??;
     Ok(description)
+}
+
+/// Writes the snapshot of a backup beside its place, after every check.
+fn write_snapshot(
+    source: impl Read,
+    temporary: &Path,
+    directory: &Directory,
+    options: &RestoreOptions,
+) -> Result<BackupDescription, RestoreError> {
+    let made = fs::File::create(temporary).map_err(failed("create", temporary))?;
+    let mut writer = std::io::BufWriter::new(made);
+    let description = check(source, &mut writer)?;
+    writer.flush().map_err(failed("write", temporary))?;
+    writer.get_ref().sync_all().map_err(failed("sync", temporary))?;
+    is_of(&description, options, directory)?;
+    decoded(directory, temporary, &description)?;
+    Ok(description)
+}
+
+fn failed(
+    what: &'static str,
+    path: &Path,
+) -> impl FnOnce(std::io::Error) -> NamenodeStartError + use<> {
+    let path = path.to_owned();
+    move |cause| NamenodeStartError::Files { what, path, cause }
+}
+
+/// What a restore adds before the backup is known to be whole.
+struct Additions {
+    /// The directory and those above it that are not there, from below.
+    directories: Vec<PathBuf>,
+    /// Its files that are not there.
+    files: Vec<PathBuf>,
+}
+
+impl Additions {
+    /// Looks at the directory before it is opened.
+    fn before(directory: &Path) -> Self {
+        let is_new = |path: &Path| !path.as_os_str().is_empty() && !path.exists();
+        let directories = directory.ancestors().take_while(|path| is_new(path));
+        let files = [TEMPORARY, LOCK].map(|name| directory.join(name));
+        Self {
+            directories: directories.map(Path::to_path_buf).collect(),
+            files: files.into_iter().filter(|path| is_new(path)).collect(),
+        }
+    }
+
+    /// Removes them, while the directory is still locked. What cannot be removed does no harm: the
+    /// next restore or start uses or removes it.
+    fn remove(&self) {
+        for file in &self.files {
+            let _ = fs::remove_file(file);
+        }
+        for directory in &self.directories {
+            let _ = fs::remove_dir(directory);
+        }
+    }
 }
 
 /// Returns the names in a directory that a restore would set aside. One that has others and no

@@ -66,6 +66,50 @@ fn backup_of_a_format_that_is_not_read_is_refused_with_what_wrote_it() {
 }
 
 #[test]
+fn backup_of_a_layout_that_is_not_read_is_refused_with_what_wrote_it() {
+    let mut other = backup_of(7);
+    let later = LAYOUT + 1;
+    other[8..12].copy_from_slice(&later.to_le_bytes());
+    let expected = |writer: &str| {
+        format!(
+            "the backup was written by {writer} in layout {later} of the file; this program reads \
+             layout {LAYOUT}"
+        )
+    };
+    let error = check(&other[..], &mut io::sink()).unwrap_err().to_string();
+    assert_eq!(error, expected(concat!("sanderling ", env!("CARGO_PKG_VERSION"))));
+    other[16] = b'[';
+    let error = check(&other[..], &mut io::sink()).unwrap_err().to_string();
+    assert_eq!(error, expected("another version of sanderling"));
+}
+
+#[test]
+fn refused_restore_leaves_nothing_new() {
+    let (place, whole) = (TempDir::new().unwrap(), backup_of(7));
+    let deep = RestoreOptions { directory: place.path().join("a/b"), ..options(&place) };
+    let mut other = whole.clone();
+    other[8] += 1;
+    for bytes in [&other[..], &whole[..whole.len() - 1], b"something else entirely"] {
+        restored(bytes, &deep).unwrap_err();
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+    fs::create_dir(place.path().join("a")).unwrap();
+    fs::create_dir(&deep.directory).unwrap();
+    let given = RestoreOptions { cluster: Some(ClusterId(8)), ..deep.clone() };
+    restored(&whole, &given).unwrap_err();
+    assert_eq!(fs::read_dir(&deep.directory).unwrap().count(), 0);
+    restored(&whole, &deep).unwrap();
+    assert!(deep.directory.join("lock").exists());
+    let replacing = RestoreOptions { is_replacing: true, ..deep };
+    restored(&other, &replacing).unwrap_err();
+    let names = fs::read_dir(&replacing.directory).unwrap().map(|it| it.unwrap().file_name());
+    let mut names: Vec<_> = names.collect();
+    names.sort_unstable();
+    assert_eq!(names[0], "lock");
+    assert!(names[1].to_string_lossy().starts_with("snapshot-") && names.len() == 2, "{names:?}");
+}
+
+#[test]
 fn directory_in_use_or_with_files_is_left_as_it_is() {
     let (place, backup) = (TempDir::new().unwrap(), backup_of(7));
     let options = options(&place);

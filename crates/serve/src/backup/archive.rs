@@ -279,7 +279,7 @@ fn member_failed(error: RebirthError, args: &GroupRecover) -> Failure {
     let (kind, next) = match &error {
         RebirthError::NoMember { .. } => (
             FailureKind::Refusal(RefusalKind::NotFound),
-            "the same with --dir of a member that survived, or with --archive PLACE",
+            "the same with the --dir of a member that survived, or the same with --archive PLACE",
         ),
         RebirthError::Forgotten { .. } => (
             FailureKind::MayHaveForgotten,
@@ -299,7 +299,7 @@ fn failed(error: RecoverError, args: &Recover) -> Failure {
     let (kind, next) = match &error {
         RecoverError::Directory(RestoreError::Directory(_)) => (
             FailureKind::NotRecovered,
-            "the same with another --dir, or with --generation of an older one",
+            "the same with another --dir, or the same with --generation N",
         ),
         RecoverError::Directory(error) => kind(error),
         RecoverError::Archive(error) => archive_kind(error),
@@ -315,9 +315,10 @@ pub(crate) fn archive_kind(error: &ArchiveError) -> (FailureKind, &'static str) 
             (FailureKind::Archive, "the same again, when the store answers")
         }
         ArchiveError::Directory(_) => (FailureKind::Archive, "the same with another --dir"),
-        ArchiveError::OtherCluster { .. } => {
-            (RefusalKind::WrongCluster.into(), "the same with --archive of a place of its own")
-        }
+        ArchiveError::OtherCluster { .. } => (
+            RefusalKind::WrongCluster.into(),
+            "the same with another --archive, a place of its own",
+        ),
         ArchiveError::Ahead { .. } => (
             FailureKind::ArchiveAhead,
             "sanderling namenode recover --archive PLACE --dir DIR --replace, then this again",
@@ -344,7 +345,7 @@ pub(crate) fn archive_kind(error: &ArchiveError) -> (FailureKind, &'static str) 
             (FailureKind::BadOption, "the same with --cluster ID")
         }
         ArchiveError::Damaged { .. } => {
-            (FailureKind::BadArchive, "the same with --generation of an older one")
+            (FailureKind::BadArchive, "the same with an older --generation")
         }
     }
 }

@@ -74,12 +74,12 @@ fn failed(error: RestoreError, args: &Restore) -> Failure {
 
 /// The kind and the next step where a disk has no room.
 const NO_SPACE: (FailureKind, &str) =
-    (FailureKind::NoSpace, "the same with --dir on another disk, or free space there");
+    (FailureKind::NoSpace, "the same with another --dir, on a disk with room");
 
 /// Returns the kind of failure, and the next step.
 pub(super) fn kind(error: &RestoreError) -> (FailureKind, &'static str) {
     match error {
-        RestoreError::Backup(BackupError::OtherFormat { .. }) => {
+        RestoreError::Backup(BackupError::OtherFormat { .. } | BackupError::OtherLayout { .. }) => {
             (FailureKind::OtherFormat, "the version of sanderling that wrote it")
         }
         RestoreError::Backup(BackupError::Io { cause, .. }) if is_without_room(cause.kind()) => {
@@ -90,25 +90,19 @@ pub(super) fn kind(error: &RestoreError) -> (FailureKind, &'static str) {
         RestoreError::Directory(error)
             if matches!(**error, NamenodeStartError::DirectoryLocked { .. }) =>
         {
-            (
-                FailureKind::InUse,
-                "stop that namenode first, or the same with --dir of a new directory",
-            )
+            (FailureKind::InUse, "the same with --dir DIR, or stop that namenode first")
         }
         RestoreError::Directory(error) => match &**error {
             NamenodeStartError::Files { cause, .. } if is_without_room(cause.kind()) => NO_SPACE,
             _ => (FailureKind::NotRestored, "the same with another --dir"),
         },
-        RestoreError::NotEmpty { .. } => (
-            RefusalKind::NotEmpty.into(),
-            "the same with --dir of a new directory, or with --replace",
-        ),
-        RestoreError::Foreign { .. } => {
-            (RefusalKind::NotEmpty.into(), "the same with --dir of a new directory")
+        RestoreError::NotEmpty { .. } => {
+            (RefusalKind::NotEmpty.into(), "the same with --dir DIR, or the same with --replace")
         }
+        RestoreError::Foreign { .. } => (RefusalKind::NotEmpty.into(), "the same with --dir DIR"),
         RestoreError::OtherCluster { .. } => (
             RefusalKind::WrongCluster.into(),
-            "a backup of that cluster, or --dir of a new directory",
+            "the same with a backup of that cluster, or the same with --dir DIR",
         ),
     }
 }
