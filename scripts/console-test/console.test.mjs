@@ -87,9 +87,41 @@ async function accessible(page, name) {
   await page.setViewport({ width: 1400, height: 1000 });
 }
 
+/** A node as `sanderling node ls` shows it. */
+const nodeOf = (cluster, name) => JSON.parse(cluster.run(["--json", "node", "ls"])).nodes
+  .find((one) => one.name === name);
+
+/** A property of an element as the browser draws it. */
+const look = (page, selector, property) =>
+  page.$eval(selector, (element, name) => getComputedStyle(element)[name], property);
+
+function assertRed(colour) {
+  const [red, green, blue] = colour.match(/\d+/g).map(Number);
+  assert.ok(red > 2 * Math.max(green, blue), `${colour} is no red`);
+}
+
+/** Waits until a drain that still runs is marked as late, in red. */
+async function seenLate(page, name) {
+  const card = await until(`the drain of ${name} is late`, () =>
+    page.$eval(`.drain.late[data-node="${name}"]`, (element) => {
+      const part = (selector) => element.querySelector(selector);
+      const colour = (selector) => getComputedStyle(part(selector)).color;
+      return {
+        clock: part(".clock").textContent, verdict: part(".verdict").textContent,
+        colours: [colour(".clock"), colour(".verdict"), getComputedStyle(element).borderLeftColor,
+          getComputedStyle(part(".track .late")).backgroundColor],
+        width: part(".track .late").getBoundingClientRect().width,
+      };
+    }).catch(() => null));
+  assert.match(card.clock, /^\d+\.\d\ss$/, "the drain still runs");
+  assert.match(card.verdict, /MiB\swill not make it/);
+  card.colours.forEach(assertRed);
+  assert.ok(card.width > 0, "the bar shows what is late");
+}
+
 /** Opens the dialog of a node for an act, and waits for its forecast. */
-async function plan(page, node, seconds) {
-  const button = `tr[data-node="${node}"] td.act button`;
+async function plan(page, name, seconds) {
+  const button = `tr[data-node="${name}"] td.act button`;
   await page.waitForSelector(button);
   await page.click(button);
   await page.waitForSelector("dialog[open] form");
@@ -99,6 +131,21 @@ async function plan(page, node, seconds) {
   }, seconds);
   await page.waitForSelector("dialog button[type=submit]:not(:disabled)");
   return text(page, "dialog .plan");
+}
+
+const isFocused = (page, selector) =>
+  page.evaluate((wanted) => document.activeElement.matches(wanted), selector);
+
+/** Presses Tab until a control has the focus, which must be seen; returns what had it before. */
+async function tabTo(page, selector) {
+  const passed = [];
+  while (!await isFocused(page, selector)) {
+    assert.ok(passed.length < 100, `Tab does not reach ${selector}`);
+    await page.keyboard.press("Tab");
+    passed.push(await page.evaluateHandle(() => document.activeElement));
+  }
+  assert.notEqual(await look(page, `${selector}:focus`, "outlineStyle"), "none");
+  return passed;
 }
 
 describe("an open cluster", () => {
@@ -139,9 +186,7 @@ describe("an open cluster", () => {
       const forecast = await plan(page, "slow", 300);
       assert.match(forecast, /Everything makes it in time/);
       assert.match(forecast, /MiB to \d nodes, at .* done in/);
-      const state = JSON.parse(cluster.run(["--json", "node", "ls"])).nodes
-        .find((node) => node.name === "slow");
-      assert.equal(state.policy, "active", "a forecast changes nothing");
+      assert.equal(nodeOf(cluster, "slow").policy, "active", "a forecast changes nothing");
       await page.click("dialog button[type=submit]");
       for (const tab of [page, other]) {
         await waitText(tab, '.drain[data-node="slow"] .clock', /^(\d\d:\d\d|\d+\.\d s)$/);
@@ -166,14 +211,20 @@ describe("an open cluster", () => {
     async () => {
       const page = await open(cluster.url);
       await waitText(page, "#connection", /Live/);
-      assert.match(await plan(page, "late", 1.5), /will not make it/);
+      cluster.put("/job/d", 96);
+      // Half of the time that its link needs: the drain is seen, and half of it is lost.
+      const seconds = nodeOf(cluster, "late").exposure_bytes / SLOW / 2;
+      assert.match(await plan(page, "late", seconds), /will not make it/);
       assert.match(await text(page, "dialog button[type=submit]"), /Give notice, lose .*MiB/);
+      assertRed(await look(page, "dialog .plan p.bad", "color"));
+      assertRed(await look(page, "dialog button.danger[type=submit]", "backgroundColor"));
       await page.$eval("#act-reason", (input, value) => { input.value = value; }, HOSTILE);
       await page.screenshot({ path: join(PICTURES, "late-dialog.png") });
       await page.click("dialog button[type=submit]");
+      await seenLate(page, "late");
       await waitText(page, '.drain[data-node="late"] .clock', /Gone/);
       await waitText(page, '.drain[data-node="late"] .verdict', /MiB lost/);
-      await waitText(page, "#losses tbody tr", /late[\s\S]*\/job\/[abc][\s\S]*MiB/);
+      await waitText(page, "#losses tbody tr", /late[\s\S]*\/job\/[abcd][\s\S]*MiB/);
       await waitText(page, "#events tbody tr", /Lost .*MiB .*with late, of job/);
       await waitText(page, "#events tbody tr", /<img src=x onerror/);
       assert.equal(await page.evaluate(() => window.hostile ?? document.images.length), 0);
@@ -182,6 +233,85 @@ describe("an open cluster", () => {
       await accessible(page, "dialog");
       await close(page);
     });
+
+  test("a forecast of what was typed before is given up at once", async () => {
+    const page = await open(cluster.url);
+    await waitText(page, "#connection", /Live/);
+    await page.evaluate(() => {
+      window.signals = [];
+      const requested = window.fetch;
+      window.fetch = (url, options) => {
+        if (String(url).includes("/forecast")) window.signals.push(options.signal);
+        return requested(url, options);
+      };
+    });
+    await page.click('tr[data-node="datanode-1"] td.act button');
+    await page.waitForFunction(() => window.signals.length > 0);
+    const isGivenUp = await page.$eval("#act-seconds", (input) => {
+      input.value = 40;
+      input.dispatchEvent(new Event("input"));
+      return window.signals[0].aborted;
+    });
+    assert.ok(isGivenUp, "its answer would offer the act with another forecast");
+    await page.waitForSelector("dialog button[type=submit]:not(:disabled)");
+    await close(page);
+  });
+
+  test("the keyboard alone reaches each act, and a screen reader gets what happens", async () => {
+    const page = await open(cluster.url);
+    await waitText(page, "#connection", /Live/);
+    await waitText(page, "#nodes tbody tr", /datanode-2[\s\S]*up/);
+    // The page reads out nothing in its first second: its timer was set before this one.
+    const settled = page.evaluate(() => new Promise((done) => { setTimeout(done, 1000); }));
+    await page.evaluate(() => {
+      window.spoken = [];
+      new MutationObserver((records) => {
+        for (const { addedNodes } of records) {
+          window.spoken.push(...[...addedNodes].map((one) => one.textContent));
+        }
+      }).observe(document.getElementById("announcer"), { childList: true });
+    });
+    const live = await page.$eval("#announcer", (element) => [element.role, element.hidden]);
+    assert.deepEqual(live, ["status", false]);
+
+    const act = 'tr[data-node="datanode-2"] td.act button';
+    const passed = await tabTo(page, act);
+    const order = [".skip", "#nodes-filter", '[aria-label="Table of nodes"]',
+      "#nodes thead button", 'tr[data-node="datanode-2"] th button', act];
+    const places = await page.evaluate((selectors, ...elements) => selectors.map((one) =>
+      elements.findIndex((element) => element.matches(one))), order, ...passed);
+    assert.ok(places.every((place) => place >= 0), `not reached: ${places}`);
+    assert.deepEqual(places, places.toSorted((one, other) => one - other));
+
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("dialog[open] form");
+    assert.ok(await isFocused(page, 'dialog form input[value="notice"]'), "focus is in the form");
+    await tabTo(page, "#act-seconds");
+    await tabTo(page, "#act-reason");
+    await page.keyboard.press("Escape");
+    await page.waitForSelector("dialog:not([open])");
+    assert.ok(await isFocused(page, act), "focus is back");
+    assert.equal(nodeOf(cluster, "datanode-2").policy, "active");
+
+    await settled;
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("dialog button[type=submit]:not(:disabled)");
+    await tabTo(page, "dialog button[type=submit]");
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("dialog:not([open])");
+    assert.ok(await isFocused(page, act), "focus is back");
+    for (const words of [/^datanode-2 got a notice$/, /^datanode-2 is empty$/]) {
+      await until(`${words} is read out`, async () =>
+        (await page.evaluate(() => window.spoken)).some((one) => words.test(one)));
+    }
+    await waitText(page, act, /Cancel/);
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("dialog[open] form");
+    assert.ok(await isFocused(page, "dialog button[type=submit]"), "focus is in the form");
+    await page.keyboard.press("Enter");
+    await waitText(page, '#nodes tr[data-node="datanode-2"]', /up/);
+    await close(page);
+  });
 
   test("comes back after the namenode was killed, without a reload", async () => {
     const page = await open(cluster.url);
@@ -215,15 +345,13 @@ describe("an open cluster", () => {
     assert.deepEqual(tried, ["rejected", "rejected"]);
     const frame = page.frames().find((one) => one !== page.mainFrame());
     assert.equal(await frame.$("#console").catch(() => null), null, "the frame stays empty");
-    const nodes = JSON.parse(cluster.run(["--json", "node", "ls"])).nodes;
-    assert.equal(nodes.find((node) => node.name === "datanode-1").policy, "active");
+    assert.equal(nodeOf(cluster, "datanode-1").policy, "active");
     await page.browserContext().close();
     evil.close();
   });
 
   test("the first page of other servers leads to the console", async () => {
-    const node = JSON.parse(cluster.run(["--json", "node", "ls"])).nodes
-      .find(({ name }) => name === "datanode-1");
+    const node = nodeOf(cluster, "datanode-1");
     const { ready } = await cluster.start(["manager", "--console", cluster.url]);
     for (const address of [node.http_address, ready.http_address]) {
       const page = await open(`http://${address}/`);

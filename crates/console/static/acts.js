@@ -109,6 +109,8 @@ export class Acts {
       deadline.hidden = !isNotice();
       submit.disabled = true;
       clearTimeout(this.#timer);
+      // Its answer would be a forecast of what was typed before.
+      this.#abort?.abort();
       if (isNotice() && !seconds.checkValidity()) {
         plan.replaceChildren(el("p", { textContent: "Give a time between 1 s and 7 days." }));
         return;
