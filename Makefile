@@ -6,6 +6,7 @@ SEEDS ?= 100
 SEED ?= 1
 ARGS ?=
 DEMO ?=
+REQUIRE ?=
 
 .PHONY: help
 help: ## Lists the targets.
@@ -58,9 +59,10 @@ dist-compare: ## Builds dist/ again in another directory and compares every file
 	@python3 packaging/dist.py --check-reproducible $(ARGS)
 
 .PHONY: dist-arm
-dist-arm: ## Builds the packages for aarch64 into dist-arm/, by a compiler of Debian sid.
+dist-arm: ## Builds the packages for aarch64 into dist-arm/; fails without the tools if REQUIRE=1.
 	@scripts/venv.sh dist
-	@python3 packaging/aarch64.py $(ARGS) || [ $$? = 77 ]
+	@python3 packaging/aarch64.py $(ARGS) || { code=$$?; \
+	[ $$code = 77 ] && [ -z "$(REQUIRE)" ] || exit $$code; }
 
 .PHONY: dist-arm-test
 dist-arm-test: ## Runs the packages of dist-arm/ under qemu; skips with the reason what it cannot.

@@ -5,6 +5,8 @@
 command that installs the tool.
 """
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -20,6 +22,7 @@ import unittest
 import xml.etree.ElementTree as xml
 import zipfile
 import zlib
+from datetime import UTC, datetime
 from pathlib import Path
 from unittest import mock
 
@@ -33,6 +36,8 @@ import crates  # noqa: E402
 import debian  # noqa: E402
 import dist  # noqa: E402
 import image  # noqa: E402
+import jars  # noqa: E402
+import program  # noqa: E402
 import recompress  # noqa: E402
 import sbom  # noqa: E402
 import tree  # noqa: E402
@@ -91,10 +96,10 @@ class UnitTest(unittest.TestCase):
                 shutil.copy(unit, target)
             for name in ("sysinit", "basic", "shutdown", "network-online", "multi-user"):
                 (root / f"lib/systemd/system/{name}.target").write_text("[Unit]\n")
-            program = root / "usr/bin/sanderling"
-            program.parent.mkdir(parents=True)
-            program.write_text("#!/bin/sh\n")
-            program.chmod(0o755)
+            fake = root / "usr/bin/sanderling"
+            fake.parent.mkdir(parents=True)
+            fake.write_text("#!/bin/sh\n")
+            fake.chmod(0o755)
             broken = root / "lib/systemd/system/broken.service"
             names = [unit.name for unit in UNITS]
             ran = run("systemd-analyze", "verify", "--man=no", "--root", place, *names)
@@ -251,6 +256,72 @@ class ProgramTest(unittest.TestCase):
             self.assertEqual(0, server.returncode)
 
 
+def anchors(page: Path) -> set[str]:
+    """Returns the anchors of a page's headings, made as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+class PageTest(unittest.TestCase):
+    """The pages of the packages, and where the program and the packages cite them."""
+
+    def setUp(self):
+        self.place = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.place)
+        program.place_pages(self.place)
+
+    def test_operator_has_pages_rules_and_dashboards(self):
+        for name in ("docs/DAY-TWO.md", "docs/OPERATING.md", "docs/MONITORING.md",
+                     "docs/UPGRADING.md", "docs/SECURITY.md", "docs/CLI.md",
+                     "docs/CONFIGURATION.md", "docs/mechanisms/relocation.md", "README.md",
+                     "LICENSE", "deploy/prometheus/rules.yml", "deploy/grafana/fleet.json"):
+            self.assertEqual((ROOT / name).read_bytes(), (self.place / name).read_bytes(), name)
+            self.assertEqual(0o644, stat.S_IMODE((self.place / name).stat().st_mode))
+        self.assertFalse((self.place / "docs/site").exists())
+
+    def test_pages_that_the_doctor_cites_are_there(self):
+        cited = set()
+        for source in (ROOT / "crates/doctor/src").glob("*.rs"):
+            code = "\n".join(line for line in source.read_text().splitlines()
+                             if not line.lstrip().startswith("//"))
+            cited |= set(re.findall(r"\b(docs/[A-Z][A-Z-]*\.md)(?:#([\w-]+))?", code))
+        self.assertGreater(len(cited), 20)
+        for page, anchor in cited:
+            self.assertTrue((self.place / page).is_file(), page)
+            self.assertIn(anchor, {"", *anchors(self.place / page)}, page)
+
+    def test_files_that_the_packages_cite_are_there(self):
+        files = [HERE / "install.sh", *(HERE / "maintainer-scripts").iterdir(),
+                 *(HERE / "etc").iterdir()]
+        cited = {name for file in files
+                 for name in re.findall(r"share/doc/sanderling/([\w/-]+\.md)", file.read_text())}
+        self.assertLessEqual({"docs/UPGRADING.md", "docs/SECURITY.md"}, cited)
+        for name in cited:
+            self.assertTrue((self.place / name).is_file(), name)
+
+
+class JarTest(unittest.TestCase):
+    """The repository of jars."""
+
+    def test_repository_has_no_tests_and_every_hash(self):
+        with tempfile.TemporaryDirectory() as place:
+            repository = Path(place, "maven")
+            names = jars.names()
+            self.assertEqual(3 * 5 + 2, len(names))
+            client = f"maven/io/sanderling/sanderling-client/{tree.version()}/sanderling-client-"
+            for name in (*names, f"{client}{tree.version()}-tests.jar",
+                         f"{client}{tree.version()}-tests.jar.sha1"):
+                Path(place, name).parent.mkdir(parents=True, exist_ok=True)
+                Path(place, name).write_text("<lastUpdated>20260101000000</lastUpdated>")
+            jars.settle(repository, datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC))
+            there = {path.relative_to(place).as_posix() for path in repository.rglob("*")
+                     if path.is_file()}
+            hashes = {f"{name}.{kind}" for name in names for kind in jars.HASHES}
+            self.assertEqual({*names, *hashes}, there)
+            data = next(name for name in names if name.endswith("maven-metadata.xml"))
+            self.assertIn(">20260921141320<", Path(place, data).read_text())
+
+
 class ScriptTest(unittest.TestCase):
     """The scripts that run where a package is installed."""
 
@@ -387,8 +458,44 @@ class ArchiveTest(unittest.TestCase):
                 (folder / "deep/same").write_text("same")
                 (folder / "other").write_text(text)
             (second / "more").write_text("more")
-            self.assertEqual({"deep/same": True, "more": False, "other": False},
-                             dist.differences(first, second))
+            (first / "less").write_text("less")
+            expected = {"deep/same": True, "more": False, "other": False}
+            self.assertEqual(expected, dist.differences(first, second, is_whole=False))
+            expected = {"deep/same": True, "less": False, "more": False, "other": False}
+            self.assertEqual(expected, dist.differences(first, second, is_whole=True))
+
+    def test_comparison_shows_the_programs_in_archives(self):
+        with tempfile.TemporaryDirectory() as place:
+            folders = Path(place, "1"), Path(place, "2")
+            for folder, text in zip(folders, ("one", "two"), strict=True):
+                source = Path(place, f"source-{folder.name}", "bin")
+                source.mkdir(parents=True)
+                (source / "sanderling").write_text("program")
+                (source / "text").write_text(text)
+                (source / "same").write_text("same")
+                folder.mkdir()
+                archives.pack(source.parent, folder / "a.tar.gz", "a/")
+                for name, library in (("b.jar", "library"), ("c.whl", text)):
+                    with zipfile.ZipFile(folder / name, "w") as archive:
+                        archive.writestr(zipfile.ZipInfo("native/lib.so"), library)
+                        archive.writestr(zipfile.ZipInfo("plain"), "plain")
+            shown = io.StringIO()
+            with contextlib.redirect_stdout(shown):
+                code = dist.compare(*folders, is_whole=True)
+            self.assertEqual(1, code)
+            self.assertEqual([
+                "differs a.tar.gz", "equal       a/bin/sanderling", "differs     a/bin/text",
+                "equal   b.jar", "equal       native/lib.so",
+                "differs c.whl", "differs     native/lib.so", "1 of 3 files are equal",
+            ], shown.getvalue().splitlines())
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(0, dist.compare(folders[0], folders[0], is_whole=True))
+
+    def test_durations_name_every_kind_and_the_load(self):
+        shown = dist.durations({"tarball": (12.4, 20.6), "all": (13, 21)}, 0.25).splitlines()
+        self.assertEqual(["tarball", "12", "21"], shown[1].split())
+        self.assertEqual(["all", "13", "21"], shown[2].split())
+        self.assertIn("0.25", shown[3])
 
     def test_recompressed_archive_has_the_same_entries(self):
         def compress(content: bytes) -> bytes:

@@ -117,6 +117,6 @@ def change_text() -> str:
     date = formatdate(epoch(), localtime=False, usegmt=False).replace("-0000", "+0000")
     return (
         f"sanderling ({version()}) stable; urgency=medium\n\n"
-        "  * See changelog.gz, and UPGRADING.md before an upgrade.\n\n"
+        "  * See changelog.gz, and docs/UPGRADING.md before an upgrade.\n\n"
         f" -- {about['maintainer']} <{about['email']}>  {date}\n"
     )

@@ -93,7 +93,9 @@ def fill(root: Path) -> Path:
     program.lay_out(laid)
     binary = root / "usr/bin/sanderling"
     program.place(laid / "bin/sanderling", binary, 0o755)
-    shutil.copytree(laid / "share/doc", root / "usr/share/doc")
+    # Nothing in the image could show the pages.
+    shutil.copytree(laid / "share/doc", root / "usr/share/doc",
+                    ignore=shutil.ignore_patterns("docs", "deploy"))
     for library in needed(binary):
         program.place(LIBRARIES / library, root / "lib/x86_64-linux-gnu" / library, 0o755)
     program.place(LOADER.resolve(), root / LOADER.relative_to("/"), 0o755)

@@ -30,5 +30,5 @@ done
 echo "installed $("$prefix/bin/sanderling" --version) in $prefix"
 if [ -n "$old" ]; then
     echo "it replaces $old; servers that run keep their program until you start them again," \
-        "the namenode first: share/doc/sanderling/UPGRADING.md"
+        "the namenode first: share/doc/sanderling/docs/UPGRADING.md"
 fi

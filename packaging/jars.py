@@ -12,6 +12,19 @@ import sbom
 from tree import DIST, MACHINE, NATIVE, ROOT, TARGET, TRIPLE, WORK, build_crate, epoch, run, version
 
 HASHES = ("md5", "sha1", "sha256", "sha512")
+MODULES = ("client", "hadoop", "spark")
+KINDS = (".jar", "-sources.jar", "-javadoc.jar")
+
+
+def names() -> list[str]:
+    """Returns the files of the repository, without their hashes, by their paths in dist/."""
+    found = []
+    for module in ("parent", *MODULES):
+        place = f"maven/io/sanderling/sanderling-{module}"
+        kinds = (".pom",) if module == "parent" else (".pom", *KINDS)
+        found += [f"{place}/{version()}/sanderling-{module}-{version()}{kind}" for kind in kinds]
+        found.append(f"{place}/maven-metadata.xml")
+    return found
 
 
 def make(others: dict[str, Path] | None = None) -> None:
@@ -41,6 +54,15 @@ def make(others: dict[str, Path] | None = None) -> None:
          "-Dmaven.install.skip=true",
          f"-Dproject.build.outputTimestamp={moment:%Y-%m-%dT%H:%M:%SZ}",
          f"-DaltDeploymentRepository=dist::file://{repository}", "deploy"])
+    settle(repository, moment)
+    sbom.write(DIST / f"sanderling-{version()}-jvm.cdx.json", "sanderling-jvm", "sanderling-jni",
+               "library")
+
+
+def settle(repository: Path, moment: datetime) -> None:
+    """Removes the client's tests, which only this build uses; dates and hashes all else."""
+    for path in repository.rglob("*-tests.jar*"):
+        path.unlink()
     for path in sorted(repository.rglob("maven-metadata.xml")):
         text = re.sub(r"<lastUpdated>\d+<", f"<lastUpdated>{moment:%Y%m%d%H%M%S}<",
                       path.read_text())
@@ -48,8 +70,6 @@ def make(others: dict[str, Path] | None = None) -> None:
     for path in sorted(repository.rglob("*")):
         if path.is_file() and path.suffix[1:] not in HASHES:
             write_hashes(path)
-    sbom.write(DIST / f"sanderling-{version()}-jvm.cdx.json", "sanderling-jvm", "sanderling-jni",
-               "library")
 
 
 def write_hashes(path: Path) -> None:

@@ -16,6 +16,18 @@ COMPLETIONS = {
     "fish": "fish/vendor_completions.d/sanderling.fish",
 }
 
+# What a package has beside the pages, in share/doc/sanderling.
+TEXTS = ("LICENSE", "README.md", "CHANGELOG.md")
+
+
+def pages() -> list[str]:
+    """Returns the pages, and what Prometheus and Grafana read, by their paths in the checkout.
+
+    Packages keep these paths below share/doc/sanderling, so that the links between them hold.
+    """
+    found = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*")]
+    return sorted(path.relative_to(ROOT).as_posix() for path in found if path.is_file())
+
 
 def build() -> Path:
     """Builds the program against the old glibc; returns where it is."""
@@ -55,11 +67,16 @@ def lay_out(prefix: Path, built: Path | None = None, emulator: tuple[str, ...] =
         path.write_bytes(script.stdout)
         path.chmod(0o644)
     documents = prefix / "share" / "doc" / "sanderling"
-    for name in ("LICENSE", "README.md", "CHANGELOG.md", "docs/UPGRADING.md", "docs/SECURITY.md"):
-        place(ROOT / name, documents / Path(name).name, 0o644)
+    place_pages(documents)
     place(third_party(), documents / "THIRD-PARTY.txt", 0o644)
     for folder in [prefix, *(path for path in prefix.rglob("*") if path.is_dir())]:
         folder.chmod(0o755)
+
+
+def place_pages(documents: Path) -> None:
+    """Puts the texts and the pages into a directory."""
+    for name in (*TEXTS, *pages()):
+        place(ROOT / name, documents / name, 0o644)
 
 
 def third_party() -> Path:

@@ -140,7 +140,10 @@ pub(super) fn python() -> Check {
     let shown = python.to_string_lossy().into_owned();
     let program = "import sanderling, sys; print(getattr(sanderling, '__version__', 'no version'))";
     let output = Command::new(&python).args(["-c", program]).stdin(Stdio::null()).output();
-    let mend = "make demo builds it; or set SANDERLING_PYTHON";
+    let mend = format!(
+        "{shown} -m pip install sanderling-{}-*.whl, or set SANDERLING_PYTHON",
+        env!("CARGO_PKG_VERSION")
+    );
     match output {
         Err(error) => Check::warn(name, format!("{shown} cannot be run: {error}"), mend),
         Ok(output) if !output.status.success() => {
@@ -153,7 +156,7 @@ pub(super) fn python() -> Check {
             }
             let found =
                 format!("package sanderling {version}, this is {}", env!("CARGO_PKG_VERSION"));
-            Check::warn(name, found, "make demo builds the same version")
+            Check::warn(name, found, mend)
         }
     }
 }

@@ -11,6 +11,7 @@ mod gather;
 mod group;
 mod machine;
 mod namenode;
+mod pages;
 #[cfg(test)]
 mod tests;
 mod trust;
@@ -73,6 +74,7 @@ pub async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
     };
     let (mut checks, of_cluster) = tokio::join!(of_machine(&directory, args.dram.0), cluster);
     checks.extend(of_cluster);
+    cite_pages(&mut checks);
     session.output.result(&serde_json::json!({ "checks": checks }), |writer| {
         checks.iter().try_for_each(|check| write(writer, check))
     })?;
@@ -87,6 +89,15 @@ pub async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
                 None => failure,
             })
         }
+    }
+}
+
+/// Cites pages by where a package has put them; in a checkout, by their paths there.
+fn cite_pages(checks: &mut [Check]) {
+    let program = std::env::current_exe().ok();
+    let Some(pages) = program.and_then(|program| pages::installed_with(&program)) else { return };
+    for mend in checks.iter_mut().filter_map(|check| check.mend.as_mut()) {
+        *mend = pages::cited(mend, &pages);
     }
 }
 

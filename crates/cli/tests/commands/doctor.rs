@@ -543,6 +543,31 @@ fn dead_namenode_is_a_failure_where_a_cluster_is_configured() {
 }
 
 #[test]
+fn pages_are_cited_where_a_package_has_them() {
+    let built = LocalPath::new(env!("CARGO_BIN_EXE_sanderling"));
+    // In the program's file system, so that a link is enough: it has a hundred megabytes.
+    let place = TempDir::new_in(built.parent().expect("a directory")).expect("a directory");
+    let prefix = place.path().canonicalize().expect("it is there");
+    let program = prefix.join("bin/sanderling");
+    fs::create_dir(prefix.join("bin")).expect("made");
+    fs::hard_link(built, &program).expect("linked");
+    let mend = || {
+        let mut command = Command::new(&program);
+        command.args(["doctor", "--dram", "1MiB", "--json", "--namenode", "127.0.0.1:1", "--dir"]);
+        command.arg(&prefix).env("SANDERLING_LOCAL_DIR", prefix.join("local"));
+        let report = report(command.env("SANDERLING_PYTHON", "false"));
+        report.has("namenode", "fail")["mend"].as_str().expect("a text").to_owned()
+    };
+    let in_checkout = mend();
+    assert!(in_checkout.contains(": docs/DAY-TWO.md#"), "{in_checkout}");
+    let pages = prefix.join("share/doc/sanderling/docs");
+    fs::create_dir_all(&pages).expect("made");
+    let installed = mend();
+    let page = format!(": {}/DAY-TWO.md#", pages.display());
+    assert!(installed.contains(&page), "{installed}");
+}
+
+#[test]
 fn wrong_clock_is_found() {
     let cluster = Cluster::of(1);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
