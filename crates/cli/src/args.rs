@@ -189,7 +189,7 @@ pub(crate) enum Command {
     /// Show and check the configuration of servers
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Check this machine and the connection to the namenode
+    /// Check this machine and the whole cluster
     Doctor(Doctor),
     /// Write the completions of a shell
     Completions(Completions),

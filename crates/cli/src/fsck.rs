@@ -8,13 +8,13 @@ use std::io::{self, Write};
 use clap::Args;
 use sanderling_protocol::event::LossReport;
 use sanderling_protocol::message::{DurableStatus, FsckReport};
-use sanderling_protocol::{Reply, Request};
+use sanderling_protocol::{Path, Reply, Request};
 use serde::Serialize;
 
 use self::deep::Deep;
 use crate::failure::{Exit, Failure, FailureKind, RefusalKind};
 use crate::printable::printable;
-use crate::refused::unexpected;
+use crate::refused::{shell_word, unexpected};
 use crate::session::Session;
 use crate::units;
 
@@ -65,21 +65,27 @@ fn verdict(outcome: &FsckOutcome) -> Result<(), Failure> {
     let deep = outcome.deep.as_ref().map_or(0, |deep| deep.problems.len());
     let problems = outcome.catalog.problems.len() + deep;
     if problems > 0 {
-        let cause = format!("{problems} problems");
-        return Err(Failure::new(Exit::Failure, FailureKind::Problems, cause)
-            .next("sanderling events, and report a bug: the catalog must not contradict itself"));
+        let cause = format!(
+            "{}: report a bug, for the catalog must not contradict itself",
+            units::count(problems as u64, "problem", "problems")
+        );
+        let failure = Failure::new(Exit::Failure, FailureKind::Problems, cause);
+        return Err(failure.next("sanderling events"));
     }
     if outcome.catalog.lost_blocks > 0 {
         let lost = units::bytes(outcome.catalog.lost_bytes);
         let cause = format!("{lost} in {} blocks are lost", outcome.catalog.lost_blocks);
         return Err(Failure::new(Exit::Partial, RefusalKind::DataUnavailable, cause)
-            .next("delete the objects with sanderling fs rm, or compute them again"));
+            .next(next_of_lost(&outcome.catalog.lost_objects)));
     }
     let damaged = outcome.deep.as_ref().map_or(0, |deep| deep.damaged.len());
     if damaged > 0 {
-        let cause = format!("{damaged} blocks are damaged or missing");
+        let cause = format!(
+            "{damaged} blocks are damaged or missing: once they are declared lost, fsck names the \
+             objects"
+        );
         return Err(Failure::new(Exit::Partial, RefusalKind::DataUnavailable, cause)
-            .next("sanderling fsck, which names the objects once the losses are declared"));
+            .next("sanderling fsck"));
     }
     let unseen = outcome.deep.iter().flat_map(|deep| &deep.unseen);
     let unseen: u64 = unseen.map(|unseen| unseen.blocks).sum();
@@ -87,9 +93,19 @@ fn verdict(outcome: &FsckOutcome) -> Result<(), Failure> {
         let blocks = units::count(unseen, "block", "blocks");
         let cause = format!("{blocks} could not be looked at: whether they are damaged is unknown");
         return Err(Failure::new(Exit::Unavailable, FailureKind::NotLookedAt, cause)
-            .next("sanderling doctor; when the nodes and their stores are back, check again"));
+            .next("sanderling doctor, or the same when the nodes and their stores are back"));
     }
     Ok(())
+}
+
+/// Returns the next step where objects have lost bytes.
+fn next_of_lost(objects: &[Path]) -> String {
+    match objects.first() {
+        Some(path) => {
+            format!("sanderling fs rm {}, or compute the objects again", shell_word(path.as_str()))
+        }
+        None => "compute the objects again".to_owned(),
+    }
 }
 
 /// Writes what of a durable directory is volatile, since when, and why it stalls.

@@ -9,6 +9,8 @@ mod drains;
 mod logs;
 #[path = "watching/metrics.rs"]
 mod metrics;
+#[path = "watching/pages.rs"]
+mod pages;
 #[path = "watching/registry.rs"]
 mod registry;
 #[path = "watching/targets.rs"]
@@ -49,7 +51,10 @@ async fn until_health<T>(
 fn datanode_reports_that_the_namenode_is_gone_and_back_once_each() {
     let mut cluster = Cluster::of(1);
     let address = cluster.datanodes[0].http_address.clone();
-    let log = |cluster: &Cluster| cluster.datanodes[0].log();
+    let counted = |cluster: &Cluster| {
+        let log = cluster.datanodes[0].log();
+        (lines(&log, GONE).len(), lines(&log, BACK).len())
+    };
     for round in 1..=2 {
         cluster.namenode.kill();
         block_on(async {
@@ -60,16 +65,20 @@ fn datanode_reports_that_the_namenode_is_gone_and_back_once_each() {
             };
             until_health(&address, "without its namenode for eight calls", is_gone).await;
         });
-        assert_eq!(lines(&log(&cluster), GONE).len(), round, "{}", log(&cluster));
-        assert_eq!(lines(&log(&cluster), BACK).len(), round - 1, "{}", log(&cluster));
+        // One for each absence: on a busy machine there are more of them than those of this test.
+        let (gone, back) = counted(&cluster);
+        assert!(gone >= round && gone == back + 1, "{}", cluster.datanodes[0].log());
         cluster.restart_namenode();
         block_on(async {
             let is_back = |page: &serde_json::Value| (page["status"] == "ok").then_some(());
             until_health(&address, "with its namenode", is_back).await;
         });
-        until("the line", SOON, || (lines(&log(&cluster), BACK).len() == round).then_some(()));
+        until("the line", SOON, || {
+            let (gone, back) = counted(&cluster);
+            (gone == back && back >= round).then_some(())
+        });
     }
-    let gone = lines(&log(&cluster), GONE);
+    let gone = lines(&cluster.datanodes[0].log(), GONE);
     assert!(gone[0].contains("WARN") && gone[0].contains("sanderling doctor"), "{gone:?}");
 }
 

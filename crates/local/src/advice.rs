@@ -30,6 +30,13 @@ pub fn keys(namenode: &str) -> Option<String> {
     Some(format!("the same with --tls-ca {ca} --token-file {token}"))
 }
 
+/// Returns the command that adds a datanode, if the namenode at an address is that of the cluster
+/// on this machine.
+#[must_use]
+pub fn addition(namenode: &str) -> Option<&'static str> {
+    record_here().filter(|record| record.has_namenode(namenode)).map(|_| "sanderling local add")
+}
+
 /// Returns where the namenode at an address serves HTTP, if it is that of the cluster on this
 /// machine.
 #[must_use]

@@ -22,7 +22,7 @@ use sanderling_cli_common::global::Global;
 use sanderling_cli_common::output::Output;
 
 use add::LocalAdd;
-pub use advice::{advice, http_of, keys};
+pub use advice::{addition, advice, http_of, keys};
 pub use directory::{ClusterDirectory, directory};
 use restart::LocalRestart;
 use start::LocalStart;

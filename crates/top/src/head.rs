@@ -65,7 +65,12 @@ pub(super) fn fleet<'a>(state: &TopState, theme: Theme, width: usize) -> Line<'a
             line.push(plain(format!("{} can leave", room.departures)));
         } else {
             let missing = units::bytes(room.missing_bytes);
-            line.push(warning(format!("NO ROOM for {missing} if {} left", room.departures)));
+            // Without departures the room is short for what leaves already.
+            let why = match room.departures {
+                0 => "of nodes that leave".to_owned(),
+                count => format!("if {count} left"),
+            };
+            line.push(warning(format!("NO ROOM for {missing} {why}")));
         }
     }
     parts(line, width)

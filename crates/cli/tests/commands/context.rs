@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::cluster::{Cluster, Ran, run, sanderling};
+use crate::cluster::{Cluster, Ran, Starting, block_on, http, run, sanderling};
 use tempfile::TempDir;
 
 /// A home for contexts.
@@ -90,6 +90,25 @@ fn datanode_does_not_join_the_current_context() {
     child.kill().expect("our own child");
     child.wait().expect("our own child");
     assert!(line.as_ref().is_some_and(|line| line.contains("127.0.0.1:7600")), "{line:?}");
+}
+
+#[test]
+fn gateway_serves_the_cluster_of_the_context_that_is_named_or_current() {
+    let (prod, dev, home) = (Cluster::of(0), Cluster::of(0), Home::new());
+    home.add("prod", &prod.namenode.address, &[]);
+    home.add("dev", &dev.namenode.address, &[]);
+    assert_eq!(home.run(&["context", "use", "prod"]).code, 0);
+    let cluster_at = |address: &str| {
+        let health = block_on(http::get(address, "/healthz"));
+        health["cluster"].as_str().expect("a cluster").to_owned()
+    };
+    for (flags, cluster) in [(&[][..], &prod), (&["--context", "dev"][..], &dev)] {
+        let words = ["gateway", "s3", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+        let words = [&words[..], flags].concat();
+        let gateway = Starting::by(home.command(&[]), home.0.path(), "gateway", &words).serves();
+        let expected = cluster_at(&cluster.namenode.http_address);
+        assert_eq!(cluster_at(&gateway.http_address), expected, "{flags:?}");
+    }
 }
 
 #[test]

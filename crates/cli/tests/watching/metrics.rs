@@ -29,6 +29,21 @@ fn metrics_of_running_servers_are_those_of_the_page_the_dashboards_and_the_rules
     }
 }
 
+#[test]
+fn each_alert_has_a_section_of_day_two_with_a_text() {
+    let (rules, page) = (read(RULES), read("docs/DAY-TWO.md"));
+    let alerts = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let alerts: BTreeSet<&str> = alerts.collect();
+    let (_, part) = page.split_once("\n## Alerts\n").expect("the section");
+    let part = part.split("\n## ").next().expect("the section");
+    let sections = part.split("\n### ").skip(1).map(|it| it.split_once('\n').unwrap_or((it, "")));
+    let empty = sections.clone().find(|(_, text)| text.trim().is_empty());
+    assert_eq!(empty, None, "a section without a text");
+    let sections: BTreeSet<&str> = sections.map(|(alert, _)| alert).collect();
+    assert!(!alerts.is_empty(), "{RULES} has no alerts");
+    assert_eq!(sections, alerts, "docs/DAY-TWO.md and {RULES}");
+}
+
 /// Each name has its unit at its end, and one that is used for nothing else.
 fn check_units(registry: &Registry) {
     for (name, metric) in registry {
