@@ -159,7 +159,7 @@ def test_table_is_whole_whenever_answers_to_its_writer_stop(cluster, store, dire
     for relay in relays(cluster, is_lost=False):
         old = arrow.get_table(store, path)
         new = tables[1] if old.equals(tables[0]) else tables[0]
-        with sanderling.connect(relay.address, timeout=1) as late:
+        with sanderling.connect(relay.address, timeout=4) as late:
             try:
                 arrow.put_table(late, path, new)
             except sanderling.TimedOut:

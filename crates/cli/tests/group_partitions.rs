@@ -179,7 +179,8 @@ impl Parting {
 /// Starts three members, each in its namespace. Returns why that cannot be done here.
 fn start(directory: TempDir) -> Result<(Networks, Group), String> {
     let networks = Networks::make(3)?;
-    let mut group = Group { members: Vec::new(), addresses: Vec::new(), directory };
+    let (members, addresses, ports) = (Vec::new(), Vec::new(), Vec::new());
+    let mut group = Group { members, addresses, ports, directory };
     for place in 0..3 {
         let first = group.addresses.first().map(String::as_str);
         let server = networks.server(place, &group.directory, first);

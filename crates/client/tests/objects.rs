@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cluster::{Cluster, MIB, path, pattern};
-use sanderling_client::{ClientConfig, ClientError, PutOptions};
+use sanderling_client::{ClientError, PutOptions};
 use sanderling_core::namenode::NamenodeConfig;
 use sanderling_namenode::NamenodeOptions;
 use sanderling_protocol::message::{JobHints, ObjectKind, RegisterJob};
@@ -292,7 +292,7 @@ async fn key_values_and_jobs_live_as_they_should() {
     assert_eq!(client.get_value(&table, "k").await.unwrap(), "two");
     let request = RegisterJob {
         path: path("/job"),
-        lease: Millis(4000),
+        lease: Millis(8000),
         quota_bytes: Some(10 << 20),
         hints: JobHints::default(),
     };
@@ -301,7 +301,7 @@ async fn key_values_and_jobs_live_as_they_should() {
     let full = client.put(&path("/job/b"), pattern(10 * MIB, 1), &PutOptions::default()).await;
     assert_eq!(full.unwrap_err().name(), "QuotaPassed");
     // Longer than the lease, which is renewed meanwhile.
-    tokio::time::sleep(Duration::from_millis(6000)).await;
+    tokio::time::sleep(Duration::from_millis(10_000)).await;
     assert!(client.exists(&path("/job/a")).await.unwrap());
     job.end().await.unwrap();
     assert!(!client.exists(&path("/job")).await.unwrap());
@@ -309,7 +309,7 @@ async fn key_values_and_jobs_live_as_they_should() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_writer_keeps_a_lease_that_is_shorter_than_the_usual_pause() {
-    let lease = Millis(900);
+    let lease = Millis(1900);
     let core = NamenodeConfig { lease, ..NamenodeConfig::default() };
     let options = NamenodeOptions { core, ..NamenodeOptions::default() };
     let cluster = Cluster::start_on(options, 1, 64 << 20).await;
@@ -341,9 +341,7 @@ async fn full_fleet_refuses_or_lets_wait() {
     client.delete(&path("/a"), false).await.unwrap();
     waiting.await.unwrap().unwrap();
     assert!(client.get(&path("/b")).await.unwrap() == pattern(3 * MIB, 2));
-    let config =
-        ClientConfig { call_deadline: Duration::from_millis(1500), ..ClientConfig::default() };
-    let hasty = cluster.client_with(config).await;
+    let hasty = client.with_deadline(Duration::from_millis(1500));
     let options = PutOptions { class, ..PutOptions::default() };
     let late = hasty.put(&path("/c"), pattern(7 * MIB, 2), &options).await.unwrap_err();
     assert_eq!(late.name(), "TimedOut", "{late}");

@@ -23,8 +23,8 @@ use tokio::time::Instant;
 /// Names that are deleted together.
 const NAMES: usize = 20_000;
 
-/// Entries of a slice: so few that a deletion takes a second at least.
-const SLICE: u32 = 16;
+/// Entries of a slice: so few that a deletion takes four seconds at least.
+const SLICE: u32 = 5;
 
 /// Set in the process that is killed: its directory.
 const SERVES: &str = "SANDERLING_TEST_SERVES";

@@ -49,11 +49,33 @@ impl Default for Shape {
     }
 }
 
+/// A port that no other process of this machine gets while this lives, also between the end of a
+/// server there and the start of the next one.
+#[derive(Debug)]
+pub(crate) struct Port(tokio::net::TcpSocket);
+
+impl Port {
+    pub(crate) fn new() -> Self {
+        // A server sets that, too, and may listen there as long as this one does not.
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.set_reuseaddr(true).expect("a socket");
+        let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        socket.bind(any).expect("a free port");
+        Self(socket)
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.0.local_addr().expect("it is bound").to_string()
+    }
+}
+
 /// One namenode and its datanodes.
 pub(crate) struct Cluster {
     pub(crate) namenode: Server,
     pub(crate) datanodes: Vec<Server>,
     shape: Shape,
+    /// The namenode's, which starts there again.
+    port: Port,
     directory: TempDir,
 }
 
@@ -65,8 +87,9 @@ impl Cluster {
 
     pub(crate) fn start(shape: Shape) -> Self {
         let directory = TempDir::new().expect("a directory for the test");
-        let namenode = namenode(directory.path(), "127.0.0.1:0", &shape, &[]);
-        let mut cluster = Self { namenode, datanodes: Vec::new(), shape, directory };
+        let port = Port::new();
+        let namenode = namenode(directory.path(), &port.address(), &shape, &[]);
+        let mut cluster = Self { namenode, datanodes: Vec::new(), shape, port, directory };
         // All at once, then wait for all.
         let flags = cluster.shape.datanode.clone();
         let starting: Vec<_> = (0..cluster.shape.datanodes)

@@ -11,19 +11,22 @@ use sanderling_protocol::{Reply, Request};
 use tempfile::TempDir;
 
 use super::guarded::text;
-use super::{Ran, SOON, Server, block_on, path, run, sanderling, spawn_with, until};
+use super::{Port, Ran, SOON, Server, block_on, path, run, sanderling, spawn_with, until};
 
 /// Namenodes of one group. The first one founded it.
 pub(crate) struct Group {
     pub(crate) members: Vec<Option<Server>>,
     pub(crate) addresses: Vec<String>,
+    /// The members' own, where they start again.
+    pub(crate) ports: Vec<Port>,
     pub(crate) directory: TempDir,
 }
 
 impl Group {
     pub(crate) fn start(count: usize, flags: &[&str]) -> Self {
         let directory = TempDir::new().expect("a directory for the test");
-        let mut group = Self { members: Vec::new(), addresses: Vec::new(), directory };
+        let (members, addresses, ports) = (Vec::new(), Vec::new(), Vec::new());
+        let mut group = Self { members, addresses, ports, directory };
         for _ in 0..count {
             let first = group.addresses.first().cloned();
             group.add("127.0.0.1:0", first.as_deref(), flags);
@@ -51,7 +54,10 @@ impl Group {
     }
 
     pub(crate) fn add(&mut self, listen: &str, join: Option<&str>, flags: &[&str]) {
-        let server = self.spawn(self.members.len(), listen, join, flags);
+        let free = (listen == "127.0.0.1:0").then(Port::new);
+        let listen = free.as_ref().map_or_else(|| listen.to_owned(), Port::address);
+        let server = self.spawn(self.members.len(), &listen, join, flags);
+        self.ports.extend(free);
         self.addresses.push(server.address.clone());
         self.members.push(Some(server));
     }

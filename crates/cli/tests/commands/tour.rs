@@ -74,7 +74,7 @@ fn tour_reports_what_a_slow_link_did_not_save() {
 #[test]
 fn tour_that_is_interrupted_leaves_no_process() {
     let place = Place::new();
-    let ran = place.tour(&["--data", "24MiB", "--rate", "256KiB", "--timeout", "3s"]);
+    let ran = place.tour(&["--data", "24MiB", "--rate", "256KiB", "--timeout", "15s"]);
     assert_eq!(ran.code, 124, "{ran}");
     assert_eq!(place.run(&["local", "status"]).code, 3, "nothing is on record");
     let port = ran.stderr.split("http://").nth(1).and_then(|rest| rest.split('/').next());

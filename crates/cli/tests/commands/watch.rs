@@ -6,11 +6,11 @@ use crate::cluster::{Cluster, sanderling};
 #[test]
 fn list_of_nodes_is_redrawn_on_a_terminal_and_repeated_without_one() {
     let cluster = Cluster::of(2);
-    let ran = cluster.cli(&["node", "ls", "--watch", "200ms", "--timeout", "2s"]);
+    let ran = cluster.cli(&["node", "ls", "--watch", "200ms", "--timeout", "8s"]);
     assert_eq!(ran.code, 0, "the end of the time is no failure: {ran}");
     assert!(ran.stdout.matches("2 active of 2").count() >= 2, "{ran}");
     assert!(!ran.stdout.contains('\u{1b}'), "{ran}");
-    let ran = cluster.cli(&["node", "ls", "--watch", "--json", "--timeout", "3s"]);
+    let ran = cluster.cli(&["node", "ls", "--watch", "--json", "--timeout", "10s"]);
     let lines: Vec<&str> = ran.stdout.lines().collect();
     assert!(lines.len() >= 2, "{ran}");
     for line in lines {

@@ -13,10 +13,11 @@ use sanderling_client::{Client, ClientError, PutOptions, Writer};
 use sanderling_protocol::message::{BlockLength, Create, Grant, JobHints, JobInfo, RegisterJob};
 use sanderling_protocol::{EventKind, Millis, Nonce, Refusal, Reply, Request};
 
-/// Longer than a writer's lease, which is 10 s, and twice a job's here.
+/// Longer than a lease, which is 10 s.
 const ABSENCE: Duration = Duration::from_secs(12);
 
-const JOB_LEASE: Millis = Millis(5000);
+/// As a writer's.
+const JOB_LEASE: Millis = Millis(10_000);
 
 /// A job and a writer that live on leases, with what the writer was promised.
 struct Leased {
@@ -32,13 +33,14 @@ impl Leased {
         let request = RegisterJob { path: path("/job"), lease, quota_bytes: None, hints };
         let job = client.register_job(request).await.expect("a job");
         put(client, "/job/shuffle", 1).await;
-        let options = PutOptions { ttl: Some(Millis(8000)), ..PutOptions::default() };
+        let options = PutOptions { ttl: Some(Millis(11_000)), ..PutOptions::default() };
         client.put(&path("/short"), bytes_of(2, 100), &options).await.expect("a file");
         let mut writer =
             client.create(&path("/written"), &PutOptions::default()).await.expect("a writer");
         let flushed = bytes_of(3, 3 << 20);
         writer.write(&flushed).await.expect("room");
         writer.flush().await.expect("flushed");
+        client.renew_job(job.job).await.expect("the job lives");
         Self { job, writer, flushed }
     }
 

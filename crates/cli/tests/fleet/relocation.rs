@@ -253,7 +253,7 @@ fn forecast_of_a_slow_drain_is_shown_while_it_runs() {
     cluster.add("slow", &["--egress-limit", "2MiB/s"]);
     block_on(async {
         let client = cluster.client().await;
-        let objects = fill(&client, 16).await;
+        let objects = fill(&client, 32).await;
         cluster.add("n1", &[]);
         cluster.add("n2", &[]);
         client.notice(&node("slow"), LONG, "test").await.expect("taken");

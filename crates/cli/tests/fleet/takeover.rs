@@ -6,8 +6,8 @@ use sanderling_client::Client;
 use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{EventKind, Millis, NodeId, NodeSelector};
 
-/// A node whose drain lasts ten seconds and takes a move for every block.
-const SLOW: [&str; 2] = ["--egress-limit", "2500kB"];
+/// A node whose drain lasts about twenty seconds and takes a move for every block.
+const SLOW: [&str; 2] = ["--egress-limit", "1200kB"];
 
 /// Flags under which nothing moves without a notice: what is counted before it is still there.
 const STILL: [&str; 2] = ["--no-rebalance", "--no-precopy"];

@@ -453,10 +453,15 @@ fn recovery_of_a_group_that_is_killed_is_given_again() {
         command.args(["group", "recover", "--dir"]).arg(directory);
         command
     };
-    let whole = group.directory.path().join("whole");
-    copy(&whole);
-    let took = run(&mut recover(&whole));
-    assert_eq!(took.code, 0, "{took}");
+    // The shortest of some: on a busy machine one may take many times as long as all others.
+    let times = (0..4).map(|number| {
+        let whole = group.directory.path().join(format!("whole-{number}"));
+        copy(&whole);
+        let recovered = run(&mut recover(&whole));
+        assert_eq!(recovered.code, 0, "{recovered}");
+        recovered.took
+    });
+    let took = times.min().expect("there are four");
     let moments = 24;
     let (mut killed, mut begun) = (0, 0);
     for moment in 0..moments {
@@ -465,7 +470,7 @@ fn recovery_of_a_group_that_is_killed_is_given_again() {
         let mut command = recover(&directory);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let mut child = child.expect("started");
-        std::thread::sleep(took.took * moment / moments);
+        std::thread::sleep(took * moment / moments);
         child.kill().expect("killed, or it has ended");
         killed += u32::from(!child.wait().expect("waited for").success());
         let again = run(&mut recover(&directory));

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use crate::cluster::guarded::text;
 use crate::cluster::namenodes::{Group, assert_there, client, config, put, value};
-use crate::cluster::{SOON, Server, block_on, bytes_of, path, run, sanderling, spawn_with, until};
+use crate::cluster::{
+    Port, SOON, Server, block_on, bytes_of, path, run, sanderling, spawn_with, until,
+};
 use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_core::group_generation::GroupGeneration;
 use sanderling_protocol::Refusal;
@@ -63,10 +65,8 @@ fn until_up(address: &str, count: usize) {
 fn old_majority_that_comes_back_is_refused_by_all_that_know_the_later_generation() {
     let mut group = Group::start(3, &[]);
     // The later generation begins where no older member looks for it.
-    let anew = until("a free port", SOON, || {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").ok()?;
-        Some(listener.local_addr().ok()?.to_string())
-    });
+    let port = Port::new();
+    let anew = port.address();
     let all = format!("{},{anew}", group.addresses.join(","));
     let _datanode = datanode(&group, "one", &all);
     // The client stays open, and so does what its tasks run on.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::cluster::guarded::text;
 use crate::cluster::http;
 use crate::cluster::namenodes::{Group, Load, assert_there, client, config, put, put_large, value};
-use crate::cluster::{SOON, block_on, path, run, sanderling, spawn_with};
+use crate::cluster::{Port, SOON, block_on, path, run, sanderling, spawn_with};
 use bytes::Bytes;
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
 use sanderling_protocol::frame::{decode_body, encode_body};
@@ -346,14 +346,17 @@ fn members_that_are_restarted_one_by_one_cost_no_write_and_no_place() {
     let before = places(&group);
     assert_eq!(before.len(), 4);
     let load = Load::start(&group);
-    let leader = group.leader();
-    let followers = (0..3).filter(|place| *place != leader);
-    for place in [3].into_iter().chain(followers).chain([leader]) {
+    let mut left: Vec<usize> = (0..4).collect();
+    while !left.is_empty() {
+        // On a busy machine another one may lead by now.
+        let leader = group.leader();
+        let follows = left.iter().rposition(|place| *place != leader);
+        let place = left.remove(follows.unwrap_or(0));
         let mut server = group.members[place].take().expect("it runs");
         server.terminate();
         assert!(server.wait(SOON).success(), "{}", server.log());
         let moved = server.log().contains("another namenode leads the group");
-        assert_eq!(moved, place == leader, "only the last one leads: {}", server.log());
+        assert_eq!(moved, place == leader, "{leader} leads, {place} ends: {}", server.log());
         load.until_more(20);
         let address = group.addresses[place].clone();
         // The same command as before: a member does not join once more.
@@ -420,7 +423,7 @@ fn leadership_is_moved_and_a_member_is_removed_by_hand() {
 fn absence_of_the_whole_group_ends_no_time_to_live() {
     let mut group = Group::start(3, &[]);
     let leader = group.leader();
-    let life = Duration::from_secs(4);
+    let life = Duration::from_secs(9);
     block_on(async {
         let options = PutOptions { ttl: Some(Millis::from(life)), ..PutOptions::default() };
         let client = client(&group.addresses[leader]).await;
@@ -544,9 +547,8 @@ fn namenode_joins_neither_itself_nor_with_a_catalog_of_its_own() {
         let words = ["namenode", "--listen", listen, "--http", "none", "--dir", &catalog];
         run(sanderling().args(words).args(["--exit-with-parent", "--join", address]))
     };
-    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let own = port.local_addr().expect("bound").to_string();
-    drop(port);
+    let port = Port::new();
+    let own = port.address();
     let refused = join("itself", &own, &own);
     assert_ne!(refused.code, 0, "{refused}");
     assert!(refused.stderr.contains("is the address of this namenode itself"), "{refused}");

@@ -73,6 +73,10 @@ impl Stranger {
     }
 }
 
+/// More elections than a busy machine makes necessary in one test, and much less than impostors add
+/// to a term.
+const ELECTIONS_MAX: u64 = 200;
+
 /// What an impostor may claim: that it leads, wants to lead, has been elected, or has everything.
 fn claims(last: u64) -> Vec<Body> {
     let place = LogPlace { term: 1, index: last };
@@ -162,7 +166,8 @@ fn absurd_terms_of_a_member_change_nothing_and_later_ones_stop_no_group() {
         }
         put(&client, 1).await;
     });
-    assert_eq!(term(&group), before, "no term was moved");
+    let now = term(&group);
+    assert!(now < before + ELECTIONS_MAX, "a term was moved: {now}, {before} before");
     // One that a member may have: the group follows it, and goes on.
     let mut reached = before;
     for (round, body) in (2..).zip(claims(1 << 40)) {
@@ -288,7 +293,7 @@ fn caller_without_the_rights_of_a_namenode_moves_no_term_and_no_member() {
         }
     });
     let (_, after) = guarded.settled();
-    assert_eq!(after, before, "no term was moved");
+    assert!(after < before + ELECTIONS_MAX, "a term was moved: {after}, {before} before");
     block_on(async {
         let token = Some(TokenSource::Given(Token::new(&guarded.admin)));
         let credentials = Credentials { token, tls: None };
