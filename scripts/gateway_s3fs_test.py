@@ -67,7 +67,7 @@ class Libraries(unittest.TestCase):
     def test_pyarrow(self) -> None:
         s3 = fs.S3FileSystem(access_key=KEY, secret_key=KEY, scheme="http", region="us-east-1",
                              endpoint_override=self.fleet.address, allow_bucket_creation=True,
-                             allow_bucket_deletion=True)
+                             allow_bucket_deletion=True, request_timeout=30)
         s3.create_dir("pyarrow/tables")
         table = self.table()
         parquet.write_table(table, "pyarrow/tables/one.parquet", filesystem=s3)

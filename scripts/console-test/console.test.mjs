@@ -426,7 +426,7 @@ describe("a cluster with a secret", () => {
 
   test("an expired token ends what is shown live, and the page says why", async () => {
     const page = await open(cluster.url);
-    await signIn(page, token(["--rights", "metrics", "--expires", "4s"]));
+    await signIn(page, token(["--rights", "metrics", "--expires", "20s"]));
     await waitText(page, "#connection", /Live/);
     await waitText(page, "#login-why", /refused the token: .*expired/);
     assert.equal(await page.$("#console:not([hidden])"), null);

@@ -8,7 +8,7 @@ use tracing_subscriber::{EnvFilter, reload};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::log_filter;
-use crate::printable::printable;
+use crate::printable::{printable, printable_json_text};
 
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -42,10 +42,14 @@ struct LineWriter<W> {
 
 impl<W: Write> Write for LineWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Some(text) = std::str::from_utf8(bytes).ok().filter(|_| self.is_text) else {
+        let Ok(text) = std::str::from_utf8(bytes) else {
             self.out.write_all(bytes)?;
             return Ok(bytes.len());
         };
+        if !self.is_text {
+            self.out.write_all(printable_json_text(text).as_bytes())?;
+            return Ok(bytes.len());
+        }
         let event = text.strip_suffix('\n').unwrap_or(text);
         // On a terminal escapes are the formatter's colours: it makes those in texts printable.
         let mut line = match self.is_coloured {

@@ -30,19 +30,25 @@ fn escaped(mut line: String, character: char) -> String {
 /// as JSON escapes them.
 #[must_use]
 pub fn printable_json(document: &serde_json::Value) -> String {
-    let text = document.to_string();
-    if !text.chars().any(is_unsafe) {
-        return text;
+    printable_json_text(&document.to_string()).into_owned()
+}
+
+/// Returns a line of JSON as [`printable_json`] returns its document.
+pub(crate) fn printable_json_text(text: &str) -> Cow<'_, str> {
+    let is_escaped = |character| is_unsafe(character) && character != '\n';
+    if !text.chars().any(is_escaped) {
+        return Cow::Borrowed(text);
     }
-    text.chars().fold(String::with_capacity(text.len() + 16), |mut line, character| {
-        if is_unsafe(character) {
-            // All of them have one unit in UTF-16. Those below U+0020 are escaped by now.
+    Cow::Owned(text.chars().fold(String::with_capacity(text.len() + 16), |mut line, character| {
+        if is_escaped(character) {
+            // All of them have one unit in UTF-16. Those below U+0020 are escaped by now, but for
+            // the line's end.
             line.push_str(&format!("\\u{:04x}", u32::from(character)));
         } else {
             line.push(character);
         }
         line
-    })
+    }))
 }
 
 fn is_unsafe(character: char) -> bool {

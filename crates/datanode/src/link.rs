@@ -9,7 +9,7 @@ use sanderling_core::datanode::{
     DrainThrottle, Egress, HeldRead, PushOutcome, PushRate, PushTargets,
 };
 use sanderling_protocol::frame::IS_LEAVING;
-use sanderling_protocol::{BlockId, NodeId, Refusal};
+use sanderling_protocol::{BlockId, NodeId, Op, Refusal};
 use sanderling_transport::{Handled, Response};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::sleep_until;
@@ -147,6 +147,10 @@ impl Link {
                 Handled::Now(response) => response,
                 Handled::Later(answer) => answer.await,
             };
+            // What refuses, and what a drain needs, waits for no read.
+            if response.header.status != 0 || response.header.op == Op::Order {
+                return response;
+            }
             let bytes = body_bytes(&response);
             if is_leaving {
                 link.read_turn(bytes).await;

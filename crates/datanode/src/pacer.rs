@@ -1,6 +1,6 @@
 //! Lets bytes leave at a rate, in the order in which they come.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -23,7 +23,9 @@ pub(crate) struct Pacer {
 #[derive(Debug)]
 struct PacerState {
     egress: Egress,
-    waiting: VecDeque<WaitingBytes>,
+    /// By the order in which they came.
+    waiting: BTreeMap<u64, WaitingBytes>,
+    next: u64,
     /// Whether the task runs: what comes now waits.
     is_running: bool,
 }
@@ -34,24 +36,36 @@ struct WaitingBytes {
     left_at: oneshot::Sender<Option<Instant>>,
 }
 
+/// A place among those that wait; it is given up when this is dropped.
+struct PacerPlace<'a> {
+    pacer: &'a Pacer,
+    number: u64,
+}
+
+impl Drop for PacerPlace<'_> {
+    fn drop(&mut self) {
+        self.pacer.state.lock().waiting.remove(&self.number);
+    }
+}
+
 impl Pacer {
     pub(crate) fn new(bytes_per_second: u64, clock: ProcessClock) -> Self {
         let egress = Egress::new(Some(bytes_per_second));
-        let state = PacerState { egress, waiting: VecDeque::new(), is_running: false };
-        Self { state: Mutex::new(state), clock }
+        let (waiting, next, is_running) = (BTreeMap::new(), 0, false);
+        Self { state: Mutex::new(PacerState { egress, waiting, next, is_running }), clock }
     }
 
-    /// Waits until so many bytes have left. A few bytes, as those of a refusal, are counted and
-    /// wait for nothing.
+    /// Waits until so many bytes have left.
     pub(crate) async fn leave(self: &Arc<Self>, bytes: u64) {
-        let place = {
+        if bytes == 0 {
+            return;
+        }
+        let (left_at, place) = oneshot::channel();
+        let number = {
             let mut state = self.state.lock();
-            if bytes < Egress::WAITING_BYTES_MIN {
-                state.egress.queue(self.clock.now(), bytes);
-                return;
-            }
-            let (left_at, place) = oneshot::channel();
-            state.waiting.push_back(WaitingBytes { bytes, left_at });
+            let number = state.next;
+            state.next += 1;
+            state.waiting.insert(number, WaitingBytes { bytes, left_at });
             if !state.is_running {
                 let wait = self.let_leave(&mut state);
                 state.is_running = wait.is_some();
@@ -59,8 +73,9 @@ impl Pacer {
                     tokio::spawn(Arc::clone(self).run(wait));
                 }
             }
-            place
+            number
         };
+        let _place = PacerPlace { pacer: self, number };
         if let Ok(Some(left_at)) = place.await {
             sleep_until(self.clock.moment(left_at)).await;
         }
@@ -70,10 +85,7 @@ impl Pacer {
     /// one waits; `None` if none does.
     fn let_leave(&self, state: &mut PacerState) -> Option<Instant> {
         let now = self.clock.now();
-        while let Some(first) = state.waiting.pop_front() {
-            if first.left_at.is_closed() {
-                continue;
-            }
+        while let Some((_, first)) = state.waiting.pop_first() {
             let left_at = state.egress.queue(now, first.bytes);
             // It may be given up at this moment: its bytes count as sent then.
             let _ = first.left_at.send(left_at);
@@ -142,12 +154,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn few_bytes_wait_for_nothing() {
+    async fn short_answers_keep_to_the_rate_and_delay_others_by_no_more_than_they_take() {
+        let pacer = pacer();
+        let began = pacer.clock.now();
+        // A half of a second of the link, in 512 answers.
+        let short = (0..512).map(|_| pacer.leave(1 << 10));
+        futures_util::future::join_all(short).await;
+        let took = pacer.clock.now().since(began);
+        assert!(took >= Millis(490), "{took:?}");
+        pacer.leave(ANSWER).await;
+        let both = pacer.clock.now().since(began);
+        assert!(both.0 < took.0 + 10_000, "{both:?}");
+    }
+
+    #[tokio::test]
+    async fn place_that_is_given_up_is_forgotten_and_no_bytes_wait_for_nothing() {
         let pacer = pacer();
         let mut long = Box::pin(pacer.leave(64 << 20));
         assert!(long.as_mut().now_or_never().is_none(), "a minute");
-        for bytes in [0, Egress::WAITING_BYTES_MIN - 1] {
-            assert!(pacer.leave(bytes).now_or_never().is_some(), "{bytes} bytes wait");
-        }
+        let mut waiting = Box::pin(pacer.leave(1));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert_eq!(pacer.state.lock().waiting.len(), 1);
+        drop(waiting);
+        assert_eq!(pacer.state.lock().waiting.len(), 0);
+        assert!(pacer.leave(0).now_or_never().is_some());
     }
 }

@@ -185,8 +185,6 @@ async fn run_in(
     begin: Begin,
     record: Option<&dyn RunRecord>,
 ) -> Result<(), Failure> {
-    let notice = pace.notice.on_notice.then_some(pace.notice.notice_deadline.0);
-    session.clean_up_within(notice.unwrap_or_default() + CLEAN_UP);
     remove_directories_left().await;
     let state = place.path();
     keep_apart(&name, state, storage)?;
@@ -213,6 +211,9 @@ async fn run_in(
         let number = record.map(RunRecord::number);
         let generations = &generations;
         let start = Start { session, generations, pace, state, criu, command, number };
+        // From here on there may be a task to end, and a checkpoint to take for a notice.
+        let notice = pace.notice.on_notice.then_some(pace.notice.notice_deadline.0);
+        session.clean_up_within(notice.unwrap_or_default() + CLEAN_UP);
         let (task, driver, restored) = start.recorded(&looked, begin.must_restore).await?;
         let drivers = drivers(state, pace, driver, restored.as_ref());
         let takes_sigterm = pace.notice.on_notice;

@@ -19,6 +19,9 @@ use crate::guard::Guard;
 /// container (`docker stop`, 10 s), so that a runner in one still gives the task's lock back.
 pub(crate) const END_WITHIN: Duration = Duration::from_secs(5);
 
+/// The same of a task that another runner has taken: both run meanwhile.
+pub(crate) const TAKEN_END_WITHIN: Duration = Duration::from_millis(1500);
+
 /// The process of a task.
 pub(crate) enum RunningTask {
     /// It is a child of this process.
@@ -135,8 +138,8 @@ impl RunningTask {
         }
     }
 
-    /// Ends it: SIGTERM, and SIGKILL if that is not enough.
-    pub(crate) async fn end(&mut self) {
+    /// Ends it: SIGTERM, and SIGKILL if that is not enough after so long.
+    pub(crate) async fn end(&mut self, within: Duration) {
         match self {
             Self::Direct(child) => {
                 let child = &mut child.process;
@@ -145,16 +148,16 @@ impl RunningTask {
                 if let Some(pid) = pid {
                     let _ = kill_process(pid, Signal::TERM);
                 }
-                if timeout(END_WITHIN, child.wait()).await.is_err() {
+                if timeout(within, child.wait()).await.is_err() {
                     let _ = child.kill().await;
                 }
             }
             Self::Cell(cell, handle) => {
                 if let Some(handle) = &handle.cell {
-                    let within = u64::try_from(END_WITHIN.as_millis()).unwrap_or(u64::MAX);
-                    handle.call_end(within).await;
+                    let millis = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+                    handle.call_end(millis).await;
                 }
-                let _ = timeout(END_WITHIN, cell.wait()).await;
+                let _ = timeout(within, cell.wait()).await;
                 cell.kill().await;
             }
         }

@@ -32,7 +32,7 @@ use crate::hook::{Hook, handles_usr1};
 use crate::lock::TaskLock;
 use crate::machine_notices::MachineNotice;
 use crate::run_log::{CheckpointLine, RunLog};
-use crate::running::RunningTask;
+use crate::running::{END_WITHIN, RunningTask, TAKEN_END_WITHIN};
 use crate::state::left_in;
 use crate::task_failure::TaskFailure;
 
@@ -318,7 +318,7 @@ impl Runner<'_> {
                     return Ok(Followed::Ended);
                 }
                 RunnerEvent::Interrupted => {
-                    task.end().await;
+                    task.end(END_WITHIN).await;
                     return Ok(Followed::Stopped);
                 }
                 RunnerEvent::LockLost => return Err(self.lost(&mut task).await),
@@ -330,7 +330,7 @@ impl Runner<'_> {
                     if self.dumps_at(&notice, &handle, base.as_ref()) {
                         last = Some(notice);
                     } else if notice.is_sigterm {
-                        task.end().await;
+                        task.end(END_WITHIN).await;
                         return Ok(Followed::Stopped);
                     }
                 }
@@ -339,7 +339,7 @@ impl Runner<'_> {
                         next = Instant::now() + self.interval();
                     }
                     if notice.is_sigterm {
-                        task.end().await;
+                        task.end(END_WITHIN).await;
                         return Ok(Followed::Stopped);
                     }
                 }
@@ -680,7 +680,7 @@ impl Runner<'_> {
     }
 
     async fn lost(&self, task: &mut RunningTask) -> Failure {
-        task.end().await;
+        task.end(TAKEN_END_WITHIN).await;
         let name = &self.generations.task;
         let cause = format!("another runner has taken the task {name}; this one has ended it here");
         TaskFailure::Taken.failure(Exit::Failure, cause).next("sanderling task ls")

@@ -231,7 +231,8 @@ impl Calls {
 
     /// Notes that the peer took bytes.
     pub(crate) fn sent(&self, now: Instant) {
-        self.state.lock().progress = Some(now);
+        let mut state = self.state.lock();
+        (state.progress, state.progress_before) = (Some(now), Some(now));
     }
 
     /// Notes that bytes came: what they are is not known yet.

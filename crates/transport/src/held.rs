@@ -6,16 +6,13 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{AbortHandle, Abortable};
-use sanderling_protocol::Header;
-use sanderling_protocol::frame::{self, UNANSWERED, held_body};
-
-use crate::server::Response;
+use sanderling_protocol::frame::{self, held_body};
 
 /// How often a caller gets a report of each answer that is held back.
 const HELD_EVERY: Duration = Duration::from_millis(frame::HELD_EVERY.0);
 
 /// An answer that is made later.
-pub(crate) type ResponseFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
+type LaterFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The answers of one connection that may be held back, by the numbers of their requests.
 #[derive(Default)]
@@ -31,18 +28,20 @@ struct HeldAnswer {
 }
 
 impl HeldAnswers {
-    /// Begins to count an answer among them. Returns it as one that ends without an answer when its
-    /// caller cancels it.
-    pub(crate) fn begin(&mut self, header: &Header, future: ResponseFuture) -> ResponseFuture {
+    /// Begins to count the answer to a request among them. Returns it as one that is what
+    /// `cancelled` returns when its caller cancels it.
+    pub(crate) fn begin<T: Send + 'static>(
+        &mut self,
+        request: u64,
+        future: LaterFuture<T>,
+        cancelled: impl FnOnce() -> T + Send + 'static,
+    ) -> LaterFuture<T> {
         let since = Instant::now();
         self.report_at.get_or_insert(since + HELD_EVERY);
         let (abort, registration) = AbortHandle::new_pair();
-        self.answers.insert(header.request, HeldAnswer { since, abort });
-        let (future, op) = (Abortable::new(future, registration), header.op);
-        Box::pin(async move {
-            let cancelled = || Response { header: Header::new(op, UNANSWERED), body: Vec::new() };
-            future.await.unwrap_or_else(|_| cancelled())
-        })
+        self.answers.insert(request, HeldAnswer { since, abort });
+        let future = Abortable::new(future, registration);
+        Box::pin(async move { future.await.unwrap_or_else(|_| cancelled()) })
     }
 
     /// Forgets an answer that was made or cancelled.

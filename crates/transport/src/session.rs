@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::busy_poll::BusyPoll;
 use crate::connection_slots::{Place, Places};
 use crate::gather::{Gather, length, memory_beside};
-use crate::held::{HeldAnswers, ResponseFuture};
+use crate::held::HeldAnswers;
 use crate::memory::{Memory, Reserved};
 use crate::reader::{Arrived, COPIED_BYTES_MAX, FrameReader, ReadError};
 use crate::server::{Handled, Response, ServeOptions, Service};
@@ -235,6 +235,9 @@ impl Waiting {
     }
 }
 
+/// An answer that is made later.
+type ResponseFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
+
 /// An answer that is made later, and what its request takes until then.
 struct LaterAnswer {
     future: ResponseFuture,
@@ -372,12 +375,7 @@ impl<S: Service> ServerSession<'_, S> {
                 Handled::Later(future) => {
                     let bytes = counted_bytes(bytes);
                     self.waiting.bytes += bytes;
-                    let is_held = self.service.holds(&header);
-                    let (future, held) = match is_held {
-                        true => (self.held.begin(&header, future), Some(header.request)),
-                        false => (future, None),
-                    };
-                    let later = LaterAnswer { future, waits: LaterRequest { bytes, held } };
+                    let later = self.later_answer(&header, future, bytes);
                     self.later.push(later);
                 }
             }
@@ -385,6 +383,22 @@ impl<S: Service> ServerSession<'_, S> {
         let is_alone = frames == 1 && asked.max(self.gather.added()) <= SHORT_BYTES_MAX;
         self.alone = if frames == 0 || is_alone { self.alone.saturating_add(frames) } else { 0 };
         Ok(Buffer::Handled)
+    }
+
+    /// Returns an answer that is made later; its caller can cancel one that may be held back.
+    fn later_answer(
+        &mut self,
+        header: &Header,
+        future: ResponseFuture,
+        bytes: usize,
+    ) -> LaterAnswer {
+        if !self.service.holds(header) {
+            return LaterAnswer { future, waits: LaterRequest { bytes, held: None } };
+        }
+        let unanswered = Header::new(header.op, UNANSWERED);
+        let cancelled = move || Response { header: unanswered, body: Vec::new() };
+        let future = self.held.begin(header.request, future, cancelled);
+        LaterAnswer { future, waits: LaterRequest { bytes, held: Some(header.request) } }
     }
 
     /// Takes note of a request that waits for its answer no more.

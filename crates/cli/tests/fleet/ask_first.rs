@@ -41,9 +41,10 @@ fn assert_says(ran: &Ran, code: i32, words: &[&str]) {
     }
 }
 
-/// Runs a command that does not end by itself, until it has printed a sentence on stderr.
+/// Runs a command that drains `n0` and does not end by itself, until it has printed a sentence on
+/// stderr and the node drains.
 #[track_caller]
-fn assert_says_while_it_runs(cluster: &Cluster, words: &[&str], sentence: &str) {
+fn assert_says_while_it_drains(cluster: &Cluster, words: &[&str], sentence: &str) {
     let mut command = sanderling();
     command.args(words).env("SANDERLING_NAMENODE", &cluster.namenode.address);
     let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -62,6 +63,7 @@ fn assert_says_while_it_runs(cluster: &Cluster, words: &[&str], sentence: &str) 
             break;
         }
     }
+    until("the node drains", SOON, || (state(cluster, "n0") == "draining").then_some(()));
     let ended = child.try_wait().expect("our own child");
     child.kill().expect("our own child can be killed");
     child.wait().expect("our own child can be waited for");
@@ -85,7 +87,7 @@ fn notice_that_loses_bytes_wants_a_yes_and_changes_nothing_without() {
     assert_eq!(state(&cluster, "n0"), "active");
 
     let wait = ["node", "decommission", "n0", "--yes", "--wait"];
-    assert_says_while_it_runs(&cluster, &wait, "HAVE NO ROOM");
+    assert_says_while_it_drains(&cluster, &wait, "HAVE NO ROOM");
     assert_eq!(cluster.cli(&["node", "cancel", "n0"]).code, 0);
     assert_eq!(state(&cluster, "n0"), "active");
     // More time does not help.

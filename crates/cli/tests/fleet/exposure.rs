@@ -108,6 +108,7 @@ fn copied_blocks_survive_a_kill_without_notice_and_the_rest_is_said() {
         assert!(report.bytes <= exposure, "{} lost, {exposure} exposed", report.bytes);
         assert!(report.promoted_bytes > 0);
         assert_eq!(whole(&client).await, OBJECTS - report.bytes / OBJECT_BYTES as u64);
+        until_bounded(&client, NODES - 1).await;
     });
 }
 
@@ -134,6 +135,7 @@ fn node_that_its_cloud_recommends_to_leave_is_copied_whole() {
         let report = client.report().await.expect("the namenode answers");
         assert_eq!((report.blocks, report.bytes), (0, 0), "{report:?}");
         assert_eq!(whole(&client).await, OBJECTS);
+        until_bounded(&client, NODES - 1).await;
     });
 }
 
@@ -184,6 +186,7 @@ fn random_notices(count: u64, seed: u64) {
         assert!(!reading.is_finished(), "a read failed: {:?}", reading.await);
         reading.abort();
         assert_eq!(whole(&client).await, OBJECTS);
+        until_bounded(&client, NODES).await;
         let report = client.report().await.expect("the namenode answers");
         eprintln!(
             "{count} notices of {NOTICE:?}: {} B promoted, {} B relocated, {} B copied before, \

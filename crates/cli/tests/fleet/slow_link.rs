@@ -102,6 +102,40 @@ fn reader_that_stands_still_delays_no_other() {
     });
 }
 
+/// Short answers keep to the rate as well: what they take together delays a long one, and no more.
+#[test]
+fn many_short_reads_starve_no_long_one() {
+    let cluster = start();
+    block_on(async {
+        let client = cluster.client().await;
+        for (name, bytes) in [("/short", 64 << 10), ("/long", 256 << 10)] {
+            client
+                .put(&path(name), bytes_of(1, bytes), &PutOptions::default())
+                .await
+                .expect("stored");
+        }
+        let hogs = (0..64).map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                let reader = client.open(&path("/short")).await.expect("it is there");
+                loop {
+                    reader.read_range(0, 1000).await.expect("read in its time");
+                }
+            })
+        });
+        let hogs: Vec<_> = hogs.collect();
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(3) {
+            let read = client.get(&path("/long")).await.expect("read in its time");
+            assert!(read == bytes_of(1, 256 << 10), "the object has other bytes");
+        }
+        assert!(!hogs.iter().any(tokio::task::JoinHandle::is_finished), "a short read failed");
+        hogs.iter().for_each(tokio::task::JoinHandle::abort);
+        // Nothing is left of them that others would have to wait for.
+        client.get(&path("/long")).await.expect("read in its time");
+    });
+}
+
 /// Returns how many bytes are in the files of a directory.
 fn held(place: &std::path::Path) -> u64 {
     let entries = std::fs::read_dir(place).expect("readable").flatten();

@@ -89,7 +89,7 @@ fn json_has_names_as_they_are_and_stays_on_its_line() {
 
 #[test]
 fn json_stays_json_with_characters_that_terminals_obey() {
-    let cluster = with_jobs(&[TURNED], &[]);
+    let cluster = with_jobs(&[TURNED], &["--log-format", "json"]);
     let path = format!("/{TURNED}");
     for words in [&["fs", "ls", "/"][..], &["fs", "tree", "/"], &["job", "ls"], &["events"]] {
         let ran = cluster.cli(&[words, &["--json"]].concat());
@@ -101,6 +101,13 @@ fn json_stays_json_with_characters_that_terminals_obey() {
         ];
         assert!(paths.iter().any(|found| found.as_str() == Some(&*path)), "{words:?}: {ran}");
     }
+    let log = until("the namenode logs the job", SOON, || {
+        let log = cluster.namenode.log();
+        (log.ends_with('\n') && log.contains("job registered")).then_some(log)
+    });
+    assert!(!log.chars().any(|it| it != '\n' && is_unsafe(it)), "{log}");
+    let lines = documents(&log);
+    assert!(lines.iter().any(|line| line["path"].as_str() == Some(&*path)), "{log}");
 }
 
 #[test]

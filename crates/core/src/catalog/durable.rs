@@ -36,6 +36,10 @@ const KEY_BYTES_MAX: usize = 1024;
 /// page of a listing has.
 const RENAMED_MAX: usize = 4096;
 
+/// Changes from the first on among which a deletion that waits looks for lost objects: as many as a
+/// datanode gets with one order.
+const LOST_LOOKED_AT_MAX: usize = STORE_CHANGES_PER_ORDER_MAX;
+
 impl Catalog {
     /// Makes a directory durable. It is made if it is missing.
     fn make_durable(&mut self, request: &MakeDurable) -> Result<Reply, Refusal> {
@@ -515,7 +519,8 @@ impl Catalog {
     }
 
     /// Refuses to delete a tree that waits for its store. What has bytes missing in it goes at
-    /// once: the store gets neither that nor what comes after it, so the tree would wait for ever.
+    /// once, as it comes first in the queue: the store gets neither that nor what comes after it,
+    /// so the tree would wait for ever.
     pub(super) fn check_may_go(
         &mut self,
         id: ObjectId,
@@ -523,19 +528,22 @@ impl Catalog {
     ) -> Result<(), Refusal> {
         let checked = self.check_not_waiting(id);
         if checked.is_err() && self.deletes_lost_first() {
-            for lost in self.lost_below(id) {
+            for lost in self.first_lost_below(id) {
                 self.delete_tree(lost, orders);
             }
         }
         checked
     }
 
-    /// Returns the objects below a container that wait for their store and have bytes missing.
-    /// Cost: as many as wait in the directory, at most `DURABLE_CHANGES_MAX`.
-    fn lost_below(&self, id: ObjectId) -> Vec<ObjectId> {
+    /// Returns the objects below a container that have bytes missing and are among the first that
+    /// their store gets. What is behind these waits for them as well.
+    fn first_lost_below(&self, id: ObjectId) -> Vec<ObjectId> {
         let Some((directory, key)) = self.durable_at(id) else { return Vec::new() };
+        if self.objects[&id].data().is_some() || self.check_adopted(directory).is_err() {
+            return Vec::new();
+        }
         let below = format!("{key}/");
-        let changes = self.durables.directories[&directory].changes();
+        let changes = self.durables.directories[&directory].changes().take(LOST_LOOKED_AT_MAX);
         let put = changes.filter_map(|(_, change)| match change.kind {
             QueuedKind::Put { object, .. } => Some(object),
             QueuedKind::Remove | QueuedKind::RemoveTree => None,

@@ -19,10 +19,6 @@ impl Egress {
     /// queued the next one.
     pub const PUSHES_QUEUED_MAX: usize = 2;
 
-    /// Shorter answers are counted and do not wait: refusals, and the replies to orders that a
-    /// drain needs. Chosen, not measured.
-    pub const WAITING_BYTES_MIN: u64 = 1 << 10;
-
     /// How long before the last byte of an answer has left the next one is queued: longer than
     /// timers of a busy machine are late. Chosen, not measured.
     pub const AHEAD: Millis = Millis(50);
@@ -36,12 +32,6 @@ impl Egress {
     #[must_use]
     pub const fn new(bytes_per_second: Option<u64>) -> Self {
         Self { bytes_per_second, free_at_nanos: 0 }
-    }
-
-    /// Returns whether the pacer has a rate; without one it delays nothing.
-    #[must_use]
-    pub const fn is_limited(&self) -> bool {
-        self.bytes_per_second.is_some()
     }
 
     /// Queues so many bytes; returns when they have left, or `None` when that is now.

@@ -76,16 +76,18 @@ pub fn restore(
     source: impl Read,
     options: &RestoreOptions,
 ) -> Result<BackupDescription, RestoreError> {
-    let held = held(&options.directory)?;
+    held(&options.directory)?;
     let additions = Additions::before(&options.directory);
     let directory = Directory::open(&options.directory)?;
+    // Another restore may have ended since.
+    let held = held(&options.directory)?;
     if let Some(name) = held.into_iter().next().filter(|_| !options.is_replacing) {
         let directory = options.directory.clone();
         return Err(RestoreError::NotEmpty { directory, name });
     }
     let temporary = directory.path().join(TEMPORARY);
     let description = write_snapshot(source, &temporary, &directory, options)
-        .inspect_err(|_| additions.remove())?;
+        .inspect_err(|_| additions.remove(directory.path()))?;
     let target = directory.file(FileKind::Snapshot, description.commands);
     exchange(&directory, &[(temporary, target)], || Ok(()))
         .map_err(failed("restore into", directory.path()))??;
@@ -137,11 +139,14 @@ impl Additions {
         }
     }
 
-    /// Removes them, while the directory is still locked. What cannot be removed does no harm: the
+    /// Removes them, while the directory is still locked, unless it has a catalog by now. What cannot be removed does no harm: the
     /// next restore or start uses or removes it.
-    fn remove(&self) {
+    fn remove(&self, directory: &Path) {
+        let has_none = held(directory).is_ok_and(|names| names.is_empty());
         for file in &self.files {
-            let _ = fs::remove_file(file);
+            if has_none || !file.ends_with(LOCK) {
+                let _ = fs::remove_file(file);
+            }
         }
         for directory in &self.directories {
             let _ = fs::remove_dir(directory);
