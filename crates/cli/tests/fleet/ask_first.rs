@@ -63,7 +63,7 @@ fn assert_says_while_it_drains(cluster: &Cluster, words: &[&str], sentence: &str
             break;
         }
     }
-    until("the node drains", SOON, || (state(cluster, "n0") == "draining").then_some(()));
+    until("the node drains", SOON, || (state(cluster, "n0") != "active").then_some(()));
     let ended = child.try_wait().expect("our own child");
     child.kill().expect("our own child can be killed");
     child.wait().expect("our own child can be waited for");

@@ -139,8 +139,8 @@ impl Additions {
         }
     }
 
-    /// Removes them, while the directory is still locked, unless it has a catalog by now. What cannot be removed does no harm: the
-    /// next restore or start uses or removes it.
+    /// Removes them, while the directory is still locked; of one that has a catalog by now the lock
+    /// stays. What cannot be removed does no harm: the next restore or start uses or removes it.
     fn remove(&self, directory: &Path) {
         let has_none = held(directory).is_ok_and(|names| names.is_empty());
         for file in &self.files {
