@@ -1,11 +1,16 @@
 //! Reads through a link that is slower than a client waits for a sign of life.
 
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::cluster::{Cluster, SOON, Shape, block_on, bytes_of, path, sanderling};
 use rustix::process::{Signal, kill_process};
 use sanderling_client::PutOptions;
+use sanderling_protocol::message::{Hello, Role};
+use sanderling_protocol::{Header, Op};
+use sanderling_transport::{CallError, Connection, ConnectionOptions};
 
 /// Flags of a node that sends as much in a second.
 const SLOW: [&str; 2] = ["--egress-limit", "512KiB"];
@@ -114,25 +119,47 @@ fn many_short_reads_starve_no_long_one() {
                 .await
                 .expect("stored");
         }
+        let read = Arc::new(AtomicU64::new(0));
+        let (began, limit) = (Instant::now(), 512 << 10);
         let hogs = (0..64).map(|_| {
-            let client = client.clone();
+            let (client, read) = (client.clone(), Arc::clone(&read));
             tokio::spawn(async move {
                 let reader = client.open(&path("/short")).await.expect("it is there");
                 loop {
                     reader.read_range(0, 1000).await.expect("read in its time");
+                    read.fetch_add(1000, Ordering::Relaxed);
                 }
             })
         });
         let hogs: Vec<_> = hogs.collect();
-        let began = Instant::now();
         while began.elapsed() < Duration::from_secs(3) {
-            let read = client.get(&path("/long")).await.expect("read in its time");
-            assert!(read == bytes_of(1, 256 << 10), "the object has other bytes");
+            let long = client.get(&path("/long")).await.expect("read in its time");
+            assert!(long == bytes_of(1, 256 << 10), "the object has other bytes");
         }
+        let (short, passed) = (read.load(Ordering::Relaxed), began.elapsed().as_secs() + 1);
+        assert!(short <= limit * (passed + 1), "{short} bytes in {passed} s: more than the limit");
         assert!(!hogs.iter().any(tokio::task::JoinHandle::is_finished), "a short read failed");
         hogs.iter().for_each(tokio::task::JoinHandle::abort);
         // Nothing is left of them that others would have to wait for.
         client.get(&path("/long")).await.expect("read in its time");
+    });
+}
+
+/// Whatever an admitted peer sends, it is refused, and the connection goes on.
+#[test]
+fn operations_that_a_datanode_does_not_serve_are_refused_and_end_no_connection() {
+    let mut cluster = Cluster::of(1);
+    block_on(async {
+        let address = cluster.datanode("n0").address.clone();
+        let hello = Hello { role: Role::Client, cluster: None, node: None, token: None };
+        let limit = tokio::time::Instant::now() + SOON;
+        let options = ConnectionOptions::default();
+        let met = Connection::connect_with(&address, hello, limit, &options).await;
+        let (connection, _) = met.expect("admitted");
+        for op in [Op::Meta, Op::Lease, Op::Return, Op::Stage, Op::Fill, Op::Group, Op::Read] {
+            let answer = connection.call(Header::new(op, 0), Vec::new(), limit).await;
+            assert!(matches!(answer, Err(CallError::Refused(_))), "{op:?}: {answer:?}");
+        }
     });
 }
 
