@@ -116,6 +116,11 @@ impl Secret {
         self.0.keys().len()
     }
 
+    /// Returns how often other secrets than before were read from the file.
+    pub(crate) fn version(&self) -> u64 {
+        self.0.version()
+    }
+
     /// Reads the file again if it has changed, also when no caller needs the secret.
     pub(crate) fn look(&self) {
         self.0.look_now();

@@ -93,6 +93,16 @@ impl Credentials {
         }
     }
 
+    /// Returns how often the process has read other secrets than before, 0 without a secret. A
+    /// connection from before the last change shows a token of a secret that may be withdrawn.
+    #[must_use]
+    pub fn secret_version(&self) -> u64 {
+        match &self.token {
+            Some(TokenSource::Own(secret, _)) => secret.version(),
+            _ => 0,
+        }
+    }
+
     /// Returns whether a token that ended may be followed by another.
     #[must_use]
     pub const fn may_renew(&self) -> bool {

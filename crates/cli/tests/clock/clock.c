@@ -1,7 +1,8 @@
 /* A clock that is wrong, for processes that are started with this library before their own.
  *
  * WRONG_CLOCK names a file with the seconds that are added to the time of day. It is mapped, so a
- * change of the file makes the clock jump at once. Clocks that only count up stay as they are. */
+ * change of the file makes the clock jump at once. Clocks that only count up stay as they are,
+ * unless WRONG_UPTIME is set: then as much time passes for the process. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -13,9 +14,11 @@
 #include <unistd.h>
 
 static volatile int64_t *seconds;
+static int is_uptime_wrong;
 
 __attribute__((constructor)) static void start(void) {
     const char *name = getenv("WRONG_CLOCK");
+    is_uptime_wrong = getenv("WRONG_UPTIME") != NULL;
     int file = name ? open(name, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) return;
     void *map = mmap(NULL, sizeof *seconds, PROT_READ, MAP_SHARED, file, 0);
@@ -31,7 +34,10 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
     static int (*next)(clockid_t, struct timespec *);
     if (!next) next = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
     int failed = next(clock, time);
-    if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
+    int is_time_of_day = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+    int is_uptime = clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE ||
+                    clock == CLOCK_MONOTONIC_RAW || clock == CLOCK_BOOTTIME;
+    if (!failed && (is_time_of_day || (is_uptime && is_uptime_wrong))) {
         time->tv_sec += added();
     }
     return failed;

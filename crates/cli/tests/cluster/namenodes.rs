@@ -1,5 +1,6 @@
 //! Namenodes of one group as real processes, and what tests store through them.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,13 +21,15 @@ pub(crate) struct Group {
     /// The members' own, where they start again.
     pub(crate) ports: Vec<Port>,
     pub(crate) directory: TempDir,
+    /// What members find in their environment.
+    pub(crate) variables: Vec<(&'static str, PathBuf)>,
 }
 
 impl Group {
     pub(crate) fn start(count: usize, flags: &[&str]) -> Self {
         let directory = TempDir::new().expect("a directory for the test");
         let (members, addresses, ports) = (Vec::new(), Vec::new(), Vec::new());
-        let mut group = Self { members, addresses, ports, directory };
+        let mut group = Self { members, addresses, ports, directory, variables: Vec::new() };
         for _ in 0..count {
             let first = group.addresses.first().cloned();
             group.add("127.0.0.1:0", first.as_deref(), flags);
@@ -50,7 +53,9 @@ impl Group {
             vec!["namenode", "--listen", listen, "--http", "127.0.0.1:0", "--dir", &catalog];
         words.extend(join.iter().flat_map(|address| ["--join", *address]));
         words.extend(flags);
-        spawn_with(self.directory.path(), &name, &words, &[]).serves()
+        let variables: Vec<(&str, &Path)> =
+            self.variables.iter().map(|(name, value)| (*name, value.as_path())).collect();
+        spawn_with(self.directory.path(), &name, &words, &variables).serves()
     }
 
     pub(crate) fn add(&mut self, listen: &str, join: Option<&str>, flags: &[&str]) {

@@ -14,5 +14,6 @@ mod generations;
 mod members;
 mod notices;
 mod recovery;
+mod secrets;
 mod strangers;
 mod unfit;

@@ -2,6 +2,7 @@
 //! nothing; with them, no message of theirs stops the group for good.
 
 use crate::cluster;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cluster::guarded::text;
@@ -26,13 +27,17 @@ const TERMS_BEHIND_MAX: u64 = 1 << 20;
 const TERMS: u64 = 1 << 32;
 
 /// Sends a namenode what only members send.
-struct Stranger {
+pub(crate) struct Stranger {
     connection: Connection,
     cluster: ClusterId,
 }
 
 impl Stranger {
-    async fn connect(address: &str, role: Role, token: Option<&Token>) -> Result<Self, CallError> {
+    pub(crate) async fn connect(
+        address: &str,
+        role: Role,
+        token: Option<&Token>,
+    ) -> Result<Self, CallError> {
         let token = token.map(|token| TokenSource::Given(token.clone()));
         let credentials = Credentials { token, tls: None };
         let options = ConnectionOptions { credentials, ..ConnectionOptions::default() };
@@ -193,15 +198,16 @@ fn absurd_terms_of_a_member_change_nothing_and_later_ones_stop_no_group() {
 }
 
 /// Three namenodes with a secret.
-struct Guarded {
-    group: Group,
-    secret: String,
-    admin: String,
+pub(crate) struct Guarded {
+    pub(crate) group: Group,
+    pub(crate) secret: String,
+    pub(crate) admin: String,
 }
 
 impl Guarded {
-    fn start() -> Self {
-        let mut group = Group::start(0, &[]);
+    /// Starts them with these variables in their environment.
+    pub(crate) fn start(variables: Vec<(&'static str, PathBuf)>) -> Self {
+        let mut group = Group { variables, ..Group::start(0, &[]) };
         let secret = text(group.directory.path().join("secret"));
         let made = run(sanderling().args(["token", "secret", "--out", &secret]));
         assert_eq!(made.code, 0, "{made}");
@@ -216,7 +222,7 @@ impl Guarded {
         Self { group, secret, admin: made.stdout.trim().to_owned() }
     }
 
-    fn token(&self, flags: &[&str]) -> Token {
+    pub(crate) fn token(&self, flags: &[&str]) -> Token {
         let address = &self.group.addresses[0];
         let words = ["token", "new", "--secret-file", &self.secret, "-q", "--namenode", address];
         let made = run(sanderling().args(words).args(flags));
@@ -224,14 +230,14 @@ impl Guarded {
         Token::new(&made.stdout)
     }
 
-    fn page(&self, place: usize) -> Value {
+    pub(crate) fn page(&self, place: usize) -> Value {
         let address = &self.group.addresses[place];
         let words = ["group", "ls", "--json", "--namenode", address];
         page(&run(sanderling().args(words).env("SANDERLING_TOKEN", &self.admin)))
     }
 
     /// Returns which members vote and which one leads, and its term.
-    fn settled(&self) -> (String, u64) {
+    pub(crate) fn settled(&self) -> (String, u64) {
         until("three vote, and one leads", SOON, || {
             let page = self.page(0);
             let rows = page["members"].as_array()?;
@@ -265,7 +271,7 @@ async fn assert_all_forbidden(stranger: &Stranger, term: u64) {
 
 #[test]
 fn caller_without_the_rights_of_a_namenode_moves_no_term_and_no_member() {
-    let guarded = Guarded::start();
+    let guarded = Guarded::start(Vec::new());
     let (_, before) = guarded.settled();
     let addresses = guarded.group.addresses.clone();
     let tokens = [

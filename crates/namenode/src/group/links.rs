@@ -3,6 +3,9 @@
 //! without a connection, and some of the others, whose answers name a later generation of the
 //! group. A member that takes nothing costs the leader nothing: what does not fit is dropped, and
 //! the replica sends it again.
+//!
+//! A connection shows its token once, when it begins, and is refused everything when that token
+//! does not hold any more. So another connection replaces it before, without a pause.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +21,7 @@ use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{ClusterId, Header, MemberId, Op, Refusal};
 use sanderling_transport::{
-    CallError, Connection, ConnectionOptions, Credentials, KnownGeneration,
+    CallError, Connection, ConnectionOptions, Credentials, KnownGeneration, LogLimiter,
 };
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -27,7 +30,6 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, warn};
 
 use super::wire::{GroupFrame, LaterGeneration};
-use crate::log_limit::LogLimiter;
 
 /// Messages that wait for one member. Heartbeats are sent every 60 ms, and entries
 /// within the replica's own window. That window has 64 (`APPENDS_MAX` of the core), so four of
@@ -59,8 +61,16 @@ const ANSWER_EVERY: Duration = Duration::from_millis(500);
 /// that was started again has the leader's next one or the one after it.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Lines about members that are of other generations.
-static REFUSED: LogLimiter = LogLimiter::new();
+/// Age at which a connection is replaced. Half of the time that a server's own token holds (a day,
+/// `OWN_TOKEN` of the transport), so that clocks which differ by hours end none before.
+const RENEW_AFTER: Duration = Duration::from_secs(12 * 3600);
+
+/// Pause before a connection that could not be replaced is tried again; it is used meanwhile. As
+/// often as a server looks at the file of its secret.
+const RENEW_AGAIN: Duration = Duration::from_secs(2);
+
+/// Lines about members that are of other generations, or refuse this one's token.
+static REFUSED: LogLimiter = LogLimiter::per_second();
 
 /// A message on its way to a member's task.
 #[derive(Debug)]
@@ -217,6 +227,31 @@ impl Links {
     }
 }
 
+/// When a connection is to be replaced.
+#[derive(Debug, Clone, Copy)]
+struct Renewal {
+    at: Instant,
+    /// The secrets that the process had when the connection began.
+    secrets: u64,
+}
+
+impl Renewal {
+    fn is_due(&self, credentials: &Credentials) -> bool {
+        Instant::now() >= self.at || credentials.secret_version() != self.secrets
+    }
+}
+
+/// Why no more messages are sent over a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LinkEnd {
+    /// It is broken, or the member does not accept its token any more.
+    Broken,
+    /// It is to be replaced, and is used until it is.
+    Due,
+    /// No more messages will come.
+    Idle,
+}
+
 /// Sends what waits, in order, over one connection after the other.
 async fn run(
     dialer: &Dialer,
@@ -225,27 +260,58 @@ async fn run(
     link: &Mutex<Option<Connection>>,
     later: &AtomicU64,
 ) {
+    let mut used: Option<Connection> = None;
     loop {
+        let secrets = dialer.credentials.secret_version();
+        let mut age = RENEW_AFTER;
         match dialer.connect(address, Instant::now() + FRAME_WITHIN).await {
             Ok(connection) => {
                 *link.lock() = Some(connection.clone());
-                if send_all(dialer, &connection, &mut waiting, later).await.is_none() {
-                    return;
-                }
-                *link.lock() = None;
+                used = Some(connection);
             }
-            Err(CallError::Refused(refusal @ Refusal::OtherGeneration { .. })) => {
-                if let Some(passed_over) = REFUSED.admit(std::time::Instant::now()) {
-                    warn!(address, %refusal, passed_over, "a namenode is none of this group");
-                }
+            Err(error) => {
+                log_refused(address, &error);
+                age = RENEW_AGAIN;
             }
-            Err(error) => debug!(address, %error, "a member of the group is not reached"),
+        }
+        let renewal = Renewal { at: Instant::now() + age, secrets };
+        let end = match &used {
+            Some(connection) => send_all(dialer, connection, &mut waiting, later, renewal).await,
+            None => LinkEnd::Broken,
+        };
+        match end {
+            LinkEnd::Idle => return,
+            LinkEnd::Due => continue,
+            LinkEnd::Broken => (used, *link.lock()) = (None, None),
         }
         sleep(PAUSE).await;
         // What waited meanwhile is old.
         while let Ok(it) = waiting.try_recv() {
             drop(it);
         }
+    }
+}
+
+/// Writes why a member takes no message, if that lasts until an operator does something.
+fn log_refused(address: &str, error: &CallError) {
+    let refusal = match error {
+        CallError::Refused(
+            refusal @ (Refusal::OtherGeneration { .. } | Refusal::Unauthenticated { .. }),
+        ) => refusal,
+        error => return debug!(address, %error, "a member of the group is not reached"),
+    };
+    let Some(passed_over) = REFUSED.admit(std::time::Instant::now()) else { return };
+    match refusal {
+        Refusal::OtherGeneration { .. } => {
+            warn!(address, %refusal, passed_over, "a namenode is none of this group");
+        }
+        _ => warn!(
+            address,
+            %refusal,
+            passed_over,
+            "a member of the group does not accept this namenode's token; give all members the \
+             same secrets, and clocks that agree"
+        ),
     }
 }
 
@@ -262,31 +328,44 @@ fn proven(dialer: &Dialer, address: &str, answer: &Bytes) -> Option<GroupGenerat
     None
 }
 
-/// Sends until the connection breaks; `None` when no more messages will come.
+/// Sends until the connection breaks, is refused, or is to be replaced.
 async fn send_all(
     dialer: &Dialer,
     connection: &Connection,
     waiting: &mut mpsc::Receiver<WaitingMessage>,
     later: &AtomicU64,
-) -> Option<()> {
+    renewal: Renewal,
+) -> LinkEnd {
     let mut under_way = FuturesUnordered::new();
     loop {
         tokio::select! {
             message = waiting.recv(), if under_way.len() < IN_FLIGHT_MAX => {
-                let WaitingMessage { body, since } = message?;
-                if since.elapsed() < STALE_AFTER {
-                    under_way.push(send(connection, body, Instant::now() + FRAME_WITHIN));
+                let Some(WaitingMessage { body, since }) = message else { return LinkEnd::Idle };
+                if since.elapsed() >= STALE_AFTER {
+                    continue;
                 }
+                if renewal.is_due(&dialer.credentials) {
+                    // If it is lost, the replica sends it again.
+                    let _ = connection.post(Header::new(Op::Group, 0), vec![body]);
+                    return LinkEnd::Due;
+                }
+                under_way.push(send(connection, body, Instant::now() + FRAME_WITHIN));
             }
             Some(sent) = under_way.next(), if !under_way.is_empty() => {
-                // A refusal concerns one message: the member may be starting.
                 match sent {
                     Ok(answer) => {
                         if let Some(generation) = proven(dialer, connection.address(), &answer) {
                             later.fetch_max(generation.0, Ordering::AcqRel);
                         }
                     }
-                    Err(_) if connection.is_broken() => return Some(()),
+                    // All that follows would be refused, too: the next connection shows another
+                    // token.
+                    Err(error @ CallError::Refused(Refusal::Unauthenticated { .. })) => {
+                        log_refused(connection.address(), &error);
+                        return LinkEnd::Broken;
+                    }
+                    Err(_) if connection.is_broken() => return LinkEnd::Broken,
+                    // Another refusal concerns one message: the member may be starting.
                     Err(_) => {}
                 }
             }
