@@ -14,3 +14,13 @@ fn groups_keep_their_promises_and_are_reproducible() {
         }
     }
 }
+
+/// The last address that a call tried was that of a machine that is gone, and the call waited for
+/// it until its deadline, long after another member had begun to lead.
+const GONE_MACHINE_IS_TRIED_LAST: u64 = 9_100_395;
+
+#[test]
+fn seeds_that_once_broke_a_promise_keep_it() {
+    let outcome = run_group(GONE_MACHINE_IS_TRIED_LAST, None, false);
+    assert_eq!(outcome.violation.map(|found| found.to_string()), None);
+}

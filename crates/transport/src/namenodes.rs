@@ -196,7 +196,7 @@ impl Namenodes {
     ) -> Result<MetaReplies, CallError> {
         let target = self.target();
         self.refresh_if_due(pool);
-        let answer = self.attempt(pool, &target, requests, deadline, Some(CONNECT_WITHIN)).await;
+        let answer = self.attempt(pool, &target, requests, deadline, CONNECT_WITHIN).await;
         let failed = match answer {
             Ok(replies) => match elsewhere(&replies) {
                 None => {
@@ -263,16 +263,13 @@ impl Namenodes {
         address: &Arc<str>,
         requests: &[EncodedRequest],
         deadline: Instant,
-        connect_within: Option<Millis>,
+        connect_within: Millis,
     ) -> Result<MetaReplies, Attempted> {
         if !self.shared.has_several.load(Ordering::Relaxed) {
             let answer = pool.meta_encoded(address, requests, deadline).await;
             return answer.map_err(Attempted::sent);
         }
-        let within = match connect_within {
-            Some(within) => deadline.min(Instant::now() + Duration::from(within)),
-            None => deadline,
-        };
+        let within = deadline.min(Instant::now() + Duration::from(connect_within));
         if let Err(error) = pool.connection(address, None, within).await {
             return Err(Attempted { error, was_sent: false });
         }

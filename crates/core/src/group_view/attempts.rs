@@ -12,8 +12,13 @@ const PAUSE_MIN: Millis = Millis(10);
 const PAUSE_MAX: Millis = Millis(200);
 
 /// How long one of several members may take to accept a connection and to answer the greeting: it
-/// runs, or another one is tried.
+/// runs, or another one is tried. Twice as long after each pause of the call, in which all of them
+/// were tried: a machine that is gone never holds a call up until its deadline, and members that
+/// are slow to connect are reached all the same.
 pub const CONNECT_WITHIN: Millis = Millis(1000);
+
+/// Most times that [`CONNECT_WITHIN`] is doubled: 32 s is more than the default time for a call.
+const CONNECT_DOUBLINGS_MAX: u32 = 5;
 
 /// How long a member may take to report the members: as long as one has to accept a connection. Its
 /// answer needs neither the log nor another member.
@@ -77,9 +82,8 @@ pub enum NextMember {
     Try {
         /// The member's address.
         address: String,
-        /// How long it may take to accept a connection, if others are left to be tried. The last
-        /// one may take until the deadline of the call.
-        connect_within: Option<Millis>,
+        /// How long it may take to accept a connection, within the deadline of the call.
+        connect_within: Millis,
     },
     /// All were tried: wait, and begin anew.
     Wait {
@@ -213,8 +217,8 @@ impl MemberAttempts {
         };
         let address = next.to_owned();
         self.tried.push(address.clone());
-        let has_others = view.order(now).any(|it| !self.has_tried(it));
-        NextMember::Try { address, connect_within: has_others.then_some(CONNECT_WITHIN) }
+        let connect_within = Millis(CONNECT_WITHIN.0 << self.rounds.min(CONNECT_DOUBLINGS_MAX));
+        NextMember::Try { address, connect_within }
     }
 
     fn has_tried(&self, address: &str) -> bool {
@@ -294,7 +298,8 @@ mod tests {
         assert!(!attempts(Repeats::Always, NOW).failed(&mut view, NOW, &failed));
         let mut attempts = attempts(Repeats::Always, NOW + Millis(5));
         assert!(attempts.failed(&mut view, NOW, &failed));
-        let last = NextMember::Try { address: "b:2".to_owned(), connect_within: None };
+        let connect_within = CONNECT_WITHIN;
+        let last = NextMember::Try { address: "b:2".to_owned(), connect_within };
         assert_eq!(attempts.next(&view, NOW, 0), last, "the first one was tried before");
         assert_eq!(attempts.next(&view, NOW, 0), NextMember::TooLate, "the pause is 5 ms");
         let before = Instant(NOW.0 - 1);

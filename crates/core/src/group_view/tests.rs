@@ -58,9 +58,22 @@ fn members_are_tried_in_their_order_each_once_and_the_leader_first() {
         NextMember::Try { connect_within, .. } => Some(*connect_within),
         NextMember::Wait { .. } | NextMember::TooLate => None,
     };
-    let soon = Some(Some(CONNECT_WITHIN));
+    let soon = Some(CONNECT_WITHIN);
     let found: Vec<_> = all.iter().map(within).collect();
-    assert_eq!(found, [soon, soon, Some(None), None], "the last has the whole time");
+    assert_eq!(found, [soon, soon, soon, None], "the last one of them may be gone, too");
+}
+
+#[test]
+fn members_that_are_slow_to_connect_have_twice_the_time_after_each_pause() {
+    let view = view("a:1");
+    let mut attempts = attempts();
+    let mut times = Vec::new();
+    while times.len() < 8 {
+        if let NextMember::Try { connect_within, .. } = attempts.next(&view, NOW, 0) {
+            times.push(connect_within.0);
+        }
+    }
+    assert_eq!(times, [1000, 2000, 4000, 8000, 16_000, 32_000, 32_000, 32_000]);
 }
 
 #[test]

@@ -183,7 +183,7 @@ impl GroupWorld {
         caller.call = Some(call);
         self.caller_at(deadline, at, CallerEvent::IsLate { call: number });
         self.refresh_if_due(at);
-        self.attempt(at, address, Some(CONNECT_WITHIN));
+        self.attempt(at, address, CONNECT_WITHIN);
     }
 
     /// Returns the newest machine with an address.
@@ -199,7 +199,7 @@ impl GroupWorld {
     }
 
     /// Makes one attempt at one member.
-    fn attempt(&mut self, at: usize, address: String, connect_within: Option<Millis>) {
+    fn attempt(&mut self, at: usize, address: String, connect_within: Millis) {
         let now = self.now;
         let (delay, breaks) = self.delay();
         let is_connected = self.calls.permille(CONNECTED_PERMILLE);
@@ -215,8 +215,7 @@ impl GroupWorld {
         (call.address, call.sent_at, call.is_slow) = (address, now, false);
         let has_several = caller.view.has_several(Instant(now));
         let left = call.deadline.saturating_sub(now);
-        let within =
-            connect_within.filter(|_| has_several).map_or(left, |it| left.min(it.0 * 1000));
+        let within = if has_several { left.min(connect_within.0 * 1000) } else { left };
         let is_stopped = |host: usize| self.hosts[host].paused_until > now + within;
         let waits = !is_connected && host.is_none_or(is_stopped);
         let ends = |how| CallerEvent::Ends { attempt, how };
