@@ -12,6 +12,7 @@ pub mod failure;
 pub mod fleet;
 pub mod global;
 pub mod log_filter;
+mod log_thread;
 pub mod logs;
 pub mod next;
 pub mod otlp;

@@ -1,6 +1,8 @@
 //! Logs: to stderr, at the requested level.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
+use std::time::Duration;
 
 use sanderling_transport::{LogControl, LogFilterError};
 use tracing_subscriber::{EnvFilter, reload};
@@ -8,6 +10,7 @@ use tracing_subscriber::{EnvFilter, reload};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::log_filter;
+use crate::log_thread::LogThread;
 use crate::printable::{printable, printable_json_text};
 
 /// The format of log lines.
@@ -32,6 +35,47 @@ pub enum LogSource {
 /// hundred; a request that is refused may name a path of 32 KiB.
 const LINE_BYTES_MAX: usize = 2048;
 
+/// How long a server that ends waits for the lines of its log that have not left.
+const FLUSH_WITHIN: Duration = Duration::from_secs(1);
+
+/// What writes the lines of a server's log. A tool writes its own.
+static THREAD: OnceLock<LogThread> = OnceLock::new();
+
+/// The process's stderr: of a server by way of [`THREAD`], which never blocks.
+pub(crate) struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match THREAD.get() {
+            Some(thread) => thread.line(bytes),
+            None => io::stderr().write_all(bytes)?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Waits until what was logged has left, and for a second at most.
+pub(crate) fn flush() {
+    if let Some(thread) = THREAD.get() {
+        thread.flush(FLUSH_WITHIN);
+    }
+}
+
+/// Starts the thread that writes a server's log. Where the system starts none, the server writes
+/// its lines itself.
+fn start_thread() {
+    let report =
+        |lines: u64| tracing::warn!(lines, "lines of this log were dropped: stderr took none");
+    if let Ok(thread) = LogThread::start(io::stderr(), report) {
+        // A second start inside one process keeps the first one's.
+        let _ = THREAD.set(thread);
+    }
+}
+
 /// Writes an event, which comes with one call, on one line: what others chose, as names, must not
 /// look like another event. JSON has no line ends in texts by itself.
 struct LineWriter<W> {
@@ -42,12 +86,13 @@ struct LineWriter<W> {
 
 impl<W: Write> Write for LineWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // A log that cannot be written is no failure of what is logged.
         let Ok(text) = std::str::from_utf8(bytes) else {
-            self.out.write_all(bytes)?;
+            let _ = self.out.write_all(bytes);
             return Ok(bytes.len());
         };
         if !self.is_text {
-            self.out.write_all(printable_json_text(text).as_bytes())?;
+            let _ = self.out.write_all(printable_json_text(text).as_bytes());
             return Ok(bytes.len());
         }
         let event = text.strip_suffix('\n').unwrap_or(text);
@@ -63,7 +108,7 @@ impl<W: Write> Write for LineWriter<W> {
             line.push_str(&format!("{end} ... ({left} bytes more)"));
         }
         line.push('\n');
-        self.out.write_all(line.as_bytes())?;
+        let _ = self.out.write_all(line.as_bytes());
         Ok(bytes.len())
     }
 
@@ -91,7 +136,7 @@ fn wanted(global: &Global, source: LogSource) -> String {
 }
 
 /// Sends logs to stderr, filtered by `-q` and `-v`, else by `SANDERLING_LOG`. A server's filter can
-/// be changed while it runs.
+/// be changed while it runs, and a thread of its own writes its lines.
 ///
 /// # Errors
 /// `SANDERLING_LOG` is no filter: correct it. The failure shows an example.
@@ -104,9 +149,14 @@ pub fn start(global: &Global, source: LogSource, format: LogFormat) -> Result<()
     let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
         || !io::stderr().is_terminal();
     let is_text = format == LogFormat::Text;
+    if source == LogSource::Server {
+        start_thread();
+    }
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(move || LineWriter { out: io::stderr(), is_text, is_coloured: !is_plain })
+        .with_writer(move || LineWriter { out: Stderr, is_text, is_coloured: !is_plain })
+        // It would write them to stderr, and panic where that fails.
+        .log_internal_errors(false)
         .with_target(false);
     // A second start inside one process keeps the first one's logs, and its control.
     let reload = |filter: &str, set: &dyn Fn(EnvFilter) -> Result<(), reload::Error>| {

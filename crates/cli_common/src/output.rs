@@ -7,6 +7,7 @@ use serde_json::Value;
 use unicode_width::UnicodeWidthStr;
 
 use crate::failure::Failure;
+use crate::logs;
 use crate::printable::{Printable, printable, printable_json};
 
 pub use sanderling_transport::SCHEMA;
@@ -46,7 +47,7 @@ impl Output {
     pub fn note(self, text: impl std::fmt::Display) {
         if !self.is_quiet {
             // A terminal that has gone away is no failure.
-            let _ = writeln!(Printable(io::stderr()), "{text}");
+            let _ = logs::Stderr.write_all(&printed(&text));
         }
     }
 
@@ -65,12 +66,21 @@ impl Output {
         if failure.is_silent() {
             return;
         }
-        let _ = if self.is_json {
-            writeln!(io::stderr(), "{}", printable_json(&failure.json()))
-        } else {
-            writeln!(Printable(io::stderr()), "{failure}")
+        let text = match self.is_json {
+            true => format!("{}\n", printable_json(&failure.json())).into_bytes(),
+            false => printed(failure),
         };
+        let _ = logs::Stderr.write_all(&text);
+        logs::flush();
     }
+}
+
+/// Returns a text as it is printed on a line.
+fn printed(text: &dyn std::fmt::Display) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // A vector takes everything.
+    let _ = writeln!(Printable(&mut bytes), "{text}");
+    bytes
 }
 
 /// Writes to stdout through a buffer and flushes it.

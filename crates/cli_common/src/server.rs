@@ -67,13 +67,15 @@ where
     let _export = otlp::start(global)?;
     // For all threads that it starts, but those that set another one.
     time_slice::set(time_slice::ANSWERS);
-    block_on(async {
+    let result = block_on(async {
         tokio::select! {
             result = server => result,
             never = expiries.watch() => match never {},
             never = follow_log_signals() => match never {},
         }
-    })
+    });
+    logs::flush();
+    result
 }
 
 /// Waits until the process that started this one has it on record, so that a server that serves can

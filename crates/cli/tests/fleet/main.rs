@@ -9,6 +9,7 @@ mod bad_targets;
 mod baseline;
 mod exposure;
 mod forgotten;
+mod logs;
 mod notices;
 mod preemption;
 mod rebalance;
