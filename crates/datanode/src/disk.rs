@@ -14,13 +14,15 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use bytes::Bytes;
 use rustix::fs::FlockOperation;
 use sanderling_protocol::checksum::crc32c;
 use sanderling_protocol::order::Damage;
 use sanderling_protocol::{BlockId, Refusal, Tier};
+use sanderling_transport::LogLimiter;
 use thiserror::Error;
 
 use self::read::DiskReader;
@@ -84,6 +86,9 @@ pub(crate) struct DiskTier {
     reading: DiskReader,
     /// What the files are encrypted with, if they are.
     cipher: Option<Cipher>,
+    /// The log has the line that the file system is full, and no line yet that it has room again.
+    is_full: AtomicBool,
+    full_lines: LogLimiter,
     /// Holds the lock that keeps other datanodes away.
     _marker: File,
 }
@@ -140,6 +145,8 @@ impl DiskTier {
             reading: DiskReader::default(),
             // The salt is kept nowhere: when the process has ended, what it left cannot be read.
             cipher: key.map(|key| key.derive(&salt(), "sanderling disk tier 1")),
+            is_full: AtomicBool::new(false),
+            full_lines: LogLimiter::per_minute(),
             _marker: marker,
         })
     }
@@ -147,6 +154,48 @@ impl DiskTier {
     /// Returns the bytes of files, as the namenode counts them.
     pub(crate) const fn capacity(&self) -> &Capacity {
         &self.capacity
+    }
+
+    /// Returns the refusal of what the file system did not do.
+    fn refusal(&self, error: &io::Error, bytes: u64) -> Refusal {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                self.note_full(error);
+                full(bytes)
+            }
+            _ => {
+                tracing::error!(%error, "the disk tier failed");
+                Refusal::TierFailed { tier: Tier::Disk.to_string(), why: error.to_string() }
+            }
+        }
+    }
+
+    /// Logs that the file system has less room than the tier was given, once until a write
+    /// succeeds again.
+    fn note_full(&self, error: &io::Error) {
+        if self.is_full.load(Ordering::Relaxed) {
+            return;
+        }
+        // Short writes may succeed between long ones that do not.
+        let Some(passed_over) = self.full_lines.admit(Instant::now()) else { return };
+        if !self.is_full.swap(true, Ordering::Relaxed) {
+            let directory = self.directory.display();
+            tracing::warn!(
+                %directory,
+                %error,
+                passed_over,
+                "the file system of the disk tier is full: blocks are refused"
+            );
+        }
+    }
+
+    /// Logs that the file system takes writes again, if the log has a line that it was full.
+    fn note_written(&self) {
+        let was_full = || self.is_full.swap(false, Ordering::Relaxed);
+        if self.is_full.load(Ordering::Relaxed) && was_full() {
+            let directory = self.directory.display();
+            tracing::info!(%directory, "the file system of the disk tier has room again");
+        }
     }
 }
 
@@ -179,6 +228,9 @@ impl DiskBytes {
         file.map_err(SealError::from)
             .and_then(|file| self.file.append(&file, self.length, bytes))
             .map_err(|error| self.error(error, u64::from(added)))?;
+        if added > 0 {
+            self.file.tier.note_written();
+        }
         let sums = self.sums.with(sums);
         Ok(Self { file: Arc::clone(&self.file), length, sums })
     }
@@ -238,7 +290,7 @@ impl DiskBytes {
                 tracing::error!(path = %self.file.path.display(), %error, "the disk failed");
                 ReadError::Damaged(Damage::Unreadable)
             }
-            _ => refusal(&error, bytes).into(),
+            _ => self.file.tier.refusal(&error, bytes).into(),
         }
     }
 }
@@ -324,16 +376,6 @@ fn full(bytes: u64) -> Refusal {
     Refusal::NodeFull { tier: Tier::Disk.to_string(), bytes }
 }
 
-fn refusal(error: &io::Error, bytes: u64) -> Refusal {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => full(bytes),
-        _ => {
-            tracing::error!(%error, "the disk tier failed");
-            Refusal::TierFailed { tier: Tier::Disk.to_string(), why: error.to_string() }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -374,6 +416,18 @@ mod tests {
         assert!(matches!(refused, Err(ReadError::Refused(Refusal::NodeFull { .. }))));
         drop(block);
         append(&DiskBytes::new(&tier, BlockId(8)), &[1; 100]).unwrap();
+    }
+
+    #[test]
+    fn full_file_system_is_noted_until_a_write_succeeds() {
+        let (_directory, tier) = tier(1 << 20);
+        let error = io::Error::from(io::ErrorKind::StorageFull);
+        for _ in 0..2 {
+            assert!(matches!(tier.refusal(&error, 9), Refusal::NodeFull { bytes: 9, .. }));
+            assert!(tier.is_full.load(Ordering::Relaxed));
+        }
+        append(&DiskBytes::new(&tier, BLOCK), &[1; 100]).unwrap();
+        assert!(!tier.is_full.load(Ordering::Relaxed));
     }
 
     #[test]

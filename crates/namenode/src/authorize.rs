@@ -6,13 +6,12 @@ use std::time::Instant;
 use sanderling_core::access::{Claims, PathLookup};
 use sanderling_core::namenode::Answers;
 use sanderling_protocol::{JobId, ObjectId, Path, Refusal, Reply, Request, TokenId};
-use sanderling_transport::{Secret, unix_seconds};
+use sanderling_transport::{LogLimiter, Secret, unix_seconds};
 
-use crate::log_limit::LogLimiter;
 use crate::state::NamenodeState;
 
 /// Lines about frames with requests that are not allowed.
-static REFUSED: LogLimiter = LogLimiter::new();
+static REFUSED: LogLimiter = LogLimiter::per_second();
 
 /// Where objects are, for callers that may go everywhere: it is not needed.
 struct Everywhere;

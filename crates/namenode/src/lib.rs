@@ -18,7 +18,6 @@ mod group;
 mod http;
 mod injected_bug;
 mod journal;
-mod log_limit;
 mod long_reads;
 mod metrics;
 mod options;

@@ -21,10 +21,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::connection::{ConnectionSet, ConnectionSlot, ResponseBody};
+use crate::descriptors::DescriptorShares;
+use crate::listen::pause_accepting;
 use crate::stream::prepare;
 use crate::tls::{ServerTls, begins_tls, turn_away};
 
@@ -55,9 +57,11 @@ enum NoAnswer {
 pub struct HttpOptions {
     /// Most connections, followers apart. A further one takes the place of the oldest without a
     /// request under way, of the address that has most of those. While there is none, further ones
-    /// wait in the kernel's queue.
+    /// wait in the kernel's queue. By default an eighth of the descriptors that the process may
+    /// have open, and 256 at most.
     pub connections_max: usize,
-    /// Most connections whose answer has no end, see [`HttpConnection::follow`].
+    /// Most connections whose answer has no end, see [`HttpConnection::follow`]. By default an
+    /// eighth of the descriptors, and 128 at most.
     pub followers_max: usize,
     /// How long a peer may take to send a request's head, counted from the first moment at which
     /// it could: a connection that idles for this long is closed.
@@ -76,11 +80,10 @@ pub struct HttpOptions {
 
 impl Default for HttpOptions {
     fn default() -> Self {
+        let shares = DescriptorShares::of_process();
         Self {
-            // Operators and scrapers.
-            connections_max: 256,
-            // Operators, and programs that follow events rather than poll.
-            followers_max: 128,
+            connections_max: shares.http,
+            followers_max: shares.followers,
             // The default of hyper.
             head_within: Duration::from_secs(30),
             answer_within: Duration::from_secs(60),
@@ -122,10 +125,8 @@ pub async fn serve_http<S, B>(
         let (stream, place) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, most likely: serve the connections that are open, then
-                // look again.
-                tracing::warn!(%error, "an HTTP connection could not be accepted");
-                sleep(Duration::from_millis(50)).await;
+                let close_oldest = || connection_set.close_oldest(Instant::now());
+                pause_accepting("HTTP", &error, close_oldest).await;
                 continue;
             }
         };

@@ -12,6 +12,7 @@ pub mod clock;
 mod connection;
 mod connection_slots;
 mod cross_site;
+mod descriptors;
 mod error;
 mod file_watch;
 mod front_page;
@@ -24,6 +25,7 @@ mod known_generation;
 mod listen;
 pub mod local;
 mod log_control;
+mod log_limit;
 mod memory;
 mod namenodes;
 mod outgoing;
@@ -61,8 +63,9 @@ pub use http::{
     serve_http, serve_pages,
 };
 pub use known_generation::KnownGeneration;
-pub use listen::{ListenError, is_loopback, listen, listen_there_or_free};
+pub use listen::{ListenError, is_loopback, listen, listen_there_or_free, log_not_accepted};
 pub use log_control::{LOG_FILTER_BYTES_MAX, LogControl, LogControlError, LogFilterError};
+pub use log_limit::LogLimiter;
 pub use memory::{Memory, Reserved};
 pub use namenodes::{Namenodes, not_namenode};
 pub use pool::{EncodedRequest, Pool, PoolOptions};

@@ -1,16 +1,31 @@
-//! Listening, by default on loopback.
+//! Listening, by default on loopback, and what a listener does when it cannot accept.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
+use tokio::time::sleep;
 
+use crate::log_limit::LogLimiter;
 use crate::security::Security;
 
 /// Most connections that wait to be accepted: as many as Linux allows by default. A caller that
 /// finds the queue full tries again after a second.
 const WAITING_MAX: u32 = 4096;
+
+/// Time until a listener tries again that could not accept a connection: the process is out of
+/// descriptors, most likely, and the connections that are open go on meanwhile. Chosen, not
+/// measured.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The same when another connection is being closed for its descriptor: 200 silent connections
+/// leave in a second. Chosen, not measured.
+const CLOSING_PAUSE: Duration = Duration::from_millis(5);
+
+/// Lines about connections that the listeners of this process could not accept.
+static NOT_ACCEPTED: LogLimiter = LogLimiter::per_minute();
 
 /// Returns whether an address, with or without a port, reaches its own machine alone.
 #[must_use]
@@ -96,6 +111,28 @@ pub async fn listen_there_or_free(
         }
         listening => listening,
     }
+}
+
+/// Logs that a listener could not accept a connection, five times a minute at most for all
+/// listeners of the process. `listener` names what it serves.
+pub fn log_not_accepted(listener: &str, error: &io::Error) {
+    if let Some(passed_over) = NOT_ACCEPTED.admit(Instant::now()) {
+        tracing::warn!(listener, %error, passed_over, "a connection could not be accepted");
+    }
+}
+
+/// Logs that a listener could not accept a connection, and waits until the next attempt. When
+/// there are no descriptors, `close_oldest` closes a connection that has shown nothing yet, and
+/// returns whether there was one.
+pub(crate) async fn pause_accepting(
+    listener: &str,
+    error: &io::Error,
+    close_oldest: impl FnOnce() -> bool,
+) {
+    log_not_accepted(listener, error);
+    let is_out = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+    let is_closing = is_out && close_oldest();
+    sleep(if is_closing { CLOSING_PAUSE } else { ACCEPT_PAUSE }).await;
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {

@@ -79,6 +79,21 @@ impl ConnectionLimit {
         Ok(PendingAdmission { room: Arc::clone(self), stranger, evicted })
     }
 
+    /// Closes the stranger that would make room for the next one, for its descriptor, unless it may
+    /// be about to greet. Returns whether there was one.
+    pub(crate) fn close_oldest(&self, now: Instant) -> bool {
+        let mut counted = self.strangers.lock();
+        let is_due = |known: &StrangerEntry| known.since + KEPT_MIN <= now;
+        if !counted.strangers.first_to_go().is_some_and(is_due) {
+            return false;
+        }
+        let closed = counted.strangers.evict();
+        if let Some(closed) = &closed {
+            closed.evicted.cancel();
+        }
+        closed.is_some()
+    }
+
     fn evict(&self, counted: &mut StrangerCount) {
         let Some(evicted) = counted.strangers.evict() else { return };
         evicted.evicted.cancel();
@@ -152,6 +167,20 @@ mod tests {
         assert!(!third.evicted.is_cancelled(), "who is admitted is no stranger");
         drop((third, fourth));
         assert_eq!(room.strangers.lock().strangers.len(), 0);
+    }
+
+    #[test]
+    fn stranger_is_closed_for_its_descriptor_while_there_are_places() {
+        let room = ConnectionLimit::new(4, 4);
+        let start = Instant::now();
+        let enter = || room.try_enter(HERE, start).unwrap();
+        let (first, second) = (enter(), enter());
+        assert!(!room.close_oldest(start + KEPT_MIN / 2), "they may be about to greet");
+        assert!(room.close_oldest(start + KEPT_MIN));
+        assert!(first.evicted.is_cancelled() && first.admit(None).is_err());
+        let _place = second.admit(None).unwrap();
+        assert!(!room.close_oldest(start + KEPT_MIN), "an admitted caller is no stranger");
+        assert!(!second.evicted.is_cancelled());
     }
 
     #[tokio::test]

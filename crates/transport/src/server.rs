@@ -12,11 +12,13 @@ use sanderling_protocol::message::{Hello, HelloReply};
 use sanderling_protocol::{Header, Refusal};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::body_sink::BodySink;
 use crate::buffers::Buffers;
+use crate::descriptors::DescriptorShares;
+use crate::listen::pause_accepting;
 use crate::memory::Memory;
 use crate::room::{ConnectionLimit, PendingAdmission};
 use crate::security::Admitted;
@@ -141,7 +143,8 @@ pub struct ServeOptions {
     /// taken.
     pub connections_max: usize,
     /// Most connections whose caller has not been admitted yet. A further one takes the place of
-    /// the oldest of the address that has most, once that has had a moment to greet.
+    /// the oldest of the address that has most, once that has had a moment to greet. By default a
+    /// quarter of the descriptors that the process may have open, and 1,024 at most.
     pub strangers_max: usize,
     /// Most frames of one connection that are answered later; then reading stops until some are.
     pub in_flight_max: usize,
@@ -172,9 +175,7 @@ impl Default for ServeOptions {
             // requests, 8.5 KiB for the next answers and 2 KiB of requests that wait: 58 MiB. An
             // answer that the peer does not take keeps its short parts beside that.
             connections_max: 4096,
-            // As many as come at once when a fleet begins again. With TLS, one that holds back the
-            // end of its greeting costs 30 KiB.
-            strangers_max: 1024,
+            strangers_max: DescriptorShares::of_process().strangers,
             in_flight_max: REQUESTS_IN_FLIGHT_MAX,
             // A caller sends at once what it connects for. Lost packets are sent again after 1 s.
             first_byte_within: Duration::from_secs(3),
@@ -279,10 +280,8 @@ pub async fn serve<S: Service>(
         let (stream, stranger) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, most likely: serve the connections that are open, then
-                // look again.
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                let close_oldest = || room.close_oldest(Instant::now());
+                pause_accepting("protocol", &error, close_oldest).await;
                 continue;
             }
         };

@@ -9,6 +9,7 @@ mod lots;
 
 mod absence;
 mod damage;
+mod full_disk;
 mod journal;
 mod killed;
 mod losses;

@@ -74,6 +74,34 @@ fn stopped_leader_is_followed_and_answers_no_read_when_it_continues() {
 }
 
 #[test]
+fn silent_address_that_is_tried_last_holds_no_call_up() {
+    let group = Group::start(3, &[]);
+    let leader = group.leader();
+    let followers: Vec<usize> = group.running().filter(|place| *place != leader).collect();
+    // The two that are stopped are a majority: no member leads until one of them continues.
+    let stopped = [leader, followers[1]].map(|it| group.members[it].as_ref().expect("it runs"));
+    stopped.iter().for_each(|it| it.pause());
+    // It accepts connections, as the kernel of a stopped process does, and answers none.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    silent.set_nonblocking(true).expect("set");
+    let last = silent.local_addr().expect("bound").to_string();
+    let [first, second] = [0, 1].map(|it| group.addresses[followers[it]].clone());
+    let addresses = [first, second, last].join(",");
+    let caller = std::thread::spawn(move || {
+        let words = ["fs", "stat", "/", "--timeout", "30s", "--namenode", &addresses];
+        run(sanderling().args(words))
+    });
+    // The first connection is for the greeting at the start, the second one for the call.
+    let connections: Vec<_> = (0..2)
+        .map(|_| cluster::until("the call turns to the silent one", SOON, || silent.accept().ok()))
+        .collect();
+    stopped[1].resume();
+    let ran = caller.join().expect("it ends");
+    assert_eq!(ran.code, 0, "{ran}");
+    drop(connections);
+}
+
+#[test]
 fn terminated_leader_gives_the_leadership_away_and_ends() {
     let mut group = Group::start(3, &[]);
     let leader = group.leader();
@@ -87,6 +115,25 @@ fn terminated_leader_gives_the_leadership_away_and_ends() {
     block_on(async { assert_there(&client(&group.addresses[next]).await, 0..1).await });
     group.restart(leader);
     group.until_voters(3);
+}
+
+/// The first successor stands still: of two voters that have everything, the one that joined first.
+#[test]
+fn terminated_leader_gives_the_leadership_to_the_next_voter_if_the_first_stands_still() {
+    let mut group = Group::start(3, &[]);
+    let leader = group.leader();
+    block_on(async { put(&client(&group.addresses[leader]).await, 0).await });
+    let (first, next) = if leader == 0 { (1, 2) } else { (0, 3 - leader) };
+    group.members[first].as_ref().expect("it runs").pause();
+    let mut old = group.members[leader].take().expect("it runs");
+    old.terminate();
+    let status = old.wait(SOON);
+    assert!(status.success(), "{status}");
+    assert!(old.log().contains("another namenode leads the group"), "{}", old.log());
+    group.members[first].as_ref().expect("it runs").resume();
+    // With it there is a majority again. Whichever leads then has everything.
+    let addresses = [first, next].map(|place| group.addresses[place].as_str()).join(",");
+    block_on(async { assert_there(&client(&addresses).await, 0..1).await });
 }
 
 /// Reads a page of a member; returns its status, 0 if there is none, and its text.
@@ -387,7 +434,15 @@ fn two_of_three_killed_answer_nothing_until_one_is_back() {
         group.kill(*place);
     }
     cluster::until("the last one refuses reads", SOON, || (!group.answers(leader)).then_some(()));
+    let page = group.members[leader].as_ref().expect("it runs").http_address.clone();
+    let until_health = |status: &str| {
+        cluster::until(&format!("its health is {status}"), SOON, || {
+            (block_on(http::get(&page, "/healthz"))["status"] == status).then_some(())
+        });
+    };
+    until_health("no_leader");
     group.restart(others[0]);
+    until_health("ok");
     let next = group.leader();
     block_on(async {
         let client = client(&group.addresses[next]).await;

@@ -1,16 +1,19 @@
 //! The cost of callers that are not admitted, at the endpoints of running servers: little memory,
 //! and no place of another caller.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::cluster::{
-    Cluster, SOON, Shape, allow_open_files, block_on, bytes_of, http, path, until,
+    Cluster, SOON, Server, Shape, Starting, allow_open_files, block_on, bytes_of, http, path, until,
 };
 use sanderling_client::{Client, ClientConfig, PutOptions};
 use sanderling_protocol::frame::{HEADER_BYTES, decode_body};
 use sanderling_protocol::{Header, Op, Refusal};
+use tempfile::TempDir;
 use tokio::time::timeout;
 
 /// More than a server has places for callers that it has admitted.
@@ -22,8 +25,21 @@ const SILENT_HTTP: usize = 300;
 /// Fewer than a listener's queue has room for.
 const QUEUED_MAX: usize = 100;
 
-/// Less than a silent connection is borne for.
-const PROMPT: Duration = Duration::from_secs(8);
+/// Descriptors that a server may have open where few of them are tested.
+const DESCRIPTORS: usize = 128;
+
+/// Silent connections to each port of such a server: with its own files, those to two ports need
+/// more descriptors than it has.
+const SILENT_FEW: usize = 124;
+
+/// How long a server keeps a connection of its protocol that sends nothing, while it has places.
+const FIRST_BYTE_WITHIN: Duration = Duration::from_secs(3);
+
+/// The same for HTTP.
+const HEAD_WITHIN: Duration = Duration::from_secs(30);
+
+/// Lines about connections that could not be accepted, in less than two minutes.
+const LINES_MAX: usize = 10;
 
 /// Opens connections and sends nothing.
 fn strangers(address: &str, count: usize) -> Vec<TcpStream> {
@@ -40,6 +56,32 @@ fn many_strangers(address: &str, count: usize) -> Vec<TcpStream> {
         until("the connections are accepted", SOON, || (queued(address) == 0).then_some(()));
     }
     all
+}
+
+/// Does something while connections are open that must not delay it, and returns them. They are
+/// borne for some seconds: if a machine stands still for so long that the last of them have ended
+/// by then, others are opened and it is done again.
+fn beside<const COUNT: usize>(
+    open: impl Fn() -> [Vec<TcpStream>; COUNT],
+    work: impl Fn(),
+) -> [Vec<TcpStream>; COUNT] {
+    let limit = Instant::now() + SOON;
+    loop {
+        let opened = open();
+        work();
+        if opened.iter().all(|all| all.last().is_some_and(is_open)) {
+            return opened;
+        }
+        assert!(Instant::now() < limit, "it is done only once those connections have ended");
+    }
+}
+
+/// Returns whether a server has neither answered nor closed a connection.
+fn is_open(stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("a socket");
+    let peeked = stream.peek(&mut [0]);
+    stream.set_nonblocking(false).expect("a socket");
+    peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
 /// Returns how many connections wait to be accepted (`proc_net_tcp`: a listener's receive queue).
@@ -72,7 +114,7 @@ fn silent_connections_keep_no_client_out() {
     let cluster = Cluster::of(1);
     let silent = many_strangers(&cluster.namenode.address, SILENT);
     block_on(async {
-        let config = ClientConfig { call_deadline: PROMPT, ..ClientConfig::default() };
+        let config = ClientConfig { call_deadline: SOON, ..ClientConfig::default() };
         let client = Client::connect(&cluster.namenode.address, config).await;
         let client = client.expect("a client that greets at once is let in");
         let (file, data) = (path("/file"), bytes_of(1, 300_000));
@@ -95,7 +137,7 @@ fn greetings_that_announce_much_cost_no_memory() {
     for _ in 0..200 {
         let mut stream =
             TcpStream::connect(&cluster.namenode.address).expect("the endpoint is open");
-        stream.set_read_timeout(Some(PROMPT)).expect("not zero");
+        stream.set_read_timeout(Some(SOON)).expect("not zero");
         stream.write_all(&sent).expect("it is taken");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("it is answered");
@@ -109,9 +151,9 @@ fn greetings_that_announce_much_cost_no_memory() {
     assert!(more < 8 << 20, "{more} bytes for {} connections", greedy.len());
 }
 
-/// Requests a page that is to come soon.
+/// Requests a page that is to come.
 async fn health(endpoint: &str) {
-    let page = timeout(PROMPT, http::get(endpoint, "/healthz")).await;
+    let page = timeout(SOON, http::get(endpoint, "/healthz")).await;
     assert_eq!(page.expect("health is answered")["status"], "ok", "{endpoint}");
 }
 
@@ -123,17 +165,19 @@ fn silent_http_connections_hide_no_page() {
     let gateway = cluster.serve("gateway", &[&words[..], &here].concat());
     let servers = [&cluster.namenode, &cluster.datanodes[0], &gateway];
     let endpoints = servers.map(|server| server.http_address.as_str());
-    let silent = endpoints.map(|endpoint| strangers(endpoint, SILENT_HTTP));
-    let of_s3 = strangers(&gateway.address, SILENT_HTTP);
-    block_on(async {
-        for endpoint in endpoints {
-            health(endpoint).await;
-        }
-        let answer = timeout(PROMPT, http::page(&gateway.address, "/")).await;
-        let answer = answer.expect("the gateway answers");
-        assert!(answer.contains("AccessDenied"), "nobody signed: {answer}");
+    let [of_namenode, of_datanode, of_gateway] = endpoints;
+    let all = [of_namenode, of_datanode, of_gateway, gateway.address.as_str()];
+    let silent = || all.map(|endpoint| strangers(endpoint, SILENT_HTTP));
+    beside(silent, || {
+        block_on(async {
+            for endpoint in endpoints {
+                health(endpoint).await;
+            }
+            let answer = timeout(SOON, http::page(&gateway.address, "/")).await;
+            let answer = answer.expect("the gateway answers");
+            assert!(answer.contains("AccessDenied"), "nobody signed: {answer}");
+        });
     });
-    drop((silent, of_s3));
 }
 
 /// Begins requests whose bodies do not come.
@@ -151,15 +195,17 @@ fn bodies_that_do_not_come_hide_no_page_and_stop_no_notice() {
     let namenode = cluster.namenode.http_address.as_str();
     let datanode = cluster.datanodes[0].http_address.as_str();
     let endpoints = [(namenode, "/v1/nodes/n0/notice"), (datanode, "/v1/notice")];
-    let slow = endpoints.map(|(endpoint, page)| bodiless(endpoint, page, SILENT_HTTP));
-    block_on(async {
-        for (endpoint, page) in endpoints {
-            health(endpoint).await;
-            let notice = r#"{"deadline_seconds": 300, "reason": "test"}"#;
-            let answer = timeout(PROMPT, http::post(endpoint, page, notice)).await;
-            let answer = answer.expect("the notice is taken");
-            assert!(answer.contains(" 200 "), "{answer}");
-        }
+    let slow = || endpoints.map(|(endpoint, page)| bodiless(endpoint, page, SILENT_HTTP));
+    let slow = beside(slow, || {
+        block_on(async {
+            for (endpoint, page) in endpoints {
+                health(endpoint).await;
+                let notice = r#"{"deadline_seconds": 300, "reason": "test"}"#;
+                let answer = timeout(SOON, http::post(endpoint, page, notice)).await;
+                let answer = answer.expect("the notice is taken");
+                assert!(answer.contains(" 200 "), "{answer}");
+            }
+        });
     });
     // Those that have a place do not keep it.
     for mut last in slow.into_iter().filter_map(|mut slow| slow.pop()) {
@@ -200,7 +246,7 @@ fn servers_ask_whether_a_silent_peer_is_still_there() {
 /// Follows the events; returns the connection and the answer's status.
 fn follow(endpoint: &str) -> (TcpStream, String) {
     let mut stream = TcpStream::connect(endpoint).expect("the endpoint is open");
-    stream.set_read_timeout(Some(PROMPT)).expect("not zero");
+    stream.set_read_timeout(Some(SOON)).expect("not zero");
     stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n").expect("it is taken");
     let mut status = [0; 12];
     stream.read_exact(&mut status).expect("it is answered");
@@ -260,14 +306,110 @@ fn followers_of_events_hide_no_page_and_stop_no_notice() {
         }
     }
     assert!(followers.len() > 100 && refused > 100, "{} and {refused}", followers.len());
-    let silent = strangers(endpoint, SILENT_HTTP);
-    block_on(async {
-        health(endpoint).await;
-        let notice = r#"{"deadline_seconds": 300, "reason": "test"}"#;
-        let answer = timeout(PROMPT, http::post(endpoint, "/v1/nodes/n0/notice", notice)).await;
-        let answer = answer.expect("the notice is taken");
-        assert!(answer.contains(" 200 "), "{answer}");
-    });
-    drop((silent, followers));
+    beside(
+        || [strangers(endpoint, SILENT_HTTP)],
+        || {
+            block_on(async {
+                health(endpoint).await;
+                let notice = r#"{"deadline_seconds": 300, "reason": "test"}"#;
+                let page = "/v1/nodes/n0/notice";
+                let answer = timeout(SOON, http::post(endpoint, page, notice)).await;
+                let answer = answer.expect("the notice is taken");
+                assert!(answer.contains(" 200 "), "{answer}");
+            });
+        },
+    );
+    drop(followers);
     until("a follower's place comes back", SOON, || (follow(endpoint).1 == "200").then_some(()));
+}
+
+/// Starts a server that may have few descriptors open.
+fn with_few_descriptors(place: &Path, name: &str, words: &[&str]) -> Server {
+    let mut program = Command::new("bash");
+    let limited = format!("ulimit -n {DESCRIPTORS} && exec \"$@\"");
+    program.args(["-c", &limited, "bash"]).arg(env!("CARGO_BIN_EXE_sanderling"));
+    program.env("SANDERLING_CONFIG_HOME", "/nonexistent");
+    Starting::by(program, place, name, words).serves()
+}
+
+/// Opens connections and does something before the first of them ends by itself, which would give
+/// its descriptor back. If a machine stands still for so long, others are opened and it is done
+/// again, with the next number.
+fn before_they_end(within: Duration, open: impl Fn() -> Vec<TcpStream>, work: impl Fn(u32)) {
+    let limit = Instant::now() + SOON;
+    for number in 0.. {
+        let began = Instant::now();
+        let opened = open();
+        work(number);
+        if began.elapsed() < within {
+            return;
+        }
+        drop(opened);
+        assert!(Instant::now() < limit, "it is done only once those connections have ended");
+    }
+}
+
+/// Returns how many lines of a log report that a connection could not be accepted.
+fn not_accepted(server: &Server) -> usize {
+    server.log().lines().filter(|line| line.contains("could not be accepted")).count()
+}
+
+#[test]
+fn silent_connections_leave_clients_descriptors_of_a_server_that_has_few() {
+    allow_open_files(1_000);
+    let place = TempDir::new().expect("a directory");
+    let place = place.path();
+    let catalog = place.join("catalog");
+    let catalog = catalog.to_str().expect("a name in UTF-8");
+    let here = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    let words = [&["namenode", "--dir", catalog][..], &here].concat();
+    let namenode = with_few_descriptors(place, "namenode", &words);
+    let words = ["datanode", "--namenode", &namenode.address, "--name", "n0", "--dram", "64MiB"];
+    let datanode = with_few_descriptors(place, "n0", &words);
+    let servers = [&namenode, &datanode];
+    let ports = servers.map(|server| [server.address.as_str(), server.http_address.as_str()]);
+    let silent = || {
+        let opened = ports.as_flattened().iter().flat_map(|port| strangers(port, SILENT_FEW));
+        opened.collect::<Vec<_>>()
+    };
+    before_they_end(FIRST_BYTE_WITHIN, silent, |number| {
+        block_on(async {
+            // As from another machine: it needs the datanode's port.
+            let config = ClientConfig { call_deadline: SOON, ..ClientConfig::default() };
+            let config = ClientConfig { same_host: false, ..config };
+            let client = Client::connect(&namenode.address, config).await;
+            let client = client.expect("a client that greets at once is let in");
+            let (file, data) = (path(&format!("/file-{number}")), bytes_of(1, 300_000));
+            let options = PutOptions::default();
+            client.put(&file, data.clone(), &options).await.expect("the servers answer");
+            assert!(client.get(&file).await.expect("the servers answer") == data);
+            for server in servers {
+                health(&server.http_address).await;
+            }
+        });
+    });
+    for server in servers {
+        let lines = not_accepted(server);
+        assert!(lines <= LINES_MAX, "{lines} lines in the log of {}", server.name);
+    }
+}
+
+#[test]
+fn listener_without_descriptors_closes_idle_connections_and_logs_little() {
+    allow_open_files(1_000);
+    let cluster = Cluster::of(1);
+    let words = ["gateway", "s3", "--namenode", &cluster.namenode.address, "--connections", "999"];
+    let here = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    let words = [&words[..], &here].concat();
+    let gateway = with_few_descriptors(&cluster.path(""), "gateway", &words);
+    let silent = || strangers(&gateway.address, SILENT_HTTP);
+    before_they_end(HEAD_WITHIN, silent, |_| {
+        block_on(async {
+            let answer = timeout(SOON, http::page(&gateway.address, "/")).await;
+            let answer = answer.expect("the gateway answers");
+            assert!(answer.contains("AccessDenied"), "nobody signed: {answer}");
+        });
+    });
+    let lines = not_accepted(&gateway);
+    assert!((1..=LINES_MAX).contains(&lines), "{lines} lines in the log");
 }

@@ -1,6 +1,8 @@
 //! Transfers of the leadership that an operator has ordered: when each is begun, when it is begun
 //! anew, and when it is given up.
 
+use std::collections::BTreeMap;
+
 use sanderling_protocol::{Instant, MemberId, Millis};
 use thiserror::Error;
 
@@ -43,18 +45,21 @@ struct LeaderMove<W> {
 #[derive(Debug)]
 pub struct LeaderMoves<W> {
     waiting: Vec<LeaderMove<W>>,
+    /// How many transfers to each successor have begun since no order waited.
+    tried: BTreeMap<MemberId, u32>,
 }
 
 impl<W> Default for LeaderMoves<W> {
     fn default() -> Self {
-        Self { waiting: Vec::new() }
+        Self { waiting: Vec::new(), tried: BTreeMap::new() }
     }
 }
 
 impl<W> LeaderMoves<W> {
-    /// Takes an order to make `to` the leader, or `successor` if no member is named. The transfer
-    /// begins at once, or as soon as a voter answers: a leader that has just begun has received
-    /// nothing of it yet. [`Self::ended`] returns `reply` with the outcome.
+    /// Takes an order to make `to` the leader, or the best of `successors` if no member is named:
+    /// the first of those that were tried least. The transfer begins at once, or as soon as a voter
+    /// answers: a leader that has just begun has received nothing of it yet. [`Self::ended`]
+    /// returns `reply` with the outcome.
     ///
     /// # Errors
     /// [`LeaderMoveError`], with `reply`: the transfer cannot begin.
@@ -63,10 +68,13 @@ impl<W> LeaderMoves<W> {
         replica: &mut Replica,
         now: Instant,
         to: Option<MemberId>,
-        successor: Option<MemberId>,
+        successors: &[MemberId],
         reply: W,
     ) -> Result<(), (W, LeaderMoveError)> {
-        let begun = transfer(replica, now, to.or(successor));
+        if self.waiting.is_empty() {
+            self.tried.clear();
+        }
+        let begun = self.transfer(replica, now, to, successors);
         let may_wait = self.waiting.len() < WAITING_MAX && may_answer(replica, to);
         match begun {
             Err(error) if !may_wait => Err((reply, error)),
@@ -79,10 +87,11 @@ impl<W> LeaderMoves<W> {
 
     /// Begins the first transfer anew that did not succeed: a message may have been lost on its
     /// way. It is refused while the one before is under way, so the caller may call this at any
-    /// time. `successor` is as in [`Self::order`].
-    pub fn repeat(&self, replica: &mut Replica, now: Instant, successor: Option<MemberId>) {
-        if let Some(first) = self.waiting.first() {
-            let _ = transfer(replica, now, first.to.or(successor));
+    /// time. `successors` are as in [`Self::order`]: if the order names no member, the next one is
+    /// tried.
+    pub fn repeat(&mut self, replica: &mut Replica, now: Instant, successors: &[MemberId]) {
+        if let Some(to) = self.waiting.first().map(|first| first.to) {
+            let _ = self.transfer(replica, now, to, successors);
         }
     }
 
@@ -110,18 +119,28 @@ impl<W> LeaderMoves<W> {
         }
         ended
     }
-}
 
-/// Begins to give the leadership to a voter.
-fn transfer(
-    replica: &mut Replica,
-    now: Instant,
-    to: Option<MemberId>,
-) -> Result<(), LeaderMoveError> {
-    match to {
-        Some(to) => replica.transfer(now, to).map_err(LeaderMoveError::Refused),
-        None if replica.role() == ReplicaRole::Leader => Err(LeaderMoveError::NoVoter),
-        None => Err(ProposeError::NotLeader { leader: replica.leader() }.into()),
+    /// Begins to give the leadership to a voter.
+    fn transfer(
+        &mut self,
+        replica: &mut Replica,
+        now: Instant,
+        to: Option<MemberId>,
+        successors: &[MemberId],
+    ) -> Result<(), LeaderMoveError> {
+        let tries = |id: &MemberId| self.tried.get(id).copied().unwrap_or_default();
+        let next = to.or_else(|| successors.iter().copied().min_by_key(tries));
+        match next {
+            Some(id) => {
+                replica.transfer(now, id)?;
+                if to.is_none() {
+                    *self.tried.entry(id).or_default() += 1;
+                }
+                Ok(())
+            }
+            None if replica.role() == ReplicaRole::Leader => Err(LeaderMoveError::NoVoter),
+            None => Err(ProposeError::NotLeader { leader: replica.leader() }.into()),
+        }
     }
 }
 

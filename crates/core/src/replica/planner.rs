@@ -8,6 +8,7 @@ use sanderling_protocol::{Instant, MemberId, Millis};
 use super::group::GroupRole;
 use super::machine::Replica;
 use super::notices::{GroupPlan, MachineLife, MemberView, PlanContext, plan};
+use super::output::MemberProgress;
 
 /// Pause between two repetitions of a member's notice. A new leader gets it within this time. A
 /// sixtieth of the 30 s that Google and Azure give.
@@ -91,7 +92,7 @@ impl GroupPlanner {
     }
 
     /// Takes a member's report of how long its machine goes on without a notice. It counts when
-    /// [`GroupPlanner::plan`] and [`GroupPlanner::successor`] choose the voter that leads next.
+    /// [`GroupPlanner::plan`] and [`GroupPlanner::successors`] choose the voter that leads next.
     pub fn set_expected_life(&mut self, member: MemberId, life: MachineLife) {
         self.lives.insert(member, life);
     }
@@ -145,21 +146,25 @@ impl GroupPlanner {
         Some(next)
     }
 
-    /// Returns the voter to which this leader gives the leadership when it ends: of those that
-    /// answer and are caught up, the one without a notice whose machine lives longest, and of equal
-    /// ones the one that has most of the log.
+    /// Returns the voters to which this leader gives the leadership when it ends, the best first:
+    /// of those that answer and are caught up, the one without a notice whose machine lives
+    /// longest, and of equal ones the one that has most of the log. Only if none is caught up they
+    /// are the others that answer.
     #[must_use]
-    pub fn successor(&self, replica: &Replica) -> Option<MemberId> {
-        let (leader, (_, agreed)) = (replica.leader()?, replica.ends());
-        let rows = replica.progress().into_iter();
-        let voters =
-            rows.filter(|it| it.role == GroupRole::Voter && it.is_active && it.id != leader);
-        let best = voters.max_by_key(|it| {
-            let is_caught_up = it.matched + self.options.behind_max >= agreed;
+    pub fn successors(&self, replica: &Replica) -> Vec<MemberId> {
+        let Some(leader) = replica.leader() else { return Vec::new() };
+        let (_, agreed) = replica.ends();
+        let is_caught_up = |it: &MemberProgress| it.matched + self.options.behind_max >= agreed;
+        let mut voters = replica.progress();
+        voters.retain(|it| it.role == GroupRole::Voter && it.is_active && it.id != leader);
+        if voters.iter().any(is_caught_up) {
+            voters.retain(is_caught_up);
+        }
+        voters.sort_by_key(|it| {
             let stays = self.deadline(it.id).is_none();
-            (is_caught_up, stays, self.life(it.id), it.matched, Reverse(it.id))
+            Reverse((stays, self.life(it.id), it.matched, Reverse(it.id)))
         });
-        best.map(|it| it.id)
+        voters.into_iter().map(|it| it.id).collect()
     }
 
     fn views(&mut self, now: Instant, replica: &Replica) -> Vec<MemberView> {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sanderling_protocol::local::LocalEndpoint;
 use sanderling_transport::local::{PacketSocket, boot_id};
+use sanderling_transport::log_not_accepted;
 use tokio_util::sync::CancellationToken;
 
 use super::leases::Leases;
@@ -192,7 +193,7 @@ pub(crate) async fn serve_listener(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
                 // Out of file descriptors, most likely: serve the others, then try again.
-                tracing::warn!(%error, "a connection could not be accepted");
+                log_not_accepted("same host", &error);
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }

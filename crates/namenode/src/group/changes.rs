@@ -92,13 +92,14 @@ impl PendingChanges {
         });
     }
 
-    /// Begins what an operator has ordered. `successor`: the one that leads if none is named.
+    /// Begins what an operator has ordered. `successors`: those that may lead if none is named, the
+    /// best first.
     pub(super) fn order(
         &mut self,
         replica: &mut Replica,
         now: Instant,
         order: &GroupOrder,
-        successor: Option<MemberId>,
+        successors: &[MemberId],
         reply: Done<()>,
     ) {
         match order {
@@ -109,7 +110,8 @@ impl PendingChanges {
                 });
             }
             GroupOrder::MoveLeader(to) => {
-                if let Err((reply, error)) = self.moves.order(replica, now, *to, successor, reply) {
+                let ordered = self.moves.order(replica, now, *to, successors, reply);
+                if let Err((reply, error)) = ordered {
                     let _ = reply.send(Err(move_refusal(&error, replica.group())));
                 }
             }
@@ -117,8 +119,8 @@ impl PendingChanges {
     }
 
     /// Begins anew what did not succeed.
-    pub(super) fn repeat(&self, replica: &mut Replica, now: Instant, successor: Option<MemberId>) {
-        self.moves.repeat(replica, now, successor);
+    pub(super) fn repeat(&mut self, replica: &mut Replica, now: Instant, successors: &[MemberId]) {
+        self.moves.repeat(replica, now, successors);
     }
 
     fn propose<T>(

@@ -14,6 +14,7 @@ use sanderling_core::replica::{
     ReplicaOutput, ReplicaRole, Restored, RoundFlight, StartAs, SyncMode, SyncRequirement, Vote,
 };
 use sanderling_protocol::{ClusterId, Instant, MemberId, Millis};
+use sanderling_transport::LogLimiter;
 use tracing::{debug, info, warn};
 
 use super::changes::PendingChanges;
@@ -27,7 +28,6 @@ use super::round;
 use super::wire::GroupFrame;
 use super::{GroupInput, boot_time};
 use crate::directory::{Directory, FileKind};
-use crate::log_limit::LogLimiter;
 use crate::options::Sync;
 use crate::work::WorkQueue;
 
@@ -126,7 +126,7 @@ const fn mode(sync: Sync) -> SyncMode {
 }
 
 /// Lines about messages that contradict what this member has.
-static CONTRADICTIONS: LogLimiter = LogLimiter::new();
+static CONTRADICTIONS: LogLimiter = LogLimiter::per_second();
 
 impl GroupSeat {
     /// Founds a group of this namenode alone, whose catalog counts as the first entry.
@@ -356,15 +356,15 @@ impl GroupSeat {
                     }
                 }
                 GroupInput::Order(order, reply) => {
-                    let successor = self.planner.successor(&self.replica);
-                    self.changes.order(&mut self.replica, now, &order, successor, reply);
+                    let successors = self.planner.successors(&self.replica);
+                    self.changes.order(&mut self.replica, now, &order, &successors, reply);
                 }
             }
         }
         let now = boot_time();
         self.replica.handle_deadline(now);
-        let successor = self.planner.successor(&self.replica);
-        self.changes.repeat(&mut self.replica, now, successor);
+        let successors = self.planner.successors(&self.replica);
+        self.changes.repeat(&mut self.replica, now, &successors);
         self.changes.look(&self.replica, self.hard.generation, now);
         self.report_life(now);
         self.report_notice(now);

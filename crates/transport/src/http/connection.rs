@@ -82,6 +82,16 @@ impl ConnectionSet {
         let known = ConnectionEntry { set: Arc::clone(self), number, is_answered, follows };
         ConnectionSlot { connection: HttpConnection(Arc::new(known)), evicted: close }
     }
+
+    /// Closes the connection that would make room for the next one now, for its descriptor.
+    /// Returns whether there was one.
+    pub(super) fn close_oldest(&self, now: Instant) -> bool {
+        let evicted = self.places.lock().evict(now);
+        if let Some(close) = &evicted {
+            close.cancel();
+        }
+        evicted.is_some()
+    }
 }
 
 impl ConnectionSlot {

@@ -77,14 +77,23 @@ impl<T> ConnectionTable<T> {
             if kept_until > now {
                 return Err(Some(kept_until));
             }
-            let idle = self.idle.evict();
-            evicted = idle.and_then(|idle| self.connections.remove(&idle.number));
+            evicted = self.evict(now);
         }
         let number = self.next;
         self.next += 1;
         let state = ConnectionState::Idle(self.idle.add(origin, Idle { number, since: now }));
         self.connections.insert(number, TrackedConnection { origin, state, close });
-        Ok((number, evicted.map(|connection| connection.close)))
+        Ok((number, evicted))
+    }
+
+    /// Removes the connection that would make room for a new one now, and returns what closes it;
+    /// `None` if a request is under way on all of them, or may be on its way.
+    pub(crate) fn evict(&mut self, now: Instant) -> Option<T> {
+        if self.idle.first_to_go()?.since + KEPT_MIN > now {
+            return None;
+        }
+        let idle = self.idle.evict()?;
+        self.connections.remove(&idle.number).map(|connection| connection.close)
     }
 
     /// Notes that the head of a request is there. Returns whether the connection still has a place.
@@ -230,6 +239,19 @@ mod tests {
         places.received(third);
         assert_eq!(places.enter(origin(4), "fourth", now()).unwrap().1, Some("third"));
         assert_eq!(places.enter(origin(4), "fifth", now()).unwrap().1, Some("fourth"));
+    }
+
+    #[test]
+    fn idle_connection_is_closed_for_its_descriptor_while_there_are_places() {
+        let mut places = ConnectionTable::new(9, 1);
+        let start = Instant::now();
+        let (busy, _) = places.enter(origin(1), "busy", start).unwrap();
+        let (idle, _) = places.enter(origin(1), "idle", start).unwrap();
+        assert!(places.begin(busy));
+        assert_eq!(places.evict(start + KEPT_MIN / 2), None, "its request may be on its way");
+        assert_eq!(places.evict(start + KEPT_MIN), Some("idle"));
+        assert_eq!(places.evict(start + KEPT_MIN), None, "a request is under way");
+        assert!(!places.begin(idle), "it is being closed");
     }
 
     #[test]

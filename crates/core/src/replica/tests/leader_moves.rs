@@ -17,7 +17,7 @@ fn ordered_transfer_begins_at_once_and_ends_when_another_member_leads() {
         let (mut test, leader, other) = group();
         let (now, mut moves) = (test.now, LeaderMoves::default());
         let to = is_named.then_some(other);
-        moves.order(test.lead(), now, to, Some(other), 'a').unwrap();
+        moves.order(test.lead(), now, to, &[other], 'a').unwrap();
         assert!(moves.ended(&test.members[&leader], now).is_empty());
         test.pass(100);
         assert_eq!(test.leader(), other);
@@ -31,18 +31,42 @@ fn transfer_whose_message_was_lost_is_begun_anew_once_the_first_one_has_ended() 
     let (mut test, leader, other) = group();
     let (now, mut moves) = (test.now, LeaderMoves::default());
     test.cut.push(other);
-    moves.order(test.lead(), now, Some(other), None, 'a').unwrap();
+    moves.order(test.lead(), now, Some(other), &[], 'a').unwrap();
     test.settle();
     test.cut.clear();
-    moves.repeat(test.lead(), now, None);
+    moves.repeat(test.lead(), now, &[]);
     assert_eq!(test.lead().transfer(now, other), Err(ProposeError::Transferring));
     test.pass(1000);
     assert_eq!(test.leader(), leader, "the request to lead was lost");
     let now = test.now;
-    moves.repeat(test.lead(), now, None);
+    moves.repeat(test.lead(), now, &[]);
     test.pass(100);
     assert_eq!(test.leader(), other);
     assert_eq!(moves.ended(&test.members[&leader], test.now), [('a', Ok(()))]);
+}
+
+#[test]
+fn successor_that_does_not_lead_is_followed_by_the_next_one_and_then_tried_again() {
+    for lost in [1, 2] {
+        let (mut test, leader, other) = group();
+        let successors = [other, MemberId(6 - leader.0 - other.0)];
+        let (now, mut moves) = (test.now, LeaderMoves::default());
+        moves.order(test.lead(), now, None, &successors, 'a').unwrap();
+        for member in successors.into_iter().take(lost) {
+            // The request to lead is lost; what the member sends afterwards arrives.
+            test.cut.push(member);
+            test.settle();
+            test.cut.clear();
+            test.pass(600);
+            assert_eq!(test.leader(), leader);
+            assert!(moves.ended(&test.members[&leader], test.now).is_empty());
+            let now = test.now;
+            moves.repeat(test.lead(), now, &successors);
+        }
+        test.pass(100);
+        assert_eq!(test.leader(), successors[lost % 2]);
+        assert_eq!(moves.ended(&test.members[&leader], test.now), [('a', Ok(()))]);
+    }
 }
 
 #[test]
@@ -51,7 +75,7 @@ fn order_to_a_silent_voter_waits_two_seconds_for_its_answer() {
     test.cut.push(silent);
     test.pass(2000);
     let (now, mut moves) = (test.now, LeaderMoves::default());
-    moves.order(test.lead(), now, Some(silent), None, 'a').unwrap();
+    moves.order(test.lead(), now, Some(silent), &[], 'a').unwrap();
     assert!(moves.ended(&test.members[&leader], now + Millis(1999)).is_empty());
     let refused = LeaderMoveError::Refused(ProposeError::CannotLead(silent));
     let ended = moves.ended(&test.members[&leader], now + Millis(2000));
@@ -62,7 +86,7 @@ fn order_to_a_silent_voter_waits_two_seconds_for_its_answer() {
 fn order_fails_after_two_seconds_if_the_member_answers_and_does_not_lead() {
     let (mut test, leader, other) = group();
     let (now, mut moves) = (test.now, LeaderMoves::default());
-    moves.order(test.lead(), now, Some(other), None, 'a').unwrap();
+    moves.order(test.lead(), now, Some(other), &[], 'a').unwrap();
     // What the leader sends stays where it is.
     let ended = moves.ended(&test.members[&leader], now + Millis(2000));
     assert_eq!(ended, [('a', Err(LeaderMoveError::TooLate))]);
@@ -73,14 +97,14 @@ fn order_that_cannot_succeed_is_refused_at_once() {
     let mut alone = TestGroup::new(1);
     alone.settle();
     let (now, mut moves) = (alone.now, LeaderMoves::default());
-    let refused = moves.order(alone.lead(), now, None, None, 'a');
+    let refused = moves.order(alone.lead(), now, None, &[], 'a');
     assert_eq!(refused, Err(('a', LeaderMoveError::NoVoter)));
-    let refused = moves.order(alone.lead(), now, Some(MemberId(9)), None, 'b');
+    let refused = moves.order(alone.lead(), now, Some(MemberId(9)), &[], 'b');
     let no_voter = LeaderMoveError::Refused(ProposeError::CannotLead(MemberId(9)));
     assert_eq!(refused, Err(('b', no_voter)));
     let (mut test, leader, other) = group();
     let follower = test.members.get_mut(&other).unwrap();
-    let refused = moves.order(follower, now, None, None, 'c');
+    let refused = moves.order(follower, now, None, &[], 'c');
     let elsewhere = LeaderMoveError::Refused(ProposeError::NotLeader { leader: Some(leader) });
     assert_eq!(refused, Err(('c', elsewhere)));
     assert!(moves.ended(&alone.members[&MemberId(1)], now + Millis(2000)).is_empty());

@@ -176,3 +176,20 @@ fn swap_is_made_once_and_a_new_spare_is_missing() {
     assert_eq!((planned.step, planned.spares_missing), (None, 1));
     assert_eq!(planner.deadline(noticed), None, "it is no member any more");
 }
+
+#[test]
+fn successors_are_the_voters_that_are_caught_up_and_the_one_without_a_notice_is_first() {
+    let (mut test, mut planner) = group();
+    let (leader, noticed) = (test.leader(), follower(&test));
+    let other = MemberId(6 - leader.0 - noticed.0);
+    let of = |test: &TestGroup, planner: &GroupPlanner| planner.successors(&test.members[&leader]);
+    assert_eq!(of(&test, &planner), [noticed, other], "of equals the lowest number is first");
+    planner.notice(test.now, noticed, Some(test.now + Millis(60_000)));
+    assert_eq!(of(&test, &planner), [other, noticed]);
+    // It is behind, and as far as the leader has noticed it answers.
+    test.cut.push(other);
+    for _ in 0..100 {
+        test.propose(b"one");
+    }
+    assert_eq!(of(&test, &planner), [noticed]);
+}

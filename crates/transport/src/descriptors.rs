@@ -1,0 +1,76 @@
+//! How many of the process's descriptors connections may hold that have shown nothing yet.
+
+use rustix::process::{Resource, getrlimit};
+
+/// The most connections of one listener, by the descriptors that the process may have open.
+///
+/// A listener of the protocol and one of HTTP together leave half of them to admitted callers, to
+/// files and to what the process connects to itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DescriptorShares {
+    /// Connections of the protocol whose caller has not been admitted.
+    pub(crate) strangers: usize,
+    /// Connections of HTTP, followers apart.
+    pub(crate) http: usize,
+    /// Connections of HTTP whose answer has no end.
+    pub(crate) followers: usize,
+}
+
+impl DescriptorShares {
+    /// As many as come at once when a fleet begins again. With TLS, one that holds back the end of
+    /// its greeting costs 30 KiB.
+    const STRANGERS_MAX: usize = 1024;
+
+    /// Operators and scrapers.
+    const HTTP_MAX: usize = 256;
+
+    /// Operators, and programs that follow events rather than poll.
+    const FOLLOWERS_MAX: usize = 128;
+
+    /// Returns the shares of this process, by its limit now.
+    pub(crate) fn of_process() -> Self {
+        Self::of(getrlimit(Resource::Nofile).current)
+    }
+
+    /// Returns the shares of a process that may have so many descriptors open; `None` for any
+    /// number.
+    fn of(descriptors: Option<u64>) -> Self {
+        let share = |divisor: u64, max: usize| {
+            let part = descriptors.and_then(|limit| usize::try_from(limit / divisor).ok());
+            part.unwrap_or(max).clamp(1, max)
+        };
+        Self {
+            strangers: share(4, Self::STRANGERS_MAX),
+            http: share(8, Self::HTTP_MAX),
+            followers: share(8, Self::FOLLOWERS_MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(descriptors: Option<u64>) -> [usize; 3] {
+        let DescriptorShares { strangers, http, followers } = DescriptorShares::of(descriptors);
+        [strangers, http, followers]
+    }
+
+    #[test]
+    fn half_of_few_descriptors_stays_for_admitted_callers_and_files() {
+        assert_eq!(shares(Some(128)), [32, 16, 16]);
+        assert_eq!(shares(Some(1024)), [256, 128, 128]);
+        for descriptors in [64, 100, 256, 1300, 4095] {
+            let taken: usize = shares(Some(descriptors)).iter().sum();
+            assert!(taken as u64 <= descriptors / 2, "{taken} of {descriptors}");
+        }
+    }
+
+    #[test]
+    fn bounds_are_the_constants_with_many_descriptors_and_never_zero() {
+        for many in [Some(4096), Some(524_288), Some(u64::MAX), None] {
+            assert_eq!(shares(many), [1024, 256, 128], "{many:?}");
+        }
+        assert_eq!(shares(Some(3)), [1, 1, 1]);
+    }
+}

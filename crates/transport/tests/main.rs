@@ -1,0 +1,10 @@
+//! Frames between processes on loopback: callers, servers, and peers that are neither.
+
+mod calls;
+mod certificates;
+mod earlier;
+mod memory;
+mod own_tokens;
+mod slow;
+mod strangers;
+mod tls;
