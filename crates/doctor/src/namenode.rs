@@ -70,6 +70,12 @@ pub(super) fn state(look: &ClusterLook) -> Vec<Check> {
             format!("the namenode refuses changes: {why}"),
             DISK,
         )],
+        Some("no_leader") => vec![Check::fail(
+            "group.leader",
+            "this namenode has no leader, so its group answers nothing".to_owned(),
+            "sanderling group ls, and the logs of its members: \
+             docs/DAY-TWO.md#sanderlinggroupwithoutleader",
+        )],
         _ => Vec::new(),
     }
 }

@@ -151,15 +151,16 @@ async fn health(State(api): State<HttpApi>) -> Response {
     let state = &api.requests.state;
     let failure = state.failure.borrow().as_ref().map(ToString::to_string);
     let refusal = state.refusal.lock().clone();
+    let (standing, group) = (state.group.standing(), state.group.status());
     let (status, word) = match (&failure, &refusal) {
         (Some(_), _) => (StatusCode::SERVICE_UNAVAILABLE, "failed"),
         (None, Some(_)) => (StatusCode::OK, "read_only"),
+        // A restart mends nothing, so no supervisor is to make one.
+        (None, None) if !standing.serves() && !group.has_leader() => (StatusCode::OK, "no_leader"),
         (None, None) => (StatusCode::OK, "ok"),
     };
-    let cluster = format!("{:016x}", state.cluster.0);
+    let (cluster, standing) = (format!("{:016x}", state.cluster.0), standing.word());
     let commands = state.namenode.read().catalog().index();
-    let standing = state.group.standing().word();
-    let group = state.group.status();
     let lag = group.committed.saturating_sub(group.applied);
     let body = json!({
         "group": { "standing": standing, "term": group.term, "lag_entries": lag },

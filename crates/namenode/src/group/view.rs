@@ -110,6 +110,11 @@ impl Default for GroupStatus {
 }
 
 impl GroupStatus {
+    /// Returns whether a member is taken for the leader.
+    pub(crate) fn has_leader(&self) -> bool {
+        self.leader().is_some()
+    }
+
     fn leader(&self) -> Option<&MemberRow> {
         self.rows.iter().find(|row| row.is_leader)
     }
