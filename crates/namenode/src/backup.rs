@@ -22,7 +22,7 @@ use crate::error::NamenodeStartError;
 use crate::snapshot;
 
 pub use restore::{RestoreError, RestoreOptions, restore};
-pub(crate) use restore::{exchange, held};
+pub(crate) use restore::{UnfinishedRestore, exchange};
 pub(crate) use write::write;
 
 const MAGIC: [u8; 8] = *b"SNDLBKUP";

@@ -8,9 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thiserror::Error;
+use tracing::warn;
 
 use crate::error::NamenodeStartError;
 use crate::files::{Files, RealFiles, Stored, Window};
+
+/// Digits of the number in a file's name: those of the largest number, so that the names are in the
+/// order of the numbers.
+const NUMBER_DIGITS: usize = 20;
 
 /// The file that marks a failed sync.
 const SUSPECT: &str = "sync-failed";
@@ -69,6 +74,13 @@ impl FileKind {
             Self::Rounds => ("rounds-", ".log"),
         }
     }
+
+    /// Returns what a name has where files of this kind have their number; `None` if it is no name
+    /// of this kind.
+    fn within(self, name: &str) -> Option<&str> {
+        let (prefix, suffix) = self.parts();
+        name.strip_prefix(prefix)?.strip_suffix(suffix)
+    }
 }
 
 impl Directory {
@@ -114,6 +126,10 @@ impl Directory {
             |cause| NamenodeStartError::Files { what: "clean", path: path.to_owned(), cause };
         let directory = Self { path: path.to_owned(), files, _lock: lock };
         directory.remove_temporary().map_err(fail)?;
+        for name in directory.strange().map_err(fail)? {
+            let directory = path.display();
+            warn!(%directory, name, "no namenode writes this file: it is passed over");
+        }
         // The process before may have ended between a rename and its sync.
         directory.sync().map_err(fail)?;
         Ok(directory)
@@ -130,19 +146,30 @@ impl Directory {
     /// Returns the path of a numbered file.
     pub(crate) fn file(&self, kind: FileKind, index: u64) -> PathBuf {
         let (prefix, suffix) = kind.parts();
-        self.path.join(format!("{prefix}{index:020}{suffix}"))
+        self.path.join(format!("{prefix}{index:0NUMBER_DIGITS$}{suffix}"))
     }
 
-    /// Returns the numbers of the files of a kind, ascending.
+    /// Returns the numbers of the files of a kind, ascending. Names that no namenode writes are
+    /// passed over.
     pub(crate) fn list(&self, kind: FileKind) -> io::Result<Vec<u64>> {
-        let (prefix, suffix) = kind.parts();
-        let mut numbers = Vec::new();
-        for name in self.files.names(&self.path)? {
-            let number = name.strip_prefix(prefix).and_then(|name| name.strip_suffix(suffix));
-            numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
-        }
+        let names = self.files.names(&self.path)?;
+        let numbers = names.iter().filter_map(|name| number_of(kind.within(name)?));
+        let mut numbers: Vec<u64> = numbers.collect();
         numbers.sort_unstable();
         Ok(numbers)
+    }
+
+    /// Returns the names that [`Self::list`] passes over although they begin and end as those of a
+    /// kind do.
+    fn strange(&self) -> io::Result<Vec<String>> {
+        let kinds = [FileKind::Journal, FileKind::Snapshot, FileKind::Rounds];
+        let mut names = self.files.names(&self.path)?;
+        names.retain(|name| {
+            let mut texts = kinds.iter().filter_map(|kind| kind.within(name));
+            texts.any(|text| number_of(text).is_none())
+        });
+        names.sort_unstable();
+        Ok(names)
     }
 
     /// Returns the bytes of a numbered file, 0 if it is not there.
@@ -272,7 +299,8 @@ impl Directory {
         self.files.open(&self.path.join(UNRESTORED)).is_ok()
     }
 
-    fn remove_temporary(&self) -> io::Result<()> {
+    /// Removes the files that were not given their names.
+    pub(crate) fn remove_temporary(&self) -> io::Result<()> {
         for name in self.files.names(&self.path)? {
             let path = self.path.join(name);
             if path.extension().is_some_and(|extension| extension == "tmp") {
@@ -281,6 +309,13 @@ impl Directory {
         }
         Ok(())
     }
+}
+
+/// Reads the number in a file's name; `None` if it has not as many digits as a namenode writes: the
+/// file with that number is another one.
+fn number_of(text: &str) -> Option<u64> {
+    let is_whole = text.len() == NUMBER_DIGITS && text.bytes().all(|it| it.is_ascii_digit());
+    text.parse().ok().filter(|_| is_whole)
 }
 
 /// Returns whether an open file still has a path.
@@ -326,13 +361,23 @@ mod tests {
         for index in [7, 0, 100] {
             directory.publish(&directory.file(FileKind::Journal, index), &[b"a", b"b"]).unwrap();
         }
-        fs::write(place.path().join("journal-x.log"), b"not ours").unwrap();
+        let strange = [
+            "journal-+0000000000000000001.log",
+            "journal-1.log",
+            "journal-99999999999999999999.log",
+            "journal-x.log",
+            "snapshot-000000000000000000001.bin",
+        ];
+        for name in strange {
+            fs::write(place.path().join(name), b"not ours").unwrap();
+        }
+        assert_eq!(directory.strange().unwrap(), strange);
         assert_eq!(directory.list(FileKind::Journal).unwrap(), [0, 7, 100]);
         directory.prune(50, &[]).unwrap();
         assert_eq!(directory.list(FileKind::Journal).unwrap(), [7, 100]);
         directory.prune(100, &[]).unwrap();
         assert_eq!(directory.list(FileKind::Journal).unwrap(), [100]);
-        assert!(place.path().join("journal-x.log").exists());
+        assert_eq!(directory.strange().unwrap(), strange);
     }
 
     #[test]

@@ -505,23 +505,26 @@ fn damaged_archive_is_refused_and_changes_nothing() {
                     let started = run(sanderling().args(words));
                     assert!(started.stderr.contains("did not reach its end"), "{started}");
                 }
-                false => {
-                    let names = fs::read_dir(&target).into_iter().flatten().flatten();
-                    let mut names = names.map(|entry| text(entry.file_name().into()));
-                    assert!(!names.any(|name| name.starts_with("journal-")), "{begin}");
-                }
+                false => assert!(!cluster.path("damaged").exists(), "{begin}"),
             }
             let _ = fs::remove_dir_all(&target);
         }
         fs::remove_file(&object).expect("removed");
+        let before = names_in(&cluster.path("catalog"));
         let missing = recover_into(&cluster, &place, &["--replace"]);
         assert_eq!(missing.code, 1, "{missing}");
+        assert_eq!(names_in(&cluster.path("catalog")), before, "{begin}");
         fs::write(&object, &whole).expect("written");
     }
     let recovered = recover_into(&cluster, &place, &["--replace"]);
     assert_eq!(recovered.code, 0, "{recovered}");
     cluster.start_namenode(&[]);
     block_on(async { assert_stored(&cluster.client().await, 0..1).await });
+}
+
+fn names_in(directory: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(directory).expect("listed").flatten();
+    entries.map(|entry| text(entry.file_name().into())).collect()
 }
 
 fn recover_into(cluster: &Cluster, archive: &str, flags: &[&str]) -> Ran {

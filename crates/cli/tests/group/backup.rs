@@ -80,6 +80,10 @@ fn restored_namenode_serves_what_the_backup_has_and_reports_the_rest() {
         fs::rename(&catalog, cluster.path("lost")).expect("renamed");
         let restored = restore(&cluster, &file, &[]);
         assert_eq!(restored.code, 0, "{restored}");
+        // As if it had been killed at its very end: the same command ends it.
+        fs::write(cluster.path("catalog/restore-unfinished"), b"").expect("written");
+        let again = restore(&cluster, &file, &[]);
+        assert_eq!(again.code, 0, "{again}");
         cluster.start_namenode(&[]);
         let client = cluster.client().await;
         assert_report(&client).await;

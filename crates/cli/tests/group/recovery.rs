@@ -255,6 +255,17 @@ fn group_begins_anew_from_a_surviving_directory_and_refuses_older_members() {
 }
 
 #[test]
+fn recovery_of_a_directory_that_is_no_members_changes_nothing_in_it() {
+    let place = tempfile::tempdir().expect("a directory");
+    fs::write(place.path().join("notes.tmp"), b"of another program").expect("written");
+    let refused = recover(&["--dir", &text(place.path().into())]);
+    assert!(refused.code == 1 && refused.stderr.contains("no directory of"), "{refused}");
+    let entries = fs::read_dir(place.path()).expect("listed").flatten();
+    let names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+    assert_eq!(names, ["notes.tmp"]);
+}
+
+#[test]
 fn each_leader_writes_the_archive_and_a_later_generation_ends_the_older() {
     let archive = tempfile::tempdir().expect("a directory for the archive");
     let place = text(archive.path().into());

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use futures_util::StreamExt;
 use object_store::ObjectStoreExt;
@@ -14,7 +13,7 @@ use thiserror::Error;
 
 use super::place::{ArchiveDamage, ArchiveError, ArchiveOptions};
 use super::store::{self, Generation};
-use crate::backup::{RestoreError, exchange, held};
+use crate::backup::{RestoreError, UnfinishedRestore, exchange};
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
 use crate::group::rebirth;
@@ -76,8 +75,9 @@ impl From<NamenodeStartError> for RecoverError {
 /// there as from an older copy of its directory: it skips the numbers that were given out since.
 ///
 /// # Errors
-/// [`RecoverError`]. What the directory held is as it was, unless the archive turns out to be
-/// damaged at the very end; then no namenode starts on it until a recovery or a restore succeeds.
+/// [`RecoverError`]. The directory and what it held are as they were, unless the archive turns out
+/// to be damaged at the very end; then no namenode starts on it until a recovery or a restore
+/// succeeds.
 pub async fn recover_from_archive(
     archive: &ArchiveOptions,
     options: &RecoverOptions,
@@ -92,13 +92,11 @@ pub async fn recover_from_archive(
             .next(rand::random()),
         false => GroupGeneration::default(),
     };
-    let held = held(&options.directory)?;
-    let directory = Arc::new(Directory::open(&options.directory)?);
-    if let Some(name) = held.into_iter().next().filter(|_| !options.is_replacing) {
-        let directory = options.directory.clone();
-        return Err(RestoreError::NotEmpty { directory, name }.into());
-    }
-    let files = download(archive, &generation, &manifest, &directory).await?;
+    // Dropped before the files are exchanged, also by a caller that does not wait for the end, it
+    // removes what was downloaded.
+    let unfinished = UnfinishedRestore::begin(&options.directory, options.is_replacing)?;
+    let files = download(archive, &generation, &manifest, unfinished.directory()).await?;
+    let directory = unfinished.keep();
     let checked = exchange(&directory, &files, || {
         let found = recovery::check(&directory)?;
         // Before a namenode can start there.

@@ -6,6 +6,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sanderling_core::catalog::Catalog;
 use sanderling_protocol::ClusterId;
@@ -76,18 +77,10 @@ pub fn restore(
     source: impl Read,
     options: &RestoreOptions,
 ) -> Result<BackupDescription, RestoreError> {
-    held(&options.directory)?;
-    let additions = Additions::before(&options.directory);
-    let directory = Directory::open(&options.directory)?;
-    // Another restore may have ended since.
-    let held = held(&options.directory)?;
-    if let Some(name) = held.into_iter().next().filter(|_| !options.is_replacing) {
-        let directory = options.directory.clone();
-        return Err(RestoreError::NotEmpty { directory, name });
-    }
-    let temporary = directory.path().join(TEMPORARY);
-    let description = write_snapshot(source, &temporary, &directory, options)
-        .inspect_err(|_| additions.remove(directory.path()))?;
+    let unfinished = UnfinishedRestore::begin(&options.directory, options.is_replacing)?;
+    let temporary = options.directory.join(TEMPORARY);
+    let description = write_snapshot(source, &temporary, unfinished.directory(), options)?;
+    let directory = unfinished.keep();
     let target = directory.file(FileKind::Snapshot, description.commands);
     exchange(&directory, &[(temporary, target)], || Ok(()))
         .map_err(failed("restore into", directory.path()))??;
@@ -119,36 +112,66 @@ fn failed(
     move |cause| NamenodeStartError::Files { what, path, cause }
 }
 
-/// What a restore adds before the backup is known to be whole.
-struct Additions {
-    /// The directory and those above it that are not there, from below.
-    directories: Vec<PathBuf>,
-    /// Its files that are not there.
-    files: Vec<PathBuf>,
+/// A directory that is being restored: it is locked, and nothing in it has been exchanged. What was
+/// added to it is removed when this is dropped, unless it is kept.
+pub(crate) struct UnfinishedRestore {
+    directory: Arc<Directory>,
+    /// The directory and those above it that were not there, from below.
+    new_directories: Vec<PathBuf>,
+    /// The lock's file was not there.
+    is_lock_new: bool,
+    is_kept: bool,
 }
 
-impl Additions {
-    /// Looks at the directory before it is opened.
-    fn before(directory: &Path) -> Self {
+impl UnfinishedRestore {
+    /// Makes the directory if need be and locks it.
+    ///
+    /// # Errors
+    /// [`RestoreError::Foreign`], or [`RestoreError::NotEmpty`] if the catalog in it is not to be
+    /// replaced: take another directory. [`RestoreError::Directory`]: it cannot be used.
+    pub(crate) fn begin(path: &Path, is_replacing: bool) -> Result<Self, RestoreError> {
+        held(path)?;
         let is_new = |path: &Path| !path.as_os_str().is_empty() && !path.exists();
-        let directories = directory.ancestors().take_while(|path| is_new(path));
-        let files = [TEMPORARY, LOCK].map(|name| directory.join(name));
-        Self {
-            directories: directories.map(Path::to_path_buf).collect(),
-            files: files.into_iter().filter(|path| is_new(path)).collect(),
+        let new_directories = path.ancestors().take_while(|path| is_new(path));
+        let new_directories = new_directories.map(Path::to_path_buf).collect();
+        let is_lock_new = is_new(&path.join(LOCK));
+        let directory = Arc::new(Directory::open(path)?);
+        let unfinished = Self { directory, new_directories, is_lock_new, is_kept: false };
+        // What a restore has left that was cut off is not a catalog yet.
+        let is_free = is_replacing || unfinished.directory.is_unrestored();
+        // Another restore may have ended since.
+        match held(path)?.into_iter().next().filter(|_| !is_free) {
+            Some(name) => Err(RestoreError::NotEmpty { directory: path.to_owned(), name }),
+            None => Ok(unfinished),
         }
     }
 
-    /// Removes them, while the directory is still locked; of one that has a catalog by now the lock
-    /// stays. What cannot be removed does no harm: the next restore or start uses or removes it.
-    fn remove(&self, directory: &Path) {
-        let has_none = held(directory).is_ok_and(|names| names.is_empty());
-        for file in &self.files {
-            if has_none || !file.ends_with(LOCK) {
-                let _ = fs::remove_file(file);
-            }
+    /// Returns the directory. Files in it whose names end in `.tmp` are removed with the rest.
+    pub(crate) const fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// Keeps what was added, and returns the directory.
+    pub(crate) fn keep(mut self) -> Arc<Directory> {
+        self.is_kept = true;
+        Arc::clone(&self.directory)
+    }
+}
+
+impl Drop for UnfinishedRestore {
+    /// The directory is still locked. What cannot be removed does no harm: the next restore or
+    /// start uses or removes it.
+    fn drop(&mut self) {
+        if self.is_kept {
+            return;
         }
-        for directory in &self.directories {
+        let path = self.directory.path();
+        let _ = self.directory.remove_temporary();
+        // Of a directory that has a catalog by now, the lock stays.
+        if self.is_lock_new && held(path).is_ok_and(|names| names.is_empty()) {
+            let _ = fs::remove_file(path.join(LOCK));
+        }
+        for directory in &self.new_directories {
             let _ = fs::remove_dir(directory);
         }
     }
@@ -156,7 +179,7 @@ impl Additions {
 
 /// Returns the names in a directory that a restore would set aside. One that has others and no
 /// namenode's lock is not touched.
-pub(crate) fn held(path: &Path) -> Result<Vec<String>, RestoreError> {
+fn held(path: &Path) -> Result<Vec<String>, RestoreError> {
     let Ok(entries) = fs::read_dir(path) else { return Ok(Vec::new()) };
     let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
     let mut names: Vec<String> = entries.flatten().map(name).collect();

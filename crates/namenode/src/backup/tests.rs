@@ -110,6 +110,25 @@ fn refused_restore_leaves_nothing_new() {
 }
 
 #[test]
+fn restore_that_is_given_up_leaves_nothing_new() {
+    let place = TempDir::new().unwrap();
+    let path = place.path().join("a/b");
+    let begin = || {
+        let begun = UnfinishedRestore::begin(&path, false).unwrap();
+        assert!(path.join("lock").exists() && fs::read_dir(&path).unwrap().count() == 1);
+        fs::write(path.join("recovered-journal-00000000000000000000.log.tmp"), b"half").unwrap();
+        begun
+    };
+    drop(begin());
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    drop(begin().keep());
+    assert_eq!(fs::read_dir(&path).unwrap().count(), 2);
+    // The lock was there before this one.
+    drop(begin());
+    assert!(path.join("lock").exists() && fs::read_dir(&path).unwrap().count() == 1);
+}
+
+#[test]
 fn directory_in_use_or_with_files_is_left_as_it_is() {
     let (place, backup) = (TempDir::new().unwrap(), backup_of(7));
     let options = options(&place);

@@ -4,7 +4,7 @@
 //! 8 bytes magic, u32 version, u32 CRC32C of the body, body (postcard `HardState`)
 //! ```
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sanderling_core::replica::{
     BootRecord, FoundAtStart, Group, GroupGeneration, LogPlace, StartAs, Vote, start_as,
@@ -138,6 +138,12 @@ impl HardState {
             PublishError::Unsynced(cause) => LogError::Unsynced { path, cause },
         })
     }
+}
+
+/// Returns whether a directory that is not opened yet has the file. An error counts as one: the
+/// opening finds the cause.
+pub(crate) fn may_be_in(directory: &Path) -> bool {
+    std::fs::exists(directory.join(NAME)).unwrap_or(true)
 }
 
 /// Renames the file, so that the directory is no member's. Until [`set_aside`] it shows that the

@@ -92,7 +92,8 @@ pub fn recover_from_member(
     accepts_forgotten: bool,
 ) -> Result<RecoveredMember, RebirthError> {
     let no_member = || RebirthError::NoMember { directory: path.to_owned() };
-    if !path.is_dir() {
+    // Before it is opened, which locks it and removes unfinished files: it may be of another use.
+    if !path.is_dir() || !hard_state::may_be_in(path) {
         return Err(no_member());
     }
     let directory = Arc::new(Directory::open(path)?);

@@ -61,6 +61,24 @@ fn file_that_a_crash_left_half_written_is_removed_at_the_next_start() {
 }
 
 #[test]
+fn file_whose_name_no_namenode_writes_is_passed_over_and_stays() {
+    let place = tempfile::tempdir().unwrap();
+    let (directory, mut first) = start(place.path()).unwrap();
+    write(&mut first, &command(1));
+    first.journal.rotate().unwrap();
+    write(&mut first, &command(2));
+    let catalog = first.namenode.catalog().clone();
+    // That of a segment, without its zeros.
+    let short = place.path().join("journal-1.log");
+    fs::copy(directory.file(FileKind::Journal, 1), &short).unwrap();
+    drop((directory, first));
+    let (directory, second) = start(place.path()).unwrap();
+    assert_eq!(*second.namenode.catalog(), catalog);
+    assert_eq!(directory.list(FileKind::Journal).unwrap(), [0, 1]);
+    assert!(short.exists());
+}
+
+#[test]
 fn snapshot_and_the_journal_after_it_give_the_same_catalog() {
     let place = tempfile::tempdir().unwrap();
     let (directory, mut first) = start(place.path()).unwrap();
