@@ -1,10 +1,12 @@
 //! The simulated operator and the application's changes of names.
 
+use std::collections::VecDeque;
+
 use sanderling_protocol::message::{
     Attributes, Concat, Condition, JobHints, ObjectKind, RECOMPUTE_MILLIS, RegisterJob,
 };
 use sanderling_protocol::node::NodeSelector;
-use sanderling_protocol::{JobId, Millis, Nonce, ObjectId, Path, Reply, Request};
+use sanderling_protocol::{JobId, Millis, Nonce, ObjectId, Path, Refusal, Reply, Request};
 
 use crate::client::Sequences;
 use crate::context::Context;
@@ -19,6 +21,8 @@ pub(crate) struct Admin {
     steps_left: u32,
     sequences: Sequences,
     jobs: Vec<JobId>,
+    /// What was refused for the moment and must be done.
+    refused: VecDeque<Request>,
     random: Random,
 }
 
@@ -32,8 +36,13 @@ const TRIES_MAX: u32 = 5;
 
 impl Admin {
     pub(crate) fn new(plan: &RunPlan) -> Self {
-        let (jobs, random) = (Vec::new(), Random::new(plan.seed, 400));
-        Self { steps_left: plan.steps, sequences: Sequences::of_admin(), jobs, random }
+        Self {
+            steps_left: plan.steps,
+            sequences: Sequences::of_admin(),
+            jobs: Vec::new(),
+            refused: VecDeque::new(),
+            random: Random::new(plan.seed, 400),
+        }
     }
 }
 
@@ -67,6 +76,11 @@ impl Admin {
     }
 
     pub(crate) fn timer(&mut self, context: &mut Context<'_>, timer: Timer) {
+        if timer == Timer::Again
+            && let Some(request) = self.refused.pop_front()
+        {
+            return self.must_again(context, request);
+        }
         if timer == Timer::Begin && !context.runtime.is_calm() && self.steps_left > 0 {
             self.steps_left -= 1;
             let request = self.draw();
@@ -104,6 +118,10 @@ impl Admin {
                 self.change(context, request, tries + 1);
             }
             (AdminCall::Must(request), None) => self.must_again(context, request),
+            (AdminCall::Must(request), Some(Err(Refusal::RetryAfter { after, .. }))) => {
+                self.refused.push_back(request);
+                context.runtime.set_timer(Host::Admin, after.0 * 1000, Timer::Again);
+            }
             (AdminCall::Change { request, .. } | AdminCall::Must(request), answer) => {
                 self.sequences.end(&request);
                 if let Some(Ok(Reply::Job(job))) = answer {

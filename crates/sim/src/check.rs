@@ -1,5 +1,6 @@
 //! The checkers: what must hold at every moment, and what must hold at the end.
 
+mod answered;
 mod background;
 mod blocks;
 mod bytes;
@@ -19,6 +20,7 @@ mod notices;
 mod numbers;
 mod once;
 mod tree;
+mod turns;
 mod view;
 
 use sanderling_core::catalog::{Action, Applied, Command};
@@ -32,6 +34,7 @@ use crate::plan::RunPlan;
 use crate::runtime::{CheckResult, Runtime};
 use crate::wire::Host;
 
+use answered::AnsweredFrames;
 use background::Backlog;
 use blocks::Blocks;
 use bytes::Bytes;
@@ -46,6 +49,7 @@ use names::NameModel;
 use notices::Notices;
 use numbers::Numbers;
 use once::{Arriving, Made};
+use turns::TenantTurns;
 use view::View;
 
 /// What the checkers remember. What is not private, the shells record in it themselves.
@@ -61,6 +65,11 @@ pub(crate) struct Checks {
     pub(crate) history: History,
     pub(crate) numbers: Numbers,
     pub(crate) leader: Leader,
+    pub(crate) answered: AnsweredFrames,
+    /// Of the frames of reads that take several slices.
+    pub(crate) read_turns: TenantTurns,
+    /// Of the frames of changes.
+    pub(crate) change_turns: TenantTurns,
     lost_end: LostEnd,
     live: Live,
     departures: Departures,
@@ -82,9 +91,12 @@ impl Checks {
             losses: Losses::default(),
             notices: Notices::default(),
             made: Made::default(),
-            history: History::default(),
+            history: History::new(plan.queues.is_small),
             numbers: Numbers::default(),
             leader: Leader::default(),
+            answered: AnsweredFrames::default(),
+            read_turns: TenantTurns::new("reads"),
+            change_turns: TenantTurns::new("changes"),
             lost_end: LostEnd::default(),
             live: Live::default(),
             departures: Departures::new(plan.departures),
@@ -105,6 +117,13 @@ impl Checks {
         self.made = Made::default();
         self.numbers.rewind();
         self.leader.rewind(now);
+    }
+
+    /// Forgets the frames that a process of the namenode had received.
+    pub(crate) fn restart_frames(&mut self) {
+        self.answered.restart();
+        self.read_turns.restart();
+        self.change_turns.restart();
     }
 
     /// Notes that a node has answered the namenode.
@@ -372,6 +391,7 @@ impl Checking<'_> {
         has_lost
             .then(lost)
             .flatten()
+            .or_else(|| checks.answered.check_settled(self.runtime).err())
             .or_else(|| end::unsettled(view, &checks.bytes))
             .or_else(|| self.backlog().unsettled)
     }

@@ -4,6 +4,7 @@ use crate::admin::Admin;
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::event::{Purpose, Timer};
+use crate::lister::Lister;
 use crate::plan::RunPlan;
 use crate::reader::Reader;
 use crate::wire::{Host, Response};
@@ -16,11 +17,16 @@ pub(crate) struct ClientShells {
     readers: Vec<Reader>,
     callers: Vec<Caller>,
     admin: Admin,
+    listers: Vec<Lister>,
 }
 
 impl ClientShells {
     pub(crate) fn new(plan: &RunPlan) -> Self {
+        let writers = (0..plan.writers).map(Host::Writer);
+        let readers = (0..plan.readers).map(Host::Reader);
+        let hosts = writers.chain(readers).chain((0..plan.callers).map(Host::Caller));
         Self {
+            listers: hosts.map(|host| Lister::new(plan, host)).collect(),
             writers: (0..plan.writers).map(|number| Writer::new(plan, number)).collect(),
             readers: (0..plan.readers).map(|number| Reader::new(plan, number)).collect(),
             callers: (0..plan.callers).map(|number| Caller::new(plan, number)).collect(),
@@ -42,9 +48,18 @@ impl ClientShells {
             Host::Admin => self.admin.start(context),
             other => unreachable!("{other} is no client"),
         }
+        let mut listers = self.listers.iter_mut();
+        if let Some(lister) = listers.find(|lister| lister.host() == host) {
+            lister.start(context);
+        }
     }
 
     pub(crate) fn timer(&mut self, context: &mut Context<'_>, host: Host, timer: Timer) {
+        if timer == Timer::List {
+            let mut listers = self.listers.iter_mut();
+            let lister = listers.find(|lister| lister.host() == host);
+            return lister.into_iter().for_each(|lister| lister.send(context));
+        }
         match host {
             Host::Writer(number) => self.writers[usize::from(number)].timer(context, timer),
             Host::Reader(number) => self.readers[usize::from(number)].timer(context, timer),
@@ -71,6 +86,7 @@ impl ClientShells {
                 self.callers[usize::from(number)].answered(context, call, answer);
             }
             Purpose::Admin(call) => self.admin.answered(context, call, answer),
+            Purpose::List => {}
             other => unreachable!("{other:?} is of no client"),
         }
     }

@@ -87,6 +87,10 @@ pub(crate) enum Timer {
     Send(u64),
     Turn,
     Wake,
+    /// The namenode goes on with a frame of reads.
+    Slice,
+    /// A client sends a frame of listings.
+    List,
     OrderQueue(NodeId, OrderKind),
     Poll,
     Relocate,
@@ -114,6 +118,8 @@ pub(crate) enum Purpose {
     Reader(u8, ReaderCall),
     Caller(u8, CallerCall),
     Admin(AdminCall),
+    /// Of a listing: the answer changes nothing.
+    List,
 }
 
 #[derive(Debug)]

@@ -139,6 +139,12 @@ variants! {
         "managers act until they are refused, though their lease has ended";
     PushesMixed, "pushes-mixed", "numbers",
         "datanodes push the bytes of one block under the number of another";
+    ParkedForgotten, "parked-forgotten", "answered",
+        "frames of reads that are set aside because their answers are large are forgotten";
+    TurnKept, "turn-kept", "turns",
+        "a frame of reads that has had a slice gets all others before another tenant has a turn";
+    ChangeOvertakes, "change-overtakes", "turns",
+        "of the frames of changes that one tenant has waiting the last goes first";
     AcknowledgedEarly, "acknowledged-early", "acknowledged",
         "a leader acknowledges a round when it has proposed it, before a majority has it";
     VoteForgotten, "vote-forgotten", "one-leader",

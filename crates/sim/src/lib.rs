@@ -18,6 +18,7 @@ pub mod fleet;
 mod frames;
 mod group;
 mod injected_bug;
+mod lister;
 mod log;
 mod manager;
 mod namenode;

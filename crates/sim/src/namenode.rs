@@ -7,7 +7,9 @@
 
 mod directory;
 mod disk;
+mod frames;
 mod injected_bugs;
+mod queue;
 pub(crate) mod serve;
 mod turns;
 
@@ -25,6 +27,7 @@ use sanderling_protocol::{
 
 use self::disk::{Disk, Snapshot};
 use self::injected_bugs::InjectedBugState;
+use self::queue::FrameQueues;
 use crate::InjectedBug;
 use crate::plan::RunPlan;
 use crate::random::Random;
@@ -47,7 +50,9 @@ pub(crate) struct NamenodeHost {
     journal: Vec<Command>,
     /// Records of the journal that no process has applied: the last one died before.
     unapplied: usize,
+    /// The namenode's own work.
     inbox: Vec<NamenodeWork>,
+    queues: FrameQueues,
     /// The commands that the requests of the present round became.
     logged: Vec<(Command, Request)>,
     is_turn_set: bool,
@@ -71,14 +76,9 @@ pub(crate) struct NamenodeHost {
     bug: Option<InjectedBug>,
 }
 
-/// Something for the next turn.
+/// Something for the next turn besides frames.
 #[derive(Debug)]
 pub(crate) enum NamenodeWork {
-    /// The requests of one frame, each with its call.
-    Frame {
-        from: Host,
-        asked: Vec<(u64, Request)>,
-    },
     Ordered(Box<DatanodeOrder>, Option<OrderReply>),
     Probed(NodeId, Probe),
 }
@@ -118,6 +118,7 @@ impl NamenodeHost {
             journal: Vec::new(),
             unapplied: 0,
             inbox: Vec::new(),
+            queues: FrameQueues::new(plan),
             logged: Vec::new(),
             is_turn_set: false,
             turns: Turns::new(Instant(0)),

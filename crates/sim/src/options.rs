@@ -80,6 +80,17 @@ pub struct Statistics {
     pub frames: u64,
     /// Slices in which more of what was deleted was freed.
     pub reaped_slices: u64,
+    /// Frames of reads that took several slices, and their slices.
+    pub long_frames: u64,
+    pub slices: u64,
+    /// Frames with large answers that waited until others were done.
+    pub parked_frames: u64,
+    /// Frames, or parts of them, that were refused because a queue was full.
+    pub refused_frames: u64,
+    /// Frames of changes that were made when they arrived.
+    pub made_frames: u64,
+    /// Batches of a turn that left frames of changes for the next one.
+    pub full_batches: u64,
     /// Leaders of the group of namenodes.
     pub elections: u64,
     /// Rounds that the group acknowledged.
@@ -114,6 +125,12 @@ impl Statistics {
         self.histories_unjudged += other.histories_unjudged;
         self.frames += other.frames;
         self.reaped_slices += other.reaped_slices;
+        self.long_frames += other.long_frames;
+        self.slices += other.slices;
+        self.parked_frames += other.parked_frames;
+        self.refused_frames += other.refused_frames;
+        self.made_frames += other.made_frames;
+        self.full_batches += other.full_batches;
         self.elections += other.elections;
         self.rounds += other.rounds;
         self.lease_reads += other.lease_reads;

@@ -3,6 +3,7 @@
 //! Which faults happen when is drawn by `schedule.rs`.
 
 mod limits;
+pub(crate) mod queues;
 
 use sanderling_core::background::BackgroundConfig;
 use sanderling_core::preemption::Model;
@@ -15,6 +16,7 @@ use crate::schedule::{self, Scene};
 use crate::wire::{CALLERS_MAX, Host, PLACES};
 
 use limits::Limits;
+use queues::QueuePlan;
 
 /// Everything that is decided before a run begins.
 #[derive(Debug, Clone)]
@@ -55,6 +57,8 @@ pub(crate) struct RunPlan {
     pub(crate) preemption: Option<Model>,
     /// Bounds of what is done at once and kept.
     pub(crate) limits: Limits,
+    /// Bounds of what waits in the namenode.
+    pub(crate) queues: QueuePlan,
     /// Whether the directories that most is written to are jobs, which end.
     pub(crate) has_large_jobs: bool,
     pub(crate) faults: Vec<Fault>,
@@ -327,6 +331,7 @@ impl RunPlan {
             preemption: schedule::model(seed, scene),
             limits: Limits::draw(&mut Random::new(seed, 31))
                 .with_slices(&mut Random::new(seed, 46)),
+            queues: Self::draw_queues(seed, scene),
             has_large_jobs: Random::new(seed, 32).permille(100),
             faults: Vec::new(),
             calm_at: random.between(4, 14) * 1_000_000,
@@ -345,6 +350,12 @@ impl RunPlan {
         plan.draw_stall();
         schedule::draw_log(&mut plan);
         plan
+    }
+
+    /// Draws the namenode's queues. Where no call may fail, they are as large as a server's.
+    fn draw_queues(seed: u64, scene: Scene) -> QueuePlan {
+        let drawn = QueuePlan::draw(&mut Random::new(seed, 48));
+        if scene == Scene::Kind { QueuePlan::default() } else { drawn }
     }
 
     /// Draws what becomes of bytes at rest: of most seeds nothing.
@@ -470,6 +481,9 @@ impl RunPlan {
         }
         if self.limits.is_small {
             with(&|plan| plan.limits = Limits::default());
+        }
+        if self.queues.is_small {
+            with(&|plan| plan.queues = QueuePlan::default());
         }
         if self.copy_micros_max > 0 {
             with(&|plan| plan.copy_micros_max = 0);

@@ -11,7 +11,7 @@ use crate::network::Network;
 use crate::plan::RunPlan;
 use crate::processes::Processes;
 use crate::random::Random;
-use crate::wire::{Host, Message, MessageBody, RequestBody, Response};
+use crate::wire::{FrameOrigin, Host, Message, MessageBody, RequestBody, Response};
 use crate::{InjectedBug, Statistics};
 
 /// What a checker found: its name and what it saw.
@@ -161,6 +161,11 @@ impl Runtime {
         self.processes.is_up(host)
     }
 
+    /// Returns whether the process that a connection is of still runs.
+    pub(crate) const fn is_alive(&self, origin: FrameOrigin) -> bool {
+        self.life(origin.host) == origin.life && self.is_up(origin.host)
+    }
+
     /// Returns a number that no other process of a place has.
     pub(crate) const fn life(&self, host: Host) -> u32 {
         self.processes.life(host)
@@ -238,6 +243,31 @@ impl Runtime {
         purpose: Purpose,
     ) {
         self.call(from, Host::Namenode, RequestBody::Meta(request), millis, purpose);
+    }
+
+    /// Sends requests to the namenode in one frame, each with a call of its own.
+    pub(crate) fn call_frame(
+        &mut self,
+        from: Host,
+        requests: Vec<Request>,
+        millis: u64,
+        purpose: impl Fn() -> Purpose,
+    ) {
+        let (life, sent_at) = (self.life(from), self.now());
+        let mut frame = Vec::with_capacity(requests.len());
+        for request in requests {
+            let call = self.calls.begin(PendingCall { from, life, purpose: purpose(), sent_at });
+            self.after(millis * 1000, Event::Timeout(call));
+            frame.push((call, request));
+        }
+        let Some(&(call, _)) = frame.first() else { return };
+        let body = match frame.len() {
+            1 => frame.pop().map_or(RequestBody::Frame(Vec::new()), |it| RequestBody::Meta(it.1)),
+            _ => RequestBody::Frame(frame),
+        };
+        self.statistics.frames += u64::from(matches!(body, RequestBody::Frame(_)));
+        let body = MessageBody::Request(body);
+        self.send(Message { from, to: Host::Namenode, call, body, life: None });
     }
 
     /// Sends the requests that have gathered. Processes that have ended meanwhile send nothing.

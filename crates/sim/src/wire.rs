@@ -19,6 +19,21 @@ pub(crate) enum Host {
     Caller(u8),
 }
 
+/// The connection by which a frame comes: of the process that has had a place in one of its lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FrameOrigin {
+    pub(crate) host: Host,
+    pub(crate) life: u32,
+}
+
+/// Whose share of the namenode a frame counts against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum FrameTenant {
+    Connection(FrameOrigin),
+    /// The owner of the tokens of several clients.
+    Owner(u8),
+}
+
 /// Number of places. The sum of the hosts below, by [`Host::index`]; a cut is a number of 32 bits
 /// with one for each.
 pub(crate) const PLACES: usize = 28;

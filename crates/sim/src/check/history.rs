@@ -27,6 +27,9 @@ pub(crate) struct History {
     operations: Vec<Operation>,
     /// Counts requests and answers, so that no two of them are at the same time.
     moment: u64,
+    /// Whether a list may be answered in slices: then what it has of each name is of a moment of
+    /// its own.
+    has_sliced_lists: bool,
 }
 
 /// One operation as its caller saw it.
@@ -53,6 +56,10 @@ struct Operation {
 const NEVER: u64 = u64::MAX;
 
 impl History {
+    pub(crate) fn new(has_sliced_lists: bool) -> Self {
+        Self { has_sliced_lists, ..Self::default() }
+    }
+
     /// Returns the number of the next operation, for the caller to write into what it makes.
     pub(crate) fn next_tag(&self) -> u16 {
         u16::try_from(self.operations.len() + 1).expect("histories are short")
@@ -130,7 +137,10 @@ impl History {
         let groups = self.operations.iter().map(|one| one.group).max().map_or(0, |last| last + 1);
         for group in 0..groups {
             let of_group = |one: &&Operation| one.group == group && one.outcome.is_some();
-            let operations: Vec<&Operation> = self.operations.iter().filter(of_group).collect();
+            let operations = self.operations.iter().filter(of_group);
+            let operations: Vec<Operation> =
+                operations.flat_map(|one| one.seen_apart(self.has_sliced_lists)).collect();
+            let operations: Vec<&Operation> = operations.iter().collect();
             match search::judge(&operations) {
                 SearchResult::Linearizable => {}
                 other => return (u64::from(groups), other),
@@ -141,6 +151,15 @@ impl History {
 }
 
 impl Operation {
+    /// Returns the operation; of a list that may be answered in slices the reads of its names.
+    fn seen_apart(&self, has_sliced_lists: bool) -> Vec<Self> {
+        if !has_sliced_lists || self.call != Call::List {
+            return vec![self.clone()];
+        }
+        let read = |at| Self { call: Call::Read { at }, ..self.clone() };
+        (0..NAMES as u8).map(read).collect()
+    }
+
     /// Makes its outcome unknown.
     fn doubt(&mut self) {
         self.ended = NEVER;

@@ -3,11 +3,9 @@
 
 use sanderling_core::catalog::{Action, Applied, Catalog, Command, DatanodeOrder};
 use sanderling_core::membership::Probe;
-use sanderling_core::namenode::{
-    FrameRead, Namenode, ORDER_WITHIN, OrderKind, OrderStep, Turns, start_time,
-};
+use sanderling_core::namenode::{Namenode, ORDER_WITHIN, OrderKind, OrderStep, Turns, start_time};
 use sanderling_protocol::frame::encode_body;
-use sanderling_protocol::{Instant, NodeId, Policy, Reply, Request, Term};
+use sanderling_protocol::{Instant, NodeId, Policy, Request, Term};
 
 use super::{NamenodeHost, NamenodeWork};
 use crate::InjectedBug;
@@ -34,9 +32,6 @@ impl NamenodeContext<'_> {
     }
 }
 
-/// Entries of one slice of reads: few, so that listings take several.
-const SLICE_ENTRIES: usize = 2;
-
 impl NamenodeHost {
     pub(crate) fn start(&mut self, context: &mut NamenodeContext<'_>) {
         self.clock_base = self.clock(context.runtime.now());
@@ -57,6 +52,8 @@ impl NamenodeHost {
         }
         let now = self.clock_starts(context);
         self.inbox.clear();
+        self.queues.restart(context.runtime.plan());
+        context.checks.restart_frames();
         self.is_turn_set = false;
         self.wake_at = None;
         self.order_queues.clear();
@@ -123,38 +120,7 @@ impl NamenodeHost {
         context.runtime.expect(if is_same { Ok(()) } else { Err(("replay", text())) });
     }
 
-    pub(crate) fn receive(
-        &mut self,
-        context: &mut NamenodeContext<'_>,
-        from: Host,
-        asked: Vec<(u64, Request)>,
-    ) {
-        let now = self.clock(context.runtime.now());
-        let (calls, requests): (Vec<u64>, Vec<Request>) = asked.into_iter().unzip();
-        // What changes nothing is answered beside the writer.
-        let machine = &self.machine;
-        if requests.iter().all(|request| machine.is_read(request)) {
-            let mut reading = FrameRead::new(requests, None);
-            while !reading.slice(now, machine, SLICE_ENTRIES) {}
-            let (requests, answers) = reading.finish();
-            let mut replies = Vec::with_capacity(calls.len());
-            for ((call, request), answer) in calls.into_iter().zip(&requests).zip(answers) {
-                let answer = self.bug_answer(request, answer);
-                let answer = self.bug_stale(from, request, answer, context.runtime.now());
-                context.checking(self).sent(request, &answer);
-                if let Ok(Reply::Layout(layout)) = &answer {
-                    context.checking(self).located(layout);
-                }
-                replies.push((call, Response::Meta(answer)));
-            }
-            return context.runtime.reply_frame(from, replies);
-        }
-        let asked = calls.into_iter().zip(requests).collect();
-        self.inbox.push(NamenodeWork::Frame { from, asked });
-        self.turn_soon(context);
-    }
-
-    fn turn_soon(&mut self, context: &mut NamenodeContext<'_>) {
+    pub(super) fn turn_soon(&mut self, context: &mut NamenodeContext<'_>) {
         if std::mem::replace(&mut self.is_turn_set, true) {
             return;
         }
@@ -165,6 +131,7 @@ impl NamenodeHost {
     pub(crate) fn timer(&mut self, context: &mut NamenodeContext<'_>, timer: Timer) {
         match timer {
             Timer::Turn => self.turn(context),
+            Timer::Slice => self.slice(context),
             Timer::Wake if self.wake_at.is_some_and(|at| at <= context.runtime.now()) => {
                 self.wake_at = None;
                 self.turn(context);

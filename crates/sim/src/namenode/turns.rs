@@ -3,17 +3,18 @@
 use sanderling_core::access::Claims;
 use sanderling_core::catalog::{Catalog, Command, DatanodeOrder};
 use sanderling_core::namenode::{
-    CommandOrigin, Decides, Prepared, Probe, Turn, TurnWork as Taken, Turns, Unwritten,
+    BatchBounds, CommandOrigin, Decides, Prepared, Probe, Turn, TurnWork as Taken, Turns, Unwritten,
 };
 use sanderling_protocol::{Instant, Millis, NodeId, OrderReply, Refusal, Request};
 
+use super::queue::FrameCalls;
 use super::serve::NamenodeContext;
 use super::{NamenodeHost, NamenodeWork};
 use crate::event::{NamenodeCall, Purpose};
-use crate::wire::{DataRequest, Host, RequestBody, Response};
+use crate::wire::{DataRequest, Host, RequestBody};
 
-/// The sender of each frame, and which call has which request.
-type PendingFrames = Vec<(Host, Vec<(u64, Request)>)>;
+/// The number of each frame, and its requests or those of the part that is being made.
+type FrameParts = [(u64, FrameCalls)];
 
 /// Time between two looks at what has come. As often as the product's writer looks when nothing is
 /// due (`SLEEP_MAX`).
@@ -115,17 +116,18 @@ impl NamenodeHost {
     pub(super) fn turn(&mut self, context: &mut NamenodeContext<'_>) {
         self.is_turn_set = false;
         self.looks(context);
-        let (mut asked, mut work) = (PendingFrames::new(), Vec::new());
-        for waiting in std::mem::take(&mut self.inbox) {
+        let (mut asked, mut work) = (Vec::new(), Vec::new());
+        let own = self.inbox.len().min(BatchBounds::OWN_MAX);
+        for waiting in self.inbox.drain(..own) {
             work.push(match waiting {
-                NamenodeWork::Frame { from, asked: frame } => {
-                    let requests = frame.iter().map(|(_, request)| request.clone()).collect();
-                    asked.push((from, frame));
-                    Taken::Frame(requests, None)
-                }
                 NamenodeWork::Ordered(order, reply) => Taken::Ordered(*order, reply),
                 NamenodeWork::Probed(node, outcome) => Taken::Probed(node, outcome),
             });
+        }
+        for (frame, requests) in self.take_batch(context) {
+            let taken = requests.iter().map(|(_, request)| request.clone()).collect();
+            work.push(Taken::Frame(taken, None));
+            asked.push((frame, requests));
         }
         let now = self.clock(context.runtime.now());
         let mut turn = self.decide(context, |turns, decider| turns.take(now, decider, work));
@@ -142,11 +144,31 @@ impl NamenodeHost {
             );
         }
         self.work_off(context, turn, &asked);
+        self.go_on(context);
+        if !self.inbox.is_empty() || !self.queues.changes.is_empty() {
+            self.turn_soon(context);
+        }
+        self.check_idle(context);
         self.wake(context);
     }
 
+    /// Takes the frames of the next batch.
+    fn take_batch(&mut self, context: &mut NamenodeContext<'_>) -> Vec<(u64, FrameCalls)> {
+        let mut batch = Vec::new();
+        for (tenant, part) in self.queues.take_changes() {
+            let cost = self.queues.cost(part.requests.len());
+            let found = context.checks.change_turns.took(tenant, part.frame, cost);
+            context.runtime.expect(found);
+            context.checks.change_turns.ended(tenant, part.frame);
+            batch.push((part.frame, part.requests));
+        }
+        let is_full = !self.queues.changes.is_empty();
+        context.runtime.statistics_mut().full_batches += u64::from(is_full);
+        batch
+    }
+
     /// Looks at what has come, as the real shell does several times a second while not stopped.
-    fn looks(&mut self, context: &mut NamenodeContext<'_>) {
+    pub(super) fn looks(&mut self, context: &mut NamenodeContext<'_>) {
         let now = self.clock(context.runtime.now());
         let mut at = self.looked_until + LOOK_MICROS;
         while at < context.runtime.now() {
@@ -165,7 +187,7 @@ impl NamenodeHost {
         &mut self,
         context: &mut NamenodeContext<'_>,
         mut turn: Turn,
-        asked: &PendingFrames,
+        asked: &FrameParts,
     ) {
         let now = self.clock(context.runtime.now());
         loop {
@@ -180,14 +202,8 @@ impl NamenodeHost {
                 return;
             }
         }
-        for ((from, frame), answers) in asked.iter().zip(turn.finish()) {
-            let mut replies = Vec::with_capacity(frame.len());
-            for ((call, request), answer) in frame.iter().zip(answers) {
-                let answer = self.bug_answer(request, answer);
-                context.checking(self).sent(request, &answer);
-                replies.push((*call, Response::Meta(answer)));
-            }
-            context.runtime.reply_frame(*from, replies);
+        for ((frame, requests), answers) in asked.iter().zip(turn.finish()) {
+            self.changed(context, *frame, requests, answers);
         }
         if let Some((down_millis, kept_permille)) = self.disk.ends.take() {
             self.crash(context, down_millis, kept_permille, false);
@@ -200,7 +216,7 @@ impl NamenodeHost {
         context: &mut NamenodeContext<'_>,
         now: Instant,
         turn: &mut Turn,
-        asked: &PendingFrames,
+        asked: &FrameParts,
     ) -> bool {
         if self.turns.is_late(turn) {
             self.decide(context, |turns, decider| turns.grace_after(turn, decider));
@@ -257,12 +273,12 @@ impl NamenodeHost {
     /// Writes and applies what a start begins with.
     pub(super) fn begin(&mut self, context: &mut NamenodeContext<'_>, begun: Vec<Command>) {
         let turn = self.turns.begin(begun);
-        self.work_off(context, turn, &Vec::new());
+        self.work_off(context, turn, &[]);
         self.wake(context);
     }
 
     /// Sets a timer for when time makes a turn necessary.
-    fn wake(&mut self, context: &mut NamenodeContext<'_>) {
+    pub(super) fn wake(&mut self, context: &mut NamenodeContext<'_>) {
         let Some(due) = self.decide(context, |turns, decider| turns.due(decider)) else { return };
         self.wake_by(context, due);
     }

@@ -39,7 +39,7 @@ pub(crate) enum Call {
     Read {
         at: u8,
     },
-    /// What is at all names at one moment.
+    /// What is at all names: at one moment, unless it is answered in slices.
     List,
 }
 
