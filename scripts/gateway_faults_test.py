@@ -10,6 +10,7 @@ import json
 import socket
 import subprocess
 import threading
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -31,12 +32,13 @@ PATIENT: dict[str, Any] = {"deadline": None, "database": None,
                            "suppress_health_check": list(HealthCheck)}
 
 
-def client(endpoint: str, access: str = KEY, secret: str = KEY, attempts: int = 1) -> Any:
+def client(endpoint: str, access: str = KEY, secret: str = KEY, attempts: int = 1,
+           silence: float = SOON_SECONDS) -> Any:
     retries: Any = {"total_max_attempts": attempts, "mode": "standard"}
     return boto3.client(
         "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id=access,
         aws_secret_access_key=secret, config=Config(
-            retries=retries, read_timeout=SOON_SECONDS, signature_version="s3v4"),
+            retries=retries, read_timeout=silence, signature_version="s3v4"),
     )
 
 
@@ -107,6 +109,38 @@ class Faults(unittest.TestCase):
         self.assertEqual(read, body)
         fleet.kill("n0")
         self.assertEqual(self.s3.get_object(Bucket="moving", Key="k")["Body"].read(), body)
+
+    def test_long_copies_are_not_silent_for_two_seconds(self) -> None:
+        # What is copied leaves the datanode in 6 s.
+        fleet = self.fleet(datanodes=1, node_flags=("--egress-limit", "512KiB"))
+        self.s3.create_bucket(Bucket="slow")
+        tag = self.s3.put_object(Bucket="slow", Key="k", Body=some_bytes(3 * MIB))["ETag"]
+        self.s3.put_object(Bucket="slow", Key="short", Body=b"short")
+        hasty = client(fleet.endpoint, silence=2)
+        source = {"Bucket": "slow", "Key": "k"}
+        began = time.monotonic()
+        copied = hasty.copy_object(Bucket="slow", Key="copy", CopySource=source)
+        self.assertGreater(time.monotonic() - began, 3)
+        self.assertEqual(copied["CopyObjectResult"]["ETag"], tag)
+        self.assertIn("x-amz-request-id", copied["ResponseMetadata"]["HTTPHeaders"])
+        head = self.s3.head_object(Bucket="slow", Key="copy")
+        self.assertEqual((head["ContentLength"], head["ETag"]), (3 * MIB, tag))
+        begun = hasty.create_multipart_upload(Bucket="slow", Key="parts")
+        began = time.monotonic()
+        part = hasty.upload_part_copy(Bucket="slow", Key="parts", UploadId=begun["UploadId"],
+                                      PartNumber=1, CopySource=source)
+        self.assertGreater(time.monotonic() - began, 3)
+        self.assertEqual(part["CopyPartResult"]["ETag"], tag)
+        # The bucket is looked up when the second block has come. Then the answer has begun.
+        late = refused(hasty.copy_object, Bucket="missing", Key="k", CopySource=source)
+        self.assertEqual(late[0], "NoSuchBucket")
+        self.assertNotEqual(late[1], 404)
+        short = {"Bucket": "slow", "Key": "short"}
+        soon = refused(hasty.copy_object, Bucket="missing", Key="k", CopySource=short)
+        self.assertEqual(soon, ("NoSuchBucket", 404, 0))
+        missing = refused(hasty.copy_object, Bucket="slow", Key="new",
+                          CopySource={"Bucket": "slow", "Key": "missing"})
+        self.assertEqual(missing, ("NoSuchKey", 404, 0))
 
     def test_killed_node_costs_what_was_on_it_and_no_more(self) -> None:
         fleet = self.fleet(datanodes=2)

@@ -7,6 +7,7 @@ else the one in .venv, else the one that cargo built.
 
 import os
 import random
+import time
 import unittest
 from typing import Any
 
@@ -18,6 +19,13 @@ from gateway_fleet import KEY, Fleet
 from pyarrow import fs, parquet
 
 MIB = 1 << 20
+
+
+def arrow_file_system(fleet: Fleet) -> Any:
+    """Returns pyarrow's file system with the timeouts that it has by itself."""
+    return fs.S3FileSystem(access_key=KEY, secret_key=KEY, scheme="http", region="us-east-1",
+                           endpoint_override=fleet.address, allow_bucket_creation=True,
+                           allow_bucket_deletion=True)
 
 
 class Libraries(unittest.TestCase):
@@ -65,9 +73,7 @@ class Libraries(unittest.TestCase):
         self.assertNotIn("s3fs", s3.ls(""))
 
     def test_pyarrow(self) -> None:
-        s3 = fs.S3FileSystem(access_key=KEY, secret_key=KEY, scheme="http", region="us-east-1",
-                             endpoint_override=self.fleet.address, allow_bucket_creation=True,
-                             allow_bucket_deletion=True, request_timeout=30)
+        s3 = arrow_file_system(self.fleet)
         s3.create_dir("pyarrow/tables")
         table = self.table()
         parquet.write_table(table, "pyarrow/tables/one.parquet", filesystem=s3)
@@ -92,6 +98,22 @@ class Libraries(unittest.TestCase):
             s3.open_input_file("pyarrow/none")
         s3.delete_dir("pyarrow")
         self.assertEqual(s3.get_file_info("pyarrow").type, fs.FileType.NotFound)
+
+    def test_pyarrow_waits_for_a_long_copy_with_its_own_timeout(self) -> None:
+        # What is copied leaves the datanode in 6 s. pyarrow gives up after 3 s of silence.
+        fleet = Fleet(datanodes=1, node_flags=("--egress-limit", "512KiB"))
+        self.addCleanup(fleet.stop)
+        s3 = arrow_file_system(fleet)
+        s3.create_dir("slow")
+        with s3.open_output_stream("slow/from") as stream:
+            stream.write(bytes(3 * MIB))
+        began = time.monotonic()
+        s3.copy_file("slow/from", "slow/to")
+        self.assertGreater(time.monotonic() - began, 3)
+        self.assertEqual(s3.get_file_info("slow/to").size, 3 * MIB)
+        # The bucket is looked up when the second block has come. Then the answer has begun.
+        with self.assertRaisesRegex(OSError, "NO_SUCH_BUCKET|NoSuchBucket"):
+            s3.copy_file("slow/from", "missing/to")
 
     def test_polars(self) -> None:
         s3 = s3fs.S3FileSystem(key=KEY, secret=KEY, endpoint_url=self.fleet.endpoint)

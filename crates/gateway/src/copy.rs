@@ -22,6 +22,7 @@ use crate::keys::grant_of;
 use crate::metadata::{self, Headers, headers_of, quoted};
 use crate::object::replacing;
 use crate::refused::{Missing, refused};
+use crate::slow_copy::CopyStart;
 use crate::store::PutTarget;
 use crate::{etag, tagging};
 
@@ -125,6 +126,7 @@ impl S3Api {
             let stat = set.map_err(|error| refused(&error, Missing::Key))?;
             return Ok(copied(stat, tag));
         }
+        CopyStart::of(&request.extensions).begin();
         let bytes = self.bytes_of(&source, 0..stat.bytes).await?;
         let options = replacing(attributes, None);
         let is_kept = etag::digest_of(&tag).is_some();

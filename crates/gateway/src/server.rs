@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
@@ -21,15 +21,17 @@ use tokio::net::{TcpListener, lookup_host};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::{Ids, finish};
+use crate::answer::Ids;
 use crate::api::{REGION, S3Api};
 use crate::cors::{self, Rules};
 use crate::keys::AccessKeys;
 use crate::md5::Threads;
 use crate::metrics::GatewayMetrics;
 use crate::options::GatewayOptions;
+use crate::request_record::RequestRecord;
 use crate::rewrite::{Mending, XML_BYTES_MAX};
 use crate::slow_client::{Lateness, Rest, SlowClientLimit};
+use crate::slow_copy::{self, CopyAnswer, CopyStart};
 use crate::target::{AnyName, Domains};
 use crate::writing::ActiveWrites;
 
@@ -41,6 +43,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 /// (`HttpOptions::end_within`), because an answer here may be long; a block of 1 MiB comes over
 /// 2 Mbit/s in it. Clients repeat what breaks off. Chosen, not measured.
 const END_WITHIN: Duration = Duration::from_secs(5);
+
+/// The header with the object that is copied.
+const COPY_SOURCE: &str = "x-amz-copy-source";
 
 /// Why a gateway does not start.
 #[derive(Debug, Error)]
@@ -204,10 +209,7 @@ async fn serve(
         ids: Ids::default(),
         idle_timeout: options.idle_timeout,
     });
-    let service = service_fn(move |request: Request<Incoming>| {
-        let front = Arc::clone(&front);
-        async move { front.answer(request).await }
-    });
+    let service = service_fn(move |request: Request<Incoming>| Arc::clone(&front).answer(request));
     serve_http(listener, service, http_options(&options), shutdown).await;
 }
 
@@ -245,47 +247,63 @@ struct HttpService {
 }
 
 impl HttpService {
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<s3s::Body>, HttpError> {
-        let _in_flight = self.metrics.begin();
-        let (began, method, id) = (Instant::now(), request.method().clone(), self.ids.draw());
-        let resource = request.uri().path().to_owned();
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<s3s::Body>, HttpError> {
+        let (method, resource) = (request.method().clone(), request.uri().path().to_owned());
+        let metrics = Arc::clone(&self.metrics);
+        let record = RequestRecord::begin(self.ids.draw(), method, resource, metrics);
         let (rest, lateness) = (Rest::default(), Lateness::default());
         let metrics = Arc::clone(&self.metrics);
         let is_expecting = request.headers().contains_key(header::EXPECT);
-        // An empty body is sent no 100 Continue.
-        let is_untold = is_expecting && request.body().is_end_stream();
+        let has_body = !request.body().is_end_stream();
         let mut request = request.map(|body| {
             let (rest, late) = (rest.clone(), lateness.clone());
             let patient = SlowClientLimit::new(body, self.idle_timeout, rest, late, metrics);
             s3s::Body::http_body(patient)
         });
         request.extensions_mut().insert(lateness);
-        let place = self.domains.place(request.uri(), request.headers());
-        let bucket = place.map(|place| place.bucket);
-        let page = cors::CorsRequest::of(&method, request.headers());
-        let mut span = trace::begin("s3");
-        if let Some(span) = &mut span {
-            span.text("http.request.method", &method);
-            span.text("url.path", &resource);
-        }
-        let answering = self.answer_to(request, bucket.as_deref(), page.as_ref());
-        let answer = trace::run(span, answering).await?;
-        let mut answer = finish(answer, &id, &resource);
-        self.metrics.answered(&method, answer.status().as_u16());
-        let (status, took) = (answer.status().as_u16(), began.elapsed());
-        tracing::debug!(request_id = id, %method, status, ?took, "answered");
+        let answer = if request.headers().contains_key(COPY_SOURCE) {
+            let start = CopyStart::default();
+            request.extensions_mut().insert(start.clone());
+            let answering = Box::pin(Arc::clone(&self).traced(request));
+            slow_copy::answer(record, &start, ANSWER_WITHIN, answering).await?
+        } else {
+            CopyAnswer::Complete(record.complete(Arc::clone(&self).traced(request).await?))
+        };
         // A client that waits for 100 Continue has not sent its body, and need not any more.
-        let is_left = if is_expecting { rest.is_some() } else { !rest.drain().await };
+        let (mut answer, is_left) = match answer {
+            CopyAnswer::Begun(answer) => (answer, has_body),
+            CopyAnswer::Complete(answer) if is_expecting => (answer, rest.is_some()),
+            CopyAnswer::Complete(answer) => (answer, !rest.drain().await),
+        };
         let headers = answer.headers_mut();
-        // The aws CLI 1 parses the next answer of a connection wrongly when the last one came
-        // without a 100 Continue: it keeps the status line (botocore,
-        // `awsrequest.py`, `_handle_expect_response`).
-        if is_left || is_untold {
+        // An empty body is sent no 100 Continue. The aws CLI 1 parses the next answer of a
+        // connection wrongly when the last one came without a 100 Continue: it keeps the status
+        // line (botocore, `awsrequest.py`, `_handle_expect_response`).
+        if is_left || (is_expecting && !has_body) {
             headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
         }
         headers.insert("x-amz-bucket-region", header::HeaderValue::from_static(REGION));
         headers.insert(header::SERVER, header::HeaderValue::from_static("Sanderling"));
         Ok(answer)
+    }
+
+    /// Answers a request within a span.
+    async fn traced(
+        self: Arc<Self>,
+        request: Request<s3s::Body>,
+    ) -> Result<Response<s3s::Body>, HttpError> {
+        let place = self.domains.place(request.uri(), request.headers());
+        let bucket = place.map(|place| place.bucket);
+        let page = cors::CorsRequest::of(request.method(), request.headers());
+        let mut span = trace::begin("s3");
+        if let Some(span) = &mut span {
+            span.text("http.request.method", request.method());
+            span.text("url.path", &request.uri().path());
+        }
+        trace::run(span, self.answer_to(request, bucket.as_deref(), page.as_ref())).await
     }
 
     /// Returns why a request of a browser is refused, if it is. Where the access key is public,
@@ -333,6 +351,9 @@ impl HttpService {
             (Some(bucket), Some(page)) => self.api.shared(bucket, page).await,
             _ => HeaderMap::new(),
         };
+        if let Some(start) = request.extensions().get::<CopyStart>() {
+            start.set_headers(&shared);
+        }
         let is_shared = shared.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN);
         let mut answer = if is_form(request.headers()) {
             // s3s would gather all of it in memory before it checks the signature.

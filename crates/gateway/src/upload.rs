@@ -24,6 +24,7 @@ use crate::name::UPLOADS;
 use crate::object::replacing;
 use crate::refused::{Missing, refused};
 use crate::slow_client::Lateness;
+use crate::slow_copy::CopyStart;
 use crate::store::{PutTarget, Stored, body};
 use crate::{etag, joined, part_name, parts, tagging};
 
@@ -219,6 +220,7 @@ impl S3Api {
         self.begun(&upload, &input.key).await?;
         let target = self.part_target(&upload, input.part_number)?;
         let wanted = Wanted { bytes: Some(range.end - range.start), ..Wanted::default() };
+        CopyStart::of(&request.extensions).begin();
         let bytes = self.bytes_of(&source, range).await?;
         let stored = self.store(target, bytes, Digests::new(wanted, &self.md5)?).await?;
         let Stored { stat, tag, .. } = self.part_stored(&upload, input.part_number, stored).await?;

@@ -23,17 +23,34 @@ fn hex(bytes: &[u8]) -> String {
 pub async fn send(
     address: &str,
     method: &str,
-    (key, query): (&str, &str),
+    place: (&str, &str),
     extra: &str,
     body: &str,
 ) -> (u16, String) {
+    let request = signed(address, method, place, extra, body);
+    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    (head[9..12].parse().unwrap(), body.to_owned())
+}
+
+/// Returns one signed request, after whose answer the connection ends.
+pub fn signed(
+    address: &str,
+    method: &str,
+    (key, query): (&str, &str),
+    extra: &str,
+    body: &str,
+) -> String {
     let payload = "UNSIGNED-PAYLOAD";
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let date = amz_date(now.as_secs());
     let day = &date[..8];
     let headers = format!("host:{address}\nx-amz-content-sha256:{payload}\nx-amz-date:{date}\n");
-    let signed = "host;x-amz-content-sha256;x-amz-date";
-    let canonical = format!("{method}\n{key}\n{query}\n{headers}\n{signed}\n{payload}");
+    let names = "host;x-amz-content-sha256;x-amz-date";
+    let canonical = format!("{method}\n{key}\n{query}\n{headers}\n{names}\n{payload}");
     let scope = format!("{day}/us-east-1/s3/aws4_request");
     let hashed = hex(digest::digest(&digest::SHA256, canonical.as_bytes()).as_ref());
     let text = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{hashed}");
@@ -44,19 +61,13 @@ pub async fn send(
     }
     let signature = hex(&secret);
     let target = if query.is_empty() { key.to_owned() } else { format!("{key}?{query}") };
-    let request = format!(
+    format!(
         "{method} {target} HTTP/1.1\r\nhost: {address}\r\nx-amz-date: {date}\r\n\
          x-amz-content-sha256: {payload}\r\nconnection: close\r\ncontent-length: {}\r\n{extra}\
          authorization: AWS4-HMAC-SHA256 Credential={LOCAL_ACCESS_KEY}/{scope}, \
-         SignedHeaders={signed}, Signature={signature}\r\n\r\n{body}",
+         SignedHeaders={names}, Signature={signature}\r\n\r\n{body}",
         body.len()
-    );
-    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
-    socket.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    (head[9..12].parse().unwrap(), body.to_owned())
+    )
 }
 
 /// Returns a time as signatures have it.
