@@ -1,16 +1,18 @@
 //! Reads the command line: groups the commands in the help, and turns what cannot be understood
 //! into a failure with the command to type instead.
 
-use std::error::Error;
 use std::ffi::OsString;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
-use sanderling_protocol::Refusal;
 
 use crate::args::Cli;
+use crate::config::ServerCommandLine;
+use crate::correction::{Correction, cause, corrections, shown};
 use crate::failure::Failure;
-use crate::refused::shell_word;
+
+/// Most mistakes in one command line that are corrected one after the other: each costs some reads
+/// of it. Of more than these, the help is the next step.
+const CORRECTIONS_MAX: usize = 16;
 
 /// The groups of commands in `sanderling --help`. A command without a group is for operators.
 const GROUPS: [(&str, &[&str]); 4] = [
@@ -74,7 +76,7 @@ fn first_word(args: &[OsString], command: &Command) -> Option<usize> {
 }
 
 /// Returns whether the word after an option is its value; `None` for an unknown option.
-fn has_value_after(word: &str, command: &Command) -> Option<bool> {
+pub(crate) fn has_value_after(word: &str, command: &Command) -> Option<bool> {
     let takes_value = |arg: &Arg| arg.get_action().takes_values();
     if let Some(name) = word.strip_prefix("--") {
         let (name, has_value) = name.split_once('=').map_or((name, false), |(it, _)| (it, true));
@@ -110,81 +112,39 @@ fn template(command: &Command) -> String {
 
 /// Returns the failure of a command line that cannot be understood.
 pub(crate) fn failure(error: &clap::Error, args: &[OsString]) -> Failure {
-    let text = error.to_string();
-    let text = text.strip_prefix("error: ").unwrap_or(&text);
-    let cause = text.split("\n\n").next().unwrap_or_default();
-    let cause = cause.lines().map(str::trim).collect::<Vec<_>>().join(" ");
-    let corrected = corrected(error, args);
-    if let Some(line) = corrected.as_deref().filter(|line| line.starts_with("sanderling ")) {
-        // A command that is still wrong is no help: what is wrong with it is the better cause.
-        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        let further = read(&words).err().filter(clap::Error::use_stderr);
-        let is_missing = |error: &clap::Error| error.kind() == ErrorKind::MissingRequiredArgument;
-        if let Some(further) = further.filter(is_missing) {
-            return failure(&further, args);
-        }
-    }
-    Failure::usage(cause).next(corrected.unwrap_or_else(|| help(args)))
+    let of_clap = || {
+        let text = error.to_string();
+        let text = text.strip_prefix("error: ").unwrap_or(&text);
+        let cause = text.split("\n\n").next().unwrap_or_default();
+        cause.lines().map(str::trim).collect::<Vec<_>>().join(" ")
+    };
+    let cause = cause(error, args).unwrap_or_else(of_clap);
+    Failure::usage(cause).next(next(error, args, CORRECTIONS_MAX))
 }
 
-/// Returns the command with what is wrong in it put right, where that is clear.
-fn corrected(error: &clap::Error, args: &[OsString]) -> Option<String> {
-    let (wrong, right) = match error.kind() {
-        ErrorKind::InvalidSubcommand => {
-            (ContextKind::InvalidSubcommand, first(error, ContextKind::SuggestedSubcommand))
-        }
-        ErrorKind::UnknownArgument => {
-            (ContextKind::InvalidArg, first(error, ContextKind::SuggestedArg))
-        }
-        ErrorKind::InvalidValue => {
-            (ContextKind::InvalidValue, first(error, ContextKind::SuggestedValue))
-        }
-        ErrorKind::ValueValidation => {
-            let wrong = first(error, ContextKind::InvalidValue)?;
-            (ContextKind::InvalidValue, is_relative(error).then(|| format!("/{wrong}")))
-        }
-        ErrorKind::MissingRequiredArgument => {
-            let missing = first(error, ContextKind::InvalidArg)?;
-            let is_deadline = missing.starts_with("--deadline") && text_of(args).contains("notice");
-            return is_deadline.then(|| "the same with --deadline 30s".to_owned());
-        }
-        _ => return None,
-    };
-    let (wrong, right) = (first(error, wrong)?, right?);
-    let flag = |text: &str| text.split([' ', '=']).next().unwrap_or_default().to_owned();
-    let (wrong, right) = match error.kind() {
-        ErrorKind::UnknownArgument => (flag(&wrong), flag(&right)),
-        _ => (wrong, right),
-    };
-    let words = args.iter().skip(1).map(|word| {
-        let word = word.to_string_lossy();
-        match word.split_once('=') {
-            Some((name, value)) if name == wrong => shell_word(&format!("{right}={value}")),
-            _ if *word == wrong => shell_word(&right),
-            _ => shell_word(&word),
-        }
+/// Returns the commands to type instead, with everything in them put right, or the one that shows
+/// the help.
+fn next(error: &clap::Error, args: &[OsString], left: usize) -> String {
+    let corrections = corrections(error, args);
+    // Each of several may need further corrections.
+    let left = left / corrections.len().max(1);
+    let texts = corrections.into_iter().map(|correction| match correction {
+        Correction::Text(text) => text,
+        Correction::Words(words) => match wrong(&words) {
+            None => shown(&words),
+            Some(further) if left > 1 => next(&further, &words, left - 1),
+            Some(_) => help(&words),
+        },
     });
-    Some(format!("sanderling {}", words.collect::<Vec<_>>().join(" ")))
+    let mut texts: Vec<String> = texts.collect();
+    texts.dedup();
+    if texts.is_empty() { help(args) } else { texts.join(", or ") }
 }
 
-/// Returns whether a value is refused as a path that does not start at the root.
-fn is_relative(error: &clap::Error) -> bool {
-    let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
-    let refusal = causes.find_map(|cause| cause.downcast_ref::<Refusal>());
-    matches!(refusal, Some(Refusal::BadPath { path, .. }) if !path.starts_with('/'))
-}
-
-fn text_of(args: &[OsString]) -> String {
-    args.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
-}
-
-fn first(error: &clap::Error, kind: ContextKind) -> Option<String> {
-    match error.get(kind)? {
-        ContextValue::String(text) => Some(text.clone()),
-        ContextValue::Strings(texts) => texts.first().cloned(),
-        ContextValue::StyledStr(text) => Some(text.to_string()),
-        _ => None,
-    }
+/// Returns what is wrong with words, if anything is, with what a configuration file adds to them.
+fn wrong(words: &[OsString]) -> Option<clap::Error> {
+    let line = ServerCommandLine::of(words.to_vec()).ok()?;
+    read(&line.words).err().filter(clap::Error::use_stderr)
 }
 
 /// Returns the command that shows the help of the command that was meant.
@@ -204,6 +164,8 @@ pub(crate) fn help(args: &[OsString]) -> String {
 mod tests {
     use super::*;
 
+    use clap::error::ErrorKind;
+
     fn words(line: &str) -> Vec<OsString> {
         line.split(' ').map(OsString::from).collect()
     }
@@ -219,13 +181,19 @@ mod tests {
         for (line, right) in [
             ("sanderling fs tre /", "sanderling fs tree /"),
             ("sanderling fs cat a", "sanderling fs cat /a"),
-            ("sanderling fs ls /a//b", "sanderling fs ls --help"),
+            ("sanderling fs ls /a//b", "sanderling fs ls /a/b"),
             ("sanderling fs stat a", "sanderling fs stat /a"),
             ("sanderling task ls --backend a", "sanderling task ls --backend /a"),
             ("sanderling fs ls --recursiv /", "sanderling fs ls --recursive /"),
-            ("sanderling node notice n0", "the same with --deadline 30s"),
+            ("sanderling node notice n0", "sanderling node notice n0 --deadline 30s"),
             ("sanderling fs frobnicate /", "sanderling fs --help"),
-            ("sanderling fs put a /b --ttl 5x", "sanderling fs put --help"),
+            ("sanderling fs put a /b --ttl 5x", "sanderling fs put a /b --ttl 5s"),
+            ("sanderling fs rm a b /c d", "sanderling fs rm /a /b /c /d"),
+            ("sanderling fs cp", "sanderling fs cp /FROM /TO"),
+            ("sanderling fs copi a --ttl=5x", "sanderling fs cp /a /TO --ttl=5s"),
+            ("sanderling node notce n0", "sanderling node notice n0 --deadline 30s"),
+            ("sanderling fs lss -z /", "sanderling fs ls --help"),
+            ("sanderling nod", "sanderling node --help"),
         ] {
             assert_eq!(next(line).as_deref(), Some(right), "{line}");
         }

@@ -11,6 +11,7 @@ mod command_line;
 mod completions;
 mod config;
 mod context;
+mod correction;
 mod demo;
 mod fs;
 mod fsck;
@@ -30,8 +31,8 @@ use clap::ArgMatches;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use sanderling_cli_common::{
-    cluster, drain_plan, failure, fleet, global, next, output, printable, progress, refused,
-    session, units,
+    cluster, drain_plan, failure, fleet, global, near_units, next, output, printable, progress,
+    refused, session, units,
 };
 use sanderling_transport::trace::{begin, spanned};
 

@@ -56,7 +56,7 @@ pub struct Global {
     /// Print nothing on stderr but errors
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Log more to stderr; twice for every request
+    /// Log more to stderr; twice for all lines
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// Export spans of requests to this OpenTelemetry collector, http://HOST[:PORT][/PATH] [default:

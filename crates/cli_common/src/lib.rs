@@ -14,6 +14,7 @@ pub mod global;
 pub mod log_filter;
 mod log_thread;
 pub mod logs;
+pub mod near_units;
 pub mod next;
 pub mod otlp;
 pub mod output;

@@ -149,7 +149,7 @@ impl FromStr for Span {
 }
 
 /// Splits a text into its number and its unit. `1e9` is a number, not `1` of unit `e9`.
-fn split(text: &str) -> Result<(f64, &str), UnitError> {
+pub(crate) fn split(text: &str) -> Result<(f64, &str), UnitError> {
     let text = text.trim();
     let none = || UnitError::NoNumber { text: text.to_owned() };
     let candidates = (1..=text.len()).rev().filter(|cut| text.is_char_boundary(*cut));

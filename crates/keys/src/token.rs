@@ -301,29 +301,41 @@ fn claims(args: &New) -> Result<Claims, Failure> {
     let words = args.rights.as_ref().map(|words| words.iter().map(String::as_str));
     let given = words.map(Rights::of_words).transpose().map_err(|UnknownRight { word }| {
         Failure::usage(format_args!("{word:?} is no right: give some of {}", right_words()))
+            .next(format_args!("the same with --rights {}", valid_rights(args)))
     })?;
     let subtree: sanderling_protocol::Path =
         args.subtree.parse().map_err(|refusal| Failure::usage(&refusal))?;
     if part != TokenRole::Client && !subtree.is_root() {
         let cause = format!("a token of role {part} holds everywhere: leave --subtree out");
-        return Err(Failure::usage(cause));
+        return Err(Failure::usage(cause).next("the same without --subtree PATH"));
     }
     if part != TokenRole::Client && given.is_some() {
         let cause = format!("a token of role {part} has the rights of it: leave --rights out");
-        return Err(Failure::usage(cause));
+        return Err(Failure::usage(cause).next("the same without --rights RIGHTS"));
     }
     let own = if part == TokenRole::Client { RIGHTS_DEFAULT } else { Rights::ALL };
     let rights = given.unwrap_or(own);
     if args.expires.0 > LONGEST {
-        return Err(Failure::usage("a token holds for 365 days at most: --expires 365d"));
+        let cause = "a token holds for 365 days at most: --expires 365d";
+        return Err(Failure::usage(cause).next("the same with --expires 365d"));
     }
     if args.subject.len() > SUBJECT_BYTES_MAX {
         let cause = format!("a subject has at most {SUBJECT_BYTES_MAX} bytes");
-        return Err(Failure::usage(cause));
+        return Err(Failure::usage(cause).next("the same with a shorter --subject"));
     }
     let expires_at = unix_seconds().saturating_add(args.expires.0.as_secs().max(1));
     let lineage = Lineage { id: Some(token_id()?), ..Lineage::default() };
     Ok(Claims { subject: args.subject.clone(), role: part, subtree, rights, expires_at, lineage })
+}
+
+/// Returns those of the given words that name rights, or those that a token has by default.
+fn valid_rights(args: &New) -> String {
+    let words = args.rights.iter().flatten().map(String::as_str);
+    let valid: Vec<&str> = words.filter(|word| Rights::of_words([*word]).is_ok()).collect();
+    if valid.is_empty() {
+        return RIGHTS_DEFAULT.words().collect::<Vec<_>>().join(",");
+    }
+    valid.join(",")
 }
 
 /// Draws a number for a new token.

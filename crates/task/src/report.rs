@@ -186,7 +186,7 @@ pub(crate) async fn collect(session: &Session, args: &GcArgs) -> Result<(), Fail
         return Ok(());
     }
     let refused = count(refused.len(), "generation");
-    let cause = format!("{refused} cannot be restored: no pack is removed, any may be theirs");
+    let cause = format!("{refused} cannot be restored: packs that may be theirs stay");
     let next = format!("sanderling task verify --name {name}, which also reads the packs");
     Err(Failure::new(Exit::Partial, FailureKind::BadGeneration, cause).next(next))
 }

@@ -8,9 +8,10 @@ use sanderling_protocol::message::Attributes;
 use thiserror::Error;
 
 use super::lookup::existing;
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind, RefusalKind};
 use crate::printable::printable;
 use crate::refused;
+use crate::refused::shell_word;
 use crate::session::Session;
 
 /// `fs attr`.
@@ -53,7 +54,15 @@ pub(super) async fn run(session: &Session, args: Attr) -> Result<(), Failure> {
         }
         // Of the object that was looked at: another one of this name has its own.
         let set = client.set_attributes(&args.path, Some(stat.object), attributes).await;
-        stat = set.map_err(|error| refused::client(&error, &session.namenode))?;
+        stat = set.map_err(|error| {
+            let failure = refused::client(&error, &session.namenode);
+            // The limit is one of all attributes together: those that are there can be removed.
+            match failure.kind == FailureKind::Refusal(RefusalKind::TooLarge) {
+                true => failure
+                    .next(format_args!("sanderling fs attr {}", shell_word(args.path.as_str()))),
+                false => failure,
+            }
+        })?;
     }
     let document = serde_json::json!({ "path": args.path, "attributes": stat.attributes });
     session.output.result(&document, |writer| {

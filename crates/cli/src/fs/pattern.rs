@@ -73,8 +73,9 @@ impl FromStr for Paths {
     fn from_str(text: &str) -> Result<Self, PathsError> {
         let path = typed(text)?;
         let is_pattern = path.as_str().contains(['*', '?', '[']);
+        // Each name is a pattern of its own: none of them reaches across a slash.
         if is_pattern {
-            Pattern::new(path.as_str())?;
+            path.components().try_for_each(|name| Pattern::new(name).map(drop))?;
         }
         Ok(Self { path, is_pattern })
     }
@@ -198,7 +199,9 @@ mod tests {
     fn patterns_are_told_from_paths() {
         assert!("/a/*.txt".parse::<Paths>().is_ok_and(|paths| paths.is_pattern));
         assert!("/a/b".parse::<Paths>().is_ok_and(|paths| !paths.is_pattern));
-        assert!(matches!("/a/[".parse::<Paths>(), Err(PathsError::Pattern(_))));
+        for wrong in ["/a/[", "/a/[/x]", "/a**"] {
+            assert!(matches!(wrong.parse::<Paths>(), Err(PathsError::Pattern(_))), "{wrong}");
+        }
         let error = "a/*".parse::<Paths>().expect_err("it is no path");
         let cause = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<Refusal>());
         assert!(matches!(cause, Some(Refusal::BadPath { .. })), "{error}");
