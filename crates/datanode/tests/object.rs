@@ -1,16 +1,18 @@
 //! The object tier over real sockets.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
-mod harness;
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use harness::{CLUSTER, Caller, Served, bytes, refusal, until_answer, write_header};
-use sanderling_datanode::{DatanodeServer, ObjectOptions};
-use sanderling_protocol::frame::{RangeReply, RangeRequest};
+use crate::harness::{CLUSTER, Caller, Served, bytes, refusal, until_answer, write_header};
+use sanderling_datanode::{DatanodeOptions, DatanodeServer, DiskOptions, ObjectOptions};
+use sanderling_protocol::frame::{HEADER_BYTES, RangeReply, RangeRequest, encode_body};
+use sanderling_protocol::limits::BLOCK_BYTES_MAX;
+use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::order::PushMove;
-use sanderling_protocol::{BlockId, Epoch, Header, Op, Order, OrderReply, Refusal, Tier};
+use sanderling_protocol::{BlockId, Epoch, Header, Op, Order, OrderReply, Refusal, Tier, version};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 async fn datanode(served: &Served, directory: &Path) -> DatanodeServer {
     with_store(served, directory, 8 << 20).await
@@ -26,6 +28,15 @@ async fn with_search(
     bytes: u64,
     sweep_every: Duration,
 ) -> DatanodeServer {
+    DatanodeServer::start(options(served, directory, bytes, sweep_every)).await.unwrap()
+}
+
+fn options(
+    served: &Served,
+    directory: &Path,
+    bytes: u64,
+    sweep_every: Duration,
+) -> DatanodeOptions {
     let url = format!("file://{}", directory.display());
     let mut options = served.options();
     options.object = Some(ObjectOptions {
@@ -37,7 +48,7 @@ async fn with_search(
         sweep_age_min: Duration::ZERO,
         ..ObjectOptions::default()
     });
-    DatanodeServer::start(options).await.unwrap()
+    options
 }
 
 async fn store(caller: &Caller, block: u64, epoch: u32, bytes: &[u8]) -> Result<u32, Refusal> {
@@ -273,4 +284,57 @@ async fn store_that_hangs_is_given_up_and_holds_nobody_up() {
     assert!(matches!(given_up, Err(Refusal::TierFailed { .. })), "{given_up:?}");
     drop(std::fs::OpenOptions::new().write(true).open(&pipe).unwrap());
     second.stop().await;
+}
+
+/// Sends a read of ranges over a connection of its own, and does not read its answer.
+async fn unread(server: &DatanodeServer, ranges: &[RangeRequest]) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    let greeting =
+        encode_body(&Hello { role: Role::Client, cluster: None, node: None, token: None });
+    let mut hello = Header { flags: version::greeting_flags(), ..Header::new(Op::Hello, 1) };
+    hello.body_bytes = greeting.len() as u32;
+    stream.write_all(&[&hello.encode()[..], &greeting].concat()).await.unwrap();
+    stream.read_exact(&mut [0; HEADER_BYTES]).await.unwrap();
+    let mut body = Vec::new();
+    ranges.iter().for_each(|range| range.encode(&mut body));
+    let mut header = Header::new(Op::ReadMany, 2);
+    header.body_bytes = body.len() as u32;
+    stream.write_all(&[&header.encode()[..], &body].concat()).await.unwrap();
+    stream
+}
+
+/// Two answers of 16 MiB, of which the kernel takes a part, are all that may be read and not sent.
+#[tokio::test]
+async fn ranges_on_disk_beside_objects_take_part_in_the_bound_of_reads_from_the_disk() {
+    let (disk, objects) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let served = Served::start().await;
+    let mut options = options(&served, objects.path(), 8 << 20, Duration::from_millis(50));
+    options.disk = Some(DiskOptions { directory: disk.path().to_owned(), bytes: 4 << 20 });
+    let server = DatanodeServer::start(options).await.unwrap();
+    let caller = Caller::new(&server);
+    store(&caller, 1, 1, b"in a store").await.unwrap();
+    let all = bytes(BLOCK_BYTES_MAX as usize, 4);
+    let mut on_disk = write_header(Op::Store, 2, 1, 0, &all);
+    on_disk.flags = Tier::Disk as u16;
+    caller.write_with(on_disk, &all).await.unwrap();
+    let range = |block, length| {
+        let (block, epoch) = (BlockId(block), Epoch(1));
+        RangeRequest { block, epoch, offset: 0, length }
+    };
+    let mut ranges = vec![range(2, BLOCK_BYTES_MAX); 16];
+    ranges.push(range(1, 1));
+    let slow = [unread(&server, &ranges).await, unread(&server, &ranges).await];
+    until_answer("a read without room", || {
+        let read = caller.read(2, 1, 0, 1);
+        async move { matches!(read.await, Err(Refusal::RetryAfter { .. })) }
+    })
+    .await;
+    assert_eq!(caller.read(1, 1, 0, 10).await.unwrap(), "in a store", "an object needs none");
+    drop(slow);
+    until_answer("room again", || {
+        let read = caller.read(2, 1, 0, 1);
+        async move { read.await.is_ok() }
+    })
+    .await;
+    server.stop().await;
 }

@@ -35,8 +35,15 @@ use crate::state_lock::StateLock;
 use crate::supervise::{Drivers, Followed, Lives, RunReport, Runner, Triggers};
 use crate::task_failure::TaskFailure;
 
-/// How long a runner may take to end its task, and to give the lock up then.
-const CLEAN_UP: Duration = END_WITHIN.saturating_add(Duration::from_secs(2));
+/// How long a runner may take to give its lock up after the task has ended. A backend answers two
+/// calls meanwhile; chosen, not measured.
+const LOCK_WITHIN: Duration = Duration::from_secs(2);
+
+/// How much longer that may take for each further lock that the process gives up at the same time:
+/// a directory on a disk takes about 10 ms for each of two calls, one after the other. With 1,000
+/// tasks, as many as an agent may run, all of them have less than 30 s: most supervisors kill a
+/// process then. Chosen, not measured.
+const FURTHER_LOCK_WITHIN: Duration = Duration::from_millis(20);
 
 /// How long a task may take to install its handler before the runner prints that there is none.
 const HANDLES_WITHIN: Duration = Duration::from_secs(1);
@@ -45,6 +52,9 @@ const HANDLES_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) trait RunRecord: Send + Sync {
     /// Returns the number of the task, which is in its environment.
     fn number(&self) -> u32;
+
+    /// Returns how many tasks this process runs, this one among them.
+    fn at_once(&self) -> u32;
 
     /// Returns whether the task has ended, so that it is not started.
     fn has_ended(&self) -> BoxFuture<'_, Result<bool, Failure>>;
@@ -213,7 +223,8 @@ async fn run_in(
         let start = Start { session, generations, pace, state, criu, command, number };
         // From here on there may be a task to end, and a checkpoint to take for a notice.
         let notice = pace.notice.on_notice.then_some(pace.notice.notice_deadline.0);
-        session.clean_up_within(notice.unwrap_or_default() + CLEAN_UP);
+        let locks = record.map_or(1, RunRecord::at_once);
+        session.clean_up_within(notice.unwrap_or_default() + clean_up(locks));
         let (task, driver, restored) = start.recorded(&looked, begin.must_restore).await?;
         let drivers = drivers(state, pace, driver, restored.as_ref());
         let takes_sigterm = pace.notice.on_notice;
@@ -244,6 +255,11 @@ async fn run_in(
     };
     lock.release().await;
     recorded.and(result.map(|_| ()))
+}
+
+/// Returns how long a process may take to end its tasks, and to give their locks up then.
+fn clean_up(locks: u32) -> Duration {
+    END_WITHIN + LOCK_WITHIN + FURTHER_LOCK_WITHIN * locks.saturating_sub(1)
 }
 
 /// Returns the ways to the task's state. One that was restored from an image goes on with images.
@@ -554,6 +570,14 @@ fn default_name(words: &[OsString]) -> String {
 mod tests {
     use super::*;
     use crate::args::TaskName;
+
+    #[test]
+    fn each_lock_adds_to_the_time_of_a_clean_up_within_a_bound() {
+        assert_eq!(clean_up(1), END_WITHIN + LOCK_WITHIN);
+        assert_eq!(clean_up(101), clean_up(1) + Duration::from_secs(2));
+        assert!(clean_up(1000) < Duration::from_secs(30));
+        assert_eq!(clean_up(0), clean_up(1), "it waits for its own task");
+    }
 
     #[test]
     fn default_names_depend_on_all_words() {

@@ -7,17 +7,25 @@ use futures_util::StreamExt;
 use sanderling_core::block_table::StoreRequest;
 use sanderling_protocol::frame::RangeRequest;
 use sanderling_protocol::{Header, Refusal};
-use sanderling_transport::Handled;
+use sanderling_transport::{Handled, Response};
 
 use super::BlockService;
 use super::data::acknowledged;
 use crate::blocking::on_thread;
+use crate::disk_room::roomed;
 use crate::tier::ReadBytes;
 use crate::tiers::BlockBytes;
 
 /// Ranges of one vectored read that are fetched at once. A quarter of the tier's operations
 /// (`OPERATIONS_MAX`), so that one reader does not take all. Chosen, not measured.
 const RANGES_AT_ONCE: usize = 16;
+
+/// A range of a block, once no store has to be waited for.
+enum FetchedRange {
+    Read(ReadBytes),
+    /// Its block is on the disk: it is read from there once there is room.
+    OnDisk(BlockBytes),
+}
 
 impl BlockService {
     /// Reads one range from the object tier.
@@ -27,7 +35,13 @@ impl BlockService {
             let offset = u32::try_from(header.offset);
             let offset = offset.map_err(|_| Refusal::UnknownBlock { block })?;
             let range = RangeRequest { block, epoch, offset, length };
-            Ok(service.read_reply(&header, service.fetch_range(range).await?))
+            let found = service.fetch_range(range).await?;
+            let room = found.disk_bytes(&range);
+            let answer = move |service: &Self| {
+                let read = service.read_fetched(range, found)?;
+                Ok(service.read_reply(&header, read))
+            };
+            service.with_disk_room(room, answer).await
         })
     }
 
@@ -39,33 +53,72 @@ impl BlockService {
     ) -> Handled {
         self.spawned(header, move |service| async move {
             let service_here = &service;
-            let fetch = |range: RangeRequest| async move {
-                (range.block, service_here.fetch_range(range).await)
-            };
+            let fetch =
+                |range: RangeRequest| async move { (range, service_here.fetch_range(range).await) };
             let fetching = futures_util::stream::iter(ranges.into_iter().map(fetch));
-            let reads: Vec<_> = fetching.buffered(RANGES_AT_ONCE).collect().await;
-            Ok(service.many_answer(&header, reads))
+            let fetched: Vec<_> = fetching.buffered(RANGES_AT_ONCE).collect().await;
+            // For all at once: requests that have room for some of theirs and wait for more would
+            // wait for each other.
+            let on_disk = |(range, found): &(RangeRequest, Result<FetchedRange, Refusal>)| {
+                found.as_ref().map_or(0, |found| found.disk_bytes(range))
+            };
+            let room: u64 = fetched.iter().map(on_disk).sum();
+            let answer = move |service: &Self| {
+                let reads = fetched.into_iter().map(|(range, found)| {
+                    (range.block, found.and_then(|found| service.read_fetched(range, found)))
+                });
+                Ok(service.many_answer(&header, reads))
+            };
+            service.with_disk_room(room, answer).await
         })
     }
 
-    async fn fetch_range(&self, range: RangeRequest) -> Result<ReadBytes, Refusal> {
+    /// Makes an answer for which up to `disk_bytes` bytes are read from the disk: if there are any,
+    /// on another thread and once there is room.
+    async fn with_disk_room<W>(
+        self: &Arc<Self>,
+        disk_bytes: u64,
+        answer: W,
+    ) -> Result<Response, Refusal>
+    where
+        W: FnOnce(&Self) -> Result<Response, Refusal> + Send + 'static,
+    {
+        if disk_bytes == 0 {
+            return answer(self);
+        }
+        let room = self.disk_room.take(disk_bytes).await?;
+        let service = Arc::clone(self);
+        on_thread(move || answer(&service).map(|answer| roomed(answer, room))).await
+    }
+
+    /// Finds a range, and reads it unless it is on the disk.
+    async fn fetch_range(&self, range: RangeRequest) -> Result<FetchedRange, Refusal> {
         let RangeRequest { block, offset, length, .. } = range;
         let Some(bytes) = self.store.fetched(range).await? else {
-            return Ok(ReadBytes { slices: Vec::new(), checksum: 0 });
+            return Ok(FetchedRange::Read(ReadBytes { slices: Vec::new(), checksum: 0 }));
         };
-        let store = Arc::clone(&self.store);
-        let is_blocking = bytes.is_blocking();
+        if bytes.is_blocking() {
+            return Ok(FetchedRange::OnDisk(bytes));
+        }
         // A thousand small ranges must not hold a thousand blocks.
         let is_copied = matches!(
             &bytes,
             BlockBytes::Fetched(held) if held.bytes.len() / 4 > length as usize
         );
-        let read = move || store.read(block, &bytes, offset, length);
-        let mut read = if is_blocking { on_thread(read).await? } else { read()? };
+        let mut read = self.store.read(block, &bytes, offset, length)?;
         if is_copied {
             read.slices.iter_mut().for_each(|slice| *slice = Bytes::copy_from_slice(slice));
         }
-        Ok(read)
+        Ok(FetchedRange::Read(read))
+    }
+
+    fn read_fetched(&self, range: RangeRequest, found: FetchedRange) -> Result<ReadBytes, Refusal> {
+        match found {
+            FetchedRange::Read(read) => Ok(read),
+            FetchedRange::OnDisk(bytes) => {
+                self.store.read(range.block, &bytes, range.offset, range.length)
+            }
+        }
     }
 
     /// Stores a block in the object tier.
@@ -79,5 +132,15 @@ impl BlockService {
             service.store.store_object(request, body, header.checksum).await?;
             Ok(acknowledged(&header, request.bytes))
         })
+    }
+}
+
+impl FetchedRange {
+    /// Returns how many bytes of the range are read from the disk.
+    fn disk_bytes(&self, range: &RangeRequest) -> u64 {
+        match self {
+            Self::Read(_) => 0,
+            Self::OnDisk(_) => u64::from(range.length),
+        }
     }
 }

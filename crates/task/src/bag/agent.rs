@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -63,6 +64,8 @@ struct Agent<'a> {
     watched: BTreeMap<u32, LockWatch>,
     looks: BagLooks,
     running: BTreeMap<u32, OwnRun>,
+    /// How many that are, for the runs themselves.
+    at_once: Arc<AtomicU32>,
     /// What other agents have written about progress.
     progress: BTreeMap<u32, Progress>,
     runs: JoinSet<(u32, Result<(), Failure>)>,
@@ -110,6 +113,7 @@ pub(crate) async fn agent(session: Session, args: AgentArgs) -> Result<(), Failu
         watched: BTreeMap::new(),
         looks: BagLooks::default(),
         running: BTreeMap::new(),
+        at_once: Arc::default(),
         progress: BTreeMap::new(),
         runs: JoinSet::new(),
         ended: session.ended.child_token(),
@@ -316,15 +320,22 @@ impl Agent<'_> {
             retries: self.args.retries,
             agent: self.id.clone(),
             market: self.args.market,
+            at_once: Arc::clone(&self.at_once),
         };
+        let worked = self.progress.get(&number).map_or(Millis(0), |it| it.worked);
+        self.running.insert(number, OwnRun { since: Instant::now(), worked, newest });
+        self.count_runs();
         // What was seen of the lock counts: the age of a dead runner's lock passes once.
         let watch = self.watched.remove(&number).unwrap_or_else(LockWatch::new);
         self.runs.spawn(async move {
             (number, runner::run_recorded(session, args, watch, Some(&record)).await)
         });
-        let worked = self.progress.get(&number).map_or(Millis(0), |it| it.worked);
-        self.running.insert(number, OwnRun { since: Instant::now(), worked, newest });
         Ok(())
+    }
+
+    /// Notes how many tasks run: the next one that begins allows for as many locks at the end.
+    fn count_runs(&self) {
+        self.at_once.store(self.running.len() as u32, Ordering::Relaxed);
     }
 
     /// Returns the number of a task's newest checkpoint.
@@ -382,6 +393,7 @@ impl Agent<'_> {
     /// Takes note of a run that ended.
     fn ended(&mut self, number: u32, result: Result<(), Failure>) {
         self.running.remove(&number);
+        self.count_runs();
         match result {
             Ok(()) if self.session.ended.is_cancelled() => {}
             Ok(()) => self.finished += 1,
@@ -423,11 +435,16 @@ struct EndRecord {
     retries: u32,
     agent: String,
     market: MarketArg,
+    at_once: Arc<AtomicU32>,
 }
 
 impl RunRecord for EndRecord {
     fn number(&self) -> u32 {
         self.number
+    }
+
+    fn at_once(&self) -> u32 {
+        self.at_once.load(Ordering::Relaxed)
     }
 
     fn has_ended(&self) -> BoxFuture<'_, Result<bool, Failure>> {
