@@ -39,15 +39,20 @@ if .venv/bin/python -c 'import sys, sysconfig
 sys.exit(not sysconfig.get_config_var("Py_GIL_DISABLED"))'; then
     features=(--no-default-features)
 fi
+compression=9
 # Beside the tests, with the features of crates that these need: what is compiled is shared.
-[ "$profile" != dev ] || features+=(--features beside-tests)
+# That wheel stays on this machine: nothing is gained by making it small.
+if [ "$profile" = dev ]; then
+    features+=(--features beside-tests)
+    compression=1
+fi
 
 # maturin looks up which symbols of glibc the module needs, and tags the wheel with the oldest
 # manylinux that has all of them: that of the machine it is built on, or earlier.
 echo "building the Python wheel (profile $profile); from nothing this takes minutes" >&2
 rm -f "$target"/wheels/sanderling-*.whl
-python3 scripts/compiling.py .venv/bin/maturin build --profile "$profile" --compression-level 9 \
-    --manifest-path bindings/python/Cargo.toml \
+python3 scripts/compiling.py .venv/bin/maturin build --profile "$profile" \
+    --compression-level "$compression" --manifest-path bindings/python/Cargo.toml \
     "${features[@]}" --interpreter .venv/bin/python --out "$target/wheels"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall \
     "$target"/wheels/sanderling-*.whl

@@ -12,11 +12,13 @@ import sys
 import tempfile
 import threading
 import time
+import tomllib
 import unittest
 from pathlib import Path
 from types import ModuleType
 from unittest import mock
 
+import idle
 import step_plan
 from step_plan import Counts, Step
 
@@ -91,6 +93,28 @@ class Steps(unittest.TestCase):
         self.assertEqual(counts["last"].passed, 2)
         self.assertEqual(list(counts), ["last", "left", "right"])
         self.assertRegex(out, r"\[1/3\] last: 2 passed, 0 failed, 0 skipped in \d+ s")
+
+    def run_idle(self, share: float, met: threading.Barrier) -> list[bool]:
+        """Runs three steps, two at once, with so idle processors; returns which of them met."""
+
+        def meets(_options: argparse.Namespace) -> Counts:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                met.wait()
+                return Counts(passed=1)
+            return Counts(failed=1)
+
+        idle = mock.patch.object(step_plan.Idleness, "share", lambda _: share)
+        with idle, mock.patch.object(step_plan, "LOOK_SECONDS", 0.05):
+            counts, _ = self.run_steps({name: Step(meets) for name in "abc"})
+        return [one.passed == 1 for one in counts.values()]
+
+    def test_third_step_begins_while_processors_are_idle(self) -> None:
+        met = threading.Barrier(3, timeout=LONG_SECONDS)
+        self.assertEqual(self.run_idle(step_plan.IDLE_FOR_ONE_MORE, met), [True] * 3)
+
+    def test_no_third_step_begins_while_processors_are_busy(self) -> None:
+        met = threading.Barrier(3, timeout=1.0)
+        self.assertEqual(self.run_idle(step_plan.IDLE_FOR_ONE_MORE - 0.01, met), [False] * 3)
 
     def test_step_that_fills_gaps_runs_beside_the_others_at_the_lowest_priority(self) -> None:
         all_three = threading.Barrier(3, timeout=LONG_SECONDS)
@@ -183,6 +207,25 @@ class Steps(unittest.TestCase):
         self.assertGreaterEqual(float(used), 0.0)
 
 
+class Idle(unittest.TestCase):
+    """The part of the processors that is idle."""
+
+    def test_what_is_idle_or_yields_counts_as_idle(self) -> None:
+        with tempfile.TemporaryDirectory() as own:
+            stat = Path(own, "stat")
+            stat.write_text("cpu  100 10 100 1000 10 0 0 0 0 0\ncpu0 1 2 3 4\n")
+            with mock.patch.object(idle, "STAT", stat):
+                idleness = idle.Idleness()
+                # Of 100 ticks 55 are of users, 15 yielded, 20 idled, 10 waited for a disk.
+                stat.write_text("cpu  155 25 100 1020 20 0 0 0 0 0\ncpu0 1 2 3 4\n")
+                self.assertAlmostEqual(idleness.share(), 0.45)
+                self.assertEqual(idleness.share(), 0.0)
+
+    def test_system_that_does_not_count_is_never_idle(self) -> None:
+        with mock.patch.object(idle, "STAT", Path("/not/there")):
+            self.assertEqual(idle.Idleness().share(), 0.0)
+
+
 class Lints(unittest.TestCase):
     """What lets builds be the check of clippy as well."""
 
@@ -248,6 +291,52 @@ class Programs(unittest.TestCase):
 
     def test_exit_code_of_a_program_is_named(self) -> None:
         self.assertEqual(self.program("exit 7").run(LONG_SECONDS).why, "exit code 7")
+
+    def run_idle(self, share: float, packages: list[str], seconds: int) -> list[str]:
+        """Runs a program of each package with so idle processors; returns what began and ended.
+
+        Each runs until three have begun, or for so long.
+        """
+        log = self.directory / "log"
+        path = self.program(f"""echo begins $CARGO_PKG_NAME $(nice) >> {log}
+            until [ $SECONDS -gt {seconds} ] || [ "$(grep -c begins {log})" -ge 3 ]; do
+                sleep 0.01
+            done
+            echo ends $CARGO_PKG_NAME >> {log}""").path
+        found = [rust_tests.Program(path, package, "it", self.directory) for package in packages]
+        idleness = mock.patch.object(rust_tests.Idleness, "share", lambda _: share)
+        looks = mock.patch.object(rust_tests, "LOOK_SECONDS", 0.05)
+        with idleness, looks, contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(rust_tests.run(found, 2 * LONG_SECONDS), [])
+        return log.read_text().splitlines()
+
+    def test_third_program_begins_while_idle_and_one_that_computes_yields(self) -> None:
+        packages = ["a", "b", "c", rust_tests.COMPUTING[0]]
+        lines = self.run_idle(rust_tests.IDLE_FOR_ONE_MORE, packages, int(LONG_SECONDS))
+        usual = os.nice(0)
+        begun = {f"begins a {usual}", f"begins b {usual}",
+                 f"begins {packages[3]} {usual + rust_tests.YIELDING}"}
+        self.assertEqual(set(lines[:3]), begun)
+        self.assertIn(f"begins c {usual}", lines)
+
+    def test_no_third_program_begins_while_processors_are_busy(self) -> None:
+        lines = self.run_idle(rust_tests.IDLE_FOR_ONE_MORE - 0.01, ["a", "b", "c"], 1)
+        third = [at for at, line in enumerate(lines) if line.startswith("begins")][2]
+        self.assertTrue(any(line.startswith("ends") for line in lines[:third]), lines)
+
+    def test_every_file_of_tests_is_in_a_program(self) -> None:
+        root = SCRIPTS.parent
+        listed = 0
+        for manifest in sorted(root.glob("crates/*/Cargo.toml")):
+            package = tomllib.loads(manifest.read_text())
+            if package["package"].get("autotests", True):
+                continue
+            roots = {manifest.parent / test["path"] for test in package["test"]}
+            modules = {manifest.parent / "tests" / f"{name}.rs" for one in roots
+                       for name in re.findall(r"^mod (\w+);$", one.read_text(), re.MULTILINE)}
+            listed += 1
+            self.assertEqual(set(manifest.parent.glob("tests/*.rs")) - roots - modules, set())
+        self.assertGreater(listed, 0)
 
     def test_arguments_for_the_test_programs_are_refused(self) -> None:
         ran = subprocess.run([sys.executable, SCRIPTS / "rust_tests.py", "-p", "sanderling-tidy",

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Builds the test programs of Rust packages and runs two of them at a time, then doc tests.
+"""Builds the test programs of Rust packages and runs two or three of them at a time.
 
     scripts/rust_tests.py --workspace --exclude sanderling-python
 
 `cargo test` runs one program after the other. Those that start servers mostly wait, so it leaves a
-processor idle. Prints what `cargo test` prints, one program after the other, and ends with its exit
-code: 0 if all passed. The words select packages and targets, as those of `cargo test`. A program
-that is not finished after `--seconds` is ended, with its process group, and has failed.
+processor idle. Two run at once here, one more begins while processors are idle, and the doc tests
+run beside them. Prints what `cargo test` prints, one program after the other, and ends with its
+exit code: 0 if all passed. The words select packages and targets, as those of `cargo test`. A
+program that is not finished after `--seconds` is ended, with its process group, and has failed.
 """
 
 import argparse
@@ -23,12 +24,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from idle import Idleness
+
 ROOT = Path(__file__).resolve().parent.parent
 AT_ONCE = 2
+# One more begins when this part of the processors was idle since the last look: half of one, of
+# two. On a busy machine none does.
+IDLE_FOR_ONE_MORE = 0.25
+LOOK_SECONDS = 5.0
+# Their programs compute and wait for nothing that has a deadline: as the third they run first, at
+# a priority at which they yield to the others and still get on.
+COMPUTING = ["sanderling-sim", "sanderling-core"]
+YIELDING = 5
 # Packages whose programs take longest, in this order: what is left at the end is short.
 LONG_FIRST = ["sanderling-cli", "sanderling-sim", "sanderling-namenode", "sanderling-datanode"]
 # The longest program takes two minutes on two idle processors. One that takes this long hangs.
 PROGRAM_SECONDS_MAX = 1200.0
+# Doc tests may have to wait for another build before theirs.
+DOC_TESTS_SECONDS_MAX = 2400.0
 # Programs named at the end.
 SLOWEST = 12
 # What makes builds use clippy's driver: see lints.py.
@@ -49,8 +62,8 @@ class Program:
         """Returns how it is called in what is printed."""
         return f"{self.package} {self.target}"
 
-    def run(self, seconds: float) -> "Done":
-        """Runs its tests, for so long at most."""
+    def run(self, seconds: float, priority: int = 0) -> "Done":
+        """Runs its tests, for so long at most. A priority above 0 is a lower one."""
         environment = os.environ | {
             "CARGO": os.environ.get("CARGO", "cargo"),
             "CARGO_MANIFEST_DIR": str(self.directory),
@@ -58,28 +71,8 @@ class Program:
         }
         # What a test compiles is not ours to lint.
         environment = {key: value for key, value in environment.items() if key not in LINTS}
-        began = time.monotonic()
-        # A file: what a program leaves running may keep a pipe open.
-        with tempfile.TemporaryFile() as out:
-            process = subprocess.Popen([self.path], cwd=self.directory, env=environment,
-                                       stdin=subprocess.DEVNULL, stdout=out,
-                                       stderr=subprocess.STDOUT, start_new_session=True)
-            RUNNING.append(process)
-            late = threading.Event()
-            limit = threading.Timer(seconds, lambda: (late.set(), end(process)))
-            limit.start()
-            _, status, used = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            limit.cancel()
-            RUNNING.remove(process)
-            out.seek(0)
-            printed = out.read().decode(errors="replace")
-        why = ""
-        if late.is_set():
-            why = f"not finished after {seconds:.0f} s"
-        elif process.returncode:
-            why = f"exit code {process.returncode}"
-        return Done(printed, why, time.monotonic() - began, used.ru_utime + used.ru_stime)
+        yielding = ["nice", "-n", str(priority)] if priority else []
+        return watched([*yielding, self.path], self.directory, environment, seconds)
 
 
 @dataclass
@@ -94,6 +87,33 @@ class Done:
 
 # The programs that run now.
 RUNNING: list[subprocess.Popen] = []
+
+
+def watched(command: list[str], directory: Path, environment: dict[str, str],
+            seconds: float) -> Done:
+    """Runs a command, for so long at most, and returns what became of it."""
+    began = time.monotonic()
+    # A file: what a program leaves running may keep a pipe open.
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(command, cwd=directory, env=environment,
+                                   stdin=subprocess.DEVNULL, stdout=out,
+                                   stderr=subprocess.STDOUT, start_new_session=True)
+        RUNNING.append(process)
+        late = threading.Event()
+        limit = threading.Timer(seconds, lambda: (late.set(), end(process)))
+        limit.start()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        limit.cancel()
+        RUNNING.remove(process)
+        out.seek(0)
+        printed = out.read().decode(errors="replace")
+    why = ""
+    if late.is_set():
+        why = f"not finished after {seconds:.0f} s"
+    elif process.returncode:
+        why = f"exit code {process.returncode}"
+    return Done(printed, why, time.monotonic() - began, used.ru_utime + used.ru_stime)
 
 
 def end(process: subprocess.Popen) -> None:
@@ -125,12 +145,13 @@ def main() -> int:
     found = build(selection)
     if isinstance(found, int):
         return found
-    failed = run(sorted(found, key=order), options.seconds)
-    doc_tests = ["cargo", "test", "--locked", "--no-fail-fast", "--doc",
-                 *documented(selection, {program.package for program in found})]
-    if "--package" in doc_tests or "--workspace" in doc_tests:
-        if subprocess.run(doc_tests, cwd=ROOT, check=False).returncode:
-            failed.append("doc tests")
+    with ThreadPoolExecutor(1) as beside:
+        of_docs = beside.submit(doc_tests, selection, {program.package for program in found})
+        failed = run(sorted(found, key=order), options.seconds)
+        done = of_docs.result()
+    if done:
+        print(done.printed, flush=True)
+        failed += [f"doc tests ({done.why})"] if done.why else []
     if failed:
         print(f"failed: {', '.join(failed)}")
     return 1 if failed else 0
@@ -151,21 +172,81 @@ def build(selection: list[str]) -> "list[Program] | int":
     return found
 
 
-def run(found: list[Program], seconds: float) -> list[str]:
-    """Runs programs, prints what they print, and returns the names of those that failed."""
-    failed = []
-    times = []
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for program, done in zip(found, pool.map(lambda one: one.run(seconds), found)):
+class Waiting:
+    """The programs that have not begun, in their order."""
+
+    def __init__(self, programs: list[Program]) -> None:
+        self.left = list(programs)
+        self.lock = threading.Lock()
+        self.none = threading.Event()
+        if not self.left:
+            self.none.set()
+
+    def take(self, computing_first: bool = False) -> Program | None:
+        """Returns the next one, or the next one that computes, and None when all have begun."""
+        with self.lock:
+            if not self.left:
+                return None
+            computing = (at for at, one in enumerate(self.left) if one.package in COMPUTING)
+            program = self.left.pop(next(computing, 0) if computing_first else 0)
+            if not self.left:
+                self.none.set()
+            return program
+
+
+class Report:
+    """What became of the programs. Prints what each printed as soon as it is over."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+        self.times: list[tuple[float, float, str]] = []
+        self.lock = threading.Lock()
+
+    def add(self, program: Program, done: Done) -> None:
+        """Adds a program that is over."""
+        with self.lock:
             print(f"     Running {program.name}\n{done.printed}", flush=True)
-            times.append((done.seconds, done.processor_seconds, program.name))
+            self.times.append((done.seconds, done.processor_seconds, program.name))
             if done.why:
                 print(f"{program.name}: {done.why}", flush=True)
-                failed.append(f"{program.name} ({done.why})")
+                self.failed.append(f"{program.name} ({done.why})")
+
+
+def run(found: list[Program], seconds: float) -> list[str]:
+    """Runs programs, prints what they print, and returns the names of those that failed."""
+    waiting, report = Waiting(found), Report()
+
+    def always() -> None:
+        while program := waiting.take():
+            report.add(program, program.run(seconds))
+
+    def while_idle() -> None:
+        idleness = Idleness()
+        while not waiting.none.wait(LOOK_SECONDS):
+            if idleness.share() < IDLE_FOR_ONE_MORE:
+                continue
+            if program := waiting.take(computing_first=True):
+                priority = YIELDING if program.package in COMPUTING else 0
+                report.add(program, program.run(seconds, priority))
+            idleness.share()
+
+    with ThreadPoolExecutor(AT_ONCE + 1) as pool:
+        lanes = [pool.submit(always) for _ in range(AT_ONCE)] + [pool.submit(while_idle)]
+        for lane in lanes:
+            lane.result()
     print("slowest programs:")
-    for wall, processor, name in sorted(times, reverse=True)[:SLOWEST]:
+    for wall, processor, name in sorted(report.times, reverse=True)[:SLOWEST]:
         print(f"{wall:8.1f} s, {processor:6.1f} s of processor: {name}")
-    return failed
+    return report.failed
+
+
+def doc_tests(selection: list[str], packages: set[str]) -> Done | None:
+    """Runs the doc tests of the packages; None if no manifest allows any."""
+    command = ["cargo", "test", "--locked", "--no-fail-fast", "--doc",
+               *documented(selection, packages)]
+    if "--package" not in command and "--workspace" not in command:
+        return None
+    return watched(command, ROOT, dict(os.environ), DOC_TESTS_SECONDS_MAX)
 
 
 def programs(messages: str) -> list[Program]:

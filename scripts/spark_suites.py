@@ -58,12 +58,16 @@ def main() -> int:
     arguments.add_argument("--native", action="store_true", help="with Spark's own shuffle")
     arguments.add_argument("--suite", action="append", default=[], help="only suites named so")
     arguments.add_argument("--seconds", type=int, default=5400, help="give up after so long")
+    arguments.add_argument("--dependencies", action="store_true", help="only bring the jars")
     options = arguments.parse_args()
     suites = [suite for suite in plan(options.whole, options.native)
               if not options.suite or any(name in suite.name for name in options.suite)]
     if not suites:
         arguments.error("no suite is named so in suites.toml")
     try:
+        if options.dependencies:
+            print(f"{len(dependencies())} jars")
+            return 0
         report = run(suites, options.native, options.seconds)
     except SetUpError as error:
         print(f"spark_suites: {error}", file=sys.stderr)

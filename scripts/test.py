@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs every test of the repository and ends with one line: N passed, N failed, N skipped.
 
-Two steps run at once, each when those are over whose products it uses. What a runner prints goes to
-target/logs/NAME.log, its seconds in target/logs/times.tsv; here appears one line per step, and the
-end of the log when a step fails.
+Two steps run at once, a third while processors are idle, each when those are over whose products it
+uses. What a runner prints goes to target/logs/NAME.log, its seconds in target/logs/times.tsv; here
+appears one line per step, and the end of the log when a step fails.
 Needs nothing but Python 3.11, cargo and a C compiler.
 """
 
@@ -74,6 +74,9 @@ SPARK_ALL = {
     ],
     "spark35": SPARK_SCRIPTS,
 }
+# The environments of Python that steps install, and those of the step spark.
+ENVIRONMENTS = ["test", "docs", "s3", "s3fs", "interop"]
+SPARK_ENVIRONMENTS = list(SPARK_TESTS)
 # Most JVMs of these tests spend their time on loading Spark: its classes are not verified again.
 # ShuffleTest verifies them all, and those of the jar.
 SPARK_JAVA = {"JAVA_TOOL_OPTIONS": f"{JAVA_OPTIONS} -XX:+UnlockDiagnosticVMOptions "
@@ -184,8 +187,7 @@ def add_texts(counts: Counts, name: str, archives: list[Path]) -> None:
 
 def step_rust(_options: argparse.Namespace) -> Counts:
     """Runs the tests of all crates: units, machines, simulation, processes, tidiness."""
-    # Without it, the tests of the monitoring files skip what needs Prometheus.
-    has_promtool = run("promtool", ["scripts/promtool.sh"], seconds=300).is_fine
+    is_monitored = has_promtool()
     no_criu = why_no_criu()
     counts = Counts()
     add_unittest(counts, "runner-test", [sys.executable, "scripts/runner_test.py"])
@@ -200,7 +202,7 @@ def step_rust(_options: argparse.Namespace) -> Counts:
         counts.failed += int(failed)
     ignored = re.findall(r"^test (.+?) \.\.\. ignored(?:, (.*))?$", result.log, re.MULTILINE)
     counts.skipped += [f"{name}: {reason or 'ignored'}" for name, reason in ignored]
-    if not has_promtool:
+    if not is_monitored:
         counts.skipped.append("the checks of deploy/prometheus: scripts/promtool.sh failed")
     if no_criu:
         counts.skipped.append(f"restores by CRIU: {no_criu}")
@@ -226,6 +228,22 @@ def why_no_criu() -> str:
     program = os.environ.get("SANDERLING_CRIU", str(found))
     is_usable = run("criu-check", [program, "check"], seconds=60).is_fine
     return "" if is_usable else "`criu check` fails"
+
+
+def step_environments(_options: argparse.Namespace) -> Counts:
+    """Installs what other steps need, beside the build of the program: it waits for the network.
+
+    It counts nothing. A step that lacks something installs it itself, and skips or fails without.
+    """
+    has_promtool()
+    has_peers()
+    why_no_criu()
+    has_maven = shutil.which("mvn") is not None
+    for kind in [*ENVIRONMENTS, *(SPARK_ENVIRONMENTS if has_maven else [])]:
+        run(f"environment-{kind}", ["scripts/venv.sh", kind])
+    if has_maven:
+        run("environment-jars", [sys.executable, "scripts/spark_suites.py", "--dependencies"])
+    return Counts()
 
 
 def step_program(_options: argparse.Namespace) -> Counts:
@@ -261,6 +279,12 @@ def once(build: Callable[[], bool]) -> Callable[[], bool]:
 def has_peers() -> bool:
     """Installs what some tests run against. Without it, they are skipped and say what they need."""
     return run("peers", ["scripts/peers.sh"], seconds=300).is_fine
+
+
+@once
+def has_promtool() -> bool:
+    """Unpacks promtool. Without it, the tests of the monitoring files skip what needs it."""
+    return run("promtool", ["scripts/promtool.sh"], seconds=300).is_fine
 
 
 @once
@@ -580,21 +604,23 @@ STEPS = {
     "format": Step(step_format),
     "licences": Step(step_licences),
     "program": Step(step_program),
+    # While nothing else can begin. Those below that install the same come after it.
+    "environments": Step(step_environments),
     # Cargo locks the directory: clippy and the build of the tests come behind the program, one
     # after the other, and the JVM and Spark beside clippy.
     "clippy": Step(step_clippy, ("program",)),
-    "jvm": Step(step_jvm, ("program",)),
-    "rust": Step(step_rust, ("program", "clippy")),
+    "jvm": Step(step_jvm, ("program", "environments")),
+    "rust": Step(step_rust, ("program", "clippy", "environments")),
     "spark": Step(step_spark, ("jvm",)),
-    "wheel": Step(step_wheel, ("program",)),
+    "wheel": Step(step_wheel, ("program", "environments")),
     "python": Step(step_python, ("wheel",)),
     "simulation": Step(step_simulation, ("program",), fills_gaps=True),
-    "s3": Step(step_s3, ("program",)),
-    "console": Step(step_console, ("program",)),
+    "s3": Step(step_s3, ("program", "environments")),
+    "console": Step(step_console, ("program", "environments")),
     "packages": Step(step_packages, ("wheel",)),
     "interop": Step(step_interop, ("wheel",)),
     "linearizability": Step(step_linearizability, ("rust",)),
-    "docs": Step(step_docs),
+    "docs": Step(step_docs, ("environments",)),
     "demo": Step(step_demo, ("wheel",)),
     "bench": Step(step_bench, ("program",)),
 }

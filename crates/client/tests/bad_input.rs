@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod cluster;
-
 use std::time::Duration;
 
+use crate::cluster::{Cluster, MIB, path, pattern};
 use bytes::Bytes;
-use cluster::{Cluster, MIB, path, pattern};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sanderling_client::PutOptions;

@@ -3,10 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod cluster;
-
+use crate::cluster::{Cluster, MIB, path, pattern};
 use bytes::Bytes;
-use cluster::{Cluster, MIB, path, pattern};
 use sanderling_client::{ClientError, PutOptions};
 use sanderling_protocol::message::{Attributes, Condition};
 use sanderling_protocol::refusal::Recovery;

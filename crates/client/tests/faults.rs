@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod cluster;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use cluster::{Cluster, MIB, path, pattern};
+use crate::cluster::{Cluster, MIB, path, pattern};
 use sanderling_client::{Client, ClientError, PutOptions};
 use sanderling_protocol::{NodeId, NodeSelector, Policy};
 

@@ -2,10 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
-mod cluster;
-
+use crate::cluster::{Cluster, path, pattern};
 use bytes::Bytes;
-use cluster::{Cluster, path, pattern};
 use sanderling_client::{ClientConfig, ClientError, PutOptions, Reader};
 use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::{Path, Refusal};

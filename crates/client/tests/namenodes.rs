@@ -2,18 +2,12 @@
 //! dead, some do not answer, and some do not lead.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod cluster;
-#[path = "cluster/follower.rs"]
-mod follower;
-#[path = "cluster/proxy.rs"]
-mod proxy;
-
 use std::time::Duration;
 
+use crate::cluster::{Cluster, path};
+use crate::follower::{Behaviour, Follower, dead, paused};
+use crate::proxy::Proxy;
 use bytes::Bytes;
-use cluster::{Cluster, path};
-use follower::{Behaviour, Follower, dead, paused};
-use proxy::Proxy;
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
 use sanderling_datanode::DatanodeOptions;
 use sanderling_manager::{ManagerOptions, ManagerServer};

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod cluster;
-
 use std::time::Duration;
 
+use crate::cluster::{Cluster, MIB, path, pattern};
 use bytes::Bytes;
-use cluster::{Cluster, MIB, path, pattern};
 use sanderling_client::{ClientError, PutOptions};
 use sanderling_core::namenode::NamenodeConfig;
 use sanderling_namenode::NamenodeOptions;

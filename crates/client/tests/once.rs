@@ -3,15 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod cluster;
-#[path = "cluster/proxy.rs"]
-mod proxy;
-
 use std::future::ready;
 
+use crate::cluster::{Cluster, MIB, path, pattern};
+use crate::proxy::Proxy;
 use bytes::Bytes;
-use cluster::{Cluster, MIB, path, pattern};
-use proxy::Proxy;
 use sanderling_client::{Client, ClientConfig, ClientError, PutOptions};
 use sanderling_protocol::message::{Attributes, JobHints, ObjectKind, RegisterJob};
 use sanderling_protocol::{Millis, NodeSelector, Path, Policy, Refusal};

@@ -1,14 +1,12 @@
 //! Pieces that the node copies before it knows their block: written, changed, given up, abandoned.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
-mod harness;
-
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use harness::{Caller, Served, bytes, until_answer, write_header};
+use crate::harness::{Caller, Served, bytes, until_answer, write_header};
 use sanderling_datanode::DatanodeServer;
 use sanderling_protocol::frame::{HEADER_BYTES, decode_body, encode_body};
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;

@@ -1,9 +1,7 @@
 //! The baseline of experiments withholds writes until a relocation has ended.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
-mod harness;
-
-use harness::{Caller, Served, until_answer};
+use crate::harness::{Caller, Served, until_answer};
 use sanderling_core::Mechanism;
 use sanderling_datanode::{DatanodeOptions, DatanodeServer};
 use sanderling_protocol::{BlockId, Epoch, Order, OrderReply, Policy, Refusal};

@@ -1,9 +1,7 @@
 //! Bodies that are received straight into the arena: kept, refused, repeated, abandoned.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
-mod harness;
-
-use harness::{Caller, Served, bytes, until_answer, write_header};
+use crate::harness::{Caller, Served, bytes, until_answer, write_header};
 use sanderling_protocol::frame::{HEADER_BYTES, encode_body};
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::{Hello, Role};

@@ -1,13 +1,11 @@
 //! Damaged and missing blocks: found without a reader, reported until the namenode has answered.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
-mod harness;
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use harness::{Caller, Served, bytes, until, write_header};
+use crate::harness::{Caller, Served, bytes, until, write_header};
 use sanderling_datanode::{DatanodeOptions, DatanodeServer, DiskOptions};
 use sanderling_protocol::frame::{
     HEADER_BYTES, RangeReply, RangeRequest, decode_body, encode_body,

@@ -1,9 +1,7 @@
 //! Reads and writes over real sockets.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
-mod harness;
-
-use harness::{Caller, Served, bytes, refusal, until, write_header};
+use crate::harness::{Caller, Served, bytes, refusal, until, write_header};
 use sanderling_protocol::frame::{RangeReply, RangeRequest, decode_body};
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::{BlockId, Epoch, Header, NodeId, Op, Order, Refusal};

@@ -1,11 +1,9 @@
 //! The disk tier over real sockets.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
-mod harness;
-
 use std::path::Path;
 
-use harness::{Caller, Served, bytes, refusal, until, until_answer, write_header};
+use crate::harness::{Caller, Served, bytes, refusal, until, until_answer, write_header};
 use sanderling_datanode::{DatanodeOptions, DatanodeServer, DiskOptions};
 use sanderling_protocol::frame::{IS_COMPLAINT, RangeReply, RangeRequest};
 use sanderling_protocol::order::PushMove;

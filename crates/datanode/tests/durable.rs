@@ -1,8 +1,6 @@
 //! Stores of durable directories: what a datanode does there, and what it refuses.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
-mod harness;
-
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -11,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use harness::{Caller, Served, until};
+use crate::harness::{Caller, Served, until};
 use sanderling_datanode::{DatanodeServer, DurableOptions};
 use sanderling_protocol::order::{StoreChange, UploadOrder, UploadPart};
 use sanderling_protocol::{ObjectId, Order, OrderReply, Refusal};

@@ -2,12 +2,10 @@
 //! changed ones and of other keys.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
-mod harness;
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use harness::{CLUSTER, Caller, Served, refusal, soon, until, write_header};
+use crate::harness::{CLUSTER, Caller, Served, refusal, soon, until, write_header};
 use sanderling_datanode::{
     DatanodeServer, DatanodeStartError, DiskOptions, EncryptionKey, ObjectOptions,
 };

@@ -1,15 +1,13 @@
 //! Joining, staying, being given up, and the endpoints of the operator.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
-mod harness;
-
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use harness::{Caller, Served, refusal, soon, until, until_answer, write_header};
+use crate::harness::{self, Caller, Served, refusal, soon, until, until_answer, write_header};
 use sanderling_datanode::{DatanodeFailure, DatanodeOptions, DatanodeServer, DatanodeStartError};
 use sanderling_protocol::message::Wiped;
 use sanderling_protocol::{

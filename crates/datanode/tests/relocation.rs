@@ -1,12 +1,10 @@
 //! Fences, pushes, drops and drains over real sockets.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
-mod harness;
-
 use std::time::Duration;
 
+use crate::harness::{Caller, Served, bytes, refusal, until, until_answer, write_header};
 use bytes::Bytes;
-use harness::{Caller, Served, bytes, refusal, until, until_answer, write_header};
 use sanderling_datanode::{DatanodeServer, DrainEnd};
 use sanderling_protocol::order::{PushMove, Pushed};
 use sanderling_protocol::{

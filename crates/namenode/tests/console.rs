@@ -1,12 +1,10 @@
 //! What the web console calls, over HTTP spoken by hand.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
+use crate::support::{self, options, path, silent, start};
 use sanderling_protocol::message::{JobHints, RegisterJob};
 use sanderling_protocol::{Millis, Reply, Request};
 use serde_json::Value;
-use support::{options, path, silent, start};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::time::timeout;

@@ -1,13 +1,12 @@
 //! A deletion of very many names is made at once, and freed between the requests of others.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::path::{Path as FilePath, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::support::{self, directory, inline, options, path, start, stat};
 use sanderling_namenode::NamenodeOptions;
 use sanderling_protocol::message::{
     Attributes, BlockLength, Create, CreateMode, JobHints, JobLimits, RegisterJob,
@@ -15,7 +14,6 @@ use sanderling_protocol::message::{
 };
 use sanderling_protocol::{Millis, Nonce, Refusal, Reply, Request};
 use sanderling_transport::{Pool, PoolOptions};
-use support::{directory, inline, options, path, start, stat};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -147,7 +145,7 @@ async fn others_are_answered_between_the_slices_of_a_deletion() {
 /// Starts this test's program once more, as a namenode that is killed without a word.
 fn serve(place: &FilePath) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "serves_until_it_is_killed", "--nocapture"])
+        .args(["--exact", "deletions::serves_until_it_is_killed", "--nocapture"])
         .env(SERVES, place)
         .stdout(Stdio::null())
         .spawn()

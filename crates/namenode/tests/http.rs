@@ -1,11 +1,9 @@
 //! HTTP, spoken by hand.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
+use crate::support::{self, options, silent, start};
 use sanderling_namenode::NamenodeOptions;
 use serde_json::Value;
-use support::{options, silent, start};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;

@@ -2,14 +2,12 @@
 //! queued, after a restart, and from a snapshot.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{Fixture, directory, inline, list, names, options, path, start, stat};
 use sanderling_namenode::NamenodeOptions;
 use sanderling_protocol::message::{Change, ClientId, Create, CreateMode, Once};
 use sanderling_protocol::{Nonce, Refusal, Reply, Request};
-use support::{Fixture, directory, inline, list, names, options, path, start, stat};
 
 const KEY: Nonce = Nonce(77);
 

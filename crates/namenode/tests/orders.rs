@@ -1,15 +1,13 @@
 //! What datanodes are told.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
 use std::sync::{Arc, Mutex};
 
+use crate::support::{self, options, start};
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Hello, HelloReply, Role};
 use sanderling_protocol::{EventKind, Header, NodeId, Order, OrderReply, Refusal, Reply, Request};
 use sanderling_transport::{Handled, Response, ServeOptions, Service, serve};
-use support::{options, start};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 

@@ -1,13 +1,11 @@
 //! Changes that are refused and change nothing take no room in the journal.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
-mod support;
-
 use std::path::Path as FilePath;
 
+use crate::support::{self, Fixture, path, start};
 use sanderling_protocol::message::{Change, ClientId, Create, ObjectKind, Once};
 use sanderling_protocol::{JobId, LeaseId, Nonce, ObjectId, Refusal, Reply, Request};
-use support::{Fixture, path, start};
 
 fn delete(name: &str) -> Request {
     Request::Delete { path: path(name), recursive: false }

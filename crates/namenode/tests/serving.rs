@@ -1,10 +1,9 @@
 //! A namenode that serves the protocol, is killed, and comes back.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
 use std::fs;
 
+use crate::support::{self, WITHIN, directory, inline, list, names, options, start, stat};
 use bytes::Bytes;
 use sanderling_namenode::{NamenodeOptions, NamenodeServer, NamenodeStartError, Sync};
 use sanderling_protocol::frame::{decode_body, encode_body};
@@ -13,7 +12,6 @@ use sanderling_protocol::{
     ClusterId, EventKind, Header, Millis, NodeId, Nonce, Op, Refusal, Reply, Request,
 };
 use sanderling_transport::{CallError, Connection, ListenError};
-use support::{WITHIN, directory, inline, list, names, options, start, stat};
 use tokio::time::Instant;
 
 #[tokio::test(flavor = "multi_thread")]

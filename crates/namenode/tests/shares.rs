@@ -1,15 +1,13 @@
 //! What one caller asks for does not keep others waiting, however much it is.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::support::{self, Fixture, directory, inline, list, names, options, path, start, stat};
 use sanderling_protocol::message::Attributes;
 use sanderling_protocol::{Refusal, Reply, Request};
 use sanderling_transport::{Pool, PoolOptions};
-use support::{Fixture, directory, inline, list, names, options, path, start, stat};
 use tokio::task::JoinHandle;
 
 /// Names of the tree that long reads visit.

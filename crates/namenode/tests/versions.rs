@@ -1,15 +1,13 @@
 //! Peers and directories of the release before this one.
 #![allow(clippy::unwrap_used, reason = "a test's helper may panic")]
 
-mod support;
-
+use crate::support::{self, Answers, start};
 use sanderling_protocol::frame::{HEADER_BYTES, decode_body, encode_body};
 use sanderling_protocol::message::{Heartbeat, Hello, HelloReply, Register, Role};
 use sanderling_protocol::node::{Load, TierCapacity};
 use sanderling_protocol::{
     Event, EventKind, Header, Millis, Nonce, Op, Refusal, Reply, Request, Tier, version,
 };
-use support::{Answers, start};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -144,7 +144,8 @@ fn notice_as_short_as_the_cloud_gives_loses_nothing() {
     random_notices(2, 1);
 }
 
-/// The long one: `SANDERLING_NOTICES=100 cargo test --test exposure -- --ignored`.
+/// The long one:
+/// `SANDERLING_NOTICES=100 cargo test -p sanderling-cli --test fleet -- --ignored exposure::`.
 #[test]
 #[ignore = "minutes: as many notices as SANDERLING_NOTICES says"]
 fn many_notices_as_short_as_the_cloud_gives_lose_nothing() {

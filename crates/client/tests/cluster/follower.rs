@@ -1,4 +1,5 @@
 //! Members of a group that do not lead, or do not answer, over the real transport.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
 

@@ -1,0 +1,33 @@
+"""How idle the processors of this machine are: what waits most of the time leaves room for more."""
+
+from pathlib import Path
+
+STAT = Path("/proc/stat")
+
+
+class Idleness:
+    """Measures which part of the processors is idle between two looks."""
+
+    def __init__(self) -> None:
+        self.idle, self.all = ticks()
+
+    def share(self) -> float:
+        """Returns the idle part since the last look, of 1.0; 0.0 where the system does not count.
+
+        What runs at a lower priority is counted as idle: it yields.
+        """
+        before = self.idle, self.all
+        self.idle, self.all = ticks()
+        passed = self.all - before[1]
+        return (self.idle - before[0]) / passed if passed > 0 else 0.0
+
+
+def ticks() -> tuple[int, int]:
+    """Returns the idle ticks of all processors since the start, and all ticks; zeros if unknown."""
+    try:
+        first = STAT.read_text().split("\n", 1)[0]
+    except OSError:
+        return 0, 0
+    # user, nice, system, idle, iowait, irq, softirq, steal; what guests used is in the first two.
+    counts = [int(word) for word in first.split()[1:9]]
+    return counts[1] + counts[3] + counts[4], sum(counts)
