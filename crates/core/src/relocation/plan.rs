@@ -1,6 +1,6 @@
 //! What a drain would do, reckoned without moving anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sanderling_protocol::message::{Forecast, MoveCandidate};
 use sanderling_protocol::{Instant, Millis, NodeId, NodeInfo, Tier};
@@ -31,7 +31,7 @@ pub struct DrainPlan {
     pub needed_bytes_per_second: Option<u64>,
 }
 
-/// One node's share of a plan.
+/// The share of one node's tier in a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlannedTarget {
     /// The node.
@@ -164,6 +164,7 @@ impl Planner {
             })
             .collect();
         plan.targets.sort_by_key(|target| std::cmp::Reverse(target.bytes));
+        let nodes: BTreeSet<NodeId> = plan.targets.iter().map(|target| target.node).collect();
         // Before bytes flow the node is fenced and the first moves are reserved.
         let sending = self.left.map(|left| Millis(left.0.saturating_sub(exposure::REACTION.0)));
         // Over no link anything leaves when there is no time for it.
@@ -175,7 +176,7 @@ impl Planner {
             bytes_per_second: self.bytes_per_second.or(none),
             link_bytes_per_second: 0,
             left: sending,
-            targets: u32::try_from(plan.targets.len()).unwrap_or(u32::MAX),
+            targets: u32::try_from(nodes.len()).unwrap_or(u32::MAX),
         };
         plan.forecast = input.forecast();
         plan.needed_bytes_per_second = sending.map(|sending| {
@@ -190,7 +191,7 @@ impl Planner {
 mod tests {
     use sanderling_protocol::message::IN_STORE;
 
-    use super::super::tests::{candidate, node};
+    use super::super::tests::{candidate, node, tier};
     use super::*;
 
     const SOURCE: NodeId = NodeId(0);
@@ -223,10 +224,25 @@ mod tests {
         let plan = plan(&fleet(1000), Some(Millis(30_250)), &blocks(300));
         assert_eq!((plan.blocks, plan.bytes, plan.targets.len()), (300, 300 * MIB, 2));
         assert!(plan.targets.iter().all(|target| target.blocks >= 140), "{:?}", plan.targets);
+        assert_eq!(plan.forecast.targets, 2);
         let forecast = plan.forecast;
         assert_eq!((forecast.late_bytes, forecast.unplaced_bytes), (0, 0));
         assert_eq!(forecast.finish_in, Some(Millis(3_000)));
         assert_eq!(plan.needed_bytes_per_second, Some(10 * MIB));
+    }
+
+    #[test]
+    fn node_with_two_tiers_counts_as_one_target() {
+        let mut nodes = fleet(100);
+        for node in &mut nodes[1..] {
+            node.tiers.push(tier(Tier::Disk, 100 * MIB));
+        }
+        let mut blocks = blocks(40);
+        for block in &mut blocks[..20] {
+            block.tier = Tier::Disk;
+        }
+        let plan = plan(&nodes, None, &blocks);
+        assert_eq!((plan.targets.len(), plan.forecast.targets), (4, 2), "{:?}", plan.targets);
     }
 
     #[test]
