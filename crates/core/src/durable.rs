@@ -339,6 +339,9 @@ impl DurableDrain {
                 task.avoid = Some(node);
                 if let Some(directory) = self.directories.get_mut(&id) {
                     directory.window = (directory.window / 2).max(1);
+                    if error.is_of_store() {
+                        directory.failed_at_store(number);
+                    }
                 }
                 return self.fail(now, id, number, &error.to_string());
             }
@@ -440,6 +443,9 @@ impl DurableDrain {
             let has_failed = matches!(failure, Refusal::TierFailed { .. });
             if has_failed && removals.contains(first) {
                 directory.hold_until = Some(now + REMOVAL_SETTLES);
+            }
+            if has_failed {
+                directory.failed_at_store(*first);
             }
             let why = failure.to_string();
             self.fail(now, id, *first, &why);

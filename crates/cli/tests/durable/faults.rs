@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path as LocalPath, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::cluster::stores::{add, files, fleet, make, put};
 use crate::cluster::tasks::{SmallDisk, is_root};
@@ -162,19 +163,32 @@ fn remount(place: &LocalPath, options: &str) {
     assert_eq!(mounted.code, 0, "{mounted}");
 }
 
-#[test]
-fn full_and_read_only_stores_stall_and_go_on() {
-    if !is_root("full_and_read_only_stores") {
-        return;
-    }
-    let disk = SmallDisk::of(8);
+/// Returns a store on a disk of so many MiB.
+fn on_small_disk(mebibytes: u32) -> (SmallDisk, Faulty) {
+    let disk = SmallDisk::of(mebibytes);
     let store = disk.path().join("store");
     fs::create_dir(&store).expect("made");
     let mut cluster = Cluster::start(Shape { datanodes: 0, ..Shape::default() });
     for name in ["d0", "d1"] {
         add(&mut cluster, name, &store);
     }
-    let mut faulty = Faulty::new(cluster, store.clone());
+    (disk, Faulty::new(cluster, store))
+}
+
+/// Returns the bytes of each upload in a store.
+fn uploads(store: &LocalPath) -> Vec<u64> {
+    let found = fs::read_dir(store.join(".sanderling/uploads")).expect("there");
+    // One may end meanwhile.
+    found.filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len())).collect()
+}
+
+#[test]
+fn full_and_read_only_stores_stall_and_go_on() {
+    if !is_root("full_and_read_only_stores") {
+        return;
+    }
+    let (disk, mut faulty) = on_small_disk(8);
+    let store = faulty.store.clone();
     // There is room for what comes later, and it has to wait.
     disk.fill_but(1 << 20);
     faulty.fails(3 << 20, &["No space left on device"]);
@@ -185,10 +199,45 @@ fn full_and_read_only_stores_stall_and_go_on() {
     remount(disk.path(), "rw");
     faulty.synced();
     // What the failed uploads took is free again.
-    until("no uploads are left", SOON, || {
-        let uploads = fs::read_dir(store.join(".sanderling/uploads")).expect("there");
-        (uploads.count() == 0).then_some(())
+    until("no uploads are left", SOON, || uploads(&store).is_empty().then_some(()));
+}
+
+#[test]
+fn store_with_room_only_in_the_order_of_the_changes_goes_on() {
+    if !is_root("store_with_room_only_in_the_order") {
+        return;
+    }
+    let (disk, mut faulty) = on_small_disk(16);
+    let store = faulty.store.clone();
+    for _ in 0..3 {
+        faulty.put(3 << 20);
+    }
+    faulty.synced();
+    let remove = |faulty: &Faulty, number: u64| {
+        let removed = faulty.cluster.cli(&["fs", "rm", &format!("/out/{}", Faulty::name(number))]);
+        assert_eq!(removed.code, 0, "{removed}");
+    };
+    // There is room for the second object, and none for the first one, nor for both at once.
+    disk.fill_but(9 << 19);
+    faulty.put(5 << 20);
+    remove(&faulty, 1);
+    faulty.put(4 << 20);
+    remove(&faulty, 2);
+    until("the first one fails", SOON, || {
+        faulty.stalled().filter(|why| why.contains("No space left on device"))
     });
+    // The second one is sent at once, or not at all if the first one has failed twice before.
+    let limit = Instant::now() + Duration::from_secs(3);
+    while !uploads(&store).contains(&(4 << 20)) && Instant::now() < limit {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    disk.empty();
+    let synced = faulty.cluster.cli(&["fs", "sync", "/out", "--timeout", "60s"]);
+    assert_eq!(synced.code, 0, "{synced}");
+    let found = files(&store);
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["00", "03", "04", "05"]);
+    assert!(found["04"] == bytes_of(4, 5 << 20) && found["05"] == bytes_of(5, 4 << 20));
+    until("no uploads are left", SOON, || uploads(&store).is_empty().then_some(()));
 }
 
 #[test]

@@ -33,6 +33,13 @@ pub enum DurableCallError {
     },
 }
 
+impl DurableCallError {
+    /// Returns whether the store failed, and not a datanode or the way to it.
+    pub(super) const fn is_of_store(&self) -> bool {
+        matches!(self, Self::Refused(Refusal::TierFailed { .. }))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

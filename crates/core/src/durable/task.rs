@@ -14,6 +14,12 @@ use super::{PARTS_PER_ORDER_MAX, WINDOW_MIN};
 /// 2 s by default. Chosen, not measured: a name costs some hundred bytes.
 const COMPLETED_KEPT: Millis = Millis(60_000);
 
+/// Failures of the store for the first change after which the changes behind it give way: no other
+/// object is sent until the store has the first one, and what was sent of them is ended as far as
+/// the first one needs its room. A single failure mostly passes by itself, and what gives way is
+/// sent again. Chosen, not measured.
+const GIVES_WAY_AFTER: u32 = 2;
+
 /// One durable directory.
 #[derive(Debug)]
 pub(super) struct Directory {
@@ -57,6 +63,8 @@ pub(super) struct Task {
     pub(super) tries: u32,
     pub(super) retry_at: Option<Instant>,
     pub(super) avoid: Option<NodeId>,
+    /// How often the store failed for it while it was the first change.
+    pub(super) failed_first: u32,
 }
 
 /// How far the upload of an object is.
@@ -128,6 +136,7 @@ impl Directory {
                         tries: 0,
                         retry_at: None,
                         avoid: None,
+                        failed_first: 0,
                     };
                     self.tasks.insert(number, task);
                 }
@@ -136,15 +145,45 @@ impl Directory {
     }
 
     /// Returns the changes for which something can be begun before it is their turn.
+    ///
+    /// While the store fails for the first one, that is sent alone: others would take the room that
+    /// it waits for, and nothing behind it becomes visible or is removed before.
     pub(super) fn due(&self, now: Instant) -> impl Iterator<Item = u64> {
-        let is_due = move |task: &Task| {
+        let gives_way = |(_, task): &(&u64, &Task)| task.failed_first >= GIVES_WAY_AFTER;
+        let alone = self.tasks.first_key_value().filter(gives_way).map(|(number, _)| *number);
+        let is_due = move |number: u64, task: &Task| {
             let is_put = matches!(task.kind, DurableChangeKind::Put { .. });
             let is_unsent = matches!(task.stage, Stage::Waiting | Stage::Uploading { .. });
-            let has_next = task.ended_upload().is_some() || (is_put && is_unsent);
+            let is_sent = is_put && is_unsent && alone.is_none_or(|first| first == number);
+            let has_next = task.ended_upload().is_some() || is_sent;
             has_next && !task.is_calling && task.retry_at.is_none_or(|at| at <= now)
         };
         let due = self.tasks.iter().take(STORE_CHANGES_PER_ORDER_MAX);
-        due.filter(move |(_, task)| is_due(task)).map(|(number, _)| *number)
+        due.filter(move |(number, task)| is_due(**number, task)).map(|(number, _)| *number)
+    }
+
+    /// Notes that the store failed for a change. If that is the first one, and not for the first
+    /// time, uploads behind it are ended, the last ones first, until it has as many bytes of room
+    /// as its object. They are sent again in their turn.
+    pub(super) fn failed_at_store(&mut self, number: u64) {
+        let Some((first, task)) = self.tasks.iter_mut().next() else { return };
+        let DurableChangeKind::Put { bytes, .. } = task.kind else { return };
+        if *first != number {
+            return;
+        }
+        task.failed_first += 1;
+        // An order that is under way may complete uploads.
+        if task.failed_first < GIVES_WAY_AFTER || self.is_changing {
+            return;
+        }
+        // Without bytes it needs room for its name.
+        let mut needed = bytes.max(1);
+        for task in self.tasks.values_mut().skip(1).rev() {
+            if needed == 0 {
+                break;
+            }
+            needed = needed.saturating_sub(task.give_up());
+        }
     }
 
     /// Passes over the first changes of which nothing is left to do. Returns the last of them.
@@ -238,11 +277,27 @@ impl Task {
     pub(super) fn ended_upload(&self) -> Option<&String> {
         match &self.stage {
             Stage::Stale { upload } => Some(upload),
-            Stage::Uploaded { upload, .. } | Stage::Recorded { upload, .. } => {
+            Stage::Uploading { upload, .. }
+            | Stage::Uploaded { upload, .. }
+            | Stage::Recorded { upload, .. } => {
                 (self.kind == DurableChangeKind::Skip).then_some(upload)
             }
-            Stage::Waiting | Stage::Uploading { .. } => None,
+            Stage::Waiting => None,
         }
+    }
+
+    /// Gives up what was sent: it is ended before the object is sent again. Returns its bytes; none
+    /// while an order or a report of it is under way.
+    fn give_up(&mut self) -> u64 {
+        let (upload, bytes) = match (&self.stage, self.kind) {
+            (Stage::Uploading { upload, next, .. }, _) if !self.is_calling => (upload, *next),
+            (Stage::Recorded { upload, .. }, DurableChangeKind::Put { bytes, .. }) => {
+                (upload, bytes)
+            }
+            _ => return 0,
+        };
+        self.stage = Stage::Stale { upload: upload.clone() };
+        bytes
     }
 }
 
