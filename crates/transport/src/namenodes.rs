@@ -52,7 +52,7 @@ struct NamenodesInner {
     has_leader: AtomicBool,
     /// When the members are requested again, in microseconds since the start.
     refresh_at: AtomicU64,
-    /// Counts changes of the target.
+    /// Counts changes of the target, and of whether it answered as a leader.
     changes: watch::Sender<u64>,
 }
 
@@ -269,9 +269,11 @@ impl Namenodes {
             let answer = pool.meta_encoded(address, requests, deadline).await;
             return answer.map_err(Attempted::sent);
         }
-        let within = deadline.min(Instant::now() + Duration::from(connect_within));
-        if let Err(error) = pool.connection(address, None, within).await {
-            return Err(Attempted { error, was_sent: false });
+        if pool.ready(address, None).is_none() {
+            let within = deadline.min(Instant::now() + Duration::from(connect_within));
+            // Rare: the future of a call over an open connection stays small.
+            let connected = Box::pin(self.connect(pool, address, within)).await;
+            connected.map_err(|error| Attempted { error, was_sent: false })?;
         }
         let call = pool.meta_encoded(address, requests, deadline);
         tokio::pin!(call);
@@ -292,6 +294,29 @@ impl Namenodes {
                 answer = &mut call => return answer.map_err(Attempted::sent),
                 _ = changes.changed() => {}
                 () = sleep(PROBE_EVERY.into()) => {}
+            }
+        }
+    }
+
+    /// Connects to one member, unless another one leads meanwhile.
+    async fn connect(
+        &self,
+        pool: &Pool,
+        address: &Arc<str>,
+        deadline: Instant,
+    ) -> Result<(), CallError> {
+        let mut changes = self.shared.changes.subscribe();
+        let connecting = pool.connection(address, None, deadline);
+        tokio::pin!(connecting);
+        loop {
+            tokio::select! {
+                connected = &mut connecting => return connected.map(drop),
+                _ = changes.changed() => {}
+            }
+            let has_leader = self.shared.has_leader.load(Ordering::Relaxed);
+            if has_leader && self.target() != *address {
+                let (address, cause) = (address.to_string(), CloseCause::OtherLeader);
+                return Err(CallError::Closed { address, cause });
             }
         }
     }
@@ -355,13 +380,18 @@ impl Namenodes {
         let now = self.now();
         let changed = change(&mut view, now);
         shared.has_several.store(view.has_several(now), Ordering::Relaxed);
-        shared.has_leader.store(view.has_leader(), Ordering::Relaxed);
+        let has_leader = view.has_leader();
+        let mut is_shown = shared.has_leader.swap(has_leader, Ordering::Relaxed) == has_leader;
         shared.refresh_at.store(view.refresh_at().0, Ordering::Relaxed);
         let mut target = shared.target.write();
         let next = view.target(now);
         if **target != *next {
             tracing::debug!(from = %target, to = next, "another namenode is called");
             *target = Arc::from(next);
+            is_shown = false;
+        }
+        drop(target);
+        if !is_shown {
             shared.changes.send_modify(|changes| *changes += 1);
         }
         changed

@@ -12,6 +12,7 @@ use sanderling_protocol::{
     ClusterId, Frame, Header, NodeId, Op, Order, OrderReply, Refusal, Reply, Request, version,
 };
 use tokio::runtime::Handle;
+use tokio::sync::MutexGuard;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -116,8 +117,10 @@ impl Pool {
         if known.is_some() || !self.credentials().makes_tokens() {
             return Ok(known);
         }
+        let began = Instant::now();
         let Ok(_learning) = timeout_at(deadline, self.shared.learning.lock()).await else {
-            return Err(CallError::TooBusy { address: namenode.to_owned() });
+            let (address, waited) = (namenode.to_owned(), began.elapsed());
+            return Err(CallError::TimedOut { address, waited });
         };
         let known = self.cluster();
         if known.is_some() {
@@ -181,11 +184,32 @@ impl Pool {
         node: Option<NodeId>,
         deadline: Instant,
     ) -> Result<Connection, CallError> {
+        let began = Instant::now();
         let slot = self.slot(address, node);
         // Many callers wait here for one connection to be made, each until its own deadline.
-        let Ok(mut kept) = timeout_at(deadline, slot.lock()).await else {
-            return Err(CallError::TooBusy { address: address.to_owned() });
+        let connected = match timeout_at(deadline, slot.lock()).await {
+            Ok(kept) => self.connect_in(kept, address, node, deadline).await,
+            Err(_) => {
+                Err(CallError::TimedOut { address: address.to_owned(), waited: began.elapsed() })
+            }
         };
+        connected.map_err(|error| match error {
+            // The time in which another caller connected was a wait for the same peer.
+            CallError::TimedOut { address, .. } => {
+                CallError::TimedOut { address, waited: began.elapsed() }
+            }
+            error => error,
+        })
+    }
+
+    /// Returns the connection in a slot that this caller holds, and makes it if need be.
+    async fn connect_in(
+        &self,
+        mut kept: MutexGuard<'_, Option<Connection>>,
+        address: &str,
+        node: Option<NodeId>,
+        deadline: Instant,
+    ) -> Result<Connection, CallError> {
         if let Some(connection) = kept.as_ref().filter(|connection| !connection.is_broken()) {
             return Ok(connection.clone());
         }
@@ -245,7 +269,8 @@ impl Pool {
         self.shared.ready.read().get(&None).cloned().unwrap_or_default()
     }
 
-    fn ready(&self, address: &str, node: Option<NodeId>) -> Option<Connection> {
+    /// Returns the connection to that incarnation at that address, if one is open.
+    pub(crate) fn ready(&self, address: &str, node: Option<NodeId>) -> Option<Connection> {
         let ready = self.shared.ready.read();
         let is_meant = |it: &&Connection| it.address() == address && !it.is_broken();
         ready.get(&node)?.iter().find(is_meant).cloned()

@@ -3,6 +3,7 @@
 mod calls;
 mod certificates;
 mod earlier;
+mod members;
 mod memory;
 mod own_tokens;
 mod slow;

@@ -13,8 +13,9 @@ const PAUSE_MAX: Millis = Millis(200);
 
 /// How long one of several members may take to accept a connection and to answer the greeting: it
 /// runs, or another one is tried. Twice as long after each pause of the call, in which all of them
-/// were tried: a machine that is gone never holds a call up until its deadline, and members that
-/// are slow to connect are reached all the same.
+/// were tried, so that members that are slow to connect are reached all the same. If it is more
+/// than this, it is at most half of the time that the call has left: a machine that is gone never
+/// holds a call up until its deadline, and the other half is for the members that lead meanwhile.
 pub const CONNECT_WITHIN: Millis = Millis(1000);
 
 /// Most times that [`CONNECT_WITHIN`] is doubled: 32 s is more than the default time for a call.
@@ -217,7 +218,10 @@ impl MemberAttempts {
         };
         let address = next.to_owned();
         self.tried.push(address.clone());
-        let connect_within = Millis(CONNECT_WITHIN.0 << self.rounds.min(CONNECT_DOUBLINGS_MAX));
+        let doubled = CONNECT_WITHIN.0 << self.rounds.min(CONNECT_DOUBLINGS_MAX);
+        let half = now.until(self.deadline).0 / 2;
+        let connect_within = Millis(doubled.min(half.max(CONNECT_WITHIN.0)));
+        assert!(connect_within >= CONNECT_WITHIN, "a member that runs has a second to accept");
         NextMember::Try { address, connect_within }
     }
 
@@ -304,6 +308,26 @@ mod tests {
         assert_eq!(attempts.next(&view, NOW, 0), NextMember::TooLate, "the pause is 5 ms");
         let before = Instant(NOW.0 - 1);
         assert_eq!(attempts.next(&view, before, 0), NextMember::Wait { pause: Millis(5) });
+    }
+
+    #[test]
+    fn member_that_is_gone_leaves_half_of_the_time_of_a_call_to_the_others() {
+        let view = view("a:1");
+        let deadline = NOW + Millis(10_000);
+        let mut attempts = attempts(Repeats::Always, deadline);
+        // The caller makes the first attempt.
+        let (mut now, mut times) = (NOW + CONNECT_WITHIN, vec![CONNECT_WITHIN.0]);
+        loop {
+            match attempts.next(&view, now, 0) {
+                NextMember::Try { connect_within, .. } => {
+                    times.push(connect_within.0);
+                    now = deadline.min(now + connect_within);
+                }
+                NextMember::Wait { pause } => now = now + pause,
+                NextMember::TooLate => break,
+            }
+        }
+        assert_eq!(times, [1000, 2000, 3492, 1736, 1000, 1000]);
     }
 
     #[test]

@@ -386,7 +386,9 @@ impl GroupWorld {
         let Caller { view, call, attempt, .. } = &mut self.callers[at];
         let Some(call) = call else { return };
         call.is_slow = true;
-        match view.slow(Instant(now), &call.address) {
+        let slow = view.slow(Instant(now), &call.address);
+        self.log.event(now, 6, at as u64, || format!("caller {at} has no answer: {slow:?}"));
+        match slow {
             SlowAttempt::GiveUp => self.attempt_failed(at, MemberFault::Broken, true),
             SlowAttempt::Wait { members_from } => {
                 let event = CallerEvent::IsSlow { attempt: *attempt };
@@ -437,6 +439,8 @@ impl GroupWorld {
     fn take_list(&mut self, at: usize, from: &str, members: Option<&Members>) {
         let (now, draw) = (Instant(self.now), self.calls.next());
         let is_ignored = self.bug == Some(InjectedBug::ListIgnored);
+        let listed = members.map(|it| (it.term, it.leader().map(|leader| leader.address.clone())));
+        self.log.event(self.now, 7, at as u64, || format!("{from} lists for {at}: {listed:?}"));
         let caller = &mut self.callers[at];
         let before = caller.view.target(now).to_owned();
         if let Some(members) = members {
