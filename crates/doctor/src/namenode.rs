@@ -72,7 +72,8 @@ pub(super) fn state(look: &ClusterLook) -> Vec<Check> {
         )],
         Some("no_leader") => vec![Check::fail(
             "group.leader",
-            "this namenode has no leader, so its group answers nothing".to_owned(),
+            "this namenode has no leader: it is cut off from the others, or none of them leads"
+                .to_owned(),
             "sanderling group ls, and the logs of its members: \
              docs/DAY-TWO.md#sanderlinggroupwithoutleader",
         )],

@@ -7,6 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use sanderling_protocol::ClusterId;
+use sanderling_protocol::token::read_hex;
 use thiserror::Error;
 use tracing::warn;
 
@@ -285,18 +287,29 @@ impl Directory {
         }
     }
 
-    /// Notes that a restore exchanges the files, or that it has ended. The caller syncs.
-    pub(crate) fn set_unrestored(&self, is_unrestored: bool) -> io::Result<()> {
+    /// Notes that a restore exchanges the files for a catalog of this cluster, or that it has
+    /// ended. The caller syncs.
+    pub(crate) fn set_unrestored(&self, cluster: Option<ClusterId>) -> io::Result<()> {
         let path = self.path.join(UNRESTORED);
-        match is_unrestored {
-            true => self.files.create(&path).and_then(|file| file.sync()),
-            false => self.files.remove(&path),
-        }
+        let Some(cluster) = cluster else { return self.files.remove(&path) };
+        let file = self.files.create(&path)?;
+        file.write_at(format!("{:016x}", cluster.0).as_bytes(), 0)?;
+        file.sync()
     }
 
     /// Returns whether a restore ended in the middle of that.
     pub(crate) fn is_unrestored(&self) -> bool {
         self.files.open(&self.path.join(UNRESTORED)).is_ok()
+    }
+
+    /// Returns the cluster of that restore; `None` if there was none, or if its mark names none: it
+    /// is of a program that wrote no cluster, or was cut off before any file was exchanged.
+    pub(crate) fn unrestored_cluster(&self) -> Option<ClusterId> {
+        let file = self.files.open(&self.path.join(UNRESTORED)).ok()?;
+        // One byte more than an id has.
+        let mut bytes = [0; 17];
+        let count = file.read_at(&mut bytes, 0).ok()?;
+        read_hex(std::str::from_utf8(&bytes[..count]).ok()?).map(ClusterId)
     }
 
     /// Removes the files that were not given their names.

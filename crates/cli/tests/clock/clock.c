@@ -2,7 +2,9 @@
  *
  * WRONG_CLOCK names a file with the seconds that are added to the time of day. It is mapped, so a
  * change of the file makes the clock jump at once. Clocks that only count up stay as they are,
- * unless WRONG_UPTIME is set: then as much time passes for the process. */
+ * unless WRONG_UPTIME is set: then as much time passes for the process. The timed waits of Rust's
+ * std give the kernel an absolute time of CLOCK_MONOTONIC, which does not jump: a wait that begins
+ * after a jump takes as much longer. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -75,13 +75,19 @@ fn restored_namenode_serves_what_the_backup_has_and_reports_the_rest() {
         client.delete(&path("/0"), false).await.expect("removed");
         client.put(&path("/0"), bytes_of(999, BYTES), &PutOptions::default()).await.expect("put");
         let numbers = numbers(&client, stored).await;
+        let health = crate::cluster::http::get(&http(&cluster), "/healthz").await;
         cluster.namenode.kill();
         let catalog = cluster.path("catalog");
         fs::rename(&catalog, cluster.path("lost")).expect("renamed");
         let restored = restore(&cluster, &file, &[]);
         assert_eq!(restored.code, 0, "{restored}");
-        // As if it had been killed at its very end: the same command ends it.
-        fs::write(cluster.path("catalog/restore-unfinished"), b"").expect("written");
+        // As if one of another cluster had been killed at its very end, and then this one: the same
+        // command ends it.
+        let mark = cluster.path("catalog/restore-unfinished");
+        fs::write(&mark, "0123456789abcdef").expect("written");
+        let other = restore(&cluster, &file, &[]);
+        assert!(other.code == 1 && other.stderr.contains("--replace"), "{other}");
+        fs::write(&mark, health["cluster"].as_str().expect("an id")).expect("written");
         let again = restore(&cluster, &file, &[]);
         assert_eq!(again.code, 0, "{again}");
         cluster.start_namenode(&[]);

@@ -441,6 +441,10 @@ fn two_of_three_killed_answer_nothing_until_one_is_back() {
         });
     };
     until_health("no_leader");
+    let place = text(group.directory.path().join("x"));
+    let words = ["doctor", "--dram", "1MiB", "--dir", &place, "--http", &page];
+    let examined = group.cli(leader, &words);
+    assert!(examined.code == 1 && examined.stdout.contains("has no leader"), "{examined}");
     group.restart(others[0]);
     until_health("ok");
     let next = group.leader();

@@ -73,6 +73,24 @@ fn replace(guarded: &Guarded, secrets: &[&str]) {
     written.and_then(|()| fs::rename(&next, &guarded.secret)).expect("replaced");
 }
 
+/// Waits until every member has read its secrets so often since it started.
+fn until_read(guarded: &Guarded, times: usize) {
+    for member in guarded.group.members.iter().flatten() {
+        until(&format!("{} has read its secrets {times} times", member.name), SOON, || {
+            let read = member.log().matches("the secret was read again").count();
+            (read >= times).then_some(())
+        });
+    }
+}
+
+/// Checks that no member has refused another one's token: each connection was replaced before.
+fn assert_none_refused(guarded: &Guarded) {
+    for member in guarded.group.members.iter().flatten() {
+        let log = member.log();
+        assert!(!log.contains("does not accept this namenode's token"), "{}: {log}", member.name);
+    }
+}
+
 fn until_accepted(guarded: &Guarded, token: &Token, is_accepted: bool) {
     for address in &guarded.group.addresses {
         until(&format!("{address} accepts a token: {is_accepted}"), SOON, || {
@@ -84,7 +102,7 @@ fn until_accepted(guarded: &Guarded, token: &Token, is_accepted: bool) {
 
 #[test]
 fn secret_of_a_group_is_replaced_and_its_members_go_on() {
-    let guarded = Guarded::start(Vec::new());
+    let mut guarded = Guarded::start(Vec::new());
     guarded.settled();
     lead_in_turn(&guarded);
     let next = text(guarded.group.directory.path().join("next"));
@@ -97,27 +115,64 @@ fn secret_of_a_group_is_replaced_and_its_members_go_on() {
     let read = |path: &str| fs::read_to_string(path).expect("written");
     let (first, second) = (read(&guarded.secret), read(&next));
     replace(&guarded, &[&first, &second]);
+    until_read(&guarded, 1);
     until_accepted(&guarded, &new, true);
+    guarded.admin = new.reveal().to_owned();
     replace(&guarded, &[&second, &first]);
+    until_read(&guarded, 2);
+    // A message over each connection, which is replaced then.
+    lead_in_turn(&guarded);
     assert_goes_on(&guarded, &new, 1);
     replace(&guarded, &[&second]);
+    until_read(&guarded, 3);
     until_accepted(&guarded, &old, false);
+    lead_in_turn(&guarded);
     assert_goes_on(&guarded, &new, 2);
+    assert_none_refused(&guarded);
+}
+
+/// Starts a group whose members have connections to one another, and for which time passes with a
+/// clock. Returns it with a token of an operator that holds for four days.
+fn with_clock(clock: &Clock) -> (Guarded, Token) {
+    let mut variables = clock.variables();
+    variables.push(("WRONG_UPTIME", PathBuf::from("1")));
+    let mut guarded = Guarded::start(variables);
+    guarded.settled();
+    let token = guarded.token(&["--role", "admin", "--expires", "96h"]);
+    guarded.admin = token.reveal().to_owned();
+    lead_in_turn(&guarded);
+    assert_goes_on(&guarded, &token, 1);
+    (guarded, token)
+}
+
+/// Lets so many hours pass since the start. A connection that is being made meanwhile would be
+/// given up, so this waits until the group is at rest.
+fn pass(clock: &Clock, guarded: &Guarded, hours: i64) {
+    guarded.settled();
+    clock.set_hours(hours);
+}
+
+#[test]
+fn connections_of_a_group_are_replaced_before_their_tokens_end() {
+    let Some(clock) = Clock::ahead_by_hours(0) else { return eprintln!("SKIPPED: no C compiler") };
+    let (guarded, token) = with_clock(&clock);
+    // A server's own token holds for a day: of half a day's age, each connection is replaced.
+    pass(&clock, &guarded, 13);
+    lead_in_turn(&guarded);
+    assert_goes_on(&guarded, &token, 2);
+    pass(&clock, &guarded, 25);
+    lead_in_turn(&guarded);
+    assert_goes_on(&guarded, &token, 3);
+    assert_none_refused(&guarded);
 }
 
 #[test]
 fn group_goes_on_when_the_tokens_of_its_connections_have_ended() {
     let Some(clock) = Clock::ahead_by_hours(0) else { return eprintln!("SKIPPED: no C compiler") };
-    let mut variables = clock.variables();
-    variables.push(("WRONG_UPTIME", PathBuf::from("1")));
-    let guarded = Guarded::start(variables);
-    guarded.settled();
-    lead_in_turn(&guarded);
-    let token = guarded.token(&["--role", "admin", "--expires", "96h"]);
-    assert_goes_on(&guarded, &token, 1);
+    let (guarded, token) = with_clock(&clock);
     // A server's own token holds for a day.
     for (day, hours) in [(1, 25), (2, 50)] {
-        clock.set_hours(hours);
+        pass(&clock, &guarded, hours);
         assert_goes_on(&guarded, &token, 1 + day);
     }
 }

@@ -95,9 +95,10 @@ pub async fn recover_from_archive(
     // Dropped before the files are exchanged, also by a caller that does not wait for the end, it
     // removes what was downloaded.
     let unfinished = UnfinishedRestore::begin(&options.directory, options.is_replacing)?;
+    unfinished.accepts(Some(generation.cluster))?;
     let files = download(archive, &generation, &manifest, unfinished.directory()).await?;
     let directory = unfinished.keep();
-    let checked = exchange(&directory, &files, || {
+    let checked = exchange(&directory, generation.cluster, &files, || {
         let found = recovery::check(&directory)?;
         // Before a namenode can start there.
         match options.is_of_group {
@@ -114,7 +115,7 @@ pub async fn recover_from_archive(
     if cluster != generation.cluster || manifest.commands.is_some_and(|it| it != commands) {
         let damage = ArchiveDamage::OtherCatalog { commands, cluster };
         let (url, object) = (archive.url.clone(), "the manifest".to_owned());
-        directory.set_unrestored(true).map_err(ArchiveError::from)?;
+        directory.set_unrestored(Some(generation.cluster)).map_err(ArchiveError::from)?;
         return Err(ArchiveError::Damaged { url, object, damage }.into());
     }
     let ArchiveManifest { is_closed, at_unix_millis, .. } = manifest;

@@ -79,29 +79,32 @@ pub fn restore(
 ) -> Result<BackupDescription, RestoreError> {
     let unfinished = UnfinishedRestore::begin(&options.directory, options.is_replacing)?;
     let temporary = options.directory.join(TEMPORARY);
-    let description = write_snapshot(source, &temporary, unfinished.directory(), options)?;
+    let (description, cluster) = write_snapshot(source, &temporary, &unfinished, options)?;
     let directory = unfinished.keep();
     let target = directory.file(FileKind::Snapshot, description.commands);
-    exchange(&directory, &[(temporary, target)], || Ok(()))
+    exchange(&directory, cluster, &[(temporary, target)], || Ok(()))
         .map_err(failed("restore into", directory.path()))??;
     Ok(description)
 }
 
-/// Writes the snapshot of a backup beside its place, after every check.
+/// Writes the snapshot of a backup beside its place, after every check. Returns what the backup
+/// holds, and its cluster.
 fn write_snapshot(
     source: impl Read,
     temporary: &Path,
-    directory: &Directory,
+    unfinished: &UnfinishedRestore,
     options: &RestoreOptions,
-) -> Result<BackupDescription, RestoreError> {
+) -> Result<(BackupDescription, ClusterId), RestoreError> {
+    let directory = unfinished.directory();
     let made = fs::File::create(temporary).map_err(failed("create", temporary))?;
     let mut writer = std::io::BufWriter::new(made);
     let description = check(source, &mut writer)?;
     writer.flush().map_err(failed("write", temporary))?;
     writer.get_ref().sync_all().map_err(failed("sync", temporary))?;
     is_of(&description, options, directory)?;
-    decoded(directory, temporary, &description)?;
-    Ok(description)
+    let cluster = decoded(directory, temporary, &description)?;
+    unfinished.accepts(Some(cluster))?;
+    Ok((description, cluster))
 }
 
 fn failed(
@@ -120,11 +123,14 @@ pub(crate) struct UnfinishedRestore {
     new_directories: Vec<PathBuf>,
     /// The lock's file was not there.
     is_lock_new: bool,
+    /// A file of the catalog in it, if that is not to be replaced.
+    held: Option<String>,
     is_kept: bool,
 }
 
 impl UnfinishedRestore {
-    /// Makes the directory if need be and locks it.
+    /// Makes the directory if need be and locks it. If a restore into it was cut off, which catalog
+    /// may be put there depends on [`Self::accepts`].
     ///
     /// # Errors
     /// [`RestoreError::Foreign`], or [`RestoreError::NotEmpty`] if the catalog in it is not to be
@@ -136,13 +142,28 @@ impl UnfinishedRestore {
         let new_directories = new_directories.map(Path::to_path_buf).collect();
         let is_lock_new = is_new(&path.join(LOCK));
         let directory = Arc::new(Directory::open(path)?);
-        let unfinished = Self { directory, new_directories, is_lock_new, is_kept: false };
-        // What a restore has left that was cut off is not a catalog yet.
-        let is_free = is_replacing || unfinished.directory.is_unrestored();
+        let mut unfinished =
+            Self { directory, new_directories, is_lock_new, held: None, is_kept: false };
         // Another restore may have ended since.
-        match held(path)?.into_iter().next().filter(|_| !is_free) {
-            Some(name) => Err(RestoreError::NotEmpty { directory: path.to_owned(), name }),
-            None => Ok(unfinished),
+        unfinished.held = held(path)?.into_iter().next().filter(|_| !is_replacing);
+        // Which cluster comes may not be known yet.
+        unfinished.accepts(unfinished.directory.unrestored_cluster())?;
+        Ok(unfinished)
+    }
+
+    /// Refuses a catalog of this cluster if the directory has one that is not to be replaced. What
+    /// a restore of the same cluster has left that was cut off may be.
+    ///
+    /// # Errors
+    /// [`RestoreError::NotEmpty`]: take another directory.
+    pub(crate) fn accepts(&self, cluster: Option<ClusterId>) -> Result<(), RestoreError> {
+        let is_same = cluster.is_some() && self.directory.unrestored_cluster() == cluster;
+        match self.held.clone().filter(|_| !is_same) {
+            Some(name) => {
+                let directory = self.directory.path().to_owned();
+                Err(RestoreError::NotEmpty { directory, name })
+            }
+            None => Ok(()),
         }
     }
 
@@ -220,12 +241,12 @@ fn is_of(
     Ok(())
 }
 
-/// Decodes the catalog as a start does.
+/// Decodes the catalog as a start does, and returns its cluster.
 fn decoded(
     directory: &Directory,
     path: &Path,
     description: &BackupDescription,
-) -> Result<(), RestoreError> {
+) -> Result<ClusterId, RestoreError> {
     let catalog = snapshot::read(directory, path)?;
     let is_described =
         catalog.index() == description.commands && Some(catalog.cluster()) == description.cluster();
@@ -237,17 +258,18 @@ fn decoded(
         let path = directory.path().to_owned();
         return Err(NamenodeStartError::NewerRules { path, rules }.into());
     }
-    Ok(())
+    Ok(catalog.cluster())
 }
 
-/// Sets aside what was there, gives files their places, and checks what they make. No namenode
-/// starts on the directory before the check has succeeded.
+/// Sets aside what was there, gives the files of a cluster's catalog their places, and checks what
+/// they make. No namenode starts on the directory before the check has succeeded.
 pub(crate) fn exchange<T>(
     directory: &Directory,
+    cluster: ClusterId,
     files: &[(PathBuf, PathBuf)],
     check: impl FnOnce() -> Result<T, NamenodeStartError>,
 ) -> std::io::Result<Result<T, NamenodeStartError>> {
-    directory.set_unrestored(true)?;
+    directory.set_unrestored(Some(cluster))?;
     directory.sync()?;
     let aside = (1..).map(|at| directory.path().join(format!("replaced-{at}")));
     let aside = aside.into_iter().find(|path| !path.exists()).expect("numbers do not end");
@@ -268,7 +290,7 @@ pub(crate) fn exchange<T>(
     directory.sync()?;
     let checked = check();
     if checked.is_ok() {
-        directory.set_unrestored(false)?;
+        directory.set_unrestored(None)?;
         directory.sync()?;
     }
     Ok(checked)

@@ -8,7 +8,7 @@ use sanderling_protocol::{ClusterId, Millis};
 use tempfile::TempDir;
 
 use super::*;
-use crate::directory::Directory;
+use crate::directory::{Directory, FileKind};
 
 fn backup_of(cluster: u64) -> Vec<u8> {
     let mut file = tempfile::tempfile().unwrap();
@@ -147,6 +147,34 @@ fn directory_in_use_or_with_files_is_left_as_it_is() {
     let refused = restored(&backup, &foreign);
     assert!(matches!(refused, Err(RestoreError::Foreign { .. })), "{refused:?}");
     assert!(place.path().join("notes.tmp").exists());
+}
+
+#[test]
+fn restore_that_was_cut_off_is_ended_without_replacing_by_a_backup_of_its_cluster_alone() {
+    let place = TempDir::new().unwrap();
+    let options = options(&place);
+    restored(&backup_of(7), &options).unwrap();
+    let mark = options.directory.join("restore-unfinished");
+    // The program before wrote an empty mark.
+    for text in ["", "0000000000000007 ", "0000000000000008"] {
+        fs::write(&mark, text).unwrap();
+        let refused = restored(&backup_of(7), &options);
+        assert!(matches!(refused, Err(RestoreError::NotEmpty { .. })), "{text:?}: {refused:?}");
+    }
+    let directory = Directory::open(&options.directory).unwrap();
+    let snapshot = directory.list(FileKind::Snapshot).unwrap()[0];
+    let snapshot = directory.file(FileKind::Snapshot, snapshot);
+    let left = options.directory.join("left");
+    fs::rename(&snapshot, &left).unwrap();
+    let fail = || Err::<(), _>(NamenodeStartError::Unrestored { directory: left.clone() });
+    exchange(&directory, ClusterId(7), &[(left.clone(), snapshot)], fail).unwrap().unwrap_err();
+    drop(directory);
+    assert_eq!(fs::read_to_string(&mark).unwrap(), "0000000000000007");
+    let other = restored(&backup_of(8), &options);
+    assert!(matches!(other, Err(RestoreError::NotEmpty { .. })), "{other:?}");
+    assert!(mark.exists(), "no namenode starts there");
+    restored(&backup_of(7), &options).unwrap();
+    assert!(!mark.exists() && options.directory.join("replaced-1").is_dir());
 }
 
 #[test]

@@ -5,7 +5,8 @@
 //! the replica sends it again.
 //!
 //! A connection shows its token once, when it begins, and is refused everything when that token
-//! does not hold any more. So another connection replaces it before, without a pause.
+//! does not hold any more. So another connection replaces it before, without a pause, also where no
+//! messages are sent for days, as between followers: the first one there requests a vote.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,9 +66,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// `OWN_TOKEN` of the transport), so that clocks which differ by hours end none before.
 const RENEW_AFTER: Duration = Duration::from_secs(12 * 3600);
 
-/// Pause before a connection that could not be replaced is tried again; it is used meanwhile. As
-/// often as a server looks at the file of its secret.
-const RENEW_AGAIN: Duration = Duration::from_secs(2);
+/// Pause between two looks at whether a connection that carries nothing is to be replaced, and
+/// before another one is tried for one that could not be replaced; that is used meanwhile. As often
+/// as a server looks at the file of its secret.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Lines about members that are of other generations, or refuse this one's token.
 static REFUSED: LogLimiter = LogLimiter::per_second();
@@ -242,12 +244,13 @@ impl Renewal {
 }
 
 /// Why no more messages are sent over a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum LinkEnd {
     /// It is broken, or the member does not accept its token any more.
     Broken,
-    /// It is to be replaced, and is used until it is.
-    Due,
+    /// It is to be replaced, and is used until it is. The last message over it, if there was one,
+    /// may have been refused.
+    Due(Option<Bytes>),
     /// No more messages will come.
     Idle,
 }
@@ -261,17 +264,23 @@ async fn run(
     later: &AtomicU64,
 ) {
     let mut used: Option<Connection> = None;
+    // A message to send again: the replica takes one twice.
+    let mut again: Option<Bytes> = None;
     loop {
         let secrets = dialer.credentials.secret_version();
         let mut age = RENEW_AFTER;
         match dialer.connect(address, Instant::now() + FRAME_WITHIN).await {
             Ok(connection) => {
+                if let Some(body) = again.take() {
+                    // If it is lost, the replica sends it again.
+                    let _ = connection.post(Header::new(Op::Group, 0), vec![body]);
+                }
                 *link.lock() = Some(connection.clone());
                 used = Some(connection);
             }
             Err(error) => {
                 log_refused(address, &error);
-                age = RENEW_AGAIN;
+                (age, again) = (LOOK_EVERY, None);
             }
         }
         let renewal = Renewal { at: Instant::now() + age, secrets };
@@ -281,7 +290,10 @@ async fn run(
         };
         match end {
             LinkEnd::Idle => return,
-            LinkEnd::Due => continue,
+            LinkEnd::Due(last) => {
+                again = last;
+                continue;
+            }
             LinkEnd::Broken => (used, *link.lock()) = (None, None),
         }
         sleep(PAUSE).await;
@@ -345,11 +357,16 @@ async fn send_all(
                     continue;
                 }
                 if renewal.is_due(&dialer.credentials) {
-                    // If it is lost, the replica sends it again.
-                    let _ = connection.post(Header::new(Op::Group, 0), vec![body]);
-                    return LinkEnd::Due;
+                    // At once, as the next connection takes its time; and over that one, too.
+                    let _ = connection.post(Header::new(Op::Group, 0), vec![body.clone()]);
+                    return LinkEnd::Due(Some(body));
                 }
                 under_way.push(send(connection, body, Instant::now() + FRAME_WITHIN));
+            }
+            () = sleep(LOOK_EVERY) => {
+                if renewal.is_due(&dialer.credentials) {
+                    return LinkEnd::Due(None);
+                }
             }
             Some(sent) = under_way.next(), if !under_way.is_empty() => {
                 match sent {
