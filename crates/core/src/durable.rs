@@ -267,6 +267,9 @@ impl DurableDrain {
             return self.fail(now, id, number, "the namenode did not return where the bytes are");
         };
         if let Some(range) = layout.lost_ranges().first() {
+            if let Some(directory) = self.directories.get_mut(&id) {
+                directory.failed_elsewhere(number);
+            }
             let why = format!(
                 "{} has {} bytes missing from {} on: delete it or write it again",
                 layout.stat.path, range.bytes, range.offset
@@ -286,6 +289,10 @@ impl DurableDrain {
         let key = task.key.clone();
         let avoid = task.avoid;
         let Some(known) = self.directories.get(&id) else { return };
+        if !known.may_send(number) {
+            // The store has failed for the first change meanwhile: again when it has that.
+            return;
+        }
         let (store, may_claim) = (known.store.clone(), known.may_claim);
         let home = layout.blocks.first().and_then(|block| block.home);
         let Some(node) = self.choose_node(&store, home, avoid) else {
@@ -339,8 +346,10 @@ impl DurableDrain {
                 task.avoid = Some(node);
                 if let Some(directory) = self.directories.get_mut(&id) {
                     directory.window = (directory.window / 2).max(1);
-                    if error.is_of_store() {
-                        directory.failed_at_store(number);
+                    if error.is_full() {
+                        directory.failed_for_room(number);
+                    } else {
+                        directory.failed_elsewhere(number);
                     }
                 }
                 return self.fail(now, id, number, &error.to_string());
@@ -440,12 +449,13 @@ impl DurableDrain {
             directory.unknown(&left[..1]);
             directory.avoid = Some(node);
             // What a store that failed was to remove, it may remove yet.
-            let has_failed = matches!(failure, Refusal::TierFailed { .. });
+            let is_full = matches!(failure, Refusal::NodeFull { .. });
+            let has_failed = is_full || matches!(failure, Refusal::TierFailed { .. });
             if has_failed && removals.contains(first) {
                 directory.hold_until = Some(now + REMOVAL_SETTLES);
             }
-            if has_failed {
-                directory.failed_at_store(*first);
+            if is_full {
+                directory.failed_for_room(*first);
             }
             let why = failure.to_string();
             self.fail(now, id, *first, &why);

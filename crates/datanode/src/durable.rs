@@ -168,8 +168,9 @@ impl DurableStores {
         (number, offset): (u32, u64),
         part: Vec<Bytes>,
     ) -> Result<String, Refusal> {
-        let found = self.find(store)?;
-        found.within(store, found.send(key, upload, (number, offset), part)).await
+        let (found, bytes) = (self.find(store)?, part.iter().map(|piece| piece.len() as u64).sum());
+        let sent = found.within(store, found.send(key, upload, (number, offset), part)).await;
+        sent.map_err(|refusal| for_bytes(refusal, bytes))
     }
 
     /// Makes one change visible.
@@ -257,6 +258,14 @@ impl DurableStores {
     }
 }
 
+/// Names in a refusal for want of room how many bytes were to be stored.
+fn for_bytes(refusal: Refusal, bytes: u64) -> Refusal {
+    match refusal {
+        Refusal::NodeFull { tier, .. } => Refusal::NodeFull { tier, bytes },
+        refusal => refusal,
+    }
+}
+
 impl DurableStore {
     async fn within<T>(
         &self,
@@ -279,6 +288,10 @@ impl DurableStore {
         };
         match timeout(most, work).await {
             Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) if error.is_full() => {
+                let tier = format!("durable ({name} at {})", self.url);
+                Err(Refusal::NodeFull { tier, bytes: 0 })
+            }
             Ok(Err(error)) => Err(failed(error.to_string())),
             Err(_) => Err(failed(format!("no answer within {most:?}"))),
         }

@@ -191,7 +191,7 @@ fn full_and_read_only_stores_stall_and_go_on() {
     let store = faulty.store.clone();
     // There is room for what comes later, and it has to wait.
     disk.fill_but(1 << 20);
-    faulty.fails(3 << 20, &["No space left on device"]);
+    faulty.fails(3 << 20, &["has no room for"]);
     disk.empty();
     faulty.synced();
     remount(disk.path(), "ro");
@@ -224,7 +224,7 @@ fn store_with_room_only_in_the_order_of_the_changes_goes_on() {
     faulty.put(4 << 20);
     remove(&faulty, 2);
     until("the first one fails", SOON, || {
-        faulty.stalled().filter(|why| why.contains("No space left on device"))
+        faulty.stalled().filter(|why| why.contains("has no room for"))
     });
     // The second one is sent at once, or not at all if the first one has failed twice before.
     let limit = Instant::now() + Duration::from_secs(3);

@@ -34,9 +34,9 @@ pub enum DurableCallError {
 }
 
 impl DurableCallError {
-    /// Returns whether the store failed, and not a datanode or the way to it.
-    pub(super) const fn is_of_store(&self) -> bool {
-        matches!(self, Self::Refused(Refusal::TierFailed { .. }))
+    /// Returns whether the store has no room.
+    pub(super) const fn is_full(&self) -> bool {
+        matches!(self, Self::Refused(Refusal::NodeFull { .. }))
     }
 }
 

@@ -14,11 +14,14 @@ use super::{PARTS_PER_ORDER_MAX, WINDOW_MIN};
 /// 2 s by default. Chosen, not measured: a name costs some hundred bytes.
 const COMPLETED_KEPT: Millis = Millis(60_000);
 
-/// Failures of the store for the first change after which the changes behind it give way: no other
-/// object is sent until the store has the first one, and what was sent of them is ended as far as
-/// the first one needs its room. A single failure mostly passes by itself, and what gives way is
-/// sent again. Chosen, not measured.
-const GIVES_WAY_AFTER: u32 = 2;
+/// Failures for want of room of the first change after which that is sent alone, until the store
+/// has it. A single failure may pass by itself. Chosen, not measured.
+const ALONE_AFTER: u32 = 2;
+
+/// Such failures after which what was sent of the changes behind it is ended, as far as the first
+/// one needs its room. The pauses between these tries are 6 s together: room that comes sooner
+/// costs no upload, and what is ended is sent again. Chosen, not measured.
+const ENDS_OTHERS_AFTER: u32 = 5;
 
 /// One durable directory.
 #[derive(Debug)]
@@ -63,7 +66,8 @@ pub(super) struct Task {
     pub(super) tries: u32,
     pub(super) retry_at: Option<Instant>,
     pub(super) avoid: Option<NodeId>,
-    /// How often the store failed for it while it was the first change.
+    /// How often the store failed for it while it was the first change, since something else
+    /// failed.
     pub(super) failed_first: u32,
 }
 
@@ -144,17 +148,22 @@ impl Directory {
         }
     }
 
-    /// Returns the changes for which something can be begun before it is their turn.
+    /// Returns whether parts of a change may be sent.
     ///
-    /// While the store fails for the first one, that is sent alone: others would take the room that
-    /// it waits for, and nothing behind it becomes visible or is removed before.
+    /// While the store has no room for the first one, that is sent alone: others would take the
+    /// room that it waits for, and nothing behind it becomes visible or is removed before.
+    pub(super) fn may_send(&self, number: u64) -> bool {
+        let is_free =
+            |(first, task): (&u64, &Task)| *first == number || task.failed_first < ALONE_AFTER;
+        self.tasks.first_key_value().is_none_or(is_free)
+    }
+
+    /// Returns the changes for which something can be begun before it is their turn.
     pub(super) fn due(&self, now: Instant) -> impl Iterator<Item = u64> {
-        let gives_way = |(_, task): &(&u64, &Task)| task.failed_first >= GIVES_WAY_AFTER;
-        let alone = self.tasks.first_key_value().filter(gives_way).map(|(number, _)| *number);
         let is_due = move |number: u64, task: &Task| {
             let is_put = matches!(task.kind, DurableChangeKind::Put { .. });
             let is_unsent = matches!(task.stage, Stage::Waiting | Stage::Uploading { .. });
-            let is_sent = is_put && is_unsent && alone.is_none_or(|first| first == number);
+            let is_sent = is_put && is_unsent && self.may_send(number);
             let has_next = task.ended_upload().is_some() || is_sent;
             has_next && !task.is_calling && task.retry_at.is_none_or(|at| at <= now)
         };
@@ -162,10 +171,10 @@ impl Directory {
         due.filter(move |(number, task)| is_due(**number, task)).map(|(number, _)| *number)
     }
 
-    /// Notes that the store failed for a change. If that is the first one, and not for the first
-    /// time, uploads behind it are ended, the last ones first, until it has as many bytes of room
+    /// Notes that the store had no room for a change. If that is the first one, and this came
+    /// often, uploads behind it are ended, the last ones first, until it has as many bytes of room
     /// as its object. They are sent again in their turn.
-    pub(super) fn failed_at_store(&mut self, number: u64) {
+    pub(super) fn failed_for_room(&mut self, number: u64) {
         let Some((first, task)) = self.tasks.iter_mut().next() else { return };
         let DurableChangeKind::Put { bytes, .. } = task.kind else { return };
         if *first != number {
@@ -173,7 +182,7 @@ impl Directory {
         }
         task.failed_first += 1;
         // An order that is under way may complete uploads.
-        if task.failed_first < GIVES_WAY_AFTER || self.is_changing {
+        if task.failed_first < ENDS_OTHERS_AFTER || self.is_changing {
             return;
         }
         // Without bytes it needs room for its name.
@@ -183,6 +192,14 @@ impl Directory {
                 break;
             }
             needed = needed.saturating_sub(task.give_up());
+        }
+    }
+
+    /// Notes that a change failed for another reason: it does not wait for room in the store, so it
+    /// holds up no others.
+    pub(super) fn failed_elsewhere(&mut self, number: u64) {
+        if let Some(task) = self.tasks.get_mut(&number) {
+            task.failed_first = 0;
         }
     }
 

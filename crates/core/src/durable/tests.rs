@@ -490,8 +490,12 @@ impl World {
             self.view();
             self.drain_once(true)?;
         }
-        // Without faults everything gets there, though the store has room for it only in order.
-        for _ in 0..200 {
+        // Without faults everything gets there, though the store has room for it only in order:
+        // later where uploads have to give way, because each of them does after five failures.
+        for step in 0..400 {
+            if step >= 200 && self.work().0.iter().all(|it| it.changes.is_empty()) {
+                break;
+            }
             self.now = self.now + Millis(2000);
             self.renew();
             self.be_late()?;

@@ -9,7 +9,7 @@ use tokio::task::JoinError;
 
 use super::beneath::PlaceError;
 use super::own_names::OWNER_NAME;
-use crate::object::failure::short;
+use crate::object::failure::{is_full, short};
 
 /// What is to be done about a lock that another process keeps.
 const PAUSED: &str = "a datanode that reaches it may be paused, and has to go on or to be ended";
@@ -80,6 +80,20 @@ pub(super) enum StoreError {
 }
 
 impl StoreError {
+    /// Returns whether the store has no room, or its user no more of it.
+    pub(super) fn is_full(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        match self {
+            Self::Io(error)
+            | Self::Place(PlaceError::Io(error))
+            | Self::At { cause: PlaceError::Io(error), .. } => {
+                matches!(error.kind(), StorageFull | QuotaExceeded)
+            }
+            Self::Bucket(error) => is_full(error),
+            _ => false,
+        }
+    }
+
     /// Names the object of the store that an operation failed at.
     pub(super) fn at(self, key: &str) -> Self {
         let key = key.to_owned();
@@ -107,6 +121,7 @@ mod tests {
         let full = || io::Error::from(ErrorKind::StorageFull);
         let error = StoreError::from(full()).at("a/b");
         assert_eq!(error.to_string(), format!("a/b: {}", full()));
+        assert!(error.is_full() && !StoreError::BucketGone.is_full());
         let place: &PlaceError = source(&error);
         assert_eq!(source::<io::Error>(place).kind(), ErrorKind::StorageFull);
         let cause = || object_store::Error::NotImplemented {

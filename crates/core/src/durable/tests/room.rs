@@ -23,8 +23,7 @@ impl Store {
 
 /// Returns why a store without room fails.
 pub(super) fn full() -> Refusal {
-    let (tier, why) = ("durable".to_owned(), "No space left on device".to_owned());
-    Refusal::TierFailed { tier, why }
+    Refusal::NodeFull { tier: "durable".to_owned(), bytes: 1 }
 }
 
 impl World {
@@ -88,6 +87,8 @@ struct Copying {
     lost: BTreeSet<u64>,
     /// A change whose parts travel until [`Self::arrive`].
     slow: Option<u64>,
+    /// A change whose object is looked up until then.
+    slow_look_up: Option<u64>,
     travelling: Vec<DurableOutput>,
     next_upload: u64,
     seen: Vec<String>,
@@ -109,6 +110,7 @@ impl Copying {
             unmade: BTreeSet::new(),
             lost: BTreeSet::new(),
             slow: None,
+            slow_look_up: None,
             travelling: Vec::new(),
             next_upload: 0,
             seen: Vec::new(),
@@ -160,9 +162,16 @@ impl Copying {
         self.answer()
     }
 
-    /// Lets slow parts arrive. Returns what happens then.
+    /// Lets the store refuse the first change so many times more, and nothing else happen.
+    fn fail_first(&mut self, times: u32) {
+        for _ in 0..times {
+            assert_eq!(self.wait(), ["c1 refused"]);
+        }
+    }
+
+    /// Lets what is slow arrive. Returns what happens then.
     fn arrive(&mut self) -> Vec<String> {
-        self.slow = None;
+        (self.slow, self.slow_look_up) = (None, None);
         for output in std::mem::take(&mut self.travelling) {
             let input = self.execute(output);
             self.drain.handle(self.now, input);
@@ -172,10 +181,7 @@ impl Copying {
 
     fn answer(&mut self) -> Vec<String> {
         while let Some(output) = self.drain.poll_output() {
-            let slow = self.slow;
-            if matches!(&output, DurableOutput::Upload { order, .. }
-                if Some(number_of(&order.key)) == slow)
-            {
+            if self.is_slow(&output) {
                 self.travelling.push(output);
                 continue;
             }
@@ -183,6 +189,14 @@ impl Copying {
             self.drain.handle(self.now, input);
         }
         std::mem::take(&mut self.seen)
+    }
+
+    fn is_slow(&self, output: &DurableOutput) -> bool {
+        match output {
+            DurableOutput::Upload { order, .. } => Some(number_of(&order.key)) == self.slow,
+            DurableOutput::Layout { object, .. } => Some(object.0) == self.slow_look_up,
+            _ => false,
+        }
     }
 
     fn execute(&mut self, output: DurableOutput) -> DurableInput {
@@ -268,11 +282,15 @@ fn uploads_give_way_when_the_store_fails_again_for_the_first_change() {
     let mut copying = Copying::new(&[10, 10]);
     copying.refused.insert(1, full());
     assert_eq!(copying.view(), ["c1 refused", "c2 sent"]);
-    assert_eq!(copying.wait(), ["c1 refused", "c2 ended"]);
+    let began = copying.now;
+    copying.fail_first(1);
     // Nothing overtakes the first change from now on.
     copying.put(10);
     assert!(copying.view().is_empty());
-    assert_eq!(copying.wait(), ["c1 refused"]);
+    copying.fail_first(2);
+    assert_eq!(copying.wait(), ["c1 refused", "c2 ended"]);
+    assert!(copying.now >= began + Millis(6000), "a store that is away for a moment ends nothing");
+    copying.fail_first(1);
     copying.refused.clear();
     let made = ["c1 sent", "c1 made", "c2 sent", "c3 sent", "c2 made", "c3 made"];
     assert_eq!(copying.wait(), made);
@@ -283,9 +301,10 @@ fn uploads_give_way_only_as_far_as_the_first_change_needs_their_bytes() {
     let mut copying = Copying::new(&[15, 10, 10, 10]);
     copying.refused.insert(1, full());
     assert_eq!(copying.view(), ["c1 refused", "c2 sent", "c3 sent", "c4 sent"]);
+    copying.fail_first(3);
     assert_eq!(copying.wait(), ["c1 refused", "c3 ended", "c4 ended"]);
     assert_eq!(copying.wait(), ["c1 refused", "c2 ended"]);
-    assert_eq!(copying.wait(), ["c1 refused"]);
+    copying.fail_first(1);
     copying.refused.clear();
     let made = copying.wait();
     assert_eq!(made[..2], ["c1 sent", "c1 made"]);
@@ -315,14 +334,48 @@ fn first_change_whose_bytes_are_away_holds_up_no_upload() {
 }
 
 #[test]
+fn first_change_whose_bytes_are_away_after_failures_of_the_store_holds_up_no_upload() {
+    for is_lost in [false, true] {
+        let mut copying = Copying::new(&[10, 10]);
+        copying.refused.insert(1, full());
+        assert_eq!(copying.view(), ["c1 refused", "c2 sent"]);
+        copying.fail_first(1);
+        copying.put(10);
+        assert!(copying.view().is_empty());
+        if is_lost {
+            copying.refused.clear();
+            copying.lost.insert(1);
+            assert_eq!(copying.wait(), ["c3 sent"]);
+        } else {
+            let why = "block 0 at node 1: no answer".to_owned();
+            copying.refused.insert(1, Refusal::RetryAfter { after: Millis(100), why });
+            assert_eq!(copying.wait(), ["c1 refused", "c3 sent"]);
+        }
+    }
+}
+
+#[test]
+fn object_that_is_being_looked_up_gives_way() {
+    let mut copying = Copying::new(&[10, 10]);
+    copying.refused.insert(1, full());
+    copying.slow_look_up = Some(2);
+    assert_eq!(copying.view(), ["c1 refused"]);
+    copying.fail_first(1);
+    assert!(copying.arrive().is_empty());
+    copying.refused.clear();
+    assert_eq!(copying.wait(), ["c1 sent", "c1 made", "c2 sent", "c2 made"]);
+}
+
+#[test]
 fn parts_of_a_large_object_give_way() {
     let mut copying = Copying::new(&[10, 100 * MIB]);
     copying.refused.insert(1, full());
     copying.slow = Some(2);
     assert_eq!(copying.view(), ["c1 refused"]);
     // An order that is under way comes to its end first.
-    assert_eq!(copying.wait(), ["c1 refused"]);
+    copying.fail_first(1);
     assert_eq!(copying.arrive(), ["c2 sent"]);
+    copying.fail_first(2);
     assert_eq!(copying.wait(), ["c1 refused", "c2 ended"]);
     copying.refused.clear();
     assert_eq!(copying.wait(), ["c1 sent", "c1 made", "c2 sent", "c2 sent", "c2 made"]);
@@ -333,6 +386,9 @@ fn uploads_give_way_when_the_first_change_cannot_be_completed() {
     let mut copying = Copying::new(&[10, 10]);
     copying.unmade.insert(1);
     assert_eq!(copying.view(), ["c1 sent", "c2 sent", "c1 not made"]);
+    for _ in 0..3 {
+        assert_eq!(copying.wait(), ["c1 ended", "c1 sent", "c1 not made"]);
+    }
     assert_eq!(copying.wait(), ["c1 ended", "c1 sent", "c1 not made", "c2 ended"]);
     copying.unmade.clear();
     let made = ["c1 ended", "c1 sent", "c1 made", "c2 sent", "c2 made"];
