@@ -140,7 +140,8 @@ pub const MEMORY_MAX: usize = 512 << 20;
 pub struct ServeOptions {
     /// Most connections whose caller has been admitted; a further caller is refused. A tenant
     /// ([`Service::tenant`]) has a quarter of them at most, an eighth when three quarters are
-    /// taken.
+    /// taken. By default a quarter of the descriptors that the process may have open, and 4,096 at
+    /// most.
     pub connections_max: usize,
     /// Most connections whose caller has not been admitted yet. A further one takes the place of
     /// the oldest of the address that has most, once that has had a moment to greet. By default a
@@ -169,13 +170,10 @@ pub struct ServeOptions {
 
 impl Default for ServeOptions {
     fn default() -> Self {
+        let shares = DescriptorShares::of_process();
         Self {
-            // Half of what systemd lets a service open by default on Debian (524288) is far more;
-            // this bounds what they take that is not counted, beside their tasks: 4 KiB for
-            // requests, 8.5 KiB for the next answers and 2 KiB of requests that wait: 58 MiB. An
-            // answer that the peer does not take keeps its short parts beside that.
-            connections_max: 4096,
-            strangers_max: DescriptorShares::of_process().strangers,
+            connections_max: shares.admitted,
+            strangers_max: shares.strangers,
             in_flight_max: REQUESTS_IN_FLIGHT_MAX,
             // A caller sends at once what it connects for. Lost packets are sent again after 1 s.
             first_byte_within: Duration::from_secs(3),

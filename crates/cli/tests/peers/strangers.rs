@@ -26,7 +26,10 @@ const SILENT_HTTP: usize = 300;
 const QUEUED_MAX: usize = 100;
 
 /// Descriptors that a server may have open where few of them are tested.
-const DESCRIPTORS: usize = 128;
+pub(super) const DESCRIPTORS: usize = 128;
+
+/// Most of them that may be open, however many connect: the rest is for further files.
+const DESCRIPTORS_OPEN_MAX: usize = DESCRIPTORS * 3 / 4;
 
 /// Silent connections to each port of such a server: with its own files, those to two ports need
 /// more descriptors than it has.
@@ -152,7 +155,7 @@ fn greetings_that_announce_much_cost_no_memory() {
 }
 
 /// Requests a page that is to come.
-async fn health(endpoint: &str) {
+pub(super) async fn health(endpoint: &str) {
     let page = timeout(SOON, http::get(endpoint, "/healthz")).await;
     assert_eq!(page.expect("health is answered")["status"], "ok", "{endpoint}");
 }
@@ -332,6 +335,23 @@ fn with_few_descriptors(place: &Path, name: &str, words: &[&str]) -> Server {
     Starting::by(program, place, name, words).serves()
 }
 
+/// Starts such a namenode, with its catalog in a directory.
+pub(super) fn namenode_with_few_descriptors(place: &Path) -> Server {
+    let catalog = place.join("catalog");
+    let catalog = catalog.to_str().expect("a name in UTF-8");
+    let here = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    with_few_descriptors(place, "namenode", &[&["namenode", "--dir", catalog][..], &here].concat())
+}
+
+/// Waits until a server's connections have left it descriptors for files.
+pub(super) fn until_descriptors_are_left(server: &Server) {
+    let directory = format!("/proc/{}/fd", server.pid());
+    until("descriptors are left", SOON, || {
+        let open = std::fs::read_dir(&directory).expect("it runs").count();
+        (open <= DESCRIPTORS_OPEN_MAX).then_some(())
+    });
+}
+
 /// Opens connections and does something before the first of them ends by itself, which would give
 /// its descriptor back. If a machine stands still for so long, others are opened and it is done
 /// again, with the next number.
@@ -359,11 +379,7 @@ fn silent_connections_leave_clients_descriptors_of_a_server_that_has_few() {
     allow_open_files(1_000);
     let place = TempDir::new().expect("a directory");
     let place = place.path();
-    let catalog = place.join("catalog");
-    let catalog = catalog.to_str().expect("a name in UTF-8");
-    let here = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
-    let words = [&["namenode", "--dir", catalog][..], &here].concat();
-    let namenode = with_few_descriptors(place, "namenode", &words);
+    let namenode = namenode_with_few_descriptors(place);
     let words = ["datanode", "--namenode", &namenode.address, "--name", "n0", "--dram", "64MiB"];
     let datanode = with_few_descriptors(place, "n0", &words);
     let servers = [&namenode, &datanode];
@@ -373,6 +389,10 @@ fn silent_connections_leave_clients_descriptors_of_a_server_that_has_few() {
         opened.collect::<Vec<_>>()
     };
     before_they_end(FIRST_BYTE_WITHIN, silent, |number| {
+        for port in ports.as_flattened() {
+            until("the connections are accepted", SOON, || (queued(port) == 0).then_some(()));
+        }
+        servers.into_iter().for_each(until_descriptors_are_left);
         block_on(async {
             // As from another machine: it needs the datanode's port.
             let config = ClientConfig { call_deadline: SOON, ..ClientConfig::default() };
