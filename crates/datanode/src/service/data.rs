@@ -231,29 +231,48 @@ impl BlockService {
     where
         W: FnOnce(&Self) -> Result<Response, Refusal> + Send + 'static,
     {
-        let service = Arc::clone(self);
-        let start = move |room: OwnedSemaphorePermit| {
-            on_thread(move || {
-                let _in_flight = service.activity.enter();
-                read(&service).map(|answer| roomed(answer, room))
-            })
-        };
         let begun = match self.disk_room.take_now(bytes) {
             // The disk works while the connection sends what was read before.
-            Some(room) => Ok(start(room)),
-            None => Err(start),
+            Some(room) => Ok(Arc::clone(self).read_roomed(room, read)),
+            None => Err(read),
         };
         let service = Arc::clone(self);
         Handled::Later(Box::pin(async move {
             let read = match begun {
                 Ok(reading) => reading.await,
-                Err(start) => match service.disk_room.take(bytes).await {
-                    Ok(room) => start(room).await,
-                    Err(refusal) => Err(refusal),
-                },
+                Err(read) => service.read_once_roomed(bytes, read).await,
             };
             read.unwrap_or_else(|refusal| service.refused(&header, &refusal))
         }))
+    }
+
+    /// Reads up to `bytes` bytes from the disk on another thread, once there is room.
+    pub(super) async fn read_once_roomed<W>(
+        self: &Arc<Self>,
+        bytes: u64,
+        read: W,
+    ) -> Result<Response, Refusal>
+    where
+        W: FnOnce(&Self) -> Result<Response, Refusal> + Send + 'static,
+    {
+        let room = self.disk_room.take(bytes).await?;
+        Arc::clone(self).read_roomed(room, read).await
+    }
+
+    /// Reads from the disk on another thread, and counts it as in flight until the end, also when
+    /// the connection ends before.
+    fn read_roomed<W>(
+        self: Arc<Self>,
+        room: OwnedSemaphorePermit,
+        read: W,
+    ) -> impl Future<Output = Result<Response, Refusal>> + Send
+    where
+        W: FnOnce(&Self) -> Result<Response, Refusal> + Send + 'static,
+    {
+        on_thread(move || {
+            let _in_flight = self.activity.enter();
+            read(&self).map(|answer| roomed(answer, room))
+        })
     }
 }
 

@@ -11,8 +11,6 @@ use sanderling_transport::{Handled, Response};
 
 use super::BlockService;
 use super::data::acknowledged;
-use crate::blocking::on_thread;
-use crate::disk_room::roomed;
 use crate::tier::ReadBytes;
 use crate::tiers::BlockBytes;
 
@@ -86,9 +84,7 @@ impl BlockService {
         if disk_bytes == 0 {
             return answer(self);
         }
-        let room = self.disk_room.take(disk_bytes).await?;
-        let service = Arc::clone(self);
-        on_thread(move || answer(&service).map(|answer| roomed(answer, room))).await
+        self.read_once_roomed(disk_bytes, answer).await
     }
 
     /// Finds a range, and reads it unless it is on the disk.
