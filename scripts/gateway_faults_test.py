@@ -52,6 +52,19 @@ def refused(call: Any, **arguments: Any) -> tuple[str, int, int]:
     raise AssertionError(f"{call} was answered")
 
 
+def refused_within_a_second(call: Any, **arguments: Any) -> tuple[str, int, int]:
+    """Does the same again until it takes less than a second: if a machine stands still for longer,
+    the gateway answers a copy with status 200 before its end."""
+    limit = time.monotonic() + SOON_SECONDS
+    while True:
+        began = time.monotonic()
+        answer = refused(call, **arguments)
+        if time.monotonic() - began < 1:
+            return answer
+        if time.monotonic() > limit:
+            raise AssertionError(f"{call} takes a second: {answer}")
+
+
 class Faults(unittest.TestCase):
     """A cluster for each test: they break it."""
 
@@ -110,17 +123,17 @@ class Faults(unittest.TestCase):
         fleet.kill("n0")
         self.assertEqual(self.s3.get_object(Bucket="moving", Key="k")["Body"].read(), body)
 
-    def test_long_copies_are_not_silent_for_two_seconds(self) -> None:
+    def test_long_copies_are_not_silent_for_four_seconds(self) -> None:
         # What is copied leaves the datanode in 6 s.
         fleet = self.fleet(datanodes=1, node_flags=("--egress-limit", "512KiB"))
         self.s3.create_bucket(Bucket="slow")
         tag = self.s3.put_object(Bucket="slow", Key="k", Body=some_bytes(3 * MIB))["ETag"]
         self.s3.put_object(Bucket="slow", Key="short", Body=b"short")
-        hasty = client(fleet.endpoint, silence=2)
+        hasty = client(fleet.endpoint, silence=4)
         source = {"Bucket": "slow", "Key": "k"}
         began = time.monotonic()
         copied = hasty.copy_object(Bucket="slow", Key="copy", CopySource=source)
-        self.assertGreater(time.monotonic() - began, 3)
+        self.assertGreater(time.monotonic() - began, 4)
         self.assertEqual(copied["CopyObjectResult"]["ETag"], tag)
         self.assertIn("x-amz-request-id", copied["ResponseMetadata"]["HTTPHeaders"])
         head = self.s3.head_object(Bucket="slow", Key="copy")
@@ -129,14 +142,15 @@ class Faults(unittest.TestCase):
         began = time.monotonic()
         part = hasty.upload_part_copy(Bucket="slow", Key="parts", UploadId=begun["UploadId"],
                                       PartNumber=1, CopySource=source)
-        self.assertGreater(time.monotonic() - began, 3)
+        self.assertGreater(time.monotonic() - began, 4)
         self.assertEqual(part["CopyPartResult"]["ETag"], tag)
         # The bucket is looked up when the second block has come. Then the answer has begun.
         late = refused(hasty.copy_object, Bucket="missing", Key="k", CopySource=source)
         self.assertEqual(late[0], "NoSuchBucket")
         self.assertNotEqual(late[1], 404)
         short = {"Bucket": "slow", "Key": "short"}
-        soon = refused(hasty.copy_object, Bucket="missing", Key="k", CopySource=short)
+        soon = refused_within_a_second(hasty.copy_object, Bucket="missing", Key="k",
+                                       CopySource=short)
         self.assertEqual(soon, ("NoSuchBucket", 404, 0))
         missing = refused(hasty.copy_object, Bucket="slow", Key="new",
                           CopySource={"Bucket": "slow", "Key": "missing"})
