@@ -184,17 +184,10 @@ impl WorkQueue {
         let bounds = if is_in_group { BatchBounds::IN_GROUP } else { BatchBounds::ALONE };
         let mut queue = self.queue.lock();
         let own = queue.own.len().min(BatchBounds::OWN_MAX);
-        let mut batch = WorkBatch { own: queue.own.drain(..own).collect(), ..WorkBatch::default() };
-        let mut requests = 0;
-        while let Some(more) = queue.frames.next_cost()
-            && bounds.fits(requests, more)
-            && let Some((_, frame)) = queue.frames.pop()
-        {
-            requests += more.max(1);
-            batch.frames.push(frame);
-        }
-        batch.is_last = queue.is_stopped && queue.own.is_empty() && queue.frames.is_empty();
-        batch
+        let own = queue.own.drain(..own).collect();
+        let frames = bounds.take(&mut queue.frames).into_iter().map(|(_, frame)| frame).collect();
+        let is_last = queue.is_stopped && queue.own.is_empty() && queue.frames.is_empty();
+        WorkBatch { own, frames, is_last }
     }
 }
 

@@ -154,7 +154,8 @@ impl Caller {
 
     fn send(&mut self, context: &mut Context<'_>) {
         let Some(job) = &self.job else { return };
-        let purpose = Purpose::Caller(self.number, CallerCall { job: job.number });
+        let call = CallerCall { job: job.number, operation: job.operation };
+        let purpose = Purpose::Caller(self.number, call);
         let open = Request::OpenClient { key: job.key() };
         let request = if job.is_opening { open } else { job.request.clone() };
         context.runtime.call_namenode(self.host(), request, CALL_MILLIS, purpose);

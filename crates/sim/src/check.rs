@@ -91,7 +91,7 @@ impl Checks {
             losses: Losses::default(),
             notices: Notices::default(),
             made: Made::default(),
-            history: History::new(plan.queues.is_small),
+            history: History::default(),
             numbers: Numbers::default(),
             leader: Leader::default(),
             answered: AnsweredFrames::default(),

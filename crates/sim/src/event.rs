@@ -210,6 +210,8 @@ pub(crate) enum ReaderCall {
 #[derive(Debug)]
 pub(crate) struct CallerCall {
     pub(crate) job: u32,
+    /// The number of the operation in the history.
+    pub(crate) operation: usize,
 }
 
 #[derive(Debug)]

@@ -145,6 +145,8 @@ variants! {
         "a frame of reads that has had a slice gets all others before another tenant has a turn";
     ChangeOvertakes, "change-overtakes", "turns",
         "of the frames of changes that one tenant has waiting the last goes first";
+    ChangesUnshared, "changes-unshared", "turns",
+        "the frames of changes of all tenants wait in one queue, in the order in which they came";
     AcknowledgedEarly, "acknowledged-early", "acknowledged",
         "a leader acknowledges a round when it has proposed it, before a majority has it";
     VoteForgotten, "vote-forgotten", "one-leader",

@@ -340,6 +340,11 @@ impl Runtime {
         Some((purpose, sent_at))
     }
 
+    /// Returns what a call is for, if it is not answered yet.
+    pub(crate) fn purpose(&self, call: u64) -> Option<&Purpose> {
+        self.calls.get(call).map(|it| &it.purpose)
+    }
+
     /// Takes a call that was not answered in time, if its process still waits.
     pub(crate) fn take_unanswered(&mut self, call: u64) -> Option<Purpose> {
         let PendingCall { from, life, purpose, .. } = self.calls.take(call)?;

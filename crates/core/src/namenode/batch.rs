@@ -2,6 +2,8 @@
 
 use sanderling_protocol::limits::REQUESTS_PER_FRAME_MAX;
 
+use crate::fair::Fair;
+
 /// The bounds of a batch: frames whose changes are written together, in one turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchBounds {
@@ -25,11 +27,24 @@ impl BatchBounds {
     /// a batch has requests ([`Self::REQUESTS_MAX`]), because frames wait for them.
     pub const OWN_MAX: usize = 512;
 
+    /// Takes the frames of the next batch, each with its tenant, in the order of their turns. The
+    /// cost of a frame is the number of its requests.
+    pub fn take<K: Ord + Clone, T>(self, queue: &mut Fair<K, T>) -> Vec<(K, T)> {
+        let (mut batch, mut requests) = (Vec::new(), 0);
+        while let Some(more) = queue.next_cost()
+            && self.fits(requests, more)
+            && let Some(frame) = queue.pop()
+        {
+            requests += more.max(1);
+            batch.push(frame);
+        }
+        assert!(!batch.is_empty() || queue.is_empty(), "a batch takes a first frame of any length");
+        batch
+    }
+
     /// Returns whether a frame of `more` requests may be added to a batch that has `requests`
     /// already. A batch without any takes a frame of any length.
-    #[inline]
-    #[must_use]
-    pub const fn fits(self, requests: u64, more: u64) -> bool {
+    const fn fits(self, requests: u64, more: u64) -> bool {
         requests == 0 || (more <= self.short_max && requests + more <= Self::REQUESTS_MAX)
     }
 }
@@ -37,6 +52,19 @@ impl BatchBounds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fair::{Bounds, TaskSize};
+
+    #[test]
+    fn batch_ends_before_the_frame_that_does_not_fit() {
+        let mut queue = Fair::new(Bounds { pieces_max: 8, bytes_max: 8, share: 1 });
+        for (tenant, cost) in (0..).zip([60, 0, 4, 65]) {
+            queue.push(tenant, TaskSize { bytes: 1, cost }, cost).unwrap();
+        }
+        let mut take = || BatchBounds::ALONE.take(&mut queue);
+        assert_eq!(take(), [(0, 60), (1, 0), (2, 4)]);
+        assert_eq!(take(), [(3, 65)]);
+        assert!(take().is_empty());
+    }
 
     #[test]
     fn long_frame_begins_a_batch_and_never_joins_one() {

@@ -100,15 +100,27 @@ impl<K: Ord + Clone, W: Waiter> ReadQueue<K, W> {
     /// Puts a frame back that is not answered, or parks it if too many large ones go on. Where too
     /// many are parked it is dropped with its waiter, which tries again.
     pub fn put_back(&mut self, tenant: K, mut waiting: WaitingFrames<W>) {
-        if !waiting.is_large && waiting.reading.entries() > self.limits.large_entries {
-            if self.large == self.limits.large_max {
-                self.park(tenant, waiting);
-                return;
-            }
+        if self.sets_aside(&waiting) {
+            self.park(tenant, waiting);
+            return;
+        }
+        if self.has_become_large(&waiting) {
             self.large += 1;
             waiting.is_large = true;
         }
         self.frames.put_back(tenant, SLICE, waiting);
+    }
+
+    /// Returns whether [`ReadQueue::put_back`] would park a frame, or drop it: its answers have
+    /// become large, and as many frames with large answers go on as may.
+    #[must_use]
+    pub fn sets_aside(&self, waiting: &WaitingFrames<W>) -> bool {
+        self.has_become_large(waiting) && self.large == self.limits.large_max
+    }
+
+    /// Returns whether the answers of a frame are large that is not counted among the large ones.
+    fn has_become_large(&self, waiting: &WaitingFrames<W>) -> bool {
+        !waiting.is_large && waiting.reading.entries() > self.limits.large_entries
     }
 
     /// Notes that a frame is answered, or that no client waits for it: a parked one may go on.

@@ -27,9 +27,6 @@ pub(crate) struct History {
     operations: Vec<Operation>,
     /// Counts requests and answers, so that no two of them are at the same time.
     moment: u64,
-    /// Whether a list may be answered in slices: then what it has of each name is of a moment of
-    /// its own.
-    has_sliced_lists: bool,
 }
 
 /// One operation as its caller saw it.
@@ -50,16 +47,15 @@ struct Operation {
     settled_at: u64,
     /// Whether the log lost its end while the caller waited.
     is_doubtful: bool,
+    /// Whether the namenode has begun to answer it in slices: what a list has of each name is then
+    /// of a moment of its own.
+    is_sliced: bool,
 }
 
 /// Stands for a moment that does not come.
 const NEVER: u64 = u64::MAX;
 
 impl History {
-    pub(crate) fn new(has_sliced_lists: bool) -> Self {
-        Self { has_sliced_lists, ..Self::default() }
-    }
-
     /// Returns the number of the next operation, for the caller to write into what it makes.
     pub(crate) fn next_tag(&self) -> u16 {
         u16::try_from(self.operations.len() + 1).expect("histories are short")
@@ -80,8 +76,14 @@ impl History {
             ended_at: NEVER,
             settled_at: NEVER,
             is_doubtful: false,
+            is_sliced: false,
         });
         self.operations.len() - 1
+    }
+
+    /// Notes that the namenode answers an operation in slices.
+    pub(crate) fn slice(&mut self, number: usize) {
+        self.operations[number].is_sliced = true;
     }
 
     /// Notes what a caller was answered, or that it gave up.
@@ -138,8 +140,7 @@ impl History {
         for group in 0..groups {
             let of_group = |one: &&Operation| one.group == group && one.outcome.is_some();
             let operations = self.operations.iter().filter(of_group);
-            let operations: Vec<Operation> =
-                operations.flat_map(|one| one.seen_apart(self.has_sliced_lists)).collect();
+            let operations: Vec<Operation> = operations.flat_map(Operation::seen_apart).collect();
             let operations: Vec<&Operation> = operations.iter().collect();
             match search::judge(&operations) {
                 SearchResult::Linearizable => {}
@@ -151,9 +152,9 @@ impl History {
 }
 
 impl Operation {
-    /// Returns the operation; of a list that may be answered in slices the reads of its names.
-    fn seen_apart(&self, has_sliced_lists: bool) -> Vec<Self> {
-        if !has_sliced_lists || self.call != Call::List {
+    /// Returns the operation; of a list that was answered in slices the reads of its names.
+    fn seen_apart(&self) -> Vec<Self> {
+        if !self.is_sliced || self.call != Call::List {
             return vec![self.clone()];
         }
         let read = |at| Self { call: Call::Read { at }, ..self.clone() };

@@ -7,7 +7,9 @@
 //! the piece of that tenant waits, the virtual time passes its tag by at most the cost of one piece
 //! for each tenant that leaves meanwhile, divided by how many still wait: the harmonic number of
 //! the tenants, at most. So one tenant gets at most that many pieces of the largest cost, and
-//! three: the tenant's own, the other's last one, and the one by which its tag may be behind.
+//! three: the tenant's own, the other's last one, and the one by which its tag may be behind. The
+//! largest cost is that of the pieces that wait at the time and of the last one that each tenant
+//! got: what was long ago delays none.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,8 +26,10 @@ pub(crate) struct TenantTurns {
     /// Stands for the queue in what is found.
     queue: &'static str,
     tenants: BTreeMap<FrameTenant, WaitingTenant>,
-    /// The largest cost of a piece so far.
-    cost_max: u64,
+    /// How many pieces of each cost wait.
+    waiting: BTreeMap<u64, usize>,
+    /// The cost of the last piece that each tenant got.
+    last: BTreeMap<FrameTenant, u64>,
 }
 
 /// One tenant with work.
@@ -39,13 +43,14 @@ struct WaitingTenant {
 #[derive(Debug)]
 struct WaitingPiece {
     frame: u64,
+    cost: u64,
     /// Whether it is set aside until others are done, or was and has had no turn since.
     is_parked: bool,
 }
 
 impl TenantTurns {
     pub(crate) const fn new(queue: &'static str) -> Self {
-        Self { queue, tenants: BTreeMap::new(), cost_max: 1 }
+        Self { queue, tenants: BTreeMap::new(), waiting: BTreeMap::new(), last: BTreeMap::new() }
     }
 
     /// Forgets what waited for a process that has ended.
@@ -55,12 +60,12 @@ impl TenantTurns {
 
     /// Notes a piece behind the tenant's others.
     pub(crate) fn pushed(&mut self, tenant: FrameTenant, frame: u64, cost: u64) {
-        self.cost_max = self.cost_max.max(cost);
+        *self.waiting.entry(cost).or_default() += 1;
         let waiting = self.tenants.entry(tenant).or_default();
         if !waiting.is_waiting() {
             waiting.others.clear();
         }
-        waiting.pieces.push_back(WaitingPiece { frame, is_parked: false });
+        waiting.pieces.push_back(WaitingPiece { frame, cost, is_parked: false });
     }
 
     /// Looks at a turn: of this piece of this tenant.
@@ -80,7 +85,8 @@ impl TenantTurns {
             return Err(("turns", text));
         }
         waiting.others.clear();
-        let most = PIECES_MAX * self.cost_max;
+        self.last.insert(tenant, cost);
+        let most = PIECES_MAX * self.cost_max();
         let others = self.tenants.iter_mut().filter(|(other, _)| **other != tenant);
         for (other, waiting) in others.filter(|(_, waiting)| waiting.is_waiting()) {
             let got = waiting.others.entry(tenant).or_default();
@@ -94,6 +100,12 @@ impl TenantTurns {
         Ok(())
     }
 
+    /// Returns the largest cost of the pieces that wait and of the last one of each tenant.
+    fn cost_max(&self) -> u64 {
+        let waiting = self.waiting.last_key_value().map_or(1, |(cost, _)| *cost);
+        self.last.values().copied().fold(waiting, u64::max)
+    }
+
     /// Notes that a piece is set aside.
     pub(crate) fn parked(&mut self, tenant: FrameTenant, frame: u64) {
         let Some(waiting) = self.tenants.get_mut(&tenant) else { return };
@@ -104,11 +116,26 @@ impl TenantTurns {
     /// Notes that a piece is done, or dropped: that counts as a turn of its tenant.
     pub(crate) fn ended(&mut self, tenant: FrameTenant, frame: u64) {
         let Some(waiting) = self.tenants.get_mut(&tenant) else { return };
-        waiting.pieces.retain(|it| it.frame != frame);
+        let counts = &mut self.waiting;
+        waiting.pieces.retain(|it| {
+            if it.frame == frame {
+                leave(counts, it.cost);
+            }
+            it.frame != frame
+        });
         waiting.others.clear();
         if waiting.pieces.is_empty() {
             self.tenants.remove(&tenant);
         }
+    }
+}
+
+/// Counts one piece of a cost less.
+fn leave(counts: &mut BTreeMap<u64, usize>, cost: u64) {
+    let Some(count) = counts.get_mut(&cost) else { return };
+    *count -= 1;
+    if *count == 0 {
+        counts.remove(&cost);
     }
 }
 
@@ -178,6 +205,25 @@ mod tests {
         assert!(turns.took(greedy, 1, 1).is_err());
         assert_eq!(turns.took(modest, 3, 1), Ok(()));
         assert_eq!(turns.took(greedy, 1, 1), Ok(()));
+    }
+
+    #[test]
+    fn large_piece_of_the_past_lets_no_tenant_wait_for_many_small_ones() {
+        let mut turns = TenantTurns::new("test");
+        let (greedy, modest) = (tenant(1), tenant(2));
+        let gets = |turns: &mut TenantTurns, frame, cost| {
+            turns.pushed(greedy, frame, cost);
+            let found = turns.took(greedy, frame, cost);
+            turns.ended(greedy, frame);
+            found
+        };
+        assert_eq!(gets(&mut turns, 1, 100), Ok(()));
+        turns.pushed(modest, 2, 1);
+        for frame in 3..3 + PIECES_MAX {
+            assert_eq!(gets(&mut turns, frame, 1), Ok(()));
+        }
+        assert!(gets(&mut turns, 100, 1).is_err());
+        assert_eq!(turns.waiting.into_iter().collect::<Vec<_>>(), [(1, 1)]);
     }
 
     #[test]

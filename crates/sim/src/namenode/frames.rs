@@ -9,10 +9,10 @@ use sanderling_protocol::frame::encode_body;
 use sanderling_protocol::{Millis, Refusal, Reply, Request};
 
 use super::NamenodeHost;
-use super::queue::{ChangePart, FrameCalls, ReadState, ReadWaiter};
+use super::queue::{ChangePart, FrameCalls, ReadWaiter};
 use super::serve::NamenodeContext;
 use crate::InjectedBug;
-use crate::event::Timer;
+use crate::event::{Purpose, Timer};
 use crate::wire::{FrameOrigin, FrameTenant, Host, Response};
 
 /// Pause of callers that are refused because a queue is full. The server's.
@@ -30,9 +30,9 @@ impl NamenodeHost {
         requests: FrameCalls,
     ) {
         let origin = FrameOrigin { host: from, life: context.runtime.life(from) };
-        let number = self.queues.open(origin);
-        let calls: Vec<u64> = requests.iter().map(|(call, _)| *call).collect();
-        context.checks.answered.arrived(context.runtime.now(), number, origin, &calls);
+        let sent: Vec<&Request> = requests.iter().map(|(_, request)| request).collect();
+        let number = self.queues.open(origin, encode_body(&sent).len() as u64);
+        context.checks.answered.arrived(context.runtime.now(), number, origin, &requests);
         self.submit(context, number, requests, true);
         self.go_on(context);
     }
@@ -59,6 +59,7 @@ impl NamenodeHost {
                     return self.answer_reads(context, number, calls, reading);
                 }
                 context.runtime.statistics_mut().long_frames += 1;
+                note_slices(context, &calls);
                 if let Some(frame) = self.queues.frames.get_mut(&number) {
                     (frame.reading, frame.calls) = (Some(reading), calls);
                 }
@@ -150,12 +151,14 @@ impl NamenodeHost {
         if waiting.reading.slice(now, &self.machine, entries) {
             context.checks.read_turns.ended(tenant, number);
             self.queues.reads.end(&waiting);
-            let Some(frame) = self.queues.frames.get_mut(&number) else { return };
-            frame.state = ReadState::Outside;
-            let calls = std::mem::take(&mut frame.calls);
+            let frame = self.queues.frames.get_mut(&number);
+            let calls = frame.map_or_else(Vec::new, |frame| {
+                frame.is_queued = false;
+                std::mem::take(&mut frame.calls)
+            });
             return self.answer_reads(context, number, calls, waiting.reading);
         }
-        if self.queues.sets_aside(number, waiting.reading.entries()) {
+        if self.queues.reads.sets_aside(&waiting) {
             context.runtime.statistics_mut().parked_frames += 1;
             context.checks.read_turns.parked(tenant, number);
             if self.has_bug(InjectedBug::ParkedForgotten) {
@@ -173,7 +176,7 @@ impl NamenodeHost {
     fn end_dropped(&mut self, context: &mut NamenodeContext<'_>) {
         for number in self.queues.take_dropped() {
             let Some(frame) = self.queues.frames.get_mut(&number) else { continue };
-            frame.state = ReadState::Outside;
+            frame.is_queued = false;
             let (origin, calls) = (frame.origin, std::mem::take(&mut frame.calls));
             context.checks.read_turns.ended(frame.tenant, number);
             match context.runtime.is_alive(origin) {
@@ -192,18 +195,17 @@ impl NamenodeHost {
         requests: Vec<Request>,
     ) {
         let is_at_once = self.may_make(context, &requests);
-        let bytes = encode_body(&requests).len() as u64;
-        let size = TaskSize { bytes, cost: self.queues.cost(requests.len()) };
+        let cost = self.queues.cost(requests.len());
         let part =
             ChangePart { frame: number, requests: calls.into_iter().zip(requests).collect() };
         if is_at_once {
             return self.make(context, part);
         }
-        let Some(tenant) = self.queues.frames.get(&number).map(|frame| frame.tenant) else {
-            return;
-        };
+        let Some(frame) = self.queues.frames.get(&number) else { return };
+        let (tenant, size) = (frame.tenant, TaskSize { bytes: frame.bytes, cost });
         let overtakes = self.has_bug(InjectedBug::ChangeOvertakes);
-        match self.queues.push_change(tenant, size, part, overtakes) {
+        let queued_as = self.bug_tenant(tenant);
+        match self.queues.push_change(queued_as, size, part, overtakes) {
             Ok(()) => {
                 context.checks.change_turns.pushed(tenant, number, size.cost);
                 self.turn_soon(context);
@@ -215,12 +217,12 @@ impl NamenodeHost {
         }
     }
 
-    /// Returns whether changes are made when they arrive: they are small, and the writer has
-    /// nothing to do.
+    /// Returns whether changes are made when they arrive: they are small, no changes wait, and
+    /// nothing is due. Own work of the namenode may wait.
     fn may_make(&self, context: &NamenodeContext<'_>, requests: &[Request]) -> bool {
         let now = self.clock(context.runtime.now());
         let is_due = || self.machine.deadline().is_some_and(|due| due <= now);
-        let is_idle = !self.is_turn_set && self.inbox.is_empty() && self.queues.changes.is_empty();
+        let is_idle = self.queues.changes.is_empty();
         self.queues.plan.makes_at_once && is_made_at_once(requests) && is_idle && !is_due()
     }
 
@@ -242,7 +244,7 @@ impl NamenodeHost {
         reading: FrameRead,
     ) {
         let Some(from) = self.queues.frames.get(&number).map(|frame| frame.origin.host) else {
-            return;
+            return answered_again(context, number);
         };
         let (requests, answers) = reading.finish();
         let mut replies = Vec::with_capacity(calls.len());
@@ -301,13 +303,15 @@ impl NamenodeHost {
         number: u64,
         replies: Vec<(u64, Response)>,
     ) {
-        let Some(frame) = self.queues.frames.get_mut(&number) else { return };
+        let Some(frame) = self.queues.frames.get_mut(&number) else {
+            return answered_again(context, number);
+        };
         frame.replies.extend(replies);
         if !frame.parts.is_empty() {
             return self.queues.ready.push_back(number);
         }
         let (host, replies) = (frame.origin.host, std::mem::take(&mut frame.replies));
-        let found = context.checks.answered.answered(number, replies.iter().map(|(call, _)| *call));
+        let found = context.checks.answered.answered(number, &replies);
         context.runtime.expect(found);
         context.runtime.reply_frame(host, replies);
         self.close(number);
@@ -356,6 +360,22 @@ impl NamenodeHost {
         if is_idle && context.runtime.is_up(Host::Namenode) {
             let found = context.checks.answered.check_idle(context.runtime);
             context.runtime.expect(found);
+        }
+    }
+}
+
+/// Lets a checker look at an answer to a frame that was answered or dropped before.
+fn answered_again(context: &mut NamenodeContext<'_>, number: u64) {
+    let found = context.checks.answered.answered(number, &[]);
+    context.runtime.expect(found);
+}
+
+/// Notes that reads take several slices: what a caller's list has of each name is then of a moment
+/// of its own.
+fn note_slices(context: &mut NamenodeContext<'_>, calls: &[u64]) {
+    for call in calls {
+        if let Some(Purpose::Caller(_, call)) = context.runtime.purpose(*call) {
+            context.checks.history.slice(call.operation);
         }
     }
 }

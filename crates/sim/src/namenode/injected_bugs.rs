@@ -20,7 +20,7 @@ use sanderling_protocol::{
 
 use super::NamenodeHost;
 use crate::InjectedBug;
-use crate::wire::Host;
+use crate::wire::{FrameTenant, Host};
 
 /// How long an answer is given again by a namenode that keeps answers. Longer than a client's first
 /// pauses, so that a repeat receives it, shorter than a call.
@@ -352,6 +352,12 @@ impl NamenodeHost {
             }
         }
         self.journal = whole;
+    }
+
+    /// A broken namenode takes all tenants' frames of changes for one tenant's.
+    pub(super) fn bug_tenant(&self, tenant: FrameTenant) -> FrameTenant {
+        let is_shared = self.has_bug(InjectedBug::ChangesUnshared);
+        if is_shared { FrameTenant::Owner(u8::MAX) } else { tenant }
     }
 
     /// A broken namenode counts the time in which it was stopped.

@@ -59,19 +59,11 @@ pub(super) struct PendingFrame {
     pub(super) reading: Option<FrameRead>,
     pub(super) calls: Vec<u64>,
     pub(super) replies: Vec<(u64, Response)>,
-    pub(super) state: ReadState,
+    /// Bytes of the whole frame: each part of it counts with them, as at the server.
+    pub(super) bytes: u64,
+    /// Whether its reads are in the queue: they wait for their turn, or are parked.
+    pub(super) is_queued: bool,
     is_gone: Rc<Cell<bool>>,
-}
-
-/// Where the reads of a frame are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReadState {
-    /// Not in the queue.
-    Outside,
-    /// In the queue, with few answers.
-    Small,
-    /// In the queue with large answers: it goes on, or is parked.
-    Large,
 }
 
 /// A frame, or a part of it, that waits for the writer.
@@ -124,8 +116,8 @@ impl FrameQueues {
         *self = Self { last, random, ..Self::new(plan) };
     }
 
-    /// Opens a frame and returns its number.
-    pub(super) fn open(&mut self, origin: FrameOrigin) -> u64 {
+    /// Opens a frame of so many bytes and returns its number.
+    pub(super) fn open(&mut self, origin: FrameOrigin, bytes: u64) -> u64 {
         let owners = self.plan.owners;
         let tenant = if origin.host.is_client() && owners > 0 {
             FrameTenant::Owner(origin.host.index() as u8 % owners)
@@ -140,7 +132,8 @@ impl FrameQueues {
             reading: None,
             calls: Vec::new(),
             replies: Vec::new(),
-            state: ReadState::Outside,
+            bytes,
+            is_queued: false,
             is_gone: Rc::default(),
         };
         self.frames.insert(self.last, frame);
@@ -168,17 +161,14 @@ impl FrameQueues {
         self.changes.push(tenant, size, part)
     }
 
-    /// Takes the parts whose changes are written together, as the server does.
+    /// Takes the parts whose changes are written together, each with the tenant of its frame.
     pub(super) fn take_changes(&mut self) -> Vec<(FrameTenant, ChangePart)> {
-        let (mut batch, mut requests) = (Vec::new(), 0);
-        while let Some(more) = self.changes.next_cost()
-            && BatchBounds::ALONE.fits(requests, more)
-            && let Some(part) = self.changes.pop()
-        {
-            requests += more.max(1);
-            batch.push(part);
-        }
-        batch
+        let batch = BatchBounds::ALONE.take(&mut self.changes);
+        let owned = batch.into_iter().map(|(queued_as, part)| {
+            let tenant = self.frames.get(&part.frame).map_or(queued_as, |frame| frame.tenant);
+            (tenant, part)
+        });
+        owned.collect()
     }
 
     /// Puts the reads of a frame into the queue. Returns whether there was room.
@@ -188,16 +178,16 @@ impl FrameQueues {
         let (is_gone, dropped) = (Rc::clone(&frame.is_gone), Rc::clone(&self.dropped));
         let waiter = ReadWaiter { frame: number, is_gone, dropped };
         let is_taken = self.reads.push(frame.tenant, reading, waiter).is_ok();
-        match is_taken {
-            true => frame.state = ReadState::Small,
-            false => self.dropped.borrow_mut().retain(|it| *it != number),
+        frame.is_queued = is_taken;
+        if !is_taken {
+            self.dropped.borrow_mut().retain(|it| *it != number);
         }
         is_taken
     }
 
     /// Notes which connections have ended.
     pub(super) fn mark_gone(&self, is_alive: impl Fn(FrameOrigin) -> bool) {
-        for frame in self.frames.values().filter(|frame| frame.state != ReadState::Outside) {
+        for frame in self.frames.values().filter(|frame| frame.is_queued) {
             frame.is_gone.set(!is_alive(frame.origin));
         }
     }
@@ -205,22 +195,7 @@ impl FrameQueues {
     /// Returns the frames that the queue of reads has dropped since the last call.
     pub(super) fn take_dropped(&mut self) -> Vec<u64> {
         let mut dropped = std::mem::take(&mut *self.dropped.borrow_mut());
-        let is_queued = |frame: &PendingFrame| frame.state != ReadState::Outside;
-        dropped.retain(|number| self.frames.get(number).is_some_and(is_queued));
+        dropped.retain(|number| self.frames.get(number).is_some_and(|frame| frame.is_queued));
         dropped
-    }
-
-    /// Notes that the answers of a frame have so many entries. Returns whether the queue sets it
-    /// aside: they have become large, and as many frames with large answers go on as may.
-    pub(super) fn sets_aside(&mut self, number: u64, entries: usize) -> bool {
-        let reads = self.plan.reads;
-        let is_large = |frame: &&PendingFrame| frame.state == ReadState::Large;
-        let large = self.frames.values().filter(is_large).count();
-        let Some(frame) = self.frames.get_mut(&number) else { return false };
-        if frame.state != ReadState::Small || entries <= reads.large_entries {
-            return false;
-        }
-        frame.state = ReadState::Large;
-        large >= reads.large_max
     }
 }

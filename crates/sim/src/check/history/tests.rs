@@ -163,6 +163,30 @@ fn rename_takes_from_one_name_and_gives_to_the_other_at_once() {
 }
 
 #[test]
+fn list_sees_one_moment_unless_that_list_is_answered_in_slices() {
+    let seen = |tag: u64| Observation { object: ObjectId(100 + tag), tag: tag as u16, mark: 0 };
+    for (sliced, is_right) in
+        [([false, false], false), ([false, true], false), ([true, false], true)]
+    {
+        let mut making = Making::default();
+        making.one(0, put(A, 1), done(101));
+        let listing = making.begin(1, Call::List);
+        // It saw the first name before this, and the second one behind it.
+        making.one(0, delete(A), OperationOutcome::Done(None));
+        making.one(0, put(B, 2), done(102));
+        let other = making.begin(2, Call::List);
+        for (number, is_sliced) in [listing, other].into_iter().zip(sliced) {
+            if is_sliced {
+                making.history.slice(number);
+            }
+        }
+        making.end(listing, OperationOutcome::Saw([Some(seen(1)), Some(seen(2)), None]));
+        making.end(other, OperationOutcome::Saw([None, Some(seen(2)), None]));
+        assert_eq!(making.is_linearizable(), is_right, "{sliced:?}");
+    }
+}
+
+#[test]
 fn refusal_needs_its_reason() {
     let mut making = Making::default();
     making.one(0, delete(A), OperationOutcome::Refused(ChangeFailure::NotFound));
