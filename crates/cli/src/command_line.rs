@@ -7,7 +7,7 @@ use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 
 use crate::args::Cli;
 use crate::config::ServerCommandLine;
-use crate::correction::{Correction, cause, corrections, shown};
+use crate::correction::{Correction, built, cause, corrections, shown};
 use crate::failure::Failure;
 
 /// Most mistakes in one command line that are corrected one after the other: each costs some reads
@@ -149,15 +149,40 @@ fn wrong(words: &[OsString]) -> Option<clap::Error> {
 
 /// Returns the command that shows the help of the command that was meant.
 pub(crate) fn help(args: &[OsString]) -> String {
-    let root = Cli::command();
-    let (mut command, mut path) = (&root, String::new());
-    for word in args.iter().skip(1) {
-        if let Some(found) = command.find_subcommand(word) {
-            path.push_str(&format!("{} ", found.get_name()));
-            command = found;
+    let root = built();
+    let names = NamedCommand::of(args, &root).names;
+    let words = ["sanderling"].into_iter().chain(names).chain(["--help"]);
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// The command that words name.
+pub(crate) struct NamedCommand<'a> {
+    pub(crate) command: &'a Command,
+    /// Its name behind those of the commands that it is one of.
+    pub(crate) names: Vec<&'a str>,
+    /// Where the words behind its name begin.
+    pub(crate) values_at: usize,
+}
+
+impl<'a> NamedCommand<'a> {
+    /// Returns the command that words name, of a root that is built: then each command has the
+    /// options of all commands. The value of an option names none, and an unknown word is skipped.
+    pub(crate) fn of(args: &[OsString], root: &'a Command) -> Self {
+        let mut named = Self { command: root, names: Vec::new(), values_at: 1 };
+        let mut at = 1;
+        while let Some(word) = args.get(at) {
+            let text = word.to_string_lossy();
+            if text.starts_with('-') && has_value_after(&text, named.command) == Some(true) {
+                at += 1;
+            } else if let Some(found) = named.command.find_subcommand(word) {
+                named.command = found;
+                named.names.push(found.get_name());
+                named.values_at = at + 1;
+            }
+            at += 1;
         }
+        named
     }
-    format!("sanderling {path}--help")
 }
 
 #[cfg(test)]
@@ -194,6 +219,8 @@ mod tests {
             ("sanderling node notce n0", "sanderling node notice n0 --deadline 30s"),
             ("sanderling fs lss -z /", "sanderling fs ls --help"),
             ("sanderling nod", "sanderling node --help"),
+            ("sanderling --context local fs cat a", "sanderling --context local fs cat /a"),
+            ("sanderling --context local fs lss -z /", "sanderling fs ls --help"),
         ] {
             assert_eq!(next(line).as_deref(), Some(right), "{line}");
         }

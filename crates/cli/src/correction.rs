@@ -13,7 +13,7 @@ use sanderling_protocol::Refusal;
 use sanderling_protocol::limits::{NAME_BYTES_MAX, PATH_DEPTH_MAX};
 
 use crate::args::Cli;
-use crate::command_line::{has_value_after, read};
+use crate::command_line::{NamedCommand, has_value_after, read};
 use crate::near_units::{RATE_EXAMPLE, SIZE_EXAMPLE, SPAN_EXAMPLE, rates, sizes, spans};
 use crate::refused::shell_word;
 
@@ -52,7 +52,8 @@ const EXAMPLES: [(&str, &str); 2] = [("dir", "catalog"), ("disk-dir", "disk")];
 /// What to type instead of words that cannot be understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Correction {
-    /// Other words, in which something else may still be wrong.
+    /// Other words, in which something else may still be wrong. Among them may be an example of
+    /// what is missing, such as `/TO`.
     Words(Vec<OsString>),
     /// A command as `next:` has it.
     Text(String),
@@ -97,7 +98,7 @@ pub(crate) fn cause(error: &clap::Error, args: &[OsString]) -> Option<String> {
 }
 
 /// Returns the program's commands with all their options.
-fn built() -> Command {
+pub(crate) fn built() -> Command {
     let mut root = Cli::command();
     root.build();
     root
@@ -165,12 +166,7 @@ struct WrongLine<'a> {
 
 impl<'a> WrongLine<'a> {
     fn new(error: &'a clap::Error, args: &'a [OsString], root: &'a Command) -> Self {
-        let (mut command, mut values_at) = (root, 1);
-        for (at, word) in args.iter().enumerate().skip(1) {
-            if let Some(found) = command.find_subcommand(word) {
-                (command, values_at) = (found, at + 1);
-            }
-        }
+        let NamedCommand { command, values_at, .. } = NamedCommand::of(args, root);
         Self { error, args, command, values_at }
     }
 
@@ -213,6 +209,8 @@ impl<'a> WrongLine<'a> {
         let wrong = self.text(ContextKind::InvalidSubcommand)?;
         // clap puts the most similar one at the end.
         let right = texts(self.error, ContextKind::SuggestedSubcommand).pop()?;
+        // clap's own bound is lower, and takes `frobnicate` for `concat`.
+        nearest(&wrong, [right.as_str()])?;
         let at = self.args.iter().skip(1).position(|word| *word == *wrong)? + 1;
         Some(Correction::Words(self.with(at, &right)))
     }
@@ -524,8 +522,8 @@ fn paths(text: &str) -> Vec<String> {
     }
 }
 
-/// Returns the pattern that a name may mean: with its bracket closed, or else with brackets that
-/// stand for themselves.
+/// Returns the pattern that a name may mean: with brackets that stand for themselves, or else with
+/// its bracket closed. A closed bracket would match other names than the one that was typed.
 fn pattern(name: &str) -> String {
     if Pattern::new(name).is_ok() {
         return name.to_owned();
@@ -535,7 +533,7 @@ fn pattern(name: &str) -> String {
         name = name.replace("**", "*");
     }
     let closed = format!("{name}]");
-    let all = [name.clone(), closed, name.replace('[', "[[]")];
+    let all = [name.clone(), name.replace('[', "[[]"), closed];
     all.into_iter().find(|name| Pattern::new(name).is_ok()).unwrap_or(name)
 }
 
@@ -567,7 +565,10 @@ mod tests {
             ("sanderling fs rm /a/../b//c", "sanderling fs rm /b/c"),
             ("sanderling fs cp /a b/", "sanderling fs cp /a /b/"),
             ("sanderling job new /a/", "sanderling job new /a"),
-            ("sanderling fs cat /[a/x", "sanderling fs cat '/[a]/x'"),
+            ("sanderling fs cat /[a/x", "sanderling fs cat '/[[]a/x'"),
+            ("sanderling fs rm /run[1", "sanderling fs rm '/run[[]1'"),
+            ("sanderling --context local fs cat a", "sanderling --context local fs cat /a"),
+            ("sanderling fs --context=local cat a", "sanderling fs --context=local cat /a"),
             ("sanderling fs cat /a**", "sanderling fs cat '/a*'"),
             ("sanderling fs put a /b --class drm", "sanderling fs put a /b --class dram"),
             ("sanderling fs ls --timeout -5s", "sanderling fs ls --timeout 5s"),

@@ -105,7 +105,10 @@ async fn wait(
         millis.map(|millis| Instant::now() + Duration::from_millis(millis) + VERDICT_WITHIN);
     let mut is_without_room = is_noted;
     loop {
-        let fleet = nodes(session, client, true).await?;
+        let fleet = nodes(session, client, true).await.map_err(|failure| {
+            let tried = format!("waited for {} to be empty: its drain goes on", title(&noticed));
+            failure.tried(tried).next("sanderling node ls --all")
+        })?;
         let Some(info) = fleet.into_iter().find(|node| node.id == noticed.id) else {
             return Err(refused::refusal_failure(&Refusal::NodeGone { node: noticed.id }));
         };

@@ -71,6 +71,9 @@ const OBJECTS: &[Mistake] = &[
     ("fs cat '/d/z*'", 3, &["no object matches"], "sanderling fs ls /d", Works),
     ("fs get '/d/*' nodir38", 3, &["nodir38 is no directory"], "mkdir -p nodir38", Works),
     ("fs cat '/['", 2, &["bad pattern"], "sanderling fs cat '/[[]'", Works),
+    ("fs rm '/run[1'", 2, &["bad pattern"], "sanderling fs rm '/run[[]1'", Works),
+    ("--context local fs cat a", 2, &["starts with /"],
+     "sanderling --context local fs cat /a", Unrun),
     ("fs cat /a --offset 99999999", 1, &["passes the end"], "sanderling fs stat /a", Works),
     ("fs cat /a --offset -1", 2, &["'-1'", "negative"], "sanderling fs cat /a --offset 1", Works),
     ("fs cp /none /b42", 3, &["/none"], "sanderling fs ls /", Works),
@@ -325,6 +328,7 @@ fn mistakes_at_a_cluster_get_a_cause_and_a_next_command_that_works() {
     let world = World::start(&["--datanodes", "3"]);
     world.prepare(&[
         "sanderling fs put f3 /a && sanderling fs put f4 '/['",
+        "sanderling fs put f4 '/run[1' && sanderling fs put f4 /run1",
         "sanderling fs mkdir /d /d24",
         "for at in /d/x /d/y /d24/x /b22 /c22; do sanderling fs put f4 $at; done",
         "sanderling job new /j81 --quota 1MiB --lease 1h",
@@ -332,6 +336,8 @@ fn mistakes_at_a_cluster_get_a_cause_and_a_next_command_that_works() {
         "chmod 644 open; chmod 600 secret",
     ]);
     world.check(&[OBJECTS, CLUSTER, SERVERS].concat());
+    // What was removed for the wrong pattern is the object of that name alone.
+    world.prepare(&["sanderling fs stat /run1"]);
 }
 
 #[test]
