@@ -95,7 +95,7 @@ impl TaskLock {
                 LockView::Free => {
                     let next = backend.number_after("locks", watch.observer.highest_number())?;
                     let record = LockRecord { age: Some(age.into()), ..watch.own.clone() };
-                    if backend.put_absent(&lock_name(next), encoded(&record)).await? {
+                    if claimed(backend, next, &record).await? {
                         return Ok(Self::renewed(backend, next, record, age));
                     }
                 }
@@ -239,6 +239,22 @@ impl Drop for TaskLock {
     }
 }
 
+/// Writes a lock that a look has found free. Returns whether it is this runner's: another may have
+/// taken it, or a later one. That happens where the machine paused after the look for so long that
+/// locks with this number came and went.
+async fn claimed(backend: &TaskBackend, number: u64, record: &LockRecord) -> Result<bool, Failure> {
+    if !backend.put_absent(&lock_name(number), encoded(record)).await? {
+        return Ok(false);
+    }
+    let is_late = is_taken(backend, number, record).await?;
+    if is_late {
+        let backend = backend.clone();
+        // Below a durable directory a removal waits for the store.
+        tokio::spawn(async move { backend.remove(&lock_name(number)).await });
+    }
+    Ok(!is_late)
+}
+
 fn held(task: &str, record: Option<&LockRecord>) -> Failure {
     let owner = record.map_or_else(String::new, |it| format!(", process {}", it.pid));
     let cause = format!("another runner has the task {task}{owner}");
@@ -377,6 +393,22 @@ mod tests {
         backend.make(&["locks"]).await.expect("made");
         assert!(backend.put_absent(&lock_name(1), encoded(record)).await.expect("put"));
         (place, backend)
+    }
+
+    #[tokio::test]
+    async fn lock_whose_successor_is_there_is_not_taken_after_a_pause() {
+        let elsewhere = LockRecord { machine: "elsewhere".to_owned(), ..own_record() };
+        let (_place, backend) = place_with_lock(&elsewhere).await;
+        // After the look the second lock came and went, and the third one is held.
+        assert!(backend.put_absent(&lock_name(3), encoded(&elsewhere)).await.expect("put"));
+        assert!(!claimed(&backend, 2, &own_record()).await.expect("read"));
+        let is_gone = async {
+            while numbers(&backend).await.expect("listed").contains(&2) {
+                sleep(LOOK_EVERY / 4).await;
+            }
+        };
+        timeout(Duration::from_secs(60), is_gone).await.expect("it is removed");
+        assert!(claimed(&backend, 4, &own_record()).await.expect("read"));
     }
 
     #[tokio::test]
