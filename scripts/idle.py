@@ -1,8 +1,11 @@
 """How idle the processors of this machine are: what waits most of the time leaves room for more."""
 
+import contextlib
 from pathlib import Path
 
 STAT = Path("/proc/stat")
+# The priority of what only fills gaps: beside others it gets little of a processor.
+LOWEST = 19
 
 
 class Idleness:
@@ -20,6 +23,15 @@ class Idleness:
         self.idle, self.all = ticks()
         passed = self.all - before[1]
         return (self.idle - before[0]) / passed if passed > 0 else 0.0
+
+
+def lower_session(pid: int, priority: int) -> None:
+    """Gives the processes of a session that began with this one a lower priority than others.
+
+    Where the kernel groups the processes of a session, only the group's priority counts.
+    """
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(priority))
 
 
 def ticks() -> tuple[int, int]:

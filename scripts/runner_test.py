@@ -3,6 +3,7 @@
 
 import argparse
 import contextlib
+import functools
 import importlib.util
 import io
 import os
@@ -185,6 +186,37 @@ class Steps(unittest.TestCase):
         self.assertEqual([one.failed for one in counts.values()], [1, 1, 1])
         self.assertEqual(len(runs), 1)
 
+    def test_no_step_waits_until_all_environments_are_installed(self) -> None:
+        for name, step in steps.STEPS.items():
+            self.assertNotIn("environments", step.after, name)
+        of_docs = threading.Event()
+
+        def install(kind: str) -> bool:
+            return kind == "docs" or of_docs.wait(LONG_SECONDS)
+
+        made = {kind: steps.once(functools.partial(install, kind)) for kind in steps.VENVS}
+        with mock.patch.object(steps, "VENVS", made):
+            slow = threading.Thread(target=steps.venv, args=("test",))
+            slow.start()
+            self.assertTrue(steps.venv("docs"))
+            self.assertTrue(slow.is_alive())
+            of_docs.set()
+            slow.join()
+
+    def test_environment_that_two_steps_need_is_installed_once_within_its_bound(self) -> None:
+        ran = []
+
+        def runs(name: str, _command: list[str], seconds: float) -> step_plan.Run:
+            ran.append((name, seconds))
+            return step_plan.Run("", True)
+
+        made = {"s3": steps.once(functools.partial(steps.install, "s3"))}
+        with mock.patch.object(steps, "VENVS", made), mock.patch.object(steps, "run", runs):
+            counts, _ = self.run_steps({
+                name: Step(lambda _: Counts(passed=int(steps.venv("s3")))) for name in "ab"})
+        self.assertEqual([one.passed for one in counts.values()], [1, 1])
+        self.assertEqual(ran, [("venv-s3", 900.0)])
+
     def test_command_that_takes_too_long_is_ended_with_what_it_started(self) -> None:
         pid = Path(self.own.name) / "pid"
         script = f"sleep 1000 & echo $! > {pid}; echo begun; wait"
@@ -315,7 +347,7 @@ class Programs(unittest.TestCase):
         lines = self.run_idle(rust_tests.IDLE_FOR_ONE_MORE, packages, int(LONG_SECONDS))
         usual = os.nice(0)
         begun = {f"begins a {usual}", f"begins b {usual}",
-                 f"begins {packages[3]} {usual + rust_tests.YIELDING}"}
+                 f"begins {packages[3]} {min(idle.LOWEST, usual + rust_tests.YIELDING)}"}
         self.assertEqual(set(lines[:3]), begun)
         self.assertIn(f"begins c {usual}", lines)
 

@@ -5,9 +5,10 @@
 
 `cargo test` runs one program after the other. Those that start servers mostly wait, so it leaves a
 processor idle. Two run at once here, one more begins while processors are idle, and the doc tests
-run beside them. Prints what `cargo test` prints, one program after the other, and ends with its
-exit code: 0 if all passed. The words select packages and targets, as those of `cargo test`. A
-program that is not finished after `--seconds` is ended, with its process group, and has failed.
+run beside them at the lowest priority. Prints what `cargo test` prints, one program after the
+other, and ends with its exit code: 0 if all passed. The words select packages and targets, as those
+of `cargo test`. A program that is not finished after `--seconds` is ended, with its process group,
+and has failed.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from idle import Idleness
+from idle import LOWEST, Idleness, lower_session
 
 ROOT = Path(__file__).resolve().parent.parent
 AT_ONCE = 2
@@ -33,15 +34,16 @@ AT_ONCE = 2
 IDLE_FOR_ONE_MORE = 0.25
 LOOK_SECONDS = 5.0
 # Their programs compute and wait for nothing that has a deadline: as the third they run first, at
-# a priority at which they yield to the others and still get on.
+# a priority at which they yield to the others, in so many times the time.
 COMPUTING = ["sanderling-sim", "sanderling-core"]
-YIELDING = 5
+YIELDING = LOWEST
+YIELDING_TIMES = 2.5
 # Packages whose programs take longest, in this order: what is left at the end is short.
 LONG_FIRST = ["sanderling-cli", "sanderling-sim", "sanderling-namenode", "sanderling-datanode"]
 # The longest program takes two minutes on two idle processors. One that takes this long hangs.
 PROGRAM_SECONDS_MAX = 1200.0
-# Doc tests may have to wait for another build before theirs.
-DOC_TESTS_SECONDS_MAX = 2400.0
+# Doc tests may have to wait for another build before theirs, and yield to all programs.
+DOC_TESTS_SECONDS_MAX = 3600.0
 # Programs named at the end.
 SLOWEST = 12
 # What makes builds use clippy's driver: see lints.py.
@@ -71,8 +73,7 @@ class Program:
         }
         # What a test compiles is not ours to lint.
         environment = {key: value for key, value in environment.items() if key not in LINTS}
-        yielding = ["nice", "-n", str(priority)] if priority else []
-        return watched([*yielding, self.path], self.directory, environment, seconds)
+        return watched([self.path], self.directory, environment, seconds, priority)
 
 
 @dataclass
@@ -90,15 +91,19 @@ RUNNING: list[subprocess.Popen] = []
 
 
 def watched(command: list[str], directory: Path, environment: dict[str, str],
-            seconds: float) -> Done:
+            seconds: float, priority: int = 0) -> Done:
     """Runs a command, for so long at most, and returns what became of it."""
     began = time.monotonic()
+    if priority:
+        command = ["nice", "-n", str(priority), *command]
     # A file: what a program leaves running may keep a pipe open.
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(command, cwd=directory, env=environment,
                                    stdin=subprocess.DEVNULL, stdout=out,
                                    stderr=subprocess.STDOUT, start_new_session=True)
         RUNNING.append(process)
+        if priority:
+            lower_session(process.pid, priority)
         late = threading.Event()
         limit = threading.Timer(seconds, lambda: (late.set(), end(process)))
         limit.start()
@@ -226,8 +231,11 @@ def run(found: list[Program], seconds: float) -> list[str]:
             if idleness.share() < IDLE_FOR_ONE_MORE:
                 continue
             if program := waiting.take(computing_first=True):
-                priority = YIELDING if program.package in COMPUTING else 0
-                report.add(program, program.run(seconds, priority))
+                if program.package in COMPUTING:
+                    done = program.run(YIELDING_TIMES * seconds, YIELDING)
+                else:
+                    done = program.run(seconds)
+                report.add(program, done)
             idleness.share()
 
     with ThreadPoolExecutor(AT_ONCE + 1) as pool:
@@ -246,7 +254,7 @@ def doc_tests(selection: list[str], packages: set[str]) -> Done | None:
                *documented(selection, packages)]
     if "--package" not in command and "--workspace" not in command:
         return None
-    return watched(command, ROOT, dict(os.environ), DOC_TESTS_SECONDS_MAX)
+    return watched(command, ROOT, dict(os.environ), DOC_TESTS_SECONDS_MAX, YIELDING)
 
 
 def programs(messages: str) -> list[Program]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from idle import Idleness
+from idle import LOWEST, Idleness, lower_session
 from null_device import mend_null_device, null_device_is_whole
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,8 +29,6 @@ TAIL_COLUMNS = 200
 TEST_LINES = 25
 # For every JVM: they live for seconds, of which the optimizing compiler would take half.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# The priority of what fills gaps.
-LOWEST = 19
 # One step more than run at once begins when this part of the processors was idle since the last
 # look: one of two. Tests that wait for servers leave so much, builds do not.
 IDLE_FOR_ONE_MORE = 0.5
@@ -237,9 +235,7 @@ def run(
         )
     RUNNING.append(process)
     if CURRENT.fills_gaps:
-        # Where the kernel groups the processes of a session, only the group's priority counts.
-        with contextlib.suppress(OSError):
-            Path(f"/proc/{process.pid}/autogroup").write_text(str(LOWEST))
+        lower_session(process.pid, LOWEST)
     limit = threading.Timer(seconds, lambda: (late.set(), stop(process)))
     limit.start()
     # What it used, with all its descendants that were waited for.

@@ -19,8 +19,9 @@ import sys
 import threading
 import xml.etree.ElementTree as xml
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lints import lints_of_builds
 from null_device import mend_null_device, null_device_is_whole
@@ -74,9 +75,6 @@ SPARK_ALL = {
     ],
     "spark35": SPARK_SCRIPTS,
 }
-# The environments of Python that steps install, and those of the step spark.
-ENVIRONMENTS = ["test", "docs", "s3", "s3fs", "interop"]
-SPARK_ENVIRONMENTS = list(SPARK_TESTS)
 # Most JVMs of these tests spend their time on loading Spark: its classes are not verified again.
 # ShuffleTest verifies them all, and those of the jar.
 SPARK_JAVA = {"JAVA_TOOL_OPTIONS": f"{JAVA_OPTIONS} -XX:+UnlockDiagnosticVMOptions "
@@ -91,6 +89,43 @@ DEADLINE = 124
 AT_ONCE = 2
 # Of so many injected bugs one is run by the command.
 NAMES_APART = 12
+# Longest time of one installation: all of them take 250 s of processor time on a new machine.
+INSTALL_SECONDS = 900.0
+# Programs that compute yield to all others while the step rust runs.
+RUST_SECONDS = 5400.0
+# One Maven at a time writes into its local repository.
+MAVEN = threading.Lock()
+# What a build returns.
+Built = TypeVar("Built")
+
+
+def once(build: Callable[[], Built]) -> Callable[[], Built]:
+    """Makes a build run once in a run, whatever step comes first; others wait for it."""
+    lock = threading.Lock()
+    done: list[Built] = []
+
+    def built() -> Built:
+        with lock:
+            if not done:
+                done.append(build())
+            return done[0]
+
+    return built
+
+
+def install(kind: str) -> bool:
+    """Installs an environment of Python."""
+    return run(f"venv-{kind}", ["scripts/venv.sh", kind], seconds=INSTALL_SECONDS).is_fine
+
+
+# The environments of Python: each is installed by the first step that needs it.
+VENVS = {kind: once(partial(install, kind))
+         for kind in ["test", "docs", "s3", "s3fs", "interop", *SPARK_TESTS]}
+
+
+def venv(kind: str) -> bool:
+    """Installs an environment of Python, unless it is there. Waits for no other environment."""
+    return VENVS[kind]()
 
 
 def main() -> int:
@@ -187,6 +222,7 @@ def add_texts(counts: Counts, name: str, archives: list[Path]) -> None:
 
 def step_rust(_options: argparse.Namespace) -> Counts:
     """Runs the tests of all crates: units, machines, simulation, processes, tidiness."""
+    has_peers()
     is_monitored = has_promtool()
     no_criu = why_no_criu()
     counts = Counts()
@@ -195,7 +231,7 @@ def step_rust(_options: argparse.Namespace) -> Counts:
     add_unittest(counts, "mutants-test", [sys.executable, "scripts/mutants_test.py"])
     add_unittest(counts, "fuzz-plan-test", [sys.executable, "scripts/fuzz_plan_test.py"])
     result = run("rust", [sys.executable, "scripts/rust_tests.py", *MEMBERS],
-                 own=lints_of_builds())
+                 seconds=RUST_SECONDS, own=lints_of_builds())
     for passed, failed in re.findall(r"^test result: .*? (\d+) passed; (\d+) failed", result.log,
                                      re.MULTILINE):
         counts.passed += int(passed)
@@ -211,6 +247,7 @@ def step_rust(_options: argparse.Namespace) -> Counts:
     return counts
 
 
+@once
 def why_no_criu() -> str:
     """Returns why tasks cannot be restored by CRIU here; empty if they can.
 
@@ -231,19 +268,30 @@ def why_no_criu() -> str:
 
 
 def step_environments(_options: argparse.Namespace) -> Counts:
-    """Installs what other steps need, beside the build of the program: it waits for the network.
+    """Installs what other steps need, beside the build of the program.
 
-    It counts nothing. A step that lacks something installs it itself, and skips or fails without.
+    It counts nothing, and no step waits for it: a step that lacks something installs that itself,
+    or waits for that alone, and skips or fails without.
     """
     has_promtool()
     has_peers()
     why_no_criu()
     has_maven = shutil.which("mvn") is not None
-    for kind in [*ENVIRONMENTS, *(SPARK_ENVIRONMENTS if has_maven else [])]:
-        run(f"environment-{kind}", ["scripts/venv.sh", kind])
-    if has_maven:
-        run("environment-jars", [sys.executable, "scripts/spark_suites.py", "--dependencies"])
+    # The step jvm may have Maven already: then the step spark brings them.
+    if has_maven and not MAVEN.locked():
+        has_spark_jars()
+    for kind in VENVS:
+        if has_maven or kind not in SPARK_TESTS:
+            venv(kind)
     return Counts()
+
+
+@once
+def has_spark_jars() -> bool:
+    """Brings the jars of Spark's own tests."""
+    command = [sys.executable, "scripts/spark_suites.py", "--dependencies"]
+    with MAVEN:
+        return run("spark-jars", command, seconds=INSTALL_SECONDS).is_fine
 
 
 def step_program(_options: argparse.Namespace) -> Counts:
@@ -259,20 +307,6 @@ def step_wheel(_options: argparse.Namespace) -> Counts:
     else:
         counts.failed += 1
     return counts
-
-
-def once(build: Callable[[], bool]) -> Callable[[], bool]:
-    """Makes a build run once in a run, whatever step comes first; others wait for it."""
-    lock = threading.Lock()
-    done: list[bool] = []
-
-    def built() -> bool:
-        with lock:
-            if not done:
-                done.append(build())
-            return done[0]
-
-    return built
 
 
 @once
@@ -293,8 +327,7 @@ def build_wheel() -> bool:
     # The wheel that is shipped links for eight minutes, on one core. This one has the profile of
     # the tests.
     wheel = ["env", "PROFILE=dev", "scripts/build-wheel.sh"]
-    return run("venv", ["scripts/venv.sh", "test"]).is_fine and run(
-        "wheel", wheel, own=lints_of_builds()).is_fine
+    return venv("test") and run("wheel", wheel, own=lints_of_builds()).is_fine
 
 
 @once
@@ -316,7 +349,7 @@ def step_interop(_options: argparse.Namespace) -> Counts:
     if not wheels:
         print("target/wheels has no wheel: the step wheel makes it")
         return Counts(failed=1)
-    if not run("venv-interop", ["scripts/venv.sh", "interop"]).is_fine:
+    if not venv("interop"):
         reason = "pandas, Polars, Dask, Ray could not be installed: scripts/venv.sh interop"
         return Counts(skipped=[reason])
     install = [".venv-interop/bin/python", "-m", "pip", "install", "--quiet", "--no-deps",
@@ -370,14 +403,14 @@ def step_s3(_options: argparse.Namespace) -> Counts:
     """Runs the object tier against an S3 server, and S3's clients against the gateway."""
     if not build_program():
         return Counts(failed=1)
-    if not run("venv-s3", ["scripts/venv.sh", "s3"]).is_fine:
+    if not venv("s3"):
         return Counts(skipped=["moto, the S3 server, could not be installed: scripts/venv.sh s3"])
     counts = Counts()
     for name in ["s3_test", "gateway_test", "gateway_conformance_test", "gateway_habits_test",
                  "gateway_secure_test", "gateway_clients_test", "gateway_faults_test",
                  "gateway_page_test"]:
         add(counts, name, ".venv-s3")
-    if run("venv-s3fs", ["scripts/venv.sh", "s3fs"]).is_fine:
+    if venv("s3fs"):
         add(counts, "gateway_s3fs_test", ".venv-s3fs")
         add(counts, "gateway_page_test", ".venv-s3fs")
     else:
@@ -418,7 +451,8 @@ def step_jvm(_options: argparse.Namespace) -> Counts:
         return Counts(failed=1)
     verify = ["mvn", "--batch-mode", "--no-transfer-progress", "--fail-at-end", "-f",
               "jvm/pom.xml", "verify"]
-    result = run("jvm", verify, seconds=1800)
+    with MAVEN:
+        result = run("jvm", verify, seconds=1800)
     counts = Counts()
     for report in sorted(ROOT.glob("jvm/*/target/surefire-reports/TEST-*.xml")):
         count_cases(counts, report)
@@ -441,6 +475,8 @@ def step_spark(options: argparse.Namespace) -> Counts:
         return Counts(failed=1)
     if not build_program():
         return Counts(failed=1)
+    # Without them the suites fail, and show why.
+    has_spark_jars()
     counts = Counts()
     command = [sys.executable, "scripts/spark_suites.py"]
     command += ["--whole"] if options.spark_all else []
@@ -454,7 +490,7 @@ def step_spark(options: argparse.Namespace) -> Counts:
     lines = []
     tests = SPARK_ALL if options.spark_all else SPARK_TESTS
     for spark, scripts in tests.items():
-        if not run(f"venv-{spark}", ["scripts/venv.sh", spark]).is_fine:
+        if not venv(spark):
             counts.skipped.append(f"pyspark could not be installed: scripts/venv.sh {spark}")
             continue
         lines += [f"{spark}={jars}" for jars in
@@ -504,7 +540,7 @@ def add_unittest(counts: Counts, name: str, command: list[str],
 
 def step_docs(_options: argparse.Namespace) -> Counts:
     """Builds the documentation site, rustdoc included; warnings and broken links are errors."""
-    if not run("venv-docs", ["scripts/venv.sh", "docs"]).is_fine:
+    if not venv("docs"):
         return Counts(skipped=["Zensical could not be installed: scripts/venv.sh docs"])
     return one(run("docs", [".venv-docs/bin/python", "scripts/docs.py", "build"], seconds=1200))
 
@@ -604,23 +640,23 @@ STEPS = {
     "format": Step(step_format),
     "licences": Step(step_licences),
     "program": Step(step_program),
-    # While nothing else can begin. Those below that install the same come after it.
+    # While nothing else can begin. No step waits for it.
     "environments": Step(step_environments),
     # Cargo locks the directory: clippy and the build of the tests come behind the program, one
     # after the other, and the JVM and Spark beside clippy.
     "clippy": Step(step_clippy, ("program",)),
-    "jvm": Step(step_jvm, ("program", "environments")),
-    "rust": Step(step_rust, ("program", "clippy", "environments")),
+    "jvm": Step(step_jvm, ("program",)),
+    "rust": Step(step_rust, ("program", "clippy")),
     "spark": Step(step_spark, ("jvm",)),
-    "wheel": Step(step_wheel, ("program", "environments")),
+    "wheel": Step(step_wheel, ("program",)),
     "python": Step(step_python, ("wheel",)),
     "simulation": Step(step_simulation, ("program",), fills_gaps=True),
-    "s3": Step(step_s3, ("program", "environments")),
-    "console": Step(step_console, ("program", "environments")),
+    "s3": Step(step_s3, ("program",)),
+    "console": Step(step_console, ("program",)),
     "packages": Step(step_packages, ("wheel",)),
     "interop": Step(step_interop, ("wheel",)),
     "linearizability": Step(step_linearizability, ("rust",)),
-    "docs": Step(step_docs, ("environments",)),
+    "docs": Step(step_docs),
     "demo": Step(step_demo, ("wheel",)),
     "bench": Step(step_bench, ("program",)),
 }
