@@ -30,14 +30,34 @@ fn serve(place: &Path, log: &str, name: &str, words: &[&str]) -> Server {
     Starting::by(program, place, name, words).serves()
 }
 
-/// Makes a pipe, and returns its end for reading. It has no room.
-fn full_pipe(place: &Path) -> (PathBuf, File) {
+/// Makes a pipe with a name.
+fn named_pipe(place: &Path) -> PathBuf {
     let log = place.join("log");
     let made = Command::new("mkfifo").arg(&log).status().expect("coreutils are there");
     assert!(made.success());
+    log
+}
+
+/// Opens both ends of a pipe, which others may open then without waiting.
+fn opened(log: &Path) -> File {
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag");
-    let pipe = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&log);
-    let mut pipe = pipe.expect("opened");
+    let pipe = OpenOptions::new().read(true).write(true).custom_flags(flags).open(log);
+    pipe.expect("opened")
+}
+
+/// Reads what is in a pipe.
+fn drained(pipe: &mut File) -> String {
+    let (mut read, mut bytes) = (Vec::new(), [0; 4096]);
+    while let Ok(count) = pipe.read(&mut bytes) {
+        read.extend_from_slice(&bytes[..count]);
+    }
+    String::from_utf8_lossy(&read).into_owned()
+}
+
+/// Makes a pipe, and returns its end for reading. It has no room.
+fn full_pipe(place: &Path) -> (PathBuf, File) {
+    let log = named_pipe(place);
+    let mut pipe = opened(&log);
     let full = loop {
         if let Err(error) = pipe.write(&[b'x'; 4096]) {
             break error;
@@ -102,14 +122,40 @@ fn log_that_nothing_reads_holds_no_server_up_and_comes_later() {
     let place = TempDir::new().expect("a directory");
     let (log, mut pipe) = full_pipe(place.path());
     let look = || {
-        let mut read = Vec::new();
+        let mut read = String::new();
         until("the lines that waited come", SOON, || {
-            let mut bytes = [0; 4096];
-            while let Ok(count) = pipe.read(&mut bytes) {
-                read.extend_from_slice(&bytes[..count]);
-            }
-            String::from_utf8_lossy(&read).contains("INFO").then_some(())
+            read.push_str(&drained(&mut pipe));
+            read.contains("INFO").then_some(())
         });
     };
     assert_serves(&format!("2>>'{}'", log.display()), look);
+}
+
+#[test]
+fn log_whose_reader_begins_anew_has_the_number_of_lines_that_were_dropped() {
+    let place = TempDir::new().expect("a directory");
+    let place = place.path();
+    let log = named_pipe(place);
+    let first = opened(&log);
+    let to = format!("2>>'{}'", log.display());
+    let port = Port::new();
+    let (address, catalog) = (port.address(), text(place.join("catalog")));
+    let words = ["namenode", "--listen", &address, "--http", "none", "--dir", &catalog];
+    let mut namenode = serve(place, &to, "namenode", &words);
+    let cli = |words: &[&str]| {
+        let ran = run(sanderling().args(words).args(["--namenode", &address]));
+        assert_eq!(ran.code, 0, "{words:?}: {ran}");
+    };
+    // The namenode has the only other end.
+    drop(first);
+    let mut read = String::new();
+    until("the namenode logs how many lines it dropped", SOON, || {
+        // Both changes are logged. The first one's line is lost unless it leaves late.
+        cli(&["job", "new", "/job"]);
+        let mut next = opened(&log);
+        cli(&["job", "end", "/job"]);
+        read.push_str(&drained(&mut next));
+        read.contains("lines of this log were dropped").then_some(())
+    });
+    assert_eq!(namenode.ended(), None);
 }
