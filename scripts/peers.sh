@@ -16,6 +16,10 @@ if [ ${#missing[@]} = 0 ] || [ -z "${CI:-}" ] || [ "$(id -u)" != 0 ] ||
     ! command -v apt-get >/dev/null; then
     exit 0
 fi
+# Another step of the tests may be installing.
+mkdir -p "$(dirname "$0")/../target"
+exec 9>"$(dirname "$0")/../target/install.lock"
+flock 9
 install() {
     DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends \
         -o DPkg::Lock::Timeout=60 "${missing[@]}"

@@ -16,6 +16,9 @@ for program in apt-get dpkg-deb; do
     fi
 done
 mkdir -p $directory
+# Another step of the tests may be installing.
+exec 9>target/install.lock
+flock 9
 (
     cd $directory
     apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }

@@ -4,6 +4,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# Steps of the tests run at once: one makes environments and calls apt, the others wait.
+mkdir -p target
+exec 9>target/install.lock
+flock 9
+
 kind=${1:-build}
 requirements=bindings/python/requirements-$kind.txt
 if [ ! -f "$requirements" ]; then
