@@ -348,7 +348,7 @@ impl DurableDrain {
                     directory.window = (directory.window / 2).max(1);
                     if error.is_full() {
                         directory.failed_for_room(number);
-                    } else {
+                    } else if error.is_unread() {
                         directory.failed_elsewhere(number);
                     }
                 }

@@ -174,7 +174,7 @@ fn full_store_of_a_durable_directory_holds_no_checkpoint_up() {
         let shown = cluster.json(&["fs", "stat", "/tasks"]);
         let durability: &Value = &shown["objects"][0]["durability"];
         let why = durability["stalled"].as_str().unwrap_or_default().to_owned();
-        why.contains("No space left on device").then_some(why)
+        why.contains("has no room for").then_some(why)
     };
     until("the reason is shown", SOON, stalled);
     let before = place.newest();

@@ -38,6 +38,12 @@ impl DurableCallError {
     pub(super) const fn is_full(&self) -> bool {
         matches!(self, Self::Refused(Refusal::NodeFull { .. }))
     }
+
+    /// Returns whether the datanode could not read the object's own bytes, which shows nothing of
+    /// the store. Another failure may be that datanode's alone: the store is full all the same.
+    pub(super) const fn is_unread(&self) -> bool {
+        matches!(self, Self::Refused(Refusal::RetryAfter { .. }))
+    }
 }
 
 #[cfg(test)]

@@ -66,8 +66,8 @@ pub(super) struct Task {
     pub(super) tries: u32,
     pub(super) retry_at: Option<Instant>,
     pub(super) avoid: Option<NodeId>,
-    /// How often the store failed for it while it was the first change, since something else
-    /// failed.
+    /// How often the store had no room for it while it was the first change, since its bytes could
+    /// not be read.
     pub(super) failed_first: u32,
 }
 
@@ -195,8 +195,8 @@ impl Directory {
         }
     }
 
-    /// Notes that a change failed for another reason: it does not wait for room in the store, so it
-    /// holds up no others.
+    /// Notes that the bytes of a change could not be read: it does not wait for room in the store,
+    /// so it holds up no others.
     pub(super) fn failed_elsewhere(&mut self, number: u64) {
         if let Some(task) = self.tasks.get_mut(&number) {
             task.failed_first = 0;

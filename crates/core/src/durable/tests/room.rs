@@ -355,6 +355,22 @@ fn first_change_whose_bytes_are_away_after_failures_of_the_store_holds_up_no_upl
 }
 
 #[test]
+fn datanode_that_fails_otherwise_does_not_undo_giving_way() {
+    let mut copying = Copying::new(&[10, 10]);
+    copying.refused.insert(1, full());
+    assert_eq!(copying.view(), ["c1 refused", "c2 sent"]);
+    for failures in 2..=5 {
+        let (tier, why) = ("durable".to_owned(), "not mounted".to_owned());
+        copying.refused.insert(1, Refusal::TierFailed { tier, why });
+        assert_eq!(copying.wait(), ["c1 refused"]);
+        copying.refused.insert(1, full());
+        let expected: &[&str] =
+            if failures < 5 { &["c1 refused"] } else { &["c1 refused", "c2 ended"] };
+        assert_eq!(copying.wait(), expected, "after {failures} failures for room");
+    }
+}
+
+#[test]
 fn object_that_is_being_looked_up_gives_way() {
     let mut copying = Copying::new(&[10, 10]);
     copying.refused.insert(1, full());
