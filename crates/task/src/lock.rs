@@ -246,7 +246,13 @@ async fn claimed(backend: &TaskBackend, number: u64, record: &LockRecord) -> Res
     if !backend.put_absent(&lock_name(number), encoded(record)).await? {
         return Ok(false);
     }
-    let is_late = is_taken(backend, number, record).await?;
+    let looked = is_taken(backend, number, record).await;
+    if looked.is_err() {
+        let (backend, released) =
+            (backend.clone(), LockRecord { is_released: true, ..record.clone() });
+        tokio::spawn(async move { backend.replace(&lock_name(number), encoded(&released)).await });
+    }
+    let is_late = looked?;
     if is_late {
         let backend = backend.clone();
         // Below a durable directory a removal waits for the store.
