@@ -209,8 +209,8 @@ impl<'a> WrongLine<'a> {
         let wrong = self.text(ContextKind::InvalidSubcommand)?;
         // clap puts the most similar one at the end.
         let right = texts(self.error, ContextKind::SuggestedSubcommand).pop()?;
-        // clap's own bound is lower, and takes `frobnicate` for `concat`.
-        nearest(&wrong, [right.as_str()])?;
+        // clap takes `frobnicate` for `concat`: a first letter is rarely the wrong one.
+        right.chars().next().filter(|first| wrong.starts_with(*first))?;
         let at = self.args.iter().skip(1).position(|word| *word == *wrong)? + 1;
         Some(Correction::Words(self.with(at, &right)))
     }
