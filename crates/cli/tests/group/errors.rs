@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use crate::cluster::guarded::text;
+use crate::cluster::http;
 use crate::cluster::namenodes::{Group, assert_there, client, put};
 use crate::cluster::{SOON, Server, block_on, run, sanderling, spawn_with, until};
 use crate::disk::{Disks, EIO, ENOSPC, Faults};
@@ -210,6 +211,12 @@ fn spare_that_a_crash_may_have_cut_comes_back_only_as_a_new_one() {
     let spare = (group.addresses[1].clone(), "Learner".to_owned());
     until("the second one is a spare", SOON, || group.roles(0).contains(&spare).then_some(()));
     block_on(async { put(&client(&to).await, 0).await });
+    // One that has received nothing since its last sync has forgotten nothing.
+    let commands = |place: usize| {
+        let page = group.members[place].as_ref().expect("it runs").http_address.clone();
+        block_on(http::get(&page, "/healthz"))["commands"].as_u64()
+    };
+    until("the spare has it", SOON, || (commands(1) == commands(0)).then_some(()));
     group.kill(1);
     as_before_a_boot(&catalog(&group, 1));
     let there = text(catalog(&group, 1));
