@@ -145,14 +145,14 @@ def write(options: argparse.Namespace, world: World, outcomes: list[Outcome]) ->
     revision = "unknown" if options.no_build else machine.revision(ROOT)
     measured = {"revision": revision, "quick": world.is_quick}
     rows = {number: record_of_row(found) | measured for number, found in by_row.items()}
-    facts = machine.describe(world.versions)
+    description = machine.describe(world.versions)
     if options.add and file.exists():
         old = json.loads(file.read_text())
-        facts["peers"] = old["machine"].get("peers", {}) | facts["peers"]
+        description["peers"] = old["machine"].get("peers", {}) | description["peers"]
         rows = {row["row"]: row for row in old["rows"]} | rows
     kept = {
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-        "machine": facts,
+        "machine": description,
         "rows": [rows[number] for number in sorted(rows)],
     }
     file.write_text(json.dumps(kept, indent=1) + "\n")

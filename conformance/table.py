@@ -26,9 +26,9 @@ WRONG_CASES_MIN = 5
 RUN = 1 << 16
 """Bytes of the pattern that are reckoned one by one."""
 
-Facts = dict[str, str]
-Got = bytes | list[str] | Facts | str | None
-"""What an interface answers: bytes, names, facts, a word; nothing when it was done."""
+Fields = dict[str, str]
+Got = bytes | list[str] | Fields | str | None
+"""What an interface answers: bytes, names, fields, a word; nothing when it was done."""
 
 
 class Refused(Exception):
@@ -169,7 +169,7 @@ def is_right(wanted: str | None, got: Got | Refused) -> bool:
     if isinstance(got, list):
         return wanted == f"[{' '.join(got)}]"
     if isinstance(got, dict):
-        pairs = [fact.partition("=") for fact in wanted.split(" ")]
+        pairs = [pair.partition("=") for pair in wanted.split(" ")]
         return all(sign and got.get(name) == decoded(value) for name, sign, value in pairs)
     return wanted == ("done" if got is None else got)
 
@@ -239,8 +239,8 @@ def word_of(is_so: bool) -> str:
     return "yes" if is_so else "no"
 
 
-def facts(**values: Any) -> Facts:
-    """Returns facts as texts."""
+def fields(**values: Any) -> Fields:
+    """Returns fields as texts."""
     return {
         name: word_of(value) if isinstance(value, bool) else str(value)
         for name, value in values.items()

@@ -25,7 +25,7 @@ pub enum Got {
     Done,
     Bytes(Vec<u8>),
     Names(Vec<String>),
-    Facts(BTreeMap<String, String>),
+    Fields(BTreeMap<String, String>),
     Word(String),
 }
 
@@ -150,9 +150,9 @@ fn verdict(step: &Step, got: Result<Got, String>) -> Result<(), String> {
         Ok(Got::Bytes(bytes)) => bytes_of_answer(wanted).is_some_and(|wanted| wanted == *bytes),
         Ok(Got::Names(names)) => *wanted == format!("[{}]", names.join(" ")),
         Ok(Got::Word(word)) => wanted == word,
-        Ok(Got::Facts(facts)) => wanted.split(' ').all(|fact| {
-            fact.split_once('=').is_some_and(|(name, value)| {
-                facts.get(name).is_some_and(|found| *found == decoded(value))
+        Ok(Got::Fields(fields)) => wanted.split(' ').all(|pair| {
+            pair.split_once('=').is_some_and(|(name, value)| {
+                fields.get(name).is_some_and(|found| *found == decoded(value))
             })
         }),
         Ok(Got::Done) => wanted == "done",
@@ -328,18 +328,18 @@ pub fn millis(text: &str) -> Option<Millis> {
     text.strip_suffix('s').map(|seconds| Millis(seconds.parse::<u64>().unwrap() * 1000))
 }
 
-/// Returns facts by their names.
-pub fn facts<const N: usize>(facts: [(&str, String); N]) -> Got {
-    Got::Facts(facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+/// Returns fields by their names.
+pub fn fields<const N: usize>(fields: [(&str, String); N]) -> Got {
+    Got::Fields(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
 fn yes(is_so: bool) -> String {
     if is_so { "yes" } else { "no" }.to_owned()
 }
 
-/// Returns what cases know of an object.
-pub fn stat_facts(stat: &ObjectStat) -> Got {
-    let mut facts = BTreeMap::from([
+/// Returns the fields of an object that cases check.
+pub fn stat_fields(stat: &ObjectStat) -> Got {
+    let mut fields = BTreeMap::from([
         ("kind".to_owned(), stat.kind.name().to_owned()),
         ("bytes".to_owned(), stat.bytes.to_string()),
         ("sealed".to_owned(), yes(stat.is_sealed)),
@@ -352,23 +352,23 @@ pub fn stat_facts(stat: &ObjectStat) -> Got {
         ("attributes".to_owned(), stat.attributes.iter().count().to_string()),
     ]);
     for (name, text) in stat.attributes.iter() {
-        facts.insert(format!("attr.{name}"), text.to_owned());
+        fields.insert(format!("attr.{name}"), text.to_owned());
     }
-    Got::Facts(facts)
+    Got::Fields(fields)
 }
 
-/// Returns what cases know of a subtree.
-pub fn usage_facts(usage: &Usage) -> Got {
-    facts([
+/// Returns the fields of a subtree that cases check.
+pub fn usage_fields(usage: &Usage) -> Got {
+    fields([
         ("files", usage.files.to_string()),
         ("directories", usage.directories.to_string()),
         ("bytes", usage.bytes.to_string()),
     ])
 }
 
-/// Returns what cases know of a node.
-pub fn node_facts(node: &NodeInfo) -> Got {
-    facts([
+/// Returns the fields of a node that cases check.
+pub fn node_fields(node: &NodeInfo) -> Got {
+    fields([
         ("policy", node.policy.name().to_owned()),
         ("deadline", yes(node.deadline_in.is_some())),
         ("risk", yes(node.is_at_risk)),

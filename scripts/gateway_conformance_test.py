@@ -18,7 +18,7 @@ from gateway_fleet import KEY, Fleet
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "conformance"))
 
-from table import SEMANTICS, WRONG, Got, Refused, Step, facts, run, word_of  # noqa: E402
+from table import SEMANTICS, WRONG, Got, Refused, Step, fields, run, word_of  # noqa: E402
 
 NAME = "s3"
 BUCKET = "conformance-s3"
@@ -77,7 +77,7 @@ class Calls:
     def stat(self, _step: Step, where: dict[str, str]) -> Got:
         head = self.s3.head_object(**where)
         attributes = {f"attr.{name}": text for name, text in head["Metadata"].items()}
-        return attributes | facts(bytes=head["ContentLength"], attributes=len(attributes))
+        return attributes | fields(bytes=head["ContentLength"], attributes=len(attributes))
 
     def exists(self, step: Step, where: dict[str, str]) -> Got:
         try:

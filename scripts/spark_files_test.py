@@ -36,8 +36,8 @@ class FilesTest(unittest.TestCase):
 
     def test_tables_and_checkpoints_live_beside_the_shuffle(self) -> None:
         app = self.app
-        facts = app.spark.range(0, 50_000, 1, 4).selectExpr("id", "id % 10 as k")
-        facts.repartition(5).write.partitionBy("k").parquet(f"{self.root}/tables/facts")
+        rows = app.spark.range(0, 50_000, 1, 4).selectExpr("id", "id % 10 as k")
+        rows.repartition(5).write.partitionBy("k").parquet(f"{self.root}/tables/facts")
         app.spark.range(0, 100).selectExpr("id as k", "id * 2 as v") \
             .write.csv(f"{self.root}/tables/names", header=True)
         read = app.spark.read.parquet(f"{self.root}/tables/facts")

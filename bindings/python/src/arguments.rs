@@ -16,10 +16,10 @@ use crate::error::path;
 use crate::files::PyReader;
 use crate::options::PyOptions;
 
-/// An argument of this type of the client.
-pub(crate) struct Given<T>(pub(crate) T);
+/// An argument of a call, converted from a Python object to this type of the client.
+pub(crate) struct Argument<T>(pub(crate) T);
 
-impl<T> Deref for Given<T> {
+impl<T> Deref for Argument<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -41,29 +41,29 @@ macro_rules! arguments {
 }
 
 arguments! {
-    Given<Path> => |text| path(text.py(), &text.extract::<PyBackedStr>()?).map(Self);
-    Given<Vec<Path>> => |texts| {
-        let texts: Vec<Given<Path>> = texts.extract()?;
+    Argument<Path> => |text| path(text.py(), &text.extract::<PyBackedStr>()?).map(Self);
+    Argument<Vec<Path>> => |texts| {
+        let texts: Vec<Argument<Path>> = texts.extract()?;
         Ok(Self(texts.into_iter().map(|text| text.0).collect()))
     };
-    Given<Bytes> => |data| ReadBuffer::of(&data).map(|data| Self(data.into_bytes()));
-    Given<Vec<(Path, Bytes)>> => |objects| {
-        let found = objects.extract::<Vec<(Given<Path>, Given<Bytes>)>>();
+    Argument<Bytes> => |data| ReadBuffer::of(&data).map(|data| Self(data.into_bytes()));
+    Argument<Vec<(Path, Bytes)>> => |objects| {
+        let found = objects.extract::<Vec<(Argument<Path>, Argument<Bytes>)>>();
         // Some may be open when one is refused.
         let found = found.inspect_err(|_| release_pending(objects.py()))?;
         Ok(Self(found.into_iter().map(|(path, data)| (path.0, data.0)).collect()))
     };
-    Given<PutOptions> => |options| Ok(Self(options.cast::<PyOptions>()?.get().0.clone()));
-    Given<Vec<ByteRange>> => |pairs| {
+    Argument<PutOptions> => |options| Ok(Self(options.cast::<PyOptions>()?.get().0.clone()));
+    Argument<Vec<ByteRange>> => |pairs| {
         let pairs: Vec<(u64, u64)> = pairs.extract()?;
         Ok(Self(pairs.into_iter().map(|(offset, bytes)| ByteRange { offset, bytes }).collect()))
     };
-    Given<Vec<(Reader, Vec<ByteRange>)>> => |wanted| {
-        let wanted: Vec<(PyRef<'py, PyReader>, Given<Vec<ByteRange>>)> = wanted.extract()?;
+    Argument<Vec<(Reader, Vec<ByteRange>)>> => |wanted| {
+        let wanted: Vec<(PyRef<'py, PyReader>, Argument<Vec<ByteRange>>)> = wanted.extract()?;
         let wanted = wanted.into_iter();
         Ok(Self(wanted.map(|(file, ranges)| (file.reader().clone(), ranges.0)).collect()))
     };
-    Given<ObjectKind> => |kind| match kind.extract::<PyBackedStr>()?.as_ref() {
+    Argument<ObjectKind> => |kind| match kind.extract::<PyBackedStr>()?.as_ref() {
         "directory" => Ok(Self(ObjectKind::Directory)),
         "multifile" => Ok(Self(ObjectKind::Multifile)),
         "table" => Ok(Self(ObjectKind::Table)),

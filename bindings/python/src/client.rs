@@ -18,7 +18,7 @@ use sanderling_protocol::refusal::ByteRange;
 use sanderling_protocol::token::MintToken;
 use sanderling_protocol::{JobId, Millis, ObjectId, Path};
 
-use crate::arguments::Given;
+use crate::arguments::Argument;
 use crate::buffer::WriteBuffer;
 use crate::caller::CallRunner;
 use crate::credentials::PyCredentials;
@@ -130,76 +130,83 @@ client_methods! {
         }
     }
 
-    fn put(client, name: Given<Path>, data: Given<Bytes>, options: Given<PutOptions>) -> metadata, {
+    fn put(
+        client,
+        name: Argument<Path>,
+        data: Argument<Bytes>,
+        options: Argument<PutOptions>
+    ) -> metadata, {
         client.put(&name, data.0, &options).await
     }
 
     /// Returns for each object its metadata, or the error as an object.
     fn put_many(
         client,
-        objects: Given<Vec<(Path, Bytes)>>,
-        options: Given<PutOptions>
+        objects: Argument<Vec<(Path, Bytes)>>,
+        options: Argument<PutOptions>
     ) -> each(metadata), {
         Ok(client.create_many(objects.0, &options).await)
     }
 
-    fn get(client, name: Given<Path>) -> buffer, { client.get(&name).await }
+    fn get(client, name: Argument<Path>) -> buffer, { client.get(&name).await }
 
     /// Returns each object's bytes, or the error as an object.
-    fn get_many(client, names: Given<Vec<Path>>) -> each(buffer), { client.get_many(&names).await }
+    fn get_many(client, names: Argument<Vec<Path>>) -> each(buffer), {
+        client.get_many(&names).await
+    }
 
     /// Reads into a writable buffer from an offset of the object on; returns how many bytes.
-    fn get_into(client, name: Given<Path>, offset: u64, buffer: WriteBuffer) -> object, {
+    fn get_into(client, name: Argument<Path>, offset: u64, buffer: WriteBuffer) -> object, {
         let mut buffer = buffer;
         client.get_into(&name, offset, buffer.bytes()).await
     }
 
-    fn get_range(client, name: Given<Path>, offset: u64, length: u64) -> buffer, {
+    fn get_range(client, name: Argument<Path>, offset: u64, length: u64) -> buffer, {
         client.get_range(&name, offset, length).await
     }
 
-    fn get_ranges(client, name: Given<Path>, ranges: Given<Vec<ByteRange>>) -> buffers, {
+    fn get_ranges(client, name: Argument<Path>, ranges: Argument<Vec<ByteRange>>) -> buffers, {
         client.get_ranges(&name, &ranges).await
     }
 
     /// Deletes an object that was read whole and has this id.
-    fn delete_read(client, name: Given<Path>, object: u64) -> none, {
+    fn delete_read(client, name: Argument<Path>, object: u64) -> none, {
         client.delete_read(&name, ObjectId(object)).await;
         Ok(())
     }
 
     /// Opens a multifile, or a directory of files, as one stream.
-    fn stream(client, name: Given<Path>) -> object, {
+    fn stream(client, name: Argument<Path>) -> object, {
         Ok(PyStream::new(client.open_multi(&name).await?, client.caller))
     }
 
-    fn reader(client, name: Given<Path>) -> object, {
+    fn reader(client, name: Argument<Path>) -> object, {
         Ok(PyReader::new(client.open(&name).await?, client.caller))
     }
 
     /// Returns each object open, or the error as an object.
-    fn readers(client, names: Given<Vec<Path>>) -> each(object), {
+    fn readers(client, names: Argument<Vec<Path>>) -> each(object), {
         let opened = client.open_many(&names).await.into_iter();
         let reader = |reader| PyReader::new(reader, client.caller.clone());
         Ok(opened.map(|each| each.map(reader)).collect())
     }
 
     /// Returns the ranges of each open object, or the error as an object.
-    fn read_many(client, wanted: Given<Vec<(Reader, Vec<ByteRange>)>>) -> each(buffers), {
+    fn read_many(client, wanted: Argument<Vec<(Reader, Vec<ByteRange>)>>) -> each(buffers), {
         Ok(client.read_many(&wanted).await)
     }
 
-    fn create(client, name: Given<Path>, options: Given<PutOptions>) -> object, {
+    fn create(client, name: Argument<Path>, options: Argument<PutOptions>) -> object, {
         Ok(PyWriter::new(client.create(&name, &options).await?, client.caller))
     }
 
-    fn append(client, name: Given<Path>) -> object, {
+    fn append(client, name: Argument<Path>) -> object, {
         Ok(PyWriter::new(client.append(&name).await?, client.caller))
     }
 
-    fn stat(client, name: Given<Path>) -> metadata, { client.stat(&name).await }
+    fn stat(client, name: Argument<Path>) -> metadata, { client.stat(&name).await }
 
-    fn list(client, name: Given<Path>, with_attributes: bool) -> text, {
+    fn list(client, name: Argument<Path>, with_attributes: bool) -> text, {
         match with_attributes {
             true => client.list_all_with_attributes(&name).await,
             false => client.list_all(&name).await,
@@ -209,7 +216,7 @@ client_methods! {
     /// Sets attributes; `expected` is the object that must have the name, if any must.
     fn set_attributes(
         client,
-        name: Given<Path>,
+        name: Argument<Path>,
         attributes: Vec<(String, String)>,
         expected: Option<u64>
     ) -> metadata, {
@@ -219,17 +226,17 @@ client_methods! {
 
     fn concat(
         client,
-        parts: Given<Vec<Path>>,
-        target: Given<Path>,
-        options: Given<PutOptions>
+        parts: Argument<Vec<Path>>,
+        target: Argument<Path>,
+        options: Argument<PutOptions>
     ) -> metadata, {
         client.concat(&parts, &target, &options).await
     }
 
     fn make_directory(
         client,
-        name: Given<Path>,
-        kind: Given<ObjectKind>,
+        name: Argument<Path>,
+        kind: Argument<ObjectKind>,
         parents: bool
     ) -> metadata, {
         client.make_directory(&name, kind.0, parents, true).await
@@ -237,7 +244,7 @@ client_methods! {
 
     fn make_durable(
         client,
-        name: Given<Path>,
+        name: Argument<Path>,
         store: String,
         parents: bool,
         backlog_bytes_max: Option<u64>,
@@ -252,34 +259,34 @@ client_methods! {
         client.make_durable(MakeDurable { path, store, parents, backlog_bytes_max, adopt }).await
     }
 
-    fn durability(client, name: Given<Path>) -> text, { client.durability(&name).await }
+    fn durability(client, name: Argument<Path>) -> text, { client.durability(&name).await }
 
     /// Returns how far the directory is if the time was over first.
-    fn wait_durable(client, name: Given<Path>, within_millis: u64) -> text, {
+    fn wait_durable(client, name: Argument<Path>, within_millis: u64) -> text, {
         client.wait_durable(&name, Duration::from_millis(within_millis)).await
     }
 
-    fn rename(client, source: Given<Path>, target: Given<Path>, replace: bool) -> none, {
+    fn rename(client, source: Argument<Path>, target: Argument<Path>, replace: bool) -> none, {
         client.rename(&source, &target, replace).await
     }
 
-    fn delete(client, name: Given<Path>, recursive: bool, expected: Option<u64>) -> object, {
+    fn delete(client, name: Argument<Path>, recursive: bool, expected: Option<u64>) -> object, {
         match expected {
             Some(object) => client.delete_object(&name, ObjectId(object), recursive).await,
             None => client.delete(&name, recursive).await,
         }
     }
 
-    fn set_ttl(client, name: Given<Path>, ttl_millis: Option<u64>) -> none, {
+    fn set_ttl(client, name: Argument<Path>, ttl_millis: Option<u64>) -> none, {
         client.set_ttl(&name, ttl_millis.map(Millis)).await
     }
 
-    fn usage(client, name: Given<Path>) -> metadata, { client.usage(&name).await }
+    fn usage(client, name: Argument<Path>) -> metadata, { client.usage(&name).await }
 
     #[expect(clippy::too_many_arguments, reason = "they are the limits and hints of a job")]
     fn register_job(
         client,
-        name: Given<Path>,
+        name: Argument<Path>,
         lease_millis: u64,
         quota_bytes: Option<u64>,
         names_max: Option<u64>,
@@ -311,7 +318,7 @@ client_methods! {
     /// Returns the text of a token for a subtree, narrower than the client's own.
     fn token(
         client,
-        subtree: Given<Path>,
+        subtree: Argument<Path>,
         rights: Vec<String>,
         lifetime_millis: u64,
         subject: String

@@ -11,7 +11,7 @@ use pyo3::types::PyBytes;
 use sanderling_client::{ClientError, Reader, Writer};
 use sanderling_protocol::refusal::ByteRange;
 
-use crate::arguments::Given;
+use crate::arguments::Argument;
 use crate::buffer::{ReadBuffer, WriteBuffer, release_pending};
 use crate::caller::CallRunner;
 use crate::error::closed;
@@ -78,7 +78,7 @@ impl PyReader {
     fn read_ranges<'py>(
         &self,
         py: Python<'py>,
-        ranges: Given<Vec<ByteRange>>,
+        ranges: Argument<Vec<ByteRange>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let reader = self.reader.clone();
         let read = async move { reader.read_ranges(&ranges).await };

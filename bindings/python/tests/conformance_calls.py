@@ -18,7 +18,7 @@ from sanderling.fs import SanderlingFileSystem
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "conformance"))
 
-from table import Facts, Got, Refused, Step, facts, seconds, word_of  # noqa: E402
+from table import Fields, Got, Refused, Step, fields, seconds, word_of  # noqa: E402
 
 PAUSE_SECONDS = 0.1
 
@@ -33,9 +33,9 @@ def named(error: Exception) -> Refused:
     return Refused(error.kind if isinstance(error, SanderlingError) else type(error).__name__)
 
 
-def stat_facts(stat: Any) -> Facts:
+def stat_fields(stat: Any) -> Fields:
     attributes = {f"attr.{name}": text for name, text in stat.attributes.items()}
-    return attributes | facts(
+    return attributes | fields(
         kind=stat.kind,
         bytes=stat.bytes,
         sealed=stat.is_sealed,
@@ -98,7 +98,7 @@ class Calls:
         options = self.options(step) | {"replace": step.has("replace")}
         stat = await waited(self.store.put(step.words[0], step.data(), **options))
         self.objects[step.options.get("as", "")] = stat.object
-        return stat_facts(stat)
+        return stat_fields(stat)
 
     async def get(self, step: Step) -> Got:
         if len(step.words) == 1:
@@ -113,7 +113,7 @@ class Calls:
     async def concat(self, step: Step) -> Got:
         target, *parts = step.words
         options = self.options(step) | {"replace": step.has("replace")}
-        return stat_facts(await waited(self.store.concat(parts, target, **options)))
+        return stat_fields(await waited(self.store.concat(parts, target, **options)))
 
     # Writers
 
@@ -139,7 +139,7 @@ class Calls:
     async def close(self, step: Step) -> Got:
         writer = self.writers.pop(step.words[0])
         await waited(writer.close())
-        return stat_facts(writer.stat)
+        return stat_fields(writer.stat)
 
     async def abort(self, step: Step) -> Got:
         await waited(self.writers.pop(step.words[0]).abort())
@@ -148,7 +148,7 @@ class Calls:
     # Names
 
     async def stat(self, step: Step) -> Got:
-        return stat_facts(await waited(self.store.stat(step.words[0])))
+        return stat_fields(await waited(self.store.stat(step.words[0])))
 
     async def exists(self, step: Step) -> Got:
         return word_of(await waited(self.store.exists(step.words[0])))
@@ -158,12 +158,12 @@ class Calls:
 
     async def usage(self, step: Step) -> Got:
         usage = await waited(self.store.usage(step.words[0]))
-        return facts(files=usage.files, directories=usage.directories, bytes=usage.bytes)
+        return fields(files=usage.files, directories=usage.directories, bytes=usage.bytes)
 
     async def mkdir(self, step: Step) -> Got:
         kind = step.options.get("kind", "directory")
         made = self.store.mkdir(step.words[0], parents=step.has("parents"), kind=kind)
-        return stat_facts(await waited(made))
+        return stat_fields(await waited(made))
 
     async def rename(self, step: Step) -> Got:
         await waited(self.store.rename(*step.words, replace=step.has("replace")))
@@ -174,7 +174,7 @@ class Calls:
         deleted = await waited(
             self.store.delete(step.words[0], recursive=step.has("recursive"), if_object=expected)
         )
-        return facts(objects=deleted.objects)
+        return fields(objects=deleted.objects)
 
     async def set_ttl(self, step: Step) -> Got:
         await waited(self.store.set_ttl(step.words[0], seconds(step.words[1])))
@@ -183,13 +183,13 @@ class Calls:
     async def set_attributes(self, step: Step) -> Got:
         expected = self.objects[step.options["if"]] if "if" in step.options else None
         changed = self.store.set_attributes(step.words[0], step.attributes(), if_object=expected)
-        return stat_facts(await waited(changed))
+        return stat_fields(await waited(changed))
 
     # Tables and multifiles
 
     async def put_value(self, step: Step) -> Got:
         table = await waited(self.store.table(step.words[0], create=False))
-        return stat_facts(await waited(table.put(step.words[1], step.data(2))))
+        return stat_fields(await waited(table.put(step.words[1], step.data(2))))
 
     async def get_value(self, step: Step) -> Got:
         table = await waited(self.store.table(step.words[0], create=False))
@@ -202,7 +202,7 @@ class Calls:
         part = await waited(bag.part(step.words[1], replace=step.has("replace")))
         await waited(part.write(step.data(2)))
         await waited(part.close())
-        return stat_facts(part.stat)
+        return stat_fields(part.stat)
 
     async def get_parts(self, step: Step) -> Got:
         bag = await waited(self.store.multifile(step.words[0], create=False))
@@ -252,7 +252,7 @@ class Calls:
         nodes = await waited(self.store.nodes())
         selected = selected_node(step.words[0], [node.name for node in nodes])
         node = await waited(change(selected, *more))
-        return facts(
+        return fields(
             policy=node.policy,
             deadline=node.deadline_in is not None,
             reason=node.reason,
@@ -267,7 +267,7 @@ class ManyCalls(Calls):
         options = self.options(step) | {"replace": step.has("replace")}
         [stat] = self.store.put_many({step.words[0]: step.data()}, **options)
         self.objects[step.options.get("as", "")] = stat.object
-        return stat_facts(stat)
+        return stat_fields(stat)
 
     async def get(self, step: Step) -> Got:
         if len(step.words) == 1:
@@ -313,7 +313,7 @@ class Files:
         self.fs.pipe_file(path, step.data(), **self.options(step))
         info = self.fs.info(path)
         self.objects[step.options.get("as", "")] = info["object"]
-        return self.facts_of(info)
+        return self.fields_of(info)
 
     def get(self, path: str, step: Step) -> Any:
         if len(step.words) == 1:
@@ -328,13 +328,13 @@ class Files:
         return b"|".join(found)
 
     def stat(self, path: str, _step: Step) -> Any:
-        return self.facts_of(self.fs.info(path))
+        return self.fields_of(self.fs.info(path))
 
     @staticmethod
-    def facts_of(info: dict[str, Any]) -> Facts:
+    def fields_of(info: dict[str, Any]) -> Fields:
         attributes = {f"attr.{name}": text for name, text in info["attributes"].items()}
         count = len(attributes)
-        return attributes | facts(
+        return attributes | fields(
             kind=info["kind"], bytes=info["size"], sealed=info["is_sealed"], attributes=count
         )
 
@@ -371,7 +371,7 @@ class Files:
     def close(self, name: str, _step: Step) -> Got:
         writer = self.writers.pop(name)
         writer.close()
-        return stat_facts(writer.stat)
+        return stat_fields(writer.stat)
 
     def abort(self, name: str, _step: Step) -> Got:
         self.writers.pop(name).abort()
@@ -384,7 +384,7 @@ class AsyncFiles(Files):
         await self.fs._pipe_file(path, step.data(), **self.options(step))
         info = await self.fs._info(path)
         self.objects[step.options.get("as", "")] = info["object"]
-        return self.facts_of(info)
+        return self.fields_of(info)
 
     async def get(self, path: str, step: Step) -> Got:
         if len(step.words) == 1:
@@ -393,7 +393,7 @@ class AsyncFiles(Files):
         return bytes(await self.fs._cat_file(path, offset, offset + length))
 
     async def stat(self, path: str, _step: Step) -> Got:
-        return self.facts_of(await self.fs._info(path))
+        return self.fields_of(await self.fs._info(path))
 
     async def exists(self, path: str, _step: Step) -> Got:
         return word_of(await self.fs._exists(path))
@@ -425,7 +425,7 @@ class Http:
             if step.verb == "notice":
                 body["deadline_seconds"] = seconds(step.words[1])
             node = self.ask(f"{path}/{step.verb}", json.dumps(body).encode() if body else b"")
-        return facts(
+        return fields(
             policy=node["policy"],
             deadline=node["deadline_in"] is not None,
             reason=node["reason"],

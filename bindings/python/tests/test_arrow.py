@@ -221,7 +221,7 @@ def test_any_reader_of_arrow_reads_a_group(store, filesystem, directory, wide):
 
 def test_every_message_lies_in_one_block_aligned(store, directory, wide):
     arrow.put_table(store, f"{directory}/t", wide, groups=[["text", "low", "flag"]])
-    for group in arrow.open_table(store, f"{directory}/t")._facts.groups:
+    for group in arrow.open_table(store, f"{directory}/t")._description.groups:
         end = None
         for place in group.places:
             assert place.offset % blocks.ALIGNMENT == 0
@@ -263,7 +263,7 @@ def _crc(data: bytes) -> int:
 def test_foreign_objects_in_place_of_groups_are_refused(store, directory, wide):
     arrow.put_table(store, f"{directory}/t", wide.select(["id", "key"]))
     table = arrow.open_table(store, f"{directory}/t")
-    for group in table._facts.groups:
+    for group in table._description.groups:
         path = f"{directory}/t/{group.object}"
         kept = bytes(store.get(path))
         for bad in (b"short", bytes(len(kept)), kept[::-1]):

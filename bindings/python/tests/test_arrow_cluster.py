@@ -132,7 +132,7 @@ def test_writer_that_fails_leaves_the_older_table(store, directory):
         arrow.put_table(store, f"{directory}/t", reader)
     assert arrow.get_table(store, f"{directory}/t").equals(numbers(1000))
     assert {each.name for each in store.list(f"{directory}/t")} == (
-        arrow.open_table(store, f"{directory}/t")._facts.objects() | {description.NAME}
+        arrow.open_table(store, f"{directory}/t")._description.objects() | {description.NAME}
     )
 
 
@@ -182,7 +182,7 @@ def test_table_is_published_whichever_answer_is_lost(cluster, store, directory):
         assert store.stat(f"{path}/{description.NAME}").object == stat.object
         assert arrow.get_table(store, path).equals(numbers(1000, start=turn + 1))
         # The replaced table goes, as after any other replacement.
-        for name in replaced._facts.objects():
+        for name in replaced._description.objects():
             assert store.stat(f"{path}/{name}").expires_in is not None
 
 
@@ -208,7 +208,7 @@ def test_writers_at_once_leave_one_whole_table(store, directory):
         writer.join()
     assert any(arrow.get_table(store, f"{directory}/t").equals(table) for table in tables)
     # Each retired the one that it replaced.
-    kept = arrow.open_table(store, f"{directory}/t")._facts.objects() | {description.NAME}
+    kept = arrow.open_table(store, f"{directory}/t")._description.objects() | {description.NAME}
     others = [each for each in store.list(f"{directory}/t") if each.name not in kept]
     assert all(store.stat(f"{directory}/t/{each.name}").expires_in for each in others)
 

@@ -140,8 +140,8 @@ def test_interface_speaks_tls(cluster, tmp_path, table):
         ) as client:
             info = client.get_flight_info(flight.FlightDescriptor.for_path(table))
             assert info.total_records == TABLE.num_rows
-        with flight.connect(f"grpc+tls://{address}") as stranger, pytest.raises(flight.FlightError):
-            stranger.get_flight_info(flight.FlightDescriptor.for_path(table))
+        with flight.connect(f"grpc+tls://{address}") as other, pytest.raises(flight.FlightError):
+            other.get_flight_info(flight.FlightDescriptor.for_path(table))
     finally:
         process.terminate()
         process.wait(60)

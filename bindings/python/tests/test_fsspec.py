@@ -91,7 +91,7 @@ def test_ranges_of_many_objects_come_in_order(filesystem, directory):
     assert filesystem.cat_file(f"{directory}/a", start=-10, end=-3) == data[-10:-3]
 
 
-def test_facts_and_times_are_told(filesystem, directory):
+def test_metadata_and_times_are_returned(filesystem, directory):
     filesystem.pipe_file(f"{directory}/sub/o", b"12345")
     info = filesystem.info(f"{directory}/sub/o")
     assert (info["name"], info["size"], info["type"]) == (f"{directory}/sub/o", 5, "file")

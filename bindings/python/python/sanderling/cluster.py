@@ -411,7 +411,8 @@ class Cluster:
         address = self.address
         with self._lock:
             # A client learns the namenodes during calls: one that makes none while they are
-            # replaced knows no namenode that is left. Calls of the one before may be under way.
+            # replaced has no address of those that are left. Calls of the one before may be under
+            # way.
             if self._store is None or self._store_address != address:
                 self._store, self._store_address = self.store(), address
             return self._store

@@ -71,16 +71,20 @@ class ObjectReader(io.BufferedIOBase):
         self.mode = "rb"
 
     def readable(self) -> bool:
+        """Returns True."""
         return True
 
     def seekable(self) -> bool:
+        """Returns True."""
         return True
 
     def tell(self) -> int:
+        """Returns the position in bytes."""
         self._check()
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Sets the position, by its distance in bytes from `whence`, and returns it."""
         self._check()
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}.get(whence)
         if start is None:
@@ -89,6 +93,7 @@ class ObjectReader(io.BufferedIOBase):
         return self._position
 
     def read(self, size: int | None = -1, /) -> bytes:
+        """Reads so many bytes, or all that are left. Raises `DataUnavailable`."""
         self._check()
         left = max(self.size - self._position, 0)
         size = left if size is None or size < 0 else min(size, left)
@@ -98,6 +103,7 @@ class ObjectReader(io.BufferedIOBase):
         return data
 
     def read1(self, size: int = -1, /) -> bytes:
+        """Reads so many bytes, or as many as the buffer holds, with one call."""
         return self.read(self._buffer_bytes or READ_BUFFER_BYTES if size < 0 else size)
 
     def readinto(self, buffer: Any, /) -> int:
@@ -138,6 +144,7 @@ class ObjectReader(io.BufferedIOBase):
         return self._timed("read", size, self._native.view, start, size)
 
     def close(self) -> None:
+        """Closes the file; does nothing the second time."""
         self._buffer = b""
         super().close()
 
@@ -194,12 +201,15 @@ class ObjectWriter(io.BufferedIOBase):
         """Is called once the object is sealed or discarded."""
 
     def writable(self) -> bool:
+        """Returns True."""
         return True
 
     def tell(self) -> int:
+        """Returns the position in bytes."""
         return self._position
 
     def write(self, data: Any, /) -> int:
+        """Takes anything with a contiguous buffer, and returns its length in bytes."""
         self._check()
         view = memoryview(data).cast("B")
         if self._buffer and len(self._buffer) + len(view) > WRITE_BUFFER_BYTES:

@@ -41,17 +41,17 @@ TABLES_MAX = 10_000
 """Tables in one listing."""
 
 
-def _told(call: Callable[..., Any]) -> Callable[..., Any]:
+def _with_flight_errors(call: Callable[..., Any]) -> Callable[..., Any]:
     """Raises Flight's own errors instead of the store's."""
 
     @wraps(call)
-    def told(*arguments: Any, **options: Any) -> Any:
+    def wrapped(*arguments: Any, **options: Any) -> Any:
         try:
             return call(*arguments, **options)
         except Exception as error:
             raise _of_flight(error) from None
 
-    return told
+    return wrapped
 
 
 def _of_flight(error: Exception) -> flight.FlightError:
@@ -74,24 +74,26 @@ class TableServer(flight.FlightServerBase):  # type: ignore[misc]
         super().__init__(location, **options)
         self._store = store
 
-    @_told
+    @_with_flight_errors
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
         """Lists the tables below a path, `/` if the criteria have none."""
         path = _path([criteria.decode()]) if criteria else "/"
         return iter([self._info(each, flight.FlightDescriptor.for_path(*_parts(each)), {})
                      for each in self._tables(path)])
 
-    @_told
+    @_with_flight_errors
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
+        """Returns the parts of a table, each with its endpoint and its ticket."""
         asked = _asked(descriptor)
         return self._info(asked["path"], descriptor, asked)
 
-    @_told
+    @_with_flight_errors
     def get_schema(self, context: Any, descriptor: Any) -> Any:
+        """Returns the schema of a table, of the requested columns alone."""
         asked = _asked(descriptor)
         return flight.SchemaResult(self._schema(open_table(self._store, asked["path"]), asked))
 
-    @_told
+    @_with_flight_errors
     def do_get(self, context: Any, ticket: Any) -> Any:
         """Streams the rows of a ticket of GetFlightInfo, or of a command as a ticket."""
         asked = _checked(_json(ticket.ticket))
@@ -104,7 +106,7 @@ class TableServer(flight.FlightServerBase):  # type: ignore[misc]
         reader = table.scan(asked.get("columns"), asked.get("filter"), rows=asked.get("rows"))
         return flight.GeneratorStream(reader.schema, _batches(reader))
 
-    @_told
+    @_with_flight_errors
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Writes a table, or replaces it when the stream has ended well."""
         put_table(self._store, _asked(descriptor)["path"], reader.to_reader())

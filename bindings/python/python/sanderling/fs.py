@@ -153,17 +153,20 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
     def _parent(cls, path: str) -> str:
         return cls._strip_protocol(path).rpartition("/")[0] or "/"
 
-    # Facts
+    # Metadata
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        return self._told(self.store.stat(self._strip_protocol(path)))
+        """Returns the metadata of an object. Raises `NotFound`."""
+        return self._info_of(self.store.stat(self._strip_protocol(path)))
 
     def exists(self, path: str, **_: Any) -> bool:
+        """Returns whether an object has the name."""
         return self.store.exists(self._strip_protocol(path))
 
     def ls(
         self, path: str, detail: bool = True, refresh: bool = False, **_: Any
     ) -> list[Any]:
+        """Lists a directory: metadata, or names without `detail`; anew with `refresh`."""
         path = self._strip_protocol(path)
         found = None if refresh else self._remembered(path)
         if found is None:
@@ -172,12 +175,15 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
         return list(found) if detail else [each["name"] for each in found]
 
     def created(self, path: str) -> datetime:
+        """Returns when the object was created."""
         return self.store.stat(self._strip_protocol(path)).created_at
 
     def modified(self, path: str) -> datetime:
+        """Returns when its bytes or entries last changed."""
         return self.store.stat(self._strip_protocol(path)).modified_at
 
     def ukey(self, path: str) -> str:
+        """Returns a text that is another one after every change of the object's bytes."""
         stat = self.store.stat(self._strip_protocol(path))
         return f"{stat.object}-{stat.bytes}-{stat.modified_at.timestamp()}"
 
@@ -186,7 +192,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
         return int(sha256(self.ukey(path).encode()).hexdigest()[:16], 16)
 
     def sign(self, path: str, expiration: int = 100, **_: Any) -> NoReturn:
-        """Is not to be had: objects have no URL that a stranger could open."""
+        """Raises `NotImplementedError`: objects have no URL that another program could open."""
         raise NotImplementedError(
             "sanderling:// has no signed URLs: give the reader the namenode's address, or use the"
             " S3 gateway's presigned URLs"
@@ -230,7 +236,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
         return found
 
     @staticmethod
-    def _told(stat: Stat) -> dict[str, Any]:
+    def _info_of(stat: Stat) -> dict[str, Any]:
         return {
             "name": stat.path,
             "size": 0 if stat.kind == "directory" else stat.bytes,
@@ -251,6 +257,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
     # Directories
 
     def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
+        """Makes a directory. Raises `Exists` if the name is taken."""
         path = self._strip_protocol(path)
         if self.store.exists(path):
             raise Exists(f"{path} exists")
@@ -258,6 +265,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
         self.invalidate_cache(path)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Makes a directory and those above it. Raises `Exists` without `exist_ok`."""
         path = self._strip_protocol(path)
         if exist_ok:
             self.store.mkdir(path, parents=True)
@@ -266,6 +274,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
             self.mkdir(path)
 
     def rmdir(self, path: str) -> None:
+        """Deletes an empty directory. Raises `NotEmpty` and `NotADirectory`."""
         path = self._strip_protocol(path)
         if not self.store.stat(path).is_container:
             raise NotADirectory(f"{path} is not a directory")
@@ -275,11 +284,13 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
     # Deletion and names
 
     def rm_file(self, path: str) -> None:
+        """Deletes one object. Raises `NotFound`."""
         path = self._strip_protocol(path)
         self.store.delete(path)
         self.invalidate_cache(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        """Deletes objects by names or patterns; with `recursive`, what directories hold, too."""
         self._remove(path, recursive, maxdepth)
 
     def _remove(self, path: Any, recursive: bool, maxdepth: int | None) -> None:
@@ -316,12 +327,14 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
         super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
 
     def mv_file(self, path1: str, path2: str, **_: Any) -> None:
+        """Renames one object in one step, in place of what had the name."""
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
         self.store.rename(source, target, replace=True)
         self.invalidate_cache(source)
         self.invalidate_cache(target)
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
+        """Copies one object through this process; of a directory, makes an empty one."""
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
         if self.isdir(source):
             self.makedirs(target, exist_ok=True)
@@ -385,6 +398,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
     def cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **_: Any
     ) -> bytes:
+        """Reads an object, or a range of it; negative bounds count from its end."""
         path = self._strip_protocol(path)
         if start is None and end is None:
             return bytes(self.store.get(path))
@@ -471,6 +485,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
     def pipe_file(
         self, path: str, value: Any, mode: str = "overwrite", **options: Any
     ) -> None:
+        """Writes a whole object; the mode `create` raises `Exists` if the name is taken."""
         path = self._strip_protocol(path)
         if self._intrans:
             with self.open(path, "xb" if mode == "create" else "wb", **options) as file:
@@ -497,6 +512,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
                 self.invalidate_cache(name)
 
     def touch(self, path: str, truncate: bool = True, **options: Any) -> None:
+        """Writes an empty object. Without `truncate`, raises `NotImplementedError` if it exists."""
         if not truncate and self.exists(path):
             raise NotImplementedError(
                 f"{path} exists: an object's times are the store's; touch it with truncate=True"
@@ -511,6 +527,7 @@ class SanderlingFileSystem(Coroutines, metaclass=_PerStore):
         mode: str = "overwrite",
         **options: Any,
     ) -> None:
+        """Copies a local file to an object; of a local directory, makes an empty one."""
         if os.path.isdir(lpath):
             self.makedirs(rpath, exist_ok=True)
             return

@@ -42,7 +42,7 @@ class Coroutines(AsyncFileSystem):
         def store(self) -> Store: ...
 
         @staticmethod
-        def _told(stat: Stat) -> dict[str, Any]: ...
+        def _info_of(stat: Stat) -> dict[str, Any]: ...
 
         @staticmethod
         def _put_options(options: dict[str, Any]) -> dict[str, Any]: ...
@@ -51,7 +51,7 @@ class Coroutines(AsyncFileSystem):
 
     async def _info(self, path: str, **options: Any) -> dict[str, Any]:
         stat = await (await self._connected()).stat(self._strip_protocol(path))
-        return self._told(stat)
+        return self._info_of(stat)
 
     async def _ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         return await _away(self.ls, path, detail, **options)
@@ -204,6 +204,7 @@ class AsyncFile:
 
     @property
     def closed(self) -> bool:
+        """Whether the file is closed."""
         return bool(self.file.closed)
 
     async def read(self, length: int = -1) -> bytes:

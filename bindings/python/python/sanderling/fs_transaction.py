@@ -141,7 +141,7 @@ def _check(store: Store, file: Any, is_target_twice: bool) -> None:
 
 
 def _give_up(fs: SanderlingFileSystem, waiting: list[Any]) -> None:
-    """Leaves nothing of the files; what cannot be deleted now goes unnamed by anybody."""
+    """Leaves nothing of the files; what cannot be deleted now has no name."""
     for file in waiting:
         with contextlib.suppress(Exception):
             file.discard()

@@ -44,7 +44,7 @@ class Stat:
 
     @classmethod
     def of(cls, metadata: ObjectMetadata) -> Stat:
-        """Makes it from what the native half returns."""
+        """Decodes the tuple that the native half returns, in the order of schema.txt."""
         created, modified = _moment(metadata[9]), _moment(metadata[10])
         left = _seconds(metadata[11])
         return cls(*metadata[:9], created, modified, left, *metadata[12:])
@@ -75,7 +75,7 @@ class Entry:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Entry:
-        """Makes it from what the native half returns."""
+        """Decodes an entry of the native half's listing, whose time is in microseconds."""
         return cls(**{**raw, "modified_at": _moment(raw["modified_at"])})
 
     @property
@@ -109,7 +109,7 @@ class Forecast:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Forecast:
-        """Makes it from what the native half returns."""
+        """Decodes the native half's JSON, whose times are in milliseconds."""
         return cls(**{**raw, "finish_in": _seconds(raw["finish_in"])})
 
 
@@ -135,7 +135,7 @@ class Drain:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Drain:
-        """Makes it from what the native half returns."""
+        """Decodes the native half's JSON, whose times are in milliseconds."""
         times = {name: _seconds(raw[name]) for name in ("elapsed", "finish_in")}
         forecast = Forecast.of(raw["forecast"]) if raw["forecast"] else None
         return cls(**{**raw, **times, "forecast": forecast})
@@ -182,7 +182,7 @@ class Node:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Node:
-        """Makes it from what the native half returns."""
+        """Decodes the native half's JSON: adds up the tiers, and converts milliseconds."""
         return cls(
             id=raw["id"],
             name=raw["name"],
@@ -222,7 +222,7 @@ class Event:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Event:
-        """Makes it from what the native half returns."""
+        """Decodes the native half's JSON: its kind is the one key of `kind`."""
         kind, fields = next(iter(raw["kind"].items()))
         return cls(raw["sequence"], _moment(raw["at"]), kind, fields)
 
@@ -244,7 +244,7 @@ class Loss:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Loss:
-        """Makes it from what the native half returns."""
+        """Decodes the native half's JSON, whose time is in microseconds."""
         ranges = [(each["offset"], each["bytes"]) for each in raw["ranges"]]
         return cls(**{**raw, "at": _moment(raw["at"]), "ranges": ranges})
 
@@ -268,7 +268,7 @@ class LossReport:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> LossReport:
-        """Makes it from what the native half returns."""
+        """Decodes the native half's JSON, each loss by `Loss.of`."""
         return cls(**{**raw, "losses": [Loss.of(each) for each in raw["losses"]]})
 
 
@@ -316,7 +316,7 @@ class Job:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Job:
-        """Makes it from what the native half returns."""
+        """Decodes the native half's JSON: durations in milliseconds, time in microseconds."""
         times = {name: raw[name] / 1000 for name in ("lease", "remaining")}
         return cls(**{**raw, **times, "created_at": _moment(raw["created_at"])})
 
@@ -344,7 +344,7 @@ class Durability:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Durability:
-        """Makes one of the JSON of the client."""
+        """Decodes the client's JSON, whose age is in milliseconds."""
         age = raw["backlog_age"]
         return cls(
             raw["directory"],

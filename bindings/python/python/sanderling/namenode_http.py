@@ -15,7 +15,7 @@ CALL_SECONDS_MAX = 10.0
 """How long a namenode may take to connect, and to answer."""
 
 TLS_NAME = "sanderling"
-"""What the certificates of a cluster are made for unless `tls_name` says otherwise."""
+"""What the certificates of a cluster are made for unless `tls_name` is another."""
 
 
 class _Https(http.client.HTTPSConnection):

@@ -7,7 +7,7 @@
     for batch in arrow.scan(store, "/sales", ["price"], filter=pc.field("day") == 7): ...
 
 Each group of columns is one object, an Arrow IPC stream. A projection reads only its groups, a
-filter only the batches that may hold what it wants, and a reader on the same host maps them: no
+filter only the batches that may hold rows it lets pass, and a reader on the same host maps them: no
 value is decoded or copied (after A. Trivedi, P. Stuedi, J. Pfefferle, A. Schuepbach, B. Metzler,
 "Albis: High-Performance File Format for Big Data Systems", USENIX ATC 2018, sections 3 and 4).
 """

@@ -32,17 +32,17 @@ def _can_do_without(empty: pa.Table, column: int, filter: Any) -> bool:
 
 
 def kept_rows(
-    facts: Description, filter: Any, columns: list[int], spans: list[tuple[int, int]]
+    description: Description, filter: Any, columns: list[int], spans: list[tuple[int, int]]
 ) -> list[tuple[int, int]]:
     """Returns what is left of the spans of rows: where the filter may let something pass.
 
     Arrow decides by the same rules as for the statistics of Parquet files: each batch becomes a
     fragment with an expression that holds for all its rows.
     """
-    for group in facts.groups:
+    for group in description.groups:
         tested = [at for at in columns if at in group.bounds]
         if tested:
-            spans = _both(spans, _spans(facts.schema, group, filter, tested))
+            spans = _both(spans, _spans(description.schema, group, filter, tested))
     return spans
 
 

@@ -46,28 +46,30 @@ def open_table(store: Store, path: str) -> StoredTable:
 class StoredTable:
     """One version of a table."""
 
-    def __init__(self, store: Store, path: str, facts: Description, version: int) -> None:
+    def __init__(self, store: Store, path: str, description: Description, version: int) -> None:
         self.version = version
         """Another number after every replacement."""
         self._store = store
         self._path = path.rstrip("/")
-        self._facts = facts
+        self._description = description
         self._readers: dict[str, _sanderling.Reader] = {}
         self._dictionaries: dict[int, pa.Array] = {}
 
     @property
     def schema(self) -> pa.Schema:
-        return self._facts.schema
+        """The names and types of the columns."""
+        return self._description.schema
 
     @property
     def num_rows(self) -> int:
-        return self._facts.rows
+        """The number of rows."""
+        return self._description.rows
 
     @property
     def groups(self) -> list[list[str]]:
         """The names of the columns that are stored together."""
         names = self.schema.names
-        return [[names[column] for column in each.columns] for each in self._facts.groups]
+        return [[names[column] for column in each.columns] for each in self._description.groups]
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Reads the table, or some of its columns, as a whole."""
@@ -96,7 +98,7 @@ class StoredTable:
         else:
             filter = _expression(filter)
             tests = columns_of(filter, self.schema)
-            spans = kept_rows(self._facts, filter, tests, among)
+            spans = kept_rows(self._description, filter, tests, among)
         first = self._needed(tests)
         rest = [each for each in self._needed(wanted) if each not in first]
         steps = _steps(spans, first + rest)
@@ -134,7 +136,8 @@ class StoredTable:
         return wanted
 
     def _needed(self, columns: Sequence[int]) -> list[Group]:
-        return [each for each in self._facts.groups if not set(columns).isdisjoint(each.columns)]
+        groups = self._description.groups
+        return [each for each in groups if not set(columns).isdisjoint(each.columns)]
 
     def open(self, groups: Sequence[Group]) -> list[_sanderling.Reader]:
         """Opens the objects of groups, all at once."""
@@ -167,7 +170,7 @@ class StoredTable:
 
     def dictionary(self, column: int) -> pa.Array | None:
         """Returns the dictionary of a column that has one."""
-        name = self._facts.dictionaries.get(column)
+        name = self._description.dictionaries.get(column)
         if name is None:
             return None
         if column not in self._dictionaries:

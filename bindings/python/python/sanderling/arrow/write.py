@@ -61,8 +61,8 @@ def put_table(
     pandas or Polars, or what else has `__arrow_c_stream__`; a stream is not held in memory as a
     whole. `groups` names columns that are stored together; all others are on their own, except
     in a table of less than a block, which is one group. `batch_rows` bounds the rows of a batch:
-    the fewer, the more a filter skips. `ttl` is in seconds. Who has opened the older table can read
-    it for `keep_seconds` more. A table that has lost bytes is replaced as any other; if its
+    the fewer, the more a filter skips. `ttl` is in seconds. A reader of the older table can read it
+    for `keep_seconds` more. A table that has lost bytes is replaced as any other; if its
     description has, what is left of it goes with a later `put_table`, an hour after it was written.
     `attributes` are small texts kept with the table, to be had as
     `store.stat(f"{path}/_schema").attributes`.

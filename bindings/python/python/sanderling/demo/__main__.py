@@ -20,9 +20,9 @@ def main(arguments: list[str] | None = None) -> int:
         from sanderling.demo.run import run
         from sanderling.demo.summary import summarize
 
-        facts = run(options, progress)
-        summary = summarize(facts)
-        path = report.write(facts, summary, options.out)
+        record = run(options, progress)
+        summary = summarize(record)
+        path = report.write(record, summary, options.out)
     except ImportError as error:
         print(f"sanderling demo: {error}: pip install 'sanderling[demo]'", file=sys.stderr)
         return 1

@@ -47,7 +47,7 @@ def load(store: Store, tables: list[Path]) -> int:
 
 
 def differing(store: Store, tables: list[Path]) -> list[str]:
-    """Reads every table back and says of which the bytes differ from the local file's."""
+    """Reads every table back and returns a problem for each that differs from its local file."""
     problems = []
     for table in tables:
         try:

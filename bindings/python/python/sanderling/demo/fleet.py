@@ -28,7 +28,7 @@ class Incarnation:
 
 @dataclass
 class Fleet:
-    """The datanodes by place, and who was there before."""
+    """The datanodes by place, with those that were there before."""
 
     cluster: Cluster
     trace: Trace
@@ -59,7 +59,7 @@ class Fleet:
             thread.start()
 
     def is_over(self) -> bool:
-        """Tells whether every machine of the trace is gone and replaced."""
+        """Returns whether every machine of the trace is gone and replaced."""
         return not any(thread.is_alive() for thread in self._threads)
 
     def stop(self) -> None:
@@ -84,8 +84,8 @@ class Fleet:
         try:
             leaving.noticed = time.monotonic()
             leaving.deadline = leaving.noticed + self.notice_seconds
-            told = self.cluster.notice(leaving.node, self.notice_seconds, "spot preemption")
-            leaving.noticed_bytes = told.home_bytes
+            accepted = self.cluster.notice(leaving.node, self.notice_seconds, "spot preemption")
+            leaving.noticed_bytes = accepted.home_bytes
             time.sleep(max(leaving.deadline - time.monotonic(), 0.0))
             leaving.killed = time.monotonic()
             self.cluster.kill(leaving.node)

@@ -14,7 +14,7 @@ PERCENTILE = 0.99
 class Call:
     """One call of one client."""
 
-    who: str
+    client: str
     """`query` or `writer`."""
     kind: str
     bytes: int
@@ -28,7 +28,7 @@ class Call:
 class Stall:
     """The call that was held up most, against the calls of its kind without preemptions."""
 
-    who: str
+    client: str
     kind: str
     began: float
     took_seconds: float
@@ -48,7 +48,7 @@ class Meter:
         self._lock = threading.Lock()
         self._calls: list[Call] = []
 
-    def observer(self, who: str):  # noqa: ANN201 - an Observer of sanderling.store
+    def observer(self, client: str):  # noqa: ANN201 - an Observer of sanderling.store
         """Returns an observer for one client's store."""
 
         def observe(
@@ -56,7 +56,7 @@ class Meter:
         ) -> None:
             text = f"{type(error).__name__}: {error}" if error else ""
             with self._lock:
-                self._calls.append(Call(who, kind, size, began, seconds, text))
+                self._calls.append(Call(client, kind, size, began, seconds, text))
 
         return observe
 
@@ -76,7 +76,7 @@ def usual_seconds(calls: list[Call]) -> dict[tuple[str, str], float]:
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
     for call in calls:
         if not call.error:
-            times[call.who, call.kind].append(call.seconds)
+            times[call.client, call.kind].append(call.seconds)
     return {
         key: sorted(each)[min(len(each) - 1, int(len(each) * PERCENTILE))]
         for key, each in times.items()
@@ -86,8 +86,8 @@ def usual_seconds(calls: list[Call]) -> dict[tuple[str, str], float]:
 def longest_stall(usual: dict[tuple[str, str], float], calls: list[Call]) -> Stall | None:
     """Returns the call with the longest time beyond the usual one of its client and kind."""
     stalls = [
-        Stall(call.who, call.kind, call.began, call.seconds, usual.get((call.who, call.kind), 0.0))
-        for call in calls
+        Stall(it.client, it.kind, it.began, it.seconds, usual.get((it.client, it.kind), 0.0))
+        for it in calls
     ]
     return max(stalls, key=lambda stall: stall.seconds, default=None)
 
@@ -104,7 +104,7 @@ def bandwidth(
     for call in calls:
         if call.bytes == 0 or call.error or call.began + call.seconds < start:
             continue
-        bins = series[f"{call.who}_{'write' if call.kind == 'write' else 'read'}"]
+        bins = series[f"{call.client}_{'write' if call.kind == 'write' else 'read'}"]
         seconds = max(call.seconds, 1e-6)
         first = int((call.began - start) / step)
         last = int((call.began + seconds - start) / step)

@@ -37,7 +37,7 @@ class Member:
 
 @dataclass
 class Namenodes:
-    """The namenodes by place, and who was there before."""
+    """The namenodes by place, with those that were there before."""
 
     cluster: Cluster
     trace: Trace
@@ -59,7 +59,7 @@ class Namenodes:
         self._thread.start()
 
     def is_over(self) -> bool:
-        """Tells whether every machine of the trace is gone and replaced."""
+        """Returns whether every machine of the trace is gone and replaced."""
         return not self._thread.is_alive()
 
     def stop(self) -> None:

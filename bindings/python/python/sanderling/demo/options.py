@@ -36,7 +36,7 @@ class Options:
     queries: int = 99
     writers: int = 2
     writer_bytes_per_second: int = 16 << 20
-    """Each writer's pace. Unpaced, writers would measure nothing but who gets the two cores."""
+    """Each writer's pace. Unpaced, writers would only measure which of them gets the two cores."""
     live_bytes: int = 16 << 20
     """What each writer keeps before it checks and deletes its oldest object."""
     dram_bytes: int | None = None

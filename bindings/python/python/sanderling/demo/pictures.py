@@ -14,7 +14,7 @@ from sanderling.demo.fleet import Incarnation
 from sanderling.demo.meter import bandwidth
 from sanderling.demo.namenodes import Member
 from sanderling.demo.roles import LEADER, SPARE, VOTER
-from sanderling.demo.run import Facts
+from sanderling.demo.run import RunRecord
 from sanderling.demo.sampler import Sample
 from sanderling.demo.summary import Summary
 
@@ -60,12 +60,12 @@ GROUP_COLOURS = {
 class Pictures:
     """The plots of one run."""
 
-    def __init__(self, facts: Facts, summary: Summary) -> None:
-        assert facts.fleet and facts.sampler
-        self._facts, self._summary = facts, summary
-        self._start, self._end = facts.undisturbed.began, facts.disturbed.ended
-        self._samples = sampler.by_node(facts.sampler.samples)
-        series = bandwidth(facts.meter.calls(), self._start, self._end, STEP_SECONDS)
+    def __init__(self, record: RunRecord, summary: Summary) -> None:
+        assert record.fleet and record.sampler
+        self._record, self._summary = record, summary
+        self._start, self._end = record.undisturbed.began, record.disturbed.ended
+        self._samples = sampler.by_node(record.sampler.samples)
+        series = bandwidth(record.meter.calls(), self._start, self._end, STEP_SECONDS)
         count = int((self._end - self._start) / STEP_SECONDS) + 1
         read, *writers = (
             series.get(name, [0.0] * count)
@@ -73,27 +73,27 @@ class Pictures:
         )
         self._read = _smooth(read)
         self._writers = _smooth([sum(both) for both in zip(*writers, strict=True)])
-        calm = read[: int((facts.disturbed.began - self._start) / STEP_SECONDS)]
+        calm = read[: int((record.disturbed.began - self._start) / STEP_SECONDS)]
         self._usual_read = fmean(calm) / MIB if calm else 0.0
 
     def legend(self) -> str:
         """Returns what the colours mean."""
-        colours = COLOURS | (GROUP_COLOURS if self._facts.options.spares else {})
+        colours = COLOURS | (GROUP_COLOURS if self._record.options.spares else {})
         items = (f'<li><i class="{colour}"></i>{what}</li>' for colour, what in colours.items())
         return f"<ul class=legend>{''.join(items)}</ul>"
 
     def timeline(self) -> str:
         """Returns the run over time: machines, bandwidth, relocation, queries."""
-        facts = self._facts
-        assert facts.fleet and facts.sampler
+        record = self._record
+        assert record.fleet and record.sampler
         x = {"ends": [0, self._end - self._start], "count": 10, "unit": {"after": " s"}}
-        rough = facts.disturbed.began - self._start
+        rough = record.disturbed.began - self._start
         shades = [
             _shade(self._at(each.noticed), self._at(each.killed))
-            for each in facts.fleet.noticed()
+            for each in record.fleet.noticed()
             if each.noticed and each.killed
         ]
-        moves = sampler.relocation(facts.sampler.samples, self._start, self._end, STEP_SECONDS)
+        moves = sampler.relocation(record.sampler.samples, self._start, self._end, STEP_SECONDS)
         return _figure(
             "fleet, bandwidth and queries over time",
             x,
@@ -120,12 +120,12 @@ class Pictures:
 
     def around(self) -> str:
         """Returns all notices laid over each other; nothing where none has its whole window."""
-        facts = self._facts
-        assert facts.fleet
-        notice = facts.options.notice_seconds
+        record = self._record
+        assert record.fleet
+        notice = record.options.notice_seconds
         windows = [
             each
-            for each in facts.fleet.noticed()
+            for each in record.fleet.noticed()
             if each.noticed and each.noticed + notice + AFTER_SECONDS <= self._end
         ]
         if not windows:
@@ -170,9 +170,9 @@ class Pictures:
         ]
 
     def _machines(self) -> list[dict[str, Any]]:
-        assert self._facts.fleet
+        assert self._record.fleet
         places: dict[int, list[Incarnation]] = {}
-        for each in self._facts.fleet.incarnations:
+        for each in self._record.fleet.incarnations:
             places.setdefault(each.slot, []).append(each)
         held = {each.node: self._held(each) for lane in places.values() for each in lane}
         most = max((value for points in held.values() for _, value in points), default=1.0) or 1.0
@@ -191,13 +191,13 @@ class Pictures:
 
     def _namenodes(self) -> list[dict[str, Any]]:
         """Returns one panel with a lane for each place, empty while no process has the place."""
-        facts = self._facts
-        assert facts.namenodes
-        if not facts.options.spares:
+        record = self._record
+        assert record.namenodes
+        if not record.options.spares:
             return []
-        places = sorted({each.slot for each in facts.namenodes.members})
+        places = sorted({each.slot for each in record.namenodes.members})
         marks: list[Mark] = []
-        for each in facts.namenodes.members:
+        for each in record.namenodes.members:
             # Lanes are counted from below, places from above.
             base = len(places) - 1 - each.slot
             marks += self._roles(each, base)
@@ -209,10 +209,10 @@ class Pictures:
         return [{"height": height, "title": "namenodes", "y": y, "marks": marks}]
 
     def _roles(self, each: Member, base: int) -> list[Mark]:
-        assert self._facts.roles
+        assert self._record.roles
         until = min(each.ended or self._end, self._end)
         marks = []
-        for span in self._facts.roles.spans(each.address):
+        for span in self._record.roles.spans(each.address):
             began, ended = max(span.began, self._start), min(span.ended, until)
             if began >= ended:
                 continue
@@ -247,7 +247,7 @@ class Pictures:
         gone = next((one for one in self._summary.preempted if one.node == each.node), None)
         noticed = self._at(each.noticed)
         seconds = gone.drained_after_seconds if gone else None
-        empty = noticed + (self._facts.options.notice_seconds if seconds is None else seconds)
+        empty = noticed + (self._record.options.notice_seconds if seconds is None else seconds)
         held = table.size(each.noticed_bytes)
         title = f"node {each.node}: notice at {noticed:.1f} s, {held} held"
         if gone:
@@ -262,7 +262,7 @@ class Pictures:
         return marks
 
     def _answers(self) -> dict[str, Any]:
-        answers = self._facts.undisturbed.answers + self._facts.disturbed.answers
+        answers = self._record.undisturbed.answers + self._record.disturbed.answers
         times: dict[int, list[float]] = {}
         for answer in answers:
             times.setdefault(answer.query, []).append(answer.seconds)
@@ -281,7 +281,7 @@ class Pictures:
         stall = self._summary.stall
         if stall:
             took = table.seconds(stall.took_seconds)
-            title = f"longest stall: a {stall.who}'s {stall.kind}, {took}"
+            title = f"longest stall: a {stall.client}'s {stall.kind}, {took}"
             marks.append(_dots("red", [(self._at(stall.began), 1 / 4, title)], shape="up"))
         at = [[2.0**power, f"{2.0**power:g}×"] for power in range(-2, 4)]
         return {

@@ -107,7 +107,7 @@ class Preemption:
     lived_hours: float
     """How long the machine lived, in the model's time."""
     deferred_seconds: float
-    """How much later than the model says: no more than `overlap_max` leave at a time."""
+    """How much later than in the model: no more than `overlap_max` leave at a time."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def draw(model: Lifetimes, seed: int, shape: Shape) -> Trace:
 def draw_beside(trace: Trace, model: Lifetimes, seed: int, shape: Shape) -> Trace:
     """Draws the trace of other machines on the clock of `trace`: the notices that fit into its
     time, but at most `shape.notices` and at least one, for which the first machine is taken earlier
-    than the model says if that is needed.
+    than in the model if that is needed.
     """
     chance = random.Random(f"beside {seed}")
     last = max(shape.seconds - shape.notice_seconds, 0.0)

@@ -1,4 +1,4 @@
-"""How much of the processors other programs took: what a comparison of two times must tell."""
+"""How much of the processors other programs took, which a comparison of two times must state."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Usage:
     """Processor seconds used so far."""
 
     all: float
-    """By everybody on this computer, the hypervisor's other guests included."""
+    """By every process on this computer, the hypervisor's other guests included."""
     own: float
     """By the demo and its cluster, processes that have ended included."""
 
 
 def usage(cluster: Cluster) -> Usage | None:
-    """Reads what was used; None where the kernel does not tell."""
+    """Reads what was used; None where the kernel does not report it."""
     try:
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
         user, nice, system, _idle, _wait, irq, softirq, steal = map(int, fields)

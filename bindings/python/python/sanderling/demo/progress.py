@@ -16,7 +16,7 @@ ON_TERMINAL_SECONDS = 0.2
 
 
 class Progress:
-    """Says which step is under way, for how long, and how far it is."""
+    """Reports which step is under way, for how long, and how far it is."""
 
     def __init__(self, is_quiet: bool) -> None:
         self._is_quiet = is_quiet
@@ -27,7 +27,7 @@ class Progress:
     def run(
         self, what: str, work: Callable[[], T], status: Callable[[], str] | None = None
     ) -> T:
-        """Runs a step and says what it is, how far it is and how long it took."""
+        """Runs a step and reports what it is, how far it is and how long it took."""
         self._step += 1
         began = time.monotonic()
         done = threading.Event()
@@ -44,10 +44,6 @@ class Progress:
             watcher.join()
             detail = f": {status()}" if status else ""
             self._line(f"{what}: {time.monotonic() - began:.1f} s{detail}", is_last=True)
-
-    def say(self, text: str) -> None:
-        """Says something once."""
-        self._line(text, is_last=True)
 
     def _watch(
         self,

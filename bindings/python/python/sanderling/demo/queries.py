@@ -73,7 +73,7 @@ class Session:
             rows = self._connection.execute(query.text).fetchall()
         except Exception as error:  # noqa: BLE001 - any failure is a wrong answer
             problem = f"{type(error).__name__}: {error}"
-            # DuckDB sees Ctrl-C itself and makes an error of its own of it. Nobody else interrupts.
+            # DuckDB sees Ctrl-C itself and makes its own error of it. Nothing else interrupts.
             if "interrupt" in problem.lower():
                 raise KeyboardInterrupt from error
             return Answer(query.number, began, time.monotonic() - began, False, problem)
@@ -83,7 +83,7 @@ class Session:
 
 
 def difference(wanted: Rows, found: Rows) -> str:
-    """Says how two sorted results differ; empty when they do not."""
+    """Returns how two sorted results differ; empty when they do not."""
     if len(wanted) != len(found):
         return f"{len(found)} rows, {len(wanted)} wanted"
     for row, (left, right) in enumerate(zip(wanted, found, strict=True)):

@@ -9,7 +9,7 @@ from pathlib import Path
 from sanderling._sanderling import page
 from sanderling.demo import table
 from sanderling.demo.pictures import Pictures
-from sanderling.demo.run import Facts
+from sanderling.demo.run import RunRecord
 from sanderling.demo.summary import Summary
 
 TITLE = "TPC-DS on machines that are taken away"
@@ -34,18 +34,18 @@ Datastore using Cheap, Transient Cloud Resources”. The data is generated; thes
 TPC-DS results.</p>"""
 
 
-def write(facts: Facts, summary: Summary, directory: Path) -> Path:
+def write(record: RunRecord, summary: Summary, directory: Path) -> Path:
     """Writes `report.html` and `result.json` into `directory`; returns the report's path."""
     directory.mkdir(parents=True, exist_ok=True)
     result = json.dumps(summary.as_json(), indent=2)
     (directory / "result.json").write_text(result + "\n")
     path = directory / "report.html"
-    path.write_text(_page(facts, summary), encoding="utf-8")
+    path.write_text(_page(record, summary), encoding="utf-8")
     return path
 
 
-def _page(facts: Facts, summary: Summary) -> str:
-    pictures = Pictures(facts, summary)
+def _page(record: RunRecord, summary: Summary) -> str:
+    pictures = Pictures(record, summary)
     around = pictures.around()
     parts = [
         pictures.legend(),
@@ -53,9 +53,9 @@ def _page(facts: Facts, summary: Summary) -> str:
         _problems(summary),
         f"<h2>Around a notice</h2>{AROUND}{around}" if around else "",
         f"<h2>The run in figures</h2>{_figures(summary)}",
-        f"<h2>Datanodes taken away</h2>{_taken(facts, summary)}",
-        _namenodes_taken(facts, summary),
-        f"<h2>How it was measured</h2><p>{html.escape(_setup(facts))}</p>{METHOD}",
+        f"<h2>Datanodes taken away</h2>{_taken(record, summary)}",
+        _namenodes_taken(record, summary),
+        f"<h2>How it was measured</h2><p>{html.escape(_setup(record))}</p>{METHOD}",
     ]
     return page(TITLE, _verdict(summary), not summary.problems, "\n".join(parts))
 
@@ -94,14 +94,14 @@ def _problems(summary: Summary) -> str:
     return f"<h2>Problems</h2><ul class=problems>{items}</ul>"
 
 
-def _taken(facts: Facts, summary: Summary) -> str:
+def _taken(record: RunRecord, summary: Summary) -> str:
     """Returns the table of the machines that got a notice."""
-    assert facts.fleet
+    assert record.fleet
     columns = ["place", "node", "lived, model", "notice at", "held back", "held", "moved",
                "empty after", "killed after", "lost"]
-    start = facts.undisturbed.began
+    start = record.undisturbed.began
     rows: list[list[str]] = []
-    for each, gone in zip(facts.fleet.noticed(), summary.preempted, strict=True):
+    for each, gone in zip(record.fleet.noticed(), summary.preempted, strict=True):
         noticed = each.noticed or 0.0
         deferred, empty = each.deferred_seconds, gone.drained_after_seconds
         rows.append([
@@ -119,14 +119,14 @@ def _taken(facts: Facts, summary: Summary) -> str:
     return _table(columns, rows)
 
 
-def _namenodes_taken(facts: Facts, summary: Summary) -> str:
+def _namenodes_taken(record: RunRecord, summary: Summary) -> str:
     """Returns the table of the namenodes whose machines got a notice."""
-    assert facts.namenodes
+    assert record.namenodes
     columns = ["place", "process", "lived, model", "notice at", "held back", "led", "left after",
                "end"]
-    start = facts.undisturbed.began
+    start = record.undisturbed.began
     rows = []
-    for each, gone in zip(facts.namenodes.noticed(), summary.preempted_namenodes, strict=True):
+    for each, gone in zip(record.namenodes.noticed(), summary.preempted_namenodes, strict=True):
         left = gone.left_after_seconds
         rows.append([
             f"namenode {each.slot + 1}",
@@ -150,8 +150,8 @@ def _table(columns: list[str], rows: list[list[str]]) -> str:
     return f"<div class=scroll>{table_of_all}</div>"
 
 
-def _setup(facts: Facts) -> str:
-    options = facts.options
+def _setup(record: RunRecord) -> str:
+    options = record.options
     of_datanodes, group = "machines", ""
     if options.spares:
         of_datanodes = "machines of datanodes"
@@ -160,13 +160,14 @@ def _setup(facts: Facts) -> str:
             f"one at a time."
         )
     return (
-        f"TPC-DS tables at scale {options.scale:g} ({table.size(facts.table_bytes)} of Parquet, "
-        f"{facts.tables} tables) in {options.datanodes} datanodes of "
-        f"{table.size(facts.dram_bytes)} each, every one a process; {facts.queries} queries by "
+        f"TPC-DS tables at scale {options.scale:g} ({table.size(record.table_bytes)} of Parquet, "
+        f"{record.tables} tables) in {options.datanodes} datanodes of "
+        f"{table.size(record.dram_bytes)} each, every one a process; {record.queries} queries by "
         f"DuckDB over sanderling://, {options.writers} writers of short-lived objects at "
         f"{table.size(options.writer_bytes_per_second)}/s each. Preemptions: model "
         f"{options.model_name}, seed {options.seed}; one hour of the model takes "
-        f"{facts.trace.seconds_per_hour:.2f} s here, a notice {options.notice_seconds:g} s instead "
-        f"of the cloud's 30 s, and at most {options.overlap_max} {of_datanodes} leave at a time."
+        f"{record.trace.seconds_per_hour:.2f} s here, a notice {options.notice_seconds:g} s "
+        f"instead of the cloud's 30 s, and at most {options.overlap_max} {of_datanodes} leave at a "
+        f"time."
         f"{group}"
     )

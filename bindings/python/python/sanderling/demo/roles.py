@@ -26,7 +26,7 @@ class Role:
 
 
 class Roles:
-    """A thread that asks one namenode after the other until one answers, several times a second."""
+    """A thread that calls namenodes in turn until one answers, several times a second."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

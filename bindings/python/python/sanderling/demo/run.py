@@ -1,4 +1,4 @@
-"""One run of the main job, from the data to the facts that the table and the report show."""
+"""One run of the main job, from the data to the record that the table and the report show."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Phase:
 
 
 @dataclass
-class Facts:
-    """Everything that one run found out."""
+class RunRecord:
+    """Everything that one run measured and checked."""
 
     options: Options
     trace: Trace
@@ -66,11 +66,11 @@ class Facts:
     seconds: float = 0.0
 
 
-def run(options: Options, progress: Progress) -> Facts:
+def run(options: Options, progress: Progress) -> RunRecord:
     """Runs all phases."""
     began = time.monotonic()
     trace = _trace(options)
-    facts = Facts(options, trace, _namenodes_trace(options, trace))
+    record = RunRecord(options, trace, _namenodes_trace(options, trace))
     tables = progress.run(
         f"TPC-DS data at scale {options.scale:g}",
         lambda: data.generate(options.scale, options.cache),
@@ -79,17 +79,17 @@ def run(options: Options, progress: Progress) -> Facts:
         f"right results of {options.queries} queries, from the local files",
         lambda: prepare(tables, options.queries),
     )
-    facts.tables, facts.queries = len(tables), len(queries)
-    facts.table_bytes = sum(table.stat().st_size for table in tables)
-    facts.dram_bytes = options.dram_bytes or _dram(options, facts.table_bytes)
+    record.tables, record.queries = len(tables), len(queries)
+    record.table_bytes = sum(table.stat().st_size for table in tables)
+    record.dram_bytes = options.dram_bytes or _dram(options, record.table_bytes)
     cluster = progress.run(
-        f"{_namenodes(options)}, {options.datanodes} datanodes of {facts.dram_bytes >> 20} MiB",
-        lambda: _cluster(options, facts.dram_bytes),
+        f"{_namenodes(options)}, {options.datanodes} datanodes of {record.dram_bytes >> 20} MiB",
+        lambda: _cluster(options, record.dram_bytes),
     )
     with cluster:
-        _run_on(cluster, facts, tables, queries, progress)
-    facts.seconds = time.monotonic() - began
-    return facts
+        _run_on(cluster, record, tables, queries, progress)
+    record.seconds = time.monotonic() - began
+    return record
 
 
 def _cluster(options: Options, dram_bytes: int) -> Cluster:
@@ -108,48 +108,52 @@ def _namenodes(options: Options) -> str:
 
 
 def _run_on(
-    cluster: Cluster, facts: Facts, tables: list[Path], queries: list[Query], progress: Progress
+    cluster: Cluster,
+    record: RunRecord,
+    tables: list[Path],
+    queries: list[Query],
+    progress: Progress,
 ) -> None:
     with ExitStack() as stack:
-        store = stack.enter_context(cluster.store(observer=facts.meter.observer("query")))
+        store = stack.enter_context(cluster.store(observer=record.meter.observer("query")))
         loader = stack.enter_context(cluster.store())
         progress.run("tables into the store", lambda: data.load(loader, tables))
         session = Session(SanderlingFileSystem(store=store), tables)
         # The first reads of a process cost what no later one does; they belong to no phase.
         session.run(queries[0])
-        facts.sampler = Sampler(stack.enter_context(cluster.store()))
-        facts.fleet = Fleet(cluster, facts.trace, facts.options.notice_seconds)
-        facts.roles = Roles(cluster)
-        facts.namenodes = Namenodes(cluster, facts.namenodes_trace, facts.options.notice_seconds)
-        observer = facts.meter.observer("writer")
+        record.sampler = Sampler(stack.enter_context(cluster.store()))
+        record.fleet = Fleet(cluster, record.trace, record.options.notice_seconds)
+        record.roles = Roles(cluster)
+        record.namenodes = Namenodes(cluster, record.namenodes_trace, record.options.notice_seconds)
+        observer = record.meter.observer("writer")
         stores = [
             stack.enter_context(cluster.store(observer=observer))
-            for _ in range(facts.options.writers)
+            for _ in range(record.options.writers)
         ]
-        writers = Writers(stores, facts.options)
-        facts.sampler.start()
-        if facts.options.spares:
-            facts.roles.start()
+        writers = Writers(stores, record.options)
+        record.sampler.start()
+        if record.options.spares:
+            record.roles.start()
         writers.start()
         try:
-            _phases(facts, session, queries, progress)
+            _phases(record, session, queries, progress)
         finally:
-            facts.fleet.stop()
-            facts.namenodes.stop()
+            record.fleet.stop()
+            record.namenodes.stop()
             writers.stop()
-            facts.sampler.stop()
-            facts.roles.stop()
-        facts.writers = writers.counts()
-        facts.client = store.metrics()
-        # A new client: the loader has made no call for so long that all namenodes that it knows
+            record.sampler.stop()
+            record.roles.stop()
+        record.writers = writers.counts()
+        record.client = store.metrics()
+        # A new client: the loader has made no call for so long that all namenodes that it has
         # may have been replaced.
-        _verify(facts, stack.enter_context(cluster.store()), tables, progress)
+        _verify(record, stack.enter_context(cluster.store()), tables, progress)
 
 
-def _phases(facts: Facts, session: Session, queries: list[Query], progress: Progress) -> None:
-    options, fleet, namenodes = facts.options, facts.fleet, facts.namenodes
+def _phases(record: RunRecord, session: Session, queries: list[Query], progress: Progress) -> None:
+    options, fleet, namenodes = record.options, record.fleet, record.namenodes
     assert fleet and namenodes
-    calm, rough = facts.undisturbed, facts.disturbed
+    calm, rough = record.undisturbed, record.disturbed
 
     def calm_is_over() -> bool:
         return time.monotonic() - calm.began >= options.baseline_seconds
@@ -157,7 +161,7 @@ def _phases(facts: Facts, session: Session, queries: list[Query], progress: Prog
     progress.run(
         "without preemptions",
         lambda: _answer(calm, fleet.cluster, session, queries, calm_is_over),
-        lambda: _status(calm, facts),
+        lambda: _status(calm, record),
     )
     def rough_is_over() -> bool:
         return fleet.is_over() and namenodes.is_over()
@@ -166,11 +170,11 @@ def _phases(facts: Facts, session: Session, queries: list[Query], progress: Prog
         notices = f"{len(fleet.noticed())} notices"
         if options.spares:
             notices += f" of datanodes, {len(namenodes.noticed())} of namenodes"
-        return f"{_status(rough, facts)}, {notices}"
+        return f"{_status(rough, record)}, {notices}"
 
     fleet.start()
     namenodes.start()
-    preemptions = len(facts.trace.preemptions) + len(facts.namenodes_trace.preemptions)
+    preemptions = len(record.trace.preemptions) + len(record.namenodes_trace.preemptions)
     progress.run(
         f"under {preemptions} preemptions",
         lambda: _answer(rough, fleet.cluster, session, queries, rough_is_over),
@@ -198,18 +202,18 @@ def _answer(
     phase.others_share = others_share(before, usage(cluster), phase.ended - phase.began)
 
 
-def _verify(facts: Facts, plain: Store, tables: list[Path], progress: Progress) -> None:
+def _verify(record: RunRecord, plain: Store, tables: list[Path], progress: Progress) -> None:
     def verify() -> None:
-        facts.differing_tables = data.differing(plain, tables)
-        facts.report = plain.report()
-        facts.fsck = plain.fsck()
+        record.differing_tables = data.differing(plain, tables)
+        record.report = plain.report()
+        record.fsck = plain.fsck()
 
     progress.run("every table read back and compared, byte by byte", verify)
 
 
-def _status(phase: Phase, facts: Facts) -> str:
+def _status(phase: Phase, record: RunRecord) -> str:
     right = sum(1 for answer in phase.answers if answer.is_right)
-    _, errors = facts.meter.now()
+    _, errors = record.meter.now()
     return f"{right}/{len(phase.answers)} queries right, {errors} errors"
 
 

@@ -13,7 +13,7 @@ SAMPLES_PER_SECOND = 16.0
 
 @dataclass(frozen=True)
 class Sample:
-    """What the namenode knew of one node at one moment."""
+    """What the namenode had of one node at one moment."""
 
     at: float
     """By `time.monotonic`."""

@@ -1,4 +1,4 @@
-"""Boils a run down to the figures of its table, and says what is wrong with it."""
+"""Reduces a run to the figures of its table, and lists what is wrong with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sanderling.demo import sampler
 from sanderling.demo.cost import PAPER_MACHINES, Cost
 from sanderling.demo.meter import Stall, longest_stall, usual_seconds
 from sanderling.demo.queries import Answer
-from sanderling.demo.run import Facts
+from sanderling.demo.run import RunRecord
 
 SCHEMA_VERSION = 1
 
@@ -98,54 +98,54 @@ class Summary:
         return {"schema_version": SCHEMA_VERSION, "ok": not self.problems, **raw}
 
 
-def summarize(facts: Facts) -> Summary:
+def summarize(record: RunRecord) -> Summary:
     """Computes the figures of a run."""
-    assert facts.fleet and facts.namenodes and facts.sampler and facts.report and facts.fsck
-    options, namenodes = facts.options, _preempted_namenodes(facts)
-    calls = facts.meter.calls()
-    rough_began = facts.disturbed.began
-    calm = [call for call in calls if facts.undisturbed.began <= call.began < rough_began]
+    assert record.fleet and record.namenodes and record.sampler and record.report and record.fsck
+    options, namenodes = record.options, _preempted_namenodes(record)
+    calls = record.meter.calls()
+    rough_began = record.disturbed.began
+    calm = [call for call in calls if record.undisturbed.began <= call.began < rough_began]
     rough = [call for call in calls if call.began >= rough_began]
-    answers = facts.undisturbed.answers + facts.disturbed.answers
-    calm_seconds, rough_seconds = _round_seconds(facts)
+    answers = record.undisturbed.answers + record.disturbed.answers
+    calm_seconds, rough_seconds = _round_seconds(record)
     slowdown = rough_seconds / calm_seconds if calm_seconds else 1.0
     return Summary(
         queries_right=sum(answer.is_right for answer in answers),
         queries_total=len(answers),
-        queries_distinct=facts.queries,
-        writer_objects=facts.writers.checked_objects,
-        writer_objects_wrong=facts.writers.wrong_objects,
-        writer_bytes=facts.writers.written_bytes,
-        notices=facts.report.notices,
+        queries_distinct=record.queries,
+        writer_objects=record.writers.checked_objects,
+        writer_objects_wrong=record.writers.wrong_objects,
+        writer_bytes=record.writers.written_bytes,
+        notices=record.report.notices,
         namenodes=options.namenodes,
         namenode_notices=len(namenodes),
-        relocated_bytes=facts.report.moved_bytes + facts.report.promoted_bytes,
-        lost_bytes=facts.report.bytes,
+        relocated_bytes=record.report.moved_bytes + record.report.promoted_bytes,
+        lost_bytes=record.report.bytes,
         client_errors=sum(1 for call in calls if call.error),
         stall=longest_stall(usual_seconds(calm), rough),
         undisturbed_longest_seconds=max((call.seconds for call in calm), default=0.0),
         undisturbed_round_seconds=calm_seconds,
         disturbed_round_seconds=rough_seconds,
-        others_shares=(facts.undisturbed.others_share, facts.disturbed.others_share),
+        others_shares=(record.undisturbed.others_share, record.disturbed.others_share),
         cost=Cost(
             options.datanodes,
             slowdown,
             options.namenodes + options.spares if options.spares else 0,
         ),
         paper_cost=Cost(PAPER_MACHINES - 1, slowdown),
-        preempted=_preempted(facts),
+        preempted=_preempted(record),
         preempted_namenodes=namenodes,
-        problems=_problems(facts, answers, [call.error for call in calls if call.error]),
-        seconds=facts.seconds,
+        problems=_problems(record, answers, [call.error for call in calls if call.error]),
+        seconds=record.seconds,
     )
 
 
-def _round_seconds(facts: Facts) -> tuple[float, float]:
+def _round_seconds(record: RunRecord) -> tuple[float, float]:
     """Returns the time of one round of the queries, without and under preemptions.
 
     Each query counts with its mean, so that a phase that ends within a round is not favoured.
     """
-    calm, rough = _means(facts.undisturbed.answers), _means(facts.disturbed.answers)
+    calm, rough = _means(record.undisturbed.answers), _means(record.disturbed.answers)
     both = calm.keys() & rough.keys()
     return sum(calm[query] for query in both), sum(rough[query] for query in both)
 
@@ -157,11 +157,11 @@ def _means(answers: list[Answer]) -> dict[int, float]:
     return {query: statistics.fmean(each) for query, each in times.items()}
 
 
-def _preempted(facts: Facts) -> list[Preempted]:
-    assert facts.fleet and facts.sampler
-    samples = facts.sampler.samples
+def _preempted(record: RunRecord) -> list[Preempted]:
+    assert record.fleet and record.sampler
+    samples = record.sampler.samples
     rows = []
-    for each in facts.fleet.noticed():
+    for each in record.fleet.noticed():
         noticed = each.noticed or 0.0
         drained = sampler.drained_at(samples, each.node, noticed)
         rows.append(
@@ -179,8 +179,8 @@ def _preempted(facts: Facts) -> list[Preempted]:
     return rows
 
 
-def _preempted_namenodes(facts: Facts) -> list[PreemptedNamenode]:
-    assert facts.namenodes
+def _preempted_namenodes(record: RunRecord) -> list[PreemptedNamenode]:
+    assert record.namenodes
     return [
         PreemptedNamenode(
             name=each.name,
@@ -192,25 +192,25 @@ def _preempted_namenodes(facts: Facts) -> list[PreemptedNamenode]:
             else None,
             deferred_seconds=each.deferred_seconds,
         )
-        for each in facts.namenodes.noticed()
+        for each in record.namenodes.noticed()
     ]
 
 
-def _problems(facts: Facts, answers: list[Answer], errors: list[str]) -> list[str]:
-    assert facts.fleet and facts.namenodes and facts.report and facts.fsck
+def _problems(record: RunRecord, answers: list[Answer], errors: list[str]) -> list[str]:
+    assert record.fleet and record.namenodes and record.report and record.fsck
     problems = [f"query {each.query}: {each.problem}" for each in answers if not each.is_right]
     problems += [f"client: {error}" for error in errors]
-    problems += [f"writer: {problem}" for problem in facts.writers.problems]
-    problems += [f"fleet: {problem}" for problem in facts.fleet.problems]
-    problems += facts.namenodes.problems
-    problems += [f"table {problem}" for problem in facts.differing_tables]
-    problems += [f"catalog: {problem}" for problem in facts.fsck.problems]
-    if facts.report.bytes or facts.report.blocks:
-        problems.append(f"{facts.report.bytes} bytes in {facts.report.blocks} blocks were lost")
-    wanted = len(facts.trace.preemptions)
-    if facts.report.notices != wanted:
-        problems.append(f"{facts.report.notices} notices were given, {wanted} were to be")
-    given, wanted = len(facts.namenodes.noticed()), len(facts.namenodes_trace.preemptions)
+    problems += [f"writer: {problem}" for problem in record.writers.problems]
+    problems += [f"fleet: {problem}" for problem in record.fleet.problems]
+    problems += record.namenodes.problems
+    problems += [f"table {problem}" for problem in record.differing_tables]
+    problems += [f"catalog: {problem}" for problem in record.fsck.problems]
+    if record.report.bytes or record.report.blocks:
+        problems.append(f"{record.report.bytes} bytes in {record.report.blocks} blocks were lost")
+    wanted = len(record.trace.preemptions)
+    if record.report.notices != wanted:
+        problems.append(f"{record.report.notices} notices were given, {wanted} were to be")
+    given, wanted = len(record.namenodes.noticed()), len(record.namenodes_trace.preemptions)
     if given != wanted:
         problems.append(f"{given} namenodes got notices, {wanted} were to get some")
     return problems

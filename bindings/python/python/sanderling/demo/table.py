@@ -7,8 +7,8 @@ from sanderling.demo.summary import Summary
 
 _PROBLEMS_SHOWN_MAX = 20
 
-OTHERS_SHARE_TOLD = 0.05
-"""Other programs' share of the processors from which on the table tells it."""
+OTHERS_SHARE_SHOWN_MIN = 0.05
+"""Other programs' share of the processors from which on the table has it."""
 
 
 def rows(summary: Summary) -> list[tuple[str, str, str]]:
@@ -17,7 +17,7 @@ def rows(summary: Summary) -> list[tuple[str, str, str]]:
     stall_note = "no call was made"
     if stall:
         stall_note = (
-            f"a {stall.who}'s {stall.kind} took {seconds(stall.took_seconds)}, usual are "
+            f"a {stall.client}'s {stall.kind} took {seconds(stall.took_seconds)}, usual are "
             f"{seconds(stall.usual_seconds)} (99th percentile without preemptions; longest without "
             f"call {seconds(summary.undisturbed_longest_seconds)})"
         )
@@ -106,9 +106,9 @@ def _namenodes(summary: Summary) -> list[tuple[str, str, str]]:
 
 
 def _others(summary: Summary) -> str:
-    """Says what other programs took where it is enough to bend the comparison."""
+    """Returns what other programs took if that is enough to bend the comparison."""
     calm, rough = (share or 0.0 for share in summary.others_shares)
-    if max(calm, rough) < OTHERS_SHARE_TOLD:
+    if max(calm, rough) < OTHERS_SHARE_SHOWN_MIN:
         return ""
     return (
         f"; other programs took {rough * 100:.0f} % of the processors, without preemptions "

@@ -11,14 +11,14 @@ final class Answers {
 
     /** Reads for each object a flag, and then its reader or its error. */
     static List<Opened> opened(SanderlingClient client, byte[] answer) {
-        Decoder facts = new Decoder(answer);
-        int count = facts.count();
+        Decoder decoder = new Decoder(answer);
+        int count = decoder.count();
         List<Opened> all = new ArrayList<>(count);
         for (int at = 0; at < count; at++) {
-            if (facts.flag()) {
-                all.add(new Opened(new Reader(client, facts), null));
+            if (decoder.flag()) {
+                all.add(new Opened(new Reader(client, decoder), null));
             } else {
-                all.add(new Opened(null, Failure.of(facts)));
+                all.add(new Opened(null, Failure.of(decoder)));
             }
         }
         return all;
@@ -30,21 +30,21 @@ final class Answers {
      * part of their own.
      */
     static List<Fetched> fetched(Object[] parts) {
-        Decoder facts = new Decoder((byte[]) parts[0]);
+        Decoder decoder = new Decoder((byte[]) parts[0]);
         int next = 1;
-        int count = facts.count();
+        int count = decoder.count();
         List<Fetched> all = new ArrayList<>(count);
         for (int at = 0; at < count; at++) {
-            if (!facts.flag()) {
-                IOException failure = Failure.of(facts);
+            if (!decoder.flag()) {
+                IOException failure = Failure.of(decoder);
                 all.add(new Fetched(null, failure));
                 continue;
             }
-            Buffer[] buffers = new Buffer[facts.count()];
+            Buffer[] buffers = new Buffer[decoder.count()];
             for (int each = 0; each < buffers.length; each++) {
-                long handle = facts.number();
+                long handle = decoder.number();
                 buffers[each] = handle == 0
-                        ? Buffer.held(facts.bytes(facts.count()))
+                        ? Buffer.held(decoder.bytes(decoder.count()))
                         : Buffer.borrowed((ByteBuffer) parts[next++], handle);
             }
             all.add(new Fetched(buffers, null));

@@ -10,11 +10,11 @@ public final class BlockPlace {
     private final List<String> hosts;
     private final List<String> addresses;
 
-    BlockPlace(Decoder facts) {
-        offset = facts.number();
-        length = facts.number();
-        String host = facts.text();
-        String address = facts.text();
+    BlockPlace(Decoder decoder) {
+        offset = decoder.number();
+        length = decoder.number();
+        String host = decoder.text();
+        String address = decoder.text();
         boolean isLost = address.isEmpty();
         hosts = isLost ? Collections.emptyList() : Collections.singletonList(host);
         addresses = isLost ? Collections.emptyList() : Collections.singletonList(address);

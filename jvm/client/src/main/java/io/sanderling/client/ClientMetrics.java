@@ -12,16 +12,16 @@ public final class ClientMetrics {
     private final long sameHostWrittenBytes;
     private final long longestStallMillis;
 
-    ClientMetrics(Decoder facts) {
-        retries = facts.number();
-        moved = facts.number();
-        refreshed = facts.number();
-        failed = facts.number();
-        readBytes = facts.number();
-        writtenBytes = facts.number();
-        sameHostReadBytes = facts.number();
-        sameHostWrittenBytes = facts.number();
-        longestStallMillis = facts.number();
+    ClientMetrics(Decoder decoder) {
+        retries = decoder.number();
+        moved = decoder.number();
+        refreshed = decoder.number();
+        failed = decoder.number();
+        readBytes = decoder.number();
+        writtenBytes = decoder.number();
+        sameHostReadBytes = decoder.number();
+        sameHostWrittenBytes = decoder.number();
+        longestStallMillis = decoder.number();
     }
 
     /** Returns the attempts beyond the first of a call. */

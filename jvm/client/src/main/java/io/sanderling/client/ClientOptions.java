@@ -138,9 +138,9 @@ public final class ClientOptions {
     }
 
     /** Returns the same options for a cluster that was found, with its credentials. */
-    ClientOptions found(Decoder facts) {
-        return new ClientOptions(timeoutMillis, facts.text(), facts.text(), facts.text(),
-                facts.text(), sameHost, "", collector);
+    ClientOptions found(Decoder decoder) {
+        return new ClientOptions(timeoutMillis, decoder.text(), decoder.text(), decoder.text(),
+                decoder.text(), sameHost, "", collector);
     }
 
     byte[] explicit(String address) {
@@ -159,7 +159,7 @@ public final class ClientOptions {
         return timeoutMillis;
     }
 
-    byte[] facts(String address) {
+    byte[] encoded(String address) {
         return new Encoder()
                 .text("address", address)
                 .number(timeoutMillis)

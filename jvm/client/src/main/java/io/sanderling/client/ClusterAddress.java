@@ -14,10 +14,10 @@ public final class ClusterAddress {
     private final String context;
     private final ClientOptions options;
 
-    private ClusterAddress(Decoder facts, ClientOptions options) {
-        this.address = facts.text();
-        this.context = facts.text();
-        this.options = options.found(facts);
+    private ClusterAddress(Decoder decoder, ClientOptions options) {
+        this.address = decoder.text();
+        this.context = decoder.text();
+        this.options = options.found(decoder);
     }
 
     /**
@@ -31,9 +31,9 @@ public final class ClusterAddress {
     public static ClusterAddress resolve(String address, ClientOptions options)
             throws IOException {
         Objects.requireNonNull(options, "options");
-        byte[] facts = options.explicit(Objects.requireNonNull(address, "address"));
+        byte[] encoded = options.explicit(Objects.requireNonNull(address, "address"));
         Library.load();
-        return new ClusterAddress(new Decoder(Native.resolve(facts)), options);
+        return new ClusterAddress(new Decoder(Native.resolve(encoded)), options);
     }
 
     /** Returns the namenode's address, {@code host:port}. */

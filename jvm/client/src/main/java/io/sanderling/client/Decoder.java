@@ -3,42 +3,42 @@ package io.sanderling.client;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 
-/** Reads facts in the order in which the native half wrote them: big-endian, texts in UTF-8. */
+/** Decodes fields in the order of the native half: big-endian, texts in UTF-8. */
 final class Decoder {
-    private final ByteBuffer facts;
+    private final ByteBuffer encoded;
 
-    Decoder(byte[] facts) {
-        this.facts = ByteBuffer.wrap(facts);
+    Decoder(byte[] encoded) {
+        this.encoded = ByteBuffer.wrap(encoded);
     }
 
     long number() {
-        return facts.getLong();
+        return encoded.getLong();
     }
 
     int count() {
-        return facts.getInt();
+        return encoded.getInt();
     }
 
     int small() {
-        return facts.get();
+        return encoded.get();
     }
 
     boolean flag() {
-        return facts.get() != 0;
+        return encoded.get() != 0;
     }
 
     String text() {
-        int length = facts.getInt();
-        int at = facts.position();
-        facts.position(at + length);
-        return new String(facts.array(), at, length, StandardCharsets.UTF_8);
+        int length = encoded.getInt();
+        int at = encoded.position();
+        encoded.position(at + length);
+        return new String(encoded.array(), at, length, StandardCharsets.UTF_8);
     }
 
     /** Returns the bytes at the reader's place, read-only and not copied. */
     ByteBuffer bytes(int length) {
-        ByteBuffer bytes = facts.slice();
+        ByteBuffer bytes = encoded.slice();
         bytes.limit(length);
-        facts.position(facts.position() + length);
+        encoded.position(encoded.position() + length);
         return bytes.slice().asReadOnlyBuffer();
     }
 }

@@ -12,16 +12,16 @@ public final class Durability {
     private final String stalled;
     private final long storedBytes;
 
-    Durability(Decoder facts) {
-        directory = facts.text();
-        store = facts.text();
-        key = facts.text();
-        isDurable = facts.flag();
-        backlogChanges = facts.number();
-        backlogBytes = facts.number();
-        backlogAgeMillis = facts.number();
-        stalled = facts.text();
-        storedBytes = facts.number();
+    Durability(Decoder decoder) {
+        directory = decoder.text();
+        store = decoder.text();
+        key = decoder.text();
+        isDurable = decoder.flag();
+        backlogChanges = decoder.number();
+        backlogBytes = decoder.number();
+        backlogAgeMillis = decoder.number();
+        stalled = decoder.text();
+        storedBytes = decoder.number();
     }
 
     /** Returns the durable directory at or above it. */

@@ -9,9 +9,9 @@ import java.util.Collection;
 import java.util.Map;
 import java.util.Objects;
 
-/** Writes facts in the order in which the native half reads them: big-endian, texts in UTF-8. */
+/** Encodes fields in the order of the native half: big-endian, texts in UTF-8. */
 final class Encoder {
-    private byte[] facts = new byte[64];
+    private byte[] buffer = new byte[64];
     private int length;
 
     static byte[] ofText(String what, String text) {
@@ -24,19 +24,19 @@ final class Encoder {
 
     Encoder number(long number) {
         int at = more(8);
-        ByteBuffer.wrap(facts).putLong(at, number);
+        ByteBuffer.wrap(buffer).putLong(at, number);
         return this;
     }
 
     Encoder count(int count) {
         int at = more(4);
-        ByteBuffer.wrap(facts).putInt(at, count);
+        ByteBuffer.wrap(buffer).putInt(at, count);
         return this;
     }
 
     Encoder flag(boolean flag) {
         int at = more(1);
-        facts[at] = (byte) (flag ? 1 : 0);
+        buffer[at] = (byte) (flag ? 1 : 0);
         return this;
     }
 
@@ -57,7 +57,7 @@ final class Encoder {
         int count = bytes.remaining();
         count(count);
         int at = more(count);
-        bytes.get(facts, at, count);
+        bytes.get(buffer, at, count);
         return this;
     }
 
@@ -81,20 +81,20 @@ final class Encoder {
 
     Encoder all(byte[] others) {
         int at = more(others.length);
-        System.arraycopy(others, 0, facts, at, others.length);
+        System.arraycopy(others, 0, buffer, at, others.length);
         return this;
     }
 
     byte[] encoded() {
-        return Arrays.copyOf(facts, length);
+        return Arrays.copyOf(buffer, length);
     }
 
     /** Makes room, perhaps in another array, and returns where it starts. */
     private int more(int bytes) {
         int at = length;
         length = Math.addExact(length, bytes);
-        if (length > facts.length) {
-            facts = Arrays.copyOf(facts, Math.max(length, facts.length * 2));
+        if (length > buffer.length) {
+            buffer = Arrays.copyOf(buffer, Math.max(length, buffer.length * 2));
         }
         return at;
     }

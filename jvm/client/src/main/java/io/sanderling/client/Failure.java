@@ -38,15 +38,15 @@ final class Failure {
     }
 
     /** Reads the fields of an error. */
-    static IOException of(Decoder facts) {
-        String name = facts.text();
-        String text = facts.text();
-        return new Failure(name, text, RECOVERIES[facts.small()], facts).exception();
+    static IOException of(Decoder decoder) {
+        String name = decoder.text();
+        String text = decoder.text();
+        return new Failure(name, text, RECOVERIES[decoder.small()], decoder).exception();
     }
 
     /** Makes the exception of an error; called by the native half. */
-    static Throwable thrown(byte[] facts) {
-        return of(new Decoder(facts));
+    static Throwable thrown(byte[] encoded) {
+        return of(new Decoder(encoded));
     }
 
     /** Returns the exception of the error's name, by the table of docs/ERRORS.md. */

@@ -62,7 +62,7 @@ final class Guard extends PhantomReference<Object> {
         while (true) {
             try {
                 ((Guard) FORGOTTEN.remove()).release();
-            } catch (InterruptedException stranger) {
+            } catch (InterruptedException interrupted) {
                 // No call ends this thread: it is a daemon and ends with the process.
             }
         }

@@ -16,12 +16,12 @@ public final class Job implements AutoCloseable {
     private final long id;
     private final long leaseMillis;
 
-    Job(SanderlingClient client, Decoder facts) {
+    Job(SanderlingClient client, Decoder decoder) {
         this.client = client;
-        this.guard = Guard.of(this, facts.number());
-        this.id = facts.number();
-        this.path = facts.text();
-        this.leaseMillis = facts.number();
+        this.guard = Guard.of(this, decoder.number());
+        this.id = decoder.number();
+        this.path = decoder.text();
+        this.leaseMillis = decoder.number();
     }
 
     /** Returns the root of the job's subtree. */

@@ -7,11 +7,11 @@ public final class JobAccount {
     private final long namesMax;
     private final long attributeBytesMax;
 
-    JobAccount(Decoder facts) {
-        names = facts.number();
-        attributeBytes = facts.number();
-        namesMax = facts.number();
-        attributeBytesMax = facts.number();
+    JobAccount(Decoder decoder) {
+        names = decoder.number();
+        attributeBytes = decoder.number();
+        namesMax = decoder.number();
+        attributeBytesMax = decoder.number();
     }
 
     /** Returns how many directories and objects there are, the subtree's root among them. */

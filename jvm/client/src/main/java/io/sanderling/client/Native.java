@@ -4,7 +4,7 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 
 /**
- * Declares what the native half does. Facts cross as bytes in the order of {@link Encoder};
+ * Declares what the native half does. Fields cross as bytes in the order of {@link Encoder};
  * what lives there is known here by a handle that is never used twice, so that one that was given
  * back is refused and nothing else. The owner of a handle is passed along so that it is not taken
  * for forgotten before the native half holds what the handle stands for.
@@ -16,7 +16,7 @@ final class Native {
     static native String initialize(Class<?> failure);
 
     /** Returns the cluster of a client, by the rule of every binding. */
-    static native byte[] resolve(byte[] facts) throws IOException;
+    static native byte[] resolve(byte[] encoded) throws IOException;
 
     /** Records the spans of all clients from now on, and exports them to a collector. */
     static native void exportSpans(byte[] collector) throws IOException;
@@ -28,15 +28,15 @@ final class Native {
 
     static native String cluster(Object owner, long client) throws IOException;
 
-    static native byte[] call(Object owner, long client, int operation, byte[] facts)
+    static native byte[] call(Object owner, long client, int operation, byte[] encoded)
             throws IOException;
 
     static native byte[] put(
-            Object owner, long client, byte[] facts, ByteBuffer bytes, int at, int length)
+            Object owner, long client, byte[] encoded, ByteBuffer bytes, int at, int length)
             throws IOException;
 
     static native byte[] putArray(
-            Object owner, long client, byte[] facts, byte[] bytes, int at, int length)
+            Object owner, long client, byte[] encoded, byte[] bytes, int at, int length)
             throws IOException;
 
     static native Object[] get(Object owner, long client, byte[] path) throws IOException;
@@ -74,7 +74,7 @@ final class Native {
 
     static native byte[] refresh(Object owner, long reader) throws IOException;
 
-    static native byte[] create(Object owner, long client, byte[] facts) throws IOException;
+    static native byte[] create(Object owner, long client, byte[] encoded) throws IOException;
 
     static native byte[] append(Object owner, long client, byte[] path) throws IOException;
 
@@ -86,7 +86,7 @@ final class Native {
 
     static native void flush(Object owner, long writer) throws IOException;
 
-    static native void setAttribute(Object owner, long writer, byte[] facts) throws IOException;
+    static native void setAttribute(Object owner, long writer, byte[] encoded) throws IOException;
 
     static native void setRecompute(Object owner, long writer, long millis) throws IOException;
 
@@ -94,7 +94,7 @@ final class Native {
 
     static native void abort(Object owner, long writer) throws IOException;
 
-    static native byte[] beginJob(Object owner, long client, byte[] facts) throws IOException;
+    static native byte[] beginJob(Object owner, long client, byte[] encoded) throws IOException;
 
     static native boolean hasEnded(Object owner, long job);
 

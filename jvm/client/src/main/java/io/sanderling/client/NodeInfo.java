@@ -13,17 +13,17 @@ public final class NodeInfo {
     private final long exposureBytes;
     private final long deadlineInMillis;
 
-    NodeInfo(Decoder facts) {
-        id = facts.number();
-        name = facts.text();
-        address = facts.text();
-        host = facts.text();
-        policy = facts.text();
-        availability = facts.text();
-        capacityBytes = facts.number();
-        usedBytes = facts.number();
-        exposureBytes = facts.number();
-        deadlineInMillis = facts.number();
+    NodeInfo(Decoder decoder) {
+        id = decoder.number();
+        name = decoder.text();
+        address = decoder.text();
+        host = decoder.text();
+        policy = decoder.text();
+        availability = decoder.text();
+        capacityBytes = decoder.number();
+        usedBytes = decoder.number();
+        exposureBytes = decoder.number();
+        deadlineInMillis = decoder.number();
     }
 
     /** Returns the incarnation's id: another each time the datanode starts. */

@@ -25,33 +25,33 @@ public final class ObjectStat {
     private final boolean isDeletedAfterRead;
     private final Map<String, String> attributes;
 
-    ObjectStat(Decoder facts) {
-        path = facts.text();
-        object = facts.number();
-        kind = KINDS[facts.small()];
-        length = facts.number();
-        lostBytes = facts.number();
-        isSealed = facts.flag();
-        isListed = facts.flag();
-        isDeletedAfterRead = facts.flag();
-        storageClass = facts.text();
-        createdAtMillis = facts.number();
-        modifiedAtMillis = facts.number();
-        expiresInMillis = facts.number();
-        blocks = facts.number();
-        entries = facts.number();
-        job = facts.number();
-        attributes = texts(facts);
+    ObjectStat(Decoder decoder) {
+        path = decoder.text();
+        object = decoder.number();
+        kind = KINDS[decoder.small()];
+        length = decoder.number();
+        lostBytes = decoder.number();
+        isSealed = decoder.flag();
+        isListed = decoder.flag();
+        isDeletedAfterRead = decoder.flag();
+        storageClass = decoder.text();
+        createdAtMillis = decoder.number();
+        modifiedAtMillis = decoder.number();
+        expiresInMillis = decoder.number();
+        blocks = decoder.number();
+        entries = decoder.number();
+        job = decoder.number();
+        attributes = texts(decoder);
     }
 
-    private static Map<String, String> texts(Decoder facts) {
-        int count = facts.count();
+    private static Map<String, String> texts(Decoder decoder) {
+        int count = decoder.count();
         if (count == 0) {
             return Collections.emptyMap();
         }
         Map<String, String> texts = new LinkedHashMap<>();
         for (int at = 0; at < count; at++) {
-            texts.put(facts.text(), facts.text());
+            texts.put(decoder.text(), decoder.text());
         }
         return Collections.unmodifiableMap(texts);
     }

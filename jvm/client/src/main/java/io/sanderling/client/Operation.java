@@ -1,6 +1,6 @@
 package io.sanderling.client;
 
-/** Numbers the calls that take facts and return facts; the native half has the same numbers. */
+/** Numbers the calls that take fields and return fields; the native half has the same numbers. */
 final class Operation {
     static final int STAT = 1;
     static final int EXISTS = 2;

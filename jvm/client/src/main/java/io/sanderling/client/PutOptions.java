@@ -13,11 +13,11 @@ public final class PutOptions {
     private static final PutOptions DEFAULT = new PutOptions(new Fields());
 
     private final Fields fields;
-    private final byte[] facts;
+    private final byte[] encoded;
 
     private PutOptions(Fields fields) {
         this.fields = fields;
-        this.facts = fields.encoded();
+        this.encoded = fields.encoded();
     }
 
     /** Returns the options of a listed file that must not exist yet, in a directory that does. */
@@ -141,7 +141,7 @@ public final class PutOptions {
 
     /** Returns the options as the native half reads them. */
     byte[] encoded() {
-        return facts;
+        return encoded;
     }
 
     static long checked(String what, long value) {

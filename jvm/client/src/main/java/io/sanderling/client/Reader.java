@@ -12,13 +12,13 @@ public final class Reader implements AutoCloseable {
     private final Guard guard;
     private volatile ObjectStat stat;
 
-    Reader(SanderlingClient client, Decoder facts) {
+    Reader(SanderlingClient client, Decoder decoder) {
         this.client = client;
-        this.guard = Guard.of(this, facts.number());
-        this.stat = new ObjectStat(facts);
+        this.guard = Guard.of(this, decoder.number());
+        this.stat = new ObjectStat(decoder);
     }
 
-    /** Returns facts about the object as last looked up. */
+    /** Returns the metadata of the object as last looked up. */
     public ObjectStat stat() {
         return stat;
     }

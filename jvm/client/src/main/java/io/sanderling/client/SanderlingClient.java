@@ -52,8 +52,8 @@ public final class SanderlingClient implements AutoCloseable {
         Objects.requireNonNull(options, "options");
         ClusterAddress found = ClusterAddress.resolve(address, options);
         Spans.export(options.otlp());
-        byte[] facts = found.options().facts(found.address());
-        return new SanderlingClient(found.address(), Native.connect(facts));
+        byte[] encoded = found.options().encoded(found.address());
+        return new SanderlingClient(found.address(), Native.connect(encoded));
     }
 
     /** Returns the namenode's address {@code host:port}. */
@@ -67,7 +67,7 @@ public final class SanderlingClient implements AutoCloseable {
     }
 
     /**
-     * Returns facts about an object.
+     * Returns the metadata of an object.
      *
      * @throws NotFoundException when no object has the name
      */
@@ -95,11 +95,11 @@ public final class SanderlingClient implements AutoCloseable {
     }
 
     private List<ObjectStat> list(int operation, String path) throws IOException {
-        Decoder facts = call(operation, Encoder.ofText("path", path));
-        int count = facts.count();
+        Decoder decoder = call(operation, Encoder.ofText("path", path));
+        int count = decoder.count();
         List<ObjectStat> all = new ArrayList<>(count);
         for (int at = 0; at < count; at++) {
-            all.add(new ObjectStat(facts));
+            all.add(new ObjectStat(decoder));
         }
         return all;
     }
@@ -125,8 +125,8 @@ public final class SanderlingClient implements AutoCloseable {
     public void makeDurable(
             String path, String store, boolean parents, long backlogMax, boolean adopt)
             throws IOException {
-        Encoder facts = new Encoder().text("path", path).text("store", store).flag(parents);
-        call(Operation.MAKE_DURABLE, facts.number(backlogMax).flag(adopt).encoded());
+        Encoder encoder = new Encoder().text("path", path).text("store", store).flag(parents);
+        call(Operation.MAKE_DURABLE, encoder.number(backlogMax).flag(adopt).encoded());
     }
 
     /** Returns how far an object or a directory is copied; empty outside of durable directories. */
@@ -141,13 +141,13 @@ public final class SanderlingClient implements AutoCloseable {
      * @throws BadRequestException {@code WrongKind} outside of durable directories
      */
     public Optional<Durability> waitDurable(String path, long withinMillis) throws IOException {
-        Encoder facts = new Encoder().text("path", path);
+        Encoder encoder = new Encoder().text("path", path);
         long within = PutOptions.checked("withinMillis", withinMillis);
-        return durability(call(Operation.WAIT_DURABLE, facts.number(within).encoded()));
+        return durability(call(Operation.WAIT_DURABLE, encoder.number(within).encoded()));
     }
 
-    private static Optional<Durability> durability(Decoder facts) {
-        return facts.flag() ? Optional.of(new Durability(facts)) : Optional.empty();
+    private static Optional<Durability> durability(Decoder decoder) {
+        return decoder.flag() ? Optional.of(new Durability(decoder)) : Optional.empty();
     }
 
     /**
@@ -157,8 +157,8 @@ public final class SanderlingClient implements AutoCloseable {
      *     {@code replace} is set
      */
     public void rename(String from, String to, boolean replace) throws IOException {
-        Encoder facts = new Encoder().text("from", from).text("to", to).flag(replace);
-        call(Operation.RENAME, facts.encoded());
+        Encoder encoder = new Encoder().text("from", from).text("to", to).flag(replace);
+        call(Operation.RENAME, encoder.encoded());
     }
 
     /**
@@ -168,8 +168,8 @@ public final class SanderlingClient implements AutoCloseable {
      * @throws NotEmptyException for a directory that holds something, unless {@code recursive}
      */
     public long delete(String path, boolean recursive) throws IOException {
-        byte[] facts = new Encoder().text("path", path).flag(recursive).encoded();
-        return call(Operation.DELETE, facts).number();
+        byte[] encoded = new Encoder().text("path", path).flag(recursive).encoded();
+        return call(Operation.DELETE, encoded).number();
     }
 
     /** Returns what a subtree holds. */
@@ -184,11 +184,11 @@ public final class SanderlingClient implements AutoCloseable {
 
     /** Returns the datanodes that are not gone. */
     public List<NodeInfo> nodes() throws IOException {
-        Decoder facts = call(Operation.NODES, new byte[0]);
-        int count = facts.count();
+        Decoder decoder = call(Operation.NODES, new byte[0]);
+        int count = decoder.count();
         List<NodeInfo> nodes = new ArrayList<>(count);
         for (int at = 0; at < count; at++) {
-            nodes.add(new NodeInfo(facts));
+            nodes.add(new NodeInfo(decoder));
         }
         return nodes;
     }
@@ -210,8 +210,8 @@ public final class SanderlingClient implements AutoCloseable {
 
     /** Sets what is kept beside an object's bytes, in place of all that was. */
     public void setAttributes(String path, Map<String, String> attributes) throws IOException {
-        Encoder facts = new Encoder().text("path", path).texts("attributes", attributes);
-        call(Operation.SET_ATTRIBUTES, facts.encoded());
+        Encoder encoder = new Encoder().text("path", path).texts("attributes", attributes);
+        call(Operation.SET_ATTRIBUTES, encoder.encoded());
     }
 
     /**
@@ -222,8 +222,8 @@ public final class SanderlingClient implements AutoCloseable {
      *     value in the catalog and not the first
      */
     public void concat(List<String> parts, String to, PutOptions options) throws IOException {
-        Encoder facts = new Encoder().text("to", to).all(options.encoded());
-        call(Operation.CONCAT, facts.texts("parts", parts).encoded());
+        Encoder encoder = new Encoder().text("to", to).all(options.encoded());
+        call(Operation.CONCAT, encoder.texts("parts", parts).encoded());
     }
 
     /**
@@ -231,18 +231,18 @@ public final class SanderlingClient implements AutoCloseable {
      * bytes must not be changed before the return.
      */
     public ObjectStat put(String path, ByteBuffer bytes, PutOptions options) throws IOException {
-        byte[] facts = new Encoder().text("path", path).all(options.encoded()).encoded();
+        byte[] encoded = new Encoder().text("path", path).all(options.encoded()).encoded();
         int length = bytes.remaining();
         byte[] stat;
         if (bytes.isDirect()) {
-            stat = Native.put(this, handle(), facts, bytes, bytes.position(), length);
+            stat = Native.put(this, handle(), encoded, bytes, bytes.position(), length);
         } else if (bytes.hasArray()) {
             int at = bytes.arrayOffset() + bytes.position();
-            stat = Native.putArray(this, handle(), facts, bytes.array(), at, length);
+            stat = Native.putArray(this, handle(), encoded, bytes.array(), at, length);
         } else {
             byte[] copy = new byte[length];
             bytes.duplicate().get(copy);
-            stat = Native.putArray(this, handle(), facts, copy, 0, length);
+            stat = Native.putArray(this, handle(), encoded, copy, 0, length);
         }
         bytes.position(bytes.limit());
         return new ObjectStat(new Decoder(stat));
@@ -265,21 +265,21 @@ public final class SanderlingClient implements AutoCloseable {
      * @throws NotFoundException when no object has the name
      */
     public Reader open(String path) throws IOException {
-        byte[] facts = Native.open(this, handle(), Encoder.ofText("path", path));
-        return new Reader(this, new Decoder(facts));
+        byte[] encoded = Native.open(this, handle(), Encoder.ofText("path", path));
+        return new Reader(this, new Decoder(encoded));
     }
 
     /** Opens many objects, in the order of the paths; what fails for one is in its place. */
     public List<Opened> openMany(List<String> paths) throws IOException {
-        byte[] facts = Native.openMany(this, handle(), Encoder.ofTexts("paths", paths));
-        return Answers.opened(this, facts);
+        byte[] encoded = Native.openMany(this, handle(), Encoder.ofTexts("paths", paths));
+        return Answers.opened(this, encoded);
     }
 
     /** Begins to open many objects, as {@link #openMany}. */
     public CompletableFuture<List<Opened>> openManyAsync(List<String> paths) {
-        byte[] facts = Encoder.ofTexts("paths", paths);
+        byte[] encoded = Encoder.ofTexts("paths", paths);
         return Completions.begin(
-                callId -> Native.openManyAsync(this, handle(), facts, callId),
+                callId -> Native.openManyAsync(this, handle(), encoded, callId),
                 parts -> Answers.opened(this, (byte[]) parts[0]));
     }
 
@@ -313,8 +313,8 @@ public final class SanderlingClient implements AutoCloseable {
 
     /** Creates an object and returns its writer. */
     public Writer create(String path, PutOptions options) throws IOException {
-        byte[] facts = new Encoder().text("path", path).all(options.encoded()).encoded();
-        return new Writer(path, new Decoder(Native.create(this, handle(), facts)));
+        byte[] encoded = new Encoder().text("path", path).all(options.encoded()).encoded();
+        return new Writer(path, new Decoder(Native.create(this, handle(), encoded)));
     }
 
     /**
@@ -323,8 +323,8 @@ public final class SanderlingClient implements AutoCloseable {
      * @throws SecondWriterException while another writer has it
      */
     public Writer append(String path) throws IOException {
-        byte[] facts = Encoder.ofText("path", path);
-        return new Writer(path, new Decoder(Native.append(this, handle(), facts)));
+        byte[] encoded = Encoder.ofText("path", path);
+        return new Writer(path, new Decoder(Native.append(this, handle(), encoded)));
     }
 
     /**
@@ -344,20 +344,20 @@ public final class SanderlingClient implements AutoCloseable {
      * paths and with far fewer calls than one for each. Of an object that is not there: nothing.
      */
     public List<List<BlockPlace>> placesOfAll(Collection<String> paths) throws IOException {
-        Decoder facts = call(Operation.PLACES_OF_ALL, Encoder.ofTexts("paths", paths));
-        int count = facts.count();
+        Decoder decoder = call(Operation.PLACES_OF_ALL, Encoder.ofTexts("paths", paths));
+        int count = decoder.count();
         List<List<BlockPlace>> all = new ArrayList<>(count);
         for (int at = 0; at < count; at++) {
-            all.add(places(facts));
+            all.add(places(decoder));
         }
         return all;
     }
 
-    private static List<BlockPlace> places(Decoder facts) {
-        int count = facts.count();
+    private static List<BlockPlace> places(Decoder decoder) {
+        int count = decoder.count();
         List<BlockPlace> places = new ArrayList<>(count);
         for (int at = 0; at < count; at++) {
-            places.add(new BlockPlace(facts));
+            places.add(new BlockPlace(decoder));
         }
         return places;
     }
@@ -368,8 +368,8 @@ public final class SanderlingClient implements AutoCloseable {
      * @throws BadRequestException {@code WrongKind} when the subtree is not empty or another job's
      */
     public Job beginJob(JobRequest request) throws IOException {
-        byte[] facts = request.encoded();
-        return new Job(this, new Decoder(Native.beginJob(this, handle(), facts)));
+        byte[] encoded = request.encoded();
+        return new Job(this, new Decoder(Native.beginJob(this, handle(), encoded)));
     }
 
     /**
@@ -380,12 +380,12 @@ public final class SanderlingClient implements AutoCloseable {
      */
     public String token(String subtree, long lifetimeMillis, String subject, String... rights)
             throws IOException {
-        Encoder facts = new Encoder()
+        Encoder encoder = new Encoder()
                 .text("subtree", subtree)
                 .number(PutOptions.checked("lifetimeMillis", lifetimeMillis))
                 .text("subject", subject)
                 .texts("rights", Arrays.asList(rights));
-        return call(Operation.TOKEN, facts.encoded()).text();
+        return call(Operation.TOKEN, encoder.encoded()).text();
     }
 
     /** Returns what the client has counted since it connected. */
@@ -399,8 +399,8 @@ public final class SanderlingClient implements AutoCloseable {
         guard.release();
     }
 
-    private Decoder call(int operation, byte[] facts) throws IOException {
-        return new Decoder(Native.call(this, handle(), operation, facts));
+    private Decoder call(int operation, byte[] encoded) throws IOException {
+        return new Decoder(Native.call(this, handle(), operation, encoded));
     }
 
     private long handle() throws ClosedException {

@@ -7,11 +7,11 @@ public final class Usage {
     private final long bytes;
     private final long lostBytes;
 
-    Usage(Decoder facts) {
-        files = facts.number();
-        directories = facts.number();
-        bytes = facts.number();
-        lostBytes = facts.number();
+    Usage(Decoder decoder) {
+        files = decoder.number();
+        directories = decoder.number();
+        bytes = decoder.number();
+        lostBytes = decoder.number();
     }
 
     /** Returns how many files and key-values there are. */

@@ -25,10 +25,10 @@ public final class Writer implements AutoCloseable {
     private int gatheredBytes;
     private long position;
 
-    Writer(String path, Decoder facts) {
+    Writer(String path, Decoder decoder) {
         this.path = path;
-        this.guard = Guard.of(this, facts.number());
-        this.position = facts.number();
+        this.guard = Guard.of(this, decoder.number());
+        this.position = decoder.number();
     }
 
     /**
@@ -146,8 +146,8 @@ public final class Writer implements AutoCloseable {
      * @throws ClosedException when the writer was closed or has failed before
      */
     public synchronized void setAttribute(String name, String text) throws IOException {
-        byte[] facts = new Encoder().text("name", name).text("text", text).encoded();
-        Native.setAttribute(this, handle(), facts);
+        byte[] encoded = new Encoder().text("name", name).text("text", text).encoded();
+        Native.setAttribute(this, handle(), encoded);
     }
 
     /**
@@ -164,7 +164,8 @@ public final class Writer implements AutoCloseable {
     }
 
     /**
-     * Sends the rest, seals the object and returns its facts. A replacement is visible from now on.
+     * Sends the rest, seals the object and returns its metadata. A replacement is visible from
+     * now on.
      *
      * @throws ClosedException when the writer was closed or has failed before
      */

@@ -49,7 +49,7 @@ final class ConformanceTable {
         /** Makes an empty directory for a case. */
         void begin(String root) throws Exception;
 
-        /** Answers with bytes, a list of names, a map of facts, a text; null when it was done. */
+        /** Answers with bytes, a list of names, a map of fields, a text; null when it was done. */
         Object call(Step step) throws Refused;
     }
 
@@ -236,8 +236,8 @@ final class ConformanceTable {
             ((List<?>) got).forEach(each -> names.add(each.toString()));
             return wanted.equals("[" + String.join(" ", names) + "]");
         } else if (got instanceof Map) {
-            for (String fact : wanted.split(" ")) {
-                String[] pair = fact.split("=", 2);
+            for (String field : wanted.split(" ")) {
+                String[] pair = field.split("=", 2);
                 if (pair.length < 2 || !decoded(pair[1]).equals(((Map<?, ?>) got).get(pair[0]))) {
                     return false;
                 }

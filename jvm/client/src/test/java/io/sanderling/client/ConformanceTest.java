@@ -81,7 +81,7 @@ final class ConformanceTest {
                     ObjectStat stat =
                             client.put(path, ByteBuffer.wrap(step.data(1)), options(step));
                     objects.put(step.options.get("as"), stat.object());
-                    return facts(stat);
+                    return fields(stat);
                 case "get":
                     return get(step);
                 case "ranges":
@@ -89,7 +89,7 @@ final class ConformanceTest {
                 case "concat":
                     List<String> parts = step.words.subList(1, step.words.size());
                     client.concat(parts, path, options(step));
-                    return facts(client.stat(path));
+                    return fields(client.stat(path));
                 case "create":
                     writers.put(step.options.get("as"), client.create(path, options(step)));
                     return null;
@@ -104,7 +104,7 @@ final class ConformanceTest {
                     writers.get(path).flush();
                     return null;
                 case "close":
-                    return facts(writers.remove(path).commit());
+                    return fields(writers.remove(path).commit());
                 case "abort":
                     writers.remove(path).abort();
                     return null;
@@ -116,7 +116,7 @@ final class ConformanceTest {
         private Object name(ConformanceTable.Step step, String path) throws IOException {
             switch (step.verb) {
                 case "stat":
-                    return facts(client.stat(path));
+                    return fields(client.stat(path));
                 case "exists":
                     return yes(client.exists(path));
                 case "list":
@@ -127,20 +127,20 @@ final class ConformanceTest {
                     return usage(path);
                 case "mkdir":
                     client.makeDirectory(path, step.has("parents"));
-                    return facts(client.stat(path));
+                    return fields(client.stat(path));
                 case "rename":
                     client.rename(path, step.words.get(1), step.has("replace"));
                     return null;
                 case "delete":
-                    Map<String, String> facts = new HashMap<>();
-                    facts.put("objects", "" + client.delete(path, step.has("recursive")));
-                    return facts;
+                    Map<String, String> fields = new HashMap<>();
+                    fields.put("objects", "" + client.delete(path, step.has("recursive")));
+                    return fields;
                 case "set-ttl":
                     client.setTtl(path, ConformanceTable.millis(step.words.get(1)));
                     return null;
                 case "set-attributes":
                     client.setAttributes(path, step.attributes());
-                    return facts(client.stat(path));
+                    return fields(client.stat(path));
                 case "job":
                     jobs.put(step.options.get("as"), client.beginJob(request(step, path)));
                     return null;
@@ -235,27 +235,27 @@ final class ConformanceTest {
 
         private static Map<String, String> usage(String path) throws IOException {
             Usage usage = client.usage(path);
-            Map<String, String> facts = new HashMap<>();
-            facts.put("files", "" + usage.files());
-            facts.put("directories", "" + usage.directories());
-            facts.put("bytes", "" + usage.bytes());
-            return facts;
+            Map<String, String> fields = new HashMap<>();
+            fields.put("files", "" + usage.files());
+            fields.put("directories", "" + usage.directories());
+            fields.put("bytes", "" + usage.bytes());
+            return fields;
         }
 
-        private static Map<String, String> facts(ObjectStat stat) {
-            Map<String, String> facts = new HashMap<>();
-            facts.put("kind", stat.kind().name().toLowerCase(Locale.ROOT));
-            facts.put("bytes", "" + stat.length());
-            facts.put("sealed", yes(stat.isSealed()));
-            facts.put("listed", yes(stat.isListed()));
-            facts.put("once", yes(stat.isDeletedAfterRead()));
-            facts.put("class", stat.storageClass());
-            facts.put("expires", yes(stat.expiresInMillis() >= 0));
-            facts.put("entries", "" + stat.entries());
-            facts.put("job", yes(stat.job() >= 0));
-            facts.put("attributes", "" + stat.attributes().size());
-            stat.attributes().forEach((name, text) -> facts.put("attr." + name, text));
-            return facts;
+        private static Map<String, String> fields(ObjectStat stat) {
+            Map<String, String> fields = new HashMap<>();
+            fields.put("kind", stat.kind().name().toLowerCase(Locale.ROOT));
+            fields.put("bytes", "" + stat.length());
+            fields.put("sealed", yes(stat.isSealed()));
+            fields.put("listed", yes(stat.isListed()));
+            fields.put("once", yes(stat.isDeletedAfterRead()));
+            fields.put("class", stat.storageClass());
+            fields.put("expires", yes(stat.expiresInMillis() >= 0));
+            fields.put("entries", "" + stat.entries());
+            fields.put("job", yes(stat.job() >= 0));
+            fields.put("attributes", "" + stat.attributes().size());
+            stat.attributes().forEach((name, text) -> fields.put("attr." + name, text));
+            return fields;
         }
 
         private static String yes(boolean isSo) {

@@ -21,7 +21,7 @@ final class ErrorTableTest {
     private static final Pattern CODE = Pattern.compile("`([A-Za-z]+)`");
 
     private static SanderlingException thrown(String name) {
-        byte[] facts = new Encoder()
+        byte[] encoded = new Encoder()
                 .text("name", name)
                 .text("text", "a sentence")
                 .all(new byte[] {1})
@@ -32,7 +32,7 @@ final class ErrorTableTest {
                 .number(10)
                 .number(20)
                 .encoded();
-        return (SanderlingException) Failure.thrown(facts);
+        return (SanderlingException) Failure.thrown(encoded);
     }
 
     private static List<String> page() throws IOException {
@@ -99,7 +99,7 @@ final class ErrorTableTest {
     }
 
     @Test
-    void exceptionHasTheFacts() {
+    void exceptionHasTheFields() {
         SanderlingException error = thrown("DataUnavailable");
         assertEquals("a sentence", error.getMessage());
         assertEquals(Recovery.RETRY_AFTER, error.recovery());

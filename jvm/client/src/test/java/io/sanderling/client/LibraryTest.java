@@ -154,9 +154,9 @@ final class LibraryTest {
 
     @Test
     void jarAndLibraryOfDifferentVersionsAreSaid() throws Exception {
-        Path facts = directory.resolve("io/sanderling/client/build.properties");
-        Files.createDirectories(facts.getParent());
-        Files.write(facts, "version=9.9.9\n".getBytes(StandardCharsets.UTF_8));
+        Path properties = directory.resolve("io/sanderling/client/build.properties");
+        Files.createDirectories(properties.getParent());
+        Files.write(properties, "version=9.9.9\n".getBytes(StandardCharsets.UTF_8));
         String text = probe("-Djava.io.tmpdir=" + directory, "-cp",
                 directory + File.pathSeparator + System.getProperty("java.class.path"));
         assertTrue(text.contains("is version 9.9.9 and its native library "), text);

@@ -31,13 +31,13 @@ public final class LocalCluster implements AutoCloseable {
     private final List<String> names = new ArrayList<>();
     private final List<Long> processes = new ArrayList<>();
 
-    private LocalCluster(Path directory, String facts) {
+    private LocalCluster(Path directory, String json) {
         this.directory = directory;
-        this.namenode = found(facts, "\"namenode\":\"([^\"]+)\"");
+        this.namenode = found(json, "\"namenode\":\"([^\"]+)\"");
         Pattern process = Pattern.compile(
                 "\"name\":\"([^\"]+)\",\"pid\":(\\d+),\"role\":\"([a-z]+)\"");
         long namenodeProcess = 0;
-        for (Matcher each = process.matcher(facts); each.find(); ) {
+        for (Matcher each = process.matcher(json); each.find(); ) {
             if (each.group(3).equals("namenode")) {
                 namenodeProcess = Long.parseLong(each.group(2));
             } else {

@@ -496,7 +496,7 @@ public final class SanderlingFileSystem extends FileSystem implements IOStatisti
         }
     }
 
-    // Facts.
+    // Metadata.
 
     @Override
     public FileStatus getFileStatus(Path path) throws IOException {

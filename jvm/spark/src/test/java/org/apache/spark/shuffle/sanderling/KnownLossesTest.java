@@ -15,7 +15,7 @@ final class KnownLossesTest {
     }
 
     @Test
-    void reportIsNewsUntilEveryOutputOfItIsKnown() {
+    void reportIsNewUntilEveryOutputOfItIsKnown() {
         KnownLosses known = new KnownLosses();
         assertFalse(known.hasAll(lost(0, 11, 12)));
         known.addAll(lost(0, 11, 12));
