@@ -21,7 +21,7 @@ ifeq ($(DEMO),spark)
 	@python3 bench/spark/demo.py $(ARGS)
 else
 	@scripts/venv.sh demo
-	@scripts/build-wheel.sh
+	@PROFILE=demo scripts/build-wheel.sh
 	@.venv/bin/sanderling demo $(ARGS)
 endif
 
@@ -110,6 +110,10 @@ sim: ## Runs SEEDS simulated clusters from seed SEED on.
 .PHONY: chaos
 chaos: ## Breaks real processes for 500 rounds; ARGS="--rounds N --seed S --sync os|always".
 	@python3 scripts/chaos.py $(ARGS)
+
+.PHONY: upgrade-test
+upgrade-test: ## Upgrades fleets from an earlier program while clients work; OLD=<program or revision>.
+	@scripts/upgrade.sh
 
 .PHONY: group-chaos
 group-chaos: ## Kills and stops namenodes of a group 500 times and judges what callers saw; ROUNDS=500 SEED=1.

@@ -1,8 +1,10 @@
 //! `sanderling group`: the namenodes of a replicated group.
 
 use std::io::Write;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use sanderling_client::ClientConfig;
 use sanderling_namenode::{
     GroupOrder, GroupPage, MachineLife, group_page, notice_member, order_group,
 };
@@ -11,6 +13,7 @@ use sanderling_protocol::{MemberId, Millis, Refusal, Reply, Request};
 use sanderling_serve::{GroupRecover, recover_group};
 use sanderling_transport::CallError;
 use serde::Serialize;
+use tokio::time::{Instant, sleep};
 
 use crate::failure::Failure;
 use crate::output::{Align, Table};
@@ -18,6 +21,10 @@ use crate::refused;
 use crate::refused::unexpected;
 use crate::session::Session;
 use crate::units::{self, Span};
+
+/// Pause before an order is repeated. Half of the 400 ms without a leader after which an election
+/// begins at the earliest.
+const ORDER_PAUSE: Duration = Duration::from_millis(200);
 
 /// List namenodes of a group, move the leadership, remove members.
 #[derive(Debug, Subcommand)]
@@ -103,33 +110,53 @@ pub(crate) async fn run(session: &Session, command: GroupCommand) -> Result<(), 
 }
 
 async fn order(session: &Session, order: GroupOrder) -> Result<(), Failure> {
+    order_leader(session, &order).await.map_err(|error| refused::call(&error))?;
+    // It is done, whether the members can be shown or not.
+    let done = match members(session).await {
+        Ok(members) => Done { members: Some(members) },
+        Err(failure) => {
+            session.output.note(format_args!("done; {failure}"));
+            Done { members: None }
+        }
+    };
+    session.output.result(&done, |writer| match &done.members {
+        Some(members) => table(members).write(writer),
+        None => Ok(()),
+    })
+}
+
+/// Gives the leader an order. While none leads, it repeats the order for as long as a client
+/// repeats a call: such a refusal states that nothing was changed.
+async fn order_leader(session: &Session, order: &GroupOrder) -> Result<(), CallError> {
+    let within = session.limit().unwrap_or(ClientConfig::default().call_deadline);
+    let began = Instant::now();
+    loop {
+        let ordered = order_once(session, order).await;
+        let is_passing = matches!(ordered, Err(CallError::Refused(Refusal::NotLeader { .. })));
+        if !is_passing || began.elapsed() + ORDER_PAUSE >= within {
+            return ordered;
+        }
+        sleep(ORDER_PAUSE).await;
+    }
+}
+
+/// Gives the leader an order through the members, in turn: any of them names the leader; one that
+/// is down does not.
+async fn order_once(session: &Session, order: &GroupOrder) -> Result<(), CallError> {
     let mut failed = None;
-    // Any member names the leader; one that is down does not.
     for address in session.namenode.split(',').map(str::trim) {
-        match order_group(address, &session.credentials, &order).await {
-            Ok(()) => {
-                // It is done, whether the members can be shown or not.
-                let done = match members(session).await {
-                    Ok(members) => Done { members: Some(members) },
-                    Err(failure) => {
-                        session.output.note(format_args!("done; {failure}"));
-                        Done { members: None }
-                    }
-                };
-                return session.output.result(&done, |writer| match &done.members {
-                    Some(members) => table(members).write(writer),
-                    None => Ok(()),
-                });
-            }
+        match order_group(address, &session.credentials, order).await {
+            Ok(()) => return Ok(()),
             // The leader has decided: no other member decides otherwise.
-            Err(error @ CallError::Refused(Refusal::BadRequest { .. })) => {
-                return Err(refused::call(&error));
+            Err(error @ CallError::Refused(Refusal::BadRequest { .. })) => return Err(error),
+            // The refusal of a member that runs is reported before the fault of one that does not.
+            Err(error) if failed.is_none() || matches!(error, CallError::Refused(_)) => {
+                failed = Some(error);
             }
-            Err(error) => failed = Some(error),
+            Err(_) => {}
         }
     }
-    let error = failed.expect("there is always one address");
-    Err(refused::call(&error))
+    Err(failed.expect("there is always one address"))
 }
 
 /// Gives a member its notice, or takes it back: at the member, which repeats it to whoever leads.

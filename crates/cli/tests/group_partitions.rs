@@ -180,7 +180,8 @@ impl Parting {
 fn start(directory: TempDir) -> Result<(Networks, Group), String> {
     let networks = Networks::make(3)?;
     let (members, addresses, ports) = (Vec::new(), Vec::new(), Vec::new());
-    let mut group = Group { members, addresses, ports, directory, variables: Vec::new() };
+    let variables = Vec::new();
+    let mut group = Group { members, addresses, ports, directory, variables, program: None };
     for place in 0..3 {
         let first = group.addresses.first().map(String::as_str);
         let server = networks.server(place, &group.directory, first);

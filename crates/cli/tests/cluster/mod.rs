@@ -23,7 +23,7 @@ use sanderling_protocol::node::NodeInfo;
 use sanderling_protocol::{NodeId, Path, Policy};
 use tempfile::TempDir;
 
-pub(crate) use process::{Ran, Server, Starting, run, sanderling, spawn_with};
+pub(crate) use process::{Ran, Server, Starting, program_at, run, sanderling, spawn_with};
 
 /// How long a test waits for what must come, on a slow and busy machine, before it fails.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -287,6 +287,12 @@ pub(crate) fn bytes_of(seed: u64, count: usize) -> bytes::Bytes {
     }
     bytes.truncate(count);
     bytes.into()
+}
+
+/// Returns the program of an earlier release, for tests of upgrades that `make upgrade-test` runs.
+pub(crate) fn previous_program() -> PathBuf {
+    let at = std::env::var_os("SANDERLING_PREVIOUS_PROGRAM");
+    at.map(PathBuf::from).expect("make upgrade-test names the program of the previous release")
 }
 
 pub(crate) fn path(text: &str) -> Path {

@@ -1,6 +1,6 @@
 //! Namenodes of one group as real processes, and what tests store through them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,7 +12,9 @@ use sanderling_protocol::{Reply, Request};
 use tempfile::TempDir;
 
 use super::guarded::text;
-use super::{Port, Ran, SOON, Server, block_on, path, run, sanderling, spawn_with, until};
+use super::{
+    Port, Ran, SOON, Server, Starting, block_on, path, program_at, run, sanderling, until,
+};
 
 /// Namenodes of one group. The first one founded it.
 pub(crate) struct Group {
@@ -23,13 +25,21 @@ pub(crate) struct Group {
     pub(crate) directory: TempDir,
     /// What members find in their environment.
     pub(crate) variables: Vec<(&'static str, PathBuf)>,
+    /// What members are started with, if it is not the present program.
+    pub(crate) program: Option<PathBuf>,
 }
 
 impl Group {
     pub(crate) fn start(count: usize, flags: &[&str]) -> Self {
+        Self::start_with(None, count, flags)
+    }
+
+    /// The same with another program.
+    pub(crate) fn start_with(program: Option<PathBuf>, count: usize, flags: &[&str]) -> Self {
         let directory = TempDir::new().expect("a directory for the test");
         let (members, addresses, ports) = (Vec::new(), Vec::new(), Vec::new());
-        let mut group = Self { members, addresses, ports, directory, variables: Vec::new() };
+        let variables = Vec::new();
+        let mut group = Self { members, addresses, ports, directory, variables, program };
         for _ in 0..count {
             let first = group.addresses.first().cloned();
             group.add("127.0.0.1:0", first.as_deref(), flags);
@@ -53,9 +63,9 @@ impl Group {
             vec!["namenode", "--listen", listen, "--http", "127.0.0.1:0", "--dir", &catalog];
         words.extend(join.iter().flat_map(|address| ["--join", *address]));
         words.extend(flags);
-        let variables: Vec<(&str, &Path)> =
-            self.variables.iter().map(|(name, value)| (*name, value.as_path())).collect();
-        spawn_with(self.directory.path(), &name, &words, &variables).serves()
+        let mut program = self.program.as_deref().map_or_else(sanderling, program_at);
+        program.envs(self.variables.iter().map(|(name, value)| (*name, value.as_path())));
+        Starting::by(program, self.directory.path(), &name, &words).serves()
     }
 
     pub(crate) fn add(&mut self, listen: &str, join: Option<&str>, flags: &[&str]) {

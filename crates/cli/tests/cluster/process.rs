@@ -26,7 +26,12 @@ pub(crate) struct Starting {
 
 /// Returns the built program, without the user's environment.
 pub(crate) fn sanderling() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sanderling"));
+    program_at(Path::new(env!("CARGO_BIN_EXE_sanderling")))
+}
+
+/// Returns a command of another program than the present one.
+pub(crate) fn program_at(at: &Path) -> Command {
+    let mut command = Command::new(at);
     let names = std::env::vars_os().map(|(name, _)| name);
     for name in names.filter(|name| name.to_string_lossy().starts_with("SANDERLING_")) {
         command.env_remove(name);

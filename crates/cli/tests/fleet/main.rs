@@ -18,4 +18,5 @@ mod reserve;
 mod same_host;
 mod slow_link;
 mod takeover;
+mod upgrade;
 mod withdrawn;
