@@ -2,9 +2,11 @@
 //! rules.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 
-use crate::cluster::{Cluster, SOON, block_on, http, until};
+use crate::cluster::guarded::{Guarded, kept, text};
+use crate::cluster::{Cluster, SOON, Shape, block_on, http, run, sanderling, until};
 use crate::dashboards;
 use crate::registry::{Registry, exported, family, names, read, root};
 
@@ -161,9 +163,54 @@ fn queries_of_the_dashboards_are_valid() {
 #[test]
 fn prometheus_scrapes_a_cluster_with_the_plain_configuration() {
     let Some(prometheus) = tool("prometheus") else { return };
-    let cluster = Cluster::of(2);
-    let config = read("deploy/prometheus/scrape-plain.yml");
-    let config = config.replace("127.0.0.1:7601", &cluster.namenode.http_address);
+    assert_scraped(&prometheus, &Cluster::of(2), "scrape-plain.yml", &[]);
+}
+
+#[test]
+fn prometheus_scrapes_a_cluster_with_certificates_with_the_tls_configuration() {
+    let Some(prometheus) = tool("prometheus") else { return };
+    let place = tempfile::TempDir::new().expect("a directory for the test");
+    let directory = text(place.path().join("tls"));
+    let file = |name: &str| format!("{directory}/{name}");
+    let made = run(sanderling().args(["tls", "new", "--out", &directory]));
+    assert_eq!(made.code, 0, "{made}");
+    let flags = [("--tls-ca", "ca.pem"), ("--tls-cert", "node.pem"), ("--tls-key", "node.key")];
+    let datanode: Vec<&str> =
+        flags.into_iter().flat_map(|(flag, name)| [flag, kept(&file(name))]).collect();
+    let namenode = datanode.iter().map(|word| (*word).to_owned()).collect();
+    let cluster = Cluster::start(Shape { datanodes: 2, namenode, datanode, ..Shape::default() });
+    let authority = file("ca.pem");
+    assert_scraped(&prometheus, &cluster, "scrape-tls.yml", &[(AUTHORITY, authority.as_str())]);
+}
+
+#[test]
+fn prometheus_scrapes_a_cluster_with_a_secret_with_the_configuration_for_tokens() {
+    let Some(prometheus) = tool("prometheus") else { return };
+    let guarded = Guarded::encrypted(2, &[]);
+    let token = text(guarded.place.path().join("metrics.token"));
+    // As the file has it.
+    let words = ["token", "new", "--secret-file", &guarded.secret, "--rights", "metrics"];
+    let made = guarded.cli(None, &[&words[..], &["--expires", "365d", "--out", &token]].concat());
+    assert_eq!(made.code, 0, "{made}");
+    let authority = text(guarded.authority.clone().expect("TLS"));
+    let paths = [(AUTHORITY, authority.as_str()), (TOKEN, token.as_str())];
+    assert_scraped(&prometheus, &guarded.cluster, "scrape-tokens.yml", &paths);
+}
+
+/// Where the scrape configurations have the authority and the token.
+const AUTHORITY: &str = "/etc/prometheus/sanderling/ca.pem";
+const TOKEN: &str = "/etc/prometheus/sanderling/metrics.token";
+
+/// Runs Prometheus with a scrape configuration, with this cluster's address and these paths in
+/// place of the file's, until it has scraped the namenode and both datanodes.
+fn assert_scraped(prometheus: &Path, cluster: &Cluster, name: &str, paths: &[(&str, &str)]) {
+    let mut config = read(&format!("deploy/prometheus/{name}"));
+    let address = ("127.0.0.1:7601", cluster.namenode.http_address.as_str());
+    for (of_file, of_test) in paths.iter().copied().chain([address]) {
+        assert!(config.contains(of_file), "{name} has no {of_file}");
+        config = config.replace(of_file, of_test);
+    }
+    assert!(!config.contains("/etc/"), "{name} has another path: {config}");
     let global = "global: {scrape_interval: 1s, scrape_timeout: 1s}\n";
     let file = cluster.path("prometheus.yml");
     std::fs::write(&file, format!("{global}{config}")).expect("written");
