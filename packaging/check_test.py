@@ -171,6 +171,9 @@ class MetadataTest(unittest.TestCase):
                    if needed.get("path") and needed["kind"] is None]
             self.assertLessEqual(set(own), set(crates.CRATES), f"{name} needs a crate that is not "
                                  "packed: add it to packaging/crates.py")
+        # Its source is in another crate's directory: an archive would not compile.
+        self.assertEqual([], packages["sanderling-object-store-013"]["publish"])
+        self.assertNotIn("sanderling-object-store-013", crates.CRATES)
 
     def test_python_package(self):
         shown = tomllib.loads((ROOT / "bindings/python/pyproject.toml").read_text())["project"]

@@ -27,6 +27,7 @@ import crates  # noqa: E402
 import jars  # noqa: E402
 import tools as installer  # noqa: E402
 import tree  # noqa: E402
+import uses  # noqa: E402
 
 DIST = tree.DIST
 VERSION = tree.version()
@@ -39,6 +40,9 @@ DOCTOR = ("doctor", "--namenode", "127.0.0.1:1", "--dram", "1MiB", "--dir")
 # A first result may take so long on a machine that was idle before: with a lower load average.
 FIRST_RESULT_SECONDS_MAX = 60
 IDLE_LOAD_MAX = 2
+# Debian sorts a version with a tilde before the one without it.
+OLDER = f"{VERSION}~older"
+UNITS = ("sanderling-namenode", "sanderling-datanode")
 
 
 # What a test below uses. A file of another name has no test yet.
@@ -136,6 +140,11 @@ class Case(unittest.TestCase):
         finally:
             run(program, "local", "stop", *local, env=env)
 
+    def make_older(self, program: Path) -> None:
+        """Makes another file of a program, with the same code: nothing reads what is at its end."""
+        with program.open("ab") as file:
+            file.write(b"older")
+
     def cites_pages_below(self, prefix: Path, printed: str, root: Path = Path("/")) -> None:
         """Checks that what the doctor cites is a file of the package, as the root has it."""
         (page,) = re.findall(r"(\S+/DAY-TWO\.md)#sanderlingnamenodemissing", printed)
@@ -218,19 +227,31 @@ class TarballTest(Case):
             self.assertTrue((prefix / name).stat().st_size, name)
         self.cites_pages_below(prefix, run(program, *DOCTOR, self.place, code=1, env=clean() | {
             "HOME": str(self.place), "XDG_RUNTIME_DIR": str(self.place)}).stdout)
-        with subprocess.Popen([program, "namenode", "--listen", "127.0.0.1:0", "--http", "none",
-                               "--dir", self.place / "journal",
-                               "--ready-file", self.place / "ready"]) as older:
-            try:
-                wait_for("the namenode", (self.place / "ready").exists)
-                ran = run(folder / "install.sh", prefix, env=clean())
-                self.assertIn("servers that run keep their program", ran.stdout)
-                address = json.loads((self.place / "ready").read_text())["address"]
-                run(program, "--namenode", address, "fs", "ls", "/", env=clean())
-            finally:
-                older.terminate()
-                self.assertEqual(0, older.wait(30))
+        self.make_older(program)
+        with self.namenode(program) as (server, near):
+            run(program, *near, "fs", "mkdir", "/kept", env=clean())
+            ran = run(folder / "install.sh", prefix, env=clean())
+            self.assertIn("servers that run keep their program", ran.stdout)
+            self.assertFalse(os.path.samefile(f"/proc/{server.pid}/exe", program))
+            run(program, *near, "fs", "stat", "/kept", env=clean())
+        with self.namenode(program) as (server, near):
+            self.assertTrue(os.path.samefile(f"/proc/{server.pid}/exe", program))
+            run(program, *near, "fs", "stat", "/kept", env=clean())
         self.use(program)
+
+    @contextlib.contextmanager
+    def namenode(self, program: Path):
+        """Serves a namenode on this test's journal; its value is the process, and its flags."""
+        ready = self.place / "ready"
+        ready.unlink(missing_ok=True)
+        with subprocess.Popen([program, "namenode", "--listen", "127.0.0.1:0", "--http", "none",
+                               "--dir", self.place / "journal", "--ready-file", ready]) as server:
+            try:
+                wait_for("the namenode", ready.exists)
+                yield server, ("--namenode", json.loads(ready.read_text())["address"])
+            finally:
+                server.terminate()
+                self.assertEqual(0, server.wait(30))
 
     @needs("readelf", "binutils")
     def test_needs_glibc_2_28_at_most(self):
@@ -323,6 +344,32 @@ class WheelTest(Case):
         self.assertRegex(printed.read_text(), r"(?m)^lost +0 B$")
         self.judge("the tour", installed - started, ended - started, load)
 
+    def test_reinstalled_wheel_leaves_a_running_cluster_alone(self):
+        env = self.empty_environment()
+        self.install(env)
+        (self.place / "data").write_bytes(DATA)
+        started = run("sanderling", "local", "start", "--port", "0", "--http-port", "0", env=env)
+        env |= {"SANDERLING_NAMENODE": started.stdout.strip()}
+
+        def servers() -> dict[int, bool]:
+            status = json.loads(run("sanderling", "--json", "local", "status", env=env).stdout)
+            return {server["pid"]: server["is_running"] for server in status["processes"]}
+
+        try:
+            run("sanderling", "fs", "put", self.place / "data", "/data", env=env)
+            before = servers()
+            self.install(env, "--force-reinstall")
+            self.assertEqual(before, servers())
+            self.assertEqual({True}, set(before.values()))
+            # A drain runs code that they have not run before.
+            ran = run("sanderling", "node", "notice", "datanode-0", "--deadline", "30s", "--wait",
+                      env=env)
+            self.assertIn("lost 0 B", ran.stdout)
+            run("sanderling", "fs", "get", "/data", self.place / "back", env=env)
+            self.assertEqual(DATA, (self.place / "back").read_bytes())
+        finally:
+            run("sanderling", "local", "stop", env=env)
+
     def empty_environment(self) -> dict[str, str]:
         """Makes an empty virtual environment; returns the variables of commands in it.
 
@@ -333,10 +380,10 @@ class WheelTest(Case):
                           "HOME": str(self.place), "XDG_RUNTIME_DIR": str(self.place),
                           "SANDERLING_LOCAL_DIR": str(self.place / "local")}
 
-    def install(self, env: dict[str, str]) -> None:
+    def install(self, env: dict[str, str], flag: str = "") -> None:
         """Installs the wheel."""
         wheel = package("sanderling-*-manylinux_2_28_x86_64.whl")
-        run("sh", "-euc", f"pip install --quiet --no-index {wheel}", env=env)
+        run("sh", "-euc", f"pip install --quiet --no-index {flag} {wheel}", env=env)
 
     def shows_console(self, page: str) -> None:
         """Checks that the console is served."""
@@ -372,30 +419,21 @@ class DebianTest(Case):
 
     @needs("debootstrap unshare setpriv ip", "debootstrap util-linux iproute2")
     def test_units_serve_and_drain(self):
-        root = self.boot()
-        self.enter("systemctl", "start", "sanderling-namenode", "sanderling-datanode")
-        for unit in ("sanderling-namenode", "sanderling-datanode"):
+        root = self.boot(package("sanderling_*_amd64.deb"))
+        self.enter("systemctl", "start", *UNITS)
+        for unit in UNITS:
             self.assertEqual("active", self.enter("systemctl", "is-active", unit).stdout.strip())
         (root / "srv/data").write_bytes(DATA)
         self.enter("sanderling", "fs", "put", "/srv/data", "/data")
-        # A second datanode, for the first one's blocks.
-        (root / "etc/systemd/system/second.service").write_text(
-            "[Service]\nType=notify\nUser=sanderling\nExecStart=/usr/bin/sanderling datanode "
-            "--dram 64MiB --name second --local-socket none\n")
-        self.enter("systemctl", "daemon-reload")
-        self.enter("systemctl", "start", "second")
-        wait_for("the second datanode",
-                 lambda: "second" in self.enter("sanderling", "node", "ls").stdout)
+        self.start_second(root)
         self.enter("systemctl", "stop", "sanderling-datanode")
         shown = self.enter("systemctl", "show", "--property=Result,ExecMainStatus",
                            "sanderling-datanode").stdout
         self.assertIn("Result=success", shown)
         self.assertIn("ExecMainStatus=0", shown)
-        self.enter("sanderling", "fs", "get", "/data", "/srv/back")
-        self.assertEqual(DATA, (root / "srv/back").read_bytes())
+        self.reads_back(root)
         # The namenode may write nowhere else, and runs as a user of its own.
-        pid = self.enter("systemctl", "show", "--property=MainPID", "--value",
-                         "sanderling-namenode").stdout.strip()
+        pid = self.main_pid("sanderling-namenode")
         status = self.enter("cat", f"/proc/{pid}/status").stdout
         self.assertIn("NoNewPrivs:\t1", status)
         self.assertIn("CapEff:\t0000000000000000", status)
@@ -403,29 +441,94 @@ class DebianTest(Case):
             self.assertTrue((root / "usr/share/doc/sanderling" / name).stat().st_size, name)
         self.cites_pages_below(Path("/usr"), self.enter("sanderling", *DOCTOR, "/srv", code=1)
                                .stdout, root)
-        self.upgrade(root, pid)
         self.enter("dpkg", "--purge", "sanderling")
         self.assertFalse((root / "var/lib/sanderling").exists())
 
-    def upgrade(self, root: Path, pid: str) -> None:
-        """Installs the package once more over the running servers: they go on, and it is told."""
-        ran = self.enter("dpkg", "-i", "/srv/sanderling.deb")
-        self.assertIn("sanderling-namenode.service runs the program of", ran.stdout)
-        now = self.enter("systemctl", "show", "--property=MainPID", "--value",
-                         "sanderling-namenode").stdout.strip()
-        self.assertEqual(pid, now)
+    @needs("debootstrap unshare setpriv ip dpkg-deb", "debootstrap util-linux iproute2 dpkg")
+    def test_upgrade_of_an_older_package_keeps_servers_and_data(self):
+        present = package("sanderling_*_amd64.deb")
+        root = self.boot(self.older(present))
+        self.enter("systemctl", "enable", "--now", *UNITS)
+        (root / "srv/data").write_bytes(DATA)
+        self.enter("sanderling", "fs", "put", "/srv/data", "/data")
+        settings = root / "etc/sanderling/datanode.env"
+        settings.write_text(f"{settings.read_text()}# of this machine\n")
+        pids = {unit: self.main_pid(unit) for unit in UNITS}
+        shutil.copy(present, root / "srv/present.deb")
+        ran = self.enter("dpkg", "-i", "/srv/present.deb")
+        for unit in UNITS:
+            self.assertIn(f"{unit}.service runs the program of {OLDER} until", ran.stdout)
+            self.assertEqual(pids[unit], self.main_pid(unit))
+            self.assertFalse(self.runs_the_installed_program(unit), unit)
+            self.assertEqual("enabled", self.enter("systemctl", "is-enabled", unit).stdout.strip())
+        self.assertIn("# of this machine", settings.read_text())
+        self.reads_back(root)
+        # The order of docs/UPGRADING.md: the namenode, then a datanode by one of another name.
         self.enter("systemctl", "restart", "sanderling-namenode")
-        self.enter("sanderling", "fs", "stat", "/data")
+        self.reads_back(root)
+        (first,) = json.loads(self.enter("sanderling", "--json", "node", "ls").stdout)["nodes"]
+        self.start_second(root)
+        self.enter("sanderling", "node", "decommission", first["name"], "--wait")
+        self.enter("systemctl", "stop", "sanderling-datanode")
+        self.reads_back(root)
+        self.enter("systemctl", "start", "sanderling-datanode")
+        for unit in (*UNITS, "second"):
+            self.assertTrue(self.runs_the_installed_program(unit), unit)
+        refused = self.enter("dpkg", "-i", "/srv/sanderling.deb", code=None)
+        self.assertNotEqual(0, refused.returncode, "a downgrade")
+        self.assertIn("Nothing was changed", refused.stderr)
+        shown = self.enter("dpkg-query", "-W", "-f=${Version} ${Status}", "sanderling")
+        self.assertEqual(f"{VERSION} install ok installed", shown.stdout)
+        self.reads_back(root)
 
-    def boot(self) -> Path:
-        """Makes the root, installs the package into it and starts its systemd."""
+    def older(self, present: Path) -> Path:
+        """Makes a package of an older version from the present one."""
+        folder, path = self.place / "older", self.place / "older.deb"
+        run("dpkg-deb", "--raw-extract", present, folder)
+        for name, line in (("control", "Version: {}\n"), ("preinst", "version={}\n")):
+            file = folder / "DEBIAN" / name
+            text = file.read_text()
+            self.assertIn(line.format(VERSION), text)
+            file.write_text(text.replace(line.format(VERSION), line.format(OLDER)))
+        self.make_older(folder / "usr/bin/sanderling")
+        run("dpkg-deb", "--root-owner-group", "-Zgzip", "--build", folder, path)
+        return path
+
+    def start_second(self, root: Path) -> None:
+        """Starts a second datanode, for the first one's blocks."""
+        (root / "etc/systemd/system/second.service").write_text(
+            "[Service]\nType=notify\nUser=sanderling\nExecStart=/usr/bin/sanderling datanode "
+            "--dram 64MiB --name second --local-socket none\n")
+        self.enter("systemctl", "daemon-reload")
+        self.enter("systemctl", "start", "second")
+        wait_for("the second datanode",
+                 lambda: "second" in self.enter("sanderling", "node", "ls").stdout)
+
+    def reads_back(self, root: Path) -> None:
+        """Checks that the file in the cluster has its bytes."""
+        self.enter("sanderling", "fs", "get", "--force", "/data", "/srv/back")
+        self.assertEqual(DATA, (root / "srv/back").read_bytes())
+
+    def main_pid(self, unit: str) -> str:
+        """Returns the number of a unit's server, as that systemd has it."""
+        return self.enter("systemctl", "show", "--property=MainPID", "--value", unit).stdout.strip()
+
+    def runs_the_installed_program(self, unit: str) -> bool:
+        """Returns whether a unit's server has the program that is installed now."""
+        ran = self.enter("cmp", "--silent", f"/proc/{self.main_pid(unit)}/exe",
+                         "/usr/bin/sanderling", code=None)
+        self.assertLess(ran.returncode, 2, ran.stderr)
+        return ran.returncode == 0
+
+    def boot(self, archive: Path) -> Path:
+        """Makes the root, installs a package into it and starts its systemd."""
         if not (BASE / "usr/bin/systemctl").exists():
             shutil.rmtree(BASE, ignore_errors=True)
             BASE.parent.mkdir(parents=True, exist_ok=True)
             run("debootstrap", "--variant=minbase", "--include=systemd,systemd-sysv", SUITE, BASE)
         root = self.place / "root"
         run("cp", "-a", BASE, root)
-        shutil.copy(package("sanderling_*_amd64.deb"), root / "srv/sanderling.deb")
+        shutil.copy(archive, root / "srv/sanderling.deb")
         run("chroot", root, "dpkg", "-i", "/srv/sanderling.deb")
         # The terminals are those of the machine.
         for unit in ("getty.target", "getty-static.service", "console-getty.service"):
@@ -480,7 +583,7 @@ class ImageTest(Case):
         self.assertEqual(["/usr/bin/sanderling", "--help"], config["process"]["args"])
         (root / "etc/hosts").write_text("127.0.0.1 elsewhere\n")
         ran = run("unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-euc",
-                  IN_IMAGE, "sh", root, env={"PATH": os.environ["PATH"]})
+                  uses.IN_IMAGE, "sh", root, env={"PATH": os.environ["PATH"]})
         self.assertIn("the bytes came back", ran.stdout)
 
     @needs("skopeo", "skopeo")
@@ -524,8 +627,8 @@ class JarTest(Case):
                 self.holds_what_its_name_has(path)
         source = self.place / "src/main/java/Use.java"
         source.parent.mkdir(parents=True)
-        source.write_text(USE_JAVA)
-        (self.place / "pom.xml").write_text(USE_POM.format(version=VERSION, maven=DIST / "maven"))
+        source.write_text(uses.JAVA)
+        (self.place / "pom.xml").write_text(uses.POM.format(version=VERSION, maven=DIST / "maven"))
         # What the registry has may come from the repository of the user; ours only from dist/.
         own = self.place / "repository"
         users = Path.home() / ".m2/repository"
@@ -560,7 +663,7 @@ class JarTest(Case):
         jar = package(f"maven/io/sanderling/sanderling-spark/{VERSION}/sanderling-spark-{VERSION}"
                       ".jar")
         with self.cluster() as address:
-            ran = run(tree.ROOT / ".venv-spark35/bin/python", "-I", "-c", USE_SPARK, jar, address,
+            ran = run(tree.ROOT / ".venv-spark35/bin/python", "-I", "-c", uses.SPARK, jar, address,
                       env=clean() | {"HOME": str(self.place)}, cwd=self.place)
         self.assertIn("97 groups of 10000 rows by SanderlingShuffleManager", ran.stdout)
 
@@ -606,117 +709,6 @@ class CrateTest(Case):
                 run(tree.ROOT / "target/debug" / name, address,
                     env=clean() | {"HOME": str(self.place)})
 
-
-# Runs servers and clients with nothing but the image, in its root, which is read-only but for its
-# volumes, as its user. Names are resolved by the libraries in it.
-IN_IMAGE = """
-root=$1
-state=$root/var/lib/sanderling
-mount --bind $root $root
-mount -o remount,bind,ro $root
-mount -t tmpfs -o mode=1777 tmpfs $root/tmp
-mount -t tmpfs -o mode=0700,uid=65532,gid=65532 tmpfs $root/var/lib/sanderling
-mount -t proc proc $root/proc
-ip link set lo up
-sanderling() { chroot --userspec=65532:65532 $root /usr/bin/sanderling "$@"; }
-wait_for() { for _ in $(seq 600); do [ -e $state/$1 ] && return; sleep 0.1; done; exit 1; }
-ready=/var/lib/sanderling/ready
-sanderling namenode --dir /var/lib/sanderling/namenode --http none --ready-file $ready-1 &
-wait_for ready-1
-sanderling datanode --namenode elsewhere:7600 --http none --dram 64MiB --ready-file $ready-2 &
-wait_for ready-2
-sanderling --namenode elsewhere:7600 fs put /usr/bin/sanderling /program
-sanderling --namenode elsewhere:7600 fs get /program /var/lib/sanderling/back
-cmp $root/usr/bin/sanderling $state/back
-! touch $root/etc/written 2> $state/refused
-echo the bytes came back
-"""
-USE_JAVA = """
-import io.sanderling.client.*;
-import java.net.URI;
-import java.nio.ByteBuffer;
-import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.FileSystem;
-import org.apache.hadoop.fs.Path;
-
-public class Use {
-    public static void main(String[] words) throws Exception {
-        try (SanderlingClient client =
-                SanderlingClient.connect(words[0], ClientOptions.create())) {
-            client.put("/jar", ByteBuffer.wrap(new byte[4 << 20]),
-                PutOptions.create().withReplace(true));
-            try (Buffer buffer = client.get("/jar")) {
-                System.out.println(buffer.bytes().remaining() + " bytes read by the client");
-            }
-        }
-        try (FileSystem files = FileSystem.get(
-                URI.create("sanderling://" + words[0]), new Configuration())) {
-            System.out.println(
-                files.getFileStatus(new Path("/jar")).getLen() + " bytes listed by Hadoop");
-        }
-    }
-}
-"""
-USE_SPARK = """
-import sys
-from pyspark.sql import SparkSession
-jar, address = sys.argv[1:]
-manager = "org.apache.spark.shuffle.sanderling.SanderlingShuffleManager"
-spark = (
-    SparkSession.builder.master("local[2]")
-    .config("spark.ui.enabled", "false").config("spark.driver.memory", "1g")
-    .config("spark.driver.extraClassPath", jar).config("spark.executor.extraClassPath", jar)
-    .config("spark.shuffle.manager", manager).config("spark.sanderling.address", address)
-    .config("spark.sql.shuffle.partitions", "4").getOrCreate()
-)
-groups = spark.range(10000).selectExpr("id % 97 AS key").groupBy("key").count().collect()
-used = spark.sparkContext._jvm.org.apache.spark.SparkEnv.get().shuffleManager()
-print(len(groups), "groups of", sum(row["count"] for row in groups), "rows by",
-      used.getClass().getSimpleName())
-spark.stop()
-"""
-USE_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>application</groupId>
-  <artifactId>application</artifactId>
-  <version>1</version>
-  <properties>
-    <!-- The compiler plugin of Maven 3.8 and older reads these two, later ones the release. -->
-    <maven.compiler.source>8</maven.compiler.source>
-    <maven.compiler.target>8</maven.compiler.target>
-    <maven.compiler.release>8</maven.compiler.release>
-    <project.build.sourceEncoding>UTF-8</project.build.sourceEncoding>
-  </properties>
-  <repositories>
-    <repository>
-      <id>dist</id>
-      <url>file://{maven}</url>
-    </repository>
-  </repositories>
-  <dependencies>
-    <dependency>
-      <groupId>io.sanderling</groupId>
-      <artifactId>sanderling-client</artifactId>
-      <version>{version}</version>
-    </dependency>
-    <dependency>
-      <groupId>io.sanderling</groupId>
-      <artifactId>sanderling-hadoop</artifactId>
-      <version>{version}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.apache.hadoop</groupId>
-      <artifactId>hadoop-client-api</artifactId>
-      <version>3.5.0</version>
-    </dependency>
-    <dependency>
-      <groupId>org.apache.hadoop</groupId>
-      <artifactId>hadoop-client-runtime</artifactId>
-      <version>3.5.0</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
