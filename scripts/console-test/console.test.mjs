@@ -133,6 +133,13 @@ async function plan(page, name, seconds) {
   return text(page, "dialog .plan");
 }
 
+/** The points of a curve of a chart, as places in its picture, whose height is 96. */
+const points = (page, title, at) => page.$$eval("#charts .chart", (charts, wanted, number) => {
+  const chart = charts.find((one) => one.querySelector("h3").textContent === wanted);
+  const path = chart.querySelector(`path.line-${number}`).getAttribute("d") ?? "";
+  return path.split(/[ML]/).filter(Boolean).map((point) => point.split(" ").map(Number));
+}, title, at);
+
 const isFocused = (page, selector) =>
   page.evaluate((wanted) => document.activeElement.matches(wanted), selector);
 
@@ -176,6 +183,31 @@ describe("an open cluster", () => {
     assert.deepEqual([...origins], [new URL(cluster.url).origin]);
     const streams = page.requests.filter((request) => request.url().includes("/v1/stream"));
     assert.equal(streams.length, 1, "one stream, and no request for each node or second");
+    await close(page);
+  });
+
+  test("the charts draw the traffic of clients as curves, in words and as a table", async () => {
+    const page = await open(cluster.url);
+    // Traffic is what counters have grown by since an earlier sample.
+    await until("a first sample", async () => (await points(page, "Nodes", 0)).length > 0);
+    cluster.put("/charted", 16);
+    cluster.run(["fs", "get", "-q", "/charted", join(cluster.directory, "charted")]);
+    for (const [name, at] of [["Read", 0], ["Written", 1]]) {
+      const curve = await until(`the curve of ${name} rises`, async () => {
+        const found = await points(page, "Client traffic", at);
+        return found.length > 1 && found.some(([, y]) => y < 95) && found;
+      });
+      assert.ok(curve.every(([x, y]) => x >= 0 && x <= 360 && y >= 0 && y <= 96), `${curve}`);
+      assert.ok(curve.every(([x], place) => place === 0 || x > curve[place - 1][0]), `${curve}`);
+      const label = await page.$eval("#charts .chart svg", (one) => one.ariaLabel);
+      assert.match(label, new RegExp(`${name} now [^;]*, at most [\\d.]+\\s[KM]iB/s`));
+    }
+    for (const title of ["Moved between nodes", "Stored and exposed", "Nodes"]) {
+      assert.ok((await points(page, title, 0)).length > 1, `${title} has a curve`);
+    }
+    await page.click("#charts .chart details summary");
+    await waitText(page, "#charts .chart details[open] tbody tr", /\d[\s\S]*[KM]iB\/s/);
+    cluster.run(["fs", "rm", "-q", "/charted"]);
     await close(page);
   });
 
@@ -225,7 +257,7 @@ describe("an open cluster", () => {
       await waitText(page, '.drain[data-node="late"] .clock', /Gone/);
       await waitText(page, '.drain[data-node="late"] .verdict', /MiB lost/);
       await waitText(page, "#losses tbody tr", /late[\s\S]*\/job\/[abcd][\s\S]*MiB/);
-      await waitText(page, "#events tbody tr", /Lost .*MiB .*with late, of job/);
+      await waitText(page, "#events tbody tr", /Lost .*MiB .*with late, of job \d+ at \/job/);
       await waitText(page, "#events tbody tr", /<img src=x onerror/);
       assert.equal(await page.evaluate(() => window.hostile ?? document.images.length), 0);
       await accessible(page, "console");
@@ -312,6 +344,38 @@ describe("an open cluster", () => {
     await waitText(page, '#nodes tr[data-node="datanode-2"]', /up/);
     await close(page);
   });
+
+  test("a decommission shows where all goes, is seen until empty, and can be taken back",
+    async () => {
+      const page = await open(cluster.url);
+      await waitText(page, "#connection", /Live/);
+      const act = 'tr[data-node="datanode-1"] td.act button';
+      await page.waitForSelector(act);
+      await page.click(act);
+      await page.waitForSelector("dialog[open] form");
+      await page.click('dialog input[value="decommission"]');
+      // Not that of the notice, which was chosen first.
+      await waitText(page, "dialog button[type=submit]:not(:disabled)", /^Decommission$/);
+      assert.match(await text(page, "dialog .plan"), /Everything has a place/);
+      const isShown = await page.$eval("#act-seconds", (input) => input.offsetParent !== null);
+      assert.equal(isShown, false, "a decommission has no deadline");
+      assert.equal(nodeOf(cluster, "datanode-1").policy, "active", "a forecast changes nothing");
+      await page.$eval("#act-reason", (input) => { input.value = "another machine"; });
+      await page.click("dialog button[type=submit]");
+      await page.waitForSelector("dialog:not([open])");
+      await waitText(page, "#events tbody tr",
+        /datanode-1 is decommissioned: .* to move.*another machine/);
+      await waitText(page, '.drain[data-node="datanode-1"] .clock', /Empty/);
+      await waitText(page, '.drain[data-node="datanode-1"]', /another machine[\s\S]*Emptied in/);
+      await waitText(page, '#nodes tr[data-node="datanode-1"]', /drained/);
+      assert.equal(nodeOf(cluster, "datanode-1").policy, "drained");
+      await page.click(act);
+      await page.waitForSelector("dialog[open] form");
+      await page.click("dialog button[type=submit]");
+      await waitText(page, '#nodes tr[data-node="datanode-1"]', /up/);
+      await until("the node is active", () => nodeOf(cluster, "datanode-1").policy === "active");
+      await close(page);
+    });
 
   test("comes back after the namenode was killed, without a reload", async () => {
     const page = await open(cluster.url);
@@ -431,6 +495,31 @@ describe("a cluster with a secret", () => {
     await waitText(page, "#login-why", /refused the token: .*expired/);
     assert.equal(await page.$("#console:not([hidden])"), null);
     assert.equal(await page.evaluate(() => sessionStorage.length), 0);
+    await close(page);
+  });
+
+  test("a page that is loaded with a token that has ended requests another one", async () => {
+    const page = await open(cluster.url);
+    const shown = token(["--rights", "metrics", "--expires", "20s"]);
+    const { exp } = JSON.parse(Buffer.from(shown.split(".")[1], "base64url"));
+    await signIn(page, shown);
+    await waitText(page, "#connection", /Live/);
+    // The page is away when the token ends; what the tab keeps has it still.
+    await page.goto("about:blank");
+    await until("the token ends", () => Date.now() > 1000 * (exp + 1));
+    const answers = [];
+    page.on("response", (response) => {
+      if (response.url().includes("/v1/stream")) answers.push(response.status());
+    });
+    await page.goto(cluster.url);
+    await page.waitForSelector("#login:not([hidden])");
+    await waitText(page, "#login-why", /^The server refused the token: .*expired/);
+    await until("the answer", () => answers.length > 0);
+    assert.deepEqual(answers, [401], "it is shown once, and nothing came with it");
+    assert.equal(await page.$("#console:not([hidden])"), null);
+    assert.equal(await page.evaluate(() => sessionStorage.length), 0);
+    await signIn(page, token(["--rights", "metrics", "--expires", "1h"]));
+    await waitText(page, "#connection", /Live/);
     await close(page);
   });
 });

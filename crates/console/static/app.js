@@ -5,11 +5,12 @@ import { Charts } from "./charts.js";
 import { Drains, Fleet, summarize } from "./fleet.js";
 import { Durables, Events, Jobs, Losses } from "./lists.js";
 import { Stream, call, session } from "./stream.js";
-import { $, Names, bytes, setClass, setText } from "./text.js";
+import { $, JobPaths, Names, bytes, setClass, setText } from "./text.js";
 
 /** Everything that the page knows of the cluster. */
 const model = {
   names: new Names(),
+  jobs: new JobPaths(),
   nodes: new Map(),
   summary: null,
   hello: null,
@@ -77,6 +78,7 @@ const receivers = {
   },
   jobs(body) {
     jobs.set(body);
+    events.nameJobs(body.jobs);
   },
 };
 

@@ -197,9 +197,9 @@ const KINDS = {
   node_drained: ["drains", (it, name) =>
     `${name(it.node)} is empty: ${bytes(it.moved_bytes)} moved in ${span(it.elapsed)}`],
   node_gone: ["nodes", (it) => `${it.name} is gone: ${it.why}`],
-  blocks_lost: ["losses", (it, name) =>
+  blocks_lost: ["losses", (it, name, job) =>
     `Lost ${bytes(it.bytes)} in ${plural(it.blocks, "block")} of ` +
-    `${plural(it.objects, "object")} with ${name(it.node)}${ofJobs(it.jobs)}`],
+    `${plural(it.objects, "object")} with ${name(it.node)}${ofJobs(it.jobs, job)}`],
   job_registered: ["jobs", (it) => `Job ${it.job} began at ${it.path}`],
   job_ended: ["jobs", (it) => `Job ${it.job} at ${it.path} ` +
     `${it.is_expired ? "was not renewed" : "ended"}: ${bytes(it.freed_bytes)} freed`],
@@ -248,8 +248,8 @@ const GROUPS = { "": "All events", drains: "Notices and drains", moves: "Moves a
 
 const because = (reason) => (reason ? `, because of ${reason}` : "");
 
-const ofJobs = (jobs) =>
-  jobs.length === 1 ? `, of job ${jobs[0]}` : jobs.length ? `, of ${jobs.length} jobs` : "";
+const ofJobs = (jobs, job) =>
+  jobs.length === 1 ? `, of ${job(jobs[0])}` : jobs.length ? `, of ${jobs.length} jobs` : "";
 
 export class Events {
   #model;
@@ -310,6 +310,9 @@ export class Events {
       if (body.name !== undefined && body.node !== undefined) {
         this.#model.names.set(body.node, body.name);
       }
+      if (body.job !== undefined && body.path !== undefined) {
+        this.#model.jobs.set(body.job, body.path);
+      }
     }
     this.#last = events.at(-1).sequence;
     this.#kept.push(...added);
@@ -322,11 +325,22 @@ export class Events {
     this.#draw(this.draw);
   }
 
+  /** Takes the paths of jobs that run. Losses shown without the path are drawn again. */
+  nameJobs(jobs) {
+    const added = new Set(jobs.filter((it) => this.#model.jobs.set(it.job, it.path))
+      .map((it) => it.job));
+    if (!added.size) return;
+    const isNamed = ({ name, body }) =>
+      name === "blocks_lost" && body.jobs.some((job) => added.has(job));
+    if (this.#kept.some(isNamed)) this.#again();
+  }
+
   #text(event) {
     const kind = KINDS[event.name];
     // An event of a newer server has a name and fields at least.
     if (!kind) return JSON.stringify(event.body);
-    return kind[1](event.body, (node) => this.#model.names.of(node));
+    const { names, jobs } = this.#model;
+    return kind[1](event.body, (node) => names.of(node), (job) => jobs.of(job));
   }
 
   #fits(event) {

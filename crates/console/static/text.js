@@ -93,6 +93,26 @@ export class Names {
   }
 }
 
+/** Paths of jobs by their number; bounded, the oldest go first. */
+export class JobPaths {
+  static #MAX = 5000;
+  #paths = new Map();
+
+  /** Takes the path of a job. Returns whether it was another one, or none, before. */
+  set(job, path) {
+    if (this.#paths.get(job) === path) return false;
+    this.#paths.set(job, path);
+    if (this.#paths.size > JobPaths.#MAX) this.#paths.delete(this.#paths.keys().next().value);
+    return true;
+  }
+
+  /** Names a job as the list of events does; by its number alone while its path is not there. */
+  of(job) {
+    const path = this.#paths.get(job);
+    return path === undefined ? `job ${job}` : `job ${job} at ${path}`;
+  }
+}
+
 /** What a forecast expects, in words. */
 export function forecastText(forecast) {
   const parts = [];
