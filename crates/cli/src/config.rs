@@ -24,7 +24,7 @@ use sanderling_context::{file_kind, is_ours, open_without_waiting};
 pub(crate) use self::command::{ConfigCommand, run};
 pub(crate) use self::keys::{ConfigKey, SERVERS, ServerTable, command, is_common};
 pub(crate) use self::problem::{ConfigLineError, ConfigProblem};
-use crate::failure::{Exit, Failure, FailureKind};
+use crate::failure::{Exit, Failure, FailureKind, whole};
 use crate::refused::shell_word;
 
 /// The keys of the cluster: a context that is given comes before those of the file.
@@ -108,6 +108,9 @@ pub(crate) fn wrong(error: &ConfigLineError) -> Failure {
 /// It cannot be read, users other than root and the caller can write it, or its syntax is wrong.
 pub(crate) fn read(path: &Path) -> Result<TomlFile, Failure> {
     let failed = |error: std::io::Error| Failure::file(path, error);
+    let bad = |cause: String| {
+        Failure::new(Exit::Failure, FailureKind::BadConfig, cause).tried(whole(path))
+    };
     let file = open_without_waiting(path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;
     let word = shell_word(&path.to_string_lossy());
@@ -117,13 +120,12 @@ pub(crate) fn read(path: &Path) -> Result<TomlFile, Failure> {
             path.display(),
             file_kind(found.file_type())
         );
-        return Err(Failure::new(Exit::Failure, FailureKind::BadConfig, cause)
-            .next(format!("ls -l {word}")));
+        return Err(bad(cause).next(format!("ls -l {word}")));
     }
     if found.permissions().mode() & 0o022 != 0 {
         let cause = format!("other users can write {}, which has a server's flags", path.display());
         let next = format!("chmod go-w {word}");
-        return Err(Failure::new(Exit::Failure, FailureKind::BadConfig, cause).next(next));
+        return Err(bad(cause).next(next));
     }
     if !is_ours(&found) {
         let owner = found.uid();
@@ -132,7 +134,7 @@ pub(crate) fn read(path: &Path) -> Result<TomlFile, Failure> {
             path.display()
         );
         let next = format!("sudo chown root {word}");
-        return Err(Failure::new(Exit::Failure, FailureKind::BadConfig, cause).next(next));
+        return Err(bad(cause).next(next));
     }
     if found.len() > FILE_BYTES_MAX {
         return Err(failed(std::io::Error::other("it is longer than 1 MiB")));

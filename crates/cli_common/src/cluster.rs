@@ -43,12 +43,20 @@ impl Global {
         }
     }
 
-    /// Adds to a failure where the address comes from at which no namenode answers.
+    /// Adds to the failure of a call which cluster was called, and where its address comes from.
     #[must_use]
     pub fn with_origin(&self, mut failure: Failure) -> Failure {
-        if let Some(tried) = failure.tried.as_mut().filter(|tried| **tried == self.namenode) {
-            tried.push_str(", from ");
-            tried.push_str(&self.origin.to_string().replace("the given address", "--namenode"));
+        if self.namenode.is_empty() {
+            return failure;
+        }
+        let origin = self.origin.to_string().replace("the given address", "--namenode");
+        if let Some(tried) = &mut failure.tried {
+            if *tried == self.namenode {
+                tried.push_str(&format!(", from {origin}"));
+            }
+        } else if failure.is_of_a_call() {
+            let tried = format!("a request to the cluster at {}, from {origin}", self.namenode);
+            failure.tried = Some(tried);
         }
         failure
     }
@@ -86,6 +94,8 @@ pub fn failure(error: ContextError) -> Failure {
             (Exit::Failure, FailureKind::NoHome)
         }
     };
+    let has_looked = exit != Exit::Usage && kind != FailureKind::NoHome;
     let next = error.next();
-    Failure::caused(exit, kind, error).next(next)
+    let failure = Failure::caused(exit, kind, error).next(next);
+    if has_looked { failure.tried("read the file of contexts") } else { failure }
 }

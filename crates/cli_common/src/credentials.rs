@@ -9,12 +9,12 @@ use sanderling_transport::{
     ClientTls, Credentials, Secret, SecretError, TlsError, TlsFileFault, TokenSource,
 };
 
-use crate::failure::{Exit, Failure, FailureKind, look_near};
+use crate::failure::{Exit, Failure, FailureKind, look_at, look_near, whole, without_number};
 use crate::global::Global;
 use crate::refused::shell_word;
 
 /// How a file with a token is made.
-const TOKEN: &str = "sanderling token new --out FILE";
+const TOKEN: &str = "sanderling token new --secret-file FILE --out FILE";
 
 /// Returns the credentials of a command.
 ///
@@ -55,8 +55,9 @@ pub fn peers(global: &Global) -> Result<Option<ClientTls>, Failure> {
 /// Describes why certificates cannot be used.
 pub fn tls_failed(error: TlsError) -> Failure {
     let file = match &error {
-        TlsError::Key(SecretError::File { path, .. }) | TlsError::File { path, .. } => Some(path),
-        _ => None,
+        TlsError::Key(error) => Some(file_of(error)),
+        TlsError::File { path, .. } => Some(path.as_path()),
+        TlsError::Name { .. } => None,
     };
     let (exit, next) = match (&error, file) {
         (TlsError::Key(SecretError::Open { path }), _) => {
@@ -72,15 +73,25 @@ pub fn tls_failed(error: TlsError) -> Failure {
         {
             (Exit::NotFound, look_near(path))
         }
+        (
+            TlsError::Key(SecretError::File { .. })
+            | TlsError::File { fault: TlsFileFault::Io(_), .. },
+            Some(path),
+        ) => (Exit::Failure, look_at(path)),
         (_, Some(path)) if !path.exists() => {
             (Exit::Failure, "sanderling tls new --out DIR".to_owned())
         }
-        (_, Some(path)) => {
+        (TlsError::File { .. }, Some(path)) => {
             (Exit::Failure, format!("head -n 1 {}", shell_word(&path.to_string_lossy())))
         }
         _ => (Exit::Failure, "sanderling tls new --out DIR".to_owned()),
     };
-    Failure::caused(exit, FailureKind::BadCertificate, error).next(next)
+    let file = file.map(whole);
+    let failure = Failure::caused(exit, FailureKind::BadCertificate, error).next(next);
+    match file {
+        Some(file) => of_file(failure, &file),
+        None => failure,
+    }
 }
 
 /// Reads the cluster's secret.
@@ -97,10 +108,30 @@ fn failed(error: SecretError, make: &str) -> Failure {
         SecretError::File { path, cause } if cause.kind() == ErrorKind::NotFound => {
             (Exit::NotFound, format!("{}, or {make}", look_near(path)))
         }
+        SecretError::File { path, .. } => (Exit::Failure, format!("{}, or {make}", look_at(path))),
         SecretError::Open { path } => {
             (Exit::Failure, format!("chmod 600 {}", shell_word(&path.to_string_lossy())))
         }
-        _ => (Exit::Failure, make.to_owned()),
+        SecretError::TooShort { .. } | SecretError::TooMany { .. } => {
+            (Exit::Failure, make.to_owned())
+        }
     };
-    Failure::caused(exit, FailureKind::BadSecret, error).next(next)
+    let file = whole(file_of(&error));
+    of_file(Failure::caused(exit, FailureKind::BadSecret, error).next(next), &file)
+}
+
+/// Adds the file that was tried, and leaves the number of the system's error out.
+fn of_file(mut failure: Failure, file: &str) -> Failure {
+    failure.cause = without_number(&failure.cause);
+    failure.tried(file)
+}
+
+/// Returns the file that cannot be used.
+fn file_of(error: &SecretError) -> &Path {
+    match error {
+        SecretError::File { path, .. }
+        | SecretError::Open { path }
+        | SecretError::TooShort { path, .. }
+        | SecretError::TooMany { path, .. } => path,
+    }
 }

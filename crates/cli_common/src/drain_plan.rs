@@ -23,7 +23,7 @@ use crate::units;
 /// Time after a deadline within which the namenode reports what became of the node.
 pub const VERDICT_WITHIN: Duration = Duration::from_secs(10);
 
-/// A drain as it would be, with what is expected of it.
+/// The plan of a drain that is not begun, with the forecast of it.
 #[derive(Debug, Serialize)]
 pub struct DryRun {
     node: NodeInfo,

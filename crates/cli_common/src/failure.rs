@@ -8,8 +8,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+use sanderling_client::ClientError;
 use sanderling_protocol::Refusal;
 pub use sanderling_protocol::RefusalKind;
+use sanderling_transport::CallError;
 use serde::Serialize;
 
 pub use self::kind::FailureKind;
@@ -101,20 +104,31 @@ impl Failure {
         Self::new(exit, FailureKind::Silent, "")
     }
 
-    /// Makes the failure of something done to a local file.
+    /// Makes the failure of something done to a local file. What was tried is its whole path, and
+    /// the next command shows why the system refuses it.
     #[must_use]
     pub fn file(path: &Path, error: io::Error) -> Self {
-        // Without the number of the error, which its words repeat.
         let words = error.to_string();
-        let words = words.split(" (os error ").next().unwrap_or_default();
-        let cause = format!("{}: {words}", path.display());
-        let kind = error.kind();
+        let cause = format!("{}: {}", path.display(), without_number(&words));
+        let (kind, number) = (error.kind(), error.raw_os_error());
         let exit = if kind == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Failure };
         let failure = Self::new(exit, FailureKind::LocalFile, cause).with_source(error);
+        let whole = whole(path);
+        let failure = match kind {
+            io::ErrorKind::PermissionDenied => {
+                let user = rustix::process::geteuid().as_raw();
+                failure.tried(format_args!("{whole}, as the user {user}"))
+            }
+            _ => failure.tried(whole),
+        };
         match kind {
             io::ErrorKind::NotFound => failure.next(look_near(path)).of_one_file(),
             kind if is_without_room(kind) => failure.next(free_space(path)),
-            _ => failure.of_one_file(),
+            io::ErrorKind::ReadOnlyFilesystem => failure.next(free_space(path)).of_one_file(),
+            _ if number == Some(Errno::MFILE.raw_os_error()) => {
+                failure.next("ulimit -n").of_one_file()
+            }
+            _ => failure.next(look_at(path)).of_one_file(),
         }
     }
 
@@ -129,6 +143,14 @@ impl Failure {
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
         self.source.as_deref()?.downcast_ref()
+    }
+
+    /// Returns whether a call of a server was refused, or broke.
+    #[must_use]
+    pub(crate) fn is_of_a_call(&self) -> bool {
+        let source = self.source.as_deref();
+        source
+            .is_some_and(|it| it.is::<Refusal>() || it.is::<ClientError>() || it.is::<CallError>())
     }
 
     /// Notes that one local file is the reason.
@@ -225,6 +247,27 @@ pub const fn is_without_room(kind: io::ErrorKind) -> bool {
     matches!(kind, StorageFull | QuotaExceeded | FileTooLarge)
 }
 
+/// Returns the words of an error of the system without its number, which they repeat.
+pub(crate) fn without_number(words: &str) -> String {
+    let Some((before, rest)) = words.split_once(" (os error ") else { return words.to_owned() };
+    format!("{before}{}", rest.split_once(')').map_or("", |(_, after)| after))
+}
+
+/// Returns the whole path of a local file, also of one that is not there.
+#[must_use]
+pub fn whole(path: &Path) -> String {
+    let whole = std::path::absolute(path);
+    whole.as_deref().unwrap_or(path).display().to_string()
+}
+
+/// Returns the command that shows the owner and the mode of a file, or of the nearest directory to
+/// it that is there.
+#[must_use]
+pub fn look_at(path: &Path) -> String {
+    let near = path.ancestors().find(|near| near.symlink_metadata().is_ok());
+    format!("ls -ld {}", shell_word(&near.unwrap_or(Path::new(".")).to_string_lossy()))
+}
+
 /// Returns the command that shows how full the disk of a file is.
 fn free_space(path: &Path) -> String {
     let directory = path.ancestors().skip(1).find(|part| part.is_dir()).unwrap_or(Path::new("."));
@@ -272,6 +315,55 @@ mod tests {
         let copy = failure.clone();
         assert!(copy.source().is_some());
         assert_eq!(copy, failure);
+        let tried = format!("/a/b, as the user {}", rustix::process::geteuid().as_raw());
+        assert_eq!(failure.tried.as_deref(), Some(tried.as_str()));
+    }
+
+    #[test]
+    fn next_command_works_for_each_error_of_a_file() {
+        let place = std::env::temp_dir().join(format!("failure of files {}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        let file = place.join("file");
+        std::fs::write(&file, "text").unwrap();
+        let errors = [
+            Errno::PERM,
+            Errno::NOENT,
+            Errno::IO,
+            Errno::ACCESS,
+            Errno::EXIST,
+            Errno::NOTDIR,
+            Errno::ISDIR,
+            Errno::INVAL,
+            Errno::NFILE,
+            Errno::MFILE,
+            Errno::FBIG,
+            Errno::NOSPC,
+            Errno::ROFS,
+            Errno::NAMETOOLONG,
+            Errno::NOTEMPTY,
+            Errno::LOOP,
+        ];
+        let (below, none) = (file.join("below"), place.join("none"));
+        for path in [file.as_path(), below.as_path(), none.as_path(), Path::new("none")] {
+            for errno in errors {
+                let failure = Failure::file(path, errno.into());
+                let next = failure.next.as_deref().unwrap_or_default();
+                let mut shell = std::process::Command::new("sh");
+                let ended = shell.args(["-c", &format!("{next} > /dev/null")]).status().unwrap();
+                assert!(ended.success() && !next.is_empty(), "{failure}");
+                let tried = failure.tried.as_deref().unwrap_or_default();
+                assert!(Path::new(tried).is_absolute(), "{failure}");
+                assert!(!failure.cause.contains("os error"), "{failure}");
+            }
+        }
+        std::fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[test]
+    fn number_of_an_error_is_left_out_and_what_follows_stays() {
+        assert_eq!(without_number("a: No such file (os error 2)"), "a: No such file");
+        assert_eq!(without_number("a: broken (os error 104): b"), "a: broken: b");
+        assert_eq!(without_number("a (b)"), "a (b)");
     }
 
     #[test]

@@ -83,7 +83,9 @@ pub async fn run(session: Session, args: Doctor) -> Result<(), Failure> {
         failed => {
             let verb = if failed == 1 { "fails" } else { "fail" };
             let cause = format!("{failed} of {} checks {verb}", checks.len());
-            let failure = Failure::new(Exit::Failure, FailureKind::Unfit, cause);
+            let failure = Failure::new(Exit::Failure, FailureKind::Unfit, cause).tried(
+                format_args!("checked this machine and the cluster at {}", session.namenode),
+            );
             Err(match next(&checks) {
                 Some(next) => failure.next(next),
                 None => failure,

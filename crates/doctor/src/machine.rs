@@ -8,11 +8,9 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::process::{Resource, getrlimit};
 use sanderling_cli_common::units;
+use sanderling_transport::DESCRIPTORS_WANTED;
 
 use super::check::Check;
-
-/// Connections of a node in a fleet of a thousand, with clients.
-const OPEN_FILES_WANTED: u64 = 4096;
 
 /// Fewer do not even carry a small cluster.
 const OPEN_FILES_NEEDED: u64 = 256;
@@ -20,16 +18,23 @@ const OPEN_FILES_NEEDED: u64 = 256;
 /// Bytes written to measure the disk.
 const PROBE_BYTES: usize = 32 << 20;
 
+/// Judges the hard limit: a server raises its soft limit to it when it starts.
 pub(super) fn open_files() -> Check {
-    let (name, limit) = ("files", getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX));
+    let (name, limit) = ("files", getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX));
     let found = match limit {
         u64::MAX => "any number of open files".to_owned(),
         limit => format!("{limit} open files allowed"),
     };
-    let mend = format!("ulimit -n {OPEN_FILES_WANTED}");
+    let wanted = DESCRIPTORS_WANTED;
+    let mend = format!(
+        "ulimit -n {wanted} as root before a server starts, or LimitNOFILE={wanted} in its unit: \
+         with fewer it admits fewer connections"
+    );
     match limit {
-        0..OPEN_FILES_NEEDED => Check::fail(name, found, mend),
-        OPEN_FILES_NEEDED..OPEN_FILES_WANTED => Check::warn(name, found, mend),
+        0..OPEN_FILES_NEEDED => {
+            Check::fail(name, found, mend).with_next(format!("ulimit -n {wanted}"))
+        }
+        OPEN_FILES_NEEDED..DESCRIPTORS_WANTED => Check::warn(name, found, mend),
         _ => Check::ok(name, found),
     }
 }

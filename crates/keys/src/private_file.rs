@@ -22,7 +22,7 @@ fn unwritten(path: &Path, error: std::io::Error) -> Failure {
     match kind {
         std::io::ErrorKind::AlreadyExists => {
             let other = format!("{}.new", path.display());
-            failure.next(format_args!("the same with --out {}", shell_word(&other)))
+            failure.instead(format_args!("the same with --out {}", shell_word(&other)))
         }
         _ => failure,
     }

@@ -49,9 +49,11 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalAdd) -> Result<()
         }
         Some(name) if !is_free(name) => {
             let cause = format!("the cluster has a process {name} already");
-            return Err(Failure::new(Exit::Failure, RefusalKind::Exists, cause).next(
-                format_args!("sanderling local restart {name}, or sanderling local status"),
-            ));
+            return Err(Failure::new(Exit::Failure, RefusalKind::Exists, cause)
+                .tried(format_args!("read the names of the cluster in {}", directory.display()))
+                .next(format_args!(
+                    "sanderling local restart {name}, or sanderling local status"
+                )));
         }
         Some(name) => name.clone(),
         None => (0..).map(|at| format!("datanode-{at}")).find(is_free).expect("some number is"),

@@ -118,6 +118,7 @@ impl Record {
         Self::read(directory)?.ok_or_else(|| {
             let cause = format!("no cluster was started in {}", directory.display());
             Failure::new(Exit::NotFound, RefusalKind::NotFound, cause)
+                .tried(format_args!("looked for {}", directory.join(RECORD).display()))
                 .next("sanderling local start")
         })
     }
@@ -190,13 +191,15 @@ impl Record {
 
     /// Returns one process of the cluster.
     pub(super) fn server(&self, name: &str) -> Result<&ServerRecord, Failure> {
-        self.processes.iter().find(|server| server.name == name).ok_or_else(|| no_process(name))
+        let found = self.processes.iter().find(|server| server.name == name);
+        found.ok_or_else(|| no_process(&self.directory, name))
     }
 
     /// Returns one process of the cluster, to change its record.
     pub(super) fn server_mut(&mut self, name: &str) -> Result<&mut ServerRecord, Failure> {
         let mut servers = self.processes.iter_mut();
-        servers.find(|server| server.name == name).ok_or_else(|| no_process(name))
+        let found = servers.find(|server| server.name == name);
+        found.ok_or_else(|| no_process(&self.directory, name))
     }
 
     /// Returns whether one of these addresses, which are separated by commas, is a namenode of the
@@ -226,9 +229,11 @@ const fn of_earlier_release() -> bool {
     true
 }
 
-fn no_process(name: &str) -> Failure {
+fn no_process(directory: &Path, name: &str) -> Failure {
     let cause = format!("the cluster has no process {name}");
-    Failure::new(Exit::NotFound, RefusalKind::NotFound, cause).next("sanderling local status")
+    Failure::new(Exit::NotFound, RefusalKind::NotFound, cause)
+        .tried(format_args!("read the names in {}", directory.join(RECORD).display()))
+        .next("sanderling local status")
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ pub(crate) async fn run(session: Session, args: Backup) -> Result<(), Failure> {
         done = async { tokio::join!(call.download(pieces), keep(&args.to, received)) } => done,
         () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
     };
-    match (answer, kept) {
+    let ended = match (answer, kept) {
         // A backup that was cut off is damaged because of that.
         (Err(error), Err(failure)) if failure.kind == FailureKind::BadBackup => {
             Err(unanswered(error))
@@ -88,7 +88,10 @@ pub(crate) async fn run(session: Session, args: Backup) -> Result<(), Failure> {
             print(&session, &args, &description, bytes)
         }
         (Ok((status, body)), Ok(_)) => Err(refused(status, &body)),
-    }
+    };
+    ended.map_err(|failure| {
+        failure.tried(format_args!("a request for a backup to the namenode at {address}"))
+    })
 }
 
 /// A backup that is whole and has no name yet.

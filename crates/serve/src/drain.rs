@@ -53,7 +53,9 @@ pub(crate) async fn run(session: Session, args: LocalDrain) -> Result<(), Failur
     let endpoint = PageEndpoint { address: &address, server: "datanode" };
     let token = page_token(&session, &args.held, "drain", &endpoint)?;
     let tls = session.credentials.tls.as_ref();
-    check_role(&address, tls).await?;
+    let tried =
+        |failure: Failure| failure.tried(format_args!("a notice to the datanode at {address}"));
+    check_role(&address, tls).await.map_err(tried)?;
     let call = PageCall {
         address: &address,
         tls,
@@ -64,16 +66,16 @@ pub(crate) async fn run(session: Session, args: LocalDrain) -> Result<(), Failur
         within: if args.wait { args.deadline.0 + ANSWER_WITHIN } else { ANSWER_WITHIN },
     };
     let (status, body) = tokio::select! {
-        answer = call.send() => answer.map_err(unanswered)?,
+        answer = call.send() => answer.map_err(unanswered).map_err(tried)?,
         () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
     };
     let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
     if status != 200 {
-        return Err(refused(status, &answer));
+        return Err(tried(refused(status, &answer)));
     }
     let is_drained = answer["policy"] == "drained";
     if !answer["id"].is_u64() || args.wait && !is_drained {
-        return Err(refused(status, &Value::Null));
+        return Err(tried(refused(status, &Value::Null)));
     }
     print(&session, &args, &answer)
 }

@@ -99,7 +99,9 @@ impl Signals {
 /// Describes why a server does not start.
 pub(super) fn not_started(role: &str, error: impl std::fmt::Display, next: &str) -> Failure {
     let cause = format!("the {role} does not start: {error}");
-    Failure::new(Exit::Failure, FailureKind::NotStarted, cause).next(next)
+    Failure::new(Exit::Failure, FailureKind::NotStarted, cause)
+        .tried("its start, which served no request")
+        .next(next)
 }
 
 /// Returns the exit code of a start that a call has ended: unavailable (4) where the same start may
@@ -168,7 +170,7 @@ mod tests {
         for cause in [refused, late, no_leader] {
             assert_eq!(exit_of(&cause), Exit::Unavailable, "{cause}");
         }
-        let stranger = Refusal::Unauthenticated { why: "a token is needed here".to_owned() };
-        assert_eq!(exit_of(&CallError::Refused(stranger)), Exit::Failure);
+        let unauthenticated = Refusal::Unauthenticated { why: "a token is needed here".to_owned() };
+        assert_eq!(exit_of(&CallError::Refused(unauthenticated)), Exit::Failure);
     }
 }

@@ -13,7 +13,7 @@ use sanderling_cli_common::refused;
 use sanderling_cli_common::session::Session;
 use sanderling_client::{Client, ClientError, PutOptions};
 use sanderling_protocol::message::{Condition, Entry, ObjectKind};
-use sanderling_protocol::{Path as StorePath, Refusal};
+use sanderling_protocol::{Path as StorePath, Refusal, amount};
 use thiserror::Error;
 
 use crate::bucket::{BucketUrl, BucketUrlError, TaskBucket};
@@ -227,7 +227,8 @@ impl TaskBackend {
             }
         };
         found.transpose().map_err(|bytes| {
-            let cause = format!("{self}: {name} has {bytes} bytes, and {bytes_max} are most");
+            let (found, most) = (amount::bytes(bytes), amount::bytes(bytes_max));
+            let cause = format!("{self}: {name} has {found}, and {most} are most");
             TaskFailure::TooLong.failure(Exit::Failure, cause)
         })
     }
@@ -264,8 +265,8 @@ impl TaskBackend {
         }
     }
 
-    /// Returns the number after the highest of a directory. Numbers rise by one, so that only a
-    /// stranger can have written one that has none after it.
+    /// Returns the number after the highest of a directory. Numbers rise by one, so that only
+    /// another program can have written one that has none after it.
     ///
     /// # Errors
     /// There is none: that object has to be removed.

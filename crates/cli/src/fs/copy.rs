@@ -80,6 +80,7 @@ async fn planned(
     if to == *source {
         let cause = format!("{source} and its copy are the same object");
         return Err(Failure::new(Exit::Failure, FailureKind::SameObject, cause)
+            .tried("nothing: the object is as it was")
             .next(format_args!("sanderling fs stat {}", refused::shell_word(source.as_str()))));
     }
     if !stat.kind.is_container() {

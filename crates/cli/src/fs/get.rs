@@ -17,7 +17,7 @@ use super::list::{each_page, everything};
 use super::lookup::{check_distinct, existing};
 use super::pattern::{self, Paths};
 use super::transfer::{AfterFailure, ended_by, run_all};
-use crate::failure::{Exit, Failure, FailureKind};
+use crate::failure::{Exit, Failure, FailureKind, look_at, whole};
 use crate::refused;
 use crate::session::Session;
 
@@ -111,8 +111,14 @@ fn local_directory(path: &LocalPath) -> Result<&LocalPath, Failure> {
 
 fn no_directory(path: &LocalPath) -> Failure {
     let cause = format!("{} is no directory", path.display());
-    let next = format!("mkdir -p {}", refused::shell_word(&path.to_string_lossy()));
-    Failure::new(Exit::NotFound, FailureKind::LocalFile, cause).next(next)
+    let near = path.ancestors().find(|near| near.symlink_metadata().is_ok());
+    // Below what is no directory, none can be made.
+    let next = match near.is_some_and(|near| !near.is_dir()) {
+        true => look_at(path),
+        false => format!("mkdir -p {}", refused::shell_word(&path.to_string_lossy())),
+    };
+    let tried = format!("looked for the directory {}", whole(path));
+    Failure::new(Exit::NotFound, FailureKind::LocalFile, cause).tried(tried).next(next)
 }
 
 impl Plan {
@@ -203,6 +209,7 @@ fn check_replaced(job: &Download) -> Result<(), Failure> {
         let from = refused::shell_word(job.from.as_str());
         let next = format!("sanderling fs get {from} -");
         return Err(Failure::new(Exit::Failure, FailureKind::LocalFile, cause)
+            .tried(is_kept(&job.to))
             .next(next)
             .of_one_file());
     }
@@ -211,7 +218,12 @@ fn check_replaced(job: &Download) -> Result<(), Failure> {
     }
     let cause = format!("{} exists", job.to.display());
     let failure = Failure::new(Exit::Failure, FailureKind::LocalFile, cause).of_one_file();
-    Err(failure.next("the same with --force"))
+    Err(failure.tried(is_kept(&job.to)).next("the same with --force"))
+}
+
+/// Returns what was tried before something would have been replaced.
+fn is_kept(path: &LocalPath) -> String {
+    format!("looked at {}: it is as it was", whole(path))
 }
 
 /// Fetches one object into a file beside its destination, which it becomes when it is whole.

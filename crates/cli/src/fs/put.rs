@@ -125,6 +125,7 @@ async fn planned(
     if !args.recursive {
         let cause = format!("{} is a directory", source.display());
         return Err(Failure::new(Exit::Failure, RefusalKind::IsADirectory, cause)
+            .tried("put without -r")
             .next("the same with --recursive"));
     }
     walk(session, client, args, source, to).await

@@ -167,7 +167,8 @@ impl Looked<'_> {
         let what = match self.held.get(&home.block) {
             None => "it is missing".to_owned(),
             Some(held) if held.length < home.length => {
-                format!("it has {} of {} bytes", held.length, home.length)
+                let lacking = units::bytes((home.length - held.length).into());
+                format!("it lacks {lacking} of {}", units::bytes(home.length.into()))
             }
             Some(held) if held.epoch != home.epoch => {
                 format!("it is held at epoch {}", held.epoch)

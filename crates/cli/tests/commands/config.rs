@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::cluster::{Cluster, Ran, run, sanderling};
+use crate::cluster::{Cluster, Ran, SOON, Shape, run, sanderling, until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -75,6 +75,40 @@ fn servers_start_from_a_file_alone() {
     let _datanode = cluster.serve("joined", &datanode);
     let ran = run(sanderling().args(["--namenode", address, "--json", "node", "ls"]));
     assert!(ran.code == 0 && ran.stdout.contains("of-the-file"), "{ran}");
+}
+
+#[test]
+fn manager_and_gateway_run_with_the_values_of_a_file() {
+    let namenode = vec!["--no-manager".to_owned()];
+    let cluster = Cluster::start(Shape { datanodes: 1, namenode, ..Shape::default() });
+    let directory = TempDir::new().expect("a directory");
+    let text = format!(
+        "namenode = \"{}\"\n\
+         [manager]\nname = \"of-the-file\"\nhttp = \"127.0.0.1:0\"\n\
+         [gateway]\nlisten = \"127.0.0.1:0\"\nhttp = \"none\"\nroot = \"/of-the-file\"\n",
+        cluster.namenode.address
+    );
+    let path = written(&directory, &text);
+    let _manager = cluster.serve("manager", &words(&["manager"], &path, &[]));
+    until("the manager with the name of the file leads", SOON, || {
+        let events = cluster.cli(&["events"]);
+        events.stdout.contains("manager of-the-file leads").then_some(())
+    });
+    let gateway = cluster.serve("gateway", &words(&["gateway", "s3"], &path, &[]));
+    assert_eq!(gateway.http_address, "", "the file has none");
+    let made = cluster.cli(&["fs", "mkdir", "-p", "/of-the-file/backups"]);
+    assert_eq!(made.code, 0, "{made}");
+    // What is stored in the bucket lies below the root of the file.
+    let (to, http) = ("s3://backups/catalog", cluster.namenode.http_address.as_str());
+    let stored = run(sanderling()
+        .args(["namenode", "backup", "--to", to, "--http", http])
+        .env("AWS_ENDPOINT_URL", format!("http://{}", gateway.address))
+        .env("AWS_REGION", "us-east-1")
+        .env("AWS_ACCESS_KEY_ID", "sanderling")
+        .env("AWS_SECRET_ACCESS_KEY", "sanderling"));
+    assert_eq!(stored.code, 0, "{stored}");
+    let stat = cluster.cli(&["fs", "stat", "/of-the-file/backups/catalog"]);
+    assert_eq!(stat.code, 0, "{stat}");
 }
 
 #[test]

@@ -527,7 +527,7 @@ fn machine_without_files_port_disk_or_python_is_found() {
             (port < u16::MAX).then_some((socket, port))
         })
         .expect("a port");
-    for (files, level) in [("1000", "warn"), ("200", "fail")] {
+    for (files, level) in [("16383", "warn"), ("1000", "warn"), ("200", "fail")] {
         let mut shell = Command::new("sh");
         let doctor = "ulimit -n $FILES; exec $PROGRAM doctor --json --dram 1MiB --dir /proc/none";
         shell.args(["-c", doctor]).env("FILES", files);

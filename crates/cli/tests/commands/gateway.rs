@@ -1,4 +1,4 @@
-//! Real processes: what strangers at the S3 gateway cost the namenode.
+//! Real processes: what unauthenticated requests to the S3 gateway cost the namenode.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use sanderling_client::PutOptions;
 use sanderling_protocol::message::ObjectKind;
 
 const PAGE: &str = "https://app.example";
-/// Look-ups that strangers have, for each second and at once, by `rules_cache.rs`.
+/// Look-ups that unauthenticated requests have, for each second and at once, by `rules_cache.rs`.
 const LOOK_UPS: f64 = 100.0;
 const INVENTED: usize = 3000;
 
@@ -65,7 +65,7 @@ fn make_bucket(cluster: &Cluster, bucket: &str) {
 }
 
 #[test]
-fn strangers_who_invent_buckets_cost_the_namenode_a_bounded_rate_of_look_ups() {
+fn requests_for_invented_buckets_cost_the_namenode_a_bounded_rate_of_look_ups() {
     let cluster = Cluster::of(1);
     let words = ["gateway", "s3", "--namenode", &cluster.namenode.address];
     let here = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
@@ -102,7 +102,7 @@ fn strangers_who_invent_buckets_cost_the_namenode_a_bounded_rate_of_look_ups() {
     page.set_read_timeout(Some(SOON)).expect("not zero");
     let head = send(&mut page, "GET /asked/key");
     assert!(head.contains("access-control-allow-origin"), "{head}");
-    // A bucket that is new has its rules as soon as strangers leave a look-up.
+    // A bucket that is new has its rules as soon as unauthenticated requests leave a look-up.
     make_bucket(&cluster, "new");
     let limit = Instant::now() + SOON;
     while preflight(&mut stream, "new") != 200 {

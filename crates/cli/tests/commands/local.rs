@@ -1,4 +1,4 @@
-//! `local` and `fs` as a stranger uses them.
+//! `local` and `fs` as a new user types them.
 
 use crate::cluster;
 use crate::cluster::{Cluster, Ran, SOON, bytes_of, run, sanderling, until};

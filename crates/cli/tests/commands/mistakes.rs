@@ -1,32 +1,51 @@
-//! Mistakes that people make at the command line. Each fails with its cause, and its `next:` line
-//! is run where it can be run: it has to work.
+//! Mistakes that people make at the command line. Each fails with its cause and with what was
+//! tried, and every command of its `next:` line is run: it has to work.
 //!
 //! `SHOW=1` prints every command with its answer.
 
 use crate::cluster;
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::cluster::{Ran, bytes_of, run, sanderling};
+use crate::cluster::{Ran, Starting, bytes_of, run, sanderling};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What the command of a `next:` line has to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What the commands of a `next:` line have to do.
+#[derive(Debug, Clone, Copy)]
 enum Next {
-    /// It ends with 0.
+    /// Each ends with 0.
     Works,
-    /// It ends with this code, as a look at what is wrong does.
+    /// Each ends with this code, as a look at what is wrong does.
     Ends(i32),
-    /// It is not run: it runs for ever, ends the cluster that the others share, or has a word that
-    /// only its reader can fill in.
-    Unrun,
+    /// Each starts a server, which serves until it is ended.
+    Serves,
+    /// Each does what stands at its place.
+    Each(&'static [Self]),
+    /// There is no command in it, for this reason.
+    Unrun(&'static str),
 }
 
-use Next::{Ends, Unrun, Works};
+use Next::{Each, Ends, Serves, Unrun, Works};
 
 /// One mistake: the command line, its exit code, words of its cause, words of its `next:` line.
 type Mistake = (&'static str, i32, &'static [&'static str], &'static str, Next);
+
+/// The exit code of a wrong command line. Nothing was tried then but what was typed, so that
+/// failures with this code need no `tried:` line; all others do.
+const WRONG_COMMAND_LINE: i32 = 2;
+
+/// The programs that `next:` lines begin with. An alternative that begins otherwise is prose.
+const PROGRAMS: [&str; 7] = ["sanderling", "cat", "chmod", "df", "head", "ls", "mkdir"];
+
+/// The cluster of the mistakes has no disk, and too little room for a measurement: the command is
+/// right, and that is its answer.
+const NO_DISK: Next = Ends(4);
+const NO_ROOM: Next = Ends(4);
+
+/// A small cluster, at free ports.
+const SMALL: &str = "sanderling local start --port 0 --datanodes 1 --dram 24MiB";
 
 /// Mistakes about objects and paths.
 #[rustfmt::skip]
@@ -56,8 +75,6 @@ const OBJECTS: &[Mistake] = &[
     ("fs mv /d /d/sub", 1, &["into itself"], "sanderling fs ls /d", Works),
     ("fs rm /d24", 1, &["not empty"], "sanderling fs rm -r /d24", Works),
     ("fs rm -r ''", 2, &["bad path"], "sanderling fs rm --help", Works),
-    ("fs rm -r /", 2, &["everything"], "sanderling fs rm -r / --dry-run", Works),
-    ("fs rm -r '/*'", 2, &["everything"], "sanderling fs rm -r '/*' --dry-run", Works),
     ("fs ls /a/x", 1, &["not a directory"], "sanderling fs stat /a", Works),
     ("fs put f3 /a/x", 1, &["not a directory"], "sanderling fs stat /a", Works),
     ("fs put f3 /none29/", 3, &["/none29"], "sanderling fs mkdir -p /none29", Works),
@@ -65,6 +82,11 @@ const OBJECTS: &[Mistake] = &[
     ("fs put nofile /x", 3, &["nofile", "No such file"], "ls .", Works),
     ("fs put nodir/nofile /x", 3, &["nodir/nofile"], "ls .", Works),
     ("fs put /proc/none/x /x", 3, &["/proc/none/x"], "ls /proc", Works),
+    ("fs put f4/x /x", 1, &["f4/x: Not a directory"], "ls -ld f4", Works),
+    ("fs get /a f4/x", 3, &["f4 is no directory"], "ls -ld f4", Works),
+    ("fs get /a f4/x/y", 3, &["f4/x is no directory"], "ls -ld f4", Works),
+    // The kernel makes no files there, whoever the user is.
+    ("fs get /a /sys/x66", 1, &["/sys/x66: "], " /sys", Works),
     ("fs get /a nodir34/x", 3, &["nodir34 is no directory"], "mkdir -p nodir34", Works),
     ("fs get /a f4", 1, &["f4 exists"], "sanderling fs get /a f4 --force", Works),
     ("fs cat '/z*'", 3, &["no object matches"], "sanderling fs ls /", Works),
@@ -73,7 +95,8 @@ const OBJECTS: &[Mistake] = &[
     ("fs cat '/['", 2, &["bad pattern"], "sanderling fs cat '/[[]'", Works),
     ("fs rm '/run[1'", 2, &["bad pattern"], "sanderling fs rm '/run[[]1'", Works),
     ("--context local fs cat a", 2, &["starts with /"],
-     "sanderling --context local fs cat /a", Unrun),
+     "sanderling --context local fs cat /a", Works),
+    ("--context none93 fs ls /", 3, &["no context \"none93\""], "sanderling context ls", Works),
     ("fs cat /a --offset 99999999", 1, &["passes the end"], "sanderling fs stat /a", Works),
     ("fs cat /a --offset -1", 2, &["'-1'", "negative"], "sanderling fs cat /a --offset 1", Works),
     ("fs cp /none /b42", 3, &["/none"], "sanderling fs ls /", Works),
@@ -91,10 +114,10 @@ const OBJECTS: &[Mistake] = &[
      "sanderling fs df", Works),
     ("fs put big /big --class dram:refuse", 4, &["no room for", "class dram:refuse"],
      "sanderling fs df", Works),
-    ("fs cp /d/y /big/x -p --class gold", 2, &["unknown storage class"],
-     "sanderling fs cp /d/y /big/x -p --class dram", Works),
-    ("fs put f4 /b53 --class gold", 2, &["unknown storage class"],
-     "dram, or sanderling fs put f4 /b53 --class disk", Works),
+    ("fs cp /d/y /big/x -p --force --class gold", 2, &["unknown storage class"],
+     "sanderling fs cp /d/y /big/x -p --force --class dram", Works),
+    ("fs put f4 /b53 --force --class gold", 2, &["unknown storage class"],
+     "dram, or sanderling fs put f4 /b53 --force --class disk", Each(&[Works, NO_DISK])),
     ("fs put f4 /b54 --ttl 5x", 2, &["no unit"], "sanderling fs put f4 /b54 --ttl 5s", Works),
     ("fs put f4 /b55 --ttl -5s", 2, &["-5s", "out of range"],
      "sanderling fs put f4 /b55 --ttl 5s", Works),
@@ -109,23 +132,13 @@ const OBJECTS: &[Mistake] = &[
     ("fs mkdir /../x63", 2, &["bad path"], "sanderling fs mkdir /x63", Works),
     ("fs mkdir //x64", 2, &["bad path"], "sanderling fs mkdir /x64", Works),
     ("fs mkdir /$(head -c 256 /dev/zero | tr '\\0' x)", 2, &["longer than 255"],
-     "names of at most 255 bytes", Unrun),
+     "names of at most 255 bytes", Unrun("only its reader can shorten the name")),
 ];
 
 /// Mistakes about nodes, jobs and the way to the cluster.
 #[rustfmt::skip]
 const CLUSTER: &[Mistake] = &[
     ("node notice nobody --deadline 30s", 3, &["nobody"], "sanderling node ls --all", Works),
-    ("node notice datanode-0", 2, &["--deadline"],
-     "sanderling node notice datanode-0 --deadline 30s", Unrun),
-    ("node notice datanode-0 --deadline 30d", 1, &["30d", "the limit is 7d"],
-     "sanderling node notice datanode-0 --deadline 7d", Unrun),
-    ("node notice datanode-0 --deadline -5s", 1, &["passed 5.00 s ago"],
-     "sanderling node notice datanode-0 --deadline 30s", Unrun),
-    ("node notice datanode-0 --deadline soon", 2, &["soon"],
-     "sanderling node notice datanode-0 --deadline 30s", Unrun),
-    ("node notice datanode-0 --deadline 1ms", 2, &["would not leave before the deadline"],
-     "--dry-run", Works),
     ("node cancel datanode-0", 1, &["not draining"], "sanderling node ls --all", Works),
     ("node decommission nobody", 3, &["nobody"], "sanderling node ls --all", Works),
     ("node recommend nobody", 3, &["nobody"], "sanderling node ls --all", Works),
@@ -151,40 +164,39 @@ const CLUSTER: &[Mistake] = &[
     ("--token-file none fs ls /", 3, &["none", "No such file"], "ls .", Works),
     ("--tls-ca none fs ls /", 3, &["none", "No such file"], "ls .", Works),
     ("--tls-ca f4 fs ls /", 1, &["f4"], "head -n 1 f4", Works),
+    ("--token-file tree fs ls /", 1, &["tree: Is a directory"], "ls -ld tree", Works),
+    ("--token-file f4/x fs ls /", 1, &["f4/x: Not a directory"], "ls -ld f4", Works),
+    ("--tls-ca tree fs ls /", 1, &["tree: Is a directory"], "ls -ld tree", Works),
+    ("group remove x", 2, &["'x'"], "sanderling group remove --help", Works),
+    ("group remove 99", 1, &["alone"], "sanderling group remove --help", Works),
+    ("group move-leader 7", 1, &["alone"], "sanderling group move-leader --help", Works),
+    ("task ls --backend d", 2, &["starts with /"], "sanderling task ls --backend /d", Works),
+    ("task predict", 2, &["--rss"], "sanderling task predict --rss 1GiB", NO_ROOM),
+    ("task run true", 2, &["'true'"], "sanderling task run --help", Works),
+    ("namenode backup --to b80 --http 127.0.0.1:1", 4, &["127.0.0.1:1 cannot be reached"],
+     "sanderling namenode backup --to b80 --http ADDRESS", Works),
+    ("namenode restore --from none --dir r81", 3, &["none: No such file"], "ls .", Works),
+    ("namenode restore --from f4 --dir r82", 1, &["f4 was not restored"], "another backup",
+     Unrun("only its reader has another backup")),
+    ("namenode restore --from backup --dir tree", 1, &["tree holds x"],
+     "sanderling namenode restore --from backup --dir DIR", Works),
+    ("namenode recover --archive none --dir r84", 3, &["none: No such file"], "ls .", Works),
+    ("namenode recover --archive tree --dir r85", 1, &["holds no catalog"], "--archive",
+     Unrun("only its reader can find the archive")),
     ("doctor --dram 900TiB", 1, &["checks fails"], "sanderling doctor --dram ", Works),
 ];
 
-/// Mistakes about servers and programs.
+/// Mistakes about processes, keys and the program.
 #[rustfmt::skip]
-const SERVERS: &[Mistake] = &[
-    ("local start", 1, &["runs in", "already"], "sanderling local status", Works),
+const PROCESSES: &[Mistake] = &[
     ("local statu", 2, &["'statu'"], "sanderling local status", Works),
     ("local restart nobody", 3, &["no process nobody"], "sanderling local status", Works),
-    ("local add --name datanode-0", 1, &["datanode-0 already"],
-     "sanderling local restart datanode-0", Unrun),
-    ("local status --dir none", 3, &["no cluster was started"],
-     "sanderling local start --dir none", Unrun),
-    ("local stop --dir none", 3, &["no cluster was started"],
-     "sanderling local start --dir none", Unrun),
-    ("datanode --disk 1GiB", 2, &["--disk-dir"],
-     "sanderling datanode --disk 1GiB --disk-dir disk", Unrun),
-    ("datanode --dram 1", 1, &["has 1 B", "at least 4.00 KiB"],
-     "sanderling datanode --dram 1GiB", Unrun),
-    ("namenode", 2, &["--dir"], "sanderling namenode --dir catalog", Unrun),
-    ("namenode --dir n1 --listen $SANDERLING_NAMENODE", 1, &["in use"], "--listen", Unrun),
-    ("namenode --dir $LOCAL/namenode --listen 127.0.0.1:0 --http none", 1,
-     &["in use by another namenode"], "--dir", Unrun),
-    ("datanode --memory-max 1MiB", 2, &["--memory-max is 1.00 MiB"],
-     "sanderling datanode --memory-max", Unrun),
-    ("datanode --notice-source ibm", 2, &["aws, gcp, azure"],
-     "sanderling datanode --notice-source aws, or ", Unrun),
-    ("namenode --dir n2 --preemption-model x", 2, &["x"],
-     "sanderling namenode --dir n2 --preemption-model bathtub:n1-highcpu-16, or ", Unrun),
+    ("local add --dram 1", 1, &["at least 4.00 KiB"], "cat ", Works),
     ("token new --cluster any", 2, &["--secret-file"],
-     "sanderling token new --cluster any --secret-file FILE, or sanderling token secret", Unrun),
+     "sanderling token new --cluster any --secret-file FILE, or sanderling token secret", Works),
     ("token new --cluster any --secret-file none", 3, &["none", "No such file"], "ls .", Works),
     ("token new --cluster any --secret-file open", 1, &["open"], "chmod 600 open", Works),
-    ("token secret --out open", 1, &["open", "File exists"], "--out", Unrun),
+    ("token secret --out open", 1, &["open", "File exists"], "--out open.new", Works),
     ("token new --cluster any --secret-file secret --rights fly", 2, &["no right"],
      "--secret-file secret --rights read,write", Works),
     ("token new --cluster any --secret-file secret --role datanode --rights metrics", 2,
@@ -192,12 +204,66 @@ const SERVERS: &[Mistake] = &[
      "sanderling token new --cluster any --secret-file secret --role datanode", Works),
     ("token new --cluster any --secret-file secret --expires 999d", 2, &["365 days"],
      "sanderling token new --cluster any --secret-file secret --expires 365d", Works),
-    ("tls new --out open", 1, &["open"], "", Unrun),
+    ("tls new --out open", 1, &["open: File exists"], "ls -ld open", Works),
     ("help nonsense", 2, &["nonsense"], "sanderling help node", Works),
     ("completions tcsh", 2, &["tcsh"], "sanderling completions zsh", Works),
     ("frobnicate", 2, &["frobnicate"], "sanderling --help", Works),
     ("fs ls / -z", 2, &["-z"], "sanderling fs ls --help", Works),
     ("fsck --verify", 2, &["--deep"], "sanderling fsck --verify --deep", Works),
+];
+
+/// Mistakes at the start of a server. The first has a look at the cluster, before the servers that
+/// are started here have left it without notice.
+#[rustfmt::skip]
+const SERVERS: &[Mistake] = &[
+    ("namenode --dir n1 --listen $SANDERLING_NAMENODE", 1, &["in use"],
+     "--listen 127.0.0.1:0 --http 127.0.0.1:0", Each(&[Serves, Works])),
+    ("namenode", 2, &["--dir"], "sanderling namenode --dir catalog", Serves),
+    ("namenode --dir f4", 1, &["f4: Not a directory"], "ls -ld f4", Works),
+    ("namenode --dir $LOCAL/namenode --listen 127.0.0.1:0 --http none", 1,
+     &["in use by another namenode"], "--dir DIR", Serves),
+    ("namenode --dir n2 --preemption-model x", 2, &["x"],
+     "sanderling namenode --dir n2 --preemption-model bathtub:n1-highcpu-16, or ", Serves),
+    ("datanode --disk 1GiB", 2, &["--disk-dir"],
+     "sanderling datanode --disk 1GiB --disk-dir disk", Serves),
+    ("datanode --dram 1", 1, &["has 1 B", "at least 4.00 KiB"],
+     "sanderling datanode --dram 1GiB", Serves),
+    ("datanode --memory-max 1MiB", 2, &["--memory-max is 1.00 MiB"],
+     "sanderling datanode --memory-max", Serves),
+    ("datanode --notice-source ibm", 2, &["aws, gcp, azure"],
+     "sanderling datanode --notice-source aws, or ", Serves),
+    ("datanode --dram 16MiB --listen 0.0.0.0:0", 1, &["would not be authenticated"],
+     "sanderling datanode --dram 16MiB --listen 127.0.0.1:0 --http 127.0.0.1:0", Serves),
+    ("datanode --dram 16MiB --listen 0.0.0.0:0 --allow-unauthenticated", 1,
+     &["stands for every address"], "--allow-unauthenticated --advertise $(hostname)", Serves),
+];
+
+/// Mistakes whose next commands empty nodes, the store and the cluster, in this order.
+#[rustfmt::skip]
+const ENDINGS: &[Mistake] = &[
+    ("node notice datanode-0 --deadline 1ms", 2, &["would not leave before the deadline"],
+     "--deadline 1ms --dry-run, or sanderling node notice datanode-0 --deadline 1ms --yes", Works),
+    ("node notice datanode-1", 2, &["--deadline"],
+     "sanderling node notice datanode-1 --deadline 30s", Works),
+    ("node notice datanode-2 --deadline 30d", 1, &["30d", "the limit is 7d"],
+     "sanderling node notice datanode-2 --deadline 7d", Works),
+    ("node notice datanode-3 --deadline -5s", 1, &["passed 5.00 s ago"],
+     "sanderling node notice datanode-3 --deadline 30s", Works),
+    ("node notice datanode-4 --deadline soon", 2, &["soon"],
+     "sanderling node notice datanode-4 --deadline 30s", Works),
+    ("local add --name datanode-5", 1, &["datanode-5 already"],
+     "sanderling local restart datanode-5, or sanderling local status", Works),
+    ("local add --dram lots", 2, &["lots"], "sanderling local add --dram 1GiB", Works),
+    ("local status --dir none90", 3, &["no cluster was started"],
+     "sanderling local start --dir none90", Works),
+    ("local stop --dir none91", 3, &["no cluster was started"],
+     "sanderling local start --dir none91", Works),
+    ("local add --dir none92", 3, &["no cluster was started"],
+     "sanderling local start --dir none92", Works),
+    ("fs rm -r '/*'", 2, &["everything"], "--dry-run, or sanderling fs rm -r '/*' --yes", Works),
+    ("fs rm -r /", 2, &["everything"], "--dry-run, or sanderling fs rm -r / --yes", Works),
+    ("local start", 1, &["runs in", "already"],
+     "sanderling local status, or sanderling local stop", Works),
 ];
 
 /// Mistakes at a cluster that requires tokens and TLS.
@@ -214,6 +280,8 @@ const SECURED: &[Mistake] = &[
 struct World {
     place: TempDir,
     variables: Vec<(&'static str, String)>,
+    /// How many names were made up so far.
+    names: Cell<usize>,
 }
 
 impl World {
@@ -235,12 +303,14 @@ impl World {
             ("PATH", format!("{}:{path}", programs.display())),
             ("LOCAL", local.display().to_string()),
             ("SANDERLING_LOCAL_DIR", local.display().to_string()),
+            ("SANDERLING_CONFIG_HOME", place.path().join("config").display().to_string()),
             ("SANDERLING_NAMENODE", text(&started["namenode"])),
+            ("HTTP", text(&started["http_address"])),
             ("DATANODE", text(&started["processes"][1]["address"])),
             ("CA", text(&started["keys"]["tls_ca"])),
             ("TOKEN", text(&started["keys"]["token_file"])),
         ];
-        let world = Self { place, variables };
+        let world = Self { place, variables, names: Cell::new(0) };
         let files = world.files();
         std::fs::create_dir_all(files.join("tree")).expect("made");
         for (name, bytes) in [("f3", 3_000_000), ("f4", 4), ("tree/x", 9), ("big", 60_000_000)] {
@@ -253,8 +323,19 @@ impl World {
         self.place.path().join("files")
     }
 
-    /// Runs a line as a shell does.
-    fn shell(&self, line: &str) -> Ran {
+    fn variable(&self, name: &str) -> &str {
+        let found = self.variables.iter().find(|(variable, _)| *variable == name);
+        found.map(|(_, value)| value.as_str()).expect("it is set")
+    }
+
+    /// Returns a name that no file has.
+    fn name(&self) -> String {
+        self.names.set(self.names.get() + 1);
+        format!("made-{}", self.names.get())
+    }
+
+    /// Returns a shell at this cluster.
+    fn sh(&self) -> Command {
         let mut command = Command::new("sh");
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("SANDERLING_") {
@@ -262,7 +343,13 @@ impl World {
             }
         }
         let variables = self.variables.iter().map(|(name, value)| (*name, value.as_str()));
-        let ran = run(command.envs(variables).current_dir(self.files()).args(["-c", line]));
+        command.envs(variables).current_dir(self.files());
+        command
+    }
+
+    /// Runs a line as a shell does.
+    fn shell(&self, line: &str) -> Ran {
+        let ran = run(self.sh().args(["-c", line]));
         if std::env::var_os("SHOW").is_some() {
             eprintln!("$ {line}\n{ran}");
         }
@@ -297,14 +384,77 @@ impl World {
         if !shown.contains(next) {
             return Some(format!("lacks the next command {next:?}\n{ran}"));
         }
+        let has_tried = ran.stderr.lines().any(|line| line.starts_with("  tried: "));
+        if code != WRONG_COMMAND_LINE && !has_tried {
+            return Some(format!("does not show what was tried\n{ran}"));
+        }
+        self.unworkable(shown, then).map(|problem| format!("{problem}\n{ran}"))
+    }
+
+    /// Runs every command of a `next:` line; returns what one of them does not do.
+    fn unworkable(&self, shown: &str, then: Next) -> Option<String> {
+        let begins = |text: &str| PROGRAMS.contains(&text.split(' ').next().unwrap_or_default());
+        let commands: Vec<&str> = shown.split(", or ").filter(|text| begins(text)).collect();
         let wanted = match then {
-            Unrun => return None,
-            Works => 0,
-            Ends(code) => code,
+            Unrun(_) if commands.is_empty() => return None,
+            Unrun(reason) => return Some(format!("has a command, and is not run: {reason}")),
+            Each(each) => each.to_vec(),
+            all => vec![all; commands.len()],
         };
-        let first = shown.split(", or ").next().unwrap_or_default();
-        let after = self.shell(first);
-        (after.code != wanted).then(|| format!("its next command {first:?} fails\n{ran}{after}"))
+        if commands.is_empty() || commands.len() != wanted.len() {
+            return Some(format!("has {} commands", commands.len()));
+        }
+        commands.iter().zip(wanted).find_map(|(command, then)| self.broken(command, then))
+    }
+
+    /// Runs one command; returns its answer where it does not do what it has to.
+    fn broken(&self, command: &str, then: Next) -> Option<String> {
+        let command = self.filled(command);
+        let code = match then {
+            Serves => {
+                self.serve(&command);
+                return None;
+            }
+            Ends(code) => code,
+            _ => 0,
+        };
+        let after = self.shell(&command);
+        if command.starts_with(SMALL) {
+            let stop = self.shell(&command.replace(SMALL, "sanderling local stop"));
+            assert_eq!(stop.code, 0, "{command}: {stop}");
+        }
+        (after.code != code).then(|| format!("its next command {command:?} fails: {after}"))
+    }
+
+    /// Fills in the words that stand for one of the reader's.
+    fn filled(&self, command: &str) -> String {
+        let name = self.name();
+        command
+            .replace("--secret-file FILE", "--secret-file secret")
+            .replace("--out FILE", &format!("--out {name}"))
+            .replace("--dir DIR", &format!("--dir {name}"))
+            .replace("--http ADDRESS", "--http $HTTP")
+            .replace("sanderling local start", SMALL)
+    }
+
+    /// Starts a server as a shell does, at free ports, waits until it serves, and ends it.
+    fn serve(&self, command: &str) {
+        let line = format!("exec {command} \"$@\"");
+        let mut words = vec!["-c", &line, "sh"];
+        for flag in ["--listen", "--http"] {
+            if !command.contains(flag) {
+                words.extend([flag, "127.0.0.1:0"]);
+            }
+        }
+        drop(Starting::by(self.sh(), self.place.path(), &self.name(), &words).serves());
+    }
+
+    /// Checks that a failed command shows what was tried.
+    #[track_caller]
+    fn shows(&self, line: &str, tried: &str) {
+        let ran = self.shell(&format!("sanderling {line}"));
+        let shown = ran.stderr.lines().find_map(|line| line.strip_prefix("  tried: "));
+        assert!(ran.code != 0 && shown == Some(tried), "{line}: {tried:?}: {ran}");
     }
 
     fn check(&self, mistakes: &[Mistake]) {
@@ -334,10 +484,45 @@ fn mistakes_at_a_cluster_get_a_cause_and_a_next_command_that_works() {
         "sanderling job new /j81 --quota 1MiB --lease 1h",
         "echo long-enough-to-be-a-secret-of-a-cluster > open; cp open secret",
         "chmod 644 open; chmod 600 secret",
+        "sanderling context add local --namenode $SANDERLING_NAMENODE",
+        "sanderling namenode backup --to backup --http $HTTP",
     ]);
-    world.check(&[OBJECTS, CLUSTER, SERVERS].concat());
+    world.check(&[OBJECTS, CLUSTER, PROCESSES].concat());
     // What was removed for the wrong pattern is the object of that name alone.
     world.prepare(&["sanderling fs stat /run1"]);
+}
+
+#[test]
+fn failed_command_shows_the_cluster_and_the_file_that_were_tried() {
+    let world = World::start(&["--datanodes", "1"]);
+    let address = world.variable("SANDERLING_NAMENODE");
+    let request = format!("a request to the cluster at {address}, from ");
+    world.shows("fs cat /none", &format!("{request}SANDERLING_NAMENODE"));
+    world.shows(&format!("--namenode {address} fs cat /none"), &format!("{request}--namenode"));
+    world.prepare(&[&format!("sanderling context add prod --namenode {address}")]);
+    world.shows("--context prod fs cat /none", &format!("{request}context prod"));
+    world.shows("--namenode 127.0.0.1:1 fs ls /", "127.0.0.1:1, from --namenode");
+    let file = |name: &str| world.files().join(name).display().to_string();
+    world.shows("fs put none /x", &file("none"));
+    world.shows("--token-file none fs ls /", &file("none"));
+    world.shows("--tls-ca tree/none fs ls /", &file("tree/none"));
+}
+
+#[test]
+fn next_commands_that_start_a_server_serve() {
+    let world = World::start(&["--datanodes", "1"]);
+    world.check(SERVERS);
+}
+
+#[test]
+fn next_commands_that_empty_nodes_and_the_cluster_work() {
+    let world = World::start(&["--datanodes", "7"]);
+    // So many that each node has some, and that they fit on the two that remain.
+    world.prepare(&[
+        "mkdir many; for at in $(seq 80); do head -c 150000 f3 > many/$at; done",
+        "sanderling fs put -r many /many",
+    ]);
+    world.check(ENDINGS);
 }
 
 #[test]
@@ -349,16 +534,15 @@ fn mistakes_at_a_secured_cluster_get_a_next_command_that_works() {
 
 #[test]
 fn list_of_mistakes_is_long_and_says_each_once() {
-    let all: Vec<&str> = [OBJECTS, CLUSTER, SERVERS, SECURED]
-        .iter()
-        .flat_map(|it| it.iter())
-        .map(|it| it.0)
-        .collect();
-    let mut each = all.clone();
+    let lists = [OBJECTS, CLUSTER, PROCESSES, SERVERS, ENDINGS, SECURED];
+    let all: Vec<Mistake> = lists.concat();
+    let mut each: Vec<&str> = all.iter().map(|it| it.0).collect();
     each.sort_unstable();
     each.dedup();
     assert_eq!(each.len(), all.len());
-    assert!(all.len() >= 100, "{}", all.len());
+    assert!(all.len() >= 140, "{}", all.len());
+    let unrun = all.iter().filter(|it| matches!(it.4, Unrun(_))).count();
+    assert!(unrun <= 3, "{unrun} next lines have no command");
 }
 
 #[test]

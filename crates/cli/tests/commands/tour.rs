@@ -1,4 +1,4 @@
-//! `sanderling tour`: what a stranger types first.
+//! `sanderling tour`: what a new user types first.
 
 use crate::cluster::{Ran, run, sanderling};
 use serde_json::Value;

@@ -292,7 +292,10 @@ fn member_failed(error: RebirthError, args: &GroupRecover) -> Failure {
     };
     let directory = args.directory.display();
     let cause = format!("no group was recovered from {directory}: {error}");
-    Failure::new(Exit::Failure, kind, cause).with_source(error).next(next)
+    Failure::new(Exit::Failure, kind, cause)
+        .with_source(error)
+        .tried(format_args!("read the log of the member in {directory}"))
+        .next(next)
 }
 
 fn failed(error: RecoverError, args: &Recover) -> Failure {
@@ -305,7 +308,10 @@ fn failed(error: RecoverError, args: &Recover) -> Failure {
         RecoverError::Archive(error) => archive_kind(error),
     };
     let cause = format!("{} was not recovered: {error}", args.archive);
-    Failure::new(Exit::Failure, kind, cause).with_source(error).next(next)
+    Failure::new(Exit::Failure, kind, cause)
+        .with_source(error)
+        .tried(format_args!("read the archive {}", args.archive))
+        .next(next)
 }
 
 /// Returns the kind of failure, and the next step.

@@ -69,7 +69,10 @@ pub(crate) async fn run(session: Session, args: Restore) -> Result<(), Failure> 
 fn failed(error: RestoreError, args: &Restore) -> Failure {
     let (kind, next) = kind(&error);
     let cause = format!("{} was not restored: {error}", args.from);
-    Failure::new(Exit::Failure, kind, cause).with_source(error).next(next)
+    Failure::new(Exit::Failure, kind, cause)
+        .with_source(error)
+        .tried(format_args!("read {}; {} is as it was", args.from, args.directory.display()))
+        .next(next)
 }
 
 /// The kind and the next step where a disk has no room.
