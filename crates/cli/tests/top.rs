@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cluster::pty::OnTerminal;
 use cluster::stubs::Stubs;
-use cluster::{Cluster, block_on_within, bytes_of, sanderling};
+use cluster::{Cluster, SOON, block_on, block_on_within, bytes_of, http, sanderling, until};
 use rustix::process::Signal;
 
 /// Returns `sanderling` with these words, for a cluster, with colours.
@@ -112,6 +112,49 @@ fn namenode_that_restarts_is_reported_and_followed_again() {
     // The events go on where they ended.
     top.until("both starts", |screen| screen.matches("namenode started").count() == 2);
     top.keys("pq");
+    assert_eq!(top.wait().code(), Some(0));
+}
+
+/// Returns how many requests of a kind the namenode has answered.
+fn answered(cluster: &Cluster, kind: &str) -> u64 {
+    let page = block_on(http::page(&cluster.namenode.http_address, "/metrics"));
+    let sample = format!("sanderling_namenode_requests_total{{kind=\"{kind}\"}} ");
+    let found = page.lines().find_map(|line| line.strip_prefix(&sample));
+    found.map_or(0, |figure| figure.parse().expect("a whole number"))
+}
+
+/// Waits until the datanode has sent so many more heartbeats, one a second.
+fn until_heartbeats(cluster: &Cluster, count: u64) {
+    let wanted = answered(cluster, "beat") + count;
+    until("heartbeats", SOON, || (answered(cluster, "beat") >= wanted).then_some(()));
+}
+
+#[test]
+fn paused_screen_sends_no_requests_until_it_goes_on() {
+    // Of these kinds the servers themselves send none.
+    const KINDS: [&str; 3] = ["nodes", "room", "jobs"];
+    let cluster = Cluster::of(1);
+    let requests = || KINDS.map(|kind| answered(&cluster, kind));
+    let mut top = top(&cluster, &[], 80, 12);
+    top.until_line(&["n0", "active"]);
+    let first = requests();
+    until("requests before the pause", SOON, || (requests()[0] > first[0] + 1).then_some(()));
+    top.keys("p");
+    top.until_line(&["PAUSED"]);
+    // A request that was in progress is answered meanwhile.
+    until_heartbeats(&cluster, 2);
+    let paused = requests();
+    // That view has other requests, which would be sent at once without the pause.
+    top.keys("4");
+    top.until_line(&["quota", "lease"]);
+    until_heartbeats(&cluster, 3);
+    assert_eq!(requests(), paused, "{KINDS:?}: {}", top.screen());
+    top.keys("p");
+    until("requests after the pause", SOON, || {
+        let now = requests();
+        (now[0] > paused[0] && now[2] > paused[2]).then_some(())
+    });
+    top.keys("q");
     assert_eq!(top.wait().code(), Some(0));
 }
 

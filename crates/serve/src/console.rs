@@ -11,7 +11,7 @@ use thiserror::Error;
 pub(crate) struct ConsoleArgs {
     /// The web console's address, to which `/` of this server's HTTP links [default: the
     /// namenode's host and the port after its port]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help_heading = "Network options")]
     pub(crate) console: Option<ConsoleUrl>,
 }
 

@@ -45,38 +45,54 @@ Without it, on loopback, the access key and the secret key are both: sanderling
   aws --endpoint-url http://127.0.0.1:7670 s3 mb s3://data")]
 pub struct S3 {
     /// The address to serve S3 at; port 0 selects a free port
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7670")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:7670",
+        help_heading = "Network options"
+    )]
     pub(crate) listen: ListenAddress,
     /// The address to serve health and metrics at, or `none`
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7671")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:7671",
+        help_heading = "Network options"
+    )]
     pub(crate) http: PageAddress,
     /// The console.
     #[command(flatten)]
     pub(crate) console: ConsoleArgs,
     /// Access keys and what they may do, read again when the file changes [default: a publicly
     /// known pair, on loopback alone]
-    #[arg(long, value_name = "FILE", env = "SANDERLING_S3_KEYS", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "SANDERLING_S3_KEYS",
+        hide_env_values = true,
+        help_heading = "Security options"
+    )]
     pub(crate) keys: Option<PathBuf>,
     /// The directory whose directories are the buckets
-    #[arg(long, value_name = "PATH", default_value = "/")]
+    #[arg(long, value_name = "PATH", default_value = "/", help_heading = "Storage options")]
     pub(crate) root: Path,
     /// A host name that a bucket's name may precede: bucket.DOMAIN; may be repeated
-    #[arg(long, value_name = "DOMAIN")]
+    #[arg(long, value_name = "DOMAIN", help_heading = "Network options")]
     pub(crate) domain: Vec<String>,
     /// How long an unfinished multipart upload is kept to which nothing is added
-    #[arg(long, value_name = "DURATION", default_value = "24h")]
+    #[arg(long, value_name = "DURATION", default_value = "24h", help_heading = "Storage options")]
     pub(crate) upload_ttl: Span,
     /// Most connections; a further one replaces an idle one, or waits
-    #[arg(long, value_name = "NUMBER", default_value = "256")]
+    #[arg(long, value_name = "NUMBER", default_value = "256", help_heading = "Network options")]
     pub(crate) connections: ConnectionsMax,
     /// Idle timeout: how long a client whose bytes are due may send or receive nothing
-    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    #[arg(long, value_name = "DURATION", default_value = "60s", help_heading = "Network options")]
     pub(crate) silence: Span,
     /// The certificate and its key.
     #[command(flatten)]
     tls: TlsFiles,
     /// Listen beyond loopback although traffic is not encrypted
-    #[arg(long)]
+    #[arg(long, help_heading = "Security options")]
     pub(crate) allow_unauthenticated: bool,
     /// The file with further flags.
     #[command(flatten)]

@@ -10,6 +10,8 @@ mod console;
 mod datanode;
 mod drain;
 mod gateway;
+#[cfg(test)]
+mod help_groups;
 mod listen_address;
 mod manager;
 mod namenode;

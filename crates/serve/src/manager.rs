@@ -31,16 +31,22 @@ const HTTP_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST)
 pub struct ManagerArgs {
     /// The address to serve health and metrics at, on loopback, or `none` [default: 127.0.0.1:7621,
     /// or a free port while another process has that one]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Network options")]
     pub(crate) http: Option<PageAddress>,
     /// The console.
     #[command(flatten)]
     pub(crate) console: ConsoleArgs,
     /// The manager's name, for the events [default: manager-PID]
-    #[arg(long)]
+    #[arg(long, help_heading = "Cluster options")]
     pub(crate) name: Option<String>,
     /// How notices are handled: the same for all servers of a cluster
-    #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyName::Sanderling)]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "POLICY",
+        default_value_t = PolicyName::Sanderling,
+        help_heading = "Cluster options"
+    )]
     pub(crate) policy: PolicyName,
     /// What it does without a notice.
     #[command(flatten)]

@@ -68,10 +68,20 @@ pub struct NamenodeArgs {
     #[command(subcommand)]
     pub command: Option<NamenodeCommand>,
     /// The address to serve at; port 0 selects a free port
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7600")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:7600",
+        help_heading = "Network options"
+    )]
     pub(crate) listen: ListenAddress,
     /// The address to serve health, metrics and the HTTP interface at, or `none`
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7601")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:7601",
+        help_heading = "Network options"
+    )]
     pub(crate) http: PageAddress,
     /// The catalog's directory: journal and snapshots
     #[arg(
@@ -79,68 +89,91 @@ pub struct NamenodeArgs {
         value_name = "D",
         env = "SANDERLING_NAMENODE_DIR",
         hide_env_values = true,
-        required = true
+        required = true,
+        help_heading = "Storage options"
     )]
     pub(crate) directory: Option<PathBuf>,
     /// Join the group of namenodes of which this address is a member, with an empty directory;
     /// several are separated by commas; without effect once the directory is that of a member
-    #[arg(long, value_name = "ADDRESS", value_parser = sanderling_context::address)]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        value_parser = sanderling_context::address,
+        help_heading = "Cluster options"
+    )]
     pub(crate) join: Option<String>,
     /// The host or `host:port` where the other namenodes, clients and datanodes reach this one
     /// [default: the address to serve at]
-    #[arg(long, value_name = "HOST", value_parser = advertised)]
+    #[arg(
+        long,
+        value_name = "HOST",
+        value_parser = advertised,
+        help_heading = "Network options"
+    )]
     pub(crate) advertise: Option<String>,
     /// Namenodes of a group that vote: spares become voters while there are fewer
-    #[arg(long, value_name = "N", default_value_t = 3,
+    #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Cluster options",
           value_parser = clap::value_parser!(u8).range(1..=7).try_map(odd))]
     pub(crate) voters: u8,
     /// Namenodes of a group that are ready to take the place of one that votes. Fewer are reported
-    #[arg(long, value_name = "N", default_value_t = 1,
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Cluster options",
           value_parser = clap::value_parser!(u8).range(0..=7))]
     pub(crate) spares: u8,
     /// The cloud does not take this machine back: of a group, its namenode leads before those whose
     /// machines may be taken
-    #[arg(long)]
+    #[arg(long, help_heading = "Cluster options")]
     pub(crate) steady: bool,
     /// When a change is acknowledged
-    #[arg(long, value_enum, value_name = "MODE", default_value_t = SyncFlag::Os)]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "MODE",
+        default_value_t = SyncFlag::Os,
+        help_heading = "Storage options"
+    )]
     pub(crate) sync: SyncFlag,
     /// With `--sync os`, longest time that an acknowledged change waits for the disk: when the disk
     /// takes longer, changes are refused until it has caught up
-    #[arg(long, value_name = "DURATION", default_value = "2s",
+    #[arg(long, value_name = "DURATION", default_value = "2s", help_heading = "Storage options",
           value_parser = unsynced_span)]
     pub(crate) unsynced_max: Span,
     /// Start without the records after this damage of the journal; they are lost. The error of the
     /// failed start names the damage
-    #[arg(long, value_name = "FILE:OFFSET")]
+    #[arg(long, value_name = "FILE:OFFSET", help_heading = "Storage options")]
     pub(crate) accept_journal_loss: Option<String>,
     /// Copy the catalog to this place too, at most a second behind, so that `namenode recover`
     /// continues it on another machine: a directory, or `s3://BUCKET/PREFIX` with
     /// `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID` and their kin in the environment
-    #[arg(long, value_name = "PLACE")]
+    #[arg(long, value_name = "PLACE", help_heading = "Storage options")]
     pub(crate) archive: Option<ArchivePlace>,
     /// Upper bound of the process's memory, or `none`; at the bound the namenode refuses requests
     /// that would make the catalog larger [default: three quarters of the machine's or the control
     /// group's]
-    #[arg(long, value_name = "SIZE",
+    #[arg(long, value_name = "SIZE", help_heading = "Storage options",
           value_parser = memory_max)]
     pub(crate) memory_max: Option<MemoryMax>,
     /// Run no manager inside the namenode: it is a process of its own
-    #[arg(long)]
+    #[arg(long, help_heading = "Cluster options")]
     pub(crate) no_manager: bool,
     /// How notices are handled: the same for all servers of a cluster
-    #[arg(long, value_enum, value_name = "POLICY", default_value_t = PolicyName::Sanderling)]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "POLICY",
+        default_value_t = PolicyName::Sanderling,
+        help_heading = "Cluster options"
+    )]
     pub(crate) policy: PolicyName,
     /// Where notices come from.
     #[command(flatten)]
     pub(crate) notice: NoticeArgs,
     /// How long machines live: bathtub:n1-highcpu-16, bathtub:a=,tau1=,tau2=,b=,
     /// exponential:mean=12h, lifetimes:FILE or trace:FILE [default: unknown]
-    #[arg(long, value_name = "SPEC")]
+    #[arg(long, value_name = "SPEC", help_heading = "Notice options")]
     pub(crate) preemption_model: Option<Spec>,
     /// Nodes that must be able to leave at once without losing data: room for what they hold stays
     /// free; 0 keeps none [default: 1 from three nodes on]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Cluster options")]
     pub(crate) departures: Option<u32>,
     /// Which callers it admits.
     #[command(flatten)]
@@ -321,9 +354,9 @@ async fn until_end(
     start_manager: Option<impl Fn() -> ManagerServer>,
 ) -> Result<(), Failure> {
     let mut manager = None;
-    let mut standing = server.standing();
+    let mut serving = server.serving_state();
     let result = loop {
-        let serves = standing.borrow_and_update().serves();
+        let serves = serving.borrow_and_update().serves();
         if serves && manager.is_none() {
             manager = start_manager.as_ref().map(|start| start());
         }
@@ -338,7 +371,7 @@ async fn until_end(
             failure = server.failed() => {
                 break ended_with(&failure);
             }
-            Ok(()) = standing.changed() => {}
+            Ok(()) = serving.changed() => {}
         }
     };
     if let Some(manager) = manager {

@@ -45,6 +45,7 @@ const MAKES_THE_TOKEN: &str = "A file with the cluster's secret, which only its 
 
 /// The certificate of an endpoint with TLS, and its key.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Security options")]
 pub(crate) struct TlsFiles {
     /// The server's certificate, with those between it and its authority: serve TLS
     #[arg(
