@@ -64,7 +64,7 @@ impl Catalog {
     /// Forgets a block and frees its places.
     pub(super) fn remove_block(&mut self, id: BlockId, orders: &mut Orders) {
         self.blocks.remove(id, &mut self.nodes, &mut self.jobs, orders);
-        self.shown_moves.remove(&id);
+        self.shown_moves.remove(id);
     }
 
     /// Gives a reserved move up; its target forgets what it may have stored.
@@ -75,7 +75,7 @@ impl Catalog {
     /// Gives a block's copy beside the home up.
     pub(super) fn drop_copy(&mut self, id: BlockId, orders: &mut Orders) {
         self.blocks.drop_copy(id, &mut self.nodes, orders);
-        self.shown_moves.remove(&id);
+        self.shown_moves.remove(id);
     }
 }
 

@@ -14,7 +14,7 @@ use super::members::NodeRecord;
 
 /// How long a statement or a repetition may have been on its way: by so much, a moment that it
 /// names may be later than it was. Longer than a datanode waits for an answer.
-pub(super) const ON_ITS_WAY_MAX: Millis = Millis(5000);
+const ON_ITS_WAY_MAX: Millis = Millis(5000);
 
 /// The claims on all nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +45,29 @@ pub(super) struct NoticeClaim {
 pub(super) enum NoticeOrigin {
     Operator,
     Sources,
+}
+
+/// The nodes of which a notice or a recommendation was taken back, by an operator or by its own
+/// source, and when that was last.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Cancellations(BTreeMap<NodeId, Instant>);
+
+impl Cancellations {
+    /// Notes that what a node drained for, or was recommended to, is taken back now.
+    pub(super) fn cancel(&mut self, id: NodeId, now: Instant) {
+        self.0.insert(id, now);
+    }
+
+    /// Returns whether a notice of the moment `known_at` was taken back since. What was given after
+    /// that is another notice.
+    pub(super) fn is_after(&self, id: NodeId, known_at: Instant) -> bool {
+        self.0.get(&id).is_some_and(|at| *at + ON_ITS_WAY_MAX >= known_at)
+    }
+
+    /// Forgets a node that is gone, or that got another notice by earlier rules.
+    pub(super) fn forget(&mut self, id: NodeId) {
+        self.0.remove(&id);
+    }
 }
 
 impl DrainClaims {

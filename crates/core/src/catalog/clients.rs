@@ -352,8 +352,8 @@ mod tests {
         clients.keep(Instant(0), &sent(number, 1, 0), Some(ChangeOutcome::Done));
         let other = ChangeKey { fingerprint: 77, ..sent(number, 1, 0) };
         assert!(matches!(clients.find(&other), Err(Refusal::BadRequest { .. })));
-        let stranger = ClientId { number, key: Nonce(6) };
-        assert!(is_unknown(&clients, &ChangeKey { client: stranger, ..sent(number, 1, 0) }));
+        let other_key = ClientId { number, key: Nonce(6) };
+        assert!(is_unknown(&clients, &ChangeKey { client: other_key, ..sent(number, 1, 0) }));
         assert!(is_unknown(&clients, &sent(number + 1, 1, 0)));
         assert!(matches!(clients.find(&sent(number, 1, 2)), Err(Refusal::BadRequest { .. })));
     }

@@ -28,7 +28,7 @@ impl Catalog {
         }
         request.attributes.check()?;
         let parts = self.parts_of(&request.parts)?;
-        let stored = |part: &&ObjectId| self.durables.restoring.contains_key(*part);
+        let stored = |part: &&ObjectId| self.durables.is_restoring(**part);
         let stored: Vec<ObjectId> = parts.iter().filter(stored).copied().collect();
         if !stored.is_empty() {
             return Err(self.want(&stored));
@@ -49,7 +49,7 @@ impl Catalog {
                 return Err(Refusal::CrossesJob { from, to });
             }
         }
-        let before = parts.iter().map(|part| self.attribute_bytes_of(*part)).sum();
+        let before = parts.iter().map(|part| self.attributes.bytes_of(*part)).sum();
         self.check_limits(job, 0, before, attribute_bytes(&request.attributes))?;
         let id = self.insert_joined(request, &parts, parent, name);
         self.defer_durable();

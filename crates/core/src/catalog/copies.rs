@@ -36,7 +36,7 @@ impl Catalog {
     /// Returns whether a copy may be done without: its home stays, and has the bytes. That of a
     /// draining node is about to become the home.
     fn is_spare(&self, id: BlockId) -> bool {
-        if self.shown_moves.contains(&id) && self.keeps_shown_for(self.now).is_some() {
+        if self.shown_moves.contains(id) && self.keeps_shown_for(self.now).is_some() {
             return false;
         }
         let home = self.blocks.get(&id).and_then(|block| block.home);
@@ -153,7 +153,7 @@ impl Catalog {
         let mut copies: Vec<BlockId> = node.held().copies.keys().copied().collect();
         let is_there = node.policy != Policy::Gone;
         if let Some(left) = self.keeps_shown_for(self.now).filter(|_| is_there) {
-            copies.retain(|block| !self.shown_moves.contains(block));
+            copies.retain(|block| !self.shown_moves.contains(*block));
             self.timers.schedule(self.now + left, Timer::Promote(id));
         }
         let mut adopters = self.adopters(id);
@@ -163,7 +163,7 @@ impl Catalog {
             }
             // What another node serves from now on is what was shown.
             if self.blocks.get(&block).is_none_or(|block| block.copy.is_none()) {
-                self.shown_moves.remove(&block);
+                self.shown_moves.remove(block);
             }
             self.nodes.keep_left(id, block);
         }
@@ -199,7 +199,7 @@ impl Catalog {
         let mut bytes = 0;
         for block in blocks {
             bytes += self.blocks.promote(*block, &mut self.nodes, &mut self.jobs, orders);
-            self.shown_moves.remove(block);
+            self.shown_moves.remove(*block);
         }
         self.count_promoted(from, blocks.len() as u64, bytes);
         for block in blocks {

@@ -119,7 +119,7 @@ impl Catalog {
         }
         let name = node.name.clone();
         if !self.keeps_cancellations() {
-            self.cancelled.remove(&id);
+            self.cancelled.forget(id);
         }
         self.timers.schedule(deadline, Timer::Node(id));
         let bytes = self.begin_drain(id, orders);
@@ -176,7 +176,7 @@ impl Catalog {
             SourceStatement::Withdrawn { left } => {
                 self.claim(id, |claims| claims.withdraw(left))?;
                 // A repetition of what is withdrawn may be on its way.
-                self.cancelled.insert(id, self.now);
+                self.cancelled.cancel(id, self.now);
                 self.drain_for_claims(id, orders)
             }
         }
@@ -304,9 +304,9 @@ impl Catalog {
             return Err(Refusal::WrongState { node: id, why: "it is not draining".to_owned() });
         };
         let is_bad = |it: &Forecast| (it.late_bytes > 0, it.unplaced_bytes > 0);
-        let is_news = drain.forecast.is_none_or(|before| is_bad(&before) != is_bad(&forecast));
+        let is_new = drain.forecast.is_none_or(|before| is_bad(&before) != is_bad(&forecast));
         drain.forecast = Some(forecast);
-        if is_news {
+        if is_new {
             self.emit(EventKind::DrainForecast { node: id, forecast });
         }
         Ok(Reply::Done)
@@ -317,7 +317,7 @@ impl Catalog {
         let now = self.now;
         let node = self.live_node(id)?;
         if node.policy == Policy::Active && node.risk.take().is_some() {
-            self.cancelled.insert(id, now);
+            self.cancelled.cancel(id, now);
             self.emit(EventKind::NodeCancelled { node: id });
             return Ok(());
         }
@@ -325,7 +325,7 @@ impl Catalog {
             return Err(Refusal::WrongState { node: id, why: "it is not draining".to_owned() });
         }
         node.risk = None;
-        self.cancelled.insert(id, now);
+        self.cancelled.cancel(id, now);
         self.claims.cancel(id);
         self.activate(id, orders);
         Ok(())
@@ -383,7 +383,7 @@ impl Catalog {
             return true;
         }
         let is_shown = |node: &NodeRecord| {
-            node.held().copies.keys().any(|block| self.shown_moves.contains(block))
+            node.held().copies.keys().any(|block| self.shown_moves.contains(*block))
         };
         self.nodes.get(id).is_some_and(is_shown)
     }

@@ -13,7 +13,7 @@ use sanderling_protocol::message::{
     DurableState, DurableStatus, DurableWork, MakeDurable, ObjectKind, STORE_OWN_NAME, StoreNode,
 };
 use sanderling_protocol::{
-    EventKind, Instant, Millis, NodeId, Nonce, ObjectId, Path, Policy, Refusal, Reply,
+    EventKind, Instant, Millis, NodeId, Nonce, ObjectId, Path, Policy, Refusal, Reply, amount,
 };
 
 use super::Catalog;
@@ -50,9 +50,9 @@ impl Catalog {
             return Err(Refusal::BadRequest { why });
         }
         if let Ok(id) = self.resolve(path) {
-            match self.durables.directories.get(&id) {
+            match self.durables.get(id) {
                 Some(durable) if *parents && durable.store == *store => {
-                    if let Some(durable) = self.durables.directories.get_mut(&id) {
+                    if let Some(durable) = self.durables.get_mut(id) {
                         durable.backlog_bytes_max = *backlog_bytes_max;
                     }
                     return Ok(Reply::Stat(self.stat_of(id, self.now)?));
@@ -61,9 +61,8 @@ impl Catalog {
                 None => {}
             }
         }
-        if self.durables.directories.len() >= DURABLE_DIRECTORIES_MAX {
-            let (value, limit) =
-                (self.durables.directories.len() as u64 + 1, DURABLE_DIRECTORIES_MAX as u64);
+        if self.durables.len() >= DURABLE_DIRECTORIES_MAX {
+            let (value, limit) = (self.durables.len() as u64 + 1, DURABLE_DIRECTORIES_MAX as u64);
             return Err(Refusal::TooLarge { what: "durable directories".to_owned(), value, limit });
         }
         if !self.durables.is_reached(store) {
@@ -72,11 +71,10 @@ impl Catalog {
             );
             return Err(Refusal::BadRequest { why });
         }
-        let mut others = self.durables.directories.iter();
-        if let Some((other, _)) = others.find(|(_, it)| it.store == *store) {
+        if let Some(other) = self.durables.of_store(store) {
             let why = format!(
                 "the store {store} has the directory {}: a store has one",
-                self.path_or_root(*other)
+                self.path_or_root(other)
             );
             return Err(Refusal::BadRequest { why });
         }
@@ -98,7 +96,7 @@ impl Catalog {
         let id = self.resolve(path)?;
         let mut durable = DurableDirectory::new(store.clone(), *backlog_bytes_max);
         durable.adoption = adopt.then(Adopting::new);
-        self.durables.directories.insert(id, durable);
+        self.durables.insert(id, durable);
         self.emit(EventKind::DirectoryDurable { path: path.clone(), store: store.clone() });
         Ok(Reply::Stat(self.stat_of(id, self.now)?))
     }
@@ -108,8 +106,8 @@ impl Catalog {
         let mut above = Some(path.clone());
         while let Some(at) = above {
             let found = self.resolve(&at).ok();
-            let is_durable = |it: &ObjectId| self.durables.directories.contains_key(it);
-            if found.filter(|it| Some(*it) != id).is_some_and(|it| is_durable(&it)) {
+            let is_durable = |it| self.durables.contains(it);
+            if found.filter(|it| Some(*it) != id).is_some_and(is_durable) {
                 let why = format!("it is below the durable directory {at}");
                 return Err(Refusal::WrongKind { path: path.clone(), why });
             }
@@ -122,22 +120,15 @@ impl Catalog {
     pub(super) fn act_on_stores(&mut self, action: &DurableAction) -> Result<Reply, Refusal> {
         match action {
             DurableAction::Make(request) => self.make_durable(request),
-            DurableAction::ServeStores { node, stores } => Ok(self.serve_stores(*node, stores)),
+            DurableAction::ServeStores { node, stores } => {
+                self.durables.set_stores(*node, stores);
+                Ok(Reply::Done)
+            }
             DurableAction::Progress { holder, progress } => {
                 self.durable_progress(*holder, progress)
             }
             DurableAction::Want { objects } => Err(self.want(objects)),
         }
-    }
-
-    /// Notes which stores a datanode reaches.
-    fn serve_stores(&mut self, node: NodeId, stores: &[String]) -> Reply {
-        if stores.is_empty() {
-            self.durables.stores.remove(&node);
-        } else {
-            self.durables.stores.insert(node, stores.to_vec());
-        }
-        Reply::Done
     }
 
     /// Refuses a list of stores that no datanode has.
@@ -151,12 +142,7 @@ impl Catalog {
 
     /// Returns whether a node has reported these stores.
     pub(crate) fn has_stores(&self, node: NodeId, stores: &[String]) -> bool {
-        self.durables.stores.get(&node).map_or(stores.is_empty(), |known| known == stores)
-    }
-
-    /// Forgets the stores of a node that is gone.
-    pub(super) fn forget_stores(&mut self, node: NodeId) {
-        self.durables.stores.remove(&node);
+        self.durables.has_stores(node, stores)
     }
 
     /// Notes what a manager has done.
@@ -167,12 +153,12 @@ impl Catalog {
     ) -> Result<Reply, Refusal> {
         self.check_manager(holder, self.now)?;
         for (id, number, upload) in &progress.uploads {
-            if let Some(durable) = self.durables.directories.get_mut(id) {
+            if let Some(durable) = self.durables.get_mut(*id) {
                 durable.uploaded(*number, upload);
             }
         }
         for (id, number) in &progress.done {
-            let Some(durable) = self.durables.directories.get_mut(id) else { continue };
+            let Some(durable) = self.durables.get_mut(*id) else { continue };
             durable.stalled.clear();
             let store = durable.store.clone();
             let (stored, report) = durable.done(self.now, *number);
@@ -184,7 +170,7 @@ impl Catalog {
                 is_claimed |= is_there;
                 self.set_stored(object, is_there && self.is_in_store(object));
             }
-            if is_claimed && let Some(durable) = self.durables.directories.get_mut(id) {
+            if is_claimed && let Some(durable) = self.durables.get_mut(*id) {
                 durable.is_claimed = true;
             }
             if let Some((objects, bytes)) = report {
@@ -198,7 +184,7 @@ impl Catalog {
         }
         progress.adopted.iter().for_each(|adopted| self.adopted(adopted));
         for (id, why) in &progress.stalled {
-            let Some(durable) = self.durables.directories.get_mut(id) else { continue };
+            let Some(durable) = self.durables.get_mut(*id) else { continue };
             let was_stalled = !durable.stalled.is_empty();
             durable.stalled = why.chars().take(TEXT_BYTES_MAX / 4).collect();
             if !was_stalled && !why.is_empty() {
@@ -212,7 +198,7 @@ impl Catalog {
 
     /// Returns the first changes of every durable directory, and which nodes reach the stores.
     pub(crate) fn durable_work(&self) -> Reply {
-        let work = |(id, durable): (&ObjectId, &DurableDirectory)| {
+        let work = |(directory, durable): (ObjectId, &DurableDirectory)| {
             // In a store that has got nothing yet there is nothing to remove, nor the file that
             // names its owner.
             let mut is_empty = !durable.is_claimed;
@@ -228,34 +214,34 @@ impl Catalog {
                 DurableChange { number, key, kind, upload }
             };
             DurableWork {
-                directory: *id,
+                directory,
                 store: durable.store.clone(),
                 may_claim: !durable.is_claimed,
                 adoption: durable.adoption_step().cloned(),
                 changes: durable.changes().take(STORE_CHANGES_PER_ORDER_MAX).map(change).collect(),
             }
         };
-        let directories = self.durables.directories.iter().map(work).collect();
-        let node = |(id, stores): (&NodeId, &Vec<String>)| {
-            let node = self.nodes.get(*id).filter(|node| node.policy != Policy::Gone)?;
-            let (address, stores) = (node.address.clone(), stores.clone());
-            Some(StoreNode { node: *id, address, stores })
+        let directories = self.durables.iter().map(work).collect();
+        let node = |(id, stores): (NodeId, &[String])| {
+            let node = self.nodes.get(id).filter(|node| node.policy != Policy::Gone)?;
+            let (address, stores) = (node.address.clone(), stores.to_vec());
+            Some(StoreNode { node: id, address, stores })
         };
-        let nodes = self.durables.stores.iter().filter_map(node).collect();
+        let nodes = self.durables.nodes().filter_map(node).collect();
         let losses = self.durable_losses();
         Reply::Durable(Box::new(DurableReply::Work { directories, losses, nodes }))
     }
 
     /// Returns whether a change still waits for its store.
     pub(crate) fn durable_waits(&self, directory: ObjectId, number: u64) -> Reply {
-        let durable = self.durables.directories.get(&directory);
+        let durable = self.durables.get(directory);
         let waits = durable.is_some_and(|durable| durable.waits(number));
         Reply::Durable(Box::new(DurableReply::Waits(waits)))
     }
 
     /// Returns whether the store of a directory is to be taken over: the adoption's first step.
     pub(crate) fn durable_waits_to_take(&self, directory: ObjectId) -> Reply {
-        let step = self.durables.directories.get(&directory).and_then(|it| it.adoption_step());
+        let step = self.durables.get(directory).and_then(|it| it.adoption_step());
         Reply::Durable(Box::new(DurableReply::Waits(step == Some(&AdoptionStep::Take))))
     }
 
@@ -280,7 +266,7 @@ impl Catalog {
         let Some((directory, key)) = self.durable_at(id) else {
             return Ok(Reply::Durable(Box::new(DurableReply::Durability(None))));
         };
-        let durable = &self.durables.directories[&directory];
+        let durable = &self.durables[&directory];
         let next = self.numbers().object;
         let is_sealed = self.objects[&id].data().is_none_or(|data| data.is_sealed);
         let waits =
@@ -296,7 +282,7 @@ impl Catalog {
             done_below: durable.first().unwrap_or(next),
             next,
             stalled: durable.stalled.clone(),
-            stored_bytes: self.durables.restoring.get(&id).copied().unwrap_or_default(),
+            stored_bytes: self.durables.restoring_bytes(id),
             adoption: durable.adoption.as_ref().map(Adopting::reported),
         };
         Ok(Reply::Durable(Box::new(DurableReply::Durability(Some(found)))))
@@ -304,8 +290,8 @@ impl Catalog {
 
     /// Returns how far all durable directories are copied.
     pub(crate) fn durable_overview(&self, now: Instant) -> Reply {
-        let status = |(id, durable): (&ObjectId, &DurableDirectory)| DurableStatus {
-            directory: self.path_or_root(*id),
+        let status = |(id, durable): (ObjectId, &DurableDirectory)| DurableStatus {
+            directory: self.path_or_root(id),
             store: durable.store.clone(),
             backlog_changes: durable.backlog_changes(),
             backlog_bytes: durable.backlog_bytes(),
@@ -314,7 +300,7 @@ impl Catalog {
             stalled: durable.stalled.clone(),
             adoption: durable.adoption.as_ref().map(Adopting::reported),
         };
-        let all = self.durables.directories.iter().map(status).collect();
+        let all = self.durables.iter().map(status).collect();
         Reply::Durable(Box::new(DurableReply::Overview(all)))
     }
 
@@ -338,10 +324,10 @@ impl Catalog {
         let Some((directory, key)) = self.durable_at(id) else { return DurableState::Volatile };
         let is_container = self.objects[&id].container().is_some();
         let is_copied = match is_container {
-            true => !self.durables.directories[&directory].is_pending(&key),
+            true => !self.durables[&directory].is_pending(&key),
             false => self.is_in_store(id),
         };
-        match (is_copied, self.durables.restoring.contains_key(&id)) {
+        match (is_copied, self.durables.is_restoring(id)) {
             (false, _) => DurableState::Volatile,
             (true, false) => DurableState::Durable,
             (true, true) => DurableState::Stored,
@@ -352,15 +338,15 @@ impl Catalog {
     /// directory, for metrics: path, store, changes, bytes, age, whether it is stalled.
     #[must_use]
     pub fn durable_backlogs(&self, now: Instant) -> Vec<DurableBacklog> {
-        let backlog = |(id, durable): (&ObjectId, &DurableDirectory)| DurableBacklog {
-            directory: self.path_or_root(*id),
+        let backlog = |(id, durable): (ObjectId, &DurableDirectory)| DurableBacklog {
+            directory: self.path_or_root(id),
             store: durable.store.clone(),
             changes: durable.backlog_changes(),
             bytes: durable.backlog_bytes(),
             age: durable.oldest().map_or(Millis(0), |at| at.until(now)),
             is_stalled: !durable.stalled.is_empty(),
         };
-        self.durables.directories.iter().map(backlog).collect()
+        self.durables.iter().map(backlog).collect()
     }
 
     /// Returns the durable directory at or above an object, and the object's name in its store.
@@ -372,7 +358,7 @@ impl Catalog {
         let mut names = Vec::new();
         let mut at = id;
         while at != ROOT {
-            if self.durables.directories.contains_key(&at) {
+            if self.durables.contains(at) {
                 names.reverse();
                 return Some((at, names.join("/")));
             }
@@ -402,7 +388,7 @@ impl Catalog {
                 let bytes = data.bytes;
                 self.set_stored(at, false);
                 let place = self.change_place();
-                let durable = self.durables.directories.get_mut(&directory);
+                let durable = self.durables.get_mut(directory);
                 durable.expect("just found").put(place, key, at, bytes);
             } else if object.container().is_some() {
                 let child =
@@ -423,24 +409,23 @@ impl Catalog {
         if self.objects[&id].container().is_some() {
             self.drop_durables(id);
         }
-        if let Some(left) = self.durable_leaves(id) {
-            match &mut self.durables.deferred {
-                Some(deferred) => deferred.push(left),
-                None => self.durable_left(left),
-            }
+        if let Some(left) = self.durable_leaves(id)
+            && let Some(left) = self.durables.unless_deferred(left)
+        {
+            self.durable_left(left);
         }
     }
 
     /// Notes what loses its name from now on after what gets one: the store has both for a moment,
     /// never neither.
     pub(super) fn defer_durable(&mut self) {
-        self.durables.deferred = Some(Vec::new());
+        self.durables.defer();
     }
 
     /// Notes what has lost its name meanwhile, but for a name that has another object now.
     pub(super) fn note_deferred(&mut self) {
-        for left in self.durables.deferred.take().unwrap_or_default() {
-            let durable = self.durables.directories.get(&left.directory);
+        for left in self.durables.take_deferred() {
+            let durable = self.durables.get(left.directory);
             if durable.is_some_and(|durable| !durable.is_pending(&left.key)) {
                 self.durable_left(left);
             }
@@ -465,7 +450,7 @@ impl Catalog {
     /// Queues the removal of an object, which has lost its name, from its store.
     pub(super) fn durable_left(&mut self, left: StoreEntry) {
         let place = self.change_place();
-        if let Some(durable) = self.durables.directories.get_mut(&left.directory) {
+        if let Some(durable) = self.durables.get_mut(left.directory) {
             durable.remove(place, left.key, left.is_tree);
         }
     }
@@ -484,11 +469,11 @@ impl Catalog {
                 }
             }
         };
-        let ids = self.durables.directories.keys().copied();
+        let ids = self.durables.iter().map(|(id, _)| id);
         let dropped: Vec<ObjectId> = ids.filter(|id| is_below(*id)).collect();
         for id in dropped {
             let path = self.path_or_root(id);
-            let Some(durable) = self.durables.directories.remove(&id) else { continue };
+            let Some(durable) = self.durables.remove(id) else { continue };
             self.renamed.forget_directory(id);
             let (changes, bytes) = (durable.backlog_changes(), durable.backlog_bytes());
             self.emit(EventKind::DurableDropped { path, store: durable.store, changes, bytes });
@@ -502,7 +487,7 @@ impl Catalog {
             return Ok(());
         };
         self.check_adopted(directory)?;
-        let durable = &self.durables.directories[&directory];
+        let durable = &self.durables[&directory];
         let is_lost = self.objects[&id].data().is_some_and(|data| data.lost_bytes > 0);
         if is_lost || !durable.is_pending(&key) {
             return Ok(());
@@ -543,7 +528,7 @@ impl Catalog {
             return Vec::new();
         }
         let below = format!("{key}/");
-        let changes = self.durables.directories[&directory].changes().take(LOST_LOOKED_AT_MAX);
+        let changes = self.durables[&directory].changes().take(LOST_LOOKED_AT_MAX);
         let put = changes.filter_map(|(_, change)| match change.kind {
             QueuedKind::Put { object, .. } => Some(object),
             QueuedKind::Remove | QueuedKind::RemoveTree => None,
@@ -627,7 +612,7 @@ impl Catalog {
         let mut next = 0;
         while let Some((at, below)) = found.get(next).copied() {
             next += 1;
-            if self.durables.directories.contains_key(&at) && above.is_some() {
+            if self.durables.contains(at) && above.is_some() {
                 let why = "a durable directory cannot be below another one".to_owned();
                 return Err(Refusal::WrongKind { path: from.clone(), why });
             }
@@ -643,7 +628,7 @@ impl Catalog {
             }
         }
         let found = found.into_iter().map(|(id, _)| id);
-        Ok(found.filter(|id| self.durables.restoring.contains_key(id)).collect())
+        Ok(found.filter(|id| self.durables.is_restoring(*id)).collect())
     }
 
     /// Refuses more bytes or names below a durable directory whose store does not keep up.
@@ -655,13 +640,13 @@ impl Catalog {
         for name in path.components() {
             let Some(child) = self.container_child(at, name) else { return Ok(()) };
             at = child;
-            let Some(durable) = self.durables.directories.get(&at) else { continue };
+            let Some(durable) = self.durables.get(at) else { continue };
             self.check_adopted(at)?;
             if durable.is_full() {
                 let why = format!(
-                    "{} changes with {} bytes wait for the store {}: {}",
+                    "{} changes with {} wait for the store {}: {}",
                     durable.backlog_changes(),
-                    durable.backlog_bytes(),
+                    amount::bytes(durable.backlog_bytes()),
                     durable.store,
                     if durable.stalled.is_empty() { "it is slower" } else { &durable.stalled },
                 );
@@ -704,19 +689,19 @@ impl Catalog {
 
     /// Adds where the durable directories contradict the objects.
     pub(super) fn check_durables(&self, problems: &mut Vec<String>) {
-        for (id, durable) in &self.durables.directories {
-            let object = self.objects.get(id).filter(|object| object.is_bound);
+        for (id, _) in self.durables.iter() {
+            let object = self.objects.get(&id).filter(|object| object.is_bound);
             if object.is_none_or(|object| object.kind() != ObjectKind::Directory) {
                 problems.push(format!("object {id} is durable and no directory"));
             }
-            durable.check(problems);
         }
+        self.durables.check(problems);
         self.check_renamed(problems);
         self.check_restoring(problems);
     }
 }
 
-/// What of a durable directory waits for its store.
+/// The changes of a durable directory that wait for its store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DurableBacklog {
     /// The directory.

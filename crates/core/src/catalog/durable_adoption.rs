@@ -72,7 +72,7 @@ impl Adopting {
 impl Catalog {
     /// Refuses what depends on the objects of a store that is not adopted to its end.
     pub(super) fn check_adopted(&self, directory: ObjectId) -> Result<(), Refusal> {
-        let durable = self.durables.directories.get(&directory);
+        let durable = self.durables.get(directory);
         let Some(adopting) = durable.and_then(|durable| durable.adoption.as_ref()) else {
             return Ok(());
         };
@@ -96,7 +96,7 @@ impl Catalog {
     /// Notes a step of an adoption, if it is the next one.
     pub(super) fn adopted(&mut self, adopted: &Adopted) {
         let Adopted { directory, step, slice } = adopted;
-        let Some(durable) = self.durables.directories.get_mut(directory) else { return };
+        let Some(durable) = self.durables.get_mut(*directory) else { return };
         if durable.adoption_step() != Some(step) {
             return;
         }
@@ -111,7 +111,7 @@ impl Catalog {
         adopting.next = slice.next.clone().map(AdoptionStep::List);
         let mut counts = std::mem::take(adopting);
         self.adopt_slice(*directory, slice, &mut counts);
-        let durable = self.durables.directories.get_mut(directory).expect("found above");
+        let durable = self.durables.get_mut(*directory).expect("found above");
         let is_done = counts.next.is_none();
         let (store, objects, bytes) = (durable.store.clone(), counts.objects, counts.bytes);
         let skipped = counts.skipped;
@@ -192,7 +192,7 @@ impl Catalog {
         self.insert_unbound(id, place, ObjectBody::Data(data));
         self.bind(id, parent, name);
         if bytes > 0 {
-            self.durables.restoring.insert(id, bytes);
+            self.durables.adopt(id, bytes);
         }
     }
 

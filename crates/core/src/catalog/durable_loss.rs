@@ -37,16 +37,14 @@ impl Catalog {
     pub(super) fn takes_loss(&mut self, id: ObjectId, blocks: &[BlockId]) -> bool {
         let lost = self.objects.get(&id).and_then(|it| it.data()).map_or(0, |it| it.lost_bytes);
         // Of lost bytes the store was found not to have the object.
-        let is_stored = self.durables.restoring.contains_key(&id)
+        let is_stored = self.durables.is_restoring(id)
             || (lost == 0 && self.has_stored_bytes(id) && !self.is_deleted(id));
         if !is_stored {
             return false;
         }
         let bytes: u64 = blocks.iter().map(|block| u64::from(self.blocks[block].length)).sum();
-        *self.durables.restoring.entry(id).or_default() += bytes;
-        self.durables.wanted.insert(id);
         let directory = self.directory_above(id);
-        self.durables.by_directory.lost(directory, id);
+        self.durables.lose(directory, id, bytes);
         true
     }
 
@@ -61,22 +59,22 @@ impl Catalog {
         let parent = |id: &ObjectId| self.objects.get(id).map(|object| object.parent);
         let above = |id: &ObjectId| parent(id).filter(|parent| parent != id);
         let mut way = std::iter::successors(Some(id), above).take(PATH_DEPTH_MAX + 1);
-        way.find(|id| self.durables.directories.contains_key(id)).unwrap_or(ROOT)
+        way.find(|id| self.durables.contains(*id)).unwrap_or(ROOT)
     }
 
     /// Derives what is to be read back, and why, of a snapshot that was just read. Cost: linear in
     /// the blocks of the objects that are to be read back.
     pub(super) fn derived_wanted(&self) -> WantedObjects {
         let mut wanted = WantedObjects::default();
-        for id in &self.durables.wanted {
-            let directory = self.directory_above(*id);
-            let data = self.objects.get(id).and_then(|object| object.data());
+        for id in self.durables.wanted() {
+            let directory = self.directory_above(id);
+            let data = self.objects.get(&id).and_then(|object| object.data());
             let blocks = data.into_iter().flat_map(|data| data.blocks.iter());
             // What was adopted and never read was lost with no node.
             let mut lost = blocks.filter_map(|id| self.blocks.get(id)).filter(|it| it.is_lost());
             match lost.any(|block| block.lost_on != NodeId(0)) {
-                true => wanted.lost(directory, *id),
-                false => wanted.read(directory, *id, self.now),
+                true => wanted.lost(directory, id),
+                false => wanted.read(directory, id, self.now),
             }
         }
         wanted
@@ -101,7 +99,7 @@ impl Catalog {
         let Some((directory, key)) = self.durable_at(id).filter(|(_, key)| !key.is_empty()) else {
             return false;
         };
-        let durable = &self.durables.directories[&directory];
+        let durable = &self.durables[&directory];
         let is_sealed = self.objects[&id].data().is_some_and(|data| data.is_sealed);
         is_sealed && !durable.is_pending(&key)
     }
@@ -109,12 +107,11 @@ impl Catalog {
     /// Has objects read back whose bytes are in their stores only. Returns the refusal of the
     /// caller, which tries again.
     pub(super) fn want(&mut self, objects: &[ObjectId]) -> Refusal {
-        self.durables.by_directory.purge(self.now);
+        self.durables.purge_readers(self.now);
         for id in objects {
-            if self.durables.restoring.contains_key(id) {
-                self.durables.wanted.insert(*id);
+            if self.durables.is_restoring(*id) {
                 let directory = self.directory_above(*id);
-                self.durables.by_directory.read(directory, *id, self.now);
+                self.durables.read(directory, *id, self.now);
             }
         }
         objects.first().map_or_else(|| being_restored(""), |id| self.being_restored(*id))
@@ -124,7 +121,7 @@ impl Catalog {
     /// no reader was logged for a while. Cost: nothing while there are none in stores only, else a
     /// look-up of each name.
     pub(crate) fn unwanted_of(&self, request: &Request) -> Vec<ObjectId> {
-        if self.durables.restoring.is_empty() {
+        if !self.durables.is_restoring_any() {
             return Vec::new();
         }
         let mut found: Vec<ObjectId> = match request {
@@ -137,14 +134,13 @@ impl Catalog {
             _ => Vec::new(),
         };
         let durables = &self.durables;
-        let is_noted = |id| durables.by_directory.get(id).is_some_and(|it| it.is_noted(self.now));
-        found.retain(|id| durables.restoring.contains_key(id) && !is_noted(*id));
+        found.retain(|id| durables.is_restoring(*id) && !durables.is_noted(*id, self.now));
         found
     }
 
     /// Refuses to return where bytes are that are being read back.
     pub(super) fn check_restored(&self, id: ObjectId) -> Result<(), Refusal> {
-        match self.durables.restoring.contains_key(&id) {
+        match self.durables.is_restoring(id) {
             true => Err(self.being_restored(id)),
             false => Ok(()),
         }
@@ -153,23 +149,15 @@ impl Catalog {
     /// Returns the refusal of a reader, with the reason if the bytes cannot be read back.
     fn being_restored(&self, id: ObjectId) -> Refusal {
         let directory = self.durable_at(id).map(|(directory, _)| directory);
-        let durable = directory.and_then(|id| self.durables.directories.get(&id));
+        let durable = directory.and_then(|id| self.durables.get(id));
         being_restored(durable.map_or("", |durable| &durable.stalled))
-    }
-
-    /// Forgets an object that is deleted.
-    pub(super) fn forget_restore(&mut self, id: ObjectId) {
-        self.durables.restoring.remove(&id);
-        if self.durables.wanted.remove(&id) {
-            self.durables.by_directory.forget(id);
-        }
     }
 
     /// Returns what is to be read back first: of each directory in turn, so that a store which does
     /// not answer holds up no other one. Cost: that of [`REFUSED_MAX`] objects of each
     /// directory beyond those that are returned.
     pub(crate) fn durable_losses(&self) -> Vec<DurableLoss> {
-        let directories = self.durables.by_directory.directories();
+        let directories = self.durables.wanted_by_directory();
         let mut turns: Vec<_> =
             directories.map(|(directory, wanted)| self.losses_of(*directory, wanted)).collect();
         let mut losses = Vec::new();
@@ -195,7 +183,7 @@ impl Catalog {
         let mut refused = 0;
         let live = wanted.iter().filter(move |(_, wanted)| wanted.holds(self.now));
         let turn = live.map_while(move |(id, _)| {
-            let left = self.durables.restoring.get(id).copied().unwrap_or_default();
+            let left = self.durables.restoring_bytes(*id);
             match room.checked_sub(left) {
                 Some(less) => {
                     room = less;
@@ -217,11 +205,10 @@ impl Catalog {
     /// Returns the bytes for which the nodes have room that may hold what a directory's store has;
     /// all there can be if no such node is there. Cost: linear in the nodes.
     fn room_to_restore(&self, directory: ObjectId) -> u64 {
-        let Some(durable) = self.durables.directories.get(&directory) else { return 0 };
+        let Some(durable) = self.durables.get(directory) else { return 0 };
         let is_active = |node| self.nodes.get(node).is_some_and(|it| it.policy == Policy::Active);
-        let nodes = self.durables.stores.iter().filter(|(_, it)| it.contains(&durable.store));
-        let takers: Vec<NodeId> =
-            nodes.map(|(node, _)| *node).filter(|it| is_active(*it)).collect();
+        let nodes = self.durables.nodes().filter(|(_, it)| it.contains(&durable.store));
+        let takers: Vec<NodeId> = nodes.map(|(node, _)| node).filter(|it| is_active(*it)).collect();
         if takers.is_empty() {
             return u64::MAX;
         }
@@ -236,7 +223,7 @@ impl Catalog {
     fn loss_of(&self, object: ObjectId) -> Option<DurableLoss> {
         let (directory, key) = self.durable_at(object)?;
         let key = self.renamed.old_key(object).map_or(key, str::to_owned);
-        let store = self.durables.directories[&directory].store.clone();
+        let store = self.durables[&directory].store.clone();
         let data = self.objects.get(&object)?.data()?;
         let mut offset = data.inline_bytes();
         let mut blocks = Vec::new();
@@ -260,29 +247,25 @@ impl Catalog {
         let is_there = self.nodes.get(node).is_some_and(|node| node.policy == Policy::Active);
         let Some(block) = self.blocks.get(&id) else { return };
         let object = block.object;
-        if !is_there || !self.durables.restoring.contains_key(&object) {
+        if !is_there || !self.durables.is_restoring(object) {
             return;
         }
         let length = self.blocks.restore(id, (epoch, node, tier), &mut self.nodes, &mut self.jobs);
-        let (Some(length), Some(left)) = (length, self.durables.restoring.get_mut(&object)) else {
-            return;
-        };
-        *left -= u64::from(length);
-        if *left == 0 {
-            self.forget_restore(object);
+        if let Some(length) = length {
+            self.durables.restored(object, u64::from(length));
         }
     }
 
     /// Declares lost what its store does not have.
     pub(super) fn gone_from_store(&mut self, id: ObjectId, why: &str) {
-        if !self.durables.restoring.contains_key(&id) || self.is_deleted(id) {
+        if !self.durables.is_restoring(id) || self.is_deleted(id) {
             return;
         }
         if self.renamed.may_have_arrived(id) {
             // The store may have it by the new name, which is not reported yet.
             return self.renamed.forget(id);
         }
-        self.forget_restore(id);
+        self.durables.forget_object(id);
         self.renamed.forget(id);
         self.set_stored(id, false);
         let Some(data) = self.objects.get(&id).and_then(|object| object.data()) else { return };
@@ -295,15 +278,15 @@ impl Catalog {
 
     /// Adds where the bytes that are in stores only are not those of the lost blocks.
     pub(super) fn check_restoring(&self, problems: &mut Vec<String>) {
-        for (id, bytes) in &self.durables.restoring {
-            let Some(data) = self.objects.get(id).and_then(|object| object.data()) else {
+        for (id, bytes) in self.durables.restoring() {
+            let Some(data) = self.objects.get(&id).and_then(|object| object.data()) else {
                 problems.push(format!("object {id} is in its store only and does not exist"));
                 continue;
             };
             let blocks = data.blocks.iter().filter_map(|block| self.blocks.get(block));
             let lost = blocks.filter(|block| block.is_lost());
             let lost: u64 = lost.map(|block| u64::from(block.length)).sum();
-            if lost != *bytes {
+            if lost != bytes {
                 problems
                     .push(format!("object {id} has {bytes} bytes in its store only, not {lost}"));
             }
@@ -315,9 +298,6 @@ impl Catalog {
                 problems
                     .push(format!("block {id} counts as stored, and its object is in no store"));
             }
-        }
-        if self.durables.wanted.iter().any(|id| !self.durables.restoring.contains_key(id)) {
-            problems.push("an object is to be read back of which all bytes are here".to_owned());
         }
     }
 }

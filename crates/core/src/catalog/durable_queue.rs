@@ -4,36 +4,16 @@
 //! there is always a state that the directory has had. The numbers are taken from those of objects:
 //! none is given out twice, also if the end of the log is lost.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use sanderling_protocol::limits::DURABLE_CHANGES_MAX;
 use sanderling_protocol::message::AdoptionStep;
-use sanderling_protocol::{Instant, Millis, NodeId, ObjectId};
+use sanderling_protocol::{Instant, Millis, ObjectId};
 use serde::{Deserialize, Serialize};
-
-use super::durable_wanted::WantedObjects;
 
 /// Shortest time between two events that a store has everything: a steady writer empties its
 /// queue many times each second.
 const REPORT_EVERY: Millis = Millis(10_000);
-
-/// All durable directories, and which nodes reach which stores.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Durables {
-    pub(super) directories: BTreeMap<ObjectId, DurableDirectory>,
-    pub(super) stores: BTreeMap<NodeId, Vec<String>>,
-    /// Objects of which bytes are in their stores only, and how many.
-    pub(super) restoring: BTreeMap<ObjectId, u64>,
-    /// Those of them that are to be read back: a node was lost that had them, or a reader came.
-    pub(super) wanted: BTreeSet<ObjectId>,
-    /// What lost its name in the present command, to be noted after what gets one.
-    #[serde(skip)]
-    pub(super) deferred: Option<Vec<StoreEntry>>,
-    /// Of those that are to be read back, the directories and why. Made anew when a snapshot is
-    /// read.
-    #[serde(skip)]
-    pub(super) by_directory: WantedObjects,
-}
 
 /// One durable directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,18 +127,6 @@ impl RenamedObjects {
     /// Returns the old name of an object in its store.
     pub(super) fn old_key(&self, id: ObjectId) -> Option<&str> {
         self.0.get(&id).map(|stored| stored.key.as_str())
-    }
-}
-
-impl Durables {
-    /// Returns whether nothing is durable: then no object's way up has to be looked at.
-    pub(super) fn is_empty(&self) -> bool {
-        self.directories.is_empty()
-    }
-
-    /// Returns whether a node that is present reaches a store of this name.
-    pub(super) fn is_reached(&self, store: &str) -> bool {
-        self.stores.values().flatten().any(|name| name == store)
     }
 }
 

@@ -41,7 +41,7 @@ impl Catalog {
         for (id, stored) in self.renamed.iter().filter(|(id, _)| !self.is_deleted(**id)) {
             let durable = self.durable_at(*id);
             let waits = durable.is_some_and(|(directory, key)| {
-                let durable = &self.durables.directories[&directory];
+                let durable = &self.durables[&directory];
                 directory == stored.directory && durable.is_pending(&key)
             });
             if !waits {

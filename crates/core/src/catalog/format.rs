@@ -35,7 +35,7 @@ impl Catalog {
 
     /// Returns the fields that an earlier format lacks: the last ones, in their order.
     fn since(&self, format: u32) -> Option<Vec<u8>> {
-        let of_9 = (&self.renamed, &self.shown_moves, &self.shown_until);
+        let of_9 = (&self.renamed, &self.shown_moves);
         match format {
             Self::FORMAT => Some(Vec::new()),
             8 => Some(encode_body(&of_9)),
@@ -46,7 +46,7 @@ impl Catalog {
                 &self.service,
                 &self.history,
                 &self.clients,
-                &self.appended_from,
+                &self.appends,
                 &self.reserve,
                 &self.cancelled,
                 &self.journal_loss,

@@ -36,7 +36,7 @@ impl Catalog {
             }
         }
         for (_, block) in self.blocks.iter() {
-            if block.is_lost() && self.durables.restoring.contains_key(&block.object) {
+            if block.is_lost() && self.durables.is_restoring(block.object) {
                 report.blocks += 1;
             } else if block.is_lost() {
                 report.lost_blocks += 1;
@@ -48,16 +48,16 @@ impl Catalog {
         }
         self.names.check(&self.objects, &mut problems);
         self.check_durables(&mut problems);
-        for id in self.attributes.keys().filter(|id| !self.objects.contains_key(id)) {
-            problems.push(format!("object {id} has attributes and does not exist"));
-        }
+        self.attributes.check(&self.objects, &mut problems);
+        self.appends.check(&self.objects, &mut problems);
+        self.shown_moves.check(&self.blocks, &mut problems);
         if self.sums != Sums::of(&self.objects) {
             problems.push("the sums of containers are not what their parts have".to_owned());
         }
         if self.unnamed != self.derived_unnamed() {
             problems.push("the counts of objects without a name are not what there is".to_owned());
         }
-        if self.memory != Memory::of(&self.objects, &self.attributes) {
+        if self.memory != Memory::of(&self.objects, self.attributes.values()) {
             problems.push("the account of memory is not what the objects hold".to_owned());
         }
         if self.accounts != self.accounts.derived(self.jobs.ids(), self.owned()) {
@@ -92,7 +92,7 @@ impl Catalog {
             }
         }
         // What the store has is not lost.
-        lost -= self.durables.restoring.get(&id).copied().unwrap_or_default().min(lost);
+        lost -= self.durables.restoring_bytes(id).min(lost);
         if (bytes, lost) != (data.bytes, data.lost_bytes) {
             let (have, have_lost) = (data.bytes, data.lost_bytes);
             problems.push(format!(

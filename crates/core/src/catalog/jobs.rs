@@ -7,7 +7,6 @@ use sanderling_protocol::message::{
 use sanderling_protocol::{EventKind, Instant, JobId, Millis, ObjectId, Refusal, Reply};
 
 use super::Catalog;
-use super::job_limits::attribute_bytes;
 use super::job_table::Job;
 use super::object::Object;
 use super::orders::Orders;
@@ -48,7 +47,7 @@ impl Catalog {
             Job { root, created_at: self.now, lease, until, quota_bytes, used_bytes: 0, hints };
         self.jobs.insert(id, job);
         self.accounts.open(id);
-        self.accounts.add(Some(id), 1, self.attribute_bytes_of(root).cast_signed());
+        self.accounts.add(Some(id), 1, self.attributes.bytes_of(root).cast_signed());
         self.objects.get_mut(&root).expect("just resolved").job = Some(id);
         self.service.schedule(until, Timer::Job(id));
         self.emit(EventKind::JobRegistered { job: id, path });
@@ -121,7 +120,7 @@ impl Catalog {
             return;
         };
         let from = std::mem::replace(&mut object.job, job);
-        let attribute_bytes = self.attribute_bytes_of(id).cast_signed();
+        let attribute_bytes = self.attributes.bytes_of(id).cast_signed();
         self.accounts.add(from, -1, -attribute_bytes);
         self.accounts.add(job, 1, attribute_bytes);
         let Some(data) = self.objects[&id].data() else { return };
@@ -158,15 +157,10 @@ impl Catalog {
         checked.map_err(|refusal| self.unless_freed(job, refusal))
     }
 
-    /// Returns the bytes of the attributes of an object.
-    pub(super) fn attribute_bytes_of(&self, id: ObjectId) -> u64 {
-        self.attributes.get(&id).map_or(0, attribute_bytes)
-    }
-
     /// Returns the job of each object, with the bytes of the object's attributes.
     pub(super) fn owned(&self) -> impl Iterator<Item = (JobId, u64)> {
         let owner =
-            |(id, object): (ObjectId, &Object)| Some((object.job?, self.attribute_bytes_of(id)));
+            |(id, object): (ObjectId, &Object)| Some((object.job?, self.attributes.bytes_of(id)));
         self.objects.iter().filter_map(owner)
     }
 

@@ -301,7 +301,7 @@ pub enum Action {
     },
 }
 
-/// What changes of durable directories beside their names.
+/// A change of durable directories, beside those of their names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DurableAction {
     /// What is sealed below a directory is copied to a store.

@@ -70,14 +70,14 @@ impl Catalog {
             self.shown_moves.clear();
         }
         if is_open || self.history.may_lack_end() {
-            self.shown_until = self.service.at(self.now) + UNKNOWN_KEPT;
+            self.shown_moves.keep_until(self.service.at(self.now) + UNKNOWN_KEPT);
         }
     }
 
     /// Returns whether a node that leaves may have nothing left to move, and wait for what it may
     /// still be the home of.
     pub(super) fn may_wait_empty(&self) -> bool {
-        self.learns_moves_of_leaving() && self.shown_until > Instant(0)
+        self.learns_moves_of_leaving() && self.shown_moves.has_begun()
     }
 
     /// Returns the place in the log after the last command; `None` before the first start that
@@ -242,9 +242,8 @@ impl Catalog {
     /// Returns for how long nodes that leave keep what a lost end of the log had moved to them: the
     /// homes may lack the bytes. `None` when that is over.
     pub(super) fn keeps_shown_for(&self, now: Instant) -> Option<Millis> {
-        let now = self.service.at(now);
-        let keeps = self.learns_moves_of_leaving() && now < self.shown_until;
-        keeps.then(|| now.until(self.shown_until))
+        let left = self.shown_moves.left(self.service.at(now));
+        left.filter(|_| self.learns_moves_of_leaving())
     }
 
     pub(super) fn takes_blocks(&self, node: NodeId) -> bool {
@@ -345,7 +344,7 @@ impl Catalog {
                 let copy = blocks.get(&it.block).and_then(|block| block.copy);
                 copy.is_some_and(|copy| (copy.node, copy.epoch) == (node, it.to_epoch))
             };
-            self.shown_moves.extend(stored.iter().filter(is_copy).map(|it| it.block));
+            stored.iter().filter(is_copy).for_each(|it| self.shown_moves.insert(it.block));
         }
         // What was moved off a node that leaves is saved there already.
         homes.into_iter().for_each(|home| self.promote_copies(home, orders));

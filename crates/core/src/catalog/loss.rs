@@ -31,12 +31,12 @@ impl Catalog {
         }
         let incoming: Vec<BlockId> = node.held().incoming.keys().copied().collect();
         let name = node.name.clone();
-        self.forget_stores(id);
+        self.durables.forget_stores(id);
         self.nodes.take_left(id);
         for block in incoming {
             self.void_move(block, orders);
         }
-        self.cancelled.remove(&id);
+        self.cancelled.forget(id);
         self.claims.forget(id);
         self.emit(EventKind::NodeGone { node: id, name, why: why.to_owned() });
         self.save_from(id, orders);
@@ -61,7 +61,7 @@ impl Catalog {
         let mut by_object: BTreeMap<ObjectId, Vec<BlockId>> = BTreeMap::new();
         for block in blocks {
             let lost = self.blocks.lose(*block, &mut self.nodes, &mut self.jobs, orders);
-            self.shown_moves.remove(block);
+            self.shown_moves.remove(*block);
             if lost > 0 {
                 let object = self.blocks[block].object;
                 by_object.entry(object).or_default().push(*block);
@@ -173,7 +173,7 @@ impl Catalog {
     /// had before are not: they are declared, and more bytes behind them hide nothing.
     pub(super) fn check_lost(&self, id: ObjectId, reported: &[BlockLength]) -> Result<(), Refusal> {
         let data = self.objects[&id].data().expect("the lease was checked");
-        let from = self.appended_from.get(&id).copied().unwrap_or_default();
+        let from = self.appends.begun_at(id);
         let lost = |block: &BlockId| self.blocks[block].is_lost();
         if !data.blocks.iter().any(lost) {
             return Ok(());

@@ -4,11 +4,9 @@
 //! the bytes of everything that clients choose the length of. It is no part of the log: whether a
 //! change is refused for want of memory is decided before it is logged.
 
-use sanderling_protocol::ObjectId;
 use sanderling_protocol::limits::BLOCK_BYTES_MAX;
 use sanderling_protocol::message::Attributes;
 
-use super::id_map::IdMap;
 use super::object::{Data, Object, Objects};
 
 /// Bytes of an object without its name, value and attributes: `sanderling bench scale` measures 250
@@ -34,9 +32,12 @@ pub(super) struct Memory {
 impl Memory {
     /// Returns the account as it follows from the objects and their attributes. Cost: linear in the
     /// objects.
-    pub(super) fn of(objects: &Objects, attributes: &IdMap<ObjectId, Attributes>) -> Self {
+    pub(super) fn of<'a>(
+        objects: &Objects,
+        attributes: impl Iterator<Item = &'a Attributes>,
+    ) -> Self {
         let objects: u64 = objects.values().map(texts).sum();
-        let attributes: u64 = attributes.values().map(of_attributes).sum();
+        let attributes: u64 = attributes.map(of_attributes).sum();
         Self { text_bytes: objects + attributes }
     }
 

@@ -286,7 +286,7 @@ impl Catalog {
         let hints = self.jobs.hints(block.job);
         let bytes = object.data().map_or(0, |data| data.bytes);
         let own_cost =
-            self.attributes.get(&block.object).and_then(|it| it.recompute_millis_per_mib(bytes));
+            self.attributes.get(block.object).and_then(|it| it.recompute_millis_per_mib(bytes));
         MoveCandidate {
             block: id,
             epoch: block.epoch,

@@ -68,7 +68,7 @@ impl Catalog {
         self.check_quota(job, asked)?;
         // What is replaced at once makes room for what replaces it.
         let replaced = existing.filter(|_| request.inline.is_some());
-        let before = replaced.map_or(0, |existing| self.attribute_bytes_of(existing));
+        let before = replaced.map_or(0, |existing| self.attributes.bytes_of(existing));
         let after = attribute_bytes(&request.attributes);
         self.check_limits(job, u64::from(replaced.is_none()), before, after)?;
         self.check_placed(placed)?;
@@ -141,22 +141,13 @@ impl Catalog {
         }
     }
 
-    /// Returns the memory that the attributes of an object take.
-    pub(super) fn attribute_texts(&self, id: ObjectId) -> u64 {
-        self.attributes.get(&id).map_or(0, of_attributes)
-    }
-
     /// Sets what is kept beside an object's bytes.
     pub(super) fn keep_attributes(&mut self, id: ObjectId, attributes: &Attributes) {
         let change =
-            attribute_bytes(attributes).cast_signed() - self.attribute_bytes_of(id).cast_signed();
+            attribute_bytes(attributes).cast_signed() - self.attributes.bytes_of(id).cast_signed();
         self.accounts.add(self.objects[&id].job, 0, change);
-        self.memory.count(of_attributes(attributes), self.attribute_texts(id));
-        if attributes.is_empty() {
-            self.attributes.remove(&id);
-        } else {
-            self.attributes.insert(id, attributes.clone());
-        }
+        self.memory.count(of_attributes(attributes), self.attributes.memory_of(id));
+        self.attributes.set(id, attributes);
     }
 
     /// Refuses when what is under a name is not what was expected there.
@@ -192,7 +183,7 @@ impl Catalog {
         if let Some(expected) = expected.filter(|expected| *expected != id) {
             return Err(Refusal::Changed { path: path.clone(), expected });
         }
-        let (job, before) = (self.objects[&id].job, self.attribute_bytes_of(id));
+        let (job, before) = (self.objects[&id].job, self.attributes.bytes_of(id));
         self.check_limits(job, 0, before, attribute_bytes(attributes))?;
         self.keep_attributes(id, attributes);
         Ok(Reply::Stat(self.stat_of(id, self.now)?))

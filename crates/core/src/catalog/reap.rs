@@ -409,15 +409,8 @@ impl Catalog {
                 data.count_blank(false);
             }
             let is_lost = block.is_lost();
-            let stored = self.durables.restoring.get_mut(&id).filter(|_| is_lost);
-            let lost_bytes = match stored {
-                Some(stored) => {
-                    *stored -= bytes;
-                    0
-                }
-                None if is_lost => bytes,
-                None => 0,
-            };
+            let is_stored = is_lost && self.durables.free_stored(id, bytes);
+            let lost_bytes = if is_lost && !is_stored { bytes } else { 0 };
             data.bytes -= bytes;
             data.lost_bytes -= lost_bytes;
             self.sum_bytes(id, -bytes.cast_signed(), -lost_bytes.cast_signed());

@@ -4,18 +4,11 @@ use sanderling_protocol::node::Policy;
 use sanderling_protocol::{Instant, NodeId, Refusal};
 
 use super::Catalog;
-use super::claims::{NoticeClaim, NoticeOrigin, ON_ITS_WAY_MAX};
+use super::claims::{NoticeClaim, NoticeOrigin};
 use super::orders::Orders;
 use crate::notices::EARLIER;
 
 impl Catalog {
-    /// Returns whether a notice of the moment `known_at` was taken back since, by an operator or by
-    /// its own source. What was given after that is another notice.
-    fn is_taken_back(&self, id: NodeId, known_at: Instant) -> bool {
-        let cancelled = self.cancelled.get(&id);
-        cancelled.is_some_and(|at| *at + ON_ITS_WAY_MAX >= known_at)
-    }
-
     /// Returns whether a repeated notice would change something.
     #[must_use]
     pub fn is_forgotten(&self, id: NodeId, deadline: Option<Instant>, known_at: Instant) -> bool {
@@ -26,7 +19,7 @@ impl Catalog {
             Some(deadline) => node.deadline.is_some_and(|known| known <= deadline + EARLIER),
             None => node.policy != Policy::Active || node.risk.is_some(),
         };
-        !is_known && !self.is_taken_back(id, known_at)
+        !is_known && !self.cancelled.is_after(id, known_at)
     }
 
     /// Takes a notice or a recommendation again that the log does not have any more.

@@ -148,8 +148,8 @@ impl Catalog {
 
     /// Frees what an object, already taken out of the map, holds. Returns its published bytes.
     pub(super) fn free(&mut self, id: ObjectId, object: Object, orders: &mut Orders) -> u64 {
-        self.appended_from.remove(&id);
-        self.forget_restore(id);
+        self.appends.end(id);
+        self.durables.forget_object(id);
         self.renamed.forget(id);
         if let Some(job) = object.job
             && self.jobs.is_root(job, id)
@@ -157,9 +157,9 @@ impl Catalog {
             self.jobs.remove(job);
             self.accounts.close(job);
         }
-        self.accounts.add(object.job, -1, -self.attribute_bytes_of(id).cast_signed());
-        self.memory.count(0, texts(&object) + self.attribute_texts(id));
-        self.attributes.remove(&id);
+        self.accounts.add(object.job, -1, -self.attributes.bytes_of(id).cast_signed());
+        self.memory.count(0, texts(&object) + self.attributes.memory_of(id));
+        self.attributes.forget(id);
         if let Some(at) = object.expires_at {
             self.service.cancel(at, Timer::Object(id));
         }

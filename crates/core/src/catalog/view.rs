@@ -62,7 +62,7 @@ impl Catalog {
             blocks: data.map_or(0, Data::blocks_with_bytes),
             entries: self.names.count(id) as u64,
             job: object.job,
-            attributes: self.attributes_of(id),
+            attributes: self.attributes.of(id),
         }
     }
 
@@ -229,7 +229,7 @@ impl Catalog {
             lost_bytes,
             is_sealed: object.data().is_none_or(|data| data.is_sealed),
             modified_at: object.modified_at,
-            attributes: if with_attributes { self.attributes_of(id) } else { Attributes::none() },
+            attributes: if with_attributes { self.attributes.of(id) } else { Attributes::none() },
         }
     }
 
@@ -265,12 +265,6 @@ impl Catalog {
     pub(crate) fn entries_of(&self, id: ObjectId) -> usize {
         let data = self.objects.get(&id).and_then(Object::data);
         data.map_or(0, |data| data.blocks.as_slice().len())
-    }
-
-    /// Returns the attributes that an application keeps beside an object's bytes; none for an
-    /// unknown object.
-    fn attributes_of(&self, id: ObjectId) -> Attributes {
-        self.attributes.get(&id).cloned().unwrap_or_default()
     }
 
     pub(crate) fn job_infos(&self, now: Instant) -> Vec<JobInfo> {

@@ -92,7 +92,7 @@ impl Catalog {
             let why = "only files are appended to".to_owned();
             return Err(Refusal::WrongKind { path: path.clone(), why });
         }
-        if self.durables.restoring.contains_key(&id) {
+        if self.durables.is_restoring(id) {
             // The store's object would be shorter than this one.
             return Err(self.want(&[id]));
         }
@@ -115,7 +115,7 @@ impl Catalog {
         self.check_placed(placed)?;
         self.set_stored(id, false);
         self.grant_lease(id, writer, None);
-        self.appended_from.insert(id, self.objects[&id].data().map_or(0, |data| data.bytes));
+        self.appends.begin(id, self.objects[&id].data().map_or(0, |data| data.bytes));
         let blocks: Vec<BlockId> = placed.iter().map(|place| self.add_block(id, *place)).collect();
         Ok(Reply::Grant(self.grant(id, &blocks)))
     }
@@ -210,11 +210,11 @@ impl Catalog {
         self.check_lease(id, lease)?;
         self.check_lengths(id, lengths)?;
         self.check_not_waiting_name(id)?;
-        let mut kept = self.attributes.get(&id).cloned().unwrap_or_default();
+        let mut kept = self.attributes.of(id);
         kept.set_all(attributes);
         kept.check()?;
         let job = self.objects[&id].job;
-        self.check_limits(job, 0, self.attribute_bytes_of(id), attribute_bytes(&kept))?;
+        self.check_limits(job, 0, self.attributes.bytes_of(id), attribute_bytes(&kept))?;
         if let Err(refusal) = self.check_lost(id, lengths) {
             // No object is created with bytes missing, and what had its name keeps it.
             self.give_up(id, orders);
@@ -462,7 +462,7 @@ impl Catalog {
                 self.end_block(id, *block, orders);
             }
         }
-        self.appended_from.remove(&id);
+        self.appends.end(id);
         let now = self.now;
         let object = self.objects.get_mut(&id).expect("the lease was checked");
         object.modified_at = now;
