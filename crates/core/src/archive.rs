@@ -63,7 +63,7 @@ pub struct ArchivedSegment {
     pub pieces: Vec<JournalPiece>,
 }
 
-/// What an archive holds: a catalog's snapshots and the journal since the oldest of them.
+/// The content of an archive: a catalog's snapshots and the journal since the oldest of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchiveManifest {
     /// The cluster.
@@ -83,7 +83,7 @@ pub struct ArchiveManifest {
     pub segments: Vec<ArchivedSegment>,
 }
 
-/// What is wrong with a manifest.
+/// A reason why a manifest of an archive is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ArchiveManifestError {
     /// A segment's pieces do not make it whole.
@@ -101,7 +101,7 @@ pub enum ArchiveManifestError {
     NoCatalog(#[from] NoCatalog),
 }
 
-/// Why what a manifest names makes no catalog.
+/// A reason why the objects that a manifest names make no catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoCatalog {
     /// Snapshots are not ascending.

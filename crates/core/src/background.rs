@@ -47,7 +47,7 @@ pub struct BackgroundCounts {
     pub unplaced_bytes: u64,
 }
 
-/// Copies and rebalances: see the module's text.
+/// The background work of a manager, which copies blocks and rebalances: see the module's text.
 #[derive(Debug)]
 pub struct Background {
     config: BackgroundConfig,

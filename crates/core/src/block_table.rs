@@ -40,7 +40,7 @@ pub const TOMBSTONES_MAX: usize = 65_536;
 /// 1 MiB takes some 100 us, a write to a disk some milliseconds. Chosen, not measured.
 const UNDER_WAY_RETRY: Millis = Millis(5);
 
-/// Where a block is in its life on this node.
+/// The stage of a block's life on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockStage {
     /// It takes writes at its end.
@@ -96,7 +96,7 @@ impl WriteTicket {
     }
 }
 
-/// What to do with a write that is not refused.
+/// The way in which a datanode takes a write that it does not refuse.
 #[derive(Debug, PartialEq, Eq)]
 pub enum WriteAdmission<B> {
     /// Add the bytes after those of `bytes` (`None`: the block begins), then call
@@ -117,7 +117,7 @@ pub enum WriteAdmission<B> {
     },
 }
 
-/// What to do with a store that is not refused.
+/// The way in which a datanode takes a store that it does not refuse.
 #[derive(Debug, PartialEq, Eq)]
 pub enum StoreAdmission<B> {
     /// Take the bytes, then call [`BlockTable::stored`].
@@ -129,7 +129,7 @@ pub enum StoreAdmission<B> {
     },
 }
 
-/// What to push: the block as it will be for ever.
+/// The block that a datanode may push, as it will be for ever.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PushAdmission<B> {
     /// Final length.

@@ -5,6 +5,7 @@
 //! the catalog and answers, or refuses and changes nothing but the clock.
 
 mod adoption;
+mod appends;
 mod apply;
 mod block;
 mod block_list;
@@ -22,6 +23,7 @@ mod durable_loss;
 mod durable_queue;
 mod durable_renamed;
 mod durable_wanted;
+mod durables;
 mod events;
 mod format;
 mod fsck;
@@ -47,6 +49,7 @@ mod name;
 mod names;
 mod namespace;
 mod object;
+mod object_attributes;
 mod once;
 mod orders;
 mod ownership;
@@ -57,6 +60,7 @@ mod repeat;
 mod revocations;
 mod room;
 mod service_time;
+mod shown_moves;
 mod sums;
 mod tick;
 mod timers;
@@ -66,13 +70,9 @@ mod usage;
 mod view;
 mod writing;
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use sanderling_protocol::event::LossReport;
-use sanderling_protocol::message::{Attributes, ObjectKind, Room};
-use sanderling_protocol::{
-    BlockId, ClusterId, Event, EventKind, Instant, Millis, NodeId, ObjectId,
-};
+use sanderling_protocol::message::{ObjectKind, Room};
+use sanderling_protocol::{ClusterId, Event, EventKind, Instant, Millis};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use block::InTheWay;
@@ -93,10 +93,12 @@ pub(crate) use usage::UsageWalk;
 
 use crate::access::Revoked;
 use crate::reserve::Departures;
+use appends::Appends;
 use block_map::BlockMap;
-use claims::DrainClaims;
+use claims::{Cancellations, DrainClaims};
 use clients::Clients;
-use durable_queue::{Durables, RenamedObjects};
+use durable_queue::RenamedObjects;
+use durables::Durables;
 use events::{Events, Gathered};
 use history::History;
 use id_map::IdMap;
@@ -109,12 +111,14 @@ use memory::Memory;
 use name::Name;
 use names::Names;
 use object::{Container, Object, ObjectBody, Objects};
+use object_attributes::ObjectAttributes;
 use reap::Reaping;
 use reap_queue::ReapQueue;
 use revocations::Revocations;
 use room::Reserve;
 pub(crate) use service_time::AFTER_ABSENCE_MAX;
 use service_time::ServiceTime;
+use shown_moves::ShownMoves;
 use sums::Sums;
 use timers::Timers;
 use unnamed::Unnamed;
@@ -132,8 +136,7 @@ pub struct Catalog {
     ids: Ids,
     objects: Objects,
     blocks: BlockMap,
-    /// Of the objects that have any.
-    attributes: IdMap<ObjectId, Attributes>,
+    attributes: ObjectAttributes,
     nodes: Nodes,
     jobs: Jobs,
     leader: Leader,
@@ -146,11 +149,11 @@ pub struct Catalog {
     /// Answers to changes that may come again.
     clients: Clients,
     /// Of files that are appended to: the bytes that they had before.
-    appended_from: BTreeMap<ObjectId, u64>,
+    appends: Appends,
     /// What is kept free so that nodes can leave.
     reserve: Reserve,
     /// Nodes whose notice or recommendation was taken back, and when.
-    cancelled: BTreeMap<NodeId, Instant>,
+    cancelled: Cancellations,
     journal_loss: JournalLoss,
     /// Tokens that were taken back.
     revocations: Revocations,
@@ -166,9 +169,7 @@ pub struct Catalog {
     /// What stores have of renamed objects by their old names.
     renamed: RenamedObjects,
     /// Blocks whose copies nodes have shown after a start: a lost end of the log had made them.
-    shown_moves: BTreeSet<BlockId>,
-    /// Until when those stay, in service time.
-    shown_until: Instant,
+    shown_moves: ShownMoves,
     /// Configured, not remembered.
     #[serde(skip)]
     limits: CatalogLimits,
@@ -215,7 +216,7 @@ impl Catalog {
             ids: Ids::new(),
             objects,
             blocks: BlockMap::default(),
-            attributes: IdMap::new(),
+            attributes: ObjectAttributes::default(),
             nodes: Nodes::new(),
             jobs: Jobs::default(),
             leader: Leader::default(),
@@ -225,9 +226,9 @@ impl Catalog {
             service: ServiceTime::default(),
             history: History::default(),
             clients: Clients::default(),
-            appended_from: BTreeMap::new(),
+            appends: Appends::default(),
             reserve: Reserve::default(),
-            cancelled: BTreeMap::new(),
+            cancelled: Cancellations::default(),
             journal_loss: JournalLoss::default(),
             revocations: Revocations::default(),
             reaping: Reaping::default(),
@@ -236,8 +237,7 @@ impl Catalog {
             durables: Durables::default(),
             claims: DrainClaims::default(),
             renamed: RenamedObjects::default(),
-            shown_moves: BTreeSet::new(),
-            shown_until: Instant(0),
+            shown_moves: ShownMoves::default(),
             limits: CatalogLimits::default(),
             names: Names::new(cluster.0),
             sums: Sums::default(),
@@ -264,7 +264,7 @@ impl Catalog {
             service: self.service.clone(),
             history: self.history.clone(),
             clients: self.clients.clone(),
-            appended_from: self.appended_from.clone(),
+            appends: self.appends.clone(),
             cancelled: self.cancelled.clone(),
             revocations: self.revocations.clone(),
             accounts: self.accounts.image(),
@@ -274,7 +274,6 @@ impl Catalog {
             claims: self.claims.clone(),
             renamed: self.renamed.clone(),
             shown_moves: self.shown_moves.clone(),
-            shown_until: self.shown_until,
             names: self.names.emptied(),
             sums: Sums::default(),
             unnamed: Unnamed::default(),
@@ -298,14 +297,14 @@ impl Catalog {
         self.sums = Sums::of(&self.objects);
         self.unnamed = self.derived_unnamed();
         self.reap_queue.restore();
-        self.durables.by_directory = self.derived_wanted();
+        self.durables.restore(self.derived_wanted());
         for (id, blanks) in self.derived_blanks() {
             let data = self.objects.get_mut(&id).and_then(Object::data_mut);
             if let Some(lease) = data.and_then(|data| data.lease.as_mut()) {
                 lease.blank_blocks = blanks;
             }
         }
-        self.memory = Memory::of(&self.objects, &self.attributes);
+        self.memory = Memory::of(&self.objects, self.attributes.values());
         self.nodes.find_again();
         self.nodes.look_at_fleet(self.reserve.departures());
         self
@@ -322,7 +321,7 @@ impl Catalog {
     }
 
     #[cfg(test)]
-    pub(crate) fn miscount_safe(&mut self, node: NodeId, safe_bytes: u64) {
+    pub(crate) fn miscount_safe(&mut self, node: sanderling_protocol::NodeId, safe_bytes: u64) {
         self.nodes.miscount_safe(node, safe_bytes);
     }
 

@@ -10,13 +10,13 @@ pub use history::{FleetHistory, NodeRates};
 pub use row::{DrainRow, NodeRow};
 use sanderling_protocol::NodeId;
 
-/// The rows as the followers have them.
+/// The rows of nodes, as the followers of the console have them.
 #[derive(Debug, Default)]
 pub struct FleetView {
     rows: BTreeMap<NodeId, NodeRow>,
 }
 
-/// What changed in the fleet since the last update.
+/// The changes of the fleet since the last update.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct FleetChanges {
     /// Nodes that are new, or whose row differs.

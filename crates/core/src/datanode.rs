@@ -32,7 +32,7 @@ pub use member::{
 };
 pub use member::{RegistrationOutcome, StartLimit};
 pub use push_rate::PushRate;
-pub use push_targets::{PushOutcome, PushTargets};
+pub use push_targets::{PUSH_WITHIN, PushOutcome, PushTargets, push_failed};
 pub use registration::{RegistrationState, RequestStamp};
 pub use report::{ReportProgress, ReportStep};
 pub use store_reports::StoreReports;

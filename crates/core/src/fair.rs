@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// How much may wait in a queue: in all, and of one tenant.
+/// The most that may wait in a queue: in all, and of one tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Most pieces of all tenants.
@@ -39,7 +39,7 @@ const SCALE: u64 = 1 << 10;
 /// tenants does not search for them each time. Chosen, not measured.
 const ENDED_MIN: usize = 64;
 
-/// Pieces of work by tenant.
+/// A queue of pieces of work in which tenants take turns.
 #[derive(Debug)]
 pub struct Fair<K, T> {
     bounds: Bounds,

@@ -8,7 +8,7 @@ use crate::namenode::NamenodeConfig;
 /// one.
 const BASELINE_HEARTBEAT: Millis = Millis(2000);
 
-/// How a cluster meets notices. All of its servers must be configured alike.
+/// The mechanism by which a cluster meets notices. All of its servers must be configured alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mechanism {
     /// The dying node is fenced at once and pushes many blocks straight to planned targets; writers

@@ -13,6 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use sanderling_protocol::node::{Availability, Load};
 use sanderling_protocol::{Instant, Millis, NodeId, Refusal};
 
+use crate::calls::CallOutcome;
+
+/// Time of one probe in milliseconds, short against the silence after which a node is dead. Twice
+/// the pause between probes (250 ms), and a twelfth of that silence (6 s): nine can follow
+/// suspicion before it. A refused connection comes back within microseconds; only a vanished
+/// machine takes all of it. Chosen, not measured.
+pub const PROBE_WITHIN: Millis = Millis(500);
+
 /// The outcome of dialling a node that may have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe {
@@ -25,6 +33,18 @@ pub enum Probe {
 }
 
 impl Probe {
+    /// Returns how the outcome of dialling a node describes the node. A refusal that is not one of
+    /// another process ([`Self::refused_by`]) shows as little as silence: dial the node again.
+    #[must_use]
+    pub fn of(dialled: CallOutcome<'_>) -> Self {
+        match dialled {
+            CallOutcome::Answered => Self::Alive,
+            CallOutcome::Refused(refusal) => Self::refused_by(refusal).unwrap_or(Self::Timeout),
+            CallOutcome::NoProcess => Self::Refused,
+            CallOutcome::TimedOut | CallOutcome::Broken => Self::Timeout,
+        }
+    }
+
     /// Returns how the refusal of a process at a node's address describes the node; `None` when the
     /// node itself has refused. A process that has no id yet, or an earlier one, is not another
     /// process: the answer that gives it this very id may still be on its way. A later id is that
@@ -39,7 +59,7 @@ impl Probe {
     }
 }
 
-/// When a node is looked at twice, and when it is given up.
+/// The times after which the namenode looks at a silent node twice, and gives it up.
 #[derive(Debug, Clone)]
 pub struct MembershipConfig {
     /// Silence after which a node is dialled.
@@ -474,6 +494,20 @@ mod tests {
         let other = Probe::refused_by(&Refusal::WrongCluster { here, asked });
         assert_eq!(other, Some(Probe::Refused));
         assert_eq!(Probe::refused_by(&Refusal::NodeGone { node: NodeId(3) }), None);
+    }
+
+    #[test]
+    fn only_a_refused_connection_or_another_process_shows_that_a_node_has_ended() {
+        let other = Refusal::WrongNode { here: NodeId(4), asked: NodeId(3) };
+        let ended = [CallOutcome::NoProcess, CallOutcome::Refused(&other)];
+        assert_eq!(ended.map(Probe::of), [Probe::Refused; 2]);
+        let earlier = Refusal::WrongNode { here: NodeId(2), asked: NodeId(3) };
+        let own = Refusal::NodeGone { node: NodeId(3) };
+        let refused = [CallOutcome::Refused(&earlier), CallOutcome::Refused(&own)];
+        assert_eq!(refused.map(Probe::of), [Probe::Timeout; 2]);
+        let silent = [CallOutcome::TimedOut, CallOutcome::Broken];
+        assert_eq!(silent.map(Probe::of), [Probe::Timeout; 2]);
+        assert_eq!(Probe::of(CallOutcome::Answered), Probe::Alive);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! applies it. What is not in the log (heartbeats, suspicions) is in [`Membership`] and may be
 //! forgotten.
 
+mod admission;
 mod batch;
 mod clock;
 mod frame;
@@ -30,13 +31,17 @@ use sanderling_protocol::{
     ClusterId, Event, Instant, Millis, NodeId, Order, OrderReply, Policy, Refusal, Reply, Term,
 };
 
+pub use admission::{
+    CHANGES_WAITING, FrameStep, LONG_PAUSE, LONG_PLACES, LongFrame, LongRefusal, REQUEST_COST,
+    WriterLoad, changes_size, long_places, queue_full, writer_at_once,
+};
 pub use batch::BatchBounds;
 pub use clock::start_time;
 pub use order_queue::{ORDER_WITHIN, OrderKind, OrderQueue, OrderStep};
 pub use read_queue::{ReadLimits, ReadQueue, Waiter, WaitingFrames};
 pub use reading::FrameRead;
 pub use reply_budget::ReplyBudget;
-pub use route::{Route, are_changes, is_made_at_once};
+pub use route::are_changes;
 pub use snapshot_schedule::SnapshotSchedule;
 pub use turn::{Answers, CommandOrigin, Decides, Turn, TurnWork, Turns, Unwritten};
 

@@ -168,7 +168,7 @@ impl Notices {
         self.shown.contains_key(source)
     }
 
-    /// Takes what a source shows. Returns whether it is news: another notice than before.
+    /// Takes what a source shows. Returns whether it is new: another notice than before.
     pub fn show(&mut self, notice: &Notice) -> bool {
         let deadline = notice.deadline;
         let is_same = |before: &SourceNotice| {
@@ -178,8 +178,8 @@ impl Notices {
             let is_later = deadline > before.deadline() + EARLIER;
             let is_earlier = deadline + EARLIER < before.deadline();
             // Of a source that gives several the earliest counts, until it was taken back.
-            let is_news = is_earlier || (is_later && before.delivery == Delivery::Over);
-            !is_news
+            let is_new = is_earlier || (is_later && before.delivery == Delivery::Over);
+            !is_new
         };
         if self.shown.get(&notice.source).is_some_and(is_same) {
             return false;

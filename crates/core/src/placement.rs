@@ -140,7 +140,7 @@ fn ramped(age: Millis, ramp_up: Millis) -> u32 {
     WEIGHT_NEW + u32::try_from(grown).expect("below the whole weight")
 }
 
-/// What the nodes that get new blocks must fulfil, and which of them are preferred.
+/// The conditions that the nodes of new blocks must meet, and which nodes are preferred.
 #[derive(Debug, Clone)]
 pub struct PlacementRequest<'a> {
     /// Where the blocks may go.

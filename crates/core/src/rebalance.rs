@@ -8,7 +8,7 @@ use sanderling_protocol::{BlockId, Millis, NodeId, NodeInfo, Policy, Tier};
 
 use crate::exposure::plan::percent;
 
-/// The bounds of rebalancing.
+/// The thresholds of rebalancing: when bytes of full nodes move to others, and how many.
 #[derive(Debug, Clone)]
 pub struct RebalanceConfig {
     /// Whether bytes are moved between nodes that stay.
@@ -44,7 +44,7 @@ impl Default for RebalanceConfig {
     }
 }
 
-/// How evenly the bytes of one tier are spread over the nodes of the fleet.
+/// A measure of how evenly the bytes of one tier are spread over the nodes of the fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Balance {
     /// Bytes that each of the fuller nodes has beyond its share.

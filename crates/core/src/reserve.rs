@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// the room or all of it would have to stay free.
 pub const NODES_MIN: usize = 3;
 
-/// How many nodes must be able to leave at once.
+/// The number of nodes that must be able to leave at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Departures {
     /// Not configured: the log is older than the reserve. Nothing is kept.
@@ -42,7 +42,7 @@ struct SpaceTaker {
     is_adopter: bool,
 }
 
-/// What the fleet can hold, and what of it when the largest nodes have left.
+/// The bytes that the fleet can hold, now and when its largest nodes have left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FleetCapacity {
     /// Nodes that must be able to leave.

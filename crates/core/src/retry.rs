@@ -29,7 +29,7 @@ impl Default for RetryPolicy {
     }
 }
 
-/// What to do after a failed attempt.
+/// The caller's next step after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryDecision {
     /// Wait, then try again.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sanderling_core::Mechanism;
+use sanderling_core::datanode::PUSH_WITHIN;
 use sanderling_notices::NoticeOptions;
 use sanderling_transport::Security;
 
@@ -14,7 +15,7 @@ use crate::local::LocalOptions;
 use crate::object::ObjectOptions;
 use crate::seal::EncryptionKey;
 
-/// The disk tier.
+/// The options of the disk tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskOptions {
     /// An existing directory that is empty or was a datanode's before. It is emptied at the start.
@@ -23,7 +24,7 @@ pub struct DiskOptions {
     pub bytes: u64,
 }
 
-/// What a datanode is started with.
+/// The options with which a datanode starts.
 #[derive(Debug, Clone)]
 pub struct DatanodeOptions {
     /// Where the namenode is: `host:port`.
@@ -130,9 +131,7 @@ impl Default for DatanodeOptions {
             // A namenode that reads a long journal takes seconds.
             start_time_max: Duration::from_secs(30),
             call_time_max: Duration::from_secs(3),
-            // 1 MiB at 4 Mbit/s. A target that hangs may hold the places of all pushes for this
-            // long once, out of a notice of half a minute.
-            push_time_max: Duration::from_secs(2),
+            push_time_max: PUSH_WITHIN.into(),
             // Links have their own limit; several nodes on one machine do not.
             egress_limit: None,
             // 16 MiB on the way fill 10 Gbit/s over 13 ms.

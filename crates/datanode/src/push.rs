@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use sanderling_core::datanode::PushOutcome;
+use sanderling_core::calls::CallOutcome;
+use sanderling_core::datanode::{PushOutcome, push_failed};
 use sanderling_protocol::order::{PushMove, Pushed};
-use sanderling_protocol::{BlockId, Header, Millis, Op, Refusal};
+use sanderling_protocol::{BlockId, Header, Op, Refusal};
 use sanderling_transport::{CallError, Pool};
 use tokio::time::Instant;
 
@@ -17,11 +18,6 @@ use crate::options::DatanodeOptions;
 use crate::store::BlockStore;
 use crate::tier::ReadBytes;
 use crate::tiers::BlockBytes;
-
-/// When to try a target again that could not be reached, or rather another one. As for a target
-/// that was silent (`SILENT_RETRY` of the core). Little of a notice of half a minute, and more than
-/// a refused connection takes. Chosen, not measured.
-const TARGET_RETRY: Millis = Millis(200);
 
 /// Copies blocks to other datanodes.
 #[derive(Debug)]
@@ -82,11 +78,8 @@ impl Pusher {
         let deadline = Instant::now() + self.time_max;
         let call = self.pool.call(&one.address, Some(one.to), header, read.slices, deadline);
         let answer = call.await;
-        to_target.came_to(match &answer {
-            Ok(_) | Err(CallError::Refused(_)) => PushOutcome::Answered,
-            Err(CallError::TimedOut { .. }) => PushOutcome::TimedOut,
-            Err(_) => PushOutcome::GivenUp,
-        });
+        let outcome = answer.as_ref().map_or_else(CallError::outcome, |_| CallOutcome::Answered);
+        to_target.came_to(PushOutcome::of(outcome));
         match answer {
             Ok(_) => {
                 self.store.count_pushed(length);
@@ -97,7 +90,7 @@ impl Pusher {
             Err(error) => {
                 let why = format!("node {} at {}: {error}", one.to, one.address);
                 tracing::warn!(block = %one.block, target = %one.to, %error, "push failed");
-                Err(Refusal::RetryAfter { after: TARGET_RETRY, why })
+                Err(push_failed(why))
             }
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sanderling_core::access::{Claims, TokenRole};
+use sanderling_core::namenode::LONG_PLACES;
 use tokio::sync::Semaphore;
 
 /// Whose share a request counts against: the owner of a token, whatever connections it has; without
@@ -23,14 +24,10 @@ pub(crate) struct RequestOrigin {
     /// One long answer at a time is made for a connection, and the next one when the caller has
     /// taken it: a caller that does not read has no more than one made.
     pub(crate) long_answers: Arc<Semaphore>,
-    /// Frames that need a long answer and wait for it. Beyond it the caller is sent away.
+    /// Places for frames that need a long answer and wait for it ([`LONG_PLACES`]). Beyond them the
+    /// caller is sent away.
     pub(crate) long_waiting: Arc<Semaphore>,
 }
-
-/// Places for frames of one connection that wait for long answers. A short frame takes a sixteenth
-/// of them, one of 16 MiB all: an application's tasks share frames. A place stands for 256 KiB
-/// (`LONG_WAITING_BYTES` of `service`), so all of them for 16 MiB.
-pub(crate) const LONG_WAITING_PLACES: u32 = 64;
 
 impl RequestOrigin {
     /// Returns a new connection of the owner of a token, or of a caller that needs none.
@@ -42,7 +39,7 @@ impl RequestOrigin {
             Some(root) => Tenant::Token(root.to_string().into()),
             None => Tenant::Connection(CONNECTIONS.fetch_add(1, Ordering::Relaxed)),
         };
-        let long_waiting = Arc::new(Semaphore::new(LONG_WAITING_PLACES as usize));
+        let long_waiting = Arc::new(Semaphore::new(LONG_PLACES as usize));
         Self { tenant, long_answers: Arc::new(Semaphore::new(1)), long_waiting }
     }
 }

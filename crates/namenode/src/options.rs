@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sanderling_core::Mechanism;
-use sanderling_core::namenode::NamenodeConfig;
+use sanderling_core::namenode::{CHANGES_WAITING, NamenodeConfig};
 use sanderling_notices::NoticeOptions;
 use sanderling_transport::{MEMORY_MAX, Security};
 
 use crate::archive::place::ArchiveOptions;
 
-/// When a change counts as written.
+/// The point at which a change counts as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sync {
     /// Once the kernel has it; the disk follows within [`NamenodeOptions::unsynced_age_max`] and
@@ -22,7 +22,7 @@ pub enum Sync {
     Always,
 }
 
-/// How a namenode is a member of a replicated group.
+/// The options of a namenode that is a member of a replicated group.
 #[derive(Debug, Clone)]
 pub struct GroupOptions {
     /// A member of the group to join; `None` to be the only namenode until another one joins.
@@ -54,7 +54,7 @@ impl Default for GroupOptions {
     }
 }
 
-/// What a namenode is started with.
+/// The options with which a namenode starts.
 #[derive(Debug, Clone)]
 pub struct NamenodeOptions {
     /// Where it serves the protocol: `host:port`; port 0 takes a free one.
@@ -129,10 +129,8 @@ impl Default for NamenodeOptions {
             snapshot_after_bytes: 64 << 20,
             journal_bytes_max: 4 << 30,
             memory_on_the_way_max: MEMORY_MAX,
-            // Some hundred clients with a few dozen frames each.
-            waiting_frames_max: 8192,
-            // Sixteen of the longest frames, or a million ordinary requests.
-            waiting_bytes_max: 256 << 20,
+            waiting_frames_max: CHANGES_WAITING.pieces_max,
+            waiting_bytes_max: CHANGES_WAITING.bytes_max as usize,
         }
     }
 }

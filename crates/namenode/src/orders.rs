@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sanderling_core::Mechanism;
+use sanderling_core::calls::CallOutcome;
 use sanderling_core::catalog::DatanodeOrder;
-use sanderling_core::membership::Probe;
+use sanderling_core::membership::{PROBE_WITHIN, Probe};
 use sanderling_core::namenode::{ORDER_WITHIN, OrderKind, OrderQueue, OrderStep};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{NodeId, Order, OrderReply};
@@ -24,11 +25,6 @@ use tracing::{debug, warn};
 use crate::state::NamenodeState;
 use crate::work::{OwnWork, WorkQueue};
 use crate::writer::Effect;
-
-/// Time of one probe, short against the silence after which a node is dead. Twice the pause between
-/// probes (250 ms), and a twelfth of that silence (6 s): nine can follow suspicion before it. A
-/// refused connection comes back within microseconds; only a vanished machine takes all of it.
-const PROBE_WITHIN: Duration = Duration::from_millis(500);
 
 /// The task of a queue without orders for this long ends. It is started again with the next order,
 /// which costs microseconds; of a thousand nodes only those with orders keep one. Chosen, not
@@ -145,7 +141,7 @@ impl OrderContext {
     /// Sends an order once; returns whether the node is still there.
     async fn deliver(&self, orders: &NodeOrders, order: DatanodeOrder) -> bool {
         let DatanodeOrder { node, address, order } = order;
-        if !self.state.is_present(node) || !self.state.group.standing().serves() {
+        if !self.state.is_present(node) || !self.state.group.serving_state().serves() {
             return false;
         }
         let deadline = Instant::now() + Duration::from(ORDER_WITHIN);
@@ -188,16 +184,11 @@ impl OrderContext {
             node: Some(node),
             token: None,
         };
-        let (deadline, options) = (Instant::now() + PROBE_WITHIN, self.pool.connection_options());
+        let (within, options) = (Duration::from(PROBE_WITHIN), self.pool.connection_options());
+        let deadline = Instant::now() + within;
         let dialled = Connection::connect_with(&address, hello, deadline, options).await;
-        let outcome = match dialled {
-            Ok(_) => Probe::Alive,
-            Err(CallError::Refused(refusal)) => {
-                Probe::refused_by(&refusal).unwrap_or(Probe::Timeout)
-            }
-            Err(error) if error.is_connection_refused() => Probe::Refused,
-            Err(_) => Probe::Timeout,
-        };
+        let dialled = dialled.as_ref().map_or_else(CallError::outcome, |_| CallOutcome::Answered);
+        let outcome = Probe::of(dialled);
         debug!(%node, %address, ?outcome, "datanode dialled");
         self.work.push_own(OwnWork::Probed { node, outcome });
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use postcard::experimental::serialized_size;
 use sanderling_core::access::Claims;
-use sanderling_core::namenode::{Answers, FrameRead, Route, are_changes, is_made_at_once};
+use sanderling_core::namenode::{
+    Answers, FrameRead, FrameStep, LongFrame, are_changes, queue_full, writer_at_once,
+};
 use sanderling_protocol::limits::{REQUEST_BYTES_MAX, REQUESTS_PER_FRAME_MAX};
 use sanderling_protocol::{Millis, Refusal, Reply, Request};
 use tokio::sync::oneshot;
@@ -39,12 +41,9 @@ pub(crate) enum Submitted {
     Made(Answers),
     /// Answered once an event comes or the time is over.
     Events { after: u64, limit: u32, wait: Duration },
-    /// Answered by a check of the whole catalog, which takes its time.
-    Check,
-    /// Reads that visit many entries: answered slice by slice.
-    Long(Box<FrameRead>),
-    /// Changes with such reads among them: answered part by part.
-    Parts { parts: Vec<Vec<Request>>, bytes: usize, claims: Option<Arc<Claims>> },
+    /// What takes long: a check of the whole catalog, reads that visit many entries, and the parts
+    /// of a frame that has such requests among changes.
+    Long { frame: LongFrame, bytes: usize, claims: Option<Arc<Claims>> },
     /// Answered once the quorum has confirmed that this namenode leads its group.
     Unconfirmed { requests: Vec<Request>, bytes: usize, claims: Option<Arc<Claims>> },
     /// Answered by the writer.
@@ -54,12 +53,13 @@ pub(crate) enum Submitted {
 impl Submitted {
     /// Returns whether these are reads, answered or not.
     pub(crate) const fn is_read(&self) -> bool {
-        !matches!(self, Self::Made(_) | Self::Later { .. } | Self::Parts { .. })
+        let is_of_parts = matches!(self, Self::Long { frame: LongFrame::Parts(_), .. });
+        !is_of_parts && !matches!(self, Self::Made(_) | Self::Later { .. })
     }
 
     /// Returns whether the answers may be long: then no others are made for the same connection.
     pub(crate) const fn is_long(&self) -> bool {
-        matches!(self, Self::Long(_) | Self::Parts { .. } | Self::Check)
+        matches!(self, Self::Long { .. })
     }
 }
 
@@ -123,30 +123,17 @@ impl Requests {
         // Nothing is closed to an unrestricted token, whatever has become of names meanwhile. For a
         // change that waits the token may be taken back until its turn comes.
         let bound = claims.filter(|claims| !claims.is_everywhere());
-        if are_changes(&requests) {
-            return self.change(requests, bytes, caller, claims);
-        }
-        let now = self.state.now();
-        let namenode = self.state.namenode.read();
-        match namenode.route(requests) {
-            Route::Events { after, limit, wait } => {
+        let look = || (self.state.now(), self.state.namenode.read());
+        match FrameStep::first(requests, bound, FrameRead::AT_ONCE_ENTRIES, look) {
+            FrameStep::Answered(requests, answers) => {
+                Submitted::Now(self.counted_reads(&requests, answers))
+            }
+            FrameStep::Changes(requests) => self.change(requests, bytes, caller, claims),
+            FrameStep::Events { after, limit, wait } => {
                 let wait = Duration::from(wait).min(Self::WAIT_MAX);
                 Submitted::Events { after, limit, wait }
             }
-            Route::Check => Submitted::Check,
-            Route::Parts(parts) => Submitted::Parts { parts, bytes, claims: claims.cloned() },
-            Route::Reads(requests) => {
-                let mut reading = FrameRead::new(requests, bound.cloned());
-                if !reading.slice(now, &namenode, FrameRead::AT_ONCE_ENTRIES) {
-                    return Submitted::Long(Box::new(reading));
-                }
-                drop(namenode);
-                Submitted::Now(self.read(reading))
-            }
-            Route::Changes(requests) => {
-                drop(namenode);
-                self.change(requests, bytes, caller, claims)
-            }
+            FrameStep::Long(frame) => Submitted::Long { frame, bytes, claims: claims.cloned() },
         }
     }
 
@@ -183,22 +170,15 @@ impl Requests {
         requests: Vec<Request>,
         claims: Option<Arc<Claims>>,
     ) -> Result<Answers, Vec<Request>> {
-        if !is_made_at_once(&requests) {
-            return Err(requests);
-        }
-        let Some(writer_handle) = self.writer.upgrade() else { return Err(requests) };
-        let Some(mut writer) = writer_handle.try_lock() else { return Err(requests) };
-        // A member of a group waits for the quorum: that is nothing for a thread that serves.
-        if writer.member.is_some() || writer.is_due() || self.work.has_frames() {
-            return Err(requests);
-        }
+        let writer_handle = self.writer.upgrade();
+        let idle = || writer_handle.as_ref()?.try_lock();
+        let Some(mut writer) = writer_at_once(&requests, idle) else { return Err(requests) };
         let count = requests.len();
         Ok(writer.change(requests, claims).unwrap_or_else(|| vec![Err(stopping()); count]))
     }
 
-    /// Counts reads that were answered.
-    fn read(&self, reading: FrameRead) -> Answers {
-        let (requests, answers) = reading.finish();
+    /// Counts reads that were answered, and returns their answers.
+    fn counted_reads(&self, requests: &[Request], answers: Answers) -> Answers {
         self.state.metrics.answered(requests.iter().map(counted), &answers);
         answers
     }
@@ -211,18 +191,23 @@ impl Requests {
             Submitted::Events { after, limit, wait } => {
                 (vec![self.events(after, limit, wait).await], vec![("events", 1)])
             }
-            Submitted::Check => (vec![self.checks.check(&self.state).await], vec![("fsck", 1)]),
-            Submitted::Long(reading) => {
+            Submitted::Long { frame: LongFrame::Check, .. } => {
+                (vec![self.checks.check(&self.state).await], vec![("fsck", 1)])
+            }
+            Submitted::Long { frame: LongFrame::Slices(reading), .. } => {
                 let count = reading.requests().len();
                 return match self.long_reads.push(caller.tenant.clone(), *reading) {
                     Ok(read) => match read.await {
-                        Ok(reading) => self.read(reading),
+                        Ok(reading) => {
+                            let (requests, answers) = reading.finish();
+                            self.counted_reads(&requests, answers)
+                        }
                         Err(_) => vec![Err(unqueued(self.long_reads.why_dropped())); count],
                     },
                     Err(why) => vec![Err(unqueued(why)); count],
                 };
             }
-            Submitted::Parts { parts, bytes, claims } => {
+            Submitted::Long { frame: LongFrame::Parts(parts), bytes, claims } => {
                 let mut answers = Vec::new();
                 for part in parts {
                     let asked = self.submit(part, bytes, caller, claims.as_ref());
@@ -321,10 +306,7 @@ pub(crate) fn check_lengths(requests: &[Request], bytes: usize) -> Result<(), Re
 
 fn unqueued(why: Unqueued) -> Refusal {
     match why {
-        Unqueued::Full => {
-            let why = "too many requests of this caller, or of all, wait".to_owned();
-            Refusal::RetryAfter { after: Millis(20), why }
-        }
+        Unqueued::Full => queue_full(),
         Unqueued::Stopped => stopping(),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use sanderling_core::access::TokenRole;
 use sanderling_core::group_generation::GroupGeneration;
-use sanderling_core::namenode::Answers;
+use sanderling_core::namenode::{Answers, LONG_PAUSE, LONG_PLACES, LongRefusal, long_places};
 use sanderling_protocol::frame::{decode_body, encode_onto};
 use sanderling_protocol::limits::FRAME_BODY_BYTES_MAX;
 use sanderling_protocol::message::{Hello, HelloReply, Role};
@@ -17,7 +17,7 @@ use sanderling_transport::{
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::authorize::{Authorized, is_all_allowed};
-use crate::caller::{LONG_WAITING_PLACES, RequestOrigin, Tenant};
+use crate::caller::{RequestOrigin, Tenant};
 use crate::group::service::GroupService;
 use crate::requests::{Requests, Submitted, check_count, check_lengths, stopping};
 
@@ -35,9 +35,8 @@ const WAITING_BYTES: usize = 16 << 10;
 /// (`DECODED_PER_BYTE` of the protocol).
 const WAITING_PER_BYTE: usize = 4;
 
-/// Bytes of a waiting frame that take one place more. A sixty-fourth of the longest frame, which so
-/// takes all places ([`LONG_WAITING_PLACES`]).
-const LONG_WAITING_BYTES: u32 = 256 << 10;
+// A frame that takes long is refused for as long, whether it lacks places or memory.
+const _: () = assert!(LONG_PAUSE.0 == MEMORY_PAUSE.0);
 
 /// Serves the frames of all connections; a clone with `pass` and `caller` serves one of them.
 #[derive(Debug)]
@@ -172,17 +171,12 @@ impl MetaService {
     /// # Errors
     /// [`Refusal::RetryAfter`]: too many of this connection wait, or too much memory is used.
     fn wait_long(&self, header: &Header) -> Result<(OwnedSemaphorePermit, Reserved), Refusal> {
-        let too_many = |what: &str| {
-            let why = format!("{what} for reads that take long: request less at once");
-            Refusal::RetryAfter { after: MEMORY_PAUSE, why }
-        };
-        let long = header.body_bytes / LONG_WAITING_BYTES;
-        let places = (LONG_WAITING_PLACES / 16 + long).min(LONG_WAITING_PLACES);
+        let places = long_places(u64::from(header.body_bytes), LONG_PLACES);
         let place = Arc::clone(&self.caller.long_waiting).try_acquire_many_owned(places);
-        let place = place.map_err(|_| too_many("this connection waits"))?;
+        let place = place.map_err(|_| LongRefusal::Places.refusal())?;
         let bytes = WAITING_BYTES + WAITING_PER_BYTE * header.body_bytes as usize;
         let memory = self.memory.reserve(bytes);
-        let memory = memory.ok_or_else(|| too_many("the namenode's memory is used up"))?;
+        let memory = memory.ok_or_else(|| LongRefusal::Memory.refusal())?;
         Ok((place, memory))
     }
 

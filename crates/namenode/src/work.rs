@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use sanderling_core::access::Claims;
 use sanderling_core::catalog::DatanodeOrder;
-use sanderling_core::fair::{Bounds, Fair, TaskSize};
+use sanderling_core::fair::{Bounds, Fair};
 use sanderling_core::membership::Probe;
-use sanderling_core::namenode::{Answers, BatchBounds};
+use sanderling_core::namenode::{
+    Answers, BatchBounds, CHANGES_WAITING, REQUEST_COST, changes_size,
+};
 use sanderling_protocol::{NodeId, OrderReply, Request};
 use tokio::sync::oneshot;
 
@@ -69,10 +71,6 @@ struct QueueState {
     is_stopped: bool,
 }
 
-/// Share of the queue that one tenant may fill, as a divisor. Chosen, not measured: with the
-/// default bounds 2,048 frames and 64 MiB, more than one connection has on its way.
-const SHARE: usize = 4;
-
 /// Most messages that wait for the member of a group: far more than members have on their way. What
 /// is beyond is dropped, and sent again by its sender.
 const GROUP_MAX: usize = 4096;
@@ -80,7 +78,8 @@ const GROUP_MAX: usize = 4096;
 impl WorkQueue {
     /// Returns an empty queue for at most so many frames of so many bytes.
     pub(crate) fn new(frames_max: usize, bytes_max: usize) -> Self {
-        let bounds = Bounds { pieces_max: frames_max, bytes_max: bytes_max as u64, share: SHARE };
+        let (pieces_max, bytes_max) = (frames_max, bytes_max as u64);
+        let bounds = Bounds { pieces_max, bytes_max, ..CHANGES_WAITING };
         let (own, frames, group) = (VecDeque::new(), Fair::new(bounds), VecDeque::new());
         let queue = Mutex::new(QueueState { own, frames, group, is_stopped: false });
         Self { queue, came: Condvar::new() }
@@ -97,7 +96,7 @@ impl WorkQueue {
         if queue.is_stopped {
             return Err(Unqueued::Stopped);
         }
-        let size = TaskSize { bytes: bytes as u64, cost: frame.requests.len() as u64 };
+        let size = changes_size(bytes as u64, frame.requests.len(), REQUEST_COST);
         queue.frames.push(tenant, size, frame).map_err(|_| Unqueued::Full)?;
         self.came.notify_one();
         Ok(())
@@ -242,7 +241,7 @@ mod tests {
         while queue.push_frame(Tenant::Connection(1), 100, frame(512)).is_ok() {
             pushed += 1;
         }
-        assert_eq!(pushed, 64 / SHARE);
+        assert_eq!(pushed, 64 / CHANGES_WAITING.share);
         assert_eq!(queue.take(false).frames.len(), 1);
         queue.push_frame(Tenant::Connection(2), 100, frame(1)).unwrap();
         assert_eq!(queue.take(false).frames[0].requests.len(), 1);

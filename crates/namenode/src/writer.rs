@@ -17,7 +17,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLockWriteGuard};
 use sanderling_core::access::Claims;
 use sanderling_core::catalog::{Action, Command, DatanodeOrder};
-use sanderling_core::namenode::{Answers, Turn, TurnWork, Turns, Unwritten};
+use sanderling_core::namenode::{Answers, Turn, TurnWork, Turns, Unwritten, WriterLoad};
 use sanderling_core::replica::{GroupEvents, GroupPlan};
 use sanderling_protocol::limits::EVENTS_KEPT_MAX;
 use sanderling_protocol::{Instant, NodeId, Request, Term};
@@ -26,7 +26,7 @@ use tracing::{error, info, warn};
 
 use crate::error::NamenodeFailure;
 use crate::group::log::LogError;
-use crate::group::{EndedAs, GroupSeat, GroupSetup, Standing};
+use crate::group::{EndedAs, GroupSeat, GroupSetup, ServingState};
 use crate::journal::{AppendError, Journal};
 use crate::server::MemberStart;
 use crate::state::NamenodeState;
@@ -78,6 +78,21 @@ pub(crate) struct CatalogWriter {
     restored: u64,
 }
 
+impl WriterLoad for CatalogWriter {
+    fn waits_for_quorum(&self) -> bool {
+        self.member.is_some()
+    }
+
+    fn is_due(&self) -> bool {
+        let now = self.state.now();
+        self.state.namenode.read().deadline().is_some_and(|due| due <= now)
+    }
+
+    fn has_waiting(&self) -> bool {
+        self.work.has_frames()
+    }
+}
+
 impl CatalogWriter {
     /// Time between two looks at what the group needs, and at how far its members are. Half of the
     /// 400 ms without a leader after which a follower stands for election, and less than the 500 ms
@@ -85,13 +100,11 @@ impl CatalogWriter {
     /// attended to at once.
     const ARRANGE_EVERY: Duration = Duration::from_millis(200);
 
-    /// Shortest sleep: what is overdue and cannot be done does not spin. The finest that timers
-    /// resolve.
-    const SLEEP_MIN: Duration = Duration::from_millis(1);
+    /// [`Turns::SLEEP_MIN`].
+    const SLEEP_MIN: Duration = Duration::from_millis(Turns::SLEEP_MIN.0);
 
-    /// Longest sleep when nothing is due. The check for absences comes that late at most: a fifth
-    /// of the 500 ms that count as one (`ABSENCE_MIN` of the core).
-    const SLEEP_MAX: Duration = Duration::from_millis(100);
+    /// [`Turns::SLEEP_MAX`].
+    const SLEEP_MAX: Duration = Duration::from_millis(Turns::SLEEP_MAX.0);
 
     /// Commands that are applied before readers that wait get the lock: some 100 us of work.
     const APPLIED_MAX: usize = 32;
@@ -137,7 +150,7 @@ impl CatalogWriter {
             let mut writer = writer.lock();
             writer.attend();
             writer.take_over();
-            let serves = writer.state.group.standing().serves();
+            let serves = writer.state.group.serving_state().serves();
             if serves {
                 writer.grant_grace();
             }
@@ -155,12 +168,6 @@ impl CatalogWriter {
             error!(why = %cause, "the journal could not be synced at the end");
             writer.state.fail(NamenodeFailure::Journal { cause });
         }
-    }
-
-    /// Returns whether time has made something necessary: that comes first, on the writer's thread.
-    pub(crate) fn is_due(&self) -> bool {
-        let now = self.state.now();
-        self.state.namenode.read().deadline().is_some_and(|due| due <= now)
     }
 
     /// Makes the changes of one frame, on the caller's thread.
@@ -190,7 +197,7 @@ impl CatalogWriter {
 
     fn sleep(&self) -> Duration {
         if let Some(member) = &self.member
-            && !self.state.group.standing().serves()
+            && !self.state.group.serving_state().serves()
         {
             return member.sleep().max(Self::SLEEP_MIN);
         }
@@ -345,7 +352,7 @@ impl CatalogWriter {
             (false, true) => EndedAs::Leader,
             (false, false) => EndedAs::Follower,
         });
-        self.state.group.set_standing(Standing::Follower);
+        self.state.group.set_serving_state(ServingState::Follower);
         self.state.group.set_lease(0);
         if self.journal.sync().is_ok()
             && let Err(error) = member.close()

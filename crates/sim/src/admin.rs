@@ -244,13 +244,13 @@ pub(crate) fn draw_condition(random: &mut Random) -> Option<Condition> {
     }
 }
 
-/// Draws a few facts; mostly none.
+/// Draws a few attributes; mostly none.
 pub(crate) fn draw_attributes(random: &mut Random) -> Attributes {
     let count = random.below(10).saturating_sub(7);
     let name = |index| match index {
         0 => RECOMPUTE_MILLIS.to_owned(),
         _ => format!("a{index}"),
     };
-    let fact = |_| (name(random.below(3)), format!("{}", random.below(100)));
-    (0..count).map(fact).collect()
+    let attribute = |_| (name(random.below(3)), format!("{}", random.below(100)));
+    (0..count).map(attribute).collect()
 }

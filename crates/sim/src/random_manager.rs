@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use sanderling_core::datanode::PUSH_WITHIN;
 use sanderling_protocol::limits::BACKGROUND_MOVE_MILLIS_MAX;
 use sanderling_protocol::message::{MoveCandidate, MoveCommit, MoveProposal, MovePurpose};
 use sanderling_protocol::order::{PushMove, Pushed};
@@ -37,8 +38,9 @@ pub(crate) struct Eager {
 /// Candidates that are looked at together. So few that a node's candidates take several pages.
 const PAGE_BLOCKS: u32 = 12;
 
-/// Time of one push. Longer than the 2 s of a datanode's own push, so that its answer arrives.
-const PUSH_MILLIS: u64 = 3000;
+/// Time of one order to push in milliseconds. Longer than a datanode's own push, so that its answer
+/// arrives.
+const PUSH_MILLIS: u64 = PUSH_WITHIN.0 + 1000;
 
 impl Eager {
     pub(crate) fn new(plan: &RunPlan, number: u8) -> Self {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use sanderling_core::block_table::{StoreRequest, WriteRequest};
+use sanderling_core::calls::CallOutcome;
 use sanderling_protocol::{BlockId, Epoch, NodeId, Order, OrderReply, Refusal, Reply, Request};
 
 use crate::content::Content;
@@ -171,6 +172,17 @@ impl Message {
             }
             _ => 0,
         }
+    }
+}
+
+/// What the call to a datanode came to that has this answer; `None` when its time was over.
+pub(crate) const fn call_outcome(answer: Option<&Response>) -> CallOutcome<'_> {
+    match answer {
+        None => CallOutcome::TimedOut,
+        Some(Response::Data(Ok(_))) => CallOutcome::Answered,
+        Some(Response::Data(Err(refusal))) => CallOutcome::Refused(refusal),
+        Some(Response::Refused) => CallOutcome::NoProcess,
+        Some(Response::Frame(_) | Response::Meta(_)) => CallOutcome::Broken,
     }
 }
 

@@ -68,8 +68,8 @@ fn lineage(jti: Option<&str>, cluster: Option<&str>, parents: Vec<Parent>) -> Op
     Some(Lineage { id, cluster, parents })
 }
 
-/// What is wrong with a token. It never has any of the token's text, so neither does it have the
-/// decoder's error as its source.
+/// A reason why a token is refused. It never has any of the token's text, so neither does it have
+/// the decoder's error as its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum TokenFault {
     /// It is longer than any token.

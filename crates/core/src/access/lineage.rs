@@ -7,7 +7,7 @@ use sanderling_protocol::{ClusterId, Refusal, TokenId, TokenSelector};
 
 use super::{Claims, TokenRole};
 
-/// What distinguishes a token from others. Tokens of earlier releases have nothing of it.
+/// The fields that distinguish a token from others. Tokens of earlier releases have none of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Lineage {
     /// The token's number.

@@ -6,7 +6,7 @@ use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
 use crate::exposure::plan::ExposureConfig;
 use crate::rebalance::RebalanceConfig;
 
-/// How fast bytes move in the background: shares, in percent, of what a node's link can send.
+/// The rates of background copies: shares, in percent, of what a node's link can send.
 #[derive(Debug, Clone)]
 pub struct PaceConfig {
     /// Share of a source's link while its clients leave it alone.
@@ -66,7 +66,7 @@ impl Default for PaceConfig {
     }
 }
 
-/// The bounds of what is done in the background.
+/// The limits of background work: its rates, its batches, and which blocks it copies and moves.
 #[derive(Debug, Clone)]
 pub struct BackgroundConfig {
     /// How fast.

@@ -10,7 +10,7 @@ use super::{BlockEntry, BlockTable};
 impl<B: Clone> BlockTable<B> {
     /// Notes that the bytes of a block are damaged, if they are still `those` in which that was
     /// seen: the block may have been stored anew since. From now on it is not served and takes no
-    /// writes. Returns whether that is news.
+    /// writes. Returns whether that is new.
     pub fn mark_damaged(
         &mut self,
         block: BlockId,

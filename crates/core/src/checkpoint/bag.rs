@@ -8,7 +8,7 @@
 
 use sanderling_protocol::{Instant, Millis};
 
-/// How an agent's machine is paid.
+/// The market in which an agent's machine is paid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Market {
     /// Cheap, and taken at any time.
@@ -17,7 +17,7 @@ pub enum Market {
     OnDemand,
 }
 
-/// What an agent's machine offers to the next task that the agent starts.
+/// The offer of an agent's machine to the next task that the agent starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BagAgent {
     /// How its machine is paid.
@@ -29,7 +29,7 @@ pub struct BagAgent {
     pub margin: Millis,
 }
 
-/// Whether a task of a bag is free, has a runner, or has ended.
+/// The state of a task of a bag: it is free, has a runner, or has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BagState {
     /// No runner has it.
@@ -105,7 +105,7 @@ pub const fn runs_again(failures: u32, retries: u32) -> bool {
     failures <= retries
 }
 
-/// What a generation shows about the key that an agent has.
+/// The evidence of a generation about the key that an agent has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyEvidence {
     /// It was made with that key.

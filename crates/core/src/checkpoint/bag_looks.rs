@@ -23,7 +23,8 @@ const HOLDS: Millis = Millis(2000);
 /// looks at 128 locks, so it looks at all of them before the first look has ended.
 const HOLDS_PER: u64 = 16;
 
-/// What an agent saw of the tasks that others may run. Times are the agent's own, from its start.
+/// The record of what an agent saw of the tasks that others may run. Times are the agent's own,
+/// from its start.
 #[derive(Debug, Clone, Default)]
 pub struct BagLooks {
     looks: BTreeMap<u32, (BagState, Millis)>,

@@ -36,7 +36,8 @@ pub struct ReplayedBag {
     pub margin: Millis,
 }
 
-/// How the tasks of a bag are checkpointed on spot machines. On demand they run without.
+/// The policy by which the tasks of a bag are checkpointed on spot machines. On machines on demand
+/// they run without checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BagPolicy {
     /// When a task dumps.

@@ -15,7 +15,7 @@ const USED_BY_PROCESSES: [&str; 24] = [
     "pku",
 ];
 
-/// Which driver took a generation, with what a restore of it must match.
+/// The driver that took a generation, with what a restore of it must match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DriverRecord {
     /// The task wrote its state.
@@ -24,7 +24,7 @@ pub enum DriverRecord {
     Criu(CriuRecord),
 }
 
-/// What a restore by CRIU has to match.
+/// The properties of a dump that a restore by CRIU has to match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CriuRecord {
     /// The release of CRIU.
@@ -52,7 +52,7 @@ pub struct CriuVersion {
     pub patch: u32,
 }
 
-/// What a machine offers to the restore of a dump by CRIU.
+/// The properties of a machine that count for the restore of a dump by CRIU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineView {
     /// Its release of CRIU; `None` where CRIU cannot be used.
@@ -63,7 +63,7 @@ pub struct MachineView {
     pub cpu_features: Vec<String>,
 }
 
-/// Why a machine cannot restore a generation of CRIU.
+/// A reason why a machine cannot restore a generation of CRIU.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RestoreRefusal {
     /// CRIU is not there.
@@ -143,7 +143,7 @@ impl fmt::Display for CriuVersion {
     }
 }
 
-/// Why a text is no version of CRIU.
+/// A reason why a text is not the version of a CRIU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CriuVersionError {
     /// It is empty.

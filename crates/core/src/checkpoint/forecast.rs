@@ -19,7 +19,7 @@ const BESIDE: Millis = Millis(500);
 /// 54 bytes of the longest entry (`CHUNK_ENTRY_BYTES_MAX`).
 const MANIFEST_PER_CHUNK: u64 = 48;
 
-/// How fast a machine and a backend are.
+/// The speeds of a machine and a backend.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DumpRates {
     /// Bytes of state per second that this machine reads, hashes, compresses and encrypts.
@@ -30,7 +30,7 @@ pub struct DumpRates {
     pub request: Millis,
 }
 
-/// What a backend costs, in dollars.
+/// The prices of a backend, in dollars.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StoragePrices {
     /// For 10^9 bytes in a month.
@@ -39,7 +39,7 @@ pub struct StoragePrices {
     pub thousand_requests: f64,
 }
 
-/// What a whole dump of a state takes.
+/// A forecast of the time and the bytes of a whole dump of a state.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DumpForecast {
     /// From its begin to the manifest.
@@ -54,7 +54,7 @@ pub struct DumpForecast {
     pub month_dollars: f64,
 }
 
-/// What is done when a notice arrives.
+/// A runner's choice when a notice arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoticeChoice {
     /// A dump that is begun now ends in time.
@@ -105,7 +105,7 @@ impl NoticeChoice {
     }
 }
 
-/// What is done when a notice arrives while a dump is under way.
+/// A runner's choice when a notice arrives while a dump is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnderWayChoice {
     /// It goes on, for so long at most. If it has not ended by then, the choice is made again.

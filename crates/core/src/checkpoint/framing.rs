@@ -14,7 +14,7 @@ const VERSION: u8 = 1;
 /// Bytes before the index: the version and the length of the index. They have 1 and 4 bytes.
 const PREFIX_BYTES: usize = 5;
 
-/// What kind of file has a name in a state directory.
+/// The kind of file that a name in a state directory has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryKind {
     /// A directory.
@@ -42,7 +42,7 @@ pub struct StateEntry {
     pub kind: EntryKind,
 }
 
-/// Where in the stream the bytes of each file are.
+/// The layout of a stream: where in it the bytes of each file are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateLayout {
     /// The entries in the order of their names: a directory before what is in it.
@@ -53,7 +53,7 @@ pub struct StateLayout {
     pub bytes: u64,
 }
 
-/// Why a stream is none of a state directory.
+/// A reason why a stream is not that of a state directory.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum FramingError {
     /// It ends too early.

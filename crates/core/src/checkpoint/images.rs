@@ -20,7 +20,7 @@ pub struct StreamedImage {
     pub tail: Vec<u8>,
 }
 
-/// Where in the stream everything is.
+/// The places of all images in the stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JoinedImages {
     /// The length of the stream.

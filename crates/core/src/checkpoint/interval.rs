@@ -14,7 +14,7 @@ const FIRST: Millis = Millis(1000);
 /// second beside its bytes (`BESIDE` of `forecast`).
 pub(super) const INTERVAL_MIN: Millis = Millis(1000);
 
-/// What the last dumps of a task took.
+/// The durations of the last dumps of a task.
 #[derive(Debug, Clone, Default)]
 pub struct DumpTimes(Vec<Millis>);
 

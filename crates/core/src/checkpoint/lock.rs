@@ -8,7 +8,7 @@
 use sanderling_protocol::Millis;
 use serde::{Deserialize, Serialize};
 
-/// What a runner writes under its number.
+/// The record that a runner writes under its number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockRecord {
     /// Drawn for each runner.
@@ -38,7 +38,7 @@ impl LockRecord {
     }
 }
 
-/// Whether a task's lock may be taken, as far as its records show.
+/// A view of a task's lock: whether it may be taken, as far as its records show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockView {
     /// It may be taken.

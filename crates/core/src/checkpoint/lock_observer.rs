@@ -39,7 +39,7 @@ impl BackendAnswers {
     }
 }
 
-/// What was seen of a task's lock, from one look to the next.
+/// An observer of a task's lock: it keeps what it saw from one look to the next.
 #[derive(Debug)]
 pub struct LockObserver {
     /// The highest number and its record.

@@ -46,7 +46,7 @@ pub const MANIFEST_BYTES_MAX: u64 =
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PackId(pub [u8; 32]);
 
-/// A pack that a generation reads from.
+/// A pack with chunks of the generation that a manifest describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestPack {
     /// Its name.
@@ -55,7 +55,7 @@ pub struct ManifestPack {
     pub bytes: u64,
 }
 
-/// Where a chunk of the stream is stored.
+/// The place where a chunk of the stream is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredChunk {
     /// Which chunk of the stream it is. Those that are missing are zeros.
@@ -81,7 +81,7 @@ pub struct StoredContent {
     pub codec: ChunkCodec,
 }
 
-/// What is done with a content before it is encrypted.
+/// The treatment of a content before it is encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChunkCodec {
     /// Nothing.
@@ -90,7 +90,7 @@ pub enum ChunkCodec {
     Zstd,
 }
 
-/// What a generation consists of.
+/// The description of a generation: the chunks of which it consists, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointManifest {
     /// The name of the task.
@@ -111,7 +111,7 @@ pub struct CheckpointManifest {
     pub chunks: Vec<StoredChunk>,
 }
 
-/// Why bytes are no manifest.
+/// A reason why bytes are not a manifest.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum CheckpointManifestError {
     /// There are too few.
@@ -128,7 +128,7 @@ pub enum CheckpointManifestError {
     Malformed(#[from] CheckpointManifestFault),
 }
 
-/// What makes the content of a manifest impossible.
+/// A contradiction in the content of a manifest.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum CheckpointManifestFault {
     /// It is not of the format.

@@ -45,7 +45,7 @@ struct ChunkPlace {
     content: StoredContent,
 }
 
-/// Whether a dump has to store a chunk, and under which name.
+/// A view of a chunk: whether a dump has to store it, and under which name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkView {
     /// It is all zeros: nothing is stored of it.
@@ -56,7 +56,7 @@ pub enum ChunkView {
     New(ChunkName, u32),
 }
 
-/// What generations have in common beside their chunks.
+/// The part of a generation's description that is not its chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GenerationHead {
     /// The name of the task.

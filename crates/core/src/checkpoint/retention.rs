@@ -25,7 +25,7 @@ pub struct FoundGeneration {
     pub packs: Option<Vec<ManifestPack>>,
 }
 
-/// What can be removed, manifests first.
+/// A plan of what can be removed, manifests first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemovalPlan {
     /// Numbers of generations.

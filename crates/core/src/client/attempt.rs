@@ -5,7 +5,7 @@ use sanderling_protocol::{Instant, Millis, Refusal};
 
 use crate::retry::{Retry, RetryDecision};
 
-/// How one attempt at a call failed.
+/// The way in which one attempt at a call failed.
 #[derive(Debug, Clone, Copy)]
 pub struct AttemptFailure<'a> {
     /// The refusal that was answered; `None` if no answer came.
@@ -54,7 +54,7 @@ impl<'a> AttemptFailure<'a> {
     }
 }
 
-/// What to do after a failed attempt at a change.
+/// The client's next step after a failed attempt at a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextAttempt {
     /// Wait, then send the same change again.

@@ -73,7 +73,7 @@ pub struct BlockRequest {
     pub avoid: Vec<NodeId>,
 }
 
-/// What the shell of a writer does next, as [`WriteMachine::next`] returns it.
+/// The next step of a writer's shell, as [`WriteMachine::next`] returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteStep<P> {
     /// Send this part of a piece, and go on at once.
@@ -87,7 +87,7 @@ pub enum WriteStep<P> {
     Done,
 }
 
-/// How far [`WriteMachine::next`] drives the writes.
+/// The point to which [`WriteMachine::next`] drives the writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteGoal {
     /// Every piece was sent, and the window has room for another.
@@ -96,7 +96,7 @@ pub enum WriteGoal {
     Settled,
 }
 
-/// Why a writer takes no call.
+/// A reason why a writer takes no call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ClosedWriter {
     /// The application gave up an earlier call before it had ended.
@@ -113,7 +113,7 @@ pub enum ClosedWriter {
     GivenUp,
 }
 
-/// What follows from a failed write.
+/// A writer's next step after a failed write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterFailure {
     /// Nothing: the piece is written elsewhere already.

@@ -11,7 +11,7 @@ use super::CallFailure;
 use super::repeat::{is_final, millis_left};
 use crate::notices::{EARLIER, Notice, Notices, is_far};
 
-/// What a source shows at the moment.
+/// A reading of what a source shows at the moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceReading {
     /// The machine will be taken.
@@ -43,7 +43,8 @@ pub enum Act {
     Withdraw(String),
 }
 
-/// What one source has shown, and what of it was reported to the namenode.
+/// The agent of one source: it keeps what the source has shown, and what of it was reported to the
+/// namenode.
 #[derive(Debug, Clone)]
 pub struct Agent {
     source: String,

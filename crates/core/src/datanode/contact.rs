@@ -10,7 +10,7 @@ use super::CallFailure;
 /// connection that broke, is not worth a warning. Two heartbeats by default.
 pub const GONE_AFTER: Millis = Millis(1000);
 
-/// Whether the namenode answers the calls of one datanode.
+/// A record of whether the namenode answers the calls of one datanode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamenodeContact {
     /// The last answer, or the start of the process.
@@ -19,7 +19,7 @@ pub struct NamenodeContact {
     is_gone: bool,
 }
 
-/// What changed with the outcome of a call; the shell logs it.
+/// The change that the outcome of a call brings; the shell logs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContactChange {
     /// The namenode has not answered for a while.

@@ -30,7 +30,8 @@ const REFUSAL_PAUSE_MIN: Millis = Millis(10);
 /// again. As many as one page of expected blocks has (`BLOCKS_PER_PAGE_MAX`); chosen, not measured.
 const UNHELD_MAX: usize = 4096;
 
-/// Which damage the namenode has acknowledged, and which blocks are missing from the block table.
+/// A record of which damage the namenode has acknowledged, and which blocks are missing from the
+/// block table.
 #[derive(Debug, Clone, Default)]
 pub struct Damages {
     /// Blocks that the namenode expects here and that are missing from the table.
@@ -98,8 +99,8 @@ impl Damages {
             let page = table.damaged(after, DAMAGED_PER_REPORT_MAX);
             let Some(last) = page.last() else { return blocks };
             after = last.block;
-            let is_news = |it: &DamagedBlock| !self.taken.contains(&(it.block, it.epoch));
-            blocks.extend(page.into_iter().filter(is_news));
+            let is_new = |it: &DamagedBlock| !self.taken.contains(&(it.block, it.epoch));
+            blocks.extend(page.into_iter().filter(is_new));
             if blocks.len() >= DAMAGED_PER_REPORT_MAX {
                 blocks.truncate(DAMAGED_PER_REPORT_MAX);
                 return blocks;

@@ -40,7 +40,8 @@ const PUSHED_MAX: usize = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HeldRead(u64);
 
-/// The pushes of a node, as its reads see them.
+/// A throttle of reads on a node that leaves: it lets them through by what the node's pushes have
+/// sent.
 #[derive(Debug, Clone, Default)]
 pub struct DrainThrottle {
     pushing: u32,

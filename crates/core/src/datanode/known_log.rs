@@ -12,8 +12,8 @@ pub struct KnownLog {
     wiped: Option<Wiped>,
 }
 
-/// The log has lost its end: it lacks changes that were acknowledged. The datanode cannot mend it;
-/// the shell logs an error, and the namenode emits the event `log_end_lost`.
+/// The finding that the log has lost its end: it lacks changes that were acknowledged. The datanode
+/// cannot mend it; the shell logs an error, and the namenode emits the event `log_end_lost`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostEnd {
     /// The last position that the process received before.

@@ -70,7 +70,7 @@ pub struct MemberOptions {
     pub rejoin_after_notice: Millis,
 }
 
-/// What the shell does next.
+/// The next step of the shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberStep {
     /// Send this registration, then call [`NodeMembership::registered`].
@@ -100,7 +100,7 @@ pub enum MemberStep {
     Stop(CallFailure),
 }
 
-/// What a registration contains of the process, besides its address and capacity.
+/// The properties of the process that a registration contains, besides its address and capacity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joining {
     /// The cluster that the process belongs to; `None` before its first registration.
@@ -116,7 +116,7 @@ pub struct Joining {
     pub asked: RequestStamp,
 }
 
-/// Why a call to the namenode has no usable answer.
+/// A reason why a call to the namenode has no usable answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallFailure {
     /// The namenode refused the request.
@@ -137,7 +137,8 @@ pub struct Registration {
     pub lost: Option<LostEnd>,
 }
 
-/// What a process is after a registration. [`NodeMembership::next`] already takes it into account.
+/// The state of a process after a registration. [`NodeMembership::next`] already takes it into
+/// account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegistrationOutcome {
     /// A node; before, the process had no id.
@@ -179,7 +180,7 @@ pub enum HeartbeatOutcome {
     },
 }
 
-/// How many blocks a node holds, and how much room they take.
+/// The number of blocks that a node holds, and the room that they take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockTotals {
     /// Number of blocks, copies among them.
@@ -188,7 +189,7 @@ pub struct BlockTotals {
     pub bytes: u64,
 }
 
-/// When a process that was never a node gives up registering.
+/// The limit at which a process that was never a node gives up registering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartLimit {
     /// At this time, with the last failure. A missing right ([`Refusal::Unauthenticated`],

@@ -6,13 +6,21 @@ use std::collections::BTreeMap;
 
 use sanderling_protocol::{Instant, Millis, NodeId, Refusal};
 
-/// Time after which a target is no longer taken for silent. Chosen, not measured: a push takes 2 s
-/// at most by default, and the namenode gives a silent datanode up within seconds.
+use crate::calls::CallOutcome;
+
+/// Time of one push to its target in milliseconds, by default: 1 MiB at 4 Mbit/s. A target that
+/// hangs may hold the places of all pushes for this long once, out of a notice of half a minute.
+/// Chosen, not measured.
+pub const PUSH_WITHIN: Millis = Millis(2000);
+
+/// Time after which a target is no longer taken for silent. Chosen, not measured: a push takes
+/// [`PUSH_WITHIN`] at most by default, and the namenode gives a silent datanode up within seconds.
 const SILENT_KEPT: Millis = Millis(30_000);
 
-/// When the relocator is to try such a target again, or rather another one. That of a target which
-/// cannot be reached.
-const SILENT_RETRY: Millis = Millis(200);
+/// When the relocator is to try a target again that is silent or was not reached, in milliseconds,
+/// or rather another one. Little of a notice of half a minute, and more than a refused connection
+/// takes. Chosen, not measured.
+const TARGET_RETRY: Millis = Millis(200);
 
 /// The targets that did not answer a push in time.
 #[derive(Debug, Clone, Default)]
@@ -25,7 +33,7 @@ struct Silence {
     is_probed: bool,
 }
 
-/// What became of a push that [`PushTargets::begin`] let begin.
+/// The outcome of a push that [`PushTargets::begin`] let begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PushOutcome {
     /// The target has taken or refused the block.
@@ -34,6 +42,26 @@ pub enum PushOutcome {
     TimedOut,
     /// It was given up, or the target was not reached: that takes no time.
     GivenUp,
+}
+
+impl PushOutcome {
+    /// Returns what the outcome of the call to the target is to [`PushTargets`]. A target that has
+    /// refused the block is not silent.
+    #[must_use]
+    pub const fn of(call: CallOutcome<'_>) -> Self {
+        match call {
+            CallOutcome::Answered | CallOutcome::Refused(_) => Self::Answered,
+            CallOutcome::TimedOut => Self::TimedOut,
+            CallOutcome::NoProcess | CallOutcome::Broken => Self::GivenUp,
+        }
+    }
+}
+
+/// Returns the refusal of a push that its target has not answered, for the reason `why`: the
+/// relocator sends the block elsewhere, or again after the pause.
+#[must_use]
+pub const fn push_failed(why: String) -> Refusal {
+    Refusal::RetryAfter { after: TARGET_RETRY, why }
 }
 
 impl PushTargets {
@@ -50,7 +78,7 @@ impl PushTargets {
         }
         if silence.is_probed {
             let why = format!("node {target} did not answer a push in time");
-            return Err(Refusal::RetryAfter { after: SILENT_RETRY, why });
+            return Err(push_failed(why));
         }
         silence.is_probed = true;
         Ok(())
@@ -109,6 +137,26 @@ mod tests {
         targets.begin(NOW, HUNG).unwrap();
         targets.ended(NOW, HUNG, PushOutcome::GivenUp);
         targets.begin(NOW, HUNG).expect("nothing is under way");
+    }
+
+    #[test]
+    fn only_a_target_without_an_answer_in_time_is_silent() {
+        let refusal = Refusal::NodeGone { node: HUNG };
+        let answered = [CallOutcome::Answered, CallOutcome::Refused(&refusal)];
+        assert_eq!(answered.map(PushOutcome::of), [PushOutcome::Answered; 2]);
+        assert_eq!(PushOutcome::of(CallOutcome::TimedOut), PushOutcome::TimedOut);
+        let given_up = [CallOutcome::NoProcess, CallOutcome::Broken];
+        assert_eq!(given_up.map(PushOutcome::of), [PushOutcome::GivenUp; 2]);
+    }
+
+    #[test]
+    fn target_that_was_not_reached_is_tried_again_after_as_long_as_a_silent_one() {
+        let mut targets = PushTargets::default();
+        targets.ended(NOW, HUNG, PushOutcome::TimedOut);
+        targets.begin(NOW, HUNG).unwrap();
+        let why = format!("node {HUNG} did not answer a push in time");
+        assert_eq!(targets.begin(NOW, HUNG), Err(push_failed(why.clone())));
+        assert_eq!(push_failed(why.clone()), Refusal::RetryAfter { after: Millis(200), why });
     }
 
     #[test]

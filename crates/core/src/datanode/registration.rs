@@ -21,7 +21,8 @@ use crate::notices::{NoticeReply, NoticeReport, Notices};
 /// not measured: a hundredth of the 2 s between that mechanism's heartbeats, which end the wait.
 const RELOCATION_RETRY: Millis = Millis(20);
 
-/// When a request left, and how many orders had come by then. Hand it back with the answer.
+/// The time when a request left, and how many orders had come by then. Hand it back with the
+/// answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestStamp {
     at: Instant,

@@ -6,7 +6,7 @@ use sanderling_protocol::order::OrderReply;
 use sanderling_protocol::{NodeId, Refusal};
 use thiserror::Error;
 
-/// Why an order to a datanode did not bring what it was sent for.
+/// A reason why an order to a datanode did not bring what it was sent for.
 #[derive(Debug, Error)]
 pub enum DurableCallError {
     /// The datanode refused it.

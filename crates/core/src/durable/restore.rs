@@ -6,7 +6,9 @@ use sanderling_protocol::message::{
     DurableChangeKind, DurableLoss, DurableProgress, LostBlock, RestoredBlock,
 };
 use sanderling_protocol::order::OrderReply;
-use sanderling_protocol::{BlockId, Epoch, Instant, Millis, NodeId, ObjectId, Refusal, Tier};
+use sanderling_protocol::{
+    BlockId, Epoch, Instant, Millis, NodeId, ObjectId, Refusal, Tier, amount,
+};
 
 use super::call_error::DurableCallError;
 use super::interface::DurableOutput;
@@ -244,7 +246,8 @@ impl DurableDrain {
                 let DurableLoss { directory, store, key, bytes, .. } = loss;
                 let why = format!(
                     "the nodes that reach the store {store} have no room for {key}, an object of \
-                     {bytes} bytes"
+                     {}",
+                    amount::bytes(*bytes)
                 );
                 (*directory, why)
             })

@@ -7,7 +7,7 @@ use sanderling_protocol::{BlockId, Millis, NodeInfo, Tier};
 
 use super::NOTICE_MIN;
 
-/// The bounds of the copies made ahead of a notice.
+/// The thresholds at which copies are made ahead of a notice, and dropped again.
 #[derive(Debug, Clone)]
 pub struct ExposureConfig {
     /// Whether copies are made. Those that are there are dropped where room is needed all the same.
@@ -56,8 +56,8 @@ impl Default for ExposureConfig {
     }
 }
 
-/// Whether copies of a node's blocks must be made or may be dropped, so that its exposure is within
-/// the budget.
+/// The need of a node: whether copies of its blocks must be made or may be dropped, so that its
+/// exposure is within the budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// It is well within the budget.

@@ -34,7 +34,7 @@ pub const SLOW_AFTER: Millis = Millis(250);
 /// stand for election after 400 to 800 ms without a leader.
 pub const PROBE_EVERY: Millis = Millis(500);
 
-/// What happens to requests that may have been done although no answer came.
+/// The rule for requests that may have been done although no answer came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeats {
     /// The call fails, and its caller decides.
@@ -43,7 +43,7 @@ pub enum Repeats {
     Always,
 }
 
-/// How an attempt at a member failed, as the caller's connection shows it.
+/// The way in which an attempt at a member failed, as the caller's connection shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberFault<'a> {
     /// The member refused the requests or the greeting.
@@ -95,7 +95,7 @@ pub enum NextMember {
     TooLate,
 }
 
-/// What becomes of an attempt at a member that does not answer.
+/// The caller's decision on an attempt at a member that does not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SlowAttempt {
     /// Give it up: another member leads. The requests may have been done.

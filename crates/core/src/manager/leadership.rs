@@ -25,7 +25,7 @@ pub struct LeadershipRequest(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaderTerm(u64);
 
-/// What came of a request for the lease.
+/// The outcome of a request for the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeadershipAnswer {
     /// The lease is given or renewed.

@@ -8,8 +8,8 @@ use sanderling_protocol::{BlockId, Epoch, Millis, NodeId, NodeInfo, Refusal};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallId(pub u64);
 
-/// What the shell reports to the relocator, or to the manager around it: what it has read, and the
-/// answers to the calls that [`MoveOutput`] requests. Lists are in the order of the call.
+/// An input of the relocator, or of the manager around it: what the shell has read, or the answers
+/// to the calls that [`MoveOutput`] requests. Lists are in the order of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// The namenode's view of the drains and of all nodes.

@@ -54,7 +54,7 @@ impl OrderKind {
     }
 }
 
-/// What follows from the answer to an order, or from none.
+/// The queue's next step after the answer to an order, or after none.
 #[derive(Debug, PartialEq, Eq)]
 pub enum OrderStep {
     /// The order has its reply: the writer gets both, and the next order is sent.
@@ -65,7 +65,7 @@ pub enum OrderStep {
     NodeEnded,
 }
 
-/// Orders to one node, of one kind.
+/// A queue of the orders of one kind to one node.
 #[derive(Debug, Default)]
 pub struct OrderQueue {
     waiting: VecDeque<(Instant, DatanodeOrder)>,

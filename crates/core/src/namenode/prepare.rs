@@ -11,7 +11,7 @@ use sanderling_protocol::message::{
 use sanderling_protocol::order::DamagedBlock;
 use sanderling_protocol::{
     Instant, Millis, NodeId, NodeSelector, Nonce, ObjectId, Path, Policy, Refusal, Reply, Request,
-    StorageClass, Tier, WhenFull,
+    StorageClass, Tier, WhenFull, amount,
 };
 
 use super::{KnownCandidates, Namenode, Prepared};
@@ -24,7 +24,7 @@ use crate::placement::{Candidate, Candidates, PlacementRequest, WAIT_FOR_ROOM, p
 /// Pause after which a caller tries again while the catalog takes as much memory as it may. Only
 /// deletions make room, mostly an operator's or a job's end; earlier attempts only take the
 /// namenode's time. Chosen, not measured.
-const MEMORY_PAUSE: Millis = Millis(1000);
+const CATALOG_FULL_PAUSE: Millis = Millis(1000);
 
 /// How long the weights of nodes of an age hold: a small part of any ramp and of a life in a model
 /// that runs a thousand times faster.
@@ -146,10 +146,12 @@ impl Namenode {
             return Ok(());
         }
         let why = format!(
-            "the namenode's memory is full: the catalog takes {used} of {limit} bytes; delete \
-             files, end jobs, or give the namenode more by --memory-max"
+            "the namenode's memory is full: the catalog takes {} of {}; delete files, end \
+             jobs, or give the namenode more by --memory-max",
+            amount::bytes(used),
+            amount::bytes(limit)
         );
-        Err(Refusal::RetryAfter { after: MEMORY_PAUSE, why })
+        Err(Refusal::RetryAfter { after: CATALOG_FULL_PAUSE, why })
     }
 
     fn cluster_action(&mut self, now: Instant, request: Request) -> Result<Action, Answered> {
@@ -262,8 +264,11 @@ impl Namenode {
         });
         progress.stalled.extend(refused.into_iter().map(|(directory, needed)| {
             let why = format!(
-                "the namenode's memory is full: the next objects take {needed} bytes beside {used} \
-                 of {limit}; give the namenode more by --memory-max"
+                "the namenode's memory is full: the next objects take {} beside {} of {}; give \
+                 the namenode more by --memory-max",
+                amount::bytes(needed),
+                amount::bytes(used),
+                amount::bytes(limit)
             );
             (directory, why)
         }));

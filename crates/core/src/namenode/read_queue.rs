@@ -57,7 +57,7 @@ pub struct WaitingFrames<W> {
     is_large: bool,
 }
 
-/// Frames of long reads, by tenant.
+/// A queue of the frames of long reads, by tenant.
 #[derive(Debug)]
 pub struct ReadQueue<K, W> {
     limits: ReadLimits,

@@ -11,7 +11,7 @@ const MADE_AT_ONCE_MAX: usize = 256;
 
 /// The part of the namenode that answers a frame.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Route {
+pub(super) enum Route {
     /// The first event after a sequence, or the end of the wait. Only a request that is alone in
     /// its frame waits: among others it would hold up their answers.
     Events {
@@ -36,8 +36,7 @@ impl Namenode {
     /// Decides how a frame is answered. Long reads are never answered among changes, under the
     /// writer's lock: such a frame is split, and so is one with a check of the catalog. Parts keep
     /// the order of their requests; one of a frame with a check may be split once more.
-    #[must_use]
-    pub fn route(&self, requests: Vec<Request>) -> Route {
+    pub(super) fn route(&self, requests: Vec<Request>) -> Route {
         match requests.as_slice() {
             [Request::Events { after, limit, wait }] if wait.0 > 0 => {
                 return Route::Events { after: *after, limit: *limit, wait: *wait };
@@ -59,8 +58,8 @@ impl Namenode {
     }
 }
 
-/// Returns whether [`Namenode::route`] returns [`Route::Changes`] whatever the catalog holds: the
-/// caller then need not wait for the catalog.
+/// Returns whether all requests of a frame are changes whatever the catalog holds: the caller then
+/// need not wait for the catalog.
 #[must_use]
 pub fn are_changes(requests: &[Request]) -> bool {
     let is_change = |request: &Request| request.inner().repeat() == Repetition::Once;
@@ -69,8 +68,7 @@ pub fn are_changes(requests: &[Request]) -> bool {
 
 /// Returns whether a frame of changes takes the same short time whatever the catalog holds, so that
 /// the receiving thread may make them if the writer is idle.
-#[must_use]
-pub fn is_made_at_once(requests: &[Request]) -> bool {
+pub(super) fn is_made_at_once(requests: &[Request]) -> bool {
     requests.len() <= MADE_AT_ONCE_MAX && requests.iter().all(is_small)
 }
 

@@ -36,7 +36,7 @@ pub enum TurnWork {
     Probed(NodeId, Probe),
 }
 
-/// Whether a command comes from a request of the turn or from the namenode itself.
+/// The origin of a command: a request of the turn, or the namenode itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandOrigin {
     /// A request of the turn's frame with this number, counted from 0 in the order of the work.
@@ -45,8 +45,8 @@ pub enum CommandOrigin {
     Own,
 }
 
-/// Why the journal did not write a round. The cause is the shell's error, whose text goes into the
-/// refusal.
+/// A reason why the journal did not write a round. The cause is the shell's error, whose text goes
+/// into the refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unwritten<C> {
     /// The disk is too far behind: callers are refused with [`Refusal::RetryAfter`] and try again.
@@ -177,6 +177,15 @@ impl Turns {
     /// Pause of the commands of timers after the journal refused them. Chosen, not measured: the
     /// pause for which callers are sent away ([`Unwritten::BEHIND_PAUSE`]).
     const TICK_PAUSE: Millis = Millis(200);
+
+    /// Shortest time in milliseconds that the writer waits for work: what is overdue and cannot be
+    /// done does not spin. The finest that timers resolve.
+    pub const SLEEP_MIN: Millis = Millis(1);
+
+    /// Longest time in milliseconds that the writer waits for work when nothing is due. The check
+    /// for absences comes that late at most: a fifth of the 500 ms that count as one
+    /// (`ABSENCE_MIN`). Chosen, not measured.
+    pub const SLEEP_MAX: Millis = Millis(100);
 
     /// Returns the state of a process that begins at `now`, before its first turn.
     #[must_use]

@@ -16,7 +16,7 @@ pub struct NoticeReport {
     pub number: u64,
 }
 
-/// What the namenode answered to a [`NoticeReport`].
+/// The namenode's answer to a [`NoticeReport`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoticeReply {
     /// How the node stands now, with the deadline of its notice.

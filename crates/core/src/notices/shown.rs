@@ -10,7 +10,7 @@ pub struct ShownNotice {
     deadline: Option<Instant>,
 }
 
-/// What a source shows, compared with what counted before.
+/// The change of what a source shows, compared with what counted before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoticeChange {
     /// The same as before.

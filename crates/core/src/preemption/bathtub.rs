@@ -7,7 +7,7 @@
 /// Halvings of the limit until a quantile is exact to the millisecond: 24 h / 2^48 is 0.3 ns.
 const HALVINGS: u32 = 48;
 
-/// The formula's parameters, times in hours.
+/// The parameters of the bathtub formula, times in hours.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bathtub {
     /// The share that ends early, `A`: above 0, at most 1.

@@ -13,7 +13,7 @@ use super::Bathtub;
 const KNOWN: &str = "known are bathtub:NAME or bathtub:a=,tau1=,tau2=,b=, exponential:mean=12h, \
                      lifetimes:FILE[,machine=][,zone=], trace:FILE, each with ,speed= at will";
 
-/// Why there is no preemption model.
+/// A reason why there is no preemption model.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ModelError {
     /// The specification is none.
@@ -51,8 +51,8 @@ pub enum ModelError {
     },
 }
 
-/// Why the text of a file could not be read. Its source is the error of the reader; causes with the
-/// same text are equal.
+/// The reason why the text of a file could not be read. Its source is the error of the reader;
+/// causes with the same text are equal.
 #[derive(Debug, Clone)]
 pub struct ReadCause(Arc<dyn StdError + Send + Sync>);
 
@@ -80,7 +80,7 @@ impl PartialEq for ReadCause {
     }
 }
 
-/// What is wrong with the line that names a model: correct it.
+/// A mistake in the line that names a model: correct it.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum SpecError {
     /// It begins with no known kind of model.
@@ -146,7 +146,7 @@ pub enum SpecError {
     },
 }
 
-/// What is wrong with a line of a trace or of recorded lifetimes: correct the file.
+/// A mistake in a line of a trace or of recorded lifetimes: correct the file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RowError {
     /// The first line of a trace is not its header.

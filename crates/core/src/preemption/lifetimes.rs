@@ -16,7 +16,7 @@ use super::{MILLIS_PER_HOUR, ModelError, RowError};
 /// The ages over which the hazard of recorded lifetimes is averaged: one hour of the model.
 const HAZARD_HOURS: f64 = 1.0;
 
-/// Which rows of a file of lifetimes count. The default takes all.
+/// The condition by which rows of a file of lifetimes count. The default takes all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Only machines of this type.

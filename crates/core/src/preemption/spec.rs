@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::{Bathtub, Exponential, Filter, ModelError, SpecError};
 
-/// Which model, and how fast its time runs.
+/// The choice of a model, and how fast its time runs.
 ///
 /// Written `bathtub:n1-highcpu-16`, `bathtub:a=0.45,tau1=1,tau2=0.8,b=24` (hours, `limit=24` at
 /// will), `exponential:mean=12h`, `lifetimes:FILE,machine=TYPE,zone=ZONE`, `trace:FILE`, each with
@@ -18,7 +18,7 @@ pub struct Spec {
     pub speed: f64,
 }
 
-/// Where a model's distribution comes from.
+/// The source of a model's distribution.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Distribution {
     /// The bathtub formula.

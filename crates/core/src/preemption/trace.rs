@@ -28,7 +28,7 @@ use crate::placement::Draw;
 
 const HEADER: &str = "node,seconds,event,notice_seconds";
 
-/// What happens to a machine.
+/// The kind of an event of a machine in a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TraceKind {
     /// It comes up.

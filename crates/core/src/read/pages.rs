@@ -5,7 +5,7 @@ use std::ops::Range;
 use sanderling_protocol::Request;
 use sanderling_protocol::message::Layout;
 
-/// What a reader does after one page of an object's layout has arrived.
+/// A reader's next step after one page of an object's layout has arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub enum AfterPage {
     /// Request the next one.

@@ -3,7 +3,7 @@
 use sanderling_protocol::Millis;
 use sanderling_protocol::limits::BLOCKS_PER_PAGE_MAX;
 
-/// The bounds of a relocator.
+/// The limits within which a relocator empties nodes: batches under way, their sizes, and waits.
 #[derive(Debug, Clone)]
 pub struct RelocatorConfig {
     /// Batches under way from one source, the smallest of them included. The bytes under way are

@@ -102,7 +102,7 @@ pub(super) fn depart(
         return None;
     }
     let batch = Batch::new(MovePurpose::Relocate, source, choice, moves);
-    drain.departs(now, push_bytes(&batch), force);
+    drain.push_begun(now, push_bytes(&batch), force);
     Some(batch)
 }
 

@@ -67,8 +67,8 @@ impl Drain {
         self.clients_bytes_per_second = clients;
     }
 
-    /// Notes that blocks are sent on their way.
-    pub(super) fn departs(&mut self, now: Instant, bytes: u64, force: Force) {
+    /// Notes that a push of blocks begins.
+    pub(super) fn push_begun(&mut self, now: Instant, bytes: u64, force: Force) {
         self.rate.begin(now);
         self.pace.begun(now, bytes, force);
     }

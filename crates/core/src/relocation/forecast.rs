@@ -29,7 +29,7 @@ impl ForecastInput {
     /// Chosen, not measured.
     const DOUBT: u64 = 50;
 
-    /// Returns what follows from the facts.
+    /// Returns the forecast that follows from these figures.
     pub(super) fn forecast(&self) -> Forecast {
         let movable = self.left_bytes.saturating_sub(self.unplaced_bytes);
         let late_bytes = match (self.left, self.bytes_per_second) {
@@ -110,11 +110,11 @@ impl LastForecast {
 
     /// Notes a forecast; returns whether it is another one than before.
     pub(super) fn send(&mut self, now: Instant, forecast: Forecast) -> bool {
-        let is_news = self.0.is_none_or(|(_, before)| before != forecast);
-        if is_news {
+        let is_new = self.0.is_none_or(|(_, before)| before != forecast);
+        if is_new {
             self.0 = Some((now, forecast));
         }
-        is_news
+        is_new
     }
 }
 

@@ -12,7 +12,7 @@ use super::targets::{MoveRequest, TargetSearch, Targets};
 use crate::exposure;
 use crate::moves::Choice;
 
-/// What a drain of one node would do.
+/// The plan of a drain of one node that has not begun.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DrainPlan {
     /// Blocks that would be moved, or for which there is no room.

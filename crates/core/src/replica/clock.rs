@@ -8,7 +8,7 @@ use sanderling_protocol::{Instant, Millis};
 
 use crate::namenode::start_time;
 
-/// What one member has of the group's time.
+/// One member's view of the group's time.
 #[derive(Debug, Clone)]
 pub struct GroupClock {
     /// The group's time at `at`.

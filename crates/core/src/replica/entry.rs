@@ -20,8 +20,8 @@ pub struct LogPlace {
     pub index: u64,
 }
 
-/// What a member must remember to be counted once: the last term it has seen, its vote in it, and
-/// how far the log is agreed.
+/// The state that a member must remember to be counted once: the last term it has seen, its vote in
+/// it, and how far the log is agreed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vote {
     /// The last term it has seen.
@@ -32,7 +32,7 @@ pub struct Vote {
     pub committed: u64,
 }
 
-/// What an entry of the log contains.
+/// The content of an entry of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Payload {
     /// Nothing: a new leader's first entry.

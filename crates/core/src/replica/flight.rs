@@ -10,7 +10,7 @@ use super::entry::{LogPlace, Payload};
 use super::machine::{ProposeError, Replica};
 use super::output::ReplicaRole;
 
-/// What became of the round that is under way.
+/// The state of the round that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlightState {
     /// The quorum does not have it yet.

@@ -25,7 +25,7 @@ pub struct MemberAddress {
     pub nonce: Nonce,
 }
 
-/// Whether a member's vote and its copy of the log count for the group's majorities.
+/// The role of a member: whether its vote and its copy of the log count for the group's majorities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GroupRole {
     /// Its vote and its copy of the log count.
@@ -66,7 +66,7 @@ pub struct GroupChange {
     pub remove: BTreeSet<MemberId>,
 }
 
-/// Why a change of the members is refused. Nothing has changed.
+/// A reason why a change of the members is refused. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum GroupChangeError {
     /// A change is under way. Try again when it is done.

@@ -24,7 +24,8 @@ const NUMBER_MAX: u64 = 1 << 62;
 /// days for as many.
 const TERMS_BEHIND_MAX: u64 = 1 << 20;
 
-/// Why a message of a member was refused. It changed nothing; the shell counts and logs it.
+/// A reason why a message of a member was refused. The message changed nothing; the shell counts
+/// and logs the refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MessageRefusal {
     /// The peer belongs to another cluster: its address is wrong.
@@ -81,7 +82,7 @@ pub enum MessageRefusal {
     Removed,
 }
 
-/// What in a message contradicts itself or what the receiver has.
+/// A contradiction of a message to itself or to what the receiver has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum MessageContradiction {
     /// It names itself, or no member.

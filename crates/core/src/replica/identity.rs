@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Whether the log is synced before a round is acknowledged (`--sync`).
+/// The mode of syncs (`--sync`): whether the log is synced before a round is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SyncMode {
     /// Every round.
@@ -11,7 +11,7 @@ pub enum SyncMode {
     Os,
 }
 
-/// What a member's directory remembers of its last start.
+/// The record that a member's directory has of its last start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootRecord {
     /// Which boot of the machine it was: `/proc/sys/kernel/random/boot_id`.
@@ -22,7 +22,7 @@ pub struct BootRecord {
     pub is_closed: bool,
 }
 
-/// What a start finds beside the record of the last one.
+/// The state that a start finds beside the record of the last one.
 #[derive(Debug, Clone, Copy)]
 pub struct FoundAtStart<'a> {
     /// Which boot of the machine it is.
@@ -33,7 +33,7 @@ pub struct FoundAtStart<'a> {
     pub is_only_member: bool,
 }
 
-/// What a member starts as.
+/// The role in which a member starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartAs {
     /// As what it was: it has everything that it acknowledged.

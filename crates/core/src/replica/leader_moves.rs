@@ -18,7 +18,7 @@ const LEAD_WITHIN: Millis = Millis(2000);
 /// few of them at a time. Chosen, not measured.
 const WAITING_MAX: usize = 64;
 
-/// Why the leadership was not transferred.
+/// A reason why the leadership was not transferred.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LeaderMoveError {
     /// The leader has no answer of another voter: reach or start one first.

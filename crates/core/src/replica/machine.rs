@@ -85,7 +85,7 @@ struct PendingPersist {
     restore: Option<(LogPlace, Group)>,
 }
 
-/// Why a leader does not take a round, a change or a transfer.
+/// A reason why a leader does not take a round, a change or a transfer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ProposeError {
     /// Send it to the leader.

@@ -53,7 +53,7 @@ pub struct Envelope {
     pub body: Body,
 }
 
-/// What a message from one member of a group to another contains, by its kind.
+/// The content of a message from one member of a group to another, by its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Body {
     /// The leader's entries behind `before`.
@@ -130,7 +130,8 @@ pub enum Body {
     },
 }
 
-/// Bytes that are no message. The sender is broken or of another version: drop the connection.
+/// An error of bytes that are not a message. The sender is broken or of another version: drop the
+/// connection.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MessageError {
     /// Another version of the format.
@@ -150,7 +151,7 @@ pub enum MessageError {
     },
 }
 
-/// Why bytes cannot be decoded.
+/// A reason why bytes cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MessageFault {
     /// There are none.

@@ -9,7 +9,8 @@ use super::group::{GroupChange, GroupRole};
 use super::planner::{NOTICE_EVERY, PlannerOptions};
 use crate::preemption::Model;
 
-/// How long a member's machine goes on without a notice, as it reports. A later one is better.
+/// The time for which a member's machine goes on without a notice, as the member reports it. A
+/// later one is better.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum MachineLife {
     /// It has no model of how long machines live.
@@ -99,7 +100,7 @@ pub(super) struct PlanContext<'a> {
     pub(super) options: &'a PlannerOptions,
 }
 
-/// What a leader does next. Each step is looked for again until there is none.
+/// The next step of a leader. Each step is looked for again until there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupStep {
     /// Transfer the leadership: this leader's machine will be taken, or that of the other lives

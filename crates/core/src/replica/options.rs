@@ -5,7 +5,7 @@ use sanderling_protocol::{ClusterId, MemberId, Millis};
 use super::entry::{LogEntry, LogPlace, Vote};
 use super::group::Group;
 
-/// How a member behaves. All members of a group have the same times.
+/// The options of a member. All members of a group have the same times.
 #[derive(Debug, Clone)]
 pub struct ReplicaOptions {
     /// The cluster. Messages of another are refused.
@@ -70,7 +70,7 @@ impl ReplicaOptions {
     }
 }
 
-/// What a member's directory contains at its start. Empty for a process that joins.
+/// The content of a member's directory at its start. Empty for a process that joins.
 #[derive(Debug, Clone, Default)]
 pub struct Restored {
     /// The vote, as last written.

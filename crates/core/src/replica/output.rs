@@ -6,7 +6,8 @@ use super::entry::{LogEntry, LogPlace, Vote};
 use super::group::{Group, GroupRole};
 use super::message::Envelope;
 
-/// Whether what is written must be on the disk before it is reported as persisted.
+/// A requirement on what is written before it is reported as persisted: whether it must be on the
+/// disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SyncRequirement {
     /// No: it can be derived again.
@@ -17,7 +18,8 @@ pub enum SyncRequirement {
     Always,
 }
 
-/// What must be written as one record, whole or not at all, before [`super::Replica::persisted`].
+/// The state that must be written as one record, whole or not at all, before
+/// [`super::Replica::persisted`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Persist {
     /// Counts up. Reported back when it is written; a later one includes the earlier ones.
@@ -45,7 +47,7 @@ pub enum ReplicaRole {
     Follower,
 }
 
-/// What the shell executes, in this order.
+/// The outputs that the shell executes, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplicaOutput {
     /// Write this, in the order of the numbers.
@@ -79,7 +81,7 @@ pub enum ReplicaOutput {
     Removed,
 }
 
-/// Whether a member may answer reads from what it has applied.
+/// The permission of a member to answer reads from what it has applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadPermission {
     /// Yes, at this moment.
@@ -93,7 +95,7 @@ pub enum ReadPermission {
     },
 }
 
-/// How far a member has got, as its leader sees it.
+/// The progress of a member, as its leader sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberProgress {
     /// The member.

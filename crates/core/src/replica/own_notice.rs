@@ -11,7 +11,7 @@ use super::planner::{GroupPlanner, NOTICE_EVERY};
 /// some seconds of its own. Chosen, not measured.
 const TAKEN_BACK_WITHIN: Millis = Millis(10_000);
 
-/// What a member sends to the leader about its machine.
+/// The report that a member sends to the leader about its machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnNoticeReport {
     /// The leader, which may be this member.
@@ -21,7 +21,7 @@ pub struct OwnNoticeReport {
     pub left: Option<Millis>,
 }
 
-/// Whether this member's machine will be taken, and when that is reported.
+/// The notice of this member's own machine, and when it is reported.
 #[derive(Debug, Clone, Default)]
 pub struct OwnNotice {
     deadline: Option<Instant>,

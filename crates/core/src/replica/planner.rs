@@ -19,7 +19,8 @@ pub const NOTICE_EVERY: Millis = Millis(500);
 /// it.
 const NOTICE_KEPT: Millis = Millis(3000);
 
-/// How many members a leader keeps in its group, and how long it waits before it replaces one.
+/// The number of members that a leader keeps in its group, and how long it waits before it replaces
+/// one.
 #[derive(Debug, Clone, Copy)]
 pub struct PlannerOptions {
     /// Voters that the group should have.
@@ -62,8 +63,9 @@ struct MemberNotice {
     received: Instant,
 }
 
-/// What a leader has received of its members' machines: notices, silences and expected lives. Times
-/// are by the clock of elections. [`GroupPlanner::plan`] decides what follows from them.
+/// The planner of a leader: it keeps what the leader has received of its members' machines, that is
+/// notices, silences and expected lives. Times are by the clock of elections.
+/// [`GroupPlanner::plan`] decides what follows from them.
 #[derive(Debug, Clone)]
 pub struct GroupPlanner {
     options: PlannerOptions,

@@ -13,8 +13,8 @@ use super::output::MemberProgress;
 /// a snapshot take 0.7 s (docs/SCALE.md), an election as long.
 pub const RISK_LASTS: Millis = Millis(5000);
 
-/// Why the loss of one more member would stop a group, or soon will. The text is for operators and
-/// names what to do where that is not evident.
+/// A reason why the loss of one more member would stop a group, or soon will. The text is for
+/// operators and names what to do where that is not evident.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum GroupRisk {
     /// There is no group, and this machine has a notice.
@@ -80,7 +80,7 @@ impl GroupRisk {
     }
 }
 
-/// What a leader has written about its group into the log, and so what it writes next.
+/// A record of what a leader has written about its group into the log, and so what it writes next.
 #[derive(Debug, Clone, Default)]
 pub struct GroupEvents {
     voters: Option<BTreeSet<MemberId>>,

@@ -50,7 +50,7 @@ fn is_active(catalog: &Catalog, node: NodeId) -> bool {
 }
 
 fn has_copy(catalog: &Catalog, block: BlockId) -> bool {
-    catalog.block_view(block).is_some_and(|facts| facts.copy.is_some())
+    catalog.block_view(block).is_some_and(|block_view| block_view.copy.is_some())
 }
 
 impl Copies {
@@ -141,7 +141,7 @@ impl Copies {
     fn dropped(&mut self, blocks: &[BlockId], catalog: &Catalog) {
         // That of a node that leaves is about to become the home, and stays.
         let is_leaving = |block: &BlockId| {
-            let home = catalog.block_view(*block).and_then(|facts| facts.home);
+            let home = catalog.block_view(*block).and_then(|block_view| block_view.home);
             let policy = home.and_then(|home| catalog.node_policy(home));
             policy.is_some_and(|(policy, _)| policy != Policy::Active)
         };
@@ -163,12 +163,13 @@ impl Copies {
         self.named.extend(held.iter().map(|held| held.block));
         for held in held {
             // The move that the log had open ended before: its commit, repeated, changes nothing.
-            if let Some(facts) = catalog.block_view(held.block).filter(|it| it.reserved.is_none())
-                && self.reserved.get(&held.block).is_some_and(|it| it.epoch <= facts.epoch)
+            if let Some(block_view) =
+                catalog.block_view(held.block).filter(|it| it.reserved.is_none())
+                && self.reserved.get(&held.block).is_some_and(|it| it.epoch <= block_view.epoch)
             {
                 self.reserved.remove(&held.block);
             }
-            let copy = catalog.block_view(held.block).and_then(|facts| facts.copy);
+            let copy = catalog.block_view(held.block).and_then(|block_view| block_view.copy);
             if copy == Some((node, held.tier, held.epoch)) {
                 let copy = (node, held.epoch);
                 if self.copies.insert(held.block, copy) != Some(copy) {
@@ -183,7 +184,7 @@ impl Copies {
 
     fn committed(&mut self, block: BlockId, epoch: Epoch, reserved: Reserved, catalog: &Catalog) {
         self.reserved.remove(&block);
-        let home = catalog.block_view(block).and_then(|facts| facts.home);
+        let home = catalog.block_view(block).and_then(|block_view| block_view.home);
         // Of a home that drains, the copy became the home at once.
         if reserved.purpose == MovePurpose::Precopy && home != Some(reserved.to) {
             self.counts[0] += 1;
@@ -203,21 +204,21 @@ impl Copies {
     fn promote(&mut self, catalog: &Catalog) -> CheckResult {
         let mut gone = Vec::new();
         for (id, (node, epoch)) in &self.copies {
-            let facts = catalog.block_view(*id);
-            if !is_active(catalog, *node) || facts.is_none() {
+            let block_view = catalog.block_view(*id);
+            if !is_active(catalog, *node) || block_view.is_none() {
                 // One that a node has shown stays while that node leaves.
                 if !self.shown.contains(id) || !has_copy(catalog, *id) {
                     gone.push(*id);
                 }
                 continue;
             }
-            let facts = facts.expect("looked at just now");
-            if facts.home.is_none() {
+            let block_view = block_view.expect("looked at just now");
+            if block_view.home.is_none() {
                 let text = format!("block {id} was lost with its home, its copy is on node {node}");
                 return Err(("copy-saves", text));
             }
-            let is_home = (facts.home, facts.epoch) == (Some(*node), *epoch);
-            let stays = facts.home.is_some_and(|home| is_active(catalog, home));
+            let is_home = (block_view.home, block_view.epoch) == (Some(*node), *epoch);
+            let stays = block_view.home.is_some_and(|home| is_active(catalog, home));
             if is_home {
                 self.counts[1] += 1;
                 gone.push(*id);
@@ -232,24 +233,24 @@ impl Copies {
 
     fn compare(&self, catalog: &Catalog) -> CheckResult {
         for id in catalog.block_ids() {
-            let Some(facts) = catalog.block_view(id) else { continue };
-            let actual = facts.copy.map(|(node, _, epoch)| (node, epoch));
+            let Some(block_view) = catalog.block_view(id) else { continue };
+            let actual = block_view.copy.map(|(node, _, epoch)| (node, epoch));
             let expected = self.copies.get(&id).copied();
             if actual != expected {
                 let text = format!("the copy of block {id} is {expected:?}, not {actual:?}");
                 return Err(("copies", text));
             }
             if let Some((node, epoch)) = actual {
-                check_copy(id, &facts, node, epoch)?;
+                check_copy(id, &block_view, node, epoch)?;
             }
-            self.check_reserved(id, &facts, catalog.now())?;
+            self.check_reserved(id, &block_view, catalog.now())?;
         }
         Ok(())
     }
 
     /// A reservation that no drain needs ends by itself.
-    fn check_reserved(&self, id: BlockId, facts: &BlockView, now: Instant) -> CheckResult {
-        let Some((to, epoch, purpose)) = facts.reserved else { return Ok(()) };
+    fn check_reserved(&self, id: BlockId, block_view: &BlockView, now: Instant) -> CheckResult {
+        let Some((to, epoch, purpose)) = block_view.reserved else { return Ok(()) };
         // One long pause of the namenode may lie between the end and its being noticed.
         let longest = Millis(BACKGROUND_MOVE_MILLIS_MAX + 12_000);
         let since = self.reserved.get(&id).filter(|it| it.epoch == epoch).map(|it| it.at);
@@ -280,15 +281,15 @@ fn check_target(block: BlockId, to: NodeId, catalog: &Catalog) -> CheckResult {
     Err(("placement", format!("block {block} is to move to node {to}, which is {policy:?}")))
 }
 
-fn check_copy(id: BlockId, facts: &BlockView, node: NodeId, epoch: Epoch) -> CheckResult {
+fn check_copy(id: BlockId, block_view: &BlockView, node: NodeId, epoch: Epoch) -> CheckResult {
     let wrong = |text: &str| Err(("copies", format!("the copy of block {id} {text}")));
-    if facts.home == Some(node) {
+    if block_view.home == Some(node) {
         return wrong("is at its home");
     }
-    if epoch <= facts.epoch {
+    if epoch <= block_view.epoch {
         return wrong("is not later than its home");
     }
-    if !facts.is_ended {
+    if !block_view.is_ended {
         return wrong("was made before its writer ended it");
     }
     Ok(())
@@ -314,10 +315,10 @@ pub(super) fn check_made(
 ) -> CheckResult {
     let Action::Commit { moves, .. } = &command.action else { return Ok(()) };
     for one in moves.iter().filter(|one| copies.is_safe(one.block)) {
-        let Some(facts) = view.catalog().block_view(one.block) else { continue };
-        let Some(layout) = view.layout(facts.object) else { continue };
+        let Some(block_view) = view.catalog().block_view(one.block) else { continue };
+        let Some(layout) = view.layout(block_view.object) else { continue };
         for location in layout.blocks.iter().filter(|it| it.block == one.block) {
-            check_copy_held(view, bytes, facts.object, location, false)?;
+            check_copy_held(view, bytes, block_view.object, location, false)?;
         }
     }
     Ok(())
@@ -331,8 +332,10 @@ fn check_copy_held(
     is_settled: bool,
 ) -> CheckResult {
     let (id, length) = (location.block, location.length);
-    let facts = view.catalog().block_view(id);
-    let Some((node, _, epoch)) = facts.and_then(|facts| facts.copy) else { return Ok(()) };
+    let block_view = view.catalog().block_view(id);
+    let Some((node, _, epoch)) = block_view.and_then(|block_view| block_view.copy) else {
+        return Ok(());
+    };
     let Some(datanode) = view.running(node) else { return Ok(()) };
     if datanode.is_hurt(id) {
         return Ok(());
@@ -364,11 +367,11 @@ pub(super) fn check_exposure(view: View<'_>, copies: &Copies) -> CheckResult {
     let catalog = view.catalog();
     let mut exposed: BTreeMap<NodeId, u64> = BTreeMap::new();
     for id in catalog.block_ids() {
-        let Some(facts) = catalog.block_view(id) else { continue };
-        if let Some(home) = facts.home
+        let Some(block_view) = catalog.block_view(id) else { continue };
+        if let Some(home) = block_view.home
             && !copies.is_safe(id)
         {
-            *exposed.entry(home).or_default() += u64::from(facts.length);
+            *exposed.entry(home).or_default() += u64::from(block_view.length);
         }
     }
     for node in nodes {

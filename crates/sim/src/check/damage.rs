@@ -34,13 +34,14 @@ pub(super) fn check_founded(view: View<'_>, command: &Command) -> CheckResult {
 pub(super) fn check_declared(view: View<'_>) -> CheckResult {
     let catalog = view.catalog();
     for id in catalog.block_ids() {
-        let Some(facts) = catalog.block_view(id).filter(|facts| facts.length > 0) else {
+        let Some(block_view) = catalog.block_view(id).filter(|block_view| block_view.length > 0)
+        else {
             continue;
         };
-        let Some(home) = facts.home else { continue };
+        let Some(home) = block_view.home else { continue };
         let Some(datanode) = view.running(home) else { continue };
-        let (epoch, length) = (facts.epoch, facts.length);
-        let expected = HeldBlock { block: id, epoch, length, tier: facts.tier };
+        let (epoch, length) = (block_view.epoch, block_view.length);
+        let expected = HeldBlock { block: id, epoch, length, tier: block_view.tier };
         if let Some(damage) = datanode.damage_of(&expected) {
             let place = datanode.host();
             let text = format!("block {id} at epoch {epoch} on {place}: {damage}, undeclared");

@@ -60,18 +60,18 @@ fn check(catalog: &Catalog, takers: &[NodeId], leave: BTreeSet<NodeId>) -> Check
             room.insert((*node, tier), catalog.node_room(*node, tier).1);
         }
     }
-    let facts = |id| Some((id, catalog.block_view(id)?));
-    let blocks: Vec<(BlockId, BlockView)> = catalog.block_ids().filter_map(facts).collect();
+    let block_view = |id| Some((id, catalog.block_view(id)?));
+    let blocks: Vec<(BlockId, BlockView)> = catalog.block_ids().filter_map(block_view).collect();
     let mut leaving = Vec::new();
-    for (id, facts) in blocks {
-        let Some(home) = facts.home else { continue };
-        match room.get_mut(&(home, facts.tier)) {
-            Some(free) => *free = free.saturating_sub(facts.reserved_bytes),
-            None => leaving.push((id, facts)),
+    for (id, block_view) in blocks {
+        let Some(home) = block_view.home else { continue };
+        match room.get_mut(&(home, block_view.tier)) {
+            Some(free) => *free = free.saturating_sub(block_view.reserved_bytes),
+            None => leaving.push((id, block_view)),
         }
     }
-    for (id, facts) in leaving {
-        let bytes = facts.reserved_bytes;
+    for (id, block_view) in leaving {
+        let bytes = block_view.reserved_bytes;
         let Some(free) = room.values_mut().find(|free| **free >= bytes) else {
             let text = format!("if {leave:?} left, block {id} of {bytes} bytes had no place");
             return Err(("departures", text));

@@ -124,9 +124,9 @@ fn check_orphans(view: View<'_>) -> CheckResult {
             continue;
         }
         for held in datanode.blocks() {
-            let facts = catalog.block_view(held.block);
-            let home = facts.and_then(|facts| facts.home);
-            let copy = facts.and_then(|facts| facts.copy).map(|(node, ..)| node);
+            let block_view = catalog.block_view(held.block);
+            let home = block_view.and_then(|block_view| block_view.home);
+            let copy = block_view.and_then(|block_view| block_view.copy).map(|(node, ..)| node);
             if home != Some(node) && copy != Some(node) {
                 let block = held.block;
                 let host = datanode.host();

@@ -84,13 +84,13 @@ pub(super) fn check_full(catalog: &Catalog, request: &Request, bytes: u64) -> Ch
         catalog.node_policy(node).is_some_and(|(policy, _)| policy == Policy::Active)
     };
     for id in catalog.block_ids() {
-        let Some(facts) = catalog.block_view(id) else { continue };
-        if !facts.home.is_some_and(is_active) {
+        let Some(block_view) = catalog.block_view(id) else { continue };
+        if !block_view.home.is_some_and(is_active) {
             continue;
         }
-        let copy = facts.copy.map(|(node, tier, _)| (node, tier));
-        let reserved = facts.reserved.filter(|it| it.2 != MovePurpose::Relocate);
-        let reserved = reserved.map(|it| it.0).zip(facts.reserved_tier);
+        let copy = block_view.copy.map(|(node, tier, _)| (node, tier));
+        let reserved = block_view.reserved.filter(|it| it.2 != MovePurpose::Relocate);
+        let reserved = reserved.map(|it| it.0).zip(block_view.reserved_tier);
         // A node that has room and gets no blocks is unreachable for the moment.
         let is_spare = |(node, tier)| {
             let is_full = catalog.node_room(node, tier).0 < bytes;

@@ -67,9 +67,9 @@ impl Losses {
             return;
         }
         let blocks = catalog.block_ids().filter_map(|id| {
-            let facts = catalog.block_view(id)?;
-            let (object, home, length) = (facts.object, facts.home, facts.length);
-            let copy = facts.copy.map(|(node, ..)| node);
+            let block_view = catalog.block_view(id)?;
+            let (object, home, length) = (block_view.object, block_view.home, block_view.length);
+            let copy = block_view.copy.map(|(node, ..)| node);
             Some((id, LastBlock { object, home, copy, length }))
         });
         let known: Vec<(BlockId, LastBlock)> = blocks.collect();

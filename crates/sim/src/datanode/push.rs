@@ -1,6 +1,7 @@
 //! Pushes of the simulated datanode.
 
 use sanderling_core::block_table::StoreRequest;
+use sanderling_core::datanode::PUSH_WITHIN;
 use sanderling_protocol::order::{PushMove, Pushed};
 use sanderling_protocol::{BlockId, OrderReply, Refusal};
 
@@ -9,9 +10,6 @@ use crate::InjectedBug;
 use crate::context::Context;
 use crate::event::{DatanodeCall, Purpose, Timer};
 use crate::wire::{DataAnswer, DataRequest, Host, RequestBody, Response};
-
-/// Time of one push to the target. The product's default.
-const PUSH_MILLIS: u64 = 2000;
 
 impl Datanode {
     /// Fences each block and sends it to its target.
@@ -93,7 +91,7 @@ impl Datanode {
                 DatanodeCall::Push { job, index, block, length, target: one.to, is_counted },
             );
             let body = RequestBody::Data(one.to, DataRequest::Store(request, content));
-            context.runtime.call(self.host(), target, body, PUSH_MILLIS, purpose);
+            context.runtime.call(self.host(), target, body, PUSH_WITHIN.0, purpose);
         }
         for (index, block, is_counted, refusal) in refused {
             self.pushed(context, (job, index), (block, is_counted), Err(refusal));

@@ -3,12 +3,10 @@
 
 use sanderling_core::block_table::{StoreAdmission, StoreRequest, WriteAdmission, WriteRequest};
 use sanderling_core::datanode::{
-    Damages, DrainThrottle, Egress, PushOutcome, PushRate, PushTargets,
+    Damages, DrainThrottle, Egress, PushOutcome, PushRate, PushTargets, push_failed,
 };
 use sanderling_protocol::order::Pushed;
-use sanderling_protocol::{
-    BlockId, Epoch, Millis, NodeId, Nonce, Order, OrderReply, Refusal, Request,
-};
+use sanderling_protocol::{BlockId, Epoch, NodeId, Nonce, Order, OrderReply, Refusal, Request};
 
 use super::cloud::CloudSource;
 use super::{CALM_RATE, Datanode, DelayedResponse, StoreWork, member};
@@ -17,7 +15,7 @@ use crate::check;
 use crate::content::Content;
 use crate::context::Context;
 use crate::event::{DatanodeCall, Purpose, Timer};
-use crate::wire::{DataAnswer, DataRequest, Host, Response, data};
+use crate::wire::{DataAnswer, DataRequest, Host, Response, call_outcome, data};
 
 /// Time of a call to the namenode. Half of the product's default, so that a run has many that time
 /// out.
@@ -81,19 +79,12 @@ impl Datanode {
             DatanodeCall::Held => self.take_unwanted(context, answer),
             DatanodeCall::Expected => self.take_expected(context, answer),
             DatanodeCall::Push { job, index, block, length, target, is_counted } => {
-                let outcome = match &answer {
-                    None => PushOutcome::TimedOut,
-                    Some(Response::Data(_)) => PushOutcome::Answered,
-                    Some(_) => PushOutcome::GivenUp,
-                };
+                let outcome = PushOutcome::of(call_outcome(answer.as_ref()));
                 self.push_targets.ended(context.runtime.monotonic(), target, outcome);
                 let result = match data(answer) {
                     Some(Ok(_)) => Ok(Pushed { length }),
                     Some(Err(refusal)) => Err(refusal),
-                    None => {
-                        let why = "the target could not be reached".to_owned();
-                        Err(Refusal::RetryAfter { after: Millis(200), why })
-                    }
+                    None => Err(push_failed("the target could not be reached".to_owned())),
                 };
                 self.pushed(context, (job, index), (block, is_counted), result);
             }

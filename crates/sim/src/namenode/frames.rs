@@ -1,12 +1,12 @@
 //! The way of a frame through the namenode: answered at once, in slices, part by part, or by the
-//! writer. As the server's `requests`, `long_reads` and `work` do it, with the same machines.
+//! writer. The machines that the server runs decide each step.
 
-use sanderling_core::fair::TaskSize;
 use sanderling_core::namenode::{
-    Answers, FrameRead, Route, Turn, WaitingFrames, are_changes, is_made_at_once,
+    Answers, FrameStep, LongFrame, LongRefusal, Turn, WaitingFrames, WriterLoad, changes_size,
+    queue_full, writer_at_once,
 };
 use sanderling_protocol::frame::encode_body;
-use sanderling_protocol::{Millis, Refusal, Reply, Request};
+use sanderling_protocol::{Instant, Refusal, Reply, Request};
 
 use super::NamenodeHost;
 use super::queue::{ChangePart, FrameCalls, ReadWaiter};
@@ -15,11 +15,26 @@ use crate::InjectedBug;
 use crate::event::{Purpose, Timer};
 use crate::wire::{FrameOrigin, FrameTenant, Host, Response};
 
-/// Pause of callers that are refused because a queue is full. The server's.
-const FULL_PAUSE: Millis = Millis(20);
+/// The writer at the moment when changes arrive.
+struct WriterAt<'a> {
+    host: &'a NamenodeHost,
+    now: Instant,
+}
 
-/// Pause of callers too many of whose frames wait for long answers. The server's (`MEMORY_PAUSE`).
-const LONG_PAUSE: Millis = Millis(100);
+impl WriterLoad for WriterAt<'_> {
+    fn waits_for_quorum(&self) -> bool {
+        // It is no member of a group.
+        false
+    }
+
+    fn is_due(&self) -> bool {
+        self.host.machine.deadline().is_some_and(|due| due <= self.now)
+    }
+
+    fn has_waiting(&self) -> bool {
+        !self.host.queues.changes.is_empty()
+    }
+}
 
 impl NamenodeHost {
     /// Takes the requests of one frame.
@@ -46,26 +61,22 @@ impl NamenodeHost {
         is_whole: bool,
     ) {
         let (calls, requests): (Vec<u64>, Vec<Request>) = requests.into_iter().unzip();
-        if are_changes(&requests) {
-            return self.change(context, number, calls, requests);
-        }
-        match self.machine.route(requests) {
-            Route::Changes(requests) => self.change(context, number, calls, requests),
-            Route::Reads(requests) => {
-                let now = self.clock(context.runtime.now());
-                let mut reading = FrameRead::new(requests, None);
-                let entries = self.queues.plan.at_once_entries;
-                if reading.slice(now, &self.machine, entries) {
-                    return self.answer_reads(context, number, calls, reading);
-                }
+        let now = self.clock(context.runtime.now());
+        let entries = self.queues.plan.at_once_entries;
+        match FrameStep::first(requests, None, entries, || (now, &self.machine)) {
+            FrameStep::Answered(requests, answers) => {
+                self.answer_reads(context, number, calls, &requests, answers);
+            }
+            FrameStep::Changes(requests) => self.change(context, number, calls, requests),
+            FrameStep::Long(LongFrame::Slices(reading)) => {
                 context.runtime.statistics_mut().long_frames += 1;
                 note_slices(context, &calls);
                 if let Some(frame) = self.queues.frames.get_mut(&number) {
-                    (frame.reading, frame.calls) = (Some(reading), calls);
+                    (frame.reading, frame.calls) = (Some(*reading), calls);
                 }
                 if is_whole { self.wait(context, number) } else { self.queue(context, number) }
             }
-            Route::Parts(parts) => {
+            FrameStep::Long(LongFrame::Parts(parts)) => {
                 let mut calls = calls.into_iter();
                 let parts = parts.into_iter().map(|part| calls.by_ref().zip(part).collect());
                 let Some(frame) = self.queues.frames.get_mut(&number) else { return };
@@ -78,23 +89,23 @@ impl NamenodeHost {
                     self.queues.ready.push_back(number)
                 }
             }
-            route @ (Route::Events { .. } | Route::Check) => {
-                unreachable!("no process here requests {route:?}")
+            step @ (FrameStep::Events { .. } | FrameStep::Long(LongFrame::Check)) => {
+                unreachable!("no process here requests {step:?}")
             }
         }
     }
 
     /// Lets a frame wait until the long answers of its connection before it are sent.
     fn wait(&mut self, context: &mut NamenodeContext<'_>, number: u64) {
+        let has_places = self.queues.has_long_places(number);
         let Some(frame) = self.queues.frames.get_mut(&number) else { return };
-        let waiting = self.queues.long.entry(frame.origin).or_default();
-        if waiting.len() >= self.queues.plan.long_waiting_max {
+        if !has_places {
             let parts = std::mem::take(&mut frame.parts).into_iter().flatten();
             let calls = frame.calls.drain(..).chain(parts.map(|(call, _)| call)).collect();
             frame.reading = None;
-            let why = "this connection waits for reads that take long: request less at once";
-            return self.refuse(context, number, calls, LONG_PAUSE, why);
+            return self.refuse(context, number, calls, &LongRefusal::Places.refusal());
         }
+        let waiting = self.queues.long.entry(frame.origin).or_default();
         waiting.push_back(number);
         context.checks.answered.waits(number);
         if waiting.len() == 1 {
@@ -156,7 +167,8 @@ impl NamenodeHost {
                 frame.is_queued = false;
                 std::mem::take(&mut frame.calls)
             });
-            return self.answer_reads(context, number, calls, waiting.reading);
+            let (requests, answers) = waiting.reading.finish();
+            return self.answer_reads(context, number, calls, &requests, answers);
         }
         if self.queues.reads.sets_aside(&waiting) {
             context.runtime.statistics_mut().parked_frames += 1;
@@ -195,14 +207,15 @@ impl NamenodeHost {
         requests: Vec<Request>,
     ) {
         let is_at_once = self.may_make(context, &requests);
-        let cost = self.queues.cost(requests.len());
+        let count = requests.len();
         let part =
             ChangePart { frame: number, requests: calls.into_iter().zip(requests).collect() };
         if is_at_once {
             return self.make(context, part);
         }
         let Some(frame) = self.queues.frames.get(&number) else { return };
-        let (tenant, size) = (frame.tenant, TaskSize { bytes: frame.bytes, cost });
+        let size = changes_size(frame.bytes, count, self.queues.plan.request_cost);
+        let tenant = frame.tenant;
         let overtakes = self.has_bug(InjectedBug::ChangeOvertakes);
         let queued_as = self.bug_tenant(tenant);
         match self.queues.push_change(queued_as, size, part, overtakes) {
@@ -217,13 +230,11 @@ impl NamenodeHost {
         }
     }
 
-    /// Returns whether changes are made when they arrive: they are small, no changes wait, and
-    /// nothing is due. Own work of the namenode may wait.
+    /// Returns whether changes are made when they arrive.
     fn may_make(&self, context: &NamenodeContext<'_>, requests: &[Request]) -> bool {
-        let now = self.clock(context.runtime.now());
-        let is_due = || self.machine.deadline().is_some_and(|due| due <= now);
-        let is_idle = self.queues.changes.is_empty();
-        self.queues.plan.makes_at_once && is_made_at_once(requests) && is_idle && !is_due()
+        let writer = WriterAt { host: self, now: self.clock(context.runtime.now()) };
+        let idle = || self.queues.plan.makes_at_once.then_some(&writer);
+        writer_at_once(requests, idle).is_some()
     }
 
     fn make(&mut self, context: &mut NamenodeContext<'_>, part: ChangePart) {
@@ -241,14 +252,14 @@ impl NamenodeHost {
         context: &mut NamenodeContext<'_>,
         number: u64,
         calls: Vec<u64>,
-        reading: FrameRead,
+        requests: &[Request],
+        answers: Answers,
     ) {
         let Some(from) = self.queues.frames.get(&number).map(|frame| frame.origin.host) else {
             return answered_again(context, number);
         };
-        let (requests, answers) = reading.finish();
         let mut replies = Vec::with_capacity(calls.len());
-        for ((call, request), answer) in calls.into_iter().zip(&requests).zip(answers) {
+        for ((call, request), answer) in calls.into_iter().zip(requests).zip(answers) {
             let answer = self.bug_answer(request, answer);
             let answer = self.bug_stale(from, request, answer, context.runtime.now());
             context.checking(self).sent(request, &answer);
@@ -278,8 +289,7 @@ impl NamenodeHost {
     }
 
     fn refuse_full(&mut self, context: &mut NamenodeContext<'_>, number: u64, calls: Vec<u64>) {
-        let why = "too many requests of this caller, or of all, wait";
-        self.refuse(context, number, calls, FULL_PAUSE, why);
+        self.refuse(context, number, calls, &queue_full());
     }
 
     fn refuse(
@@ -287,11 +297,9 @@ impl NamenodeHost {
         context: &mut NamenodeContext<'_>,
         number: u64,
         calls: Vec<u64>,
-        after: Millis,
-        why: &str,
+        refusal: &Refusal,
     ) {
         context.runtime.statistics_mut().refused_frames += 1;
-        let refusal = Refusal::RetryAfter { after, why: why.to_owned() };
         let refused = |call| (call, Response::Meta(Err(refusal.clone())));
         self.answer(context, number, calls.into_iter().map(refused).collect());
     }

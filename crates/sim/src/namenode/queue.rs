@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use sanderling_core::fair::{Fair, TaskSize};
-use sanderling_core::namenode::{BatchBounds, FrameRead, ReadQueue, Waiter, WaitingFrames};
+use sanderling_core::namenode::{
+    BatchBounds, FrameRead, ReadQueue, Waiter, WaitingFrames, changes_size, long_places,
+};
 use sanderling_protocol::Request;
 
 use crate::plan::RunPlan;
@@ -140,9 +142,18 @@ impl FrameQueues {
         self.last
     }
 
-    /// Returns the work that a request, or so many, count as.
-    pub(super) fn cost(&self, requests: usize) -> u64 {
-        requests as u64 * self.plan.request_cost
+    /// Returns the work that so many requests count as.
+    pub(super) const fn cost(&self, requests: usize) -> u64 {
+        changes_size(0, requests, self.plan.request_cost).cost
+    }
+
+    /// Returns whether a frame that takes long has places beside those of its connection.
+    pub(super) fn has_long_places(&self, number: u64) -> bool {
+        let Some(frame) = self.frames.get(&number) else { return false };
+        let places = |frame: &PendingFrame| long_places(frame.bytes, self.plan.long_places);
+        let waiting = self.long.get(&frame.origin).into_iter().flatten();
+        let taken: u32 = waiting.filter_map(|other| self.frames.get(other)).map(places).sum();
+        taken + places(frame) <= self.plan.long_places
     }
 
     /// Puts a part of a frame before the writer; gives it back if the queue, or the tenant's share

@@ -14,7 +14,7 @@ use crate::client::key;
 use crate::datanode::Datanode;
 use crate::event::{NamenodeCall, Purpose, Timer};
 use crate::runtime::Runtime;
-use crate::wire::{DataAnswer, DataRequest, Host, RequestBody, Response, data};
+use crate::wire::{DataAnswer, DataRequest, Host, RequestBody, Response, call_outcome};
 
 /// What is around the namenode.
 pub(crate) struct NamenodeContext<'a> {
@@ -204,9 +204,10 @@ impl NamenodeHost {
     }
 
     pub(crate) fn wake_by(&mut self, context: &mut NamenodeContext<'_>, due: Instant) {
-        // Never faster than the real shell's shortest sleep.
+        // The writer sleeps no shorter.
+        let sleep_min = Turns::SLEEP_MIN.0 * 1000;
         let now = context.runtime.now();
-        let at = now + due.0.saturating_sub(self.clock(now).0).max(1000);
+        let at = now + due.0.saturating_sub(self.clock(now).0).max(sleep_min);
         if self.wake_at.is_none_or(|before| at < before) {
             self.wake_at = Some(at);
             context.runtime.set_timer(Host::Namenode, at - now, Timer::Wake);
@@ -276,14 +277,7 @@ impl NamenodeHost {
                 }
             }
             NamenodeCall::Probe(node) => {
-                let outcome = match answer {
-                    Some(Response::Refused) => Probe::Refused,
-                    answer => match data(answer) {
-                        Some(Err(refusal)) => Probe::refused_by(&refusal).unwrap_or(Probe::Timeout),
-                        Some(Ok(_)) => Probe::Alive,
-                        None => Probe::Timeout,
-                    },
-                };
+                let outcome = Probe::of(call_outcome(answer.as_ref()));
                 if outcome == Probe::Alive {
                     context.checks.probed(node, context.runtime.now());
                 }

@@ -2,6 +2,7 @@
 
 use sanderling_core::access::Claims;
 use sanderling_core::catalog::{Catalog, Command, DatanodeOrder};
+use sanderling_core::membership::PROBE_WITHIN;
 use sanderling_core::namenode::{
     BatchBounds, CommandOrigin, Decides, Prepared, Probe, Turn, TurnWork as Taken, Turns, Unwritten,
 };
@@ -16,12 +17,8 @@ use crate::wire::{DataRequest, Host, RequestBody};
 /// The number of each frame, and its requests or those of the part that is being made.
 type FrameParts = [(u64, FrameCalls)];
 
-/// Time between two looks at what has come. As often as the product's writer looks when nothing is
-/// due (`SLEEP_MAX`).
-const LOOK_MICROS: u64 = 100_000;
-
-/// Time of one probe. The product's.
-const PROBE_MILLIS: u64 = 500;
+/// Time in microseconds between two looks at what has come: the writer waits no longer for work.
+const LOOK_MICROS: u64 = Turns::SLEEP_MAX.0 * 1000;
 
 /// The namenode with the injected bugs and the checks around it.
 struct Decider<'a, 'b> {
@@ -135,13 +132,8 @@ impl NamenodeHost {
             let Some(place) = Host::at(&address) else { continue };
             let (body, call) =
                 (RequestBody::Data(node, DataRequest::Hello), NamenodeCall::Probe(node));
-            context.runtime.call(
-                Host::Namenode,
-                place,
-                body,
-                PROBE_MILLIS,
-                Purpose::Namenode(call),
-            );
+            let purpose = Purpose::Namenode(call);
+            context.runtime.call(Host::Namenode, place, body, PROBE_WITHIN.0, purpose);
         }
         self.work_off(context, turn, &asked);
         self.go_on(context);

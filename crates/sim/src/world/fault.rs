@@ -125,11 +125,11 @@ impl World {
     fn targets(&self, count: u8) -> Vec<u8> {
         let catalog = self.namenode.catalog();
         let mut weights: BTreeMap<NodeId, (u64, u64)> = BTreeMap::new();
-        for facts in catalog.block_ids().filter_map(|id| catalog.block_view(id)) {
-            if let Some((to, ..)) = facts.reserved {
+        for block_view in catalog.block_ids().filter_map(|id| catalog.block_view(id)) {
+            if let Some((to, ..)) = block_view.reserved {
                 weights.entry(to).or_default().0 += 1;
             }
-            if let Some(home) = facts.home {
+            if let Some(home) = block_view.home {
                 weights.entry(home).or_default().1 += 1;
             }
         }

@@ -19,7 +19,7 @@ use sanderling_protocol::{
     OrderReply, Path, Refusal, Reply, Request, Tier,
 };
 
-use super::table::{Got, Interface, Step, facts, millis, node_facts, stat_facts, usage_facts};
+use super::table::{Got, Interface, Step, fields, millis, node_fields, stat_fields, usage_fields};
 
 /// Datanodes, `node-0` and so on.
 const NODES: u64 = 3;
@@ -128,7 +128,7 @@ impl Machines {
 
     fn stat(&mut self, request: Request) -> Result<Got, Refusal> {
         match self.ask(request)? {
-            Reply::Stat(stat) => Ok(stat_facts(&stat)),
+            Reply::Stat(stat) => Ok(stat_fields(&stat)),
             other => panic!("no stat: {other:?}"),
         }
     }
@@ -185,7 +185,7 @@ impl Machines {
         if let Some(name) = step.option("as") {
             self.objects.insert(name.to_owned(), stat.object);
         }
-        Ok(stat_facts(&stat))
+        Ok(stat_fields(&stat))
     }
 
     fn layout(&mut self, path: &Path) -> Result<Layout, Refusal> {
@@ -308,7 +308,7 @@ impl Machines {
                 let lengths = writer.machine.lengths();
                 self.done(Request::Publish { object, lease, lengths })
             }
-            "close" => self.close(&writer).map(|stat| stat_facts(&stat)),
+            "close" => self.close(&writer).map(|stat| stat_fields(&stat)),
             _ => self.abort(&writer),
         };
         self.writers.insert(name, writer);
@@ -385,7 +385,7 @@ impl Machines {
                     _ => Request::Delete { path, recursive },
                 };
                 let Reply::Deleted { objects, .. } = self.ask(request)? else { panic!("kept") };
-                Ok(facts([("objects", objects.to_string())]))
+                Ok(fields([("objects", objects.to_string())]))
             }
             "set-ttl" => self.done(Request::SetTtl { path, ttl: millis(step.word(1)) }),
             "set-attributes" => {
@@ -394,7 +394,7 @@ impl Machines {
                 self.stat(Request::SetAttributes { path, expected, attributes })
             }
             "usage" => match self.ask(Request::Usage { path })? {
-                Reply::Usage(usage) => Ok(usage_facts(&usage)),
+                Reply::Usage(usage) => Ok(usage_fields(&usage)),
                 other => panic!("no usage: {other:?}"),
             },
             verb => panic!("no such verb: {verb}"),
@@ -419,7 +419,7 @@ impl Machines {
             _ => Request::Cancel { node },
         };
         match self.ask(request)? {
-            Reply::Node(info) => Ok(node_facts(&info)),
+            Reply::Node(info) => Ok(node_fields(&info)),
             other => panic!("no node: {other:?}"),
         }
     }

@@ -148,8 +148,8 @@ fn namenode_that_is_slow_is_asked_on_and_one_that_broke_off_hears_of_everything_
         assert_eq!(rig.beats(Err(failure)), HeartbeatOutcome::Unanswered { is_known: true });
         rig.repeats();
     }
-    let stranger = Refusal::UnknownNode { node: "7".to_owned() };
-    for failure in [CallFailure::Broken, refused(stranger)] {
+    let unknown = Refusal::UnknownNode { node: "7".to_owned() };
+    for failure in [CallFailure::Broken, refused(unknown)] {
         rig.waits(HEARTBEAT);
         assert_eq!(rig.beats(Err(failure)), HeartbeatOutcome::Unanswered { is_known: false });
         assert_eq!(rig.joins(Ok(&welcome(7))), RegistrationOutcome::Rejoined);

@@ -394,8 +394,8 @@ fn block_that_a_lost_log_end_had_moved_into_the_object_tier_is_found_there() {
     let report = |node, held| Request::BlockReport { node, blocks: vec![held] };
     assert_eq!(rig.ask(report(home, found)), Ok(Reply::Drop { blocks: vec![] }));
     assert_eq!(rig.ask(report(other, held)), Ok(Reply::Drop { blocks: vec![] }));
-    let facts = rig.namenode.catalog().block_view(held.block).unwrap();
-    assert_eq!(facts.copy, Some((other, Tier::Object, held.epoch)));
+    let view = rig.namenode.catalog().block_view(held.block).unwrap();
+    assert_eq!(view.copy, Some((other, Tier::Object, held.epoch)));
     rig.pass(Millis(30_001));
     assert_eq!(rig.ask(report(home, found)), Ok(Reply::Drop { blocks: vec![] }));
 }
@@ -420,8 +420,8 @@ fn epoch_that_no_log_can_have_given_out_changes_nothing() {
     };
     for node in [home, other] {
         for epoch in [(1 << 31) + 1, u32::MAX] {
-            let facts = report(&mut rig, node, epoch);
-            assert_eq!((facts.home, facts.epoch, facts.copy), (Some(home), Epoch(1), None));
+            let view = report(&mut rig, node, epoch);
+            assert_eq!((view.home, view.epoch, view.copy), (Some(home), Epoch(1), None));
         }
     }
     assert_eq!(report(&mut rig, home, 1 << 31).epoch, Epoch(1 << 31), "the last one believed");
@@ -526,8 +526,8 @@ fn home_at_an_epoch_of_a_lost_log_end_is_read_although_it_was_given_again() {
     assert_eq!(rig.begin(id, Epoch(1), NodeId(3 - home.0), purpose), Ok(Epoch(2)));
     let held = HeldBlock { block: id, epoch: Epoch(2), length: 1000, tier: Tier::Dram };
     rig.ask(Request::BlockReport { node: home, blocks: vec![held] }).unwrap();
-    let facts = rig.namenode.catalog().block_view(id).unwrap();
-    assert_eq!((facts.home, facts.epoch, facts.reserved), (Some(home), Epoch(2), None));
+    let view = rig.namenode.catalog().block_view(id).unwrap();
+    assert_eq!((view.home, view.epoch, view.reserved), (Some(home), Epoch(2), None));
 }
 
 #[test]
@@ -613,8 +613,8 @@ fn copy_older_than_what_a_lost_log_end_made_of_the_home_is_dropped() {
     let held = HeldBlock { block, epoch: Epoch(5), length: 1000, tier: Tier::Dram };
     let report = Request::BlockReport { node: home, blocks: vec![held] };
     assert_eq!(rig.ask(report), Ok(Reply::Drop { blocks: vec![] }));
-    let facts = rig.namenode.catalog().block_view(block).unwrap();
-    assert_eq!((facts.epoch, facts.copy.is_none()), (Epoch(5), true));
+    let view = rig.namenode.catalog().block_view(block).unwrap();
+    assert_eq!((view.epoch, view.copy.is_none()), (Epoch(5), true));
 }
 
 fn job(rig: &mut Rig, lease: Millis) -> sanderling_protocol::JobId {

@@ -377,8 +377,8 @@ fn settled_change_and_unknown_client_are_refused() {
     let is_unknown =
         |answer: &Result<Reply, Refusal>| matches!(answer, Err(Refusal::OutcomeUnknown { .. }));
     assert!(is_unknown(&rig.ask(late)));
-    let stranger = ClientId { key: Nonce(45), ..client };
-    assert!(is_unknown(&rig.ask(once(stranger, 4, delete()))));
+    let other_key = ClientId { key: Nonce(45), ..client };
+    assert!(is_unknown(&rig.ask(once(other_key, 4, delete()))));
     let never_opened = ClientId { number: client.number + 1, ..client };
     assert!(is_unknown(&rig.ask(once(never_opened, 1, delete()))));
     let other = Request::Delete { path: path("/g"), recursive: false };

@@ -125,7 +125,7 @@ fn only_reads_are_read() {
 }
 
 #[test]
-fn facts_about_a_table_visit_no_part_and_are_their_sums() {
+fn stat_of_a_table_visits_no_part_and_returns_their_sums() {
     let mut rig = Rig::with_nodes(1);
     rig.tree();
     let bytes = |rig: &mut Rig| rig.stat("/a/table").unwrap().bytes;
@@ -165,7 +165,7 @@ fn page_of_a_listing_ends_before_its_attributes_are_too_much_to_decode() {
 }
 
 #[test]
-fn facts_about_a_file_visit_none_of_its_blocks_and_count_those_with_bytes() {
+fn stat_of_a_file_visits_none_of_its_blocks_and_counts_those_with_bytes() {
     const BLOCKS: usize = 100;
     let mut rig = Rig::with_nodes(4);
     let grant = rig.create("/file").unwrap();
@@ -194,9 +194,9 @@ fn facts_about_a_file_visit_none_of_its_blocks_and_count_those_with_bytes() {
     let (lengths, attributes) = (vec![], Attributes::none());
     rig.ask(Request::Seal { object, lease, lengths, attributes }).unwrap();
     assert_eq!(blocks_of(&mut rig), BLOCKS / 2, "what has no bytes is given back");
-    let facts = Request::Stat { path: path("/file") };
-    assert!(!rig.namenode.is_long(&facts));
-    let (slices, _) = rig.in_slices(vec![facts; 8], 8);
+    let stat = Request::Stat { path: path("/file") };
+    assert!(!rig.namenode.is_long(&stat));
+    let (slices, _) = rig.in_slices(vec![stat; 8], 8);
     assert_eq!(slices, 1, "each visits one entry");
     assert_eq!(are_long(&rig), [false, false], "half of the blocks are left");
     let (slices, _) = rig.in_slices(vec![by_path; 8], 8);

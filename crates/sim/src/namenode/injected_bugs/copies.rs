@@ -22,7 +22,7 @@ pub(super) struct CopyMistakes {
     promoted: BTreeMap<BlockId, (NodeId, Epoch)>,
 }
 
-fn facts(catalog: &Catalog) -> impl Iterator<Item = (BlockId, BlockView)> {
+fn block_views(catalog: &Catalog) -> impl Iterator<Item = (BlockId, BlockView)> {
     catalog.block_ids().filter_map(|id| Some((id, catalog.block_view(id)?)))
 }
 
@@ -34,8 +34,8 @@ impl NamenodeHost {
     /// Takes a late commit of a copy for one of the reservation that is there now.
     pub(super) fn bug_stale_copy(&self, moves: &mut [MoveCommit]) {
         for one in moves {
-            let facts = self.catalog().block_view(one.block);
-            if let Some((to, epoch, MovePurpose::Precopy)) = facts.and_then(|it| it.reserved)
+            let block_view = self.catalog().block_view(one.block);
+            if let Some((to, epoch, MovePurpose::Precopy)) = block_view.and_then(|it| it.reserved)
                 && to == one.to
             {
                 one.to_epoch = epoch;
@@ -58,7 +58,8 @@ impl NamenodeHost {
             ) => {
                 let catalog = self.catalog();
                 let is_of = |it: &BlockView| it.home == Some(*node) && it.copy.is_some();
-                let blocks = facts(catalog).filter(|(_, it)| is_of(it)).map(|(id, _)| id).collect();
+                let blocks =
+                    block_views(catalog).filter(|(_, it)| is_of(it)).map(|(id, _)| id).collect();
                 if let Some(holder) = self.bugs.holder {
                     self.bug_do(command.at, Action::DropCopies { holder, blocks });
                 }
@@ -94,7 +95,7 @@ impl NamenodeHost {
             _ => BTreeSet::new(),
         };
         self.bug_before(command);
-        let before: Vec<(BlockId, BlockView)> = facts(self.catalog()).collect();
+        let before: Vec<(BlockId, BlockView)> = block_views(self.catalog()).collect();
         let applied = self.machine.apply(command);
         for node in draining {
             let reason = String::new();
@@ -108,7 +109,7 @@ impl NamenodeHost {
     }
 
     fn remember_copies(&mut self, before: &[(BlockId, BlockView)]) {
-        let now: Vec<(BlockId, BlockView)> = facts(self.catalog()).collect();
+        let now: Vec<(BlockId, BlockView)> = block_views(self.catalog()).collect();
         let state = &mut self.bugs.copies;
         for (id, it) in now {
             if let Some((node, ..)) = it.copy {
@@ -185,7 +186,7 @@ impl NamenodeHost {
     /// Counts copies on nodes that are gone or drain as if they saved anything.
     fn bug_exposure(&self, nodes: &mut [NodeInfo]) {
         let catalog = self.catalog();
-        for (id, it) in facts(catalog) {
+        for (id, it) in block_views(catalog) {
             let Some(last) = self.bugs.copies.last.get(&id) else { continue };
             if it.copy.is_some() || is_active(catalog, *last) || it.home == Some(*last) {
                 continue;
