@@ -1,7 +1,8 @@
 //! Circles: modules of one crate that import each other, directly or through others.
 //!
 //! None of the modules in a circle can be read, moved or tested without all others. A name that a
-//! module has from another one (`use`) counts for the module that defines it.
+//! module has from another one (`use`) counts for the module that defines it. Large circles are
+//! forbidden, and small ones are counted: no crate gets another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +12,10 @@ use crate::tree::{Language, SourceFile};
 
 /// Most modules of a circle: a module, and the parts that it was cut into.
 pub const MODULES_MAX: usize = 4;
+
+/// The crates with circles of at most so many modules, and the number of those circles. It may only
+/// shrink.
+pub const ALLOWED: &str = "crates/tidy/circles.txt";
 
 /// Checks the modules of every crate.
 #[must_use]
@@ -23,15 +28,46 @@ pub fn check(files: &[SourceFile]) -> Vec<Problem> {
             crates.entry(directory).or_default().add(path, &file.text);
         }
     }
+    let list = files.iter().find(|file| file.path == ALLOWED).map_or("", |file| &file.text);
+    let mut allowed = allowed(list);
     let mut problems = Vec::new();
     for (directory, found) in &crates {
-        for circle in found.circles().iter().filter(|circle| circle.len() > MODULES_MAX) {
+        let circles = found.circles();
+        for circle in circles.iter().filter(|circle| circle.len() > MODULES_MAX) {
             let (count, names) = (circle.len(), named(circle));
             let what = format!("{count} modules import each other, at most {MODULES_MAX}: {names}");
             problems.push(Problem::new(directory, 0, what));
         }
+        let small: Vec<_> = circles.iter().filter(|it| it.len() <= MODULES_MAX).collect();
+        let (line, count) = allowed.remove(directory).unwrap_or_default();
+        let found = small.len();
+        if found > count {
+            let names: Vec<String> = small.into_iter().map(named).collect();
+            let names = names.join("; ");
+            let what = format!("circles of modules: {found}, at most {count}: {names}");
+            problems.push(Problem::new(directory, 0, what));
+        } else if found < count {
+            problems.push(fewer(directory, line, found, count));
+        }
     }
+    let gone = allowed.into_iter();
+    problems.extend(gone.map(|(directory, (line, count))| fewer(directory, line, 0, count)));
     problems
+}
+
+/// Reads lines of a crate's directory and a number; returns each directory's line and number.
+fn allowed(list: &str) -> BTreeMap<&str, (usize, usize)> {
+    let lines = list.lines().enumerate().filter(|(_, line)| !line.starts_with('#'));
+    let entries = lines.filter_map(|(index, line)| {
+        let (directory, count) = line.split_once(' ')?;
+        Some((directory, (index + 1, count.trim().parse().ok()?)))
+    });
+    entries.collect()
+}
+
+fn fewer(directory: &str, line: usize, found: usize, count: usize) -> Problem {
+    let what = format!("{directory} has {found} circles of modules, not {count}: shrink the list");
+    Problem::new(ALLOWED, line, what)
 }
 
 fn named(circle: &BTreeSet<Module>) -> String {
@@ -264,6 +300,30 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert!(found[0].what.contains("5 modules"), "{}", found[0].what);
         assert!(found[0].what.contains("four, one, two, two::three"), "{}", found[0].what);
+    }
+
+    #[test]
+    fn small_circle_is_a_problem_unless_it_was_there_before() {
+        let with = |modules: &[(&str, &str)], list: &str| {
+            let file = |(path, text): &(&str, &str)| {
+                SourceFile::new(&format!("crates/a/src/{path}.rs"), text)
+            };
+            let mut files: Vec<SourceFile> = modules.iter().map(file).collect();
+            files.push(SourceFile::new(ALLOWED, list));
+            check(&files)
+        };
+        let one = [("one", "use crate::two::Two;\n"), ("two", "use crate::one::One;\n")];
+        let found = with(&one, "");
+        assert_eq!(found.len(), 1);
+        assert!(found[0].what.contains("circles of modules: 1, at most 0: one, two"));
+        assert_eq!(with(&one, "# crate, circles\ncrates/a 1\n"), []);
+        let more =
+            [&one[..], &[("three", "use crate::four::A;"), ("four", "use crate::three::B;")]];
+        assert_eq!(with(&more.concat(), "crates/a 1\n").len(), 1);
+        assert_eq!(with(&more.concat(), "crates/a 2\n"), []);
+        let shrunk = with(&one, "crates/a 2\n");
+        assert_eq!((shrunk.len(), &*shrunk[0].path, shrunk[0].line), (1, ALLOWED, 1));
+        assert_eq!(with(&one, "crates/a 1\ncrates/b 1\n")[0].path, ALLOWED);
     }
 
     #[test]

@@ -13,11 +13,13 @@ const COINAGES: &[(&str, &str, &str)] = &[
     ("asker", "batcher or client", "no term; a request has a sender"),
     ("awake", "busy_poll", "a thread is always awake, what differs is whether it parks"),
     ("bury", "remove or mark dead", "a node is removed from the catalog"),
+    ("crowd", "batch or queue", "requests and connections are no people"),
     ("desk", "writer handle", "furniture"),
     ("door", "endpoint, listener or interface", "furniture"),
     ("doors", "endpoints, listeners or interfaces", "furniture"),
     ("errand", "effect", "an outbound effect of a command"),
     ("errands", "effects", "outbound effects of commands"),
+    ("facts", "fields, metadata or a view", "everything that code reads is a fact"),
     ("halfway", "poison guard", "it names a time, not a thing"),
     ("heir", "adopter", "the command is `Adopt`"),
     ("heirs", "adopters", "the command is `Adopt`"),
@@ -25,12 +27,17 @@ const COINAGES: &[(&str, &str, &str)] = &[
     ("landing", "sink", "it receives bytes"),
     ("landings", "sinks", "they receive bytes"),
     ("lender", "borrowed buffer", "the borrower holds it"),
+    ("lent", "borrowed", "a view borrows memory"),
     ("mailbox", "completion queue", "an actor's inbox"),
+    ("news", "event, completion or change", "it does not name what has happened"),
     ("octets", "bytes", "no other word for bytes"),
     ("patience", "timeout", "processes have timeouts"),
     ("shelf", "handle table", "furniture"),
     ("shelves", "handle tables", "furniture"),
     ("speaker", "source or stub", "processes do not speak"),
+    ("standing", "state or role", "it also means waiting"),
+    ("stranger", "unadmitted connection or unauthenticated caller", "a person"),
+    ("strangers", "unadmitted connections or unauthenticated callers", "persons"),
     ("trouble", "error", "an error"),
     ("wish", "request or goal", "processes have no wishes"),
     ("wishes", "requests or goals", "processes have no wishes"),
@@ -74,6 +81,8 @@ mod tests {
         assert_eq!(count("a.py", "self._keeper = None"), 1);
         assert_eq!(count("a.java", "int errandQueue;"), 1);
         assert_eq!(count("a.rs", "const AWAKE_MAX: u32 = 1;"), 1);
+        assert_eq!(count("a.java", "Usage(Decoder facts) { files = facts.number(); }"), 2);
+        assert_eq!(count("a.rs", "struct Strangers; let is_news = standing(lent, crowd);"), 5);
     }
 
     #[test]
@@ -86,6 +95,7 @@ mod tests {
     fn strings_comments_and_longer_words_are_none() {
         assert_eq!(count("a.rs", "let a = \"the door\"; // a door"), 0);
         assert_eq!(count("a.rs", "let outdoors = bookshelf;"), 0);
+        assert_eq!(count("a.rs", "let outstanding = is_crowded; // \n\"standing\";"), 0);
         assert_eq!(count("a.md", "a door"), 0);
     }
 }

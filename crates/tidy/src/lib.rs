@@ -9,6 +9,7 @@ pub mod circles;
 pub mod code;
 pub mod coinages;
 pub mod commands;
+pub mod durations;
 pub mod floors;
 pub mod glossary;
 pub mod lengths;

@@ -45,46 +45,76 @@ const IN_PROSE: (&str, &str) = ("asked", "requested, called or required");
 /// Names of other libraries' functions.
 const FOREIGN: &[&str] = &["askSync", "wants_read", "wants_write"];
 
+/// A method of Python's files.
+const OF_PYTHONS_FILES: &str = "tell";
+
 /// This check's own words.
 const OWN: &str = "crates/tidy/";
 
-/// The product's code, by the beginnings of its paths.
+/// The product's code in Rust and Java, by the beginnings of its paths.
 const PRODUCT: [&str; 3] = ["crates/", "bindings/", "jvm/"];
 
-/// Checks the comments and the identifiers of the product's code in Rust and Java, and the messages
-/// of that in Rust.
+/// The product's code in Python. Its tests are elsewhere.
+const PYTHON: &str = "bindings/python/python/";
+
+/// Checks the comments and the identifiers of the product's code in Rust, Java and Python, the
+/// messages of that in Rust, and the docstrings of that in Python.
 #[must_use]
 pub fn check(files: &[SourceFile]) -> Vec<Problem> {
-    let is_checked = |file: &&SourceFile| {
-        matches!(file.language, Language::Rust | Language::Java)
-            && PRODUCT.iter().any(|start| file.path.starts_with(start))
-            && file.path.split_once("/src/").is_some_and(|(_, path)| {
-                !path.split(['/', '.']).any(|name| name == "tests" || name == "test")
-            })
-    };
-    files.iter().filter(is_checked).flat_map(check_file).collect()
+    files.iter().filter(|file| is_checked(file)).flat_map(check_file).collect()
+}
+
+fn is_checked(file: &SourceFile) -> bool {
+    match file.language {
+        Language::Rust | Language::Java => {
+            PRODUCT.iter().any(|start| file.path.starts_with(start))
+                && file.path.split_once("/src/").is_some_and(|(_, path)| {
+                    !path.split(['/', '.']).any(|name| name == "tests" || name == "test")
+                })
+        }
+        Language::Python => file.path.starts_with(PYTHON),
+        _ => false,
+    }
 }
 
 /// Returns a problem for each line of a file that has one of the words, its unit tests apart.
 fn check_file(file: &SourceFile) -> Vec<Problem> {
     let parts = split(file.language, &file.text);
     let tests = parts.code.lines().position(|line| line == "mod tests {");
-    let lines = parts.code.lines().zip(parts.comments.lines()).zip(parts.messages.lines());
+    let is_python = file.language == Language::Python;
+    let strings = if is_python { docstrings(&parts.messages) } else { parts.messages };
+    let lines = parts.code.lines().zip(parts.comments.lines()).zip(strings.lines());
     let lines = lines.take(tests.unwrap_or(usize::MAX));
     let has_messages = file.language == Language::Rust && !file.path.starts_with(OWN);
-    let found = lines.enumerate().filter_map(|(index, ((code, comment), messages))| {
-        let of_messages = || has_messages.then(|| word_of_messages(messages)).flatten();
-        let (word, term) =
-            word_of_code(code).or_else(|| word_of_prose(comment)).or_else(of_messages)?;
+    let found = lines.enumerate().filter_map(|(index, ((code, comment), strings))| {
+        let of_strings = || {
+            let of_messages = has_messages.then(|| word_of_messages(strings)).flatten();
+            of_messages.or_else(|| is_python.then(|| word_of_prose(strings)).flatten())
+        };
+        let of_code = word_of_code(code, is_python);
+        let (word, term) = of_code.or_else(|| word_of_prose(comment)).or_else(of_strings)?;
         let what = format!("{word:?} describes people: write {term}");
         Some(Problem::new(&file.path, index + 1, what))
     });
     found.collect()
 }
 
-fn word_of_code(line: &str) -> Option<(&'static str, &'static str)> {
+/// Returns what is inside triple quotes, with every line break where it was: docstrings, and a few
+/// texts that a reader sees as well.
+fn docstrings(messages: &str) -> String {
+    let blank = |char: char| if char == '\n' { '\n' } else { ' ' };
+    let parts = messages.split("\"\"\"").enumerate();
+    let of_part = |(index, part): (usize, &str)| -> String {
+        let is_inside = index % 2 == 1;
+        part.chars().map(|char| if is_inside { char } else { blank(char) }).collect()
+    };
+    parts.map(of_part).collect()
+}
+
+fn word_of_code(line: &str, is_python: bool) -> Option<(&'static str, &'static str)> {
     let is_part = |char: char| char.is_alphanumeric() || char == '_';
-    let mut names = line.split(|char| !is_part(char)).filter(|name| !FOREIGN.contains(name));
+    let is_foreign = |name: &&str| FOREIGN.contains(name) || is_python && *name == OF_PYTHONS_FILES;
+    let mut names = line.split(|char| !is_part(char)).filter(|name| !is_foreign(name));
     names.find_map(word_of)
 }
 
@@ -139,6 +169,17 @@ mod tests {
         assert_eq!(count(path, "let why = \"{name} is fine, and nobody calls\";"), 1);
         assert_eq!(count(path, "// What was asked.\nlet asked = 1; // `asked` before."), 1);
         assert_eq!(count(path, "let why = \"block {asked} is gone, {told:?}\";"), 0);
+    }
+
+    #[test]
+    fn word_of_people_is_a_problem_in_python_and_its_docstrings() {
+        let path = "bindings/python/python/a/b.py";
+        assert_eq!(count(path, "def a():\n    \"\"\"Says\n    what it wants.\n    \"\"\"\n"), 2);
+        assert_eq!(count(path, "who = 1  # Nobody reads it.\ntold = 2\n# What was asked."), 3);
+        assert_eq!(count(path, "a = \"who\" + 'says'  # \"\"\"\nb = \"\"\"a\"\"\""), 0);
+        assert_eq!(count(path, "def tell(self):\n    return self.file.tell()"), 0);
+        assert_eq!(count("bindings/python/tests/b.py", "told = 1"), 0);
+        assert_eq!(count("bindings/python/src/b.rs", "fn tell() {}"), 1);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use sanderling_protocol::Refusal;
 use sanderling_tidy::tree::SourceFile;
 use sanderling_tidy::{
-    Problem, asserts, circles, coinages, floors, glossary, lengths, lints, names, pages, speech,
-    tables, tree, type_names, versions, words,
+    Problem, asserts, circles, coinages, durations, floors, glossary, lengths, lints, names, pages,
+    speech, tables, tree, type_names, versions, words,
 };
 
 fn files() -> Vec<SourceFile> {
@@ -59,6 +59,11 @@ fn no_name_of_code_is_coined() {
 #[test]
 fn no_comment_or_name_describes_code_as_people() {
     assert_none(&speech::check(&files()));
+}
+
+#[test]
+fn errors_write_spans_of_time_as_people_do() {
+    assert_none(&durations::check(&files()));
 }
 
 #[test]
