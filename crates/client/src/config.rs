@@ -5,7 +5,7 @@ use std::time::Duration;
 use sanderling_core::retry::RetryPolicy;
 use sanderling_transport::{ConnectionOptions, Credentials};
 
-/// How a client behaves.
+/// The options of a client.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
     /// Longest time that a call may take, whatever is tried meanwhile.

@@ -8,7 +8,7 @@ use sanderling_protocol::{ObjectId, Path, Refusal, amount};
 use sanderling_transport::CallError;
 use thiserror::Error;
 
-/// Why a call failed.
+/// A reason why a call failed.
 #[derive(Debug, Clone, Error)]
 pub enum ClientError {
     /// The cluster refused it.

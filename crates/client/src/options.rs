@@ -5,7 +5,7 @@ use sanderling_protocol::message::{
 };
 use sanderling_protocol::{Millis, Nonce, Path, StorageClass};
 
-/// How an object is created.
+/// The options with which a client creates an object.
 #[derive(Debug, Clone)]
 pub struct PutOptions {
     /// A file, or a key-value of a table.

@@ -1,5 +1,5 @@
-//! Files made of the blocks of others, facts kept beside bytes, and names that are taken only as
-//! expected.
+//! Files made of the blocks of others, attributes kept beside bytes, and names that are taken only
+//! as expected.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -274,18 +274,18 @@ fn client_of_another_user_is_refused_the_memory_and_goes_by_tcp() {
             cluster
         });
         let namenode = cluster.namenode.address().to_string();
-        let stranger = std::thread::spawn(move || {
+        let other = std::thread::spawn(move || {
             rustix::thread::set_thread_uid(rustix::thread::Uid::from_raw(nobody)).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(as_stranger(namenode, is_let_in))
+            runtime.unwrap().block_on(as_other_user(namenode, is_let_in))
         });
-        assert_eq!(stranger.join().unwrap(), is_let_in, "let in for {uids:?}");
+        assert_eq!(other.join().unwrap(), is_let_in, "let in for {uids:?}");
         drop(cluster);
     }
 }
 
 /// Reads and writes; returns whether any byte came through shared memory.
-async fn as_stranger(namenode: String, is_let_in: bool) -> bool {
+async fn as_other_user(namenode: String, is_let_in: bool) -> bool {
     let client = Client::connect(&namenode, ClientConfig::default()).await.unwrap();
     let (object, bytes) = (path("/object"), pattern(MIB, 1));
     client.put(&object, bytes.clone(), &PutOptions::default()).await.unwrap();

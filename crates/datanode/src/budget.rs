@@ -1,7 +1,7 @@
 //! How the memory that the process may take is shared out.
 
 use sanderling_protocol::limits::{ALLOCATION_UNIT_BYTES, BLOCK_BYTES_MAX};
-use sanderling_protocol::{Refusal, Tier};
+use sanderling_protocol::{Refusal, Tier, amount};
 use sanderling_transport::MEMORY_MAX;
 
 use crate::error::DatanodeStartError;
@@ -96,8 +96,9 @@ pub(crate) const fn index_bytes(blocks: u64, dram_bytes: u64, disk_bytes: u64) -
 /// Returns why a block cannot begin or grow although its tier has room.
 pub(crate) fn index_is_full(tier: Tier, max: u64) -> Refusal {
     let why = format!(
-        "the index of this node's blocks has reached its {max} bytes: write to another node, \
-         delete files, or raise the datanode's --memory-max"
+        "the index of this node's blocks has reached its {}: write to another node, delete \
+         files, or raise the datanode's --memory-max",
+        amount::bytes(max)
     );
     Refusal::TierFailed { tier: tier.to_string(), why }
 }

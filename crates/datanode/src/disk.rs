@@ -46,7 +46,7 @@ const BLOCK_SUFFIX: &str = ".block";
 const UNREADABLE: [i32; 5] =
     [libc::EIO, libc::EUCLEAN, libc::EBADMSG, libc::ENODATA, libc::EREMOTEIO];
 
-/// Why a directory cannot be the disk tier.
+/// A reason why a directory cannot be the disk tier.
 #[derive(Debug, Error)]
 pub enum DiskError {
     /// It is missing, not a directory, or not writable.

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use sanderling_core::durable::STORE_OPERATION_MAX;
 use sanderling_protocol::message::StoreSlice;
 use sanderling_protocol::order::StoreChange;
-use sanderling_protocol::{ClusterId, ObjectId, Refusal};
+use sanderling_protocol::{ClusterId, ObjectId, Refusal, amount};
 use tokio::time::timeout;
 
 use self::bucket::Bucket;
@@ -293,7 +293,7 @@ impl DurableStore {
                 Err(Refusal::NodeFull { tier, bytes: 0 })
             }
             Ok(Err(error)) => Err(failed(error.to_string())),
-            Err(_) => Err(failed(format!("no answer within {most:?}"))),
+            Err(_) => Err(failed(format!("no answer within {}", amount::duration(most)))),
         }
     }
 

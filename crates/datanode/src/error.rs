@@ -12,7 +12,7 @@ pub use crate::disk::DiskError;
 use crate::durable::DurableStoreError;
 use crate::object::ObjectTierError;
 
-/// Why a datanode does not start.
+/// A reason why a datanode does not start.
 #[derive(Debug, Error)]
 pub enum DatanodeStartError {
     /// An address cannot be listened on.
@@ -125,7 +125,7 @@ pub enum DatanodeStartError {
     },
 }
 
-/// Why a running datanode cannot go on.
+/// A reason why a running datanode cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DatanodeFailure {
     /// The namenode at the known address belongs to another cluster, or speaks another version.
@@ -139,7 +139,7 @@ pub enum DatanodeFailure {
     },
 }
 
-/// Whether all blocks had left a draining node when its drain ended.
+/// The end of a drain: whether all blocks had left the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrainEnd {
     /// No block has its home here any more: nothing is lost when the node stops.

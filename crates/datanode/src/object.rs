@@ -24,7 +24,7 @@ use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt
 use parking_lot::Mutex;
 use sanderling_protocol::order::Damage;
 use sanderling_protocol::token::read_hex;
-use sanderling_protocol::{BlockId, ClusterId, Epoch, Millis, Refusal, Tier};
+use sanderling_protocol::{BlockId, ClusterId, Epoch, Millis, Refusal, Tier, amount};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -353,7 +353,8 @@ impl ObjectTier {
             Ok(Err(error)) => Err(failed(error.to_string())),
             Err(_) => {
                 tracing::warn!(url = %self.options.url, "the object tier does not answer");
-                Err(failed(format!("no answer within {:?}", self.options.time_max)))
+                let within = amount::duration(self.options.time_max);
+                Err(failed(format!("no answer within {within}")))
             }
         }
     }

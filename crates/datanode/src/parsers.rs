@@ -6,7 +6,7 @@ use crate::local::session::read_packet;
 use crate::object::sealed::End;
 use crate::object::trailer::Trailer;
 
-/// What is in the end of an object.
+/// The fields at the end of an object of the object tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectEnd {
     /// The block.

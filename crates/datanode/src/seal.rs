@@ -32,7 +32,7 @@ pub(crate) type Salt = [u8; 32];
 /// Identifies a key.
 pub(crate) type KeyId = [u8; KEY_ID_BYTES];
 
-/// Why no encryption key can be read from a file. It never contains bytes of the file.
+/// A reason why no encryption key can be read from a file. It never contains bytes of the file.
 #[derive(Debug, Error)]
 pub enum KeyError {
     /// The file cannot be read, or others can read it.

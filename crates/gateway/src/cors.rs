@@ -206,7 +206,7 @@ impl S3Api {
         self.bucket(bucket)?.join(RULES).map_err(|_| S3ErrorCode::InvalidBucketName.into())
     }
 
-    /// Returns the rules of a bucket; none when it is not there, or when strangers have named
+    /// Returns the rules of a bucket; none when it is not there, or when other requests have named
     /// too many buckets.
     async fn rules(&self, bucket: &str, needed: RulesUse) -> Result<Arc<[Rule]>, ClientError> {
         let Ok(path) = self.rules_path(bucket) else { return Ok(Arc::default()) };

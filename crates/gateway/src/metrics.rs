@@ -74,7 +74,7 @@ impl GatewayMetrics {
             "Answers that ended before their last byte, because the object could not be read on";
         all.register("answers_broken_off", help, Counter::clone(&self.broken_off));
         let help =
-            "Requests of pages that got no CORS rules because strangers requested many buckets";
+            "Requests of pages that got no CORS rules because other requests named many buckets";
         all.register("cors_lookups_refused", help, Counter::clone(&self.cors_refused));
     }
 

@@ -1,6 +1,7 @@
-//! The CORS rules of buckets, for a moment, and how often buckets are looked up for strangers.
+//! The CORS rules of buckets, for a moment, and how often buckets are looked up for
+//! unauthenticated requests.
 //!
-//! A preflight is not signed, so a stranger can name any bucket, also those that are not
+//! A preflight is not signed, so any caller can name any bucket, also those that are not
 //! there. A bucket that was seen with rules is looked up again whenever its rules are too old; any
 //! other one only while look-ups are left: for preflights so many, and for other requests so many.
 //! So invented names neither load the namenode nor make the gateway forget the buckets that pages
@@ -34,7 +35,7 @@ pub(crate) enum CachedRules<V> {
     Rules(Option<V>),
     /// Nothing that is still believed: it is to be looked up.
     Stale,
-    /// Nothing, and strangers have no look-ups left.
+    /// Nothing, and unauthenticated requests have no look-ups left.
     Refused,
 }
 
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn bucket_with_rules_is_looked_up_whatever_strangers_ask_for() {
+    fn bucket_with_rules_is_looked_up_whatever_others_request() {
         let begin = Instant::now();
         let cache = RulesCache::new(begin);
         cache.keep("shop", Some(7), begin);

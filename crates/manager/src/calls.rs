@@ -1,4 +1,4 @@
-//! The manager's calls: each has a deadline and ends as one piece of news.
+//! The manager's calls: each has a deadline and ends as one `Completion`.
 
 use std::time::Duration;
 

@@ -185,7 +185,7 @@ impl<'a> LeaderLoop<'a> {
                 () = sleep_until(due) => continue,
             };
             match ended {
-                Ok(news) => self.take(news),
+                Ok(completion) => self.take(completion),
                 Err(error) => {
                     // A call's end is lost, so the machine would wait for ever: begin anew.
                     tracing::error!(%error, "a call panicked");
@@ -253,9 +253,9 @@ impl<'a> LeaderLoop<'a> {
         due
     }
 
-    /// Takes what a call brought.
-    fn take(&mut self, news: Completion) {
-        match news {
+    /// Takes the result of a call.
+    fn take(&mut self, completion: Completion) {
+        match completion {
             Completion::Input(input) => self.input(input),
             Completion::View(request, Ok(view)) => {
                 let has_drains =
@@ -275,9 +275,9 @@ impl<'a> LeaderLoop<'a> {
             Completion::NotManager(remaining) => {
                 self.leadership.refused(self.clock.now(), remaining)
             }
-            Completion::Event(Some((last, is_news))) => {
+            Completion::Event(Some((last, is_new))) => {
                 self.event_last = last;
-                if is_news {
+                if is_new {
                     self.views.changed(self.clock.now());
                 }
                 self.watch(Duration::ZERO);

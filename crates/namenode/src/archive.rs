@@ -29,12 +29,12 @@ use tracing::{info, warn};
 
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeFailure;
-use crate::group::{EndedAs, Standing};
+use crate::group::{EndedAs, ServingState};
 use crate::journal::SharedEnd;
 use crate::metrics::ArchiveStatus;
 use crate::recovery::Recovered;
 use crate::state::NamenodeState;
-use store::{ArchiveStanding, Claimed, Generation, Owner, unix_millis};
+use store::{Claimed, Generation, GenerationState, Owner, unix_millis};
 
 pub use place::{ArchiveDamage, ArchiveError, ArchiveOptions};
 pub use recover::{RecoverError, RecoverOptions, RecoveredArchive, recover_from_archive};
@@ -234,7 +234,7 @@ impl Archiver {
     }
 
     fn is_alone(&self) -> bool {
-        self.state.as_ref().is_some_and(|it| it.group.standing() == Standing::Alone)
+        self.state.as_ref().is_some_and(|it| it.group.serving_state() == ServingState::Alone)
     }
 
     fn superseded(&mut self) {
@@ -250,7 +250,7 @@ impl Archiver {
         let Some(state) = self.state.clone() else { return Ok(()) };
         if !state.group.archives() {
             self.rested_at = Instant::now();
-            if !state.group.standing().serves() {
+            if !state.group.serving_state().serves() {
                 (self.generation, self.upload) = (None, None);
                 *state.metrics.archive.lock() = None;
             }
@@ -348,10 +348,10 @@ impl Archiver {
     async fn pass(&mut self, pass: ArchivePass) -> Result<(), Ended> {
         let (looked_at, is_last) = (Instant::now(), pass != ArchivePass::Usual);
         let Some(generation) = self.generation else { return Ok(()) };
-        match store::standing(&self.options, &generation, self.group()).await? {
-            ArchiveStanding::Newest => {}
-            ArchiveStanding::Superseded => return Err(Ended::Superseded),
-            ArchiveStanding::Emptied => self.store_again("everything"),
+        match store::generation_state(&self.options, &generation, self.group()).await? {
+            GenerationState::Newest => {}
+            GenerationState::Superseded => return Err(Ended::Superseded),
+            GenerationState::Emptied => self.store_again("everything"),
         }
         if is_last || self.compared_at.elapsed() >= COMPARE_EVERY {
             self.compare().await?;

@@ -37,7 +37,7 @@ const DESCRIPTION_BYTES_MAX: u32 = 64 << 10;
 /// little beside its copy.
 pub(crate) const PIECE: usize = 256 << 10;
 
-/// What a backup holds.
+/// A description of what a backup holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupDescription {
     /// The version of the program that wrote it.
@@ -60,7 +60,7 @@ impl BackupDescription {
     }
 }
 
-/// Why a backup cannot be used.
+/// A reason why a backup cannot be used.
 #[derive(Debug, Error)]
 pub enum BackupError {
     /// It does not begin like one.
@@ -113,7 +113,7 @@ fn writer(program: Option<&str>) -> String {
     }
 }
 
-/// What is wrong with a backup.
+/// A kind of damage of a backup.
 #[derive(Debug, Error)]
 pub enum BackupDamage {
     /// It ends before the bytes that its headers name.

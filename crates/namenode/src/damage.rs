@@ -3,7 +3,7 @@
 use sanderling_protocol::ClusterId;
 use thiserror::Error;
 
-/// What is wrong with a snapshot's file.
+/// A kind of damage of a snapshot's file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SnapshotDamage {
     /// Its header is cut off.
@@ -45,7 +45,7 @@ pub enum SnapshotDamage {
     },
 }
 
-/// What is wrong with a segment of the journal, or with the place where one should be.
+/// A kind of damage of a segment of the journal, or of the place where one should be.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum JournalDamage {
     /// Its header is cut off.
@@ -93,7 +93,7 @@ pub enum JournalDamage {
     Record(#[from] RecordDamage),
 }
 
-/// What is wrong with a record of the journal.
+/// A kind of damage of a record of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RecordDamage {
     /// The file ends within its header.

@@ -17,7 +17,7 @@ use crate::group::round::RoundError;
 use crate::journal::JournalFailure;
 use crate::journal::header::{PLAIN_VERSION, VERSION};
 
-/// Why a namenode does not start.
+/// A reason why a namenode does not start.
 #[derive(Debug, Error)]
 pub enum NamenodeStartError {
     /// An address cannot be listened on: it is in use, or reaches beyond this machine.
@@ -168,7 +168,7 @@ pub enum NamenodeStartError {
     Thread(#[source] io::Error),
 }
 
-/// After what a member may have forgotten a part of its log that it has acknowledged.
+/// The cause of which a member may have forgotten a part of its log that it has acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ForgottenCause {
     /// The log was not synced, and memory is empty.
@@ -193,7 +193,7 @@ impl From<LogError> for NamenodeStartError {
     }
 }
 
-/// Why a running namenode cannot go on.
+/// A reason why a running namenode cannot go on.
 #[derive(Debug, Clone, Error)]
 pub enum NamenodeFailure {
     /// The journal cannot be trusted any more: what was written may not be on the disk.

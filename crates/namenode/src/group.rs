@@ -35,8 +35,8 @@ use incoming::SnapshotFile;
 use links::{Dialer, Links};
 pub(crate) use member::GroupSeat;
 pub(crate) use own_machine::OwnMachine;
-pub use view::Standing;
-pub(crate) use view::{Admission, EndedAs, GroupStatus, MemberRow, MemberStanding};
+pub use view::ServingState;
+pub(crate) use view::{Admission, EndedAs, GroupStatus, MemberRow, MemberState};
 pub use wire::GroupOrder;
 
 use crate::options::Sync;

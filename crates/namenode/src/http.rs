@@ -151,19 +151,19 @@ async fn health(State(api): State<HttpApi>) -> Response {
     let state = &api.requests.state;
     let failure = state.failure.borrow().as_ref().map(ToString::to_string);
     let refusal = state.refusal.lock().clone();
-    let (standing, group) = (state.group.standing(), state.group.status());
+    let (serving, group) = (state.group.serving_state(), state.group.status());
     let (status, word) = match (&failure, &refusal) {
         (Some(_), _) => (StatusCode::SERVICE_UNAVAILABLE, "failed"),
         (None, Some(_)) => (StatusCode::OK, "read_only"),
         // A restart mends nothing, so no supervisor is to make one.
-        (None, None) if !standing.serves() && !group.has_leader() => (StatusCode::OK, "no_leader"),
+        (None, None) if !serving.serves() && !group.has_leader() => (StatusCode::OK, "no_leader"),
         (None, None) => (StatusCode::OK, "ok"),
     };
-    let (cluster, standing) = (format!("{:016x}", state.cluster.0), standing.word());
+    let (cluster, serving) = (format!("{:016x}", state.cluster.0), serving.word());
     let commands = state.namenode.read().catalog().index();
     let lag = group.committed.saturating_sub(group.applied);
     let body = json!({
-        "group": { "standing": standing, "term": group.term, "lag_entries": lag },
+        "group": { "standing": serving, "term": group.term, "lag_entries": lag },
         "status": word, "role": "namenode", "cluster": cluster, "commands": commands,
         "unix_millis": unix_millis(),
         "failure": failure.or(refusal),
@@ -186,7 +186,7 @@ async fn group(State(api): State<HttpApi>) -> Response {
     let rows: Vec<serde_json::Value> = rows.collect();
     let at_risk = status.at_risk.map(|risk| risk.to_string());
     page(&json!({
-        "standing": group.standing().word(), "member": status.member.0, "term": status.term,
+        "standing": group.serving_state().word(), "member": status.member.0, "term": status.term,
         "committed": status.committed, "applied": status.applied, "at_risk": at_risk,
         "spares_missing": status.spares_missing, "dropped_messages": status.dropped,
         "members": rows,

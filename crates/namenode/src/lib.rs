@@ -49,7 +49,7 @@ pub use group::log::{GroupFileDamage, LogError, MemberFilesError};
 pub use group::rebirth::{RebirthError, RecoveredMember, recover_from_member};
 pub use group::round::RoundError;
 pub use group::wire::{GroupPage, MemberPage};
-pub use group::{GroupOrder, Standing};
+pub use group::{GroupOrder, ServingState};
 pub use journal::{AppendError, AppendRefusal, JournalFailure, RecordTooLong};
 pub use options::{GroupOptions, NamenodeOptions, Sync};
 pub use sanderling_core::replica::MachineLife;

@@ -18,7 +18,7 @@ use sanderling_protocol::message::Forecast;
 use sanderling_protocol::{Instant, Policy, Refusal, Reply, Request};
 use sanderling_transport::{write_counter, write_gauge, write_process_metrics};
 
-use crate::group::{GroupStatus, MemberStanding, Standing};
+use crate::group::{GroupStatus, MemberState, ServingState};
 
 /// How the names of the metrics begin.
 const SERVER: &str = "sanderling_namenode";
@@ -266,7 +266,7 @@ impl NamenodeMetrics {
         &self,
         namenode: &Namenode,
         now: Instant,
-        group: &MemberStanding,
+        group: &MemberState,
         ends: &[(&str, i64)],
     ) -> String {
         let scrape = self.scrape.lock();
@@ -280,8 +280,8 @@ impl NamenodeMetrics {
         if let Some(status) = *self.archive.lock() {
             write_archive(&mut text, &status);
         }
-        if group.standing() != Standing::Alone {
-            write_group(&mut text, group.standing(), &group.status());
+        if group.serving_state() != ServingState::Alone {
+            write_group(&mut text, group.serving_state(), &group.status());
         }
         let help = "1 while a manager has the leadership lease";
         gauge(&mut text, "managers", help, namenode.catalog().has_manager(now).into());
@@ -367,9 +367,9 @@ fn write_archive(text: &mut String, status: &ArchiveStatus) {
     write_gauge(text, &format!("{SERVER}_archive_lag_seconds"), help, lag);
 }
 
-fn write_group(text: &mut String, standing: Standing, status: &GroupStatus) {
+fn write_group(text: &mut String, serving: ServingState, status: &GroupStatus) {
     let help = "1 while this namenode leads its group and answers";
-    gauge(text, "group_leads", help, u64::from(standing.serves()));
+    gauge(text, "group_leads", help, u64::from(serving.serves()));
     gauge(text, "group_term", "Term of the group's last election", status.term);
     let voters = status.rows.iter().filter(|row| row.is_voter).count() as u64;
     gauge(text, "group_voters", "Namenodes that vote", voters);
@@ -378,7 +378,7 @@ fn write_group(text: &mut String, standing: Standing, status: &GroupStatus) {
     let help = "Agreed rounds that this namenode has not applied yet";
     gauge(text, "group_lag_rounds", help, status.committed.saturating_sub(status.applied));
     // The leader alone receives the answers of the others.
-    if standing.serves() {
+    if serving.serves() {
         let behind = status.rows.iter().filter_map(|row| row.behind).max().unwrap_or(0);
         let help = "Rounds that the member lacks which lacks most of them";
         gauge(text, "group_behind_rounds", help, behind);

@@ -23,7 +23,7 @@ use crate::clock::Clock;
 use crate::directory::{Directory, FileKind};
 use crate::error::{NamenodeFailure, NamenodeStartError};
 use crate::group::service::GroupService;
-use crate::group::{GroupInput, GroupOrder, GroupSetup, Standing};
+use crate::group::{GroupInput, GroupOrder, GroupSetup, ServingState};
 use crate::http;
 use crate::long_reads::LongReads;
 use crate::options::{NamenodeOptions, Sync};
@@ -136,7 +136,7 @@ impl NamenodeServer {
 
     /// Follows what it is in its group: only a namenode alone and a leader serve.
     #[must_use]
-    pub fn standing(&self) -> watch::Receiver<Standing> {
+    pub fn serving_state(&self) -> watch::Receiver<ServingState> {
         self.state.group.changes()
     }
 
@@ -146,7 +146,9 @@ impl NamenodeServer {
     pub async fn leave_leadership(&self) {
         let (reply, moved) = oneshot::channel();
         let order = GroupInput::Order(GroupOrder::MoveLeader(None), reply);
-        if self.state.group.standing() == Standing::Leader && self.work.push_group(order).is_ok() {
+        if self.state.group.serving_state() == ServingState::Leader
+            && self.work.push_group(order).is_ok()
+        {
             match tokio::time::timeout(MOVE_WITHIN, moved).await {
                 Ok(Ok(Ok(()))) => info!("another namenode leads the group"),
                 moved => warn!(?moved, "no other namenode leads the group yet"),

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::error::NamenodeFailure;
-use crate::group::MemberStanding;
+use crate::group::MemberState;
 use crate::metrics::NamenodeMetrics;
 
 /// The catalog behind its lock, and the state of the server around it.
@@ -34,7 +34,7 @@ pub(crate) struct NamenodeState {
     /// Why the archive may lack the last changes of a server that has stopped.
     pub(crate) unarchived: Mutex<Option<String>>,
     /// What the group of this namenode is, if it is in one.
-    pub(crate) group: MemberStanding,
+    pub(crate) group: MemberState,
     /// Why the server cannot go on.
     pub(crate) failure: watch::Sender<Option<NamenodeFailure>>,
 }
@@ -55,7 +55,7 @@ impl NamenodeState {
             refusal: Mutex::new(None),
             revocations,
             unarchived: Mutex::new(None),
-            group: MemberStanding::default(),
+            group: MemberState::default(),
             failure: watch::Sender::new(None),
         }
     }

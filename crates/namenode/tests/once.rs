@@ -135,9 +135,9 @@ async fn what_the_namenode_cannot_know_is_refused_and_not_made() {
     let fixture = start(options(place.path())).await;
     let client = open(&fixture).await;
     fixture.ask(put("/x", b"1")).await.unwrap();
-    let stranger = ClientId { key: Nonce(78), ..client };
+    let other_key = ClientId { key: Nonce(78), ..client };
     let later = ClientId { number: client.number + 1, ..client };
-    for unknown in [stranger, later] {
+    for unknown in [other_key, later] {
         let answer = fixture.ask(once(unknown, 1, delete("/x"))).await;
         assert!(matches!(answer, Err(Refusal::OutcomeUnknown { .. })), "{answer:?}");
     }

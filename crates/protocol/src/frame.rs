@@ -166,7 +166,8 @@ pub struct Header {
     pub body_bytes: u32,
 }
 
-/// Why bytes are not a frame. The connection is closed after it: its framing cannot be trusted.
+/// A reason why bytes are not a frame. The connection is closed after it: its framing cannot be
+/// trusted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FrameError {
     /// The first bytes are not ours.

@@ -34,7 +34,7 @@ pub const COPIED_BYTES_MAX: u32 = 4096;
 /// many connections it has.
 pub const REQUESTS_ARENA: u16 = 1;
 
-/// Where a client of the same machine finds a datanode.
+/// The endpoint at which a client of the same machine finds a datanode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalEndpoint {
     /// The path of its Unix socket.
@@ -107,8 +107,8 @@ pub fn decode_returns(body: &[u8]) -> Result<Vec<u64>, Refusal> {
     Ok(body.chunks_exact(8).map(number).collect())
 }
 
-/// How one range of a lease request was answered. The bytes of copied ranges and the refusals
-/// follow all of them, in order.
+/// The answer to one range of a lease request. The bytes of copied ranges and the refusals follow
+/// all of them, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseReply {
     /// The bytes are in the arena and stay as they are until the lease is given back.

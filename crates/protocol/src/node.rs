@@ -9,7 +9,7 @@ use crate::message::Forecast;
 use crate::tier::Tier;
 use crate::time::Millis;
 
-/// How an operator names a node: its id, its name or its address, in this order of preference.
+/// An operator's name of a node: its id, its name or its address, in this order of preference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeSelector(pub String);
@@ -26,7 +26,7 @@ impl From<NodeId> for NodeSelector {
     }
 }
 
-/// What the operator, or the cloud, requires of a node.
+/// The state that the operator, or the cloud, requires of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
@@ -68,7 +68,7 @@ impl Policy {
     }
 }
 
-/// What heartbeats report of a node.
+/// The state of a node by its heartbeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Availability {

@@ -8,7 +8,7 @@ use crate::ids::{BlockId, ClusterId, Epoch, JobId, NodeId, ObjectId};
 use crate::path::Path;
 use crate::time::Millis;
 
-/// What a caller does next after an error.
+/// The caller's next step after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
     /// Drop what was cached about the object, look it up again, then try again.
@@ -38,7 +38,7 @@ macro_rules! refusals {
         $name:ident $({ $( $(#[$field_meta:meta])* $field:ident : $type:ty ),* $(,)? })?
         = $code:literal,
     )*) => {
-        /// Why a request was not done. Each variant has a number that never changes.
+        /// A reason why a request was not done. Each variant has a number that never changes.
         #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         #[allow(missing_docs, reason = "the fields' names are the messages' words")]
@@ -71,7 +71,7 @@ macro_rules! refusals {
                 &[ $( ($code, stringify!($name)), )* ];
         }
 
-        /// Which refusal of the table it is, without the values of the single case.
+        /// The kind of a refusal: its row of the table, without the values of the single case.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum RefusalKind {
             $( #[doc = concat!("As [`Refusal::", stringify!($name), "`].")] $name, )*

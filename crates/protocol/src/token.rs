@@ -62,7 +62,7 @@ impl fmt::Display for TokenId {
     }
 }
 
-/// A text is no number of a token.
+/// An error of a text that is not the number of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a token's number has 16 hexadecimal digits")]
 pub struct TokenIdError;

@@ -13,7 +13,7 @@ use crate::error::CallError;
 
 pub(crate) type CallResult = Result<Frame<Bytes>, CallError>;
 
-/// How long a call waits for its answer.
+/// The times for which a call waits for its answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
     /// The call ends by then, whatever happens.

@@ -19,7 +19,7 @@ const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 /// `document` for what a window shows: a frame has another one.
 const DESTINATION: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Why a request of a browser is refused.
+/// A reason why a request of a browser is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SiteRefusal {
     /// A page of another site sent it.

@@ -2,6 +2,12 @@
 
 use rustix::process::{Resource, getrlimit};
 
+/// Descriptors with which a server's connections have their constant bounds. With fewer, their
+/// bounds are shares of the descriptors. The share of admitted connections, a quarter, reaches its
+/// bound of 4,096 last: at 16,384 descriptors.
+pub const DESCRIPTORS_WANTED: u64 =
+    DescriptorShares::QUARTER * DescriptorShares::ADMITTED_MAX as u64;
+
 /// The most connections of one listener, by the descriptors that the process may have open.
 ///
 /// A listener of the protocol and one of HTTP together leave a quarter of them to files and to what
@@ -9,7 +15,7 @@ use rustix::process::{Resource, getrlimit};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DescriptorShares {
     /// Connections of the protocol whose caller has not been admitted.
-    pub(crate) strangers: usize,
+    pub(crate) unadmitted: usize,
     /// Connections of the protocol whose caller has been admitted.
     pub(crate) admitted: usize,
     /// Connections of HTTP, followers apart.
@@ -19,9 +25,15 @@ pub(crate) struct DescriptorShares {
 }
 
 impl DescriptorShares {
+    /// What the descriptors are divided by for connections of the protocol.
+    const QUARTER: u64 = 4;
+
+    /// The same for connections of HTTP.
+    const EIGHTH: u64 = 8;
+
     /// As many as come at once when a fleet begins again. With TLS, one that holds back the end of
     /// its greeting costs 30 KiB.
-    const STRANGERS_MAX: usize = 1024;
+    const UNADMITTED_MAX: usize = 1024;
 
     /// It bounds what they take that is not counted, beside their tasks: 4 KiB for requests,
     /// 8.5 KiB for the next answers and 2 KiB of requests that wait: 58 MiB. An answer that the
@@ -47,10 +59,10 @@ impl DescriptorShares {
             part.unwrap_or(max).clamp(1, max)
         };
         Self {
-            strangers: share(4, Self::STRANGERS_MAX),
-            admitted: share(4, Self::ADMITTED_MAX),
-            http: share(8, Self::HTTP_MAX),
-            followers: share(8, Self::FOLLOWERS_MAX),
+            unadmitted: share(Self::QUARTER, Self::UNADMITTED_MAX),
+            admitted: share(Self::QUARTER, Self::ADMITTED_MAX),
+            http: share(Self::EIGHTH, Self::HTTP_MAX),
+            followers: share(Self::EIGHTH, Self::FOLLOWERS_MAX),
         }
     }
 }
@@ -61,7 +73,7 @@ mod tests {
 
     fn shares(descriptors: Option<u64>) -> [usize; 4] {
         let shares = DescriptorShares::of(descriptors);
-        [shares.strangers, shares.admitted, shares.http, shares.followers]
+        [shares.unadmitted, shares.admitted, shares.http, shares.followers]
     }
 
     #[test]
@@ -77,7 +89,8 @@ mod tests {
     #[test]
     fn bounds_are_the_constants_with_many_descriptors_and_never_zero() {
         assert_eq!(shares(Some(4096)), [1024, 1024, 256, 128]);
-        for many in [Some(16_384), Some(524_288), Some(u64::MAX), None] {
+        assert_eq!(shares(Some(DESCRIPTORS_WANTED - 1)), [1024, 4095, 256, 128]);
+        for many in [Some(DESCRIPTORS_WANTED), Some(524_288), Some(u64::MAX), None] {
             assert_eq!(shares(many), [1024, 4096, 256, 128], "{many:?}");
         }
         assert_eq!(shares(Some(3)), [1, 1, 1, 1]);

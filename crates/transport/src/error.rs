@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
+use sanderling_core::calls::CallOutcome;
 use sanderling_protocol::frame::FrameError;
 use sanderling_protocol::message::{Reply, Role};
 use sanderling_protocol::refusal::Recovery;
@@ -90,7 +91,7 @@ pub enum CallError {
     },
 }
 
-/// What listens at an address that is no namenode's, and what to do.
+/// A server that listens at an address given for a namenode's and is none; the text has what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum WrongPeer {
     /// Another server of a cluster.
@@ -145,7 +146,7 @@ pub enum ForeignCluster {
     },
 }
 
-/// How a connection ended.
+/// The reason why a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CloseCause {
     /// Reading or writing failed.
@@ -189,7 +190,7 @@ impl From<io::Error> for CloseCause {
     }
 }
 
-/// What is wrong with what one end of a connection shows to the other.
+/// A fault of the token or the certificate that one end of a connection shows to the other.
 #[derive(Debug, Clone, Error)]
 pub enum CredentialsFault {
     /// The token of this process cannot be read.
@@ -208,7 +209,7 @@ impl PartialEq for CredentialsFault {
 
 impl Eq for CredentialsFault {}
 
-/// What is wrong with a reply.
+/// A fault of a reply.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReplyFault {
     /// Its bytes are no reply.
@@ -280,6 +281,17 @@ impl CallError {
     pub fn is_connection_refused(&self) -> bool {
         let is_refused = |cause: &SystemError| cause.0.kind() == io::ErrorKind::ConnectionRefused;
         matches!(self, Self::Unreachable { cause, .. } if is_refused(cause))
+    }
+
+    /// Returns what the call came to, as the decisions of the core take it.
+    #[must_use]
+    pub fn outcome(&self) -> CallOutcome<'_> {
+        match self {
+            Self::Refused(refusal) => CallOutcome::Refused(refusal),
+            Self::TimedOut { .. } => CallOutcome::TimedOut,
+            error if error.is_connection_refused() => CallOutcome::NoProcess,
+            _ => CallOutcome::Broken,
+        }
     }
 }
 
@@ -355,6 +367,26 @@ mod tests {
         assert_eq!(system.kind(), io::ErrorKind::ConnectionReset);
         assert_eq!(closed, closed.clone());
         assert_ne!(closed, CallError::Closed { address, cause: CloseCause::ByPeer });
+    }
+
+    #[test]
+    fn only_a_refused_connection_shows_that_no_process_listens() {
+        let address = || "h:1".to_owned();
+        let unreachable = |kind: io::ErrorKind| {
+            let cause = io::Error::from(kind).into();
+            CallError::Unreachable { address: address(), cause }
+        };
+        let refused = unreachable(io::ErrorKind::ConnectionRefused);
+        assert_eq!(refused.outcome(), CallOutcome::NoProcess);
+        let silent = CallError::TimedOut { address: address(), waited: Duration::ZERO };
+        assert_eq!(silent.outcome(), CallOutcome::TimedOut);
+        let closed = CallError::Closed { address: address(), cause: CloseCause::ByPeer };
+        for broken in [unreachable(io::ErrorKind::HostUnreachable), closed] {
+            assert_eq!(broken.outcome(), CallOutcome::Broken);
+        }
+        let refusal = Refusal::BadRequest { why: "no".to_owned() };
+        let answered = CallError::Refused(refusal.clone());
+        assert_eq!(answered.outcome(), CallOutcome::Refused(&refusal));
     }
 
     #[test]

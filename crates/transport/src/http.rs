@@ -18,6 +18,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use sanderling_protocol::amount;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -46,7 +47,7 @@ type Failed = Box<dyn Error + Send + Sync>;
 enum NoAnswer {
     #[error("{0}")]
     Failed(Failed),
-    #[error("the request had no answer within {0:?}")]
+    #[error("the request had no answer within {}", amount::duration(*.0))]
     Late(Duration),
     #[error("the connection made room for another")]
     Evicted,
@@ -289,7 +290,7 @@ impl<I> Taken<'_, I> {
         let within = self.within;
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(within)));
         ready!(timer.as_mut().poll(context));
-        let why = format!("the peer took nothing for {within:?}");
+        let why = format!("the peer took nothing for {}", amount::duration(within));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)))
     }
 }

@@ -14,6 +14,7 @@ mod connection_slots;
 mod cross_site;
 mod descriptors;
 mod error;
+mod evictable;
 mod file_watch;
 mod front_page;
 mod gather;
@@ -42,7 +43,6 @@ mod security;
 mod server;
 mod session;
 mod status;
-mod strangers;
 mod stream;
 pub mod time_slice;
 mod tls;
@@ -53,6 +53,7 @@ pub use buffers::Buffers;
 pub use calls::Timeouts;
 pub use connection::{Connection, ConnectionOptions};
 pub use cross_site::{SiteRefusal, refused_site};
+pub use descriptors::DESCRIPTORS_WANTED;
 pub use error::{
     CallError, CloseCause, CredentialsFault, ForeignCluster, ReplyFault, SystemError, WrongPeer,
 };

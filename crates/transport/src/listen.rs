@@ -38,7 +38,7 @@ pub fn is_loopback(address: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Why a server cannot listen.
+/// A reason why a server cannot listen.
 #[derive(Debug, Error)]
 pub enum ListenError {
     /// The address is reachable from other machines and callers would not be authenticated.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// not measured.
 pub const LOG_FILTER_BYTES_MAX: usize = 1024;
 
-/// Why the process's log does not take a filter.
+/// The reason why the process's log does not take a filter.
 pub type LogFilterError = Box<dyn Error + Send + Sync>;
 
 /// Makes a filter current.
@@ -27,7 +27,7 @@ pub struct LogControl {
     change: Change,
 }
 
-/// Why the filter of the log was not changed.
+/// A reason why the filter of the log was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogControlError {
     /// The server runs inside another program, which has set up the log itself.

@@ -28,8 +28,8 @@ const UNNAMED: usize = 4;
 /// seconds.
 const BODY_WITHIN: Duration = Duration::from_secs(4);
 
-/// How long a body is left alone that has just begun: its bytes may be on their way. As long as a
-/// stranger keeps its place (`strangers::KEPT_MIN`).
+/// How long a body is left alone that has just begun: its bytes may be on their way. As long as an
+/// unadmitted connection keeps its place (`evictable::KEPT_MIN`).
 const KEPT_MIN: Duration = Duration::from_millis(100);
 
 /// How long it is not looked again for bodies that could make room when there were not enough: many

@@ -21,7 +21,7 @@ use crate::connection::{Connection, ConnectionOptions, bad_reply};
 use crate::error::{CallError, CloseCause, ReplyFault};
 use crate::security::Credentials;
 
-/// The caller's role, and bounds.
+/// The options of a pool: the caller's role, and bounds.
 #[derive(Debug, Clone)]
 pub struct PoolOptions {
     /// The caller's role.

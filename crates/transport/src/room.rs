@@ -1,4 +1,5 @@
-//! The places of a server: those of strangers, and those of callers that have been admitted.
+//! The places of a server: those of callers that are not yet admitted, and those of callers that
+//! are.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,27 +11,27 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use crate::connection_slots::{AGAIN_AFTER, Place, Places};
-use crate::strangers::{KEPT_MIN, Stranger, Strangers};
+use crate::evictable::{EvictableConnections, EvictableId, KEPT_MIN};
 
 /// The places of one server.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimit {
-    strangers_max: usize,
-    strangers: Mutex<StrangerCount>,
-    /// A stranger has left or been admitted.
+    unadmitted_max: usize,
+    unadmitted: Mutex<UnadmittedCount>,
+    /// An unadmitted connection has left or been admitted.
     left: Notify,
     places: Arc<Places>,
 }
 
 #[derive(Debug, Default)]
-struct StrangerCount {
-    strangers: Strangers<StrangerEntry>,
+struct UnadmittedCount {
+    connections: EvictableConnections<UnadmittedEntry>,
     evicted: u64,
 }
 
-/// What is known of a stranger.
+/// A connection whose caller has not been admitted.
 #[derive(Debug)]
-struct StrangerEntry {
+struct UnadmittedEntry {
     since: Instant,
     evicted: CancellationToken,
 }
@@ -39,17 +40,17 @@ struct StrangerEntry {
 #[derive(Debug)]
 pub(crate) struct PendingAdmission {
     room: Arc<ConnectionLimit>,
-    stranger: Stranger,
+    id: EvictableId,
     evicted: CancellationToken,
 }
 
 impl ConnectionLimit {
-    pub(crate) fn new(connections_max: usize, strangers_max: usize) -> Arc<Self> {
-        let (strangers, places) = (Mutex::default(), Places::new(connections_max));
-        Arc::new(Self { strangers_max, strangers, left: Notify::new(), places })
+    pub(crate) fn new(connections_max: usize, unadmitted_max: usize) -> Arc<Self> {
+        let (unadmitted, places) = (Mutex::default(), Places::new(connections_max));
+        Arc::new(Self { unadmitted_max, unadmitted, left: Notify::new(), places })
     }
 
-    /// Gives a stranger a place, if need be that of another one.
+    /// Gives a new connection a place, if need be that of another one.
     pub(crate) async fn enter(self: &Arc<Self>, address: IpAddr) -> PendingAdmission {
         loop {
             match self.try_enter(address, Instant::now()) {
@@ -59,55 +60,55 @@ impl ConnectionLimit {
         }
     }
 
-    /// Gives a stranger a place now, or returns when there will be one.
+    /// Gives a new connection a place now, or returns when there will be one.
     fn try_enter(
         self: &Arc<Self>,
         address: IpAddr,
         now: Instant,
     ) -> Result<PendingAdmission, Instant> {
-        let mut counted = self.strangers.lock();
-        if counted.strangers.len() >= self.strangers_max {
-            let kept_until = counted.strangers.first_to_go().map(|known| known.since + KEPT_MIN);
+        let mut counted = self.unadmitted.lock();
+        if counted.connections.len() >= self.unadmitted_max {
+            let kept_until = counted.connections.first_to_go().map(|known| known.since + KEPT_MIN);
             if let Some(until) = kept_until.filter(|until| *until > now) {
                 return Err(until);
             }
             self.evict(&mut counted);
         }
         let evicted = CancellationToken::new();
-        let known = StrangerEntry { since: now, evicted: evicted.clone() };
-        let stranger = counted.strangers.add(address.into(), known);
-        Ok(PendingAdmission { room: Arc::clone(self), stranger, evicted })
+        let known = UnadmittedEntry { since: now, evicted: evicted.clone() };
+        let id = counted.connections.add(address.into(), known);
+        Ok(PendingAdmission { room: Arc::clone(self), id, evicted })
     }
 
-    /// Closes the stranger that would make room for the next one, for its descriptor, unless it may
-    /// be about to greet. Returns whether there was one.
+    /// Closes the unadmitted connection that would make room for the next one, for its descriptor,
+    /// unless it may be about to greet. Returns whether there was one.
     pub(crate) fn close_oldest(&self, now: Instant) -> bool {
-        let mut counted = self.strangers.lock();
-        let is_due = |known: &StrangerEntry| known.since + KEPT_MIN <= now;
-        if !counted.strangers.first_to_go().is_some_and(is_due) {
+        let mut counted = self.unadmitted.lock();
+        let is_due = |known: &UnadmittedEntry| known.since + KEPT_MIN <= now;
+        if !counted.connections.first_to_go().is_some_and(is_due) {
             return false;
         }
-        let closed = counted.strangers.evict();
+        let closed = counted.connections.evict();
         if let Some(closed) = &closed {
             closed.evicted.cancel();
         }
         closed.is_some()
     }
 
-    fn evict(&self, counted: &mut StrangerCount) {
-        let Some(evicted) = counted.strangers.evict() else { return };
+    fn evict(&self, counted: &mut UnadmittedCount) {
+        let Some(evicted) = counted.connections.evict() else { return };
         evicted.evicted.cancel();
         counted.evicted += 1;
         // A flood is not to fill the log.
         if counted.evicted.is_power_of_two() {
-            let (limit, closed) = (self.strangers_max, counted.evicted);
+            let (limit, closed) = (self.unadmitted_max, counted.evicted);
             tracing::warn!(limit, closed, "connections without a greeting make room for others");
         }
     }
 }
 
 impl PendingAdmission {
-    /// Waits until another stranger has the place: the connection is to be closed.
+    /// Waits until another connection has the place: this one is to be closed.
     pub(crate) fn evicted(&self) -> WaitForCancellationFuture<'_> {
         self.evicted.cancelled()
     }
@@ -115,7 +116,7 @@ impl PendingAdmission {
     /// Gives the caller the place of one that is admitted, of a tenant if that is known.
     ///
     /// # Errors
-    /// [`Refusal::RetryAfter`] when there is none. The caller stays a stranger.
+    /// [`Refusal::RetryAfter`] when there is none. The caller stays unadmitted.
     pub(crate) fn admit(&self, tenant: Option<&str>) -> Result<Place, Refusal> {
         let place = self.room.places.admit(tenant)?;
         let refusal = || {
@@ -125,9 +126,9 @@ impl PendingAdmission {
         self.leave().then_some(place).ok_or_else(refusal)
     }
 
-    /// Gives the stranger's place back. Returns whether it still had it.
+    /// Gives the connection's place back. Returns whether it still had it.
     fn leave(&self) -> bool {
-        let left = self.room.strangers.lock().strangers.remove(self.stranger);
+        let left = self.room.unadmitted.lock().connections.remove(self.id);
         self.room.left.notify_one();
         left.is_some()
     }
@@ -148,7 +149,7 @@ mod tests {
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     #[test]
-    fn stranger_without_a_place_is_told_to_leave_and_not_admitted() {
+    fn connection_that_lost_its_place_is_closed_and_not_admitted() {
         let room = ConnectionLimit::new(4, 2);
         let start = Instant::now();
         let enter = |after| room.try_enter(HERE, start + after);
@@ -164,13 +165,13 @@ mod tests {
         assert!(!second.evicted.is_cancelled() && !third.evicted.is_cancelled());
         let _place = second.admit(None).unwrap();
         let fourth = enter(KEPT_MIN).unwrap();
-        assert!(!third.evicted.is_cancelled(), "who is admitted is no stranger");
+        assert!(!third.evicted.is_cancelled(), "an admitted caller has no such place");
         drop((third, fourth));
-        assert_eq!(room.strangers.lock().strangers.len(), 0);
+        assert_eq!(room.unadmitted.lock().connections.len(), 0);
     }
 
     #[test]
-    fn stranger_is_closed_for_its_descriptor_while_there_are_places() {
+    fn unadmitted_connection_is_closed_for_its_descriptor_while_there_are_places() {
         let room = ConnectionLimit::new(4, 4);
         let start = Instant::now();
         let enter = || room.try_enter(HERE, start).unwrap();
@@ -179,12 +180,12 @@ mod tests {
         assert!(room.close_oldest(start + KEPT_MIN));
         assert!(first.evicted.is_cancelled() && first.admit(None).is_err());
         let _place = second.admit(None).unwrap();
-        assert!(!room.close_oldest(start + KEPT_MIN), "an admitted caller is no stranger");
+        assert!(!room.close_oldest(start + KEPT_MIN), "an admitted caller is not closed");
         assert!(!second.evicted.is_cancelled());
     }
 
     #[tokio::test]
-    async fn newcomer_enters_as_soon_as_a_stranger_leaves() {
+    async fn newcomer_enters_as_soon_as_an_unadmitted_one_leaves() {
         let room = ConnectionLimit::new(1, 1);
         let late = Instant::now() + Duration::from_secs(3600);
         let first = room.try_enter(HERE, late).unwrap();

@@ -38,7 +38,7 @@ const OWN_TOKEN: Duration = Duration::from_secs(24 * 3600);
 /// secret accepts it, so it ends 24 times as early as others.
 const OWN_TOKEN_ANYWHERE: Duration = Duration::from_secs(3600);
 
-/// Why a secret or a token cannot be read. Never contains what is in the file.
+/// A reason why a secret or a token cannot be read. Never contains what is in the file.
 #[derive(Debug, Error)]
 pub enum SecretError {
     /// The file cannot be read.

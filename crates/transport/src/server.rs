@@ -135,7 +135,7 @@ pub trait Service: Send + Sync + Sized + 'static {
 /// longest, while more than half is used. Chosen, not measured; `--memory-max` makes it smaller.
 pub const MEMORY_MAX: usize = 512 << 20;
 
-/// How many connections, frames and bytes a server accepts at a time.
+/// The limits of a server: how many connections, frames and bytes it accepts at a time.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
     /// Most connections whose caller has been admitted; a further caller is refused. A tenant
@@ -146,7 +146,7 @@ pub struct ServeOptions {
     /// Most connections whose caller has not been admitted yet. A further one takes the place of
     /// the oldest of the address that has most, once that has had a moment to greet. By default a
     /// quarter of the descriptors that the process may have open, and 1,024 at most.
-    pub strangers_max: usize,
+    pub unadmitted_max: usize,
     /// Most frames of one connection that are answered later; then reading stops until some are.
     pub in_flight_max: usize,
     /// A connection without a byte for this long is closed.
@@ -173,7 +173,7 @@ impl Default for ServeOptions {
         let shares = DescriptorShares::of_process();
         Self {
             connections_max: shares.admitted,
-            strangers_max: shares.strangers,
+            unadmitted_max: shares.unadmitted,
             in_flight_max: REQUESTS_IN_FLIGHT_MAX,
             // A caller sends at once what it connects for. Lost packets are sent again after 1 s.
             first_byte_within: Duration::from_secs(3),
@@ -234,22 +234,22 @@ async fn met(stream: TcpStream, options: &ServeOptions) -> Option<Stream> {
     }
 }
 
-/// Attends one connection until it ends, or until another stranger has its place.
+/// Attends one connection until it ends, or until another one has its place.
 async fn attend<S: Service>(
     stream: TcpStream,
     service: Arc<S>,
     options: &ServeOptions,
-    stranger: PendingAdmission,
+    pending: PendingAdmission,
 ) {
     let greeting = async {
         let stream = met(stream, options).await?;
-        greeted(stream, service, options, |tenant| stranger.admit(tenant)).await
+        greeted(stream, service, options, |tenant| pending.admit(tenant)).await
     };
     let admitted = tokio::select! {
-        () = stranger.evicted() => None,
+        () = pending.evicted() => None,
         admitted = timeout(options.hello_within, greeting) => admitted.ok().flatten(),
     };
-    drop(stranger);
+    drop(pending);
     if let Some(session) = admitted {
         session.attend().await;
     }
@@ -262,7 +262,7 @@ pub async fn serve<S: Service>(
     options: ServeOptions,
     shutdown: CancellationToken,
 ) {
-    let room = ConnectionLimit::new(options.connections_max, options.strangers_max);
+    let room = ConnectionLimit::new(options.connections_max, options.unadmitted_max);
     let options = Arc::new(options);
     let mut connections = JoinSet::new();
     loop {
@@ -275,7 +275,7 @@ pub async fn serve<S: Service>(
             () = shutdown.cancelled() => break,
             accepted = accepted => accepted,
         };
-        let (stream, stranger) = match accepted {
+        let (stream, pending) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 let close_oldest = || room.close_oldest(Instant::now());
@@ -287,7 +287,7 @@ pub async fn serve<S: Service>(
         let open = Open::new(Arc::clone(&service));
         connections.spawn(async move {
             let _open = open;
-            attend(stream, service, &options, stranger).await;
+            attend(stream, service, &options, pending).await;
         });
     }
     connections.shutdown().await;

@@ -100,7 +100,7 @@ fn write_trace_metrics(text: &mut String) {
     }
 }
 
-/// What a server without pages of its own serves.
+/// The pages that a server without pages of its own serves.
 #[derive(Debug, Clone)]
 pub struct StatusPages {
     /// What the server is, for its first page.

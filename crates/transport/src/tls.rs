@@ -42,7 +42,7 @@ const HANDSHAKE: u8 = 22;
 /// path that leads to something larger is a mistake.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Why certificates cannot be used.
+/// A reason why certificates cannot be used.
 #[derive(Debug, Error)]
 pub enum TlsError {
     /// The key's file cannot be read, or others can read it.
@@ -65,7 +65,7 @@ pub enum TlsError {
     },
 }
 
-/// What is wrong with a file of certificates or of a key.
+/// A fault of a file of certificates or of a key.
 #[derive(Debug, Error)]
 pub enum TlsFileFault {
     /// It cannot be read.
@@ -106,7 +106,7 @@ pub enum TlsFileFault {
     Distrusted(#[from] Distrust),
 }
 
-/// Why a server is not trusted, and what to do. Its source is the [`rustls::Error`].
+/// The reason why a server is not trusted, and what to do. Its source is the [`rustls::Error`].
 #[derive(Debug, Clone)]
 pub struct Distrust {
     cause: Box<rustls::Error>,

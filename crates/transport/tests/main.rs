@@ -7,5 +7,5 @@ mod members;
 mod memory;
 mod own_tokens;
 mod slow;
-mod strangers;
 mod tls;
+mod unadmitted;

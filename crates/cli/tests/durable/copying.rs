@@ -651,8 +651,8 @@ fn cluster_with_tokens_and_tls_copies_too_and_only_an_admin_takes_a_store() {
     let found = files(&store);
     assert_eq!(found.keys().collect::<Vec<_>>(), ["big", "small"]);
     assert!(found["big"] == bytes_of(2, 9 << 20));
-    let stranger = guarded.token(&["--subtree", "/other", "--rights", "read,write"]);
-    let refused = guarded.cli(Some(&stranger), &["fs", "sync", "/out"]);
+    let outsider = guarded.token(&["--subtree", "/other", "--rights", "read,write"]);
+    let refused = guarded.cli(Some(&outsider), &["fs", "sync", "/out"]);
     assert!(refused.code != 0 && refused.stderr.contains("/out"), "{refused}");
 }
 

@@ -247,7 +247,7 @@ fn store_whose_lock_another_process_holds_stalls_until_it_is_free() {
     let lock = fs::File::options().write(true).open(store.join(".sanderling/lock"));
     let lock = lock.expect("a change has made it");
     lock.lock().expect("it is free");
-    faulty.fails(3000, &["an adoption is under way for 5s", "may be paused"]);
+    faulty.fails(3000, &["an adoption is under way for 5.00 s", "may be paused"]);
     lock.unlock().expect("unlocked");
     faulty.synced();
 }

@@ -143,7 +143,7 @@ fn token_sees_and_waits_for_what_it_may_read_alone() {
     let token = |flags: &[&str]| guarded.token(flags).reveal().trim().to_owned();
     let admin = token(&["--role", "admin", "--subject", "operator"]);
     let reader = token(&["--subtree", "/out", "--rights", "read"]);
-    let stranger = token(&["--subtree", "/other", "--rights", "read,write"]);
+    let outsider = token(&["--subtree", "/other", "--rights", "read,write"]);
     let observer = token(&["--subtree", "/", "--rights", "metrics"]);
     let status = |line: (&str, &str), token: Option<&str>, body: &str| {
         let answer = block_on(send(&http, line, token, body));
@@ -151,21 +151,21 @@ fn token_sees_and_waits_for_what_it_may_read_alone() {
     };
     let make = ("POST", "/v1/durable");
     let body = r#"{"path": "/out", "store": "archive"}"#;
-    for token in [None, Some(&*reader), Some(&*stranger), Some(&*observer)] {
+    for token in [None, Some(&*reader), Some(&*outsider), Some(&*observer)] {
         assert!([401, 403].contains(&status(make, token, body)), "{token:?}");
     }
     let is_made = || (status(make, Some(&admin), body) == 200).then_some(());
     until("a datanode reports its store", SOON, is_made);
     let wait = ("POST", "/v1/durable/wait");
     let looks = [
-        (("GET", "/v1/durable?path=/out"), "", [&reader, &admin], [&stranger, &observer]),
+        (("GET", "/v1/durable?path=/out"), "", [&reader, &admin], [&outsider, &observer]),
         (
             wait,
             r#"{"path": "/out", "within_seconds": 1}"#,
             [&reader, &admin],
-            [&stranger, &observer],
+            [&outsider, &observer],
         ),
-        (("GET", "/v1/durable"), "", [&observer, &admin], [&reader, &stranger]),
+        (("GET", "/v1/durable"), "", [&observer, &admin], [&reader, &outsider]),
     ];
     for (line, body, may, may_not) in looks {
         assert_eq!(status(line, None, body), 401, "{line:?}");

@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::cluster::guarded::{Guarded, text};
 use crate::cluster::{Cluster, Ran, SOON, block_on, bytes_of, path, run, sanderling, until};
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::{EventKind, Millis};
+use tokio::task::JoinHandle;
 
 const BYTES: usize = 100_000;
 
@@ -33,33 +36,88 @@ fn restore(cluster: &Cluster, from: &str, flags: &[&str]) -> Ran {
     run(sanderling().args(words).args(flags))
 }
 
-/// Takes a backup while a writer goes on; returns how many objects were there before, and in all.
-async fn backup_while_writing(cluster: &Cluster, client: &Client, to: &str) -> (u64, u64) {
+/// What was stored when a backup was taken.
+struct Stored {
+    /// Objects before the backup, by their seeds.
+    before: u64,
+    /// Those and the later ones.
+    in_all: u64,
+    /// The numbers that the namenode gave to all of them.
+    numbers: BTreeSet<u64>,
+}
+
+/// Takes a backup while a writer goes on, then changes `/0`, which the backup has.
+async fn backup_while_writing(client: &Client, backup: impl Fn() -> Ran) -> Stored {
     store(client, 0..20).await;
-    let (is_done, stored) = (AtomicBool::new(false), AtomicU64::new(20));
-    let writer = async {
-        while !is_done.load(Ordering::Relaxed) {
-            let seed = stored.load(Ordering::Relaxed);
-            store(client, seed..seed + 1).await;
-            stored.store(seed + 1, Ordering::Relaxed);
+    let (is_done, stored) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(20)));
+    // A task on another thread: this one waits for the backup.
+    let writer = tokio::spawn({
+        let (client, is_done) = (client.clone(), Arc::clone(&is_done));
+        let stored = Arc::clone(&stored);
+        async move {
+            while !is_done.load(Ordering::Relaxed) {
+                let seed = stored.load(Ordering::Relaxed);
+                store(&client, seed..seed + 1).await;
+                stored.store(seed + 1, Ordering::Relaxed);
+            }
         }
-    };
-    let command = async {
-        while stored.load(Ordering::Relaxed) < 25 {
-            tokio::task::yield_now().await;
+    });
+    let before = until_stored(&stored, 25, &writer).await;
+    let ran = tokio::task::block_in_place(&backup);
+    assert_eq!(ran.code, 0, "{ran}");
+    let after = stored.load(Ordering::Relaxed);
+    assert!(after > before, "nothing was written during the backup");
+    until_stored(&stored, after + 3, &writer).await;
+    is_done.store(true, Ordering::Relaxed);
+    writer.await.expect("everything was stored");
+    let in_all = stored.load(Ordering::Relaxed);
+    // The backup has /0 with its bytes; the catalog that is lost has others.
+    client.delete(&path("/0"), false).await.expect("removed");
+    client.put(&path("/0"), bytes_of(999, BYTES), &PutOptions::default()).await.expect("put");
+    Stored { before, in_all, numbers: numbers(client, in_all).await }
+}
+
+/// Waits until so many objects are stored; returns how many are.
+async fn until_stored(stored: &AtomicU64, count: u64, writer: &JoinHandle<()>) -> u64 {
+    loop {
+        let found = stored.load(Ordering::Relaxed);
+        if found >= count {
+            return found;
         }
-        let before = stored.load(Ordering::Relaxed);
-        let ran = tokio::task::block_in_place(|| backup(cluster, to));
-        assert_eq!(ran.code, 0, "{ran}");
-        let limit = stored.load(Ordering::Relaxed) + 3;
-        while stored.load(Ordering::Relaxed) < limit {
-            tokio::task::yield_now().await;
+        assert!(!writer.is_finished(), "the writer ended after {found} objects");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Checks what a namenode has that was started on a backup: all of what was there before, of the
+/// rest nothing with other bytes, and no number twice.
+async fn assert_restored(client: &Client, stored: &Stored) {
+    assert_report(client).await;
+    let mut gone = 0;
+    for seed in 0..stored.in_all {
+        let is_later = seed >= stored.before;
+        match client.get(&path(&format!("/{seed}"))).await {
+            // It was being written at the instant of the backup.
+            Ok(read) if is_later && read.len() < BYTES => {
+                assert!(bytes_of(seed, BYTES).starts_with(&read), "/{seed} has other bytes");
+                gone += 1;
+            }
+            Ok(read) => assert!(read == bytes_of(seed, BYTES), "/{seed} has other bytes"),
+            // Its bytes were deleted after the backup.
+            Err(_) if seed == 0 => {}
+            Err(error) => {
+                assert!(is_later, "/{seed} was there before the backup: {error}");
+                gone += 1;
+            }
         }
-        is_done.store(true, Ordering::Relaxed);
-        before
-    };
-    let (before, ()) = tokio::join!(command, writer);
-    (before, stored.into_inner())
+    }
+    assert!(gone > 0, "nothing was written after the backup: the test shows nothing");
+    store(client, 1000..1010).await;
+    for seed in 1000..1010 {
+        let stat = client.stat(&path(&format!("/{seed}"))).await.expect("there");
+        assert!(!stored.numbers.contains(&stat.object.0), "{} was given out", stat.object.0);
+    }
+    assert_eq!(client.fsck().await.expect("answered").problems.len(), 0);
 }
 
 #[test]
@@ -68,13 +126,9 @@ fn restored_namenode_serves_what_the_backup_has_and_reports_the_rest() {
     let file = text(cluster.path("catalog.backup"));
     block_on(async {
         let client = cluster.client().await;
-        let (before, stored) = backup_while_writing(&cluster, &client, &file).await;
+        let stored = backup_while_writing(&client, || backup(&cluster, &file)).await;
         let mode = fs::metadata(&file).expect("it is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        // The backup has /0 with these bytes; the catalog that is lost has others.
-        client.delete(&path("/0"), false).await.expect("removed");
-        client.put(&path("/0"), bytes_of(999, BYTES), &PutOptions::default()).await.expect("put");
-        let numbers = numbers(&client, stored).await;
         let health = crate::cluster::http::get(&http(&cluster), "/healthz").await;
         cluster.namenode.kill();
         let catalog = cluster.path("catalog");
@@ -91,32 +145,7 @@ fn restored_namenode_serves_what_the_backup_has_and_reports_the_rest() {
         let again = restore(&cluster, &file, &[]);
         assert_eq!(again.code, 0, "{again}");
         cluster.start_namenode(&[]);
-        let client = cluster.client().await;
-        assert_report(&client).await;
-        let mut gone = 0;
-        for seed in 0..stored {
-            match client.get(&path(&format!("/{seed}"))).await {
-                // It was being written at the instant of the backup.
-                Ok(read) if seed >= before && read.len() < BYTES => {
-                    assert!(bytes_of(seed, BYTES).starts_with(&read), "/{seed} has other bytes");
-                    gone += 1;
-                }
-                Ok(read) => assert!(read == bytes_of(seed, BYTES), "/{seed} has other bytes"),
-                // Its bytes were deleted after the backup.
-                Err(_) if seed == 0 => {}
-                Err(error) => {
-                    assert!(seed >= before, "/{seed} was there before the backup: {error}");
-                    gone += 1;
-                }
-            }
-        }
-        assert!(gone > 0, "nothing was written after the backup: the test shows nothing");
-        store(&client, 1000..1010).await;
-        for seed in 1000..1010 {
-            let stat = client.stat(&path(&format!("/{seed}"))).await.expect("there");
-            assert!(!numbers.contains(&stat.object.0), "{} was given out before", stat.object.0);
-        }
-        assert_eq!(client.fsck().await.expect("answered").problems.len(), 0);
+        assert_restored(&cluster.client().await, &stored).await;
     });
 }
 
@@ -142,12 +171,12 @@ async fn assert_report(client: &Client) {
             return;
         }
         assert!(std::time::Instant::now() < limit, "not reported: {events:?}");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
 #[test]
-fn backup_in_a_bucket_is_restored_from_there() {
+fn backup_in_a_bucket_that_is_taken_while_a_writer_goes_on_is_restored_from_there() {
     let mut cluster = Cluster::of(1);
     let store_of_backups = Cluster::of(1);
     let gateway = store_of_backups.serve(
@@ -179,19 +208,16 @@ fn backup_in_a_bucket_is_restored_from_there() {
         run(command.args(words))
     };
     let (http, to) = (http(&cluster), "s3://backups/catalog.backup");
-    block_on(async { store(&cluster.client().await, 0..5).await });
-    let taken = with_bucket(&["namenode", "backup", "--to", to, "--http", &http]);
-    assert_eq!(taken.code, 0, "{taken}");
-    cluster.namenode.kill();
-    fs::rename(cluster.path("catalog"), cluster.path("lost")).expect("renamed");
-    let catalog = text(cluster.path("catalog"));
-    let restored = with_bucket(&["namenode", "restore", "--from", to, "--dir", &catalog]);
-    assert_eq!(restored.code, 0, "{restored}");
-    cluster.start_namenode(&[]);
+    let take = || with_bucket(&["namenode", "backup", "--to", to, "--http", &http]);
     block_on(async {
-        let client = cluster.client().await;
-        let read = client.get(&path("/4")).await.expect("readable");
-        assert!(read == bytes_of(4, BYTES), "/4 has other bytes");
+        let stored = backup_while_writing(&cluster.client().await, take).await;
+        cluster.namenode.kill();
+        fs::rename(cluster.path("catalog"), cluster.path("lost")).expect("renamed");
+        let catalog = text(cluster.path("catalog"));
+        let restored = with_bucket(&["namenode", "restore", "--from", to, "--dir", &catalog]);
+        assert_eq!(restored.code, 0, "{restored}");
+        cluster.start_namenode(&[]);
+        assert_restored(&cluster.client().await, &stored).await;
     });
 }
 

@@ -14,6 +14,6 @@ mod generations;
 mod members;
 mod notices;
 mod recovery;
+mod rogue_members;
 mod secrets;
-mod strangers;
 mod unfit;

@@ -13,7 +13,7 @@ use crate::cluster::guarded::text;
 use crate::cluster::http;
 use crate::cluster::namenodes::{config, put};
 use crate::cluster::{SOON, block_on, run, sanderling, until};
-use crate::strangers::{Guarded, Stranger};
+use crate::rogue_members::{Guarded, RogueMember};
 use clock::Clock;
 use sanderling_client::{Client, ClientConfig};
 use sanderling_protocol::Token;
@@ -94,7 +94,7 @@ fn assert_none_refused(guarded: &Guarded) {
 fn until_accepted(guarded: &Guarded, token: &Token, is_accepted: bool) {
     for address in &guarded.group.addresses {
         until(&format!("{address} accepts a token: {is_accepted}"), SOON, || {
-            let greeted = block_on(Stranger::connect(address, Role::Client, Some(token)));
+            let greeted = block_on(RogueMember::connect(address, Role::Client, Some(token)));
             (greeted.is_ok() == is_accepted).then_some(())
         });
     }

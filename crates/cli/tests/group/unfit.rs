@@ -116,7 +116,8 @@ fn member_whose_log_is_older_than_its_catalog_does_not_vote() {
     // The log holds the entries before the catalog does: only what is agreed is applied.
     until("its catalog has some of them", SOON, || {
         let entries = fs::read_dir(catalog(&group, old)).expect("listed").flatten();
-        let mut journals = entries.filter(|it| it.file_name().to_string_lossy().starts_with("jour"));
+        let mut journals =
+            entries.filter(|it| it.file_name().to_string_lossy().starts_with("jour"));
         let has = |bytes: Vec<u8>| bytes.windows(7).any(|part| part == b"value 7");
         journals.any(|it| fs::read(it.path()).is_ok_and(has)).then_some(())
     });

@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use super::strangers::{
+use super::unadmitted::{
     DESCRIPTORS, health, namenode_with_few_descriptors, until_descriptors_are_left,
 };
 use crate::cluster::guarded::Guarded;

@@ -16,6 +16,6 @@ mod refusals;
 mod revocations;
 mod rights;
 mod security;
-mod strangers;
 mod suspects;
 mod tokens;
+mod unadmitted;

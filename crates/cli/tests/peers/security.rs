@@ -56,9 +56,9 @@ fn cluster_with_a_secret_serves_who_has_a_token_and_nobody_else() {
     assert!(refused.stderr.contains("another secret"), "{refused}");
     // A datanode without the secret does not join.
     let words = ["datanode", "--namenode", &guarded.cluster.namenode.address, "--dram", "16MiB"];
-    let stranger = run(sanderling().args(words));
-    assert_ne!(stranger.code, 0);
-    assert!(stranger.stderr.contains("a token is needed"), "{stranger}");
+    let tokenless = run(sanderling().args(words));
+    assert_ne!(tokenless.code, 0);
+    assert!(tokenless.stderr.contains("a token is needed"), "{tokenless}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use sanderling_protocol::node::NodeSelector;
 use sanderling_protocol::{JobId, Millis, ObjectId, Path};
 use tokio::runtime::{Handle, Runtime};
 
-use super::table::{Got, Interface, Step, facts, millis, node_facts, stat_facts, usage_facts};
+use super::table::{Got, Interface, Step, fields, millis, node_fields, stat_fields, usage_fields};
 
 /// Time between two attempts at an awaited step.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -90,17 +90,17 @@ impl Calls {
                 if let Some(name) = step.option("as") {
                     self.objects.insert(name.to_owned(), stat.object);
                 }
-                stat_facts(&stat)
+                stat_fields(&stat)
             }
             "put-part" => {
                 let options = self.options(step)?;
                 let mut part = client.create_part(&path, step.word(1), &options).await?;
                 part.write(&step.bytes(2)).await?;
-                stat_facts(&part.close().await?)
+                stat_fields(&part.close().await?)
             }
             "put-value" => {
                 let value = client.put_value(&path, step.word(1), step.bytes(2).into());
-                stat_facts(&value.await?)
+                stat_fields(&value.await?)
             }
             "get-value" => Got::Bytes(client.get_value(&path, step.word(1)).await?.into()),
             "get-parts" => Got::Bytes(client.open_multi(&path).await?.read_all().await?.into()),
@@ -119,7 +119,7 @@ impl Calls {
             "concat" => {
                 let parts = step.words[1..].iter().map(|word| word.parse());
                 let parts = parts.collect::<Result<Vec<Path>, _>>()?;
-                stat_facts(&client.concat(&parts, &path, &self.options(step)?).await?)
+                stat_fields(&client.concat(&parts, &path, &self.options(step)?).await?)
             }
             "job" => {
                 let job = self.register_job(step, path).await?;
@@ -138,7 +138,7 @@ impl Calls {
     async fn writer_step(&mut self, step: &Step) -> Result<Got, ClientError> {
         let name = step.word(0);
         match step.verb.as_str() {
-            "close" => Ok(stat_facts(&self.writers.remove(name).unwrap().close().await?)),
+            "close" => Ok(stat_fields(&self.writers.remove(name).unwrap().close().await?)),
             "abort" => self.writers.remove(name).unwrap().abort().await.map(|()| Got::Done),
             "flush" => self.writers.get_mut(name).unwrap().flush().await.map(|()| Got::Done),
             _ => {
@@ -172,7 +172,7 @@ impl Calls {
         Ok(match step.verb.as_str() {
             "mkdir" => {
                 let made = client.make_directory(&path, step.kind(), step.is("parents"), true);
-                stat_facts(&made.await?)
+                stat_fields(&made.await?)
             }
             "rename" => {
                 client.rename(&path, &step.word(1).parse()?, step.is("replace")).await?;
@@ -184,7 +184,7 @@ impl Calls {
                     Some(object) => client.delete_object(&path, object, recursive).await?,
                     None => client.delete(&path, recursive).await?,
                 };
-                facts([("objects", objects.to_string())])
+                fields([("objects", objects.to_string())])
             }
             "set-ttl" => {
                 client.set_ttl(&path, millis(step.word(1))).await?;
@@ -192,17 +192,17 @@ impl Calls {
             }
             "set-attributes" => {
                 let attributes = step.attributes().into_iter().collect();
-                stat_facts(&client.set_attributes(&path, expected, attributes).await?)
+                stat_fields(&client.set_attributes(&path, expected, attributes).await?)
             }
             "list" => {
                 let entries = client.list_all(&path).await?;
                 Got::Names(entries.into_iter().map(|entry| entry.name).collect())
             }
-            "stat" => stat_facts(&client.stat(&path).await?),
+            "stat" => stat_fields(&client.stat(&path).await?),
             "exists" => {
                 Got::Word(if client.exists(&path).await? { "yes" } else { "no" }.to_owned())
             }
-            _ => usage_facts(&client.usage(&path).await?),
+            _ => usage_fields(&client.usage(&path).await?),
         })
     }
 
@@ -223,6 +223,6 @@ impl Calls {
             "decommission" => self.client.decommission(&node, reason).await?,
             _ => self.client.cancel(&node).await?,
         };
-        Ok(node_facts(&info))
+        Ok(node_fields(&info))
     }
 }

@@ -13,7 +13,8 @@ use super::bucket::Bucket;
 use super::files::Files;
 use crate::object::{ObjectOptions, UnusableStore};
 
-/// One store of durable directories. All datanodes that name it must mean the same place.
+/// The options of one store of durable directories. All datanodes that name it must mean the same
+/// place.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DurableOptions {
     /// The name by which directories choose it.
@@ -26,7 +27,7 @@ pub struct DurableOptions {
     pub settings: Vec<(String, String)>,
 }
 
-/// Why a store of durable directories cannot be used.
+/// A reason why a store of durable directories cannot be used.
 #[derive(Debug, Error)]
 pub enum DurableStoreError {
     /// The URL names no store that is known.

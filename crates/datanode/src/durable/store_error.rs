@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use sanderling_protocol::amount;
 use sanderling_protocol::message::STORE_OWN_NAME;
 use thiserror::Error;
 use tokio::task::JoinError;
@@ -69,10 +70,10 @@ pub(super) enum StoreError {
     #[error("another directory has adopted it at the same time")]
     AdoptedByAnother,
     /// An adoption waits for changes of the owner that there was.
-    #[error("a change of its owner is under way for {waited:?}: {PAUSED}")]
+    #[error("a change of its owner is under way for {}: {PAUSED}", amount::duration(*waited))]
     Changing { waited: Duration },
     /// A change waits for an adoption.
-    #[error("an adoption is under way for {waited:?}: {PAUSED}")]
+    #[error("an adoption is under way for {}: {PAUSED}", amount::duration(*waited))]
     Adopting { waited: Duration },
     /// The thread of an operation panicked or was ended.
     #[error("{0}")]

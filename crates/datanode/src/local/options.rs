@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The endpoint for clients on the same machine.
+/// The options of the endpoint for clients on the same machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalOptions {
     /// The path of its socket; `None` for a new one in `/run/user/UID/sanderling`, or in

@@ -8,6 +8,7 @@ use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
+use sanderling_protocol::amount;
 use thiserror::Error;
 
 use super::sealed::SealMismatch;
@@ -16,8 +17,8 @@ use super::sealed::SealMismatch;
 /// most, so all of them fit into the default deadline of 5 s.
 const RETRIES_MAX: usize = 3;
 
-/// The object tier. All nodes of a cluster that have one must name the same store: a node that dies
-/// leaves its objects to the others.
+/// The options of the object tier. All nodes of a cluster that have one must name the same store: a
+/// node that ends leaves its objects to the others.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ObjectOptions {
     /// `file:///directory`, which must exist, or `s3://bucket/prefix`.
@@ -36,7 +37,7 @@ pub struct ObjectOptions {
     pub sweep_age_min: Duration,
 }
 
-/// Why there is no object tier.
+/// A reason why there is no object tier.
 #[derive(Debug, Error)]
 pub enum ObjectTierError {
     /// The URL names no store that is known.
@@ -67,7 +68,7 @@ pub enum ObjectTierError {
     },
 }
 
-/// Why a store cannot be used.
+/// A reason why a store cannot be used.
 #[derive(Debug, Error)]
 pub enum UnusableStore {
     /// The store cannot be opened, or refuses the first request. Its text may be pages of XML: the
@@ -78,7 +79,7 @@ pub enum UnusableStore {
     #[error("{0}")]
     Prefix(#[from] object_store::path::Error),
     /// It did not answer the first request.
-    #[error("no answer within {waited:?}")]
+    #[error("no answer within {}", amount::duration(*waited))]
     Silent {
         /// How long it was waited for.
         waited: Duration,

@@ -10,7 +10,7 @@ use sanderling_core::group_generation::GroupGeneration;
 use sanderling_protocol::ClusterId;
 use thiserror::Error;
 
-/// Where a namenode's archive is.
+/// The place of a namenode's archive.
 #[derive(Debug, Clone)]
 pub struct ArchiveOptions {
     /// The store. Its operations end by themselves within some seconds.
@@ -21,7 +21,7 @@ pub struct ArchiveOptions {
     pub url: String,
 }
 
-/// Why an archive cannot be used.
+/// A reason why an archive cannot be used.
 #[derive(Debug, Error)]
 pub enum ArchiveError {
     /// The store does not do what it should. The same again later may succeed.
@@ -129,7 +129,7 @@ pub enum ArchiveError {
     },
 }
 
-/// What is wrong with an object of an archive.
+/// A kind of damage of an object of an archive.
 #[derive(Debug, Error)]
 pub enum ArchiveDamage {
     /// It is not there.

@@ -19,7 +19,7 @@ use crate::error::NamenodeStartError;
 use crate::group::rebirth;
 use crate::recovery;
 
-/// What is recovered, and where to.
+/// The options of a recovery: its archive, and the directory that it fills.
 #[derive(Debug, Clone)]
 pub struct RecoverOptions {
     /// The namenode's directory, made if it does not exist.
@@ -34,7 +34,7 @@ pub struct RecoverOptions {
     pub is_of_group: bool,
 }
 
-/// What was recovered.
+/// A report of what was recovered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveredArchive {
     /// The cluster.
@@ -54,7 +54,7 @@ pub struct RecoveredArchive {
     pub group: GroupGeneration,
 }
 
-/// Why nothing was recovered.
+/// A reason why nothing was recovered.
 #[derive(Debug, Error)]
 pub enum RecoverError {
     /// The archive cannot be used.

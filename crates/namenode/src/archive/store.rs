@@ -156,9 +156,9 @@ pub(super) async fn claim(
     })
 }
 
-/// What a generation's namenode finds of it.
+/// The state of a generation of the archive, as its namenode finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ArchiveStanding {
+pub(super) enum GenerationState {
     /// It is the newest.
     Newest,
     /// A later one has begun.
@@ -171,21 +171,21 @@ pub(super) enum ArchiveStanding {
 ///
 /// Its own mark is looked at, too: two generations later it is removed, with the mark of the one in
 /// between.
-pub(super) async fn standing(
+pub(super) async fn generation_state(
     options: &ArchiveOptions,
     generation: &Generation,
     group: GroupGeneration,
-) -> Result<ArchiveStanding, ArchiveError> {
+) -> Result<GenerationState, ArchiveError> {
     let next = Generation { number: generation.number + 1, ..*generation };
     if began(options, &next).await? {
-        return Ok(ArchiveStanding::Superseded);
+        return Ok(GenerationState::Superseded);
     }
     if began(options, generation).await? {
-        return Ok(ArchiveStanding::Newest);
+        return Ok(GenerationState::Newest);
     }
     let there = generations(options).await?;
     if there.iter().any(|it| it.number > generation.number) {
-        return Ok(ArchiveStanding::Superseded);
+        return Ok(GenerationState::Superseded);
     }
     // Those before it may be there: they are removed once this one has a whole copy.
     if there.iter().any(|it| it.cluster != generation.cluster) {
@@ -194,8 +194,8 @@ pub(super) async fn standing(
         return Err(ArchiveError::Damaged { url, object, damage });
     }
     match begin(options, generation, group).await? {
-        true => Ok(ArchiveStanding::Emptied),
-        false => Ok(ArchiveStanding::Newest),
+        true => Ok(GenerationState::Emptied),
+        false => Ok(GenerationState::Newest),
     }
 }
 

@@ -21,7 +21,7 @@ use crate::snapshot;
 /// The snapshot, until it is in its place. A start or another restore removes it.
 const TEMPORARY: &str = "restored.tmp";
 
-/// How a backup is restored.
+/// The options with which a backup is restored.
 #[derive(Debug, Clone)]
 pub struct RestoreOptions {
     /// The namenode's directory, made if it does not exist.
@@ -32,7 +32,7 @@ pub struct RestoreOptions {
     pub is_replacing: bool,
 }
 
-/// Why a backup was not restored.
+/// A reason why a backup was not restored.
 #[derive(Debug, Error)]
 pub enum RestoreError {
     /// The backup cannot be used.

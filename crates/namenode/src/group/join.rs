@@ -26,7 +26,7 @@ const CALL_WITHIN: Duration = Duration::from_secs(12);
 /// at the earliest.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Why a namenode does not become a member.
+/// A reason why a namenode does not become a member.
 #[derive(Debug, Error)]
 pub enum JoinError {
     /// The address is its own.

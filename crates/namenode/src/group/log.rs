@@ -49,7 +49,7 @@ const RECORD_BYTES_MAX: usize = 128 << 20;
 /// which it has eight at most (`LOG_BYTES_MAX` of `member`).
 const SEGMENT_BYTES: u64 = 16 << 20;
 
-/// Why the log cannot be read or written.
+/// A reason why the log cannot be read or written.
 #[derive(Debug, Error)]
 pub enum LogError {
     /// A file operation failed.
@@ -81,7 +81,7 @@ pub enum LogError {
     },
 }
 
-/// What is wrong with a file of a group's member.
+/// A kind of damage of a file of a group's member.
 #[derive(Debug, Error)]
 pub enum GroupFileDamage {
     /// The log does not begin with a header.
@@ -140,7 +140,7 @@ pub enum GroupFileDamage {
     Round(#[from] RoundError),
 }
 
-/// Why the files of a group's member cannot be used.
+/// A reason why the files of a group's member cannot be used.
 #[derive(Debug, Error)]
 pub enum MemberFilesError {
     /// A file is damaged, or cannot be read or written.

@@ -25,7 +25,7 @@ use crate::recovery::{Recovered, recover_member};
 /// bounds the memory of one write only. Chosen, not measured.
 const APPEND_MAX: usize = 1024;
 
-/// What became of a survivor's directory.
+/// A report of what became of a survivor's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecoveredMember {
     /// The cluster.
@@ -41,7 +41,7 @@ pub struct RecoveredMember {
     pub group: GroupGeneration,
 }
 
-/// Why a group does not begin anew from a directory.
+/// A reason why a group does not begin anew from a directory.
 #[derive(Debug, Error)]
 pub enum RebirthError {
     /// It was never a member's, or has begun anew already.

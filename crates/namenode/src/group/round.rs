@@ -25,7 +25,7 @@ pub(crate) struct Round {
     pub(crate) commands: Vec<Command>,
 }
 
-/// Why a round of the group's log cannot be applied. The member ends: an operator sets its
+/// A reason why a round of the group's log cannot be applied. The member ends: an operator sets its
 /// directory aside, and it joins the group again with an empty one.
 #[derive(Debug, Clone, Error)]
 pub enum RoundError {

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::incoming::Incoming;
 use super::wire::{GroupFrame, LaterGeneration, SnapshotPart};
-use super::{GroupInput, Standing};
+use super::{GroupInput, ServingState};
 use crate::own_notices::{OPERATOR, OwnNotices, POSTED};
 use crate::requests::stopping;
 use crate::state::NamenodeState;
@@ -133,7 +133,7 @@ impl GroupService {
     fn take(&self, message: Envelope, address: String, bytes: usize) {
         let is_short = bytes <= SHORT_BYTES_MAX
             && matches!(message.body, Body::Append { .. } | Body::Heartbeat { .. })
-            && self.state.group.standing() == Standing::Follower;
+            && self.state.group.serving_state() == ServingState::Follower;
         let input = GroupInput::Message(message, address);
         let writer = is_short.then(|| self.writer.upgrade()).flatten();
         let Some(writer) = writer else {

@@ -13,10 +13,10 @@ use tokio::sync::watch;
 use super::clock::boot_time;
 use super::wire::{GroupPage, MemberPage};
 
-/// Whether a namenode is alone, and if not, whether it leads its group.
+/// The state of a namenode: it is alone, leads its group, or follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
-pub enum Standing {
+pub enum ServingState {
     /// It is the only namenode: there is no group.
     #[default]
     Alone = 0,
@@ -28,7 +28,7 @@ pub enum Standing {
     Leader = 3,
 }
 
-impl Standing {
+impl ServingState {
     const fn of(number: u8) -> Self {
         match number {
             0 => Self::Alone,
@@ -44,7 +44,7 @@ impl Standing {
         matches!(self, Self::Alone | Self::Leader)
     }
 
-    /// Returns its word on pages.
+    /// Returns its word on pages. Its key there is `standing`: the HTTP interface is public.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Alone => "alone",
@@ -133,8 +133,8 @@ pub(crate) enum Admission {
 
 /// Written by the writer's thread alone.
 #[derive(Debug, Default)]
-pub(crate) struct MemberStanding {
-    standing: AtomicU8,
+pub(crate) struct MemberState {
+    serving: AtomicU8,
     /// Until when the leader may answer reads by itself, by [`boot_time`] in microseconds.
     lease_until: AtomicU64,
     term: AtomicU64,
@@ -142,23 +142,23 @@ pub(crate) struct MemberStanding {
     /// What the member was when its writer ended.
     ended: Mutex<Option<EndedAs>>,
     status: Mutex<GroupStatus>,
-    changes: watch::Sender<Standing>,
+    changes: watch::Sender<ServingState>,
     /// Where the leader serves HTTP, if it is another member that does.
     leader_http: watch::Sender<Option<String>>,
 }
 
-impl MemberStanding {
-    pub(crate) fn standing(&self) -> Standing {
-        Standing::of(self.standing.load(Ordering::Acquire))
+impl MemberState {
+    pub(crate) fn serving_state(&self) -> ServingState {
+        ServingState::of(self.serving.load(Ordering::Acquire))
     }
 
-    pub(crate) fn set_standing(&self, standing: Standing) {
-        self.standing.store(standing as u8, Ordering::Release);
-        self.changes.send_if_modified(|kept| std::mem::replace(kept, standing) != standing);
+    pub(crate) fn set_serving_state(&self, serving: ServingState) {
+        self.serving.store(serving as u8, Ordering::Release);
+        self.changes.send_if_modified(|kept| std::mem::replace(kept, serving) != serving);
     }
 
     /// Follows what the member is.
-    pub(crate) fn changes(&self) -> watch::Receiver<Standing> {
+    pub(crate) fn changes(&self) -> watch::Receiver<ServingState> {
         self.changes.subscribe()
     }
 
@@ -201,8 +201,8 @@ impl MemberStanding {
 
     /// Returns whether the catalog is the group's newest at this moment, without a round trip.
     pub(crate) fn may_show(&self) -> bool {
-        self.standing() == Standing::Alone
-            || (self.standing() == Standing::Leader && self.has_lease())
+        self.serving_state() == ServingState::Alone
+            || (self.serving_state() == ServingState::Leader && self.has_lease())
     }
 
     pub(crate) fn set_lease(&self, until: u64) {
@@ -261,11 +261,11 @@ impl MemberStanding {
 
     /// Decides how a frame is answered.
     pub(crate) fn admit(&self) -> Admission {
-        match self.standing() {
-            Standing::Alone => Admission::Here,
-            Standing::Leader if self.has_lease() => Admission::Here,
-            Standing::Leader => Admission::Confirmed,
-            Standing::Follower | Standing::Elected => Admission::Refused(self.refusal()),
+        match self.serving_state() {
+            ServingState::Alone => Admission::Here,
+            ServingState::Leader if self.has_lease() => Admission::Here,
+            ServingState::Leader => Admission::Confirmed,
+            ServingState::Follower | ServingState::Elected => Admission::Refused(self.refusal()),
         }
     }
 

@@ -82,8 +82,8 @@ pub(super) async fn to_leader(
     if is_about_member(path) {
         return next.run(request).await;
     }
-    if group.standing().serves() {
-        let (is_stream, mut standing) = (is_stream(path), group.changes());
+    if group.serving_state().serves() {
+        let (is_stream, mut serving) = (is_stream(path), group.changes());
         // Pages read the catalog: one that was followed by another leader would show what it had.
         if request.method().is_safe()
             && let Err(refusal) = api.requests.may_show().await
@@ -95,7 +95,7 @@ pub(super) async fn to_leader(
             return response;
         }
         let resigned = async move {
-            let _ = standing.wait_for(|standing| !standing.serves()).await;
+            let _ = serving.wait_for(|serving| !serving.serves()).await;
         };
         return response.map(|body| until(body, resigned));
     }
@@ -191,7 +191,7 @@ mod tests {
     fn cause_of_an_unanswered_request_is_its_source() {
         let address = "h:1".to_owned();
         let late = PassOnError::from(PageCallError::TimedOut { address, within: WITHIN });
-        assert_eq!(late.to_string(), "h:1 did not answer within 30s");
+        assert_eq!(late.to_string(), "h:1 did not answer within 30.0 s");
         assert!(late.source().is_some_and(|source| source.is::<PageCallError>()));
         let other = PassOnError::from(OtherLeader);
         assert_eq!(other.to_string(), "another namenode leads");

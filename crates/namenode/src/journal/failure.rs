@@ -5,18 +5,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sanderling_protocol::amount;
 use thiserror::Error;
 
 use super::record::RecordTooLong;
 
-/// Why commands were not written.
+/// A reason why commands were not written.
 #[derive(Debug, Clone, Error)]
 pub enum AppendError {
     /// Nothing was written; later appends may succeed.
     #[error("{0}")]
     Refused(#[from] AppendRefusal),
     /// Nothing was written: the disk is too far behind, and will catch up.
-    #[error("the disk is {bytes} bytes and {} ms behind", .age.as_millis())]
+    #[error("the disk is {} and {} behind", amount::bytes(*bytes), amount::duration(*age))]
     Behind {
         /// Bytes that wait for the disk.
         bytes: u64,
@@ -28,14 +29,14 @@ pub enum AppendError {
     Failed(#[from] JournalFailure),
 }
 
-/// Why nothing was written. The journal is as it was.
+/// A reason why nothing was written. The journal is as it was.
 #[derive(Debug, Clone, Error)]
 pub enum AppendRefusal {
     /// A command is too long.
     #[error("{0}")]
     TooLong(#[from] RecordTooLong),
     /// The journal takes no more before a snapshot.
-    #[error("the journal has reached its limit of {bytes_max} bytes")]
+    #[error("the journal has reached its limit of {}", amount::bytes(*bytes_max))]
     Full {
         /// The limit.
         bytes_max: u64,
@@ -54,8 +55,8 @@ pub enum AppendRefusal {
     NextSegment(#[source] Arc<io::Error>),
 }
 
-/// Why the journal cannot be trusted any more: what was written may not be on the disk. It takes
-/// nothing until the next start.
+/// A reason why the journal cannot be trusted any more: what was written may not be on the disk.
+/// The journal takes nothing until the next start.
 #[derive(Debug, Clone, Error)]
 pub enum JournalFailure {
     /// A sync failed: the disk may lack what was written, and a later sync proves nothing.

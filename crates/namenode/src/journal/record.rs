@@ -89,7 +89,7 @@ impl Tie {
     }
 }
 
-/// A command is longer than a record may be.
+/// An error of a command that is longer than a record may be.
 #[derive(Debug, Clone, Error)]
 #[error("a command of {bytes} bytes is too long: a record has at most {RECORD_BYTES_MAX}")]
 pub struct RecordTooLong {

@@ -22,7 +22,7 @@ use crate::error::NamenodeFailure;
 use crate::group::log::{GroupLog, LogError};
 use crate::group::member::{MemberParts, Step};
 use crate::group::round::{self, Round, RoundError};
-use crate::group::{GroupInput, GroupSeat, GroupStatus, MemberRow, Standing};
+use crate::group::{GroupInput, GroupSeat, GroupStatus, MemberRow, ServingState};
 use crate::journal::{AppendError, JournalFailure};
 use crate::server::MemberStart;
 
@@ -131,19 +131,21 @@ impl CatalogWriter {
     /// Shows what the member is and until when it may answer reads.
     fn show_lease(&self) {
         let Some(member) = &self.member else { return };
-        let standing = match (member.is_serving(), member.is_leader()) {
-            (true, _) => Standing::Leader,
-            (false, true) => Standing::Elected,
-            (false, false) => Standing::Follower,
+        let serving = match (member.is_serving(), member.is_leader()) {
+            (true, _) => ServingState::Leader,
+            (false, true) => ServingState::Elected,
+            (false, false) => ServingState::Follower,
         };
         self.state.group.set_lease(member.lease_until().0);
-        if self.state.group.standing() == Standing::Alone && standing != Standing::Leader {
+        if self.state.group.serving_state() == ServingState::Alone
+            && serving != ServingState::Leader
+        {
             // A group that is being founded: its first entry is agreed in a moment.
             return;
         }
-        if standing != self.state.group.standing() {
+        if serving != self.state.group.serving_state() {
             self.show_group();
-            self.state.group.set_standing(standing);
+            self.state.group.set_serving_state(serving);
         }
     }
 
@@ -343,7 +345,7 @@ impl CatalogWriter {
     /// # Errors
     /// [`LogError`]: the member's files cannot be used, and the namenode does not start.
     pub(crate) fn begin_as_member(&mut self, start: MemberStart) -> Result<(), LogError> {
-        self.state.group.set_standing(Standing::Follower);
+        self.state.group.set_serving_state(ServingState::Follower);
         let mut parts = self.member_parts();
         let member = match start {
             MemberStart::Alone(_) => return Ok(()),

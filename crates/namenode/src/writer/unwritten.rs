@@ -49,7 +49,7 @@ mod tests {
         let unwritten = Unwritten::from(full);
         let Unwritten::Refused(cause) = &unwritten else { panic!("{unwritten:?}") };
         assert!(cause.source().is_some_and(|source| source.is::<AppendError>()));
-        let why = "the journal has reached its limit of 7 bytes".to_owned();
+        let why = "the journal has reached its limit of 7 B".to_owned();
         assert_eq!(unwritten.refusal(), Refusal::JournalFull { why });
     }
 

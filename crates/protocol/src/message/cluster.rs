@@ -92,7 +92,7 @@ pub struct Join {
     pub wiped: Option<Wiped>,
 }
 
-/// What a datanode dropped when it ceased to be a node.
+/// A report of what a datanode dropped when it ceased to be a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wiped {
     /// The node that it was.
@@ -138,7 +138,7 @@ pub struct HeartbeatReply {
     pub home_blocks: u64,
 }
 
-/// What the sources of notices at a datanode show, as its agent states it.
+/// A statement of a datanode's agent about what its sources of notices show.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceNotice {
     /// The node that it concerns.

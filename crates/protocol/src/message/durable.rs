@@ -142,7 +142,7 @@ pub struct MakeDurable {
     pub adopt: bool,
 }
 
-/// How far an object, or a directory, is copied to its store.
+/// The progress of the copy of an object, or a directory, to its store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Durability {
     /// The durable directory at or above the path.
@@ -181,7 +181,7 @@ impl Durability {
     }
 }
 
-/// How far one durable directory is copied to its store.
+/// The progress of the copy of one durable directory to its store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DurableStatus {
     /// The directory.
@@ -202,7 +202,7 @@ pub struct DurableStatus {
     pub adoption: Option<Adoption>,
 }
 
-/// How far an object is copied to its store.
+/// The state of an object's copy in its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DurableState {
@@ -226,7 +226,7 @@ impl DurableState {
     }
 }
 
-/// How far the adoption of a store is.
+/// The progress of the adoption of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Adoption {
     /// Whether the whole store was listed.
@@ -241,7 +241,7 @@ pub struct Adoption {
     pub skipped_first: String,
 }
 
-/// What is next in the adoption of a store.
+/// The next step in the adoption of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AdoptionStep {
     /// The store is made the directory's.
@@ -274,7 +274,7 @@ pub struct Adopted {
     pub slice: StoreSlice,
 }
 
-/// What is to be done for a durable directory.
+/// The work that is to be done for a durable directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DurableWork {
     /// The durable directory.
@@ -346,7 +346,7 @@ pub struct DurableChange {
     pub upload: Option<String>,
 }
 
-/// What becomes of a name in a store.
+/// The kind of a change of a name in a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DurableChangeKind {
     /// It gets the bytes of a sealed object.
@@ -375,7 +375,7 @@ pub struct StoreNode {
     pub stores: Vec<String>,
 }
 
-/// What a manager has done for durable directories.
+/// A report of what a manager has done for durable directories.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DurableProgress {
     /// Uploads that are going to be completed: directory, number of the change, upload.

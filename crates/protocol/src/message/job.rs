@@ -6,7 +6,7 @@ use crate::ids::JobId;
 use crate::path::Path;
 use crate::time::{Instant, Millis};
 
-/// What an application expects of its data. A hint is never a promise.
+/// The properties that an application expects of its data. A hint is never a promise.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobHints {
     /// Expected bytes at the peak; `None` when unknown.
@@ -59,7 +59,7 @@ pub struct JobInfo {
     pub hints: JobHints,
 }
 
-/// What a job may hold beside bytes; `None` for as many as there is room for.
+/// The limits of what a job may hold beside bytes; `None` for as many as there is room for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobLimits {
     /// Most names: directories and objects, the root of the subtree and objects that are being

@@ -146,7 +146,7 @@ impl Found {
     }
 }
 
-/// What a look-up of many paths has found under one of them: one part of [`Lookups`].
+/// The result of a look-up of many paths for one of them: one part of [`Lookups`].
 #[derive(Debug, Clone, Copy)]
 pub struct LookedUp<'a> {
     /// Its kind.

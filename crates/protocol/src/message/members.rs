@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::MemberId;
 use crate::limits::{MEMBERS_PER_LIST_MAX, TEXT_BYTES_MAX};
 
-/// What a member does in its group.
+/// The role of a member in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum MemberRole {
     /// It answers requests, and votes.

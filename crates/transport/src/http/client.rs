@@ -9,7 +9,7 @@ use hyper::client::conn::http1::handshake;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Request, Response, http};
 use hyper_util::rt::TokioIo;
-use sanderling_protocol::Token;
+use sanderling_protocol::{Token, amount};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -55,7 +55,7 @@ pub struct PageCall<'a> {
     pub within: Duration,
 }
 
-/// Why there is no answer.
+/// A reason why there is no answer.
 #[derive(Debug, Error)]
 pub enum PageCallError {
     /// The server could not be reached, or it does not speak the expected protocol.
@@ -68,7 +68,7 @@ pub enum PageCallError {
         cause: PageFault,
     },
     /// The answer did not come in time.
-    #[error("{address} did not answer within {within:?}")]
+    #[error("{address} did not answer within {}", amount::duration(*within))]
     TimedOut {
         /// The server.
         address: String,
@@ -77,7 +77,7 @@ pub enum PageCallError {
     },
 }
 
-/// Why a call of a page failed.
+/// A reason why a call of a page failed.
 #[derive(Debug, Error)]
 pub enum PageFault {
     /// No connection could be made.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-use crate::strangers::{KEPT_MIN, Origin, Stranger, Strangers};
+use crate::evictable::{EvictableConnections, EvictableId, KEPT_MIN, Origin};
 
 /// The connections of one server. `T` is what a connection is closed by.
 ///
@@ -18,7 +18,7 @@ pub(crate) struct ConnectionTable<T> {
     next: u64,
     connections: BTreeMap<u64, TrackedConnection<T>>,
     followers: usize,
-    idle: Strangers<Idle>,
+    idle: EvictableConnections<Idle>,
 }
 
 /// A connection without a request under way.
@@ -38,9 +38,9 @@ struct TrackedConnection<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConnectionState {
     /// Its next request's head is not there.
-    Idle(Stranger),
+    Idle(EvictableId),
     /// The head of a request is there, and its body is not.
-    Receiving(Stranger),
+    Receiving(EvictableId),
     /// A request is under way.
     Busy,
     /// A request is under way whose answer has no end.
@@ -55,7 +55,7 @@ impl<T> ConnectionTable<T> {
             next: 0,
             connections: BTreeMap::new(),
             followers: 0,
-            idle: Strangers::new(),
+            idle: EvictableConnections::new(),
         }
     }
 
@@ -99,8 +99,8 @@ impl<T> ConnectionTable<T> {
     /// Notes that the head of a request is there. Returns whether the connection still has a place.
     pub(crate) fn begin(&mut self, number: u64) -> bool {
         let Some(connection) = self.connections.get_mut(&number) else { return false };
-        if let ConnectionState::Idle(stranger) = connection.state {
-            self.idle.remove(stranger);
+        if let ConnectionState::Idle(id) = connection.state {
+            self.idle.remove(id);
             connection.state = ConnectionState::Busy;
         }
         true
@@ -110,16 +110,16 @@ impl<T> ConnectionTable<T> {
     pub(crate) fn receive(&mut self, number: u64, now: Instant) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         if connection.state == ConnectionState::Busy {
-            let stranger = self.idle.add(connection.origin, Idle { number, since: now });
-            connection.state = ConnectionState::Receiving(stranger);
+            let id = self.idle.add(connection.origin, Idle { number, since: now });
+            connection.state = ConnectionState::Receiving(id);
         }
     }
 
     /// Notes that the body is there, or that no task waits for it.
     pub(crate) fn received(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        if let ConnectionState::Receiving(stranger) = connection.state {
-            self.idle.remove(stranger);
+        if let ConnectionState::Receiving(id) = connection.state {
+            self.idle.remove(id);
             connection.state = ConnectionState::Busy;
         }
     }
@@ -158,8 +158,8 @@ impl<T> ConnectionTable<T> {
     pub(crate) fn leave(&mut self, number: u64) {
         let Some(connection) = self.connections.remove(&number) else { return };
         match connection.state {
-            ConnectionState::Idle(stranger) | ConnectionState::Receiving(stranger) => {
-                self.idle.remove(stranger);
+            ConnectionState::Idle(id) | ConnectionState::Receiving(id) => {
+                self.idle.remove(id);
             }
             ConnectionState::Following => self.followers -= 1,
             ConnectionState::Busy => {}

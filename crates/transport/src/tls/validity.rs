@@ -20,7 +20,7 @@ pub struct Validity {
     pub ends: i64,
 }
 
-/// What a certificate's validity means at some time, best first.
+/// The state of a certificate's validity at some time, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ValidityState {
     /// More than a fifth of its life is left.

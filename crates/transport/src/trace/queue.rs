@@ -14,7 +14,7 @@ const QUEUE_MAX: usize = 8192;
 /// Spans that are exported together at most, as in OpenTelemetry's exporters.
 pub const SPANS_PER_BATCH_MAX: usize = 512;
 
-/// Why a span was not exported.
+/// A reason why a span was not exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dropped {
     /// There were too many in that second.
@@ -25,7 +25,7 @@ pub enum Dropped {
     Collector,
 }
 
-/// What became of the spans of a process.
+/// The counts of a process's spans, by what became of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TraceCounts {
     /// The collector has them.

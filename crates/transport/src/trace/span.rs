@@ -11,7 +11,7 @@ use super::Tracer;
 /// 2 MiB of such texts, one in each. Chosen, not measured.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Which side of a call a span is.
+/// The side of a call that a span describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanKind {
     /// Work within a process.

@@ -27,12 +27,12 @@ const TERMS_BEHIND_MAX: u64 = 1 << 20;
 const TERMS: u64 = 1 << 32;
 
 /// Sends a namenode what only members send.
-pub(crate) struct Stranger {
+pub(crate) struct RogueMember {
     connection: Connection,
     cluster: ClusterId,
 }
 
-impl Stranger {
+impl RogueMember {
     pub(crate) async fn connect(
         address: &str,
         role: Role,
@@ -130,7 +130,7 @@ fn change_that_fills_its_frame_holds_up_no_other_one() {
         // A long change may cost a slow machine its lease.
         let leader = group.leader();
         block_on(async {
-            let caller = Stranger::connect(&group.addresses[leader], Role::Client, None).await;
+            let caller = RogueMember::connect(&group.addresses[leader], Role::Client, None).await;
             let body = vec![Bytes::from(encode_body(&renewals(pairs)))];
             let (header, limit) = (Header::new(Op::Meta, 0), Instant::now() + SOON);
             caller.expect("anyone may connect").connection.call(header, body, limit).await
@@ -159,11 +159,11 @@ fn absurd_terms_of_a_member_change_nothing_and_later_ones_stop_no_group() {
     block_on(async {
         let client = client(&all).await;
         for address in &group.addresses {
-            let stranger = Stranger::connect(address, Role::Namenode, None).await.expect("open");
+            let rogue = RogueMember::connect(address, Role::Namenode, None).await.expect("open");
             for term in &absurd {
                 for (from, to) in [(others[0], leader), (leader, others[0]), (leader, others[1])] {
                     for body in claims(1 << 40) {
-                        let sent = stranger.send(from, to, *term, body).await;
+                        let sent = rogue.send(from, to, *term, body).await;
                         assert!(sent.is_ok(), "it is counted, not answered: {sent:?}");
                     }
                 }
@@ -179,9 +179,9 @@ fn absurd_terms_of_a_member_change_nothing_and_later_ones_stop_no_group() {
         let (leader, others) = numbers(&group);
         let address = &group.addresses[group.leader()];
         block_on(async {
-            let stranger = Stranger::connect(address, Role::Namenode, None).await.expect("open");
+            let rogue = RogueMember::connect(address, Role::Namenode, None).await.expect("open");
             let far = reached + TERMS_BEHIND_MAX / 2;
-            let _ = stranger.send(others[0], leader, far, body).await;
+            let _ = rogue.send(others[0], leader, far, body).await;
             put(&client(&all).await, round).await;
         });
         reached = until("a leader", SOON, || Some(term(&group)).filter(|term| *term >= reached));
@@ -249,22 +249,22 @@ impl Guarded {
 }
 
 /// Sends everything that a member and an operator may send, in each member's name.
-async fn assert_all_forbidden(stranger: &Stranger, term: u64) {
+async fn assert_all_forbidden(rogue: &RogueMember, term: u64) {
     let is_forbidden = |sent: &Result<(), Refusal>| matches!(sent, Err(Refusal::Forbidden { .. }));
     for term in [term, term + 1000, u64::MAX] {
         for (from, to) in [(1, 2), (2, 1), (3, 1), (2, 3), (1, 3), (3, 2)] {
             let removed = Body::Removed { next: MemberId(100) };
             for body in claims(1 << 40).into_iter().chain([removed]) {
-                let sent = stranger.send(from, to, term, body).await;
+                let sent = rogue.send(from, to, term, body).await;
                 assert!(is_forbidden(&sent), "{sent:?}");
             }
         }
     }
     // An order that removes the second member, and a notice for this one's machine.
     let order = encode_body(&(3_u32, (1_u32, MemberId(2))));
-    let notice = encode_body(&(6_u32, Some(1000_u64), "a stranger's"));
+    let notice = encode_body(&(6_u32, Some(1000_u64), "a rogue member's"));
     for frame in [order, notice] {
-        let sent = stranger.call(frame).await;
+        let sent = rogue.call(frame).await;
         assert!(is_forbidden(&sent), "{sent:?}");
     }
 }
@@ -284,7 +284,7 @@ fn caller_without_the_rights_of_a_namenode_moves_no_term_and_no_member() {
     block_on(async {
         for address in &addresses {
             for role in [Role::Namenode, Role::Client, Role::Datanode, Role::Manager] {
-                let refused = Stranger::connect(address, role, None).await.err();
+                let refused = RogueMember::connect(address, role, None).await.err();
                 let is_refused =
                     matches!(&refused, Some(CallError::Refused(Refusal::Unauthenticated { .. })));
                 assert!(is_refused, "{refused:?}");
@@ -293,8 +293,8 @@ fn caller_without_the_rights_of_a_namenode_moves_no_term_and_no_member() {
                 tokens.iter().flat_map(|it| [(it, Role::Namenode), (it, Role::Client)])
             {
                 // What it greets as gives it no right.
-                let stranger = Stranger::connect(address, role, Some(token)).await;
-                assert_all_forbidden(&stranger.expect("the token is good"), before).await;
+                let rogue = RogueMember::connect(address, role, Some(token)).await;
+                assert_all_forbidden(&rogue.expect("the token is good"), before).await;
             }
         }
     });

@@ -45,17 +45,17 @@ const HEAD_WITHIN: Duration = Duration::from_secs(30);
 const LINES_MAX: usize = 10;
 
 /// Opens connections and sends nothing.
-fn strangers(address: &str, count: usize) -> Vec<TcpStream> {
+fn open_silent(address: &str, count: usize) -> Vec<TcpStream> {
     let connect = |_| TcpStream::connect(address).expect("the endpoint is open");
     (0..count).map(connect).collect()
 }
 
 /// The same for more than wait in the kernel's queue: a caller that finds it full tries again after
 /// a second. Returns when all have been accepted.
-fn many_strangers(address: &str, count: usize) -> Vec<TcpStream> {
+fn open_many(address: &str, count: usize) -> Vec<TcpStream> {
     let mut all = Vec::new();
     for _ in 0..count / QUEUED_MAX {
-        all.extend(strangers(address, QUEUED_MAX));
+        all.extend(open_silent(address, QUEUED_MAX));
         until("the connections are accepted", SOON, || (queued(address) == 0).then_some(()));
     }
     all
@@ -115,7 +115,7 @@ fn resident_bytes(pid: u32) -> u64 {
 fn silent_connections_keep_no_client_out() {
     allow_open_files(SILENT as u64 + 1_000);
     let cluster = Cluster::of(1);
-    let silent = many_strangers(&cluster.namenode.address, SILENT);
+    let silent = open_many(&cluster.namenode.address, SILENT);
     block_on(async {
         let config = ClientConfig { call_deadline: SOON, ..ClientConfig::default() };
         let client = Client::connect(&cluster.namenode.address, config).await;
@@ -170,7 +170,7 @@ fn silent_http_connections_hide_no_page() {
     let endpoints = servers.map(|server| server.http_address.as_str());
     let [of_namenode, of_datanode, of_gateway] = endpoints;
     let all = [of_namenode, of_datanode, of_gateway, gateway.address.as_str()];
-    let silent = || all.map(|endpoint| strangers(endpoint, SILENT_HTTP));
+    let silent = || all.map(|endpoint| open_silent(endpoint, SILENT_HTTP));
     beside(silent, || {
         block_on(async {
             for endpoint in endpoints {
@@ -185,7 +185,7 @@ fn silent_http_connections_hide_no_page() {
 
 /// Begins requests whose bodies do not come.
 fn bodiless(endpoint: &str, page: &str, count: usize) -> Vec<TcpStream> {
-    let mut all = strangers(endpoint, count);
+    let mut all = open_silent(endpoint, count);
     let head = format!("POST {page} HTTP/1.1\r\nhost: x\r\ncontent-length: 40\r\n\r\n{{");
     // Of these, too, the first make room for the last.
     all.iter_mut().for_each(|stream| drop(stream.write_all(head.as_bytes())));
@@ -310,7 +310,7 @@ fn followers_of_events_hide_no_page_and_stop_no_notice() {
     }
     assert!(followers.len() > 100 && refused > 100, "{} and {refused}", followers.len());
     beside(
-        || [strangers(endpoint, SILENT_HTTP)],
+        || [open_silent(endpoint, SILENT_HTTP)],
         || {
             block_on(async {
                 health(endpoint).await;
@@ -385,7 +385,7 @@ fn silent_connections_leave_clients_descriptors_of_a_server_that_has_few() {
     let servers = [&namenode, &datanode];
     let ports = servers.map(|server| [server.address.as_str(), server.http_address.as_str()]);
     let silent = || {
-        let opened = ports.as_flattened().iter().flat_map(|port| strangers(port, SILENT_FEW));
+        let opened = ports.as_flattened().iter().flat_map(|port| open_silent(port, SILENT_FEW));
         opened.collect::<Vec<_>>()
     };
     before_they_end(FIRST_BYTE_WITHIN, silent, |number| {
@@ -422,7 +422,7 @@ fn listener_without_descriptors_closes_idle_connections_and_logs_little() {
     let here = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
     let words = [&words[..], &here].concat();
     let gateway = with_few_descriptors(&cluster.path(""), "gateway", &words);
-    let silent = || strangers(&gateway.address, SILENT_HTTP);
+    let silent = || open_silent(&gateway.address, SILENT_HTTP);
     before_they_end(HEAD_WITHIN, silent, |_| {
         block_on(async {
             let answer = timeout(SOON, http::page(&gateway.address, "/")).await;

@@ -54,7 +54,7 @@ impl Server {
         Self { address, _stop: stop.drop_guard() }
     }
 
-    async fn stranger(&self) -> TcpStream {
+    async fn open(&self) -> TcpStream {
         TcpStream::connect(&self.address).await.unwrap()
     }
 
@@ -93,18 +93,18 @@ async fn is_closed(stream: &mut TcpStream) {
 #[tokio::test]
 async fn silent_flood_keeps_no_caller_out() {
     let bounds = ServeOptions { first_byte_within: LONG, hello_within: LONG, ..Default::default() };
-    let server = Server::start(ServeOptions { strangers_max: 4, ..bounds }).await;
+    let server = Server::start(ServeOptions { unadmitted_max: 4, ..bounds }).await;
     let first = server.connect().await;
     let mut silent = Vec::new();
     for _ in 0..50 {
-        silent.push(server.stranger().await);
+        silent.push(server.open().await);
     }
     let second = server.connect().await;
     for connection in [&first, &second] {
         call(connection).await;
     }
-    for stranger in &mut silent[..46] {
-        is_closed(stranger).await;
+    for stream in &mut silent[..46] {
+        is_closed(stream).await;
     }
     // The caller that is left is admitted with a greeting.
     let mut last = silent.pop().unwrap();
@@ -116,15 +116,15 @@ async fn silent_flood_keeps_no_caller_out() {
 }
 
 #[tokio::test]
-async fn stranger_has_little_time_for_its_first_byte_and_some_for_its_greeting() {
+async fn unadmitted_caller_has_little_time_for_its_first_byte_and_some_for_its_greeting() {
     let short = Duration::from_millis(50);
     let bounds =
         ServeOptions { first_byte_within: short, hello_within: LONG, ..Default::default() };
-    is_closed(&mut Server::start(bounds).await.stranger().await).await;
+    is_closed(&mut Server::start(bounds).await.open().await).await;
     let bounds =
         ServeOptions { first_byte_within: LONG, hello_within: short, ..Default::default() };
     let server = Server::start(bounds).await;
-    let mut slow = server.stranger().await;
+    let mut slow = server.open().await;
     slow.write_all(&[1]).await.unwrap();
     is_closed(&mut slow).await;
 }
@@ -134,7 +134,7 @@ async fn greeting_that_announces_too_much_is_refused_while_its_body_comes() {
     let server = Server::start(ServeOptions::default()).await;
     let mut header = Header::new(Op::Hello, 9);
     header.body_bytes = 16 << 20;
-    let mut stream = server.stranger().await;
+    let mut stream = server.open().await;
     stream.write_all(&[&header.encode()[..], &vec![7; 4 << 20]].concat()).await.unwrap();
     let (answer, refusal) = refusal(&mut stream).await;
     assert_eq!(answer.request, 0, "it is the connection's");
@@ -147,7 +147,7 @@ async fn caller_that_sends_more_before_it_is_admitted_reads_the_refusal() {
     let server = Server::start(ServeOptions::default()).await;
     let node = Some(NodeId(9));
     let hello = Hello { role: Role::Client, cluster: None, node, token: None };
-    let mut stream = server.stranger().await;
+    let mut stream = server.open().await;
     stream.write_all(&[greeting(&hello), vec![7; 4 << 20]].concat()).await.unwrap();
     let (answer, refusal) = refusal(&mut stream).await;
     assert_eq!(answer.request, 9);

@@ -6,25 +6,25 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-/// How long a stranger keeps its place at least: newcomers wait so long. When a whole fleet begins
-/// again at once, those that are about to greet or to send a request are not closed for those that
-/// come after them, and thousands of silent connections leave within a second.
+/// How long a connection keeps its place at least: newcomers wait so long. When a whole fleet
+/// begins again at once, those that are about to greet or to send a request are not closed for
+/// those that come after them, and thousands of silent connections leave within a second.
 pub(crate) const KEPT_MIN: Duration = Duration::from_millis(100);
 
 /// Connections that may be closed at any moment, in the order in which they came.
 ///
-/// A flood comes from few addresses, and a caller that sends its greeting at once is a stranger for
-/// a few round trips. So the one to close is the oldest of the address that has most.
+/// A flood comes from few addresses, and a caller that sends its greeting at once is not admitted
+/// for a few round trips. So the one to close is the oldest of the address that has most.
 #[derive(Debug)]
-pub(crate) struct Strangers<T> {
+pub(crate) struct EvictableConnections<T> {
     next: u64,
     by_origin: BTreeMap<Origin, BTreeMap<u64, T>>,
     count: usize,
 }
 
-/// Names one stranger. A number is never used again.
+/// Names one such connection. A number is never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stranger {
+pub(crate) struct EvictableId {
     origin: Origin,
     number: u64,
 }
@@ -44,13 +44,13 @@ impl From<IpAddr> for Origin {
     }
 }
 
-impl<T> Default for Strangers<T> {
+impl<T> Default for EvictableConnections<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T> Strangers<T> {
+impl<T> EvictableConnections<T> {
     pub(crate) const fn new() -> Self {
         Self { next: 0, by_origin: BTreeMap::new(), count: 0 }
     }
@@ -60,20 +60,20 @@ impl<T> Strangers<T> {
     }
 
     /// Adds the youngest.
-    pub(crate) fn add(&mut self, origin: Origin, value: T) -> Stranger {
+    pub(crate) fn add(&mut self, origin: Origin, value: T) -> EvictableId {
         let number = self.next;
         self.next += 1;
         self.count += 1;
         self.by_origin.entry(origin).or_default().insert(number, value);
-        Stranger { origin, number }
+        EvictableId { origin, number }
     }
 
     /// Removes one. `None` if it was evicted or removed before.
-    pub(crate) fn remove(&mut self, stranger: Stranger) -> Option<T> {
-        let same_origin = self.by_origin.get_mut(&stranger.origin)?;
-        let value = same_origin.remove(&stranger.number)?;
+    pub(crate) fn remove(&mut self, id: EvictableId) -> Option<T> {
+        let same_origin = self.by_origin.get_mut(&id.origin)?;
+        let value = same_origin.remove(&id.number)?;
         if same_origin.is_empty() {
-            self.by_origin.remove(&stranger.origin);
+            self.by_origin.remove(&id.origin);
         }
         self.count -= 1;
         Some(value)
@@ -86,17 +86,17 @@ impl<T> Strangers<T> {
 
     /// Returns the one that would be evicted now.
     pub(crate) fn first_to_go(&self) -> Option<&T> {
-        let Stranger { origin, number } = self.first()?;
+        let EvictableId { origin, number } = self.first()?;
         self.by_origin.get(&origin)?.get(&number)
     }
 
-    fn first(&self) -> Option<Stranger> {
+    fn first(&self) -> Option<EvictableId> {
         let oldest = self.by_origin.iter().filter_map(|(origin, same_origin)| {
             let (number, _) = same_origin.first_key_value()?;
             Some((same_origin.len(), Reverse(*number), *origin))
         });
         let (_, Reverse(number), origin) = oldest.max()?;
-        Some(Stranger { origin, number })
+        Some(EvictableId { origin, number })
     }
 }
 
@@ -110,46 +110,46 @@ mod tests {
 
     #[test]
     fn oldest_of_the_address_that_has_most_is_evicted() {
-        let mut strangers = Strangers::default();
-        strangers.add(origin("10.0.0.1"), "first of all");
+        let mut evictable = EvictableConnections::default();
+        evictable.add(origin("10.0.0.1"), "first of all");
         for name in ["a", "b", "c"] {
-            strangers.add(origin("10.0.0.2"), name);
+            evictable.add(origin("10.0.0.2"), name);
         }
-        strangers.add(origin("10.0.0.1"), "second");
-        assert_eq!(strangers.first_to_go(), Some(&"a"));
-        assert_eq!(strangers.evict(), Some("a"));
+        evictable.add(origin("10.0.0.1"), "second");
+        assert_eq!(evictable.first_to_go(), Some(&"a"));
+        assert_eq!(evictable.evict(), Some("a"));
         // Both have two: the oldest goes.
-        assert_eq!(strangers.evict(), Some("first of all"));
-        assert_eq!(strangers.evict(), Some("b"));
-        assert_eq!((strangers.evict(), strangers.evict()), (Some("c"), Some("second")));
-        assert_eq!((strangers.evict(), strangers.len()), (None, 0));
+        assert_eq!(evictable.evict(), Some("first of all"));
+        assert_eq!(evictable.evict(), Some("b"));
+        assert_eq!((evictable.evict(), evictable.evict()), (Some("c"), Some("second")));
+        assert_eq!((evictable.evict(), evictable.len()), (None, 0));
     }
 
     #[test]
     fn flood_of_one_address_evicts_its_own() {
-        let mut strangers = Strangers::default();
-        let ours = strangers.add(origin("10.0.0.1"), 0);
+        let mut evictable = EvictableConnections::default();
+        let ours = evictable.add(origin("10.0.0.1"), 0);
         for number in 1..10_000 {
-            if strangers.len() >= 8 {
-                assert_eq!(strangers.evict(), Some(number - 7));
+            if evictable.len() >= 8 {
+                assert_eq!(evictable.evict(), Some(number - 7));
             }
-            strangers.add(origin("10.0.0.2"), number);
+            evictable.add(origin("10.0.0.2"), number);
         }
-        assert_eq!(strangers.remove(ours), Some(0));
+        assert_eq!(evictable.remove(ours), Some(0));
     }
 
     #[test]
     fn one_that_was_evicted_or_removed_is_not_found_again() {
-        let mut strangers = Strangers::default();
-        let first = strangers.add(origin("::1"), 1);
-        let second = strangers.add(origin("::1"), 2);
-        assert_eq!(strangers.evict(), Some(1));
-        assert_eq!(strangers.remove(first), None);
-        assert_eq!(strangers.remove(second), Some(2));
-        assert_eq!((strangers.remove(second), strangers.len()), (None, 0));
-        let third = strangers.add(origin("::1"), 3);
+        let mut evictable = EvictableConnections::default();
+        let first = evictable.add(origin("::1"), 1);
+        let second = evictable.add(origin("::1"), 2);
+        assert_eq!(evictable.evict(), Some(1));
+        assert_eq!(evictable.remove(first), None);
+        assert_eq!(evictable.remove(second), Some(2));
+        assert_eq!((evictable.remove(second), evictable.len()), (None, 0));
+        let third = evictable.add(origin("::1"), 3);
         assert_ne!(third, second);
-        assert_eq!((strangers.remove(second), strangers.len()), (None, 1));
+        assert_eq!((evictable.remove(second), evictable.len()), (None, 1));
     }
 
     #[test]
