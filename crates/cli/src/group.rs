@@ -136,24 +136,24 @@ async fn order_leader(session: &Session, order: &GroupOrder) -> Result<(), CallE
         if !is_passing || began.elapsed() + ORDER_PAUSE >= within {
             return ordered;
         }
-        sleep(ORDER_PAUSE).await;
+        tokio::select! {
+            () = session.ended.cancelled() => return ordered,
+            () = sleep(ORDER_PAUSE) => {}
+        }
     }
 }
 
 /// Gives the leader an order through the members, in turn: any of them names the leader; one that
-/// is down does not.
+/// is down does not. Another error than these two may come after the order was taken, so that no
+/// other member gets it.
 async fn order_once(session: &Session, order: &GroupOrder) -> Result<(), CallError> {
     let mut failed = None;
     for address in session.namenode.split(',').map(str::trim) {
         match order_group(address, &session.credentials, order).await {
-            Ok(()) => return Ok(()),
-            // The leader has decided: no other member decides otherwise.
-            Err(error @ CallError::Refused(Refusal::BadRequest { .. })) => return Err(error),
             // The refusal of a member that runs is reported before the fault of one that does not.
-            Err(error) if failed.is_none() || matches!(error, CallError::Refused(_)) => {
-                failed = Some(error);
-            }
-            Err(_) => {}
+            Err(error @ CallError::Refused(Refusal::NotLeader { .. })) => failed = Some(error),
+            Err(error @ CallError::Unreachable { .. }) => failed = failed.or(Some(error)),
+            ordered => return ordered,
         }
     }
     Err(failed.expect("there is always one address"))

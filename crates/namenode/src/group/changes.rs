@@ -37,8 +37,9 @@ pub(crate) fn refusal(error: &ProposeError, group: &Group) -> Refusal {
             let leader = leader.and_then(|id| group.member(id));
             Refusal::NotLeader { leader: leader.map(|it| it.at.address.clone()) }
         }
-        ProposeError::NotServing
-        | ProposeError::Transferring
+        // It leads in a moment, and has taken nothing until then.
+        ProposeError::NotServing => Refusal::NotLeader { leader: None },
+        ProposeError::Transferring
         | ProposeError::Full
         | ProposeError::Change(GroupChangeError::UnderWay | GroupChangeError::InUse(_)) => {
             again(error.to_string())

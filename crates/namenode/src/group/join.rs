@@ -78,7 +78,13 @@ async fn call_leader(
         let credentials = credentials.clone();
         let options = ConnectionOptions { credentials, ..ConnectionOptions::default() };
         let connected = Connection::connect_with(&to, hello, deadline, &options).await;
-        let (connection, reply) = connected?;
+        let (connection, reply) = match connected {
+            // A member still names the leader that is gone. Nothing was sent there.
+            Err(CallError::Unreachable { .. }) if is_second => {
+                return Err(CallError::Refused(Refusal::NotLeader { leader: None }));
+            }
+            connected => connected?,
+        };
         let Some(cluster) = reply.cluster.filter(|_| reply.role == Role::Namenode) else {
             let fault = ReplyFault::NoNamenode;
             return Err(CallError::BadReply { address: to, fault });
