@@ -2,13 +2,17 @@
 # Upgrades fleets from an earlier program to the present one, by tests with real processes. OLD is a
 # program, or a revision to build it from; the default is the last one before messages of version 4.
 set -euo pipefail
-cd "$(dirname "$0")/.."
 
 old=${OLD:-3086c78a}
+[ ! -f "$old" ] || old=$(realpath "$old")
+cd "$(dirname "$0")/.."
 if [ -f "$old" ]; then
-    program=$(realpath "$old")
+    program=$old
 else
-    revision=$(git rev-parse --verify --short=12 "$old^{commit}")
+    revision=$(git rev-parse --verify --quiet --short=12 "$old^{commit}") || {
+        echo "$old is no program and no revision; in a shallow clone: git fetch --unshallow" >&2
+        exit 2
+    }
     tree=target/upgrade/$revision
     program=$PWD/$tree/target/debug/sanderling
     if [ ! -x "$program" ]; then
@@ -21,7 +25,8 @@ else
             --package sanderling-cli)
     fi
 fi
-echo "upgrading from $("$program" --version)" >&2
+version=$("$program" --version)
+echo "upgrading from $version, $program" >&2
 for tests in fleet group; do
     SANDERLING_PREVIOUS_PROGRAM=$program cargo test --locked --quiet --package sanderling-cli \
         --test "$tests" -- --ignored --nocapture --test-threads 1 earlier_program

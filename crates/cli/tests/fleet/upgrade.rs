@@ -81,16 +81,21 @@ impl EarlierClients {
         let (program, at) = (mixed.previous.clone(), mixed.port.address());
         let (there, back) = (mixed.directory.path().join("out"), mixed.directory.path().join("in"));
         let thread = std::thread::spawn(move || {
-            let command = |words: &[&str]| {
+            let command = |words: &[&str]| loop {
                 let ran = run(program_at(&program).args(words).args(["--namenode", &at]));
-                assert_eq!(ran.code, 0, "{words:?}: {ran}");
+                // It began while no namenode listened: only a client that is connected waits.
+                let is_between = ran.code == 4 && ran.stderr.contains("cannot be reached");
+                if !is_between || stop.load(Ordering::Relaxed) {
+                    assert_eq!(ran.code, 0, "{words:?}: {ran}");
+                    break;
+                }
             };
             let text = |path: &Path| path.to_str().expect("a path of text").to_owned();
             while !stop.load(Ordering::Relaxed) {
                 let number = count.load(Ordering::Relaxed);
                 std::fs::write(&there, value(number)).expect("written");
                 let name = format!("/earlier-{number}");
-                command(&["fs", "put", &text(&there), &name]);
+                command(&["fs", "put", "--force", &text(&there), &name]);
                 command(&["fs", "get", "--force", &name, &text(&back)]);
                 let got = std::fs::read(&back).expect("fetched");
                 assert!(got == value(number), "{name} has other bytes");
@@ -116,6 +121,12 @@ impl EarlierClients {
         self.is_stopped.store(true, Ordering::Relaxed);
         self.thread.take().expect("it runs").join().expect("each command succeeded");
         self.stored.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for EarlierClients {
+    fn drop(&mut self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
     }
 }
 
@@ -148,6 +159,14 @@ fn files_of(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().map(|path| (path.clone(), std::fs::read(path).expect("read"))).collect()
 }
 
+/// Returns how the newest segment of the journal begins: 8 bytes that name it, and its format.
+fn format_of(directory: &Path) -> Vec<u8> {
+    let mut files = files_of(directory);
+    files.retain(|(path, _)| path.extension().is_some_and(|it| it == "log"));
+    let (_, bytes) = files.pop().expect("there is a journal");
+    bytes[..12].to_vec()
+}
+
 /// In the order of docs/UPGRADING.md: the namenode, the datanodes, the clients.
 #[test]
 #[ignore = "make upgrade-test: it needs the program of an earlier release"]
@@ -161,6 +180,7 @@ fn fleet_of_an_earlier_program_is_upgraded_while_its_clients_work() {
 
     namenode.terminate();
     assert!(namenode.wait(SOON).success(), "{}", namenode.log());
+    let earlier_format = format_of(&mixed.catalog());
     let mut namenode = mixed.namenode(None);
     clients.until_more(3);
     put(&mixed, "/present-0", 0);
@@ -181,9 +201,13 @@ fn fleet_of_an_earlier_program_is_upgraded_while_its_clients_work() {
     let later = (0..=present.len() as u64).map(|number| (format!("/present-{number}"), number));
     assert_whole(&mixed, earlier.chain(later));
 
-    // The way back is closed, and nothing is changed by who tries it.
+    // The way back is closed, and trying it changes nothing.
     namenode.terminate();
     assert!(namenode.wait(SOON).success(), "{}", namenode.log());
+    if format_of(&mixed.catalog()) == earlier_format {
+        eprintln!("SKIPPED: the earlier program writes the present format");
+        return;
+    }
     let before = files_of(&mixed.catalog());
     let there = mixed.catalog();
     let words = ["namenode", "--listen", "127.0.0.1:0", "--http", "none", "--dir"];
