@@ -21,7 +21,7 @@ ifeq ($(DEMO),spark)
 	@python3 bench/spark/demo.py $(ARGS)
 else
 	@scripts/venv.sh demo
-	@PROFILE=demo scripts/build-wheel.sh
+	@PROFILE=$(or $(PROFILE),demo) scripts/build-wheel.sh
 	@.venv/bin/sanderling demo $(ARGS)
 endif
 
