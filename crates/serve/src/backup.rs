@@ -76,22 +76,18 @@ pub(crate) async fn run(session: Session, args: Backup) -> Result<(), Failure> {
         done = async { tokio::join!(call.download(pieces), keep(&args.to, received)) } => done,
         () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
     };
-    let ended = match (answer, kept) {
+    let failure = match (answer, kept) {
         // A backup that was cut off is damaged because of that.
-        (Err(error), Err(failure)) if failure.kind == FailureKind::BadBackup => {
-            Err(unanswered(error))
-        }
-        (_, Err(failure)) => Err(failure),
-        (Err(error), Ok(_)) => Err(unanswered(error)),
+        (Err(error), Err(failure)) if failure.kind == FailureKind::BadBackup => unanswered(error),
+        (_, Err(failure)) => failure,
+        (Err(error), Ok(_)) => unanswered(error),
         (Ok((200, _)), Ok(Some((place, description, bytes)))) => {
             place.publish().await?;
-            print(&session, &args, &description, bytes)
+            return print(&session, &args, &description, bytes);
         }
-        (Ok((status, body)), Ok(_)) => Err(refused(status, &body)),
+        (Ok((status, body)), Ok(_)) => refused(status, &body),
     };
-    ended.map_err(|failure| {
-        failure.tried(format_args!("a request for a backup to the namenode at {address}"))
-    })
+    Err(failure.tried(format_args!("a request for a backup to the namenode at {address}")))
 }
 
 /// A backup that is whole and has no name yet.

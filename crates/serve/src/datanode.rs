@@ -402,7 +402,7 @@ fn start_failure(error: DatanodeStartError) -> Failure {
 fn next(error: &DatanodeStartError) -> &'static str {
     match error {
         DatanodeStartError::Listen(_) => "the same with --listen 127.0.0.1:0 --http 127.0.0.1:0",
-        DatanodeStartError::NoAdvertisedHost { .. } => "the same with --advertise $(hostname)",
+        DatanodeStartError::NoAdvertisedHost { .. } => "the same with --advertise $(uname -n)",
         DatanodeStartError::TooLittleMemory { .. } => "the same with --dram 1GiB",
         DatanodeStartError::TooMuchMemory { .. } | DatanodeStartError::Memory { .. } => {
             "the same with --dram 256MiB, or sanderling doctor"

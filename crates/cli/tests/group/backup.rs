@@ -209,6 +209,15 @@ fn backup_in_a_bucket_that_is_taken_while_a_writer_goes_on_is_restored_from_ther
     };
     let (http, to) = (http(&cluster), "s3://backups/catalog.backup");
     let take = || with_bucket(&["namenode", "backup", "--to", to, "--http", &http]);
+    // The namenode answers: what fails is the bucket.
+    let none = "s3://none/catalog.backup";
+    let refused = with_bucket(&["namenode", "backup", "--to", none, "--http", &http]);
+    let tried = format!("  tried: to write {none}\n");
+    assert!(refused.code == 4 && refused.stderr.contains(&tried), "{refused}");
+    let unmade = text(cluster.path("unmade"));
+    let refused = with_bucket(&["namenode", "restore", "--from", none, "--dir", &unmade]);
+    let tried = format!("  tried: to read {none}\n");
+    assert!(refused.code == 4 && refused.stderr.contains(&tried), "{refused}");
     block_on(async {
         let stored = backup_while_writing(&cluster.client().await, take).await;
         cluster.namenode.kill();
@@ -232,11 +241,17 @@ fn restore_refuses_directories_in_use_other_clusters_and_damaged_backups() {
     assert!(running.stderr.contains("is in use by another namenode"), "{running}");
     let next = format!("next:  sanderling namenode restore --from {file} --replace --dir DIR, or ");
     assert!(running.stderr.contains(&next), "{running}");
+    let catalog = text(cluster.path("catalog"));
+    assert!(running.stderr.contains(&format!("tried: restore into {catalog}\n")), "{running}");
     cluster.namenode.kill();
     let full = restore(&cluster, &file, &[]);
     assert!(full.code == 1 && full.stderr.contains("--replace"), "{full}");
+    let looked = format!("tried: looked at {catalog}: it is as it was\n");
+    assert!(full.stderr.contains(&looked), "{full}");
     let other = restore(&cluster, &file, &["--replace", "--cluster", "0123456789abcdef"]);
     assert!(other.code == 1 && other.stderr.contains("of cluster"), "{other}");
+    let read = format!("tried: read {file}; {catalog} is as it was\n");
+    assert!(other.stderr.contains(&read), "{other}");
     let whole = fs::read(&file).expect("readable");
     let cut = text(cluster.path("cut"));
     fs::write(&cut, &whole[..whole.len() - 1]).expect("written");
@@ -245,6 +260,13 @@ fn restore_refuses_directories_in_use_other_clusters_and_damaged_backups() {
     // None of that changed the directory.
     cluster.start_namenode(&[]);
     cluster.namenode.kill();
+    // The catalog cannot be set aside: a link that leads nowhere has the name for it.
+    let aside = cluster.path("catalog/replaced-1");
+    std::os::unix::fs::symlink("nowhere", &aside).expect("linked");
+    let unfinished = restore(&cluster, &file, &["--replace"]);
+    let tried = format!("exchanged files in {catalog}; the same command may be run again\n");
+    assert!(unfinished.code == 1 && unfinished.stderr.contains(&tried), "{unfinished}");
+    fs::remove_file(&aside).expect("removed");
     let replaced = restore(&cluster, &file, &["--replace"]);
     assert_eq!(replaced.code, 0, "{replaced}");
     assert!(cluster.path("catalog/replaced-1").is_dir());

@@ -21,6 +21,9 @@ use crate::snapshot;
 /// The snapshot, until it is in its place. A start or another restore removes it.
 const TEMPORARY: &str = "restored.tmp";
 
+/// What an error names that comes while the files of a directory are exchanged.
+const RESTORE_INTO: &str = "restore into";
+
 /// The options with which a backup is restored.
 #[derive(Debug, Clone)]
 pub struct RestoreOptions {
@@ -67,6 +70,16 @@ pub enum RestoreError {
     },
 }
 
+impl RestoreError {
+    /// Returns whether files of the directory may have been exchanged before the error. The same
+    /// call may be made again then.
+    #[must_use]
+    pub fn may_have_changed_directory(&self) -> bool {
+        let Self::Directory(error) = self else { return false };
+        matches!(**error, NamenodeStartError::Files { what: RESTORE_INTO, .. })
+    }
+}
+
 /// Restores a backup into a directory. The next namenode on it continues from there as from an
 /// older copy of its directory: it skips the numbers that were given out since.
 ///
@@ -83,7 +96,7 @@ pub fn restore(
     let directory = unfinished.keep();
     let target = directory.file(FileKind::Snapshot, description.commands);
     exchange(&directory, cluster, &[(temporary, target)], || Ok(()))
-        .map_err(failed("restore into", directory.path()))??;
+        .map_err(failed(RESTORE_INTO, directory.path()))??;
     Ok(description)
 }
 

@@ -150,6 +150,25 @@ fn directory_in_use_or_with_files_is_left_as_it_is() {
 }
 
 #[test]
+fn restore_that_fails_while_files_are_exchanged_reports_it_and_may_be_made_again() {
+    let (place, backup) = (TempDir::new().unwrap(), backup_of(7));
+    let options = options(&place);
+    restored(&backup, &options).unwrap();
+    let refused = restored(&backup, &options).unwrap_err();
+    assert!(!refused.may_have_changed_directory(), "{refused}");
+    // What is there cannot be set aside: a link that leads nowhere has the name for it.
+    let aside = options.directory.join("replaced-1");
+    std::os::unix::fs::symlink("nowhere", &aside).unwrap();
+    let replacing = RestoreOptions { is_replacing: true, ..options.clone() };
+    let failed = restored(&backup, &replacing).unwrap_err();
+    assert!(failed.may_have_changed_directory(), "{failed}");
+    assert!(options.directory.join("restore-unfinished").exists(), "no namenode starts there");
+    fs::remove_file(&aside).unwrap();
+    restored(&backup, &replacing).unwrap();
+    assert!(!options.directory.join("restore-unfinished").exists() && aside.is_dir());
+}
+
+#[test]
 fn restore_that_was_cut_off_is_ended_without_replacing_by_a_backup_of_its_cluster_alone() {
     let place = TempDir::new().unwrap();
     let options = options(&place);

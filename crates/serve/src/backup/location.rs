@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind, whole};
 use sanderling_datanode::ObjectOptions;
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -79,7 +79,14 @@ impl fmt::Display for Place {
 
 type OpenBucket = (Arc<dyn ObjectStore>, object_store::path::Path);
 
-fn open(url: &str) -> Result<OpenBucket, Failure> {
+/// What a bucket is opened for.
+#[derive(Debug, Clone, Copy)]
+enum BucketUse {
+    Read,
+    Write,
+}
+
+fn open(url: &str, to: BucketUse) -> Result<OpenBucket, Failure> {
     let settings = object_settings();
     let options = ObjectOptions {
         url: url.to_owned(),
@@ -87,12 +94,17 @@ fn open(url: &str) -> Result<OpenBucket, Failure> {
         time_max: OPERATION_WITHIN,
         ..ObjectOptions::default()
     };
-    options.open().map_err(|error| unusable(url, &error))
+    options.open().map_err(|error| unusable(url, to, &error))
 }
 
-fn unusable(url: &str, error: &dyn fmt::Display) -> Failure {
+fn unusable(url: &str, to: BucketUse, error: &dyn fmt::Display) -> Failure {
     let cause = format!("{url} cannot be used: {error}");
+    let verb = match to {
+        BucketUse::Read => "read",
+        BucketUse::Write => "write",
+    };
     Failure::new(Exit::Unavailable, FailureKind::ObjectStore, cause)
+        .tried(format_args!("to {verb} {url}"))
         .next("the same with AWS_ENDPOINT_URL, AWS_REGION and the keys in the environment")
 }
 
@@ -120,9 +132,9 @@ impl Place {
                 Ok(Writing::File { file, partial, target: target.clone() })
             }
             Self::Bucket(url) => {
-                let (store, path) = open(url)?;
+                let (store, path) = open(url, BucketUse::Write)?;
                 let upload = store.put_multipart(&path).await;
-                let upload = upload.map_err(|error| unusable(url, &error))?;
+                let upload = upload.map_err(|error| unusable(url, BucketUse::Write, &error))?;
                 let upload = Box::new(WriteMultipart::new(upload));
                 Ok(Writing::Bucket { upload, url: url.clone() })
             }
@@ -137,8 +149,9 @@ impl Place {
                 Ok(Box::new(io::BufReader::new(file)))
             }
             Self::Bucket(url) => {
-                let (store, path) = open(url)?;
-                let found = store.get(&path).await.map_err(|error| unusable(url, &error))?;
+                let (store, path) = open(url, BucketUse::Read)?;
+                let found = store.get(&path).await;
+                let found = found.map_err(|error| unusable(url, BucketUse::Read, &error))?;
                 let (pieces, source) = mpsc::channel(PARTS_MAX);
                 let mut stream = found.into_stream();
                 tokio::spawn(async move {
@@ -163,7 +176,7 @@ fn regular(target: &Path) -> Result<PathBuf, Failure> {
     if !found.is_file() {
         let cause = format!("{} is no regular file", target.display());
         let failure = Failure::new(Exit::Failure, FailureKind::LocalFile, cause);
-        return Err(failure.next("the same with --to FILE"));
+        return Err(failure.tried(whole(target)).next("the same with --to FILE"));
     }
     target.canonicalize().map_err(|error| Failure::file(target, error))
 }
@@ -177,7 +190,7 @@ impl Writing {
             }
             Self::Bucket { upload, url } => {
                 let room = upload.wait_for_capacity(PARTS_MAX).await;
-                room.map_err(|error| unusable(url, &error))?;
+                room.map_err(|error| unusable(url, BucketUse::Write, &error))?;
                 upload.put(piece);
                 Ok(())
             }
@@ -203,7 +216,8 @@ impl Writing {
                 synced.map_err(|error| Failure::file(parent, error))
             }
             Self::Bucket { upload, url } => {
-                upload.finish().await.map(drop).map_err(|error| unusable(&url, &error))
+                let done = upload.finish().await.map(drop);
+                done.map_err(|error| unusable(&url, BucketUse::Write, &error))
             }
         }
     }

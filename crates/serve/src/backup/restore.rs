@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind, is_without_room};
+use sanderling_cli_common::failure::{
+    Exit, Failure, FailureKind, RefusalKind, is_without_room, whole,
+};
 use sanderling_cli_common::session::Session;
 use sanderling_namenode::{
     BackupDescription, BackupError, NamenodeStartError, RestoreError, RestoreOptions,
@@ -45,7 +47,8 @@ pub(super) fn cluster_id(text: &str) -> Result<ClusterId, ClusterIdError> {
 /// Restores a backup into a directory that no namenode uses.
 ///
 /// # Errors
-/// The backup or the directory is refused; what was there is as it was.
+/// The backup or the directory is refused, and what was there is as it was; or writing failed at
+/// the very end, and the same command may be run again.
 pub(crate) async fn run(session: Session, args: Restore) -> Result<(), Failure> {
     let source = args.from.read().await?;
     let options = RestoreOptions {
@@ -69,10 +72,25 @@ pub(crate) async fn run(session: Session, args: Restore) -> Result<(), Failure> 
 fn failed(error: RestoreError, args: &Restore) -> Failure {
     let (kind, next) = kind(&error);
     let cause = format!("{} was not restored: {error}", args.from);
-    Failure::new(Exit::Failure, kind, cause)
-        .with_source(error)
-        .tried(format_args!("read {}; {} is as it was", args.from, args.directory.display()))
-        .next(next)
+    let tried = tried(&error, args);
+    Failure::new(Exit::Failure, kind, cause).with_source(error).tried(tried).next(next)
+}
+
+/// Returns what was tried before the error, and whether the directory is as it was.
+fn tried(error: &RestoreError, args: &Restore) -> String {
+    let directory = whole(&args.directory);
+    match error {
+        RestoreError::Backup(_) | RestoreError::OtherCluster { .. } => {
+            format!("read {}; {directory} is as it was", args.from)
+        }
+        RestoreError::NotEmpty { .. } | RestoreError::Foreign { .. } => {
+            format!("looked at {directory}: it is as it was")
+        }
+        RestoreError::Directory(_) if error.may_have_changed_directory() => {
+            format!("exchanged files in {directory}; the same command may be run again")
+        }
+        RestoreError::Directory(_) => format!("restore into {directory}"),
+    }
 }
 
 /// The kind and the next step where a disk has no room.
@@ -95,8 +113,11 @@ pub(super) fn kind(error: &RestoreError) -> (FailureKind, &'static str) {
         {
             (FailureKind::InUse, "the same with --dir DIR, or stop that namenode first")
         }
-        RestoreError::Directory(error) => match &**error {
+        RestoreError::Directory(cause) => match &**cause {
             NamenodeStartError::Files { cause, .. } if is_without_room(cause.kind()) => NO_SPACE,
+            _ if error.may_have_changed_directory() => {
+                (FailureKind::NotRestored, "the same again, or the same with another --dir")
+            }
             _ => (FailureKind::NotRestored, "the same with another --dir"),
         },
         RestoreError::NotEmpty { .. } => {
