@@ -54,6 +54,14 @@ pub struct Benches {
     pub(crate) types: Option<Bench>,
 }
 
+impl Benches {
+    /// Returns whether it connects to a cluster that runs already.
+    #[must_use]
+    pub const fn uses_cluster(&self) -> bool {
+        !matches!(self.tool, Some(Tool::Scale(_)))
+    }
+}
+
 /// Tools that measure something else than one type of operation.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Tool {

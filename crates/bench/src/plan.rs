@@ -146,11 +146,12 @@ impl BenchPlan {
         }
         let batch = if kind.is_batched { args.batch.unwrap_or(BATCH) } else { 1 };
         // Two runs at once, or one that was killed, must not meet in one directory.
-        let own = directory(&args.path, &format!("{}-{}", kind.name, std::process::id()))?;
+        let own = format!("{}-{}", kind.name, std::process::id());
+        let own = refused::joined(&args.path, &own)?;
         let files = args.paths.unwrap_or(PATHS);
         let tree = match args.keep {
-            true => directory(&args.path, &format!("tree-{files}"))?,
-            false => directory(&own, "tree")?,
+            true => refused::joined(&args.path, &format!("tree-{files}"))?,
+            false => refused::joined(&own, "tree")?,
         };
         let load = Workload {
             size,
@@ -186,10 +187,6 @@ impl BenchPlan {
             (true, true) => Some("buffered"),
         }
     }
-}
-
-fn directory(above: &Path, name: &str) -> Result<Path, Failure> {
-    above.join(name).map_err(|refusal| refused::refusal_failure(&refusal))
 }
 
 fn no_use(kind: &BenchKind, flag: &str) -> Failure {

@@ -62,7 +62,10 @@ pub(super) async fn run(session: Session, args: Scale) -> Result<(), Failure> {
         let directory = place.0.join(format!("point-{at}"));
         let point = tokio::select! {
             point = phases::measure(&session, &args, (objects, nodes), &directory) => point?,
-            () = session.ended.cancelled() => return Err(Failure::silent(Exit::Interrupted)),
+            () = session.ended.cancelled() => {
+                let tried = format!("a measurement of {objects} objects and {nodes} nodes");
+                return Err(Failure::silent(Exit::Interrupted).tried(tried));
+            }
         };
         // The next catalog finds the disk as this one did.
         std::fs::remove_dir_all(&directory).map_err(|error| Failure::file(&directory, error))?;

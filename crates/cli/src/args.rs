@@ -68,7 +68,7 @@ pub(crate) struct Cli {
 /// Which cluster a command uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClusterUse {
-    /// None: it works on this machine.
+    /// None: it works on this machine, or with servers that it starts.
     Nothing,
     /// The one that it is given. A server never joins the one that a person chose last.
     Given,
@@ -91,6 +91,7 @@ impl Command {
     pub(crate) fn cluster_use(&self) -> ClusterUse {
         match self {
             Self::Task(task) if !task.uses_cluster() => ClusterUse::Nothing,
+            Self::Measure(measure) if !measure.uses_cluster() => ClusterUse::Nothing,
             Self::Namenode(args) if matches!(args.command, Some(NamenodeCommand::Backup(_))) => {
                 ClusterUse::Current
             }

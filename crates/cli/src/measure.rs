@@ -28,6 +28,14 @@ pub(crate) enum Measure {
     MockMetadata(MockMetadata),
 }
 
+impl Measure {
+    /// Returns whether it connects to a cluster that runs already. The others call none, or one
+    /// that they start.
+    pub(crate) const fn uses_cluster(&self) -> bool {
+        matches!(self, Self::Bench(args) if args.uses_cluster())
+    }
+}
+
 /// Runs one of them.
 ///
 /// # Errors

@@ -30,6 +30,13 @@ pub(crate) enum Measure {
     MockMetadata(CommandWords),
 }
 
+impl Measure {
+    /// Returns whether the command may connect to a cluster that runs already.
+    pub(crate) const fn uses_cluster(&self) -> bool {
+        matches!(self, Self::Bench(_))
+    }
+}
+
 /// Whatever follows the command's name.
 #[derive(Debug, Args)]
 pub(crate) struct CommandWords {

@@ -264,22 +264,30 @@ pub fn whole(path: &Path) -> String {
 /// it that is there.
 #[must_use]
 pub fn look_at(path: &Path) -> String {
-    let near = path.ancestors().find(|near| near.symlink_metadata().is_ok());
-    format!("ls -ld {}", shell_word(&near.unwrap_or(Path::new(".")).to_string_lossy()))
+    format!("ls -ld {}", nearest(path.ancestors(), |near| near.symlink_metadata().is_ok()))
 }
 
 /// Returns the command that shows how full the disk of a file is.
 fn free_space(path: &Path) -> String {
-    let directory = path.ancestors().skip(1).find(|part| part.is_dir()).unwrap_or(Path::new("."));
-    format!("df -h {}", shell_word(&directory.to_string_lossy()))
+    format!("df -h {}", nearest(path.ancestors().skip(1), Path::is_dir))
 }
 
 /// Returns the command that lists the nearest directory to a file that is not there.
 #[must_use]
 pub fn look_near(path: &Path) -> String {
-    let near = path.ancestors().skip(1).find(|near| near.is_dir());
-    let near = near.filter(|near| !near.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    format!("ls {}", shell_word(&near.to_string_lossy()))
+    format!("ls {}", nearest(path.ancestors().skip(1), Path::is_dir))
+}
+
+/// Returns the word of a command for the first path that is there and that a line of text names as
+/// it is, in UTF-8 and without control characters; `.` if there is none. It is no option, also if
+/// the path begins like one.
+fn nearest<'a>(paths: impl Iterator<Item = &'a Path>, is_there: impl Fn(&Path) -> bool) -> String {
+    let mut texts = paths.filter(|near| is_there(near)).filter_map(Path::to_str);
+    let text = texts.find(|text| printable(text) == *text).unwrap_or(".");
+    match text.starts_with('-') {
+        true => shell_word(&format!("./{text}")),
+        false => shell_word(text),
+    }
 }
 
 /// Writing to stdout fails like this: quietly when the reader has gone.
@@ -295,6 +303,10 @@ impl From<io::Error> for Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
@@ -317,6 +329,31 @@ mod tests {
         assert_eq!(copy, failure);
         let tried = format!("/a/b, as the user {}", rustix::process::geteuid().as_raw());
         assert_eq!(failure.tried.as_deref(), Some(tried.as_str()));
+    }
+
+    /// Makes files in directories whose names a line of text cannot give as they are.
+    fn oddly_named(place: &Path) -> Vec<PathBuf> {
+        let names = [&b"no\xffutf8"[..], b"two\nlines", "turned\u{202e}".as_bytes()];
+        let made = names.iter().map(|name| {
+            let directory = place.join(OsStr::from_bytes(name));
+            std::fs::create_dir_all(&directory).unwrap();
+            std::fs::write(directory.join("file"), "text").unwrap();
+            directory.join("file")
+        });
+        made.collect()
+    }
+
+    #[test]
+    fn next_command_of_an_odd_path_names_the_nearest_one_that_can_be_typed() {
+        let always = |path: &str| nearest(Path::new(path).ancestors(), |_| true);
+        assert_eq!(always("-x/y"), "./-x/y");
+        assert_eq!(always("-x y"), "'./-x y'");
+        assert_eq!(always("a/-x"), "a/-x");
+        assert_eq!(always("a b/c\nd"), "'a b'");
+        assert_eq!(nearest(Path::new("a\tb").ancestors(), |path| path.starts_with("a\tb")), ".");
+        let odd = Path::new("/a").join(OsStr::from_bytes(b"\xff")).join("b");
+        assert_eq!(nearest(odd.ancestors(), |_| true), "/a");
+        assert_eq!(nearest(Path::new("none").ancestors(), |_| false), ".");
     }
 
     #[test]
@@ -344,13 +381,16 @@ mod tests {
             Errno::LOOP,
         ];
         let (below, none) = (file.join("below"), place.join("none"));
-        for path in [file.as_path(), below.as_path(), none.as_path(), Path::new("none")] {
+        let odd = oddly_named(&place);
+        let usual = [file.as_path(), below.as_path(), none.as_path(), Path::new("none")];
+        for path in usual.into_iter().chain(odd.iter().map(PathBuf::as_path)) {
             for errno in errors {
                 let failure = Failure::file(path, errno.into());
                 let next = failure.next.as_deref().unwrap_or_default();
                 let mut shell = std::process::Command::new("sh");
                 let ended = shell.args(["-c", &format!("{next} > /dev/null")]).status().unwrap();
                 assert!(ended.success() && !next.is_empty(), "{failure}");
+                assert_eq!(printable(next), next, "it is printed as it is run");
                 let tried = failure.tried.as_deref().unwrap_or_default();
                 assert!(Path::new(tried).is_absolute(), "{failure}");
                 assert!(!failure.cause.contains("os error"), "{failure}");

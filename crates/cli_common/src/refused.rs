@@ -101,6 +101,19 @@ pub fn refusal_failure(refusal: &Refusal) -> Failure {
     }
 }
 
+/// Returns the path of a name in a directory.
+///
+/// # Errors
+/// No path has this name. The failure shows that no server was called for it.
+pub fn joined(
+    directory: &sanderling_protocol::Path,
+    name: &str,
+) -> Result<sanderling_protocol::Path, Failure> {
+    directory.join(name).map_err(|refusal| {
+        refusal_failure(&refusal).tried(format_args!("a path in {directory}, without a request"))
+    })
+}
+
 /// Returns the exit code of a refusal.
 #[must_use]
 pub const fn exit(refusal: &Refusal) -> Exit {
@@ -192,6 +205,15 @@ mod tests {
         assert_eq!(failure.refusal(), Some(&refusal));
         let source = failure.source().and_then(|it| it.downcast_ref::<Refusal>());
         assert_eq!(source, Some(&refusal));
+    }
+
+    #[test]
+    fn name_that_no_path_has_is_refused_without_a_request() {
+        let directory: Path = "/a".parse().unwrap();
+        assert_eq!(joined(&directory, "b").unwrap().as_str(), "/a/b");
+        let failure = joined(&directory, "b/c").unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Refusal(RefusalKind::BadPath));
+        assert_eq!(failure.tried.as_deref(), Some("a path in /a, without a request"));
     }
 
     #[test]

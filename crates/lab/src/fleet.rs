@@ -11,9 +11,9 @@ use sanderling_client::{Client, ClientConfig};
 use tokio::time::Instant;
 
 use crate::failure::Failure;
+use crate::own_cluster;
 use crate::process::program;
 use crate::record::{NodeRecord, PolicyName};
-use crate::refused;
 
 use crate::child::ChildServer;
 use network::Network;
@@ -119,7 +119,7 @@ impl<'a> LabFleet<'a> {
     pub(crate) async fn client(&self) -> Result<Client, Failure> {
         let address = &self.namenode_address;
         let connected = Client::connect(address, ClientConfig::default()).await;
-        connected.map_err(|error| refused::client(&error, address))
+        connected.map_err(|error| own_cluster::failed(&error, address))
     }
 
     /// Returns every node that was, in the order of their starts.

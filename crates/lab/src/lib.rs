@@ -8,6 +8,7 @@ mod figures;
 mod fleet;
 mod measure;
 pub mod mock;
+mod own_cluster;
 mod page;
 mod plan;
 mod print_trace;

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::{Exit, Failure, FailureKind};
-use crate::refused;
+use crate::own_cluster;
 
 pub(crate) use probe::probe;
 pub(crate) use read::DataSet;
@@ -33,7 +33,7 @@ fn path(name: &str) -> Path {
 async fn make_directory(client: &Client) -> Result<(), Failure> {
     let directory = DIRECTORY.parse().expect("plain letters");
     let made = client.make_directory(&directory, ObjectKind::Directory, true, true).await;
-    made.map(|_| ()).map_err(|error| refused::client(&error, client.namenode()))
+    made.map(|_| ()).map_err(|error| own_cluster::failed(&error, client.namenode()))
 }
 
 /// Starts so many workers; returns what ends when all of them have, or when `ended` is cancelled.

@@ -102,7 +102,7 @@ impl TaskBackend {
             Self::Directory(directory) => Self::Directory(directory.join(task)),
             Self::Bucket(bucket) => Self::Bucket(bucket.below(task)),
             Self::Store { client, namenode, root } => {
-                let root = joined(root, task)?;
+                let root = refused::joined(root, task)?;
                 Self::Store { client: client.clone(), namenode: namenode.clone(), root }
             }
         })
@@ -149,7 +149,7 @@ impl TaskBackend {
                     std::fs::create_dir_all(&path).map_err(|error| Failure::file(&path, error))?;
                 }
                 Self::Store { client, root, .. } => {
-                    let path = joined(root, directory)?;
+                    let path = refused::joined(root, directory)?;
                     let made =
                         client.make_directory(&path, ObjectKind::Directory, true, true).await;
                     made.map_err(|error| self.failed(&error))?;
@@ -447,13 +447,9 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(bytes)
 }
 
-fn joined(root: &StorePath, name: &str) -> Result<StorePath, Failure> {
-    root.join(name).map_err(|refusal| refused::refusal_failure(&refusal))
-}
-
 fn below(root: &StorePath, name: &str) -> Result<StorePath, Failure> {
     let mut parts = name.split('/').filter(|part| !part.is_empty());
-    parts.try_fold(root.clone(), |path, part| joined(&path, part))
+    parts.try_fold(root.clone(), |path, part| refused::joined(&path, part))
 }
 
 /// Writes a file beside its name and gives it the name when all of it is on disk.

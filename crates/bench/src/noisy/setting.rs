@@ -147,12 +147,10 @@ impl Setting {
         };
         // Two runs at once, or one that was killed, must not meet in one directory.
         let name = |what: &str| format!("noisy-{what}-{}", std::process::id());
-        let join = |above: &Path, name: &str| {
-            above.join(name).map_err(|refusal| refused::refusal_failure(&refusal))
-        };
-        let own_dir = join(&args.path, &name("tenant"))?;
-        let hog_dir = join(args.hog_path.as_ref().unwrap_or(&args.path), &name("hogs"))?;
-        let big = join(&hog_dir, "many")?;
+        let own_dir = refused::joined(&args.path, &name("tenant"))?;
+        let above_hogs = args.hog_path.as_ref().unwrap_or(&args.path);
+        let hog_dir = refused::joined(above_hogs, &name("hogs"))?;
+        let big = refused::joined(&hog_dir, "many")?;
         // A token for a subtree allows nothing above it.
         let usage_of = if args.hog_path.is_some() { hog_dir.clone() } else { Path::root() };
         Ok(Self {

@@ -64,7 +64,7 @@ pub(super) fn check_distinct<S: Display, D: Display + Ord>(
 }
 
 pub(super) fn joined(directory: &Path, name: &str) -> Result<Path, Failure> {
-    directory.join(name).map_err(|refusal| refused::refusal_failure(&refusal))
+    refused::joined(directory, name)
 }
 
 /// Returns an object's metadata; `None` when it does not exist.

@@ -157,6 +157,8 @@ fn option_without_an_effect_is_refused_with_the_command_without_it() {
         ("--context prod", "local status --dir /dev/null/local"),
         ("--context prod", "token secret --out /dev/null/secret"),
         ("--context prod", "namenode --dir /dev/null/catalog"),
+        ("--context prod", "bench scale"),
+        ("--context prod", "lab trace"),
         ("--timeout 3s", "manager"),
     ] {
         let words: Vec<&str> = option.split(' ').chain(line.split(' ')).collect();
@@ -272,6 +274,7 @@ fn commands_that_use_no_cluster_do_not_need_an_address() {
         &["man", &pages],
         &["tls", "new", "--out", &keys],
         &["completions", "bash"],
+        &["lab", "trace"],
     ] {
         let ran = run(home.command(words).env("SANDERLING_NAMENODE", "127.0.0.1:0"));
         assert_eq!(ran.code, 0, "{ran}");

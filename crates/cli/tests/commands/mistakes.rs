@@ -39,6 +39,9 @@ const WRONG_COMMAND_LINE: i32 = 2;
 /// The programs that `next:` lines begin with. An alternative that begins otherwise is prose.
 const PROGRAMS: [&str; 7] = ["sanderling", "cat", "chmod", "df", "head", "ls", "mkdir"];
 
+/// How alternatives begin that are no commands.
+const PROSE: [&str; 2] = ["the same with ", "--ready-file FILE of "];
+
 /// The cluster of the mistakes has no disk, and too little room for a measurement: the command is
 /// right, and that is its answer.
 const NO_DISK: Next = Ends(4);
@@ -235,7 +238,7 @@ const SERVERS: &[Mistake] = &[
     ("datanode --dram 16MiB --listen 0.0.0.0:0", 1, &["would not be authenticated"],
      "sanderling datanode --dram 16MiB --listen 127.0.0.1:0 --http 127.0.0.1:0", Serves),
     ("datanode --dram 16MiB --listen 0.0.0.0:0 --allow-unauthenticated", 1,
-     &["stands for every address"], "--allow-unauthenticated --advertise $(hostname)", Serves),
+     &["stands for every address"], "--allow-unauthenticated --advertise $(uname -n)", Serves),
 ];
 
 /// Mistakes whose next commands empty nodes, the store and the cluster, in this order.
@@ -286,7 +289,9 @@ struct World {
 
 impl World {
     fn start(flags: &[&str]) -> Self {
-        let place = TempDir::new().expect("a directory");
+        // Commands show it as the system does.
+        let at = std::env::temp_dir().canonicalize().expect("there is one");
+        let place = TempDir::new_in(at).expect("a directory");
         let local = place.path().join("local");
         let mut command = sanderling();
         command.args(["local", "start", "--json", "--port", "0", "--dram", "24MiB"]).args(flags);
@@ -394,7 +399,13 @@ impl World {
     /// Runs every command of a `next:` line; returns what one of them does not do.
     fn unworkable(&self, shown: &str, then: Next) -> Option<String> {
         let begins = |text: &str| PROGRAMS.contains(&text.split(' ').next().unwrap_or_default());
-        let commands: Vec<&str> = shown.split(", or ").filter(|text| begins(text)).collect();
+        let (commands, prose): (Vec<&str>, Vec<&str>) =
+            shown.split(", or ").partition(|it| begins(it));
+        if let Some(other) =
+            prose.iter().find(|it| !PROSE.iter().any(|begin| it.starts_with(begin)))
+        {
+            return Some(format!("has {other:?}, which is neither a command nor a known text"));
+        }
         let wanted = match then {
             Unrun(_) if commands.is_empty() => return None,
             Unrun(reason) => return Some(format!("has a command, and is not run: {reason}")),
@@ -434,6 +445,7 @@ impl World {
             .replace("--out FILE", &format!("--out {name}"))
             .replace("--dir DIR", &format!("--dir {name}"))
             .replace("--http ADDRESS", "--http $HTTP")
+            .replace("--dram 1GiB", "--dram 16MiB")
             .replace("sanderling local start", SMALL)
     }
 
@@ -441,6 +453,10 @@ impl World {
     fn serve(&self, command: &str) {
         let line = format!("exec {command} \"$@\"");
         let mut words = vec!["-c", &line, "sh"];
+        // Other tests need the memory.
+        if command.starts_with("sanderling datanode") && !command.contains("--dram") {
+            words.extend(["--dram", "16MiB"]);
+        }
         for flag in ["--listen", "--http"] {
             if !command.contains(flag) {
                 words.extend([flag, "127.0.0.1:0"]);

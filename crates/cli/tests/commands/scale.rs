@@ -1,6 +1,6 @@
 //! `sanderling bench scale` on a small scale: it measures, and every figure is one.
 
-use crate::cluster::sanderling;
+use crate::cluster::{run, sanderling};
 
 const OBJECTS: u64 = 2000;
 
@@ -34,4 +34,14 @@ fn scale_bench_prints_a_point_for_each_number_of_objects() {
     assert!(point["recovery"]["seconds"].as_f64() > Some(0.0), "{point}");
     let costs = report["linearity"].as_array().expect("a list of costs");
     assert!(costs.iter().all(|cost| cost["growth"].as_f64() >= Some(1.0)), "{report}");
+}
+
+#[test]
+fn scale_bench_that_is_late_names_no_cluster_that_it_has_not_started() {
+    let mut command = sanderling();
+    command.args(["bench", "scale", "--objects", "1000", "--nodes", "8"]);
+    let ran = run(command.args(["--phase", "60s", "--timeout", "300ms"]));
+    assert_eq!(ran.code, 124, "{ran}");
+    assert!(ran.stderr.contains("tried: a measurement of 1000 objects and 8 nodes\n"), "{ran}");
+    assert!(!ran.stderr.contains("127.0.0.1:7600"), "{ran}");
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::cluster::guarded::{Guarded, kept, text};
-use crate::cluster::{Cluster, SOON, Shape, block_on, http, run, sanderling, until};
+use crate::cluster::{Cluster, Port, SOON, Shape, block_on, http, run, sanderling, until};
 use crate::dashboards;
 use crate::registry::{Registry, exported, family, names, read, root};
 
@@ -206,7 +206,8 @@ const TOKEN: &str = "/etc/prometheus/sanderling/metrics.token";
 fn assert_scraped(prometheus: &Path, cluster: &Cluster, name: &str, paths: &[(&str, &str)]) {
     let mut config = read(&format!("deploy/prometheus/{name}"));
     let address = ("127.0.0.1:7601", cluster.namenode.http_address.as_str());
-    for (of_file, of_test) in paths.iter().copied().chain([address]) {
+    let often = ("refresh_interval: 30s", "refresh_interval: 1s");
+    for (of_file, of_test) in paths.iter().copied().chain([address, often]) {
         assert!(config.contains(of_file), "{name} has no {of_file}");
         config = config.replace(of_file, of_test);
     }
@@ -214,8 +215,8 @@ fn assert_scraped(prometheus: &Path, cluster: &Cluster, name: &str, paths: &[(&s
     let global = "global: {scrape_interval: 1s, scrape_timeout: 1s}\n";
     let file = cluster.path("prometheus.yml");
     std::fs::write(&file, format!("{global}{config}")).expect("written");
-    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
-    let address = port.expect("a free port").to_string();
+    let port = Port::new();
+    let address = port.address();
     let started = Command::new(prometheus)
         .arg(format!("--config.file={}", file.display()))
         .arg(format!("--storage.tsdb.path={}", cluster.path("tsdb").display()))

@@ -15,9 +15,9 @@ use super::store::{BUCKET, EmulatedStore};
 use super::writer::{ENDED, READY, VERIFIED, VERIFY, WriterKind};
 use crate::child::ChildServer;
 use crate::failure::{Exit, Failure, FailureKind};
+use crate::own_cluster;
 use crate::process::program;
 use crate::record::PolicyName;
-use crate::refused;
 
 /// The durable directory, and the place of the baseline in the bucket.
 const TASKS: &str = "tasks";
@@ -145,14 +145,14 @@ impl Stage {
             server.serves().await?;
         }
         let client = Client::connect(&address, ClientConfig::default()).await;
-        let client = client.map_err(|error| refused::client(&error, &address))?;
+        let client = client.map_err(|error| own_cluster::failed(&error, &address))?;
         let limit = Instant::now() + Duration::from_secs(30);
         loop {
             // A datanode has to report its store first.
             match client.make_durable(durable_directory()).await {
                 Ok(_) => return Ok(LabCluster { address, client, servers }),
                 Err(error) if Instant::now() >= limit => {
-                    return Err(refused::client(&error, &address));
+                    return Err(own_cluster::failed(&error, &address));
                 }
                 Err(_) => sleep(LOOK).await,
             }
@@ -224,7 +224,7 @@ impl Stage {
     pub(crate) async fn drained(&self) -> Result<(), Failure> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         let left = cluster.client.wait_durable(&durable_directory().path, WITHIN).await;
-        match left.map_err(|error| refused::client(&error, &cluster.address))? {
+        match left.map_err(|error| own_cluster::failed(&error, &cluster.address))? {
             None => Ok(()),
             Some(left) => Err(late(&format!("the store, with {} bytes", left.backlog_bytes))),
         }

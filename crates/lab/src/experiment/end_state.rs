@@ -11,9 +11,9 @@ use tokio::time::{Instant, sleep_until};
 use super::RunId;
 use crate::failure::Failure;
 use crate::fleet::LabFleet;
+use crate::own_cluster;
 use crate::plan::LabPlan;
 use crate::record::{DrainRecord, ExperimentKind, NodeRecord};
-use crate::refused;
 
 /// Events that are requested at once.
 const EVENTS_PAGE: u32 = 1000;
@@ -34,7 +34,7 @@ impl Aftermath {
         client: &Client,
         began: Instant,
     ) -> Result<Self, Failure> {
-        let failed = |error: ClientError| refused::client(&error, client.namenode());
+        let failed = |error: ClientError| own_cluster::failed(&error, client.namenode());
         let lives = fleet.lives();
         let last_change = lives.iter().filter_map(|life| life.served).max();
         let is_changed = lives.iter().any(|life| life.killed.is_some());

@@ -12,9 +12,9 @@ use super::{Aftermath, Measured, PolicyName, RunId, fleet_options};
 use crate::failure::{Exit, Failure, FailureKind};
 use crate::fleet::network::Network;
 use crate::fleet::{LabFleet, play};
+use crate::own_cluster;
 use crate::plan::LabPlan;
 use crate::record::RunRecord;
-use crate::refused;
 use crate::trace::{Chance, Preemption};
 use crate::workload::DataSet;
 use crate::workload::meter::Meter;
@@ -61,7 +61,7 @@ pub(super) async fn run(
 
 /// Waits until no node holds more alone than it can send within a notice.
 async fn until_bounded(client: &Client, nodes: u32, within: Duration) -> Result<(), Failure> {
-    let failed = |error: ClientError| refused::client(&error, client.namenode());
+    let failed = |error: ClientError| own_cluster::failed(&error, client.namenode());
     let limit = Instant::now() + within;
     loop {
         let all = client.nodes(false).await.map_err(failed)?;

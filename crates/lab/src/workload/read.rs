@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::meter::Meter;
 use super::{PIECE_BYTES, make_directory, path, spawn};
 use crate::failure::Failure;
-use crate::refused;
+use crate::own_cluster;
 use crate::trace::Chance;
 
 /// Bytes of an object: one block, so that what is lost is a whole object, which can be put again;
@@ -45,7 +45,7 @@ impl DataSet {
     /// The first write that failed.
     pub(crate) async fn write(client: &Client, bytes: u64) -> Result<Arc<Self>, Failure> {
         make_directory(client).await?;
-        let failed = |error: ClientError| refused::client(&error, client.namenode());
+        let failed = |error: ClientError| own_cluster::failed(&error, client.namenode());
         let content = Bytes::from(content());
         let put = |index: u64| {
             let content = content.clone();
