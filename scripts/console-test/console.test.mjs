@@ -539,4 +539,33 @@ describe("a large cluster, played to the page", () => {
     await waitText(page, "#events tbody tr", /node-999 /);
     await close(page);
   });
+
+  test("a loss gets the path of its job when an event has it, and no other row is drawn again",
+    async (t) => {
+      const { serve } = await import("./played.mjs");
+      const played = await serve({ nodes: 3 });
+      t.after(() => played.close());
+      const page = await open(played.url);
+      await waitText(page, "#connection", /Live/);
+      let sequence = 0;
+      const send = (kind) => {
+        sequence += 1;
+        const event = { sequence, at: Date.now() * 1000, kind };
+        played.send("events", { events: [event], skipped: 0 });
+      };
+      const lost = (jobs) => send({ blocks_lost: { node: 1, blocks: 1, bytes: 4096, objects: 1,
+        jobs } });
+      const register = (job) => send({ job_registered: { job, path: `/job-${job}` } });
+      lost([8, 9]);
+      await waitText(page, "#events tbody tr", /Lost .* with node-1, of 2 jobs/);
+      await page.$eval("#events tbody tr", (row) => { row.dataset.drawn = "once"; });
+      register(8);
+      await waitText(page, "#events tbody tr", /Job 8 began at \/job-8/);
+      assert.equal(await text(page, '#events tr[data-drawn="once"] td.kind'), "blocks lost");
+      lost([7]);
+      await waitText(page, "#events tbody tr", /Lost .* with node-1, of job 7$/);
+      register(7);
+      await waitText(page, "#events tbody tr", /Lost .* with node-1, of job 7 at \/job-7$/);
+      await close(page);
+    });
 });

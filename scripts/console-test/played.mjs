@@ -52,11 +52,15 @@ function eventsFrom(sequence, count, nodes) {
   return frame("events", { events, skipped: 0 });
 }
 
-/** Serves the console. With `everySecond`, all rows change and so many events come each second. */
+/** Serves the console. With `everySecond`, all rows change and so many events come each second.
+ * `send` writes one frame more to every page. */
 export async function serve({ nodes, events = 0, everySecond = 0 }) {
   const ids = Array.from({ length: nodes }, (_, at) => at + 1);
   const timers = new Set();
+  const responses = new Set();
   function stream(response) {
+    responses.add(response);
+    response.on("close", () => responses.delete(response));
     response.setHeader("content-type", "text/event-stream");
     const now = () => Date.now() * 1000;
     response.write(frame("hello", { schema: 1, version: "1", cluster: "1", needs_token: false,
@@ -95,6 +99,7 @@ export async function serve({ nodes, events = 0, everySecond = 0 }) {
   await new Promise((done) => server.listen(0, "127.0.0.1", done));
   return {
     url: `http://127.0.0.1:${server.address().port}/`,
+    send: (name, body) => responses.forEach((it) => it.write(frame(name, body))),
     close: () => new Promise((done) => {
       timers.forEach(clearInterval);
       server.closeAllConnections();

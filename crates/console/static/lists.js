@@ -306,14 +306,16 @@ export class Events {
       const [[name, body]] = Object.entries(event.kind);
       return { sequence: event.sequence, at: event.at / 1000, name, body };
     });
-    for (const { name, body } of added) {
+    const named = new Set();
+    for (const { body } of added) {
       if (body.name !== undefined && body.node !== undefined) {
         this.#model.names.set(body.node, body.name);
       }
-      if (body.job !== undefined && body.path !== undefined) {
-        this.#model.jobs.set(body.job, body.path);
-      }
+      if (body.job !== undefined && body.path !== undefined
+        && this.#model.jobs.set(body.job, body.path)) named.add(body.job);
     }
+    // Those that came with the path are drawn with it.
+    if (this.#isShown(named)) this.#fresh = null;
     this.#last = events.at(-1).sequence;
     this.#kept.push(...added);
     const most = this.#kept.length - EVENTS_KEPT;
@@ -327,12 +329,16 @@ export class Events {
 
   /** Takes the paths of jobs that run. Losses shown without the path are drawn again. */
   nameJobs(jobs) {
-    const added = new Set(jobs.filter((it) => this.#model.jobs.set(it.job, it.path))
+    const named = new Set(jobs.filter((it) => this.#model.jobs.set(it.job, it.path))
       .map((it) => it.job));
-    if (!added.size) return;
-    const isNamed = ({ name, body }) =>
-      name === "blocks_lost" && body.jobs.some((job) => added.has(job));
-    if (this.#kept.some(isNamed)) this.#again();
+    if (this.#isShown(named)) this.#again();
+  }
+
+  /** Returns whether a row names one of these jobs: that of a loss of one job alone does. */
+  #isShown(named) {
+    if (!named.size) return false;
+    return (this.#paused ?? this.#kept).some(({ name, body }) =>
+      name === "blocks_lost" && body.jobs.length === 1 && named.has(body.jobs[0]));
   }
 
   #text(event) {
