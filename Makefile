@@ -42,7 +42,7 @@ wheel: ## Builds the Python package into target/wheels and installs it into .ven
 	@scripts/build-wheel.sh
 
 .PHONY: first-minute
-first-minute: wheel ## Measures it: pip install, a tour, and its drain in the console; within 60 s.
+first-minute: wheel ## Measures pip install, a tour, and its drain in Chromium; WHEEL=<path> for another wheel.
 	@scripts/console-test/run.sh minute
 
 .PHONY: dist
