@@ -206,7 +206,7 @@ fn manifest_that_is_longer_than_any_is_refused_unread() {
         ran
     };
     let ran = restore(64 << 30);
-    let named = format!("generations/{newest:010} has {} bytes", 64_u64 << 30);
+    let named = format!("generations/{newest:010} has 64.0 GiB, and ");
     assert!(ran.stderr.contains(&named), "{ran}");
     // The longest one is read.
     let ran = restore(MANIFEST_BYTES_MAX);
