@@ -64,7 +64,7 @@ fn spelled(args: &[OsString], command: &Command) -> Vec<OsString> {
 
 /// Returns where the name of the command is: the first word that is neither an option nor the value
 /// of one. `None` if there is none, or an option before it is unknown.
-fn first_word(args: &[OsString], command: &Command) -> Option<usize> {
+pub(crate) fn first_word(args: &[OsString], command: &Command) -> Option<usize> {
     let mut at = 1;
     loop {
         let word = args.get(at)?.to_str()?;
@@ -219,6 +219,15 @@ mod tests {
             ("sanderling node notce n0", "sanderling node notice n0 --deadline 30s"),
             ("sanderling fs lss -z /", "sanderling fs ls --help"),
             ("sanderling nod", "sanderling node --help"),
+            ("sanderling put f /a", "sanderling fs put f /a"),
+            ("sanderling put f", "sanderling fs put f /f"),
+            ("sanderling get /a f", "sanderling fs get /a f"),
+            ("sanderling ls", "sanderling fs ls"),
+            ("sanderling cat a", "sanderling fs cat /a"),
+            ("sanderling --context local rm -r /a", "sanderling --context local fs rm -r /a"),
+            ("sanderling status", "sanderling local status"),
+            ("sanderling stop", "sanderling local stop"),
+            ("sanderling start --datanodes 2", "sanderling local start --datanodes 2"),
             ("sanderling --context local fs cat a", "sanderling --context local fs cat /a"),
             ("sanderling --context local fs lss -z /", "sanderling fs ls --help"),
         ] {

@@ -13,7 +13,7 @@ use sanderling_protocol::Refusal;
 use sanderling_protocol::limits::{NAME_BYTES_MAX, PATH_DEPTH_MAX};
 
 use crate::args::Cli;
-use crate::command_line::{NamedCommand, has_value_after, read};
+use crate::command_line::{NamedCommand, first_word, has_value_after, read};
 use crate::near_units::{RATE_EXAMPLE, SIZE_EXAMPLE, SPAN_EXAMPLE, rates, sizes, spans};
 use crate::refused::shell_word;
 
@@ -22,7 +22,7 @@ const ALTERNATIVES_MAX: usize = 4;
 
 /// Options whose values are of a few kinds: how many of the values are proposed where none is near,
 /// and the values.
-const KNOWN: [(&str, usize, &[&str]); 3] = [
+const KNOWN: [(&str, usize, &[&str]); 4] = [
     (
         "class",
         2,
@@ -37,6 +37,8 @@ const KNOWN: [(&str, usize, &[&str]); 3] = [
             "disk:refuse",
         ],
     ),
+    // Of `local start`; a group survives a loss.
+    ("namenodes", 2, &["3", "1"]),
     ("notice-source", 4, &["aws", "gcp", "azure", "file:PATH"]),
     (
         "preemption-model",
@@ -48,6 +50,9 @@ const KNOWN: [(&str, usize, &[&str]); 3] = [
 /// Values of options that are required, where the name of the value is no example of one: servers
 /// make these directories.
 const EXAMPLES: [(&str, &str); 2] = [("dir", "catalog"), ("disk-dir", "disk")];
+
+/// Groups whose commands are typed without them, as `put` for `fs put`; the likelier first.
+const OFTEN_LEFT_OUT: [&str; 3] = ["fs", "local", "node"];
 
 /// What to type instead of words that cannot be understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +75,7 @@ pub(crate) fn corrections(error: &clap::Error, args: &[OsString]) -> Vec<Correct
     let root = built();
     let line = WrongLine::new(error, args, &root);
     match error.kind() {
-        ErrorKind::InvalidSubcommand => line.subcommand().into_iter().collect(),
+        ErrorKind::InvalidSubcommand => line.subcommand(&root).into_iter().collect(),
         ErrorKind::UnknownArgument => line.option().into_iter().collect(),
         ErrorKind::InvalidValue => line.possible_values(),
         ErrorKind::ValueValidation => line.other_values(),
@@ -90,7 +95,9 @@ pub(crate) fn cause(error: &clap::Error, args: &[OsString]) -> Option<String> {
             Some(format!("invalid value '{value}' for '{option}': it is negative"))
         }
         ErrorKind::ValueValidation | ErrorKind::MissingRequiredArgument => {
-            let Some(last) = line.absent_last() else { return line.no_number() };
+            let Some(last) = line.absent_last() else {
+                return line.url().or_else(|| line.no_number());
+            };
             Some(format!("the following required arguments were not provided: {last}"))
         }
         _ => None,
@@ -205,8 +212,15 @@ impl<'a> WrongLine<'a> {
         words
     }
 
-    fn subcommand(&self) -> Option<Correction> {
+    fn subcommand(&self, root: &Command) -> Option<Correction> {
         let wrong = self.text(ContextKind::InvalidSubcommand)?;
+        if let Some(at) = first_word(self.args, root).filter(|at| self.args[*at] == *wrong)
+            && let Some(group) = group_with(root, &wrong)
+        {
+            let mut words = self.args.to_vec();
+            words.insert(at, group.into());
+            return Some(Correction::Words(words));
+        }
         // clap puts the most similar one at the end.
         let right = texts(self.error, ContextKind::SuggestedSubcommand).pop()?;
         // clap takes `frobnicate` for `concat`: a first letter is rarely the wrong one.
@@ -259,6 +273,15 @@ impl<'a> WrongLine<'a> {
         let why = if is_negative { "it is negative" } else { "it is no whole number" };
         (cause == "invalid digit found in string")
             .then(|| format!("invalid value '{value}' for '{shown}': {why}"))
+    }
+
+    /// Returns what is wrong with a URL where a path of the cluster is needed.
+    fn url(&self) -> Option<String> {
+        let value = self.text(ContextKind::InvalidValue).filter(|_| self.is_bad_path())?;
+        let shown = self.text(ContextKind::InvalidArg)?;
+        let path = paths(without_scheme(&value)?).pop()?;
+        let why = format!("it is a URL; a path of the cluster is needed, such as {path}");
+        Some(format!("invalid value '{value}' for '{shown}': {why}"))
     }
 
     fn possible_values(&self) -> Vec<Correction> {
@@ -320,7 +343,7 @@ impl<'a> WrongLine<'a> {
             _ => Vec::new(),
         };
         if self.is_bad_path() {
-            found.extend(paths(wrong));
+            found.extend(paths(without_scheme(wrong).unwrap_or(wrong)));
         }
         if causes(self.error).any(|cause| cause.is::<PatternError>()) {
             let names: Vec<String> = wrong.split('/').map(pattern).collect();
@@ -385,12 +408,12 @@ impl<'a> WrongLine<'a> {
             let Some(text) = word.to_str().filter(|_| at > 0) else { return word.clone() };
             let is_place = match &places {
                 Some(places) => places.contains(&at),
-                None if is_option => self.args[at - 1].to_string_lossy().starts_with('-'),
+                None if is_option => is_named(arg, &self.args[at - 1].to_string_lossy()),
                 None => at >= self.values_at,
             };
             match text.split_once('=') {
                 _ if is_place && text == wrong => right.into(),
-                Some((name, value)) if is_option && name.starts_with("--") && value == wrong => {
+                Some((name, value)) if is_option && is_named(arg, name) && value == wrong => {
                     format!("{name}={right}").into()
                 }
                 _ => word.clone(),
@@ -500,6 +523,29 @@ impl<'a> WrongLine<'a> {
     }
 }
 
+/// Returns whether a word names an option, alone or as the last of several short ones.
+fn is_named(arg: &Arg, word: &str) -> bool {
+    match word.strip_prefix("--") {
+        Some(name) => arg.get_long() == Some(name),
+        None => word.starts_with('-') && arg.get_short().is_some_and(|it| word.ends_with(it)),
+    }
+}
+
+/// Returns the group of commands in which one with this name is, where it is often typed without
+/// its group.
+fn group_with(root: &Command, name: &str) -> Option<&'static str> {
+    let has = |group: &str| root.find_subcommand(group)?.find_subcommand(name);
+    OFTEN_LEFT_OUT.into_iter().find(|&group| has(group).is_some())
+}
+
+/// Returns what follows the scheme of a URL, as `bucket/x` of `s3://bucket/x`; `None` of another
+/// text.
+fn without_scheme(text: &str) -> Option<&str> {
+    let (scheme, rest) = text.split_once("://")?;
+    let is_scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    (!scheme.is_empty() && scheme.bytes().all(is_scheme)).then_some(rest)
+}
+
 /// Returns the paths that a text may mean, without empty names, `.` and `..`; none for one that
 /// would be the root and with it everything.
 fn paths(text: &str) -> Vec<String> {
@@ -575,6 +621,16 @@ mod tests {
             ("sanderling fs cat /a --bytes=-1", "sanderling fs cat /a --bytes=1"),
             ("sanderling local start --datanodes 900", "sanderling local start --datanodes 256"),
             ("sanderling namenode --dir d --voters 4", "sanderling namenode --dir d --voters 3"),
+            ("sanderling fs ls s3://bucket/x", "sanderling fs ls /bucket/x"),
+            ("sanderling fs get file:///a b", "sanderling fs get /a b"),
+            (
+                "sanderling local start --datanodes 0 --dir d --port 0",
+                "sanderling local start --datanodes 1 --dir d --port 0",
+            ),
+            (
+                "sanderling local start --port=0 --datanodes=0",
+                "sanderling local start --port=0 --datanodes=1",
+            ),
             ("sanderling job new /a --quota 5mb", "sanderling job new /a --quota 5MB"),
             ("sanderling local statu", "sanderling local status"),
         ] {
@@ -590,6 +646,9 @@ mod tests {
         let sources = ["aws", "gcp", "azure", "file:PATH"];
         let sources = sources.map(|it| format!("sanderling datanode --notice-source {it}"));
         assert_eq!(corrected("sanderling datanode --notice-source ibm").0, sources);
+        let group = "sanderling local start --port 2 --namenodes";
+        let counts = ["3", "1"].map(|it| format!("{group} {it}"));
+        assert_eq!(corrected(&format!("{group} 2")).0, counts);
         let modes = ["os", "always"].map(|it| format!("sanderling namenode --dir d --sync {it}"));
         assert_eq!(corrected("sanderling namenode --dir d --sync never").0, modes);
         let (attributes, _) = corrected("sanderling fs attr /a x");
@@ -636,6 +695,8 @@ mod tests {
             assert_eq!(corrected(line).1.as_deref(), Some(missing), "{line}");
         }
         assert_eq!(corrected("sanderling fs cp a /b").1, None);
+        let url = corrected("sanderling fs ls s3://bucket/x").1.expect("a cause");
+        assert!(url.ends_with("a path of the cluster is needed, such as /bucket/x"), "{url}");
         assert_eq!(corrected("sanderling fs ls / -z"), (Vec::new(), None));
     }
 }

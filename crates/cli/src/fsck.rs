@@ -74,7 +74,8 @@ fn verdict(outcome: &FsckOutcome) -> Result<(), Failure> {
     }
     if outcome.catalog.lost_blocks > 0 {
         let lost = units::bytes(outcome.catalog.lost_bytes);
-        let cause = format!("{lost} in {} blocks are lost", outcome.catalog.lost_blocks);
+        let blocks = units::count(outcome.catalog.lost_blocks, "block is", "blocks are");
+        let cause = format!("{lost} in {blocks} lost");
         return Err(Failure::new(Exit::Partial, RefusalKind::DataUnavailable, cause)
             .next(next_of_lost(&outcome.catalog.lost_objects)));
     }
@@ -102,7 +103,7 @@ fn verdict(outcome: &FsckOutcome) -> Result<(), Failure> {
 fn next_of_lost(objects: &[Path]) -> String {
     match objects.first() {
         Some(path) => {
-            format!("sanderling fs rm {}, or compute the objects again", shell_word(path.as_str()))
+            format!("compute the objects again, or sanderling fs rm {}", shell_word(path.as_str()))
         }
         None => "compute the objects again".to_owned(),
     }

@@ -34,6 +34,9 @@ use sanderling_cli_common::{
     cluster, drain_plan, failure, fleet, global, near_units, next, output, printable, progress,
     refused, session, units,
 };
+use sanderling_client::ClientError;
+use sanderling_protocol::Refusal;
+use sanderling_transport::CallError;
 use sanderling_transport::trace::{begin, spanned};
 
 use crate::args::{Cli, ClusterUse, Command};
@@ -41,6 +44,9 @@ use crate::config::ServerCommandLine;
 use crate::failure::{Exit, Failure, FailureKind, RefusalKind};
 use crate::global::Global;
 use crate::output::Output;
+
+/// What the namenode's refusal contains while no node takes blocks (`placement` of the core).
+const NO_NODE: &str = "no datanode takes blocks";
 
 /// Runs the program with its name and arguments; returns its exit code.
 ///
@@ -77,8 +83,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         ClusterUse::Current => cli.global.resolve(&matches, true),
     };
     cli.global.service = cli.command.service();
+    let timeout = cli.global.timeout;
     let found = found.and_then(|()| each_flag_has_an_effect(&cli, &matches, &args));
     let result = found.and_then(|()| run(&cli.global, &matches, &args, cli.command));
+    let result = result.map_err(|failure| match timeout {
+        Some(_) => failure,
+        None => without_deadline(failure),
+    });
     let result = result.map_err(|failure| advised(failure, &cli.global.namenode));
     ended(result, output, &args)
 }
@@ -114,6 +125,24 @@ fn each_flag_has_an_effect(
         let collector = refused::shell_word(&collector.to_string());
         failure.instead(format_args!("SANDERLING_OTLP={collector} {command}"))
     })
+}
+
+/// Returns the failure of a call whose time was the client's own: the caller gave no deadline that
+/// could have passed.
+fn without_deadline(failure: Failure) -> Failure {
+    if failure.exit != Exit::Deadline || failure.kind != FailureKind::TimedOut {
+        return failure;
+    }
+    let source = failure.source.as_ref().and_then(|it| it.downcast_ref::<ClientError>());
+    // Placement refuses for as long as no node takes blocks.
+    let is_placing = match source {
+        Some(ClientError::TimedOut { last: CallError::Refused(refusal), .. }) => {
+            matches!(refusal, Refusal::RetryAfter { why, .. } if why.contains(NO_NODE))
+        }
+        _ => false,
+    };
+    let failure = Failure { exit: Exit::Unavailable, ..failure };
+    if is_placing { failure.instead("sanderling node ls") } else { failure }
 }
 
 /// Adds what the cluster on this machine has to do with a failure.

@@ -25,6 +25,9 @@ const GONE: &str = "the namenode does not answer";
 const BACK: &str = "the namenode answers again";
 const GIVEN_UP: &str = "the namenode gave this node up although it runs";
 
+/// The line of a datanode that the namenode does not register, repeated every 10 s.
+const REFUSED: &str = "the namenode refuses to register this node";
+
 /// Returns the lines of a log that contain a text.
 fn lines(log: &str, text: &str) -> Vec<String> {
     log.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
@@ -107,4 +110,45 @@ fn datanode_that_was_given_up_while_it_ran_reports_it_once_with_the_next_step() 
         assert_eq!(found.len(), 1, "{log}");
         assert!(found[0].contains("ERROR") && found[0].contains("sanderling fsck"), "{found:?}");
     });
+}
+
+#[test]
+fn datanode_whose_name_another_has_reports_the_refusal_and_another_name() {
+    let cluster = Cluster::of(1);
+    let namenode = cluster.namenode.address.clone();
+    let taken = format!("the name \"n0\" is in use by node {}", cluster.datanodes[0].node);
+    // At once, while the start goes on.
+    let began = Instant::now();
+    let words = ["datanode", "--namenode", &namenode, "--name", "n0", "--dram", "64MiB"];
+    let mut second = cluster.begin("second", &words);
+    let first = until("a line about the refusal", SOON, || lines(&second.log(), REFUSED).pop());
+    for part in ["WARN", &taken, &namenode, "--name OTHER"] {
+        assert!(first.contains(part), "no {part} in: {first}");
+    }
+    second.terminate();
+    assert_eq!(second.wait(SOON).code(), Some(130), "{}", second.log());
+    let log = second.log();
+    let next = format!("next:  sanderling datanode --namenode {namenode}");
+    for part in ["stopped before it joined: ", &taken, &next, "--name OTHER"] {
+        assert!(log.contains(part), "no {part} in: {log}");
+    }
+    assert!(!log.contains("stopped before the namenode"), "{log}");
+    let most = 1 + began.elapsed().as_secs() / 10;
+    assert!(lines(&log, REFUSED).len() as u64 <= most, "four attempts a second: {log}");
+    // At the end of `--timeout`.
+    let ran = cluster.cli(&[
+        "datanode",
+        "--name",
+        "n0",
+        "--dram",
+        "64MiB",
+        "--exit-with-parent",
+        "--timeout",
+        "3s",
+    ]);
+    assert_eq!(ran.code, 124, "{ran}");
+    let next = "--exit-with-parent --timeout 3s --name OTHER";
+    for part in ["does not serve within 3.00 s", &taken, "next:  sanderling datanode ", next] {
+        assert!(ran.stderr.contains(part), "no {part} in: {ran}");
+    }
 }

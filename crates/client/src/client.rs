@@ -122,9 +122,9 @@ impl Client {
         let cluster = match namenodes.greet(&pool, deadline).await {
             Ok(cluster) => cluster,
             Err(error) => {
-                let what = format!("connect to {namenode}");
                 let error = diagnosed(namenode, error, deadline).await;
-                return Err(ClientError::from_call(&what, error));
+                // The error has the address.
+                return Err(ClientError::from_call("connect", error));
             }
         };
         pool.set_cluster(Some(cluster));

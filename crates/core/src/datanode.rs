@@ -21,7 +21,7 @@ pub mod report;
 pub mod store_reports;
 
 pub use agent::{Act, Agent, SourceReading};
-pub use contact::{ContactChange, NamenodeContact};
+pub use contact::{ContactChange, NamenodeContact, RefusedRegistrations};
 pub use damages::{DamageReport, Damages};
 pub use drain_throttle::{DrainThrottle, HeldRead};
 pub use egress::Egress;

@@ -1,11 +1,11 @@
 //! What an operator must learn of the node's membership: that the namenode is gone, that it is
-//! back, and that it gave this node up although the process runs. `core` decides when; this logs
-//! it, once each, and has it ready for the health page.
+//! back, that it refuses to register the node, and that it gave this node up although the process
+//! runs. `core` decides when; this logs it, and has it ready for the health page.
 
 use parking_lot::Mutex;
-use sanderling_core::datanode::{ContactChange, NamenodeContact};
+use sanderling_core::datanode::{ContactChange, NamenodeContact, RefusedRegistrations};
 use sanderling_protocol::node::Load;
-use sanderling_protocol::{Instant, NodeId};
+use sanderling_protocol::{Instant, NodeId, Refusal};
 use sanderling_transport::CallError;
 use serde_json::{Value, json};
 
@@ -13,6 +13,13 @@ use crate::namenode::failure;
 
 /// What to do when the namenode does not answer.
 const NEXT_WHEN_GONE: &str = "start the namenode, or: sanderling doctor --namenode ADDRESS";
+
+/// What to do when the namenode refuses to register the node.
+const NEXT_WHEN_REFUSED: &str = "sanderling doctor --namenode ADDRESS";
+
+/// What to do when another live node has the node's name.
+const NEXT_WHEN_NAME_IN_USE: &str =
+    "start it with --name OTHER, or wait until the other node is declared dead";
 
 /// What to do when the node was given up without a notice.
 const NEXT_WHEN_GIVEN_UP: &str = "look for a pause of this machine or its network at that time, \
@@ -26,6 +33,7 @@ const NEXT_WHEN_LATE: &str = "sanderling fsck lists what is lost";
 pub(crate) struct ContactLog {
     namenode: String,
     contact: Mutex<NamenodeContact>,
+    refused: Mutex<RefusedRegistrations>,
     given_up: Mutex<GivenUpLog>,
 }
 
@@ -52,6 +60,7 @@ impl ContactLog {
         Self {
             namenode: namenode.to_owned(),
             contact: Mutex::new(NamenodeContact::new(now)),
+            refused: Mutex::default(),
             given_up: Mutex::default(),
         }
     }
@@ -88,6 +97,29 @@ impl ContactLog {
             }
             _ => {}
         }
+    }
+
+    /// Handles the outcome of a registration, which is tried again if it failed.
+    pub(crate) fn registered(&self, now: Instant, outcome: Result<(), &CallError>) {
+        let mut refused = self.refused.lock();
+        let Err(error) = outcome else {
+            *refused = RefusedRegistrations::default();
+            return;
+        };
+        if !refused.failed(now, &failure(error)) {
+            return;
+        }
+        drop(refused);
+        let next = match error {
+            CallError::Refused(Refusal::NameInUse { .. }) => NEXT_WHEN_NAME_IN_USE,
+            _ => NEXT_WHEN_REFUSED,
+        };
+        tracing::warn!(
+            namenode = self.namenode,
+            %error,
+            next,
+            "the namenode refuses to register this node, which tries again"
+        );
     }
 
     /// Handles that the namenode gave a node of this process up. `load` is what it holds; it is

@@ -16,6 +16,7 @@ use tokio::time::sleep_until;
 use crate::activity::Activity;
 use crate::counters::Counters;
 use crate::error::DatanodeStartError;
+use crate::join_failure::JoinFailure;
 use crate::membership::Membership;
 use crate::namenode::failure;
 use crate::options::DatanodeOptions;
@@ -52,6 +53,8 @@ pub(crate) struct Joiner {
     introduction: Register,
     namenode: String,
     start_time_max: Duration,
+    /// The error of the last registration, for the starter.
+    failure: JoinFailure,
     /// The connection of the last registration: when it ends, the namenode may be another process,
     /// with which the node must register again.
     registered_on: Mutex<Option<Connection>>,
@@ -87,6 +90,7 @@ impl Joiner {
             introduction,
             namenode,
             start_time_max,
+            failure: options.join_failure.clone(),
             registered_on: Mutex::default(),
         }
     }
@@ -209,8 +213,19 @@ impl Joiner {
                 "the namenode's log has lost its end: it lacks changes that this node has seen"
             );
         }
+        self.failure.set(answer.as_ref().err().cloned());
+        let attempt = answer.as_ref().map(|_| ());
+        self.noted(registration.outcome, attempt);
         self.registered(registration.outcome);
         answer.map(|_| registration.outcome)
+    }
+
+    /// Notes the outcome of a registration that does not end the process, for operators.
+    fn noted(&self, outcome: RegistrationOutcome, attempt: Result<(), &CallError>) {
+        if attempt.is_ok() || outcome == RegistrationOutcome::NotYet {
+            let now = self.membership.clock().now();
+            self.membership.contact().registered(now, attempt);
+        }
     }
 
     fn registered(&self, outcome: RegistrationOutcome) {

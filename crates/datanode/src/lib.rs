@@ -27,6 +27,7 @@ mod durable;
 mod error;
 mod http;
 mod join;
+mod join_failure;
 mod latency;
 mod link;
 mod local;
@@ -56,6 +57,7 @@ mod write_queue;
 
 pub use durable::{DurableOptions, DurableStoreError};
 pub use error::{DatanodeFailure, DatanodeStartError, DiskError, DrainEnd};
+pub use join_failure::JoinFailure;
 pub use local::LocalOptions;
 pub use object::{ObjectOptions, ObjectTierError, SealMismatch, UnusableStore};
 pub use options::{DatanodeOptions, DiskOptions};

@@ -11,6 +11,7 @@ use sanderling_transport::Security;
 
 use crate::budget;
 use crate::durable::DurableOptions;
+use crate::join_failure::JoinFailure;
 use crate::local::LocalOptions;
 use crate::object::ObjectOptions;
 use crate::seal::EncryptionKey;
@@ -76,6 +77,8 @@ pub struct DatanodeOptions {
     pub mechanism: Mechanism,
     /// Longest time to wait for the namenode at the start.
     pub start_time_max: Duration,
+    /// Where the datanode keeps the error of its last attempt to join.
+    pub join_failure: JoinFailure,
     /// Longest time for one call to the namenode.
     pub call_time_max: Duration,
     /// Longest time for one block to reach its target.
@@ -130,6 +133,7 @@ impl Default for DatanodeOptions {
             mechanism: Mechanism::default(),
             // A namenode that reads a long journal takes seconds.
             start_time_max: Duration::from_secs(30),
+            join_failure: JoinFailure::default(),
             call_time_max: Duration::from_secs(3),
             push_time_max: PUSH_WITHIN.into(),
             // Links have their own limit; several nodes on one machine do not.

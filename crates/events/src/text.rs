@@ -29,7 +29,8 @@ pub fn text(kind: &EventKind, names: &NodeNames) -> String {
         EventKind::BlocksMoved { .. }
         | EventKind::BlocksPromoted { .. }
         | EventKind::BlocksCopied { .. }
-        | EventKind::BlocksRebalanced { .. } => of_moves(kind, names),
+        | EventKind::BlocksRebalanced { .. }
+        | EventKind::BlocksLost { .. } => of_moves(kind, names),
         EventKind::DrainForecast { node, forecast } => {
             format!(
                 "{} forecast: {}",
@@ -41,16 +42,13 @@ pub fn text(kind: &EventKind, names: &NodeNames) -> String {
             format!("node {node} ({name}) is likely to get its notice soon: {reason}")
         }
         EventKind::NodeDrained { node, moved_blocks, moved_bytes, elapsed } => format!(
-            "{} is empty: {moved_blocks} blocks, {} moved in {}",
+            "{} is empty: {}, {} moved in {}",
             title(node),
+            blocks_of(*moved_blocks),
             bytes(moved_bytes),
             units::millis(*elapsed)
         ),
         EventKind::NodeGone { node, name, why } => format!("node {node} ({name}) is gone: {why}"),
-        EventKind::BlocksLost { node, blocks, bytes: lost, objects, jobs } => {
-            let (of, lost, title) = (of_jobs(jobs), bytes(lost), title(node));
-            format!("LOST {blocks} blocks, {lost} of {objects} objects{of} with {title}")
-        }
         EventKind::JobRegistered { job, path } => format!("job {job} began at {path}"),
         EventKind::JobEnded { job, path, is_expired, freed_bytes } => format!(
             "job {job} at {path} {}: {} freed",
@@ -79,30 +77,42 @@ pub fn text(kind: &EventKind, names: &NodeNames) -> String {
     }
 }
 
-/// Describes blocks that have another home or another copy.
+fn blocks_of(count: u64) -> String {
+    units::count(count, "block", "blocks")
+}
+
+/// Describes blocks that have another home or another copy, or are lost.
 fn of_moves(kind: &EventKind, names: &NodeNames) -> String {
     let bytes = |value: &u64| units::bytes(*value);
     let title = |node: &NodeId| names.title(*node);
     match kind {
         EventKind::BlocksMoved { from, to, blocks, bytes: moved } => {
             let (moved, from, to) = (bytes(moved), title(from), title(to));
-            format!("{blocks} blocks, {moved} moved from {from} to {to}")
+            format!("{}, {moved} moved from {from} to {to}", blocks_of(*blocks))
         }
         EventKind::BlocksPromoted { from, blocks, bytes: saved } => format!(
-            "{blocks} blocks, {} of {} were copied before: no byte had to move",
+            "{}, {} of {} were copied before: no byte had to move",
+            blocks_of(*blocks),
             bytes(saved),
             title(from)
         ),
         EventKind::BlocksCopied { from, to, blocks, bytes: copied } => {
             let (copied, from, to) = (bytes(copied), title(from), title(to));
-            format!("{blocks} blocks, {copied} of {from} copied to {to}")
+            format!("{}, {copied} of {from} copied to {to}", blocks_of(*blocks))
         }
         EventKind::BlocksRebalanced { from, to, blocks, bytes: moved } => format!(
-            "{blocks} blocks, {} moved from {} to {} for balance",
+            "{}, {} moved from {} to {} for balance",
+            blocks_of(*blocks),
             bytes(moved),
             title(from),
             title(to)
         ),
+        EventKind::BlocksLost { node, blocks, bytes: lost, objects, jobs } => {
+            let (of, lost, title) = (of_jobs(jobs), bytes(lost), title(node));
+            let (blocks, objects) =
+                (blocks_of(*blocks), units::count(*objects, "object", "objects"));
+            format!("LOST {blocks}, {lost} of {objects}{of} with {title}")
+        }
         // The caller describes all others.
         other => format!("{other:?}"),
     }
@@ -201,7 +211,8 @@ fn of_the_log(kind: &EventKind, names: &NodeNames) -> String {
             format!("LOST end of the namenode's log: {missing}, found by node {name} ({address})")
         }
         EventKind::BlocksOrphaned { node, blocks, bytes: lost } => format!(
-            "LOST {blocks} blocks, {} on {}: the log that named them has lost its end",
+            "LOST {}, {} on {}: the log that named them has lost its end",
+            blocks_of(*blocks),
             bytes(lost),
             names.title(*node)
         ),
@@ -232,8 +243,9 @@ fn of_the_log(kind: &EventKind, names: &NodeNames) -> String {
             "the snapshot after {commands} commands is damaged, an older one took its place: {why}"
         ),
         EventKind::BlocksDamaged { node, blocks, saved } => format!(
-            "{} found {blocks} blocks damaged or missing: of {saved} there is another copy",
-            names.title(*node)
+            "{} found {} damaged or missing: of {saved} there is another copy",
+            names.title(*node),
+            blocks_of(*blocks)
         ),
         // The caller describes all others.
         other => format!("{other:?}"),

@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
 use sanderling_cli_common::global::Global;
 use sanderling_cli_common::output::Output;
+use sanderling_cli_common::refused::shell_word;
 use sanderling_cli_common::session::{self, Session};
 use sanderling_cli_common::units::{self, Size, Span};
 use serde::Serialize;
@@ -170,7 +171,7 @@ async fn toured(
         seconds: began.elapsed().as_secs_f64(),
     };
     session.output.result(&report, |writer| report.write(writer))?;
-    next(session.output, record);
+    next(session.output, record, args);
     match drained.lost_bytes.max(data.bytes() - equal_bytes) {
         0 => Ok(()),
         lost => {
@@ -228,17 +229,27 @@ impl TourReport {
 }
 
 /// Prints what can be done with the cluster, which goes on.
-fn next(output: Output, record: &Record) {
+fn next(output: Output, record: &Record, args: &Tour) {
     output.note("\nThe cluster goes on:");
     if record.namenode != sanderling_context::DEFAULT_ADDRESS
         || sanderling_cli_common::cluster::is_chosen()
     {
         output.note(format_args!("  export SANDERLING_NAMENODE={}", record.namenode));
     }
+    // Without it, `local stop` would look in the default directory.
+    let stop = match &args.place.directory {
+        Some(_) => {
+            format!(
+                "sanderling local stop --dir {}",
+                shell_word(&record.directory.to_string_lossy())
+            )
+        }
+        None => "sanderling local stop".to_owned(),
+    };
     for (command, what) in [
         ("sanderling top", "nodes, throughput and events in this terminal"),
         ("sanderling fs ls -lh /tour", "what was stored"),
-        ("sanderling local stop", "end it and delete its data"),
+        (stop.as_str(), "end it and delete its data"),
     ] {
         output.note(format_args!("  {command:27} {what}"));
     }

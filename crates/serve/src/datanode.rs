@@ -14,9 +14,11 @@ use sanderling_cli_common::units::{Rate, Size, Span, UnitError};
 use sanderling_cli_common::{refused, server, session, units};
 use sanderling_datanode::{
     DatanodeOptions, DatanodeServer, DatanodeStartError, DiskOptions, DrainEnd, DurableOptions,
-    LocalOptions, ObjectOptions,
+    JoinFailure, LocalOptions, ObjectOptions,
 };
 use sanderling_notices::Acknowledge;
+use sanderling_protocol::Refusal;
+use sanderling_transport::CallError;
 use thiserror::Error;
 
 use super::console::ConsoleArgs;
@@ -34,6 +36,9 @@ use crate::security::Guard;
 
 /// Where a datanode serves HTTP unless a flag names another address.
 pub(crate) const HTTP_DEFAULT: &str = "127.0.0.1:7611";
+
+/// The next step where another live node has the node's name.
+const WITH_ANOTHER_NAME: &str = "the same with --name OTHER";
 
 /// What is done to a datanode that runs.
 #[derive(Debug, Clone, Subcommand)]
@@ -359,15 +364,16 @@ async fn serve(
         close_to_others(&disk.directory, &["sanderling-datanode"])?;
     }
     let namenode = options.namenode.clone();
+    let join_failure = options.join_failure.clone();
     // A datanode waits for its namenode until it gets a signal.
     let server = tokio::select! {
-        started = within(limit, "datanode", DatanodeServer::start(options)) => started?
+        started = within(limit, "datanode", DatanodeServer::start(options)) => started
+            .map_err(|failure| match refusal_of(&join_failure) {
+                Some(refusal) => refused_start(failure, &namenode, &refusal),
+                None => failure,
+            })?
             .map_err(start_failure)?,
-        _ = signals.next() => return Err(Failure::new(
-            Exit::Interrupted,
-            FailureKind::Interrupted,
-            format_args!("stopped before the namenode at {namenode} answered"),
-        )),
+        _ = signals.next() => return Err(stopped_start(&namenode, &join_failure)),
     };
     let http = server.http_address().map(|address| address.to_string());
     let address = server.address().to_string();
@@ -385,6 +391,34 @@ async fn serve(
     };
     server.stop().await;
     result
+}
+
+/// Returns the refusal of the last registration, if it was refused.
+fn refusal_of(failure: &JoinFailure) -> Option<Refusal> {
+    match failure.last() {
+        Some(CallError::Refused(refusal)) => Some(refusal),
+        _ => None,
+    }
+}
+
+/// Describes a start that a signal has ended.
+fn stopped_start(namenode: &str, join_failure: &JoinFailure) -> Failure {
+    let stopped = |cause: &str| Failure::new(Exit::Interrupted, FailureKind::Interrupted, cause);
+    match refusal_of(join_failure) {
+        Some(refusal) => refused_start(stopped("stopped before it joined"), namenode, &refusal),
+        None => stopped(&format!("stopped before the namenode at {namenode} answered")),
+    }
+}
+
+/// Adds why the namenode refused the node to the failure of a start that ended before it served.
+fn refused_start(failure: Failure, namenode: &str, refusal: &Refusal) -> Failure {
+    let cause =
+        format!("{}: the namenode at {namenode} refuses this node: {refusal}", failure.cause);
+    let failure = Failure { cause, ..failure };
+    match refusal {
+        Refusal::NameInUse { .. } => failure.instead(WITH_ANOTHER_NAME),
+        _ => failure,
+    }
 }
 
 /// Describes a failed start.
@@ -407,6 +441,7 @@ fn next(error: &DatanodeStartError) -> &'static str {
         DatanodeStartError::TooMuchMemory { .. } | DatanodeStartError::Memory { .. } => {
             "the same with --dram 256MiB, or sanderling doctor"
         }
+        DatanodeStartError::Refused { refusal: Refusal::NameInUse { .. }, .. } => WITH_ANOTHER_NAME,
         _ => "sanderling doctor",
     }
 }
@@ -446,9 +481,6 @@ async fn leave(
 mod tests {
     use std::io;
 
-    use sanderling_protocol::Refusal;
-    use sanderling_transport::CallError;
-
     use super::*;
 
     #[test]
@@ -463,5 +495,20 @@ mod tests {
         let namenode = "127.0.0.1:1".to_owned();
         let failure = start_failure(DatanodeStartError::Refused { namenode, refusal });
         assert_eq!(failure.exit, Exit::Failure);
+    }
+
+    #[test]
+    fn start_that_a_signal_ends_names_the_refusal_and_another_name() {
+        let join_failure = JoinFailure::default();
+        let silent = stopped_start("h:1", &join_failure);
+        assert_eq!(silent.cause, "stopped before the namenode at h:1 answered");
+        assert_eq!(silent.next, None);
+        let refusal =
+            Refusal::NameInUse { name: "a".to_owned(), node: sanderling_protocol::NodeId(3) };
+        let stopped = refused_start(silent, "h:1", &refusal);
+        assert!(stopped.cause.ends_with(&format!("refuses this node: {refusal}")), "{stopped:?}");
+        assert_eq!(stopped.next.as_deref(), Some(WITH_ANOTHER_NAME));
+        let error = DatanodeStartError::Refused { namenode: "h:1".to_owned(), refusal };
+        assert_eq!(start_failure(error).next.as_deref(), Some(WITH_ANOTHER_NAME));
     }
 }

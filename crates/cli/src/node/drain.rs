@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use sanderling_client::Client;
 use sanderling_protocol::node::NodeInfo;
-use sanderling_protocol::{NodeSelector, Refusal, Reply, Request};
+use sanderling_protocol::{NodeSelector, Policy, Refusal, Reply, Request};
 
 use crate::drain_plan::{self, VERDICT_WITHIN};
 use crate::failure::{Exit, Failure, FailureKind, RefusalKind};
@@ -51,6 +51,7 @@ pub(super) async fn run(
     if let Some(note) = &no_room {
         session.output.note(note);
     }
+    note_without_active(session, &client).await;
     if following.wait {
         return wait(session, &client, *info, deadline_millis, no_room.is_some()).await;
     }
@@ -61,6 +62,15 @@ pub(super) async fn run(
         let blocks = units::count(info.blocks, "block", "blocks");
         writeln!(writer, "{}: {blocks}, {bytes} leave{deadline}", title(&info))
     })
+}
+
+/// Notes that no node takes blocks any more, if so. The order is given: a list that fails is not
+/// its failure.
+async fn note_without_active(session: &Session, client: &Client) {
+    let Ok(fleet) = nodes(session, client, false).await else { return };
+    if !fleet.iter().any(|node| node.policy == Policy::Active) {
+        session.output.note("no active node is left that takes blocks: writes wait for one");
+    }
 }
 
 /// Prints the forecast of a drain, and stops before one that loses bytes, unless it is confirmed.

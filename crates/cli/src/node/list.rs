@@ -99,7 +99,7 @@ fn write(writer: &mut dyn Write, fleet: &FleetSummary) -> io::Result<()> {
             node.name.clone(),
             node.address.clone(),
             state(node),
-            units::millis(node.heartbeat_age),
+            heartbeat_age(node),
             node.blocks.to_string(),
             exposure(node),
             units::bytes(node.budget_bytes),
@@ -152,6 +152,14 @@ pub(crate) fn room_line(room: &Room) -> String {
         (0, 0) => format!("room for {left}, none kept: no node can leave for sure"),
         (0, _) => format!("room for {left}, {kept} kept for those that leave"),
         _ => format!("room for {left}, {kept} kept: {nodes} can leave at once"),
+    }
+}
+
+/// Returns how long ago the last heartbeat was; of a node that is gone none is expected.
+fn heartbeat_age(node: &NodeInfo) -> String {
+    match node.policy {
+        Policy::Gone => "-".to_owned(),
+        _ => units::millis(node.heartbeat_age),
     }
 }
 

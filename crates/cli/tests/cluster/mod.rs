@@ -120,6 +120,11 @@ impl Cluster {
         process::spawn(self.directory.path(), name, words).serves()
     }
 
+    /// Starts a server that is none of the cluster's and need not serve.
+    pub(crate) fn begin(&self, name: &str, words: &[&str]) -> Server {
+        process::spawn(self.directory.path(), name, words).unready()
+    }
+
     /// Starts a manager on its own; it is not one of the cluster's.
     pub(crate) fn manager(&self, name: &str) -> Server {
         let words = ["manager", "--namenode", &self.namenode.address, "--name", name];

@@ -60,6 +60,11 @@ pub(crate) fn spawn_with(
 }
 
 impl Starting {
+    /// Returns it without waiting until it serves, which it may never do.
+    pub(crate) fn unready(self) -> Server {
+        self.server
+    }
+
     /// Starts a server by a command that becomes the program, as [`spawn_with`] does.
     pub(crate) fn by(mut program: Command, directory: &Path, name: &str, words: &[&str]) -> Self {
         let ready_file = directory.join(format!("{name}.ready"));

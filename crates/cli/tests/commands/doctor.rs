@@ -57,6 +57,8 @@ fn examine(cluster: &Cluster, http: &str, flags: &[&str], token: Option<&Token>)
     command.args(["doctor", "--dram", "1MiB", "--json", "--http", http, "--dir"]);
     command.arg(cluster.path("x")).args(flags).env("SANDERLING_PYTHON", "false");
     command.env("SANDERLING_NAMENODE", &cluster.namenode.address);
+    // Not what this machine's user has started.
+    command.env("SANDERLING_LOCAL_DIR", cluster.path("local"));
     if let Some(token) = token {
         command.env("SANDERLING_TOKEN", token.reveal());
     }
@@ -549,7 +551,10 @@ fn hung_namenode_is_a_finding_and_hangs_nothing() {
     let cluster = Cluster::of(0);
     cluster.namenode.pause();
     // A cluster is there, so starting another one is no next step.
-    let ran = cluster.cli(&["fs", "ls", "/"]);
+    let mut list = sanderling();
+    list.args(["fs", "ls", "/", "--namenode", &cluster.namenode.address]);
+    // A cluster that this machine's user has started would be the next step.
+    let ran = run(list.env("SANDERLING_LOCAL_DIR", cluster.path("local")));
     assert!(ran.code == 4 && ran.stderr.contains("sanderling doctor"), "{ran}");
     assert!(!ran.stderr.contains("local start"), "{ran}");
     let report = examine(&cluster, &cluster.namenode.http_address, &[], None);

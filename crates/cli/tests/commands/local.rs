@@ -185,6 +185,8 @@ fn local_start_refuses_an_even_number_of_namenodes() {
     let ran = local.run(&["local", "start", "--namenodes", "2", "--port", "0"]);
     assert_eq!(ran.code, 2, "{ran}");
     assert!(ran.stderr.contains("a group has 1, 3 or 5 namenodes"), "{ran}");
+    let next = "next:  sanderling local start --namenodes 3 --port 0";
+    assert!(ran.stderr.contains(next), "{ran}");
 }
 
 #[test]

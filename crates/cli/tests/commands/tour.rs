@@ -44,6 +44,9 @@ fn tour_moves_what_the_node_holds_and_loses_nothing() {
     assert_eq!((number("lost_bytes"), number("failed")), (0, 0), "{ran}");
     assert!(number("reads") > 0 && number("writes") > 0, "{ran}");
 
+    let stop = format!("sanderling local stop --dir {}/local", place.0.path().display());
+    assert!(ran.stderr.contains(&stop), "{ran}");
+
     // The cluster goes on without the node that was killed, and its console has the drain.
     let status = place.run(&["local", "status", "--json"]);
     assert_eq!(status.code, 0, "{status}");

@@ -320,6 +320,22 @@ fn broken_pipe_is_quiet() {
     assert_eq!((ran.code, ran.stdout.trim(), ran.stderr.as_str()), (0, "10", ""), "{ran}");
 }
 
+/// No caller gave a deadline that could have passed: the write may be tried again.
+#[test]
+fn write_that_finds_no_active_node_ends_with_124_only_after_a_timeout() {
+    let cluster = Cluster::of(1);
+    let file = cluster.path("file");
+    std::fs::write(&file, bytes_of(1, 1 << 20)).expect("written");
+    let put = ["fs", "put", file.to_str().expect("UTF-8"), "/n"];
+    let ran = cluster.cli(&["node", "notice", "n0", "--deadline", "10m", "--yes"]);
+    assert_eq!(ran.code, 0, "{ran}");
+    assert!(ran.stderr.contains("no active node is left that takes blocks"), "{ran}");
+    let ran = cluster.cli(&put);
+    assert_refused(&ran, 4, &["no datanode takes blocks", "next:", "node ls"]);
+    let ran = cluster.cli(&[&put[..], &["--timeout", "2s"]].concat());
+    assert_refused(&ran, 124, &["next:"]);
+}
+
 #[test]
 fn timeout_ends_a_command_with_124() {
     let cluster = Cluster::of(0);

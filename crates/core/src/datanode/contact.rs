@@ -1,7 +1,8 @@
-//! Contact with the namenode: when a datanode reports that its namenode is gone, and when it
-//! reports that the namenode is back. An absence is reported once, however many calls fail during
-//! it.
+//! Contact with the namenode: when a datanode reports that its namenode is gone, that the namenode
+//! is back, and that it refuses to register the node. An absence is reported once, however many
+//! calls fail during it.
 
+use sanderling_protocol::refusal::Recovery;
 use sanderling_protocol::{Instant, Millis, Refusal};
 
 use super::CallFailure;
@@ -9,6 +10,10 @@ use super::CallFailure;
 /// Silence after which a failed call is reported. A namenode that is started again at once, or a
 /// connection that broke, is not worth a warning. Two heartbeats by default.
 pub const GONE_AFTER: Millis = Millis(1000);
+
+/// Time between two reports of refused registrations. A node registers four times a second, and
+/// waits 30 s at its start by default: an operator gets three lines of a start that fails.
+pub const REFUSED_AGAIN_AFTER: Millis = Millis(10_000);
 
 /// A record of whether the namenode answers the calls of one datanode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +88,30 @@ impl NamenodeContact {
     }
 }
 
+/// A record of when a datanode last reported that the namenode refuses to register it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RefusedRegistrations {
+    reported_at: Option<Instant>,
+}
+
+impl RefusedRegistrations {
+    /// Handles a registration that failed and is tried again; returns whether it is to be
+    /// reported: the first one, and then one in [`REFUSED_AGAIN_AFTER`].
+    ///
+    /// A refusal that passes by itself is not reported, nor a failure for which
+    /// [`NamenodeContact`] reports that the namenode is gone.
+    pub fn failed(&mut self, now: Instant, failure: &CallFailure) -> bool {
+        let CallFailure::Refused(refusal) = failure else { return false };
+        let is_lasting = matches!(refusal.recovery(), Recovery::Fix | Recovery::Report);
+        let is_due = self.reported_at.is_none_or(|at| now.since(at) >= REFUSED_AGAIN_AFTER);
+        let is_reported = is_lasting && is_answer(failure) && is_due;
+        if is_reported {
+            self.reported_at = Some(now);
+        }
+        is_reported
+    }
+}
+
 /// Returns whether a failure shows that the namenode serves this node. A namenode that does not
 /// admit the node is as good as gone until an operator acts.
 const fn is_answer(failure: &CallFailure) -> bool {
@@ -96,6 +125,8 @@ const fn is_answer(failure: &CallFailure) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use sanderling_protocol::NodeId;
+
     use super::*;
 
     const START: Instant = Instant(5_000_000);
@@ -140,5 +171,29 @@ mod tests {
         let barred = CallFailure::Refused(Refusal::Unauthenticated { why: why() });
         let gone = ContactChange::Gone { silent: Millis(2000) };
         assert_eq!(contact.called(after(7000), Err(&barred)), Some(gone));
+    }
+
+    #[test]
+    fn refused_registration_is_reported_at_once_and_then_once_in_a_while() {
+        let (name, node) = ("a".to_owned(), NodeId(3));
+        let taken = CallFailure::Refused(Refusal::NameInUse { name, node });
+        let mut refused = RefusedRegistrations::default();
+        let reported = (0..100_u64).filter(|at| refused.failed(after(at * 250), &taken));
+        assert_eq!(reported.collect::<Vec<_>>(), [0, 40, 80]);
+    }
+
+    #[test]
+    fn registration_that_is_refused_for_a_while_or_without_a_right_is_no_refusal_of_the_node() {
+        let why = || "test".to_owned();
+        let mut refused = RefusedRegistrations::default();
+        for failure in [
+            CallFailure::Refused(Refusal::RetryAfter { after: Millis(1), why: why() }),
+            CallFailure::Refused(Refusal::Unauthenticated { why: why() }),
+            CallFailure::Refused(Refusal::NotLeader { leader: None }),
+            CallFailure::Broken,
+            CallFailure::Busy,
+        ] {
+            assert!(!refused.failed(after(0), &failure), "{failure:?}");
+        }
     }
 }

@@ -34,7 +34,7 @@ pub enum GroupRisk {
         voters: usize,
     },
     /// Those that stay decide, and would not without one of them.
-    #[error("{staying} of {voters} voters stay, and one more loss stops it")]
+    #[error("{staying} of {voters} voters answer; one more loss stops the group")]
     NoLossLeft {
         /// Voters that answer and have no notice.
         staying: usize,
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(look(4999, Some(&risk)), []);
         assert_eq!(look(5000, None), [], "a restart is no event");
         assert_eq!(look(5001, Some(&risk)), []);
-        let why = "2 of 3 voters stay, and one more loss stops it".to_owned();
+        let why = "2 of 3 voters answer; one more loss stops the group".to_owned();
         assert_eq!(look(10_001, Some(&risk)), [EventKind::GroupAtRisk { why }]);
         assert_eq!(look(60_000, Some(&risk)), []);
         assert_eq!(look(60_001, None), [EventKind::GroupRestored { voters: 3 }]);
