@@ -110,7 +110,12 @@ pub(crate) async fn run(session: &Session, command: GroupCommand) -> Result<(), 
 }
 
 async fn order(session: &Session, order: GroupOrder) -> Result<(), Failure> {
-    order_leader(session, &order).await.map_err(|error| refused::call(&error))?;
+    order_leader(session, &order).await.map_err(|error| match error {
+        CallError::Refused(Refusal::NotLeader { .. } | Refusal::Undecided { .. }) => {
+            refused::call(&error).instead("sanderling group ls")
+        }
+        error => refused::call(&error),
+    })?;
     // It is done, whether the members can be shown or not.
     let done = match members(session).await {
         Ok(members) => Done { members: Some(members) },

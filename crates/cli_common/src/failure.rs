@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use sanderling_client::ClientError;
+use sanderling_context::without_users;
 use sanderling_protocol::Refusal;
 pub use sanderling_protocol::RefusalKind;
 use sanderling_transport::CallError;
@@ -193,16 +194,16 @@ impl Failure {
         #[derive(Serialize)]
         struct FailureView<'a> {
             kind: &'a str,
-            cause: &'a str,
-            tried: &'a Option<String>,
-            next: &'a Option<String>,
+            cause: String,
+            tried: Option<String>,
+            next: Option<String>,
             exit: i32,
         }
         let view = FailureView {
             kind: self.kind.name(),
-            cause: &self.cause,
-            tried: &self.tried,
-            next: &self.next,
+            cause: without_users(&self.cause),
+            tried: self.tried.as_deref().map(without_users),
+            next: self.next.as_deref().map(without_users),
             exit: self.exit.code(),
         };
         serde_json::json!({ "schema": crate::output::SCHEMA, "error": view })
@@ -211,13 +212,13 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Each is one line, whatever names are in it.
-        write!(formatter, "error: {}", printable(&self.cause))?;
+        // Each is one line, whatever names are in it. A URL may have a password.
+        write!(formatter, "error: {}", printable(&without_users(&self.cause)))?;
         if let Some(tried) = &self.tried {
-            write!(formatter, "\n  tried: {}", printable(tried))?;
+            write!(formatter, "\n  tried: {}", printable(&without_users(tried)))?;
         }
         if let Some(next) = &self.next {
-            write!(formatter, "\n  next:  {}", printable(next))?;
+            write!(formatter, "\n  next:  {}", printable(&without_users(next)))?;
         }
         Ok(())
     }
@@ -308,6 +309,16 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+
+    #[test]
+    fn password_in_a_url_is_not_printed() {
+        let url = "http://me:TOPSECRET@host/a";
+        let failure = Failure::usage(format_args!("GET {url}")).tried(url).next(url);
+        for text in [failure.to_string(), failure.json().to_string()] {
+            assert_eq!(text.matches("http://***@host/a").count(), 3, "{text}");
+            assert!(!text.contains("TOPSECRET"), "{text}");
+        }
+    }
 
     #[test]
     fn kind_of_a_refused_caller_is_the_name_of_the_refusal() {

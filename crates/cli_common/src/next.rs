@@ -2,7 +2,8 @@
 //!
 //! A failure far below the command line has neither its words nor the cluster that they named. It
 //! writes `the same with --force` or `sanderling fs ls /`; here the words are filled in. Several
-//! commands are separated by `, or `.
+//! commands are separated by `, or `. A name in single quotes may contain anything, also such
+//! words: a quoted word is neither split nor changed.
 
 use std::ffi::OsString;
 
@@ -22,13 +23,39 @@ const SEPARATOR: &str = ", or ";
 pub fn completed(next: &str, args: &[OsString]) -> String {
     let words: Vec<String> =
         args.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let commands = next.split(SEPARATOR).map(|command| one(command, &words));
+    let commands = split(next, SEPARATOR).into_iter().map(|command| one(command, &words));
     commands.collect::<Vec<_>>().join(SEPARATOR)
+}
+
+/// Splits a text at each separator outside of single quotes, as [`shell_word`] writes them. An
+/// apostrophe after a letter begins no quoted word.
+fn split<'a>(text: &'a str, separator: &str) -> Vec<&'a str> {
+    let (mut parts, mut begin) = (Vec::new(), 0);
+    let (mut is_quoted, mut before) = (false, ' ');
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '\'' if is_quoted || !before.is_alphanumeric() => is_quoted = !is_quoted,
+            // What follows it stands for itself.
+            '\\' if !is_quoted => {
+                characters.next();
+            }
+            _ if !is_quoted && at >= begin && text[at..].starts_with(separator) => {
+                parts.push(&text[begin..at]);
+                begin = at + separator.len();
+            }
+            _ => {}
+        }
+        before = character;
+    }
+    parts.push(&text[begin..]);
+    parts
 }
 
 fn one(command: &str, words: &[String]) -> String {
     // Prose, such as `the same with another --listen`, stays as it is.
-    let is_flag = |text: &str| text.starts_with('-') || text.split(' ').all(|it| it.contains('='));
+    let is_flag =
+        |text: &str| text.starts_with('-') || split(text, " ").iter().all(|it| it.contains('='));
     if let Some(change) = command.strip_prefix("the same with ").filter(|it| is_flag(it)) {
         return with(words, change);
     }
@@ -53,7 +80,7 @@ fn with(words: &[String], change: &str) -> String {
         return format!("{change} {}", shown(words));
     }
     let mut words = words.to_vec();
-    let changes: Vec<&str> = change.split(' ').collect();
+    let changes = split(change, " ");
     for (at, flag) in changes.iter().enumerate().filter(|(_, word)| word.starts_with('-')) {
         let takes_value = changes.get(at + 1).is_some_and(|value| !value.starts_with('-'));
         words = without(&words, flag, takes_value);
@@ -95,7 +122,7 @@ fn carried(words: &[String], rest: &str) -> String {
         return format!("sanderling {rest} {directory}").trim_end().to_owned();
     }
     let is_local = WITHOUT_CLUSTER.contains(&command) || rest.starts_with("token secret");
-    if is_local || rest.ends_with("--help") {
+    if is_local || split(rest, " ").last() == Some(&"--help") {
         return format!("sanderling {rest}");
     }
     // A command that makes a token shows none.
@@ -110,12 +137,15 @@ fn carried(words: &[String], rest: &str) -> String {
 /// and a space.
 fn flags(words: &[String], rest: &str, names: &[&str]) -> String {
     let mut text = String::new();
+    // A name that contains a flag's is no flag.
+    let given: Vec<&str> =
+        split(rest, " ").into_iter().filter_map(|word| word.split('=').next()).collect();
     for (at, word) in words.iter().enumerate() {
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (word.as_str(), words.get(at + 1).map(String::as_str)),
         };
-        let is_wanted = names.contains(&name) && !rest.contains(name);
+        let is_wanted = names.contains(&name) && !given.contains(&name);
         if let Some(value) = value.filter(|_| is_wanted) {
             text.push_str(&format!("{name} {} ", shell_word(value)));
         }
@@ -172,5 +202,82 @@ mod tests {
         let line = "sanderling local stop --dir d";
         assert_eq!(next("sanderling local start", line), "sanderling local start --dir d");
         assert_eq!(next("chmod 600 f", line), "chmod 600 f");
+    }
+
+    #[test]
+    fn text_is_split_outside_of_quoted_words_alone() {
+        assert_eq!(split("a, or b, or c", SEPARATOR), ["a", "b", "c"]);
+        assert_eq!(split("ls 'a, or b', or c", SEPARATOR), ["ls 'a, or b'", "c"]);
+        assert_eq!(split("the node's log, or c", SEPARATOR), ["the node's log", "c"]);
+        for name in ["it's, or b", "', or b", "a\\', or '", "''", "\\", "é', or 'é"] {
+            let quoted = format!("ls {}", shell_word(name));
+            let text = format!("{quoted}, or c");
+            assert_eq!(split(&text, SEPARATOR), [quoted.as_str(), "c"], "{name}");
+        }
+        assert_eq!(split("--out 'a b' -x", " "), ["--out", "'a b'", "-x"]);
+    }
+
+    #[test]
+    fn flags_in_a_name_are_no_flags_of_the_next_command() {
+        let line = "sanderling --namenode h:1 fs ls";
+        let called = "sanderling --namenode h:1 fs ls";
+        for name in ["'a --namenode b'", "/--namenode", "'a --help'", "/a--help"] {
+            assert_eq!(next(&format!("sanderling fs ls {name}"), line), format!("{called} {name}"));
+        }
+        let args = ["sanderling", "fs", "put", "a", "b", "--force"].map(OsString::from);
+        let changed = completed("the same with --out 'x --force y'", &args);
+        assert_eq!(changed, "sanderling fs put a b --force --out 'x --force y'");
+    }
+
+    /// Runs a text as a user does that copies it whole, without the program that it names.
+    fn run_in_shell(text: &str, place: &std::path::Path) {
+        let script = format!("sanderling() {{ :; }}\n{text}");
+        let mut shell = std::process::Command::new("sh");
+        // A text with prose in it may be no command: what counts is what it does.
+        shell.args(["-c", &script]).current_dir(place).output().unwrap();
+    }
+
+    #[test]
+    fn name_in_a_next_command_is_never_run_as_a_command() {
+        let place = std::env::temp_dir().join(format!("odd names {}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        let names = [
+            "x;touch marker;, or the same with -b",
+            "x;touch marker;, or the same with --force 'y",
+            "x;touch marker;, or the same without -b",
+            "x;touch marker;, or the same with A=1",
+            "x;touch marker;, or sanderling local stop",
+            "';touch marker;', or sanderling local stop",
+            "it's;touch marker;, or the same with -b",
+            "the same with -b;touch marker",
+            "$(touch marker), or the same with -b",
+            "`touch marker`, or sanderling fs df",
+            "\";touch marker;\", or the same with -b",
+            "\\';touch marker;, or the same with -b",
+            "a\n;touch marker;, or the same with -b",
+        ];
+        for name in names {
+            let args = ["sanderling", "fs", "put", name, "/x", "--dir", name, "--namenode", name];
+            let args = args.map(OsString::from);
+            let file = place.join(name);
+            std::fs::write(&file, "text").unwrap();
+            let looked = crate::failure::look_at(&file);
+            let word = shell_word(name);
+            let given = [
+                format!("ls -ld {word}"),
+                looked,
+                format!("ls -ld {word}, or sanderling fs stat {word}, or the same with --force"),
+                format!("sanderling local restart {word}, or sanderling local status"),
+                format!("the same with --out {word}, or the same without --dir D"),
+                format!("the same with A={word}"),
+            ];
+            for text in given {
+                run_in_shell(&completed(&text, &args), &place);
+                assert!(!place.join("marker").exists(), "{text} of {name}");
+            }
+            let look = format!("ls -ld {word}");
+            assert_eq!(completed(&look, &args), look, "a command of others stays as it is");
+        }
+        std::fs::remove_dir_all(&place).unwrap();
     }
 }

@@ -57,7 +57,7 @@ impl Output {
         if self.is_json {
             self.failure(failure);
         } else {
-            self.note(&failure.cause);
+            self.note(sanderling_context::without_users(&failure.cause));
         }
     }
 

@@ -1,9 +1,10 @@
 //! The ready file: what a parent needs to know of a server that serves.
 
-use std::io::Write;
+use std::io::{BufReader, Write};
 use std::path::Path;
 
 use sanderling_protocol::{ClusterId, NodeId};
+use sanderling_transport::open_regular;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Exit, Failure, FailureKind};
@@ -43,10 +44,10 @@ impl Ready {
         path.map_or(Ok(()), |path| write_whole(path, self))
     }
 
-    /// Reads the file; `None` while it is not there.
+    /// Reads the file; `None` while it is not there, and for what is no regular file.
     #[must_use]
     pub fn read(path: &Path) -> Option<Self> {
-        serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+        serde_json::from_reader(BufReader::new(open_regular(path).ok()?)).ok()
     }
 }
 
@@ -72,7 +73,7 @@ impl NotReady {
     /// server that is ready.
     #[must_use]
     pub fn read(path: &Path) -> Option<Self> {
-        serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+        serde_json::from_reader(BufReader::new(open_regular(path).ok()?)).ok()
     }
 }
 

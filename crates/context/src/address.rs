@@ -81,6 +81,44 @@ pub enum AddressError {
     },
 }
 
+/// Returns a text with `***` for the user and the password of each URL in it, such as
+/// `http://***@host`.
+#[must_use]
+pub fn without_users(text: &str) -> String {
+    let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        shown.push_str(before);
+        rest = after;
+        let url = after.split(char::is_whitespace).next().unwrap_or_default();
+        if let Some(end) = user_end(url) {
+            shown.push_str("***");
+            rest = &after[end..];
+        }
+    }
+    shown.push_str(rest);
+    shown
+}
+
+/// Returns where the `@` is that ends the user and the password of a URL without its scheme.
+fn user_end(url: &str) -> Option<usize> {
+    let authority = url.split(['/', '?', '#']).next()?;
+    if authority.contains('@') {
+        return authority.rfind('@');
+    }
+    // A password may have a slash. A port has digits alone.
+    let (_, after) = authority.split_once(':').filter(|_| !authority.starts_with('['))?;
+    let is_port = after.bytes().all(|byte| byte.is_ascii_digit());
+    url.rfind('@').filter(|_| !is_port)
+}
+
+/// Returns an address, or a list of them, with `***` for what precedes the last `@`.
+fn shown(text: &str) -> String {
+    let Some((before, host)) = text.rsplit_once('@') else { return text.to_owned() };
+    let scheme = before.find("://").map_or("", |end| &before[..end + 3]);
+    format!("{scheme}***@{host}")
+}
+
 fn such_as(address: &Option<String>) -> String {
     address.as_ref().map_or_else(String::new, |address| format!(", such as {address}"))
 }
@@ -121,6 +159,9 @@ fn list(
     text: &str,
     read: impl Fn(&str) -> Result<String, AddressError>,
 ) -> Result<String, AddressError> {
+    if text.contains('@') {
+        return Err(AddressError::User { text: shown(text) });
+    }
     let entries: Vec<&str> = text.split(',').collect();
     let count = entries.len();
     let mut found: Vec<String> = Vec::new();
@@ -151,9 +192,11 @@ fn one(text: &str) -> Result<String, AddressError> {
     };
     let (authority, path) = split(rest);
     if !scheme.eq_ignore_ascii_case("sanderling") {
-        let host = host_of(authority).map(|host| format!("{host}:{DEFAULT_PORT}"));
+        // With a user, what seems to be the host may be that.
+        let host = host_of(authority).filter(|_| !text.contains('@'));
+        let host = host.map(|host| format!("{host}:{DEFAULT_PORT}"));
         let scheme = scheme.to_owned();
-        return Err(AddressError::Scheme { text: text.to_owned(), scheme, host });
+        return Err(AddressError::Scheme { text: shown(text), scheme, host });
     }
     match path {
         "" | "/" => host_and_port(authority),
@@ -190,7 +233,8 @@ fn split(text: &str) -> (&str, &str) {
 }
 
 fn has_path(text: &str, authority: &str) -> AddressError {
-    AddressError::HasPath { text: text.to_owned(), host: host_and_port(authority).ok() }
+    let host = host_and_port(authority).ok().filter(|_| !text.contains('@'));
+    AddressError::HasPath { text: shown(text), host }
 }
 
 fn host_and_port(text: &str) -> Result<String, AddressError> {
@@ -198,7 +242,7 @@ fn host_and_port(text: &str) -> Result<String, AddressError> {
         return Err(AddressError::Empty);
     }
     if text.contains('@') {
-        return Err(AddressError::User { text: text.to_owned() });
+        return Err(AddressError::User { text: shown(text) });
     }
     // An IPv6 address without brackets has no port.
     if text.parse::<Ipv6Addr>().is_ok() {
@@ -260,6 +304,31 @@ mod tests {
             cases += 1;
         }
         assert!(cases > 20, "{cases}");
+    }
+
+    #[test]
+    fn user_and_password_are_not_shown() {
+        for text in [
+            "me:SECRET@nn",
+            "SECRET@nn:7600",
+            "a:1,me:SECRET@nn",
+            "me:SEC,SECRET@nn",
+            "me:1/SECRET@nn",
+            "http://me:SECRET@nn",
+            "http://me:1/SECRET@nn",
+            "sanderling://me:SECRET@nn",
+        ] {
+            let refused = address(text).expect_err("it has a user").to_string();
+            assert!(refused.contains("***@nn") && !refused.contains("SECRET"), "{refused}");
+        }
+        for (text, wanted) in [
+            ("GET http://me:SECRET@nn:1/a, again", "GET http://***@nn:1/a, again"),
+            ("'s3://me:SE/CRET@b/c' for", "'s3://***@b/c' for"),
+            ("s3://b/me@c and http://d:1/e@f", "s3://b/me@c and http://d:1/e@f"),
+            ("http://a@b http://c@d", "http://***@b http://***@d"),
+        ] {
+            assert_eq!(without_users(text), wanted);
+        }
     }
 
     #[test]

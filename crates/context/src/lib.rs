@@ -15,6 +15,7 @@ pub mod strict;
 
 pub use address::{
     ADDRESSES_MAX, AddressError, DEFAULT_ADDRESS, DEFAULT_PORT, StoreUrl, address, url,
+    without_users,
 };
 pub use contexts::{Context, Contexts, file};
 pub use error::ContextError;

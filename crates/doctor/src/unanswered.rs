@@ -111,7 +111,7 @@ impl FailedCall<'_> {
             return Check::warn(NAME, text, mend);
         };
         let mend = next.trim_start_matches("the same with ");
-        // A command of its own starts what is down of the cluster that is called.
+        // A command of its own starts what is down of the cluster on this machine.
         let is_its_cluster = mend == next.as_str();
         if self.is_configured || is_its_cluster {
             return Check::fail(NAME, text, mend).with_next(next);

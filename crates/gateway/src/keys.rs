@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path as FilePath;
@@ -13,7 +12,7 @@ use hyper::{HeaderMap, Uri};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Error, S3ErrorCode, S3Result};
-use sanderling_transport::{ReloadOutcome, Watched};
+use sanderling_transport::{ReloadOutcome, Watched, open_regular};
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -235,7 +234,7 @@ impl Table {
     fn read(path: &FilePath) -> Result<Self, KeysError> {
         let file = path.display().to_string();
         let io = |cause| KeysError::Io { file: file.clone(), cause };
-        let opened = File::open(path).map_err(io)?;
+        let opened = open_regular(path).map_err(io)?;
         let mode = opened.metadata().map_err(io)?.mode() & 0o777;
         if mode & 0o077 != 0 {
             return Err(KeysError::Mode { file, mode });

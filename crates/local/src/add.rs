@@ -7,6 +7,7 @@ use clap::Args;
 use sanderling_cli_common::failure::{Exit, Failure, RefusalKind};
 use sanderling_cli_common::global::Global;
 use sanderling_cli_common::output::Output;
+use sanderling_cli_common::refused::shell_word;
 use sanderling_cli_common::units::{self, Size};
 
 use super::directory::{ClusterDirectory, directory};
@@ -52,12 +53,14 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalAdd) -> Result<()
             return Err(Failure::new(Exit::Failure, RefusalKind::Exists, cause)
                 .tried(format_args!("read the names of the cluster in {}", directory.display()))
                 .next(format_args!(
-                    "sanderling local restart {name}, or sanderling local status"
+                    "sanderling local restart {}, or sanderling local status",
+                    shell_word(name)
                 )));
         }
         Some(name) => name.clone(),
         None => (0..).map(|at| format!("datanode-{at}")).find(is_free).expect("some number is"),
     };
+    record.must_have_namenode()?;
     let shape = shape(&record, args);
     let words = datanode_words(&record, &shape, &name);
     let limit = Instant::now() + global.timeout.map_or(READY_WITHIN, |span| span.0);
@@ -74,7 +77,7 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalAdd) -> Result<()
             record.processes.retain(|server| server.name != name);
             // Where that fails, it is on record as one that is down.
             let _ = record.write();
-            return Err(failure);
+            return Err(record.mended(failure));
         }
     }
     record.write()?;

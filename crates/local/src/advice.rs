@@ -8,15 +8,25 @@ use super::directory::{ClusterDirectory, directory};
 use super::record::{Record, ServerRecord, ServerRole};
 
 /// Returns the next command when the namenode at an address does not answer, if the cluster on this
-/// machine is the reason: it is another one, or a process of it is down.
+/// machine is the reason: it is another one, or a process of it is down. `local start` would delete
+/// the catalog of one whose processes have all ended.
 #[must_use]
 pub fn advice(namenode: &str) -> Option<String> {
     let record = record_here()?;
     if !record.has_namenode(namenode) {
         let runs = record.running().any(|server| server.role == ServerRole::Namenode);
-        return runs.then(|| format!("the same with --namenode {}", record.namenode));
+        return match runs {
+            true => Some(format!("the same with --namenode {}", record.namenode)),
+            false => record.down().next().filter(|_| is_here(namenode)).map(ServerRecord::restart),
+        };
     }
-    record.down().next().map(|server| format!("sanderling local restart {}", server.name))
+    record.down().next().map(ServerRecord::restart)
+}
+
+/// Returns whether one of these addresses, which are separated by commas, is on this machine.
+fn is_here(addresses: &str) -> bool {
+    let begins = ["127.", "localhost:", "[::1]:"];
+    addresses.split(',').any(|address| begins.iter().any(|begin| address.starts_with(begin)))
 }
 
 /// Returns the next command when the namenode at an address requires keys, if it is that of the

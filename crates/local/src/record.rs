@@ -8,7 +8,7 @@ use std::time::Duration;
 use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
 use sanderling_cli_common::output::SCHEMA;
 use sanderling_cli_common::process::RecordedProcess;
-use sanderling_cli_common::refused;
+use sanderling_cli_common::refused::{self, shell_word};
 use sanderling_client::{Client, ClientConfig};
 use sanderling_transport::Credentials;
 use serde::{Deserialize, Serialize};
@@ -153,6 +153,37 @@ impl Record {
             .next("sanderling local start, or sanderling local stop"))
     }
 
+    /// Refuses while no namenode of the cluster runs: a datanode would wait for one in vain.
+    ///
+    /// # Errors
+    /// Unavailable (4): start the namenode anew; its catalog stays.
+    pub(super) fn must_have_namenode(&self) -> Result<(), Failure> {
+        let mut namenodes = self.processes.iter().filter(|it| it.role == ServerRole::Namenode);
+        let Some(first) = namenodes.next() else { return Ok(()) };
+        if first.process.is_running() || namenodes.any(|it| it.process.is_running()) {
+            return Ok(());
+        }
+        let cause = format!("no namenode of the cluster in {} runs", self.directory.display());
+        Err(Failure::new(Exit::Unavailable, FailureKind::Down, cause)
+            .tried(format_args!("looked for process {}, {}", first.process.pid, first.name))
+            .next(first.restart()))
+    }
+
+    /// Returns the failure of something for which the namenode is needed. Where one has ended, the
+    /// next command starts it anew.
+    pub(super) fn mended(&self, failure: Failure) -> Failure {
+        let Some(server) = self.down().find(|it| it.role == ServerRole::Namenode) else {
+            return failure;
+        };
+        let is_late = matches!(failure.kind, FailureKind::Deadline | FailureKind::TimedOut);
+        let is_broken = matches!(failure.kind, FailureKind::Unreachable | FailureKind::Closed);
+        if is_broken {
+            // The command line adds no advice of its own, which is of another cluster.
+            return Failure { kind: FailureKind::Down, ..failure.instead(server.restart()) };
+        }
+        if is_late { failure.instead(server.restart()) } else { failure }
+    }
+
     /// Returns where a namenode serves and where it serves HTTP. An earlier release lost them when
     /// it started a namenode anew: the first is then that of the list.
     pub(super) fn addresses_of(&self, server: &ServerRecord) -> [String; 2] {
@@ -222,6 +253,13 @@ impl Record {
     /// Returns the processes that still run.
     pub(super) fn running(&self) -> impl Iterator<Item = &ServerRecord> {
         self.processes.iter().filter(|server| server.process.is_running())
+    }
+}
+
+impl ServerRecord {
+    /// Returns the command that starts the process anew.
+    pub(super) fn restart(&self) -> String {
+        format!("sanderling local restart {}", shell_word(&self.name))
     }
 }
 

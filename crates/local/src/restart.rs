@@ -45,9 +45,12 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalRestart) -> Resul
     let mut record = Record::existing(&directory)?;
     record.must_be_started()?;
     let server = record.server(&args.name)?.clone();
+    if server.role == ServerRole::Datanode {
+        record.must_have_namenode()?;
+    }
     if server.process.is_running() {
         if server.role == ServerRole::Datanode && !args.yes {
-            confirmed(output, &record, &args.name)?;
+            confirmed(output, &record, &args.name).map_err(|failure| record.mended(failure))?;
         }
         server.process.signal(Signal::TERM);
         if !server.process.wait(END_WITHIN) {
@@ -65,6 +68,7 @@ pub(super) fn run(global: &Global, output: Output, args: &LocalRestart) -> Resul
         Err(failure) if is_removed(&record, &server)? => {
             return Err(failure.instead(rejoin(&record, &server)));
         }
+        Err(failure) if server.role == ServerRole::Datanode => return Err(record.mended(failure)),
         Err(failure) => return Err(failure),
     };
     let restarted = record.server_mut(&args.name)?;
@@ -106,7 +110,7 @@ fn words(record: &Record, server: &ServerRecord) -> Result<Vec<OsString>, Failur
         None => {
             let cause = "an older release started this cluster: how is not on record";
             Err(Failure::new(Exit::Failure, FailureKind::LocalFile, cause)
-                .next("sanderling local stop, or sanderling local status"))
+                .next("sanderling local status, or sanderling local stop"))
         }
     }
 }

@@ -83,9 +83,13 @@ pub(super) fn started(
         && record.running().next().is_some()
     {
         let cause = format!("a cluster runs in {} already", directory.display());
-        return Err(Failure::new(Exit::Failure, RefusalKind::Exists, cause)
-            .tried(format_args!("its namenode is {}", record.namenode))
-            .next("sanderling local status, or sanderling local stop"));
+        let failure = Failure::new(Exit::Failure, RefusalKind::Exists, cause)
+            .tried(format_args!("its namenode is {}", record.namenode));
+        let namenode = record.down().find(|server| server.role == ServerRole::Namenode);
+        return Err(match namenode {
+            Some(server) => failure.next(server.restart()),
+            None => failure.next("sanderling local status, or sanderling local stop"),
+        });
     }
     // What a start that was interrupted has left: nothing was stored in it.
     if let Some(record) = before {

@@ -72,7 +72,7 @@ pub(super) fn run(output: Output, place: &ClusterDirectory) -> Result<(), Failur
             let cause = format!("{cause}: {name} was removed from its group");
             (cause, rejoin(&record, first.server))
         }
-        false => (cause, format!("sanderling local restart {}", first.server.name)),
+        false => (cause, first.server.restart()),
     };
     Err(Failure::new(Exit::Unavailable, FailureKind::Down, cause)
         .tried(format_args!(

@@ -21,8 +21,8 @@ use thiserror::Error;
 use crate::error::NamenodeStartError;
 use crate::snapshot;
 
-pub use restore::{RestoreError, RestoreOptions, restore};
-pub(crate) use restore::{UnfinishedRestore, exchange};
+pub(crate) use restore::UnfinishedRestore;
+pub use restore::{RestoreError, RestoreOptions, is_restore_unfinished, restore};
 pub(crate) use write::write;
 
 const MAGIC: [u8; 8] = *b"SNDLBKUP";

@@ -26,7 +26,7 @@ const SUSPECT: &str = "sync-failed";
 const GROUP_SUSPECT: &str = "group-sync-failed";
 
 /// The file that marks a restore under way.
-const UNRESTORED: &str = "restore-unfinished";
+pub(crate) const UNRESTORED: &str = "restore-unfinished";
 
 /// The file that a namenode locks.
 pub(crate) const LOCK: &str = "lock";

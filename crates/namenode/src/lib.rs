@@ -40,7 +40,7 @@ pub use archive::{
 };
 pub use backup::{
     BackupDamage, BackupDescription, BackupError, RestoreError, RestoreOptions,
-    check as check_backup, restore,
+    check as check_backup, is_restore_unfinished, restore,
 };
 pub use damage::{JournalDamage, RecordDamage, SnapshotDamage};
 pub use error::{ForgottenCause, NamenodeFailure, NamenodeStartError};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use sanderling_namenode::{
 use sanderling_notices::Acknowledge;
 use sanderling_protocol::Nonce;
 use sanderling_protocol::message::Role;
-use sanderling_transport::{ListenError, Security};
+use sanderling_transport::{ListenError, Security, open_regular};
 use thiserror::Error;
 
 use super::background::BackgroundArgs;
@@ -469,7 +469,8 @@ fn bound_memory(
 
 /// Reads the preemption model and the files that it names.
 fn model(spec: &Spec) -> Result<Model, Failure> {
-    Model::load(spec, |file| std::fs::read_to_string(file)).map_err(|error| {
+    let read = |file: &str| open_regular(Path::new(file)).and_then(std::io::read_to_string);
+    Model::load(spec, read).map_err(|error| {
         Failure::caused(Exit::Usage, FailureKind::BadPreemptionModel, error)
             .next("sanderling namenode with another --preemption-model, or without one")
     })

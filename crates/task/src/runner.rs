@@ -15,6 +15,7 @@ use sanderling_core::checkpoint::{
     CheckpointManifest, ChunkKey, DriverRecord, DumpRates, DumpTimes,
 };
 use sanderling_core::preemption::Model;
+use sanderling_transport::open_regular;
 use tokio::time::Instant;
 
 use crate::args::{PaceArgs, RestoreArgs, RunArgs, StorageArgs};
@@ -292,7 +293,7 @@ async fn rates(session: &Session, pace: &PaceArgs, backend: &TaskBackend) -> Opt
 
 /// Returns how machines end, where `--lives` has it.
 fn lives(pace: &PaceArgs) -> Result<Option<Lives>, Failure> {
-    let read = |file: &str| std::fs::read_to_string(file);
+    let read = |file: &str| open_regular(Path::new(file)).and_then(std::io::read_to_string);
     let model = pace.lives.as_ref().map(|spec| Model::load(spec, read)).transpose();
     let model = model.map_err(|error| Failure::usage(format_args!("--lives: {error}")))?;
     Ok(model.map(Lives::new))

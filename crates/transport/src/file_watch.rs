@@ -1,13 +1,15 @@
 //! What is read from files again when they change, while nothing is taken that is damaged.
 
 use std::error::Error;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use parking_lot::Mutex;
+use rustix::fs::OFlags;
 
 /// How long files that could not be used are left alone while they stay the same: what refused them
 /// may pass without a change of theirs, such as a date that is still to come. Chosen, not measured:
@@ -18,6 +20,23 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// Device, inode, bytes, and the time of the last change in seconds and nanoseconds: of the file
 /// that a symbolic link leads to, however many links there are. `None` if there is none.
 type FileIdentity = Option<(u64, u64, u64, i64, i64)>;
+
+/// Opens a file to read it, and waits for no writer. What may have no end, such as a pipe or a
+/// device, is refused: its reader could not be interrupted. A directory is opened; its read fails.
+///
+/// # Errors
+/// The system's error, or what the path leads to in place of a regular file: give another path.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let kind = file.metadata()?.file_type();
+    let words = match kind {
+        _ if kind.is_file() || kind.is_dir() => return Ok(file),
+        _ if kind.is_fifo() => "it is a pipe, not a regular file",
+        _ => "it is a device, not a regular file",
+    };
+    Err(io::Error::other(words))
+}
 
 /// A value that is read from files, and read again when they change.
 pub struct Watched<T, E> {
@@ -139,4 +158,25 @@ fn identities(paths: &[PathBuf]) -> Vec<FileIdentity> {
         Some((it.dev(), it.ino(), it.size(), it.ctime(), it.ctime_nsec()))
     };
     paths.iter().map(identity).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, Mode, mkfifoat};
+
+    use super::*;
+
+    #[test]
+    fn pipe_and_device_are_refused_without_a_wait() {
+        let directory = tempfile::tempdir().unwrap();
+        let (pipe, file) = (directory.path().join("pipe"), directory.path().join("file"));
+        mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
+        let why = |path: &Path| open_regular(path).map(drop).unwrap_err().to_string();
+        assert_eq!(why(&pipe), "it is a pipe, not a regular file");
+        assert_eq!(why(Path::new("/dev/zero")), "it is a device, not a regular file");
+        std::fs::write(&file, "text").unwrap();
+        assert_eq!(open_regular(&file).and_then(io::read_to_string).unwrap(), "text");
+        let error = open_regular(directory.path()).and_then(io::read_to_string).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
+    }
 }

@@ -57,7 +57,7 @@ pub use descriptors::DESCRIPTORS_WANTED;
 pub use error::{
     CallError, CloseCause, CredentialsFault, ForeignCluster, ReplyFault, SystemError, WrongPeer,
 };
-pub use file_watch::{ReloadOutcome, Watched};
+pub use file_watch::{ReloadOutcome, Watched, open_regular};
 pub use front_page::front_page;
 pub use http::{
     HttpConnection, HttpOptions, PageCall, PageCallError, PageFault, RequestBody, pass_on,

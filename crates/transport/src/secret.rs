@@ -13,6 +13,7 @@ use sanderling_protocol::message::Role;
 use sanderling_protocol::{ClusterId, Refusal, Token};
 use thiserror::Error;
 
+use crate::file_watch::open_regular;
 use crate::keyring::{KeyNumber, Keyring};
 use crate::revoked::Revocations;
 
@@ -319,7 +320,7 @@ pub fn read_private(path: &Path) -> Result<Vec<u8>, SecretError> {
 fn read(path: &Path) -> Result<Vec<u8>, SecretError> {
     let io = |cause| SecretError::File { path: path.to_owned(), cause };
     let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(io)?;
+    let file = open_regular(path).map_err(io)?;
     file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(io)?;
     Ok(bytes)
 }

@@ -22,7 +22,7 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::file_watch::{ReloadOutcome, Watched};
+use crate::file_watch::{ReloadOutcome, Watched, open_regular};
 use crate::secret::{SecretError, read_private, unix_seconds};
 use crate::stream::Stream;
 pub use expiry::Expiries;
@@ -334,7 +334,7 @@ impl Believed {
 /// Reads all certificates of a file.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let mut pem = Vec::new();
-    std::fs::File::open(path)
+    open_regular(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut pem))
         .map_err(|error| bad(path, error))?;
     parsed(path, &pem)

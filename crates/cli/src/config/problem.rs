@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use sanderling_context::AddressError;
 use sanderling_context::strict::{FileError, FileProblem};
 use thiserror::Error;
 
@@ -33,6 +34,9 @@ pub(crate) enum ConfigProblem {
     /// The key of some servers stands at the top.
     #[error("{key} belongs into {tables}")]
     Misplaced { key: String, tables: String },
+    /// The value is no address of a namenode, or no list of them.
+    #[error("namenode: {0}")]
+    Address(#[source] AddressError),
     /// The parser of the flag refuses the value, for the reason that it gives as a text.
     #[error("{flag} = {value:?}: {cause}")]
     Refused { flag: String, value: String, cause: String },

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use sanderling_context::address;
 use sanderling_context::strict::{Entry, FileProblem, Item, TomlFile, Value, kind};
 
 use super::keys::{ConfigKey, KeyKind};
@@ -14,7 +15,7 @@ const FILE_PREFIXES: [&str; 3] = ["file:", "lifetimes:", "trace:"];
 /// Returns the words that stand for an entry.
 ///
 /// # Errors
-/// The value is of a wrong type.
+/// The value is of a wrong type, or no address where one is needed.
 pub(super) fn value(
     file: &TomlFile,
     entry: Entry<'_>,
@@ -58,10 +59,29 @@ pub(super) fn value(
         KeyKind::List => {
             let texts = list(entry.item);
             let texts = texts.ok_or_else(|| mistyped("a list of texts or numbers"))?;
+            if key.name == "namenode" {
+                check_addresses(file, entry, &texts)?;
+            }
             texts.into_iter().map(word).collect()
         }
     };
     Ok(FileValue { key: key.name.clone(), id: key.id.clone(), line: entry.line, words })
+}
+
+/// Refuses addresses of namenodes that the servers themselves would refuse.
+fn check_addresses(
+    file: &TomlFile,
+    entry: Entry<'_>,
+    texts: &[String],
+) -> Result<(), ConfigLineError> {
+    // An empty list gives nothing.
+    if texts.is_empty() {
+        return Ok(());
+    }
+    let checked = address(&texts.join(",")).map(drop);
+    checked.map_err(|error| {
+        ConfigLineError::new(file.path(), entry.line, ConfigProblem::Address(error))
+    })
 }
 
 fn list(item: &Item) -> Option<Vec<String>> {

@@ -136,6 +136,8 @@ fn wrong_files_are_refused_with_file_line_and_nearest_key() {
         ("[gateway]\nconnections = 0\n", 2, "it is a number, at least 1"),
         ("console = \"javascript:1\"\n", 1, "it is no address of HTTP"),
         ("tls-ca = \"\"\n", 1, "tls-ca is empty"),
+        ("namenode = [\"$(touch pwn)\", \"h:1\"]\n[datanode]\n", 1, "address 1 of 2"),
+        ("[datanode]\nnamenode = \"h:0\"\n", 2, "has no valid port"),
         ("verbose = 12\n", 1, "verbose must be a number from 0 to 9, not 12"),
         ("namenode = \"a\"\n[namenode]\ndir = \"d\"\n", 2, "put the key into [datanode]"),
     ];
@@ -228,5 +230,31 @@ fn what_is_no_regular_file_is_refused_without_a_wait() {
         assert!(ran.stderr.contains("next:  ls -l ") && !ran.stderr.contains("chmod"), "{ran}");
         let ran = run(sanderling().args(["manager", "--config"]).arg(path));
         assert!(ran.code == 1 && ran.stderr.contains(kind), "{ran}");
+    }
+}
+
+#[test]
+fn no_command_waits_for_the_writer_of_a_pipe() {
+    let directory = TempDir::new().expect("a directory");
+    let pipe = directory.path().join("pipe");
+    let made = run(std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&pipe));
+    assert_eq!(made.code, 0, "{made}");
+    let (pipe, new) = (pipe.display().to_string(), directory.path().join("new"));
+    let (new, model) = (new.display().to_string(), format!("lifetimes:{pipe}"));
+    let (copy, backup) = (format!("{new}.copy"), ["namenode", "backup", "--ready-file", &pipe]);
+    let (listen, http) = (["--listen", "127.0.0.1:0"], ["--http", "none", "--dir", &new]);
+    let namenode = [&["namenode"][..], &listen, &http].concat();
+    for (words, code, cause) in [
+        (vec!["namenode", "restore", "--from", &pipe, "--dir", &new], 1, "it is a pipe"),
+        ([&backup[..], &["--to", &copy]].concat(), 3, "names no namenode"),
+        ([&namenode[..], &["--preemption-model", &model]].concat(), 2, "it is a pipe"),
+        ([&namenode[..], &["--secret-file", &pipe]].concat(), 1, "it is a pipe"),
+        (vec!["--token-file", &pipe, "fs", "ls", "/"], 1, "it is a pipe"),
+        (vec!["--tls-ca", &pipe, "fs", "ls", "/"], 1, "it is a pipe"),
+        (vec!["token", "new", "--secret-file", &pipe], 1, "it is a pipe"),
+    ] {
+        let ran = run(sanderling().args(&words));
+        assert!(ran.code == code && ran.stderr.contains(cause), "{words:?}: {ran}");
+        assert!(ran.stderr.contains("next:  "), "{words:?}: {ran}");
     }
 }

@@ -224,6 +224,73 @@ fn restart_after_one_that_was_killed_gets_the_same_addresses() {
     until("no process is left", SOON, || processes(&local.path()).is_empty().then_some(()));
 }
 
+/// Kills processes by their numbers on record, and waits until they have ended.
+fn kill(local: &Local, places: &[usize]) {
+    let status = json(&local.run(&["local", "status", "--json"]));
+    for place in places {
+        signal(status["processes"][place]["pid"].as_u64().expect("a pid"), Signal::KILL);
+    }
+    until("they are down", SOON, || {
+        let status = json(&local.run(&["local", "status", "--json"]));
+        let is_down = |place: &usize| status["processes"][place]["is_running"] == false;
+        places.iter().all(is_down).then_some(())
+    });
+}
+
+#[test]
+fn next_command_without_a_namenode_starts_it_anew_and_keeps_its_catalog() {
+    let local = Local::new();
+    let namenode = local.start();
+    let put = ["--namenode", &namenode, "fs", "put", "/proc/version", "/v"];
+    assert_eq!(run(sanderling().args(put)).code, 0);
+    let directory = local.path();
+    let next = "next:  sanderling local restart namenode";
+    let with_directory = format!("{next} --dir {}\n", directory.display());
+    let is_right = |ran: &Ran, code: i32, next: &str| {
+        let others = ["sanderling local start", "sanderling local stop"];
+        let has_others = others.iter().any(|other| ran.stderr.contains(other));
+        assert!(ran.code == code && ran.stderr.contains(next) && !has_others, "{ran}");
+    };
+    // First while the datanode runs, then when both have ended.
+    for place in [0, 1] {
+        kill(&local, &[place]);
+        for words in [&["local", "restart", "datanode-0"][..], &["local", "add"]] {
+            let ran = local.run(words);
+            is_right(&ran, 4, &with_directory);
+            assert!(ran.took < Duration::from_secs(20), "it waits for nothing: {ran}");
+        }
+        is_right(&local.run(&["local", "status"]), 4, &with_directory);
+        // The second is no address of the cluster: `local start` would delete its catalog, too.
+        for address in [namenode.as_str(), "127.0.0.1:1"] {
+            let mut list = sanderling();
+            list.args(["--namenode", address, "fs", "ls", "/"]);
+            is_right(&run(list.env("SANDERLING_LOCAL_DIR", &directory)), 4, &format!("{next}\n"));
+        }
+        if place == 0 {
+            is_right(&local.run(&START), 1, &with_directory);
+        }
+    }
+    for name in ["namenode", "datanode-0"] {
+        let ran = local.run(&["local", "restart", name]);
+        assert_eq!(ran.code, 0, "{ran}");
+    }
+    assert_eq!(local.run(&["local", "status"]).code, 0);
+    let listed = run(sanderling().args(["--namenode", &namenode, "fs", "ls", "/"]));
+    assert_eq!(listed.stdout, "v\n", "{listed}");
+}
+
+#[test]
+fn new_cluster_in_the_directory_of_one_that_has_ended_deletes_its_catalog() {
+    let local = Local::new();
+    let namenode = local.start();
+    let put = ["--namenode", &namenode, "fs", "put", "/proc/version", "/v"];
+    assert_eq!(run(sanderling().args(put)).code, 0);
+    kill(&local, &[0, 1]);
+    let namenode = local.start();
+    let listed = run(sanderling().args(["--namenode", &namenode, "fs", "ls", "/"]));
+    assert!(listed.code == 0 && listed.stdout.is_empty(), "{listed}");
+}
+
 #[test]
 fn record_that_cannot_be_written_stays_as_it_was() {
     let local = Local::new();

@@ -242,6 +242,19 @@ fn collector_of_the_environment_is_for_the_commands_that_record_spans() {
     }
 }
 
+#[test]
+fn user_and_password_of_a_collector_or_a_namenode_are_refused_and_not_repeated() {
+    for (name, value, shown) in [
+        ("SANDERLING_OTLP", "http://me:TOPSECRET@127.0.0.1", "http://***@127.0.0.1"),
+        ("SANDERLING_NAMENODE", "me:TOPSECRET@127.0.0.1:1", "***@127.0.0.1:1"),
+        ("SANDERLING_NAMENODE", "http://me:TOPSECRET@127.0.0.1:1", "http://***@127.0.0.1:1"),
+    ] {
+        let refused = run(sanderling().args(["fs", "df"]).env(name, value));
+        assert!(refused.code == 2 && refused.stderr.contains(shown), "{refused}");
+        assert!(!refused.stderr.contains("TOPSECRET"), "{refused}");
+    }
+}
+
 /// Returns a counter of a server.
 fn counter(server: &Server, name: &str) -> u64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -154,6 +154,29 @@ fn namenode_that_is_stopped_at_once_leaves_a_whole_copy_of_its_catalog() {
 }
 
 #[test]
+fn next_command_names_the_new_directory_and_the_archive_as_one_word_each() {
+    let archive = tempfile::tempdir().expect("a directory for the archive");
+    let archive = text(archive.path().join("of a; touch b"));
+    let namenode = vec!["--archive".to_owned(), archive.clone()];
+    let mut cluster = Cluster::start(Shape { datanodes: 1, namenode, ..Shape::default() });
+    let (file, http) = (text(cluster.path("backup")), cluster.namenode.http_address.clone());
+    let taken = cluster.cli(&["namenode", "backup", "--to", &file, "--http", &http]);
+    assert_eq!(taken.code, 0, "{taken}");
+    cluster.namenode.terminate();
+    assert!(cluster.namenode.wait(SOON).success(), "{}", cluster.namenode.log());
+    let restored = text(cluster.path("restored; touch b"));
+    let words = ["namenode", "restore", "--from", &file, "--dir", &restored];
+    let ran = run(sanderling().args(words));
+    let next = format!("next: sanderling namenode --dir '{restored}'\n");
+    assert!(ran.code == 0 && ran.stdout.contains(&next), "{ran}");
+    let recovered = text(cluster.path("recovered; touch b"));
+    let words = ["namenode", "recover", "--archive", &archive, "--dir", &recovered];
+    let ran = run(sanderling().args(words));
+    let next = format!("next: sanderling namenode --dir '{recovered}' --archive '{archive}'\n");
+    assert!(ran.code == 0 && ran.stdout.contains(&next), "{ran}");
+}
+
+#[test]
 fn killed_namenode_leaves_all_but_its_last_second() {
     let (mut cluster, archive) = archived(2);
     let archive = place(&archive);
@@ -479,6 +502,7 @@ fn damaged_archive_is_refused_and_changes_nothing() {
     });
     let running = recover_into(&cluster, &place, &["--replace"]);
     assert!(running.code == 1 && running.stderr.contains("in use"), "{running}");
+    assert!(running.stderr.contains("--dir DIR, or stop that namenode first"), "{running}");
     cluster.namenode.kill();
     let full = recover_into(&cluster, &place, &[]);
     assert!(full.code == 1 && full.stderr.contains("--replace"), "{full}");
@@ -587,6 +611,42 @@ impl Bucket {
             (listed.code == 0).then_some(listed.stdout)
         })
     }
+}
+
+#[test]
+fn recovery_without_a_store_or_without_room_reports_which() {
+    let (cluster, archive) = archived(1);
+    let place = place(&archive);
+    block_on(async {
+        store(&cluster.client().await, 0).await;
+        until_archived(&cluster).await;
+    });
+    let fresh = text(cluster.path("fresh"));
+    let words = ["namenode", "recover", "--archive", IN_BUCKET, "--dir", &fresh];
+    let keys = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| (name, "sanderling"));
+    let endpoint = |url| [("AWS_ENDPOINT_URL", url), ("AWS_REGION", "us-east-1")];
+    let mut command = sanderling();
+    let silent = run(command.args(words).envs(keys).envs(endpoint("http://127.0.0.1:1")));
+    assert!(silent.code == 4 && silent.stderr.contains("when the store answers"), "{silent}");
+    // Keys in the endpoint are refused before anything is sent, and not repeated.
+    let mut command = sanderling();
+    let keyed = endpoint("http://AKIA:TOPSECRET@127.0.0.1:1");
+    let refused = run(command.args(words).envs(keyed));
+    assert!(refused.stderr.contains("AWS_ENDPOINT_URL has a user or a password"), "{refused}");
+    assert!(refused.code != 0 && !refused.stderr.contains("TOPSECRET"), "{refused}");
+    let keyed = "s3://AKIA:TOP/SECRET@archives/namenode";
+    let words = ["namenode", "recover", "--archive", keyed, "--dir", &fresh];
+    let refused = run(sanderling().args(words));
+    assert!(refused.stderr.contains("s3://***@archives/namenode"), "{refused}");
+    assert!(refused.code != 0 && !refused.stderr.contains("SECRET@"), "{refused}");
+    // No file may be larger than one unit of the shell, 512 or 1,024 bytes.
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$@\"";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_sanderling"), "namenode", "recover"]);
+    let full = run(shell.args(["--archive", &place, "--dir", &fresh]));
+    assert!(full.code == 1 && full.stderr.contains("another --dir, on a disk with room"), "{full}");
+    assert!(full.stderr.contains("no file was exchanged in it"), "{full}");
+    assert!(!cluster.path("fresh").exists(), "{full}");
 }
 
 #[test]

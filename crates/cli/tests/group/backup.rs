@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::cluster::guarded::{Guarded, text};
+use crate::cluster::tasks::is_root;
 use crate::cluster::{Cluster, Ran, SOON, block_on, bytes_of, path, run, sanderling, until};
 use sanderling_client::{Client, PutOptions};
 use sanderling_protocol::{EventKind, Millis};
@@ -260,16 +261,73 @@ fn restore_refuses_directories_in_use_other_clusters_and_damaged_backups() {
     // None of that changed the directory.
     cluster.start_namenode(&[]);
     cluster.namenode.kill();
-    // The catalog cannot be set aside: a link that leads nowhere has the name for it.
-    let aside = cluster.path("catalog/replaced-1");
-    std::os::unix::fs::symlink("nowhere", &aside).expect("linked");
-    let unfinished = restore(&cluster, &file, &["--replace"]);
-    let tried = format!("exchanged files in {catalog}; the same command may be run again\n");
-    assert!(unfinished.code == 1 && unfinished.stderr.contains(&tried), "{unfinished}");
-    fs::remove_file(&aside).expect("removed");
     let replaced = restore(&cluster, &file, &["--replace"]);
     assert_eq!(replaced.code, 0, "{replaced}");
     assert!(cluster.path("catalog/replaced-1").is_dir());
+    cluster.start_namenode(&[]);
+}
+
+/// A file system in memory on a directory of a catalog. What it is mounted on cannot be renamed.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    fn on(path: std::path::PathBuf) -> Self {
+        fs::create_dir(&path).expect("made");
+        let mut mount = std::process::Command::new("mount");
+        let mounted = run(mount.args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(&path));
+        assert_eq!(mounted.code, 0, "{mounted}");
+        Self(path)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn restore_that_fails_in_the_exchange_reports_the_state_of_the_directory() {
+    if !is_root("restore_that_fails_in_the_exchange_reports_the_state_of_the_directory") {
+        return;
+    }
+    let mut cluster = Cluster::of(0);
+    let file = text(cluster.path("catalog.backup"));
+    let taken = backup(&cluster, &file);
+    assert_eq!(taken.code, 0, "{taken}");
+    cluster.namenode.kill();
+    let catalog = text(cluster.path("catalog"));
+    // A link that leads nowhere keeps its name.
+    let link = cluster.path("catalog/replaced-1");
+    std::os::unix::fs::symlink("nowhere", &link).expect("linked");
+    // The files are set aside in the order of their names: the first of them cannot be.
+    let mounted = Mounted::on(cluster.path("catalog/group-state.held"));
+    let failed = restore(&cluster, &file, &["--replace"]);
+    let tried = format!(
+        "tried: restore into {catalog}: no file was exchanged in it, and it has no mark \
+         restore-unfinished\n"
+    );
+    assert!(failed.code == 1 && failed.stderr.contains(&tried), "{failed}");
+    assert!(failed.stderr.contains("cannot set aside "), "{failed}");
+    for name in ["restored.tmp", "restore-unfinished", "replaced-2"] {
+        assert!(!cluster.path("catalog").join(name).exists(), "{name}: {failed}");
+    }
+    drop(mounted);
+    fs::remove_dir(cluster.path("catalog/group-state.held")).expect("removed");
+    // Now the last of them.
+    let mounted = Mounted::on(cluster.path("catalog/snapshot-held"));
+    let failed = restore(&cluster, &file, &["--replace"]);
+    let tried = format!(
+        "tried: exchanged files in {catalog}, and it has the mark restore-unfinished: no namenode \
+         starts on it\n"
+    );
+    assert!(failed.code == 1 && failed.stderr.contains(&tried), "{failed}");
+    assert!(cluster.path("catalog/restore-unfinished").exists(), "{failed}");
+    assert!(!cluster.path("catalog/restored.tmp").exists(), "{failed}");
+    drop(mounted);
+    let replaced = restore(&cluster, &file, &["--replace"]);
+    assert_eq!(replaced.code, 0, "{replaced}");
+    assert!(fs::symlink_metadata(&link).expect("there").is_symlink(), "{replaced}");
     cluster.start_namenode(&[]);
 }
 
@@ -328,6 +386,13 @@ fn backup_takes_the_place_of_no_pipe_and_of_no_link() {
     assert_eq!(taken.code, 0, "{taken}");
     assert!(fs::symlink_metadata(&link).expect("there").is_symlink(), "the link is gone");
     assert!(fs::read(&file).expect("readable").len() > 50, "the file has the older backup");
+    // What the link names is on a disk that is not mounted.
+    fs::remove_file(&file).expect("removed");
+    let refused = backup(&cluster, &text(link.clone()));
+    let why = format!("is a link to {}, which cannot be read", file.display());
+    assert!(refused.code == 1 && refused.stderr.contains(&why), "{refused}");
+    assert!(refused.stderr.contains("when the disk of that file is mounted"), "{refused}");
+    assert!(fs::symlink_metadata(&link).expect("there").is_symlink(), "the link is gone");
 }
 
 #[test]

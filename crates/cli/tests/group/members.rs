@@ -508,6 +508,19 @@ fn order_right_after_the_leader_was_killed_is_given_to_the_next_one() {
     assert!(moved.code == 0 || is_slow(&moved), "{moved}");
 }
 
+/// A machine that was taken away is silent, and refuses nothing.
+#[test]
+fn order_passes_over_a_member_that_does_not_answer() {
+    let group = Group::start(3, &[]);
+    let leader = group.leader();
+    let silent = (leader + 1) % 3;
+    group.members[silent].as_ref().expect("it runs").pause();
+    let addresses = format!("{},{}", group.addresses[silent], group.addresses[leader]);
+    let words = ["group", "move-leader", "--namenode", &addresses, "--timeout", "60s"];
+    let moved = run(sanderling().args(words));
+    assert!(moved.code == 0 || is_slow(&moved), "{moved}");
+}
+
 /// Returns whether a leader took an order, and the other voter did not answer in time: on a busy
 /// machine a transfer may end so.
 fn is_slow(ran: &Ran) -> bool {

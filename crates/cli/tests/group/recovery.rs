@@ -232,6 +232,12 @@ fn group_begins_anew_from_a_surviving_directory_and_refuses_older_members() {
     let running = recover(&["--dir", &text(directory.clone())]);
     assert!(running.code == 1 && running.stderr.contains("in use"), "{running}");
     fleet.group.kill(survivor);
+    // A directory whose name is several words to a shell.
+    let named = fleet.group.directory.path().join("copy; touch b");
+    copy(&directory, &named);
+    let of_copy = recover(&["--dir", &text(named.clone())]);
+    let next = format!("next: sanderling namenode --dir '{}'\n", named.display());
+    assert!(of_copy.code == 0 && of_copy.stdout.contains(&next), "{of_copy}");
     let recovered = recover(&["--dir", &text(directory.clone())]);
     assert_eq!(recovered.code, 0, "{recovered}");
     assert!(recovered.stdout.contains("are missing"), "{recovered}");

@@ -46,6 +46,15 @@ pub enum ObjectTierError {
         /// The URL.
         url: String,
     },
+    /// The URL, or a variable of the environment, has a user or a password in it. Nothing was sent.
+    #[error(
+        "{place} has a user or a password; put keys into AWS_ACCESS_KEY_ID and \
+         AWS_SECRET_ACCESS_KEY"
+    )]
+    HasUser {
+        /// What has it: the name of the variable, or "the URL".
+        place: String,
+    },
     /// The store cannot be opened or does not answer.
     #[error("the object tier at {url} cannot be used: {cause}")]
     Unusable {
@@ -140,6 +149,7 @@ impl ObjectOptions {
         }
         let place = self.url.strip_prefix("s3://").filter(|place| !place.is_empty());
         let place = place.ok_or_else(|| ObjectTierError::UnknownUrl { url: self.url.clone() })?;
+        self.refuse_users()?;
         let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
         let prefix = Path::parse(prefix.trim_end_matches('/'));
         let prefix = prefix.map_err(|error| self.unusable(error))?;
@@ -148,6 +158,7 @@ impl ObjectOptions {
 
     /// Returns a bucket by the settings.
     pub(crate) fn s3(&self, bucket: &str) -> Result<AmazonS3, ObjectTierError> {
+        self.refuse_users()?;
         // Several crates of the process may use TLS; the first one chooses, and all choose ring.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = ClientOptions::new()
@@ -172,6 +183,24 @@ impl ObjectOptions {
         };
         let store = self.settings.iter().fold(builder, with).build();
         store.map_err(|error| self.unusable(error))
+    }
+
+    /// Refuses a user or a password in the URL or in an endpoint, which an error would show.
+    fn refuse_users(&self) -> Result<(), ObjectTierError> {
+        let has_user = |place: &str| Err(ObjectTierError::HasUser { place: place.to_owned() });
+        let place = self.url.strip_prefix("s3://").unwrap_or_default();
+        let bucket = place.split('/').next().unwrap_or_default();
+        // A secret key may have a slash. The name of an access point has colons, but no user.
+        let has_key = bucket.contains(':') && !bucket.starts_with("arn:") && place.contains('@');
+        if has_key || bucket.contains('@') {
+            return has_user("the URL");
+        }
+        let is_endpoint = |name: &str| name.to_ascii_uppercase().starts_with("AWS_ENDPOINT");
+        let mut endpoints = self.settings.iter().filter(|(name, _)| is_endpoint(name));
+        match endpoints.find(|(_, value)| value.contains('@')) {
+            Some((name, _)) => has_user(name),
+            None => Ok(()),
+        }
     }
 
     /// Plain HTTP is used where the endpoint that was configured is plain.

@@ -161,6 +161,29 @@ async fn store_that_cannot_be_used_is_told_at_the_start() {
     assert!(!refused.to_string().contains("the secret"), "{refused}");
 }
 
+#[test]
+fn user_or_password_in_a_url_or_an_endpoint_is_refused_and_not_repeated() {
+    let options = |url: &str, name: &str, endpoint: &str| ObjectOptions {
+        url: url.to_owned(),
+        settings: vec![(name.to_owned(), endpoint.to_owned())],
+        ..ObjectOptions::default()
+    };
+    let (name, plain) = ("AWS_ENDPOINT_URL", "http://127.0.0.1:1");
+    for (url, name, endpoint, place) in [
+        ("s3://bucket/a", name, "http://AKIA:TOPSECRET@127.0.0.1:1", name),
+        ("s3://bucket/a", name, "http://AKIA:TOP/TOPSECRET@127.0.0.1:1", name),
+        ("s3://bucket/a", "AWS_ENDPOINT", "TOPSECRET@127.0.0.1:1", "AWS_ENDPOINT"),
+        ("s3://AKIA:TOPSECRET@bucket/a", name, plain, "the URL"),
+        ("s3://AKIA:TOP/TOPSECRET@bucket/a", name, plain, "the URL"),
+        ("s3://TOPSECRET@bucket", name, plain, "the URL"),
+    ] {
+        let refused = options(url, name, endpoint).open().unwrap_err().to_string();
+        assert!(refused.starts_with(&format!("{place} has a user or a password; ")), "{refused}");
+        assert!(!refused.contains("TOPSECRET"), "{refused}");
+    }
+    options("s3://bucket/user@host/a", name, plain).open().unwrap();
+}
+
 #[tokio::test]
 async fn readers_of_one_block_share_one_fetch_and_the_next_one_needs_none() {
     let (directory, tier) = tier(1 << 20).await;

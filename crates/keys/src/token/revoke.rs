@@ -13,7 +13,7 @@ use sanderling_core::access::{Claims, parts};
 use sanderling_protocol::TokenId;
 use sanderling_protocol::token::Revocation;
 use sanderling_protocol::{Token, TokenSelector};
-use sanderling_transport::unix_seconds;
+use sanderling_transport::{open_regular, unix_seconds};
 use serde_json::json;
 
 use super::LONGEST;
@@ -105,7 +105,8 @@ fn named(args: &Revoke) -> Result<(TokenSelector, Option<u64>), Failure> {
 
 /// Reads a token's claims. A revocation does not require that the token is genuine.
 fn claims(file: &Path) -> Result<Claims, Failure> {
-    let text = std::fs::read_to_string(file).map_err(|error| Failure::file(file, error))?;
+    let read = open_regular(file).and_then(std::io::read_to_string);
+    let text = read.map_err(|error| Failure::file(file, error))?;
     let token = Token::new(&text);
     let claims = parts(&token).and_then(|parts| parts.claims());
     claims.map_err(|why| Failure::caused(Exit::Failure, RefusalKind::BadRequest, why))

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use object_store::ObjectStoreExt;
@@ -13,7 +14,7 @@ use thiserror::Error;
 
 use super::place::{ArchiveDamage, ArchiveError, ArchiveOptions};
 use super::store::{self, Generation};
-use crate::backup::{RestoreError, UnfinishedRestore, exchange};
+use crate::backup::{RestoreError, UnfinishedRestore};
 use crate::directory::{Directory, FileKind};
 use crate::error::NamenodeStartError;
 use crate::group::rebirth;
@@ -75,9 +76,9 @@ impl From<NamenodeStartError> for RecoverError {
 /// there as from an older copy of its directory: it skips the numbers that were given out since.
 ///
 /// # Errors
-/// [`RecoverError`]. The directory and what it held are as they were, unless the archive turns out
-/// to be damaged at the very end; then no namenode starts on it until a recovery or a restore
-/// succeeds.
+/// [`RecoverError`]. The directory and what it held are as they were, unless writing failed while
+/// files were exchanged, or the archive turned out to be damaged at the very end; then no namenode
+/// starts on it until a recovery or a restore succeeds.
 pub async fn recover_from_archive(
     archive: &ArchiveOptions,
     options: &RecoverOptions,
@@ -97,8 +98,8 @@ pub async fn recover_from_archive(
     let unfinished = UnfinishedRestore::begin(&options.directory, options.is_replacing)?;
     unfinished.accepts(Some(generation.cluster))?;
     let files = download(archive, &generation, &manifest, unfinished.directory()).await?;
-    let directory = unfinished.keep();
-    let checked = exchange(&directory, generation.cluster, &files, || {
+    let directory = Arc::clone(unfinished.directory());
+    let (cluster, commands) = unfinished.end(generation.cluster, &files, || {
         let found = recovery::check(&directory)?;
         // Before a namenode can start there.
         match options.is_of_group {
@@ -106,12 +107,7 @@ pub async fn recover_from_archive(
             false => rebirth::leave(&directory)?,
         }
         Ok(found)
-    });
-    let (cluster, commands) = checked.map_err(|cause| NamenodeStartError::Files {
-        what: "recover into",
-        path: directory.path().to_owned(),
-        cause,
-    })??;
+    })?;
     if cluster != generation.cluster || manifest.commands.is_some_and(|it| it != commands) {
         let damage = ArchiveDamage::OtherCatalog { commands, cluster };
         let (url, object) = (archive.url.clone(), "the manifest".to_owned());

@@ -13,16 +13,13 @@ use sanderling_protocol::ClusterId;
 use thiserror::Error;
 
 use super::{BackupDamage, BackupDescription, BackupError, check};
-use crate::directory::{Directory, FileKind, LOCK};
+use crate::directory::{Directory, FileKind, LOCK, UNRESTORED};
 use crate::error::NamenodeStartError;
 use crate::journal::cluster_of_segment;
 use crate::snapshot;
 
 /// The snapshot, until it is in its place. A start or another restore removes it.
 const TEMPORARY: &str = "restored.tmp";
-
-/// What an error names that comes while the files of a directory are exchanged.
-const RESTORE_INTO: &str = "restore into";
 
 /// The options with which a backup is restored.
 #[derive(Debug, Clone)]
@@ -41,9 +38,14 @@ pub enum RestoreError {
     /// The backup cannot be used.
     #[error(transparent)]
     Backup(#[from] BackupError),
-    /// The directory is in use, or cannot be written; or the catalog cannot be decoded.
+    /// The directory is in use, or cannot be written; or the catalog cannot be decoded. No file of
+    /// a catalog in the directory was exchanged.
     #[error(transparent)]
     Directory(Box<NamenodeStartError>),
+    /// Files of the directory were exchanged, and then something failed. The directory has a mark,
+    /// and no namenode starts on it before a restore or a recovery has succeeded: do it again.
+    #[error(transparent)]
+    Unfinished(Box<NamenodeStartError>),
     /// The directory holds a catalog, and [`RestoreOptions::is_replacing`] is not set.
     #[error("{} holds {name}", .directory.display())]
     NotEmpty {
@@ -70,22 +72,19 @@ pub enum RestoreError {
     },
 }
 
-impl RestoreError {
-    /// Returns whether files of the directory may have been exchanged before the error. The same
-    /// call may be made again then.
-    #[must_use]
-    pub fn may_have_changed_directory(&self) -> bool {
-        let Self::Directory(error) = self else { return false };
-        matches!(**error, NamenodeStartError::Files { what: RESTORE_INTO, .. })
-    }
+/// Returns whether a directory has the mark of a restore or a recovery that did not reach its end.
+/// No namenode starts on it before one has succeeded.
+#[must_use]
+pub fn is_restore_unfinished(directory: &Path) -> bool {
+    fs::symlink_metadata(directory.join(UNRESTORED)).is_ok()
 }
 
 /// Restores a backup into a directory. The next namenode on it continues from there as from an
 /// older copy of its directory: it skips the numbers that were given out since.
 ///
 /// # Errors
-/// [`RestoreError`]. The directory and what it held before are as they were, unless writing failed
-/// at the very end; then no namenode starts on it, and the same call may be made again.
+/// [`RestoreError`]. The directory and what it held before are as they were, but after
+/// [`RestoreError::Unfinished`]: no namenode starts on it, and the same call may be made again.
 pub fn restore(
     source: impl Read,
     options: &RestoreOptions,
@@ -93,10 +92,8 @@ pub fn restore(
     let unfinished = UnfinishedRestore::begin(&options.directory, options.is_replacing)?;
     let temporary = options.directory.join(TEMPORARY);
     let (description, cluster) = write_snapshot(source, &temporary, &unfinished, options)?;
-    let directory = unfinished.keep();
-    let target = directory.file(FileKind::Snapshot, description.commands);
-    exchange(&directory, cluster, &[(temporary, target)], || Ok(()))
-        .map_err(failed(RESTORE_INTO, directory.path()))??;
+    let target = unfinished.directory().file(FileKind::Snapshot, description.commands);
+    unfinished.end(cluster, &[(temporary, target)], || Ok(()))?;
     Ok(description)
 }
 
@@ -129,7 +126,7 @@ fn failed(
 }
 
 /// A directory that is being restored: it is locked, and nothing in it has been exchanged. What was
-/// added to it is removed when this is dropped, unless it is kept.
+/// added to it is removed when this is dropped, unless [`Self::end`] has exchanged files.
 pub(crate) struct UnfinishedRestore {
     directory: Arc<Directory>,
     /// The directory and those above it that were not there, from below.
@@ -185,10 +182,19 @@ impl UnfinishedRestore {
         &self.directory
     }
 
-    /// Keeps what was added, and returns the directory.
-    pub(crate) fn keep(mut self) -> Arc<Directory> {
-        self.is_kept = true;
-        Arc::clone(&self.directory)
+    /// Exchanges the files. What was added to the directory is kept, unless nothing was exchanged.
+    ///
+    /// # Errors
+    /// Those of [`exchange`].
+    pub(crate) fn end<T>(
+        mut self,
+        cluster: ClusterId,
+        files: &[(PathBuf, PathBuf)],
+        check: impl FnOnce() -> Result<T, NamenodeStartError>,
+    ) -> Result<T, RestoreError> {
+        let ended = exchange(&self.directory, cluster, files, check);
+        self.is_kept = !matches!(ended, Err(RestoreError::Directory(_)));
+        ended
     }
 }
 
@@ -275,36 +281,83 @@ fn decoded(
 }
 
 /// Sets aside what was there, gives the files of a cluster's catalog their places, and checks what
-/// they make. No namenode starts on the directory before the check has succeeded.
+/// they make. No namenode starts on the directory before the check has succeeded. After an error
+/// none of the files is left beside its place.
+///
+/// # Errors
+/// [`RestoreError::Directory`]: nothing was exchanged, and the mark is there only if it was before.
+/// [`RestoreError::Unfinished`]: files were exchanged.
 pub(crate) fn exchange<T>(
     directory: &Directory,
     cluster: ClusterId,
     files: &[(PathBuf, PathBuf)],
     check: impl FnOnce() -> Result<T, NamenodeStartError>,
-) -> std::io::Result<Result<T, NamenodeStartError>> {
-    directory.set_unrestored(Some(cluster))?;
-    directory.sync()?;
-    let aside = (1..).map(|at| directory.path().join(format!("replaced-{at}")));
-    let aside = aside.into_iter().find(|path| !path.exists()).expect("numbers do not end");
-    for entry in fs::read_dir(directory.path())? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if is_catalog(&name.to_string_lossy()) {
-            fs::create_dir_all(&aside)?;
-            fs::rename(entry.path(), aside.join(name))?;
+) -> Result<T, RestoreError> {
+    let (was_marked, before) = (directory.is_unrestored(), directory.unrestored_cluster());
+    let mut is_changed = false;
+    let exchanged = put_in_place(directory, cluster, files, &mut is_changed);
+    let ended = exchanged.and_then(|()| {
+        is_changed = true;
+        let checked = check()?;
+        directory.set_unrestored(None).map_err(failed("remove the mark in", directory.path()))?;
+        directory.sync().map_err(failed("sync", directory.path()))?;
+        Ok(checked)
+    });
+    ended.map_err(|error| {
+        // The error that matters is the one above: the next restore removes what is left.
+        for (temporary, _) in files {
+            let _ = fs::remove_file(temporary);
         }
+        if is_changed {
+            return RestoreError::Unfinished(Box::new(error));
+        }
+        // The mark of an earlier restore stays.
+        if !was_marked || before.is_some() {
+            let _ = directory.set_unrestored(before);
+            let _ = directory.sync();
+        }
+        RestoreError::Directory(Box::new(error))
+    })
+}
+
+/// Marks the directory, sets aside the catalog in it, and renames the files. `is_changed` becomes
+/// true with the first of them that was renamed.
+fn put_in_place(
+    directory: &Directory,
+    cluster: ClusterId,
+    files: &[(PathBuf, PathBuf)],
+    is_changed: &mut bool,
+) -> Result<(), NamenodeStartError> {
+    let path = directory.path();
+    directory.set_unrestored(Some(cluster)).map_err(failed("write a mark in", path))?;
+    directory.sync().map_err(failed("sync", path))?;
+    // A link that leads nowhere has a name, too.
+    let is_free = |path: &PathBuf| fs::symlink_metadata(path).is_err();
+    let mut asides = (1..).map(|at: u64| path.join(format!("replaced-{at}")));
+    let aside = asides.find(is_free).expect("numbers do not end");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(path).map_err(failed("list", path))? {
+        names.push(entry.map_err(failed("list", path))?.file_name());
     }
-    if aside.exists() {
-        directory.files().sync_directory(&aside)?;
+    names.retain(|name| is_catalog(&name.to_string_lossy()));
+    names.sort_unstable();
+    if !names.is_empty() {
+        fs::create_dir(&aside).map_err(failed("make directory", &aside))?;
+        for name in names {
+            let file = path.join(&name);
+            if let Err(cause) = fs::rename(&file, aside.join(&name)) {
+                if !*is_changed {
+                    let _ = fs::remove_dir(&aside);
+                }
+                return Err(failed("set aside", &file)(cause));
+            }
+            *is_changed = true;
+        }
+        directory.files().sync_directory(&aside).map_err(failed("sync", &aside))?;
     }
     for (temporary, target) in files {
-        fs::rename(temporary, target)?;
+        fs::rename(temporary, target).map_err(failed("put in place", target))?;
+        *is_changed = true;
     }
-    directory.sync()?;
-    let checked = check();
-    if checked.is_ok() {
-        directory.set_unrestored(None)?;
-        directory.sync()?;
-    }
-    Ok(checked)
+    directory.sync().map_err(failed("sync", path))
 }

@@ -7,6 +7,7 @@ use sanderling_core::catalog::Catalog;
 use sanderling_protocol::{ClusterId, Millis};
 use tempfile::TempDir;
 
+use super::restore::exchange;
 use super::*;
 use crate::directory::{Directory, FileKind};
 
@@ -121,7 +122,7 @@ fn restore_that_is_given_up_leaves_nothing_new() {
     };
     drop(begin());
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
-    drop(begin().keep());
+    begin().end(ClusterId(7), &[], || Ok(())).unwrap();
     assert_eq!(fs::read_dir(&path).unwrap().count(), 2);
     // The lock was there before this one.
     drop(begin());
@@ -154,18 +155,49 @@ fn restore_that_fails_while_files_are_exchanged_reports_it_and_may_be_made_again
     let (place, backup) = (TempDir::new().unwrap(), backup_of(7));
     let options = options(&place);
     restored(&backup, &options).unwrap();
-    let refused = restored(&backup, &options).unwrap_err();
-    assert!(!refused.may_have_changed_directory(), "{refused}");
-    // What is there cannot be set aside: a link that leads nowhere has the name for it.
+    let is_marked = || is_restore_unfinished(&options.directory);
+    // A link that leads nowhere keeps its name.
     let aside = options.directory.join("replaced-1");
     std::os::unix::fs::symlink("nowhere", &aside).unwrap();
     let replacing = RestoreOptions { is_replacing: true, ..options.clone() };
-    let failed = restored(&backup, &replacing).unwrap_err();
-    assert!(failed.may_have_changed_directory(), "{failed}");
-    assert!(options.directory.join("restore-unfinished").exists(), "no namenode starts there");
-    fs::remove_file(&aside).unwrap();
     restored(&backup, &replacing).unwrap();
-    assert!(!options.directory.join("restore-unfinished").exists() && aside.is_dir());
+    assert!(!is_marked() && fs::symlink_metadata(&aside).unwrap().is_symlink());
+    assert!(options.directory.join("replaced-2").is_dir());
+    // What was there is set aside, then one of the new files is missing.
+    let directory = Directory::open(&options.directory).unwrap();
+    let names = ["one.tmp", "other.tmp"].map(|name| options.directory.join(name));
+    fs::write(&names[1], b"whole").unwrap();
+    let files = names.clone().map(|name| (name.clone(), name.with_extension("bin")));
+    let failed = exchange(&directory, ClusterId(7), &files, || Ok(())).unwrap_err();
+    assert!(matches!(failed, RestoreError::Unfinished(_)), "{failed}");
+    assert!(failed.to_string().starts_with("cannot put in place "), "{failed}");
+    assert!(is_marked() && !names[1].exists(), "no namenode starts there");
+    drop(directory);
+    restored(&backup, &options).unwrap();
+    assert!(!is_marked());
+}
+
+#[test]
+fn restore_that_exchanges_nothing_leaves_no_mark() {
+    let (place, backup) = (TempDir::new().unwrap(), backup_of(7));
+    let options = options(&place);
+    let mark = options.directory.join("restore-unfinished");
+    fs::create_dir(&options.directory).unwrap();
+    fs::write(options.directory.join("lock"), b"").unwrap();
+    // The mark cannot be written.
+    fs::create_dir(&mark).unwrap();
+    let failed = restored(&backup, &options).unwrap_err();
+    assert!(matches!(failed, RestoreError::Directory(_)), "{failed}");
+    assert!(failed.to_string().starts_with("cannot write a mark in "), "{failed}");
+    assert!(!options.directory.join("restored.tmp").exists());
+    fs::remove_dir(&mark).unwrap();
+    // The mark is written, and the first file cannot be put in place.
+    let directory = Directory::open(&options.directory).unwrap();
+    let missing = options.directory.join("missing.tmp");
+    let files = [(missing.clone(), missing.with_extension("bin"))];
+    let failed = exchange(&directory, ClusterId(7), &files, || Ok(())).unwrap_err();
+    assert!(matches!(failed, RestoreError::Directory(_)), "{failed}");
+    assert!(!is_restore_unfinished(&options.directory), "{failed}");
 }
 
 #[test]
@@ -186,7 +218,7 @@ fn restore_that_was_cut_off_is_ended_without_replacing_by_a_backup_of_its_cluste
     let left = options.directory.join("left");
     fs::rename(&snapshot, &left).unwrap();
     let fail = || Err::<(), _>(NamenodeStartError::Unrestored { directory: left.clone() });
-    exchange(&directory, ClusterId(7), &[(left.clone(), snapshot)], fail).unwrap().unwrap_err();
+    exchange(&directory, ClusterId(7), &[(left.clone(), snapshot)], fail).unwrap_err();
     drop(directory);
     assert_eq!(fs::read_to_string(&mark).unwrap(), "0000000000000007");
     let other = restored(&backup_of(8), &options);

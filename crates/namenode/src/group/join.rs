@@ -1,12 +1,13 @@
 //! How a namenode without a catalog finds its group and becomes a member.
 
+use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
 use sanderling_core::replica::{GroupGeneration, MemberAddress};
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Hello, Role};
-use sanderling_protocol::{ClusterId, MemberId, Millis, Refusal};
+use sanderling_protocol::{ClusterId, MemberId, Millis, Refusal, amount};
 use sanderling_transport::{CallError, Connection, ConnectionOptions, Credentials, ReplyFault};
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
@@ -18,9 +19,12 @@ use super::wire::{GroupFormat, GroupFrame, GroupOrder, GroupPage};
 /// datanode looks for its namenode at the start by default.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
 
+/// Time for connecting: twice the second after which a lost first packet is sent again.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+
 /// Time of one call: the 10 s in which the leader makes the change or refuses it (`CHANGE_WITHIN`
-/// of `service`), and 2 s for connecting.
-const CALL_WITHIN: Duration = Duration::from_secs(12);
+/// of `service`), and the time for connecting.
+const CALL_WITHIN: Duration = Duration::from_secs(10).saturating_add(CONNECT_WITHIN);
 
 /// Pause between two attempts. Half of the 400 ms without a leader after which an election begins
 /// at the earliest.
@@ -73,11 +77,13 @@ async fn call_leader(
     let mut to = address.to_owned();
     let mut is_second = false;
     loop {
-        let deadline = Instant::now() + CALL_WITHIN;
+        let now = Instant::now();
+        let (connected_by, deadline) = (now + CONNECT_WITHIN, now + CALL_WITHIN);
         let hello = Hello { role: Role::Namenode, cluster: None, node: None, token: None };
         let credentials = credentials.clone();
         let options = ConnectionOptions { credentials, ..ConnectionOptions::default() };
-        let connected = Connection::connect_with(&to, hello, deadline, &options).await;
+        let connected = Connection::connect_with(&to, hello, connected_by, &options).await;
+        let connected = connected.map_err(not_connected);
         let (connection, reply) = match connected {
             // A member still names the leader that is gone. Nothing was sent there.
             Err(CallError::Unreachable { .. }) if is_second => {
@@ -96,6 +102,21 @@ async fn call_leader(
             }
             answered => return answered.map(|body| (cluster, body)),
         }
+    }
+}
+
+/// Names the fault of a machine that is silent like that of one that refuses: no call was sent.
+fn not_connected(error: CallError) -> CallError {
+    match error {
+        CallError::TimedOut { address, waited } => {
+            let why = format!("it did not answer within {}", amount::duration(waited));
+            let cause = io::Error::new(io::ErrorKind::TimedOut, why).into();
+            CallError::Unreachable { address, cause }
+        }
+        CallError::Closed { address, cause } => {
+            CallError::Unreachable { address, cause: io::Error::other(cause).into() }
+        }
+        error => error,
     }
 }
 

@@ -7,20 +7,22 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind};
+use sanderling_cli_common::failure::{Exit, Failure, FailureKind, RefusalKind, whole};
+use sanderling_cli_common::refused::shell_word;
 use sanderling_cli_common::session::Session;
 use sanderling_cli_common::units;
 use sanderling_core::group_generation::GroupGeneration;
 use sanderling_datanode::ObjectOptions;
 use sanderling_namenode::{
-    ArchiveError, ArchiveOptions, RebirthError, RecoverError, RecoverOptions, RecoveredArchive,
-    RecoveredMember, RestoreError, recover_from_archive, recover_from_member,
+    ArchiveError, ArchiveOptions, NamenodeStartError, RebirthError, RecoverError, RecoverOptions,
+    RecoveredArchive, RecoveredMember, RestoreError, is_restore_unfinished, recover_from_archive,
+    recover_from_member,
 };
 use sanderling_protocol::ClusterId;
 use thiserror::Error;
 use tokio::task::spawn_blocking;
 
-use super::restore::{cluster_id, kind};
+use super::restore::{cluster_id, kind, marked};
 use crate::process::{keep_private, object_settings};
 
 /// Longest time for one operation on the store.
@@ -226,7 +228,9 @@ fn print(session: &Session, args: &Recover, found: &RecoveredArchive) -> Result<
         if group.number() > 0 {
             writeln!(writer, "{}", begun_anew(group))?;
         }
-        writeln!(writer, "next: sanderling namenode --dir {directory} --archive {}", args.archive)?;
+        let archive = shell_word(&args.archive.to_string());
+        let word = shell_word(&args.directory.to_string_lossy());
+        writeln!(writer, "next: sanderling namenode --dir {word} --archive {archive}")?;
         if group.number() > 0 {
             writeln!(writer, "then: sanderling namenode --join ADDRESS, with an empty --dir each")?;
         }
@@ -270,7 +274,8 @@ async fn from_member(session: &Session, args: &GroupRecover) -> Result<(), Failu
              of the time in which it was cut off or behind"
         )?;
         writeln!(writer, "{}", begun_anew(group))?;
-        writeln!(writer, "next: sanderling namenode --dir {directory}")?;
+        let word = shell_word(&args.directory.to_string_lossy());
+        writeln!(writer, "next: sanderling namenode --dir {word}")?;
         writeln!(writer, "then: sanderling namenode --join ADDRESS, with an empty --dir each")
     })
 }
@@ -299,19 +304,54 @@ fn member_failed(error: RebirthError, args: &GroupRecover) -> Failure {
 }
 
 fn failed(error: RecoverError, args: &Recover) -> Failure {
-    let (kind, next) = match &error {
-        RecoverError::Directory(RestoreError::Directory(_)) => (
-            FailureKind::NotRecovered,
-            "the same with another --dir, or the same with --generation N",
-        ),
-        RecoverError::Directory(error) => kind(error),
-        RecoverError::Archive(error) => archive_kind(error),
+    let exit = match &error {
+        RecoverError::Archive(ArchiveError::Store { .. }) => Exit::Unavailable,
+        _ => Exit::Failure,
     };
+    let (kind, next) = recover_kind(&error);
     let cause = format!("{} was not recovered: {error}", args.archive);
-    Failure::new(Exit::Failure, kind, cause)
-        .with_source(error)
-        .tried(format_args!("read the archive {}", args.archive))
-        .next(next)
+    let tried = tried(&error, args);
+    Failure::new(exit, kind, cause).with_source(error).tried(tried).next(next)
+}
+
+/// Returns the kind of failure, and the next step.
+fn recover_kind(error: &RecoverError) -> (FailureKind, &'static str) {
+    let error = match error {
+        RecoverError::Directory(error) => error,
+        RecoverError::Archive(error) => return archive_kind(error),
+    };
+    match (error, kind(error)) {
+        // What the archive has cannot be read as a catalog.
+        (RestoreError::Unfinished(error), (FailureKind::NotRestored, _))
+            if !matches!(**error, NamenodeStartError::Files { .. }) =>
+        {
+            (
+                FailureKind::NotRecovered,
+                "the same with --generation N, or the same with another --dir",
+            )
+        }
+        (_, (FailureKind::NotRestored, next)) => (FailureKind::NotRecovered, next),
+        (_, found) => found,
+    }
+}
+
+/// Returns what was tried before the error, and what is true of the directory.
+fn tried(error: &RecoverError, args: &Recover) -> String {
+    let (archive, directory) = (&args.archive, whole(&args.directory));
+    let marked = marked(&args.directory);
+    match error {
+        RecoverError::Directory(RestoreError::Unfinished(_)) => {
+            format!("read the archive {archive} and exchanged files in {directory}, {marked}")
+        }
+        RecoverError::Directory(RestoreError::Directory(_)) => format!(
+            "read the archive {archive} to recover into {directory}: no file was exchanged in it, \
+             {marked}"
+        ),
+        RecoverError::Archive(_) if is_restore_unfinished(&args.directory) => {
+            format!("read the archive {archive} to recover into {directory}, {marked}")
+        }
+        _ => format!("read the archive {archive}"),
+    }
 }
 
 /// Returns the kind of failure, and the next step.

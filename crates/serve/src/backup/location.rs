@@ -13,6 +13,7 @@ use futures_util::StreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
 use sanderling_cli_common::failure::{Exit, Failure, FailureKind, whole};
 use sanderling_datanode::ObjectOptions;
+use sanderling_transport::open_regular;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
@@ -145,7 +146,7 @@ impl Place {
     pub(super) async fn read(&self) -> Result<Box<dyn Read + Send>, Failure> {
         match self {
             Self::File(path) => {
-                let file = std::fs::File::open(path).map_err(|error| Failure::file(path, error))?;
+                let file = open_regular(path).map_err(|error| Failure::file(path, error))?;
                 Ok(Box::new(io::BufReader::new(file)))
             }
             Self::Bucket(url) => {
@@ -170,9 +171,22 @@ impl Place {
 /// Returns the file that a backup replaces: what a link leads to, so that the link stays.
 ///
 /// # Errors
-/// What is there is no regular file: the backup would take the place of a pipe or a device.
+/// What is there is no regular file: the backup would take the place of a pipe or a device. Or it
+/// is a link that leads to nothing: the backup would take the link's place.
 fn regular(target: &Path) -> Result<PathBuf, Failure> {
-    let Ok(found) = std::fs::metadata(target) else { return Ok(target.to_owned()) };
+    let found = match std::fs::metadata(target) {
+        Ok(found) => found,
+        Err(error) => {
+            let Ok(named) = std::fs::read_link(target) else { return Ok(target.to_owned()) };
+            let words = error.to_string();
+            let why = words.split(" (os error ").next().unwrap_or_default();
+            let (link, named) = (target.display(), named.display());
+            let cause = format!("{link} is a link to {named}, which cannot be read: {why}");
+            let failure = Failure::new(Exit::Failure, FailureKind::LocalFile, cause);
+            let next = "the same again, when the disk of that file is mounted";
+            return Err(failure.tried(whole(target)).next(next));
+        }
+    };
     if !found.is_file() {
         let cause = format!("{} is no regular file", target.display());
         let failure = Failure::new(Exit::Failure, FailureKind::LocalFile, cause);

@@ -1,14 +1,16 @@
 //! `sanderling namenode restore`: a new directory from a backup.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sanderling_cli_common::failure::{
     Exit, Failure, FailureKind, RefusalKind, is_without_room, whole,
 };
+use sanderling_cli_common::refused::shell_word;
 use sanderling_cli_common::session::Session;
 use sanderling_namenode::{
     BackupDescription, BackupError, NamenodeStartError, RestoreError, RestoreOptions,
+    is_restore_unfinished,
 };
 use sanderling_protocol::ClusterId;
 use sanderling_protocol::token::read_hex;
@@ -65,7 +67,8 @@ pub(crate) async fn run(session: Session, args: Restore) -> Result<(), Failure> 
         let BackupDescription { cluster, commands, .. } = &backup;
         let directory = args.directory.display();
         writeln!(writer, "{directory}: cluster {cluster} after {commands} changes")?;
-        writeln!(writer, "next: sanderling namenode --dir {directory}")
+        let word = shell_word(&args.directory.to_string_lossy());
+        writeln!(writer, "next: sanderling namenode --dir {word}")
     })
 }
 
@@ -86,11 +89,31 @@ fn tried(error: &RestoreError, args: &Restore) -> String {
         RestoreError::NotEmpty { .. } | RestoreError::Foreign { .. } => {
             format!("looked at {directory}: it is as it was")
         }
-        RestoreError::Directory(_) if error.may_have_changed_directory() => {
-            format!("exchanged files in {directory}; the same command may be run again")
+        RestoreError::Unfinished(_) => {
+            format!("exchanged files in {directory}, {}", marked(&args.directory))
         }
-        RestoreError::Directory(_) => format!("restore into {directory}"),
+        RestoreError::Directory(error) if is_locked(error) => format!("restore into {directory}"),
+        RestoreError::Directory(_) => {
+            let marked = marked(&args.directory);
+            format!("restore into {directory}: no file was exchanged in it, {marked}")
+        }
     }
+}
+
+/// Returns whether a namenode may start on a directory, as a part of a sentence.
+pub(super) fn marked(directory: &Path) -> &'static str {
+    match is_restore_unfinished(directory) {
+        true => "and it has the mark restore-unfinished: no namenode starts on it",
+        false => "and it has no mark restore-unfinished",
+    }
+}
+
+fn has_no_room(error: &NamenodeStartError) -> bool {
+    matches!(error, NamenodeStartError::Files { cause, .. } if is_without_room(cause.kind()))
+}
+
+fn is_locked(error: &NamenodeStartError) -> bool {
+    matches!(error, NamenodeStartError::DirectoryLocked { .. })
 }
 
 /// The kind and the next step where a disk has no room.
@@ -108,18 +131,16 @@ pub(super) fn kind(error: &RestoreError) -> (FailureKind, &'static str) {
         }
         RestoreError::Backup(BackupError::Io { .. }) => (FailureKind::BadBackup, "the same again"),
         RestoreError::Backup(_) => (FailureKind::BadBackup, "the same with another backup"),
-        RestoreError::Directory(error)
-            if matches!(**error, NamenodeStartError::DirectoryLocked { .. }) =>
-        {
+        RestoreError::Directory(error) if is_locked(error) => {
             (FailureKind::InUse, "the same with --dir DIR, or stop that namenode first")
         }
-        RestoreError::Directory(cause) => match &**cause {
-            NamenodeStartError::Files { cause, .. } if is_without_room(cause.kind()) => NO_SPACE,
-            _ if error.may_have_changed_directory() => {
-                (FailureKind::NotRestored, "the same again, or the same with another --dir")
-            }
-            _ => (FailureKind::NotRestored, "the same with another --dir"),
-        },
+        RestoreError::Directory(error) | RestoreError::Unfinished(error) if has_no_room(error) => {
+            NO_SPACE
+        }
+        RestoreError::Unfinished(_) => {
+            (FailureKind::NotRestored, "the same again, or the same with another --dir")
+        }
+        RestoreError::Directory(_) => (FailureKind::NotRestored, "the same with another --dir"),
         RestoreError::NotEmpty { .. } => {
             (RefusalKind::NotEmpty.into(), "the same with --dir DIR, or the same with --replace")
         }
