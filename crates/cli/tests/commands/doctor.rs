@@ -552,7 +552,7 @@ fn hung_namenode_is_a_finding_and_hangs_nothing() {
     cluster.namenode.pause();
     // A cluster is there, so starting another one is no next step.
     let mut list = sanderling();
-    list.args(["fs", "ls", "/", "--namenode", &cluster.namenode.address]);
+    list.args(["fs", "ls", "/"]).env("SANDERLING_NAMENODE", &cluster.namenode.address);
     // A cluster that this machine's user has started would be the next step.
     let ran = run(list.env("SANDERLING_LOCAL_DIR", cluster.path("local")));
     assert!(ran.code == 4 && ran.stderr.contains("sanderling doctor"), "{ran}");
