@@ -226,8 +226,8 @@ mod tests {
             ("sanderling cat a", "sanderling fs cat /a"),
             ("sanderling --context local rm -r /a", "sanderling --context local fs rm -r /a"),
             ("sanderling status", "sanderling local status"),
-            ("sanderling stop", "sanderling local stop"),
-            ("sanderling start --datanodes 2", "sanderling local start --datanodes 2"),
+            ("sanderling stop", "sanderling local --help"),
+            ("sanderling start --datanodes 2", "sanderling local --help"),
             ("sanderling --context local fs cat a", "sanderling --context local fs cat /a"),
             ("sanderling --context local fs lss -z /", "sanderling fs ls --help"),
         ] {

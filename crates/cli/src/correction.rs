@@ -217,6 +217,10 @@ impl<'a> WrongLine<'a> {
         if let Some(at) = first_word(self.args, root).filter(|at| self.args[*at] == *wrong)
             && let Some(group) = group_with(root, &wrong)
         {
+            // Both delete the data of a local cluster that is there.
+            if group == "local" && ["start", "stop"].contains(&wrong.as_str()) {
+                return Some(Correction::Text("sanderling local --help".to_owned()));
+            }
             let mut words = self.args.to_vec();
             words.insert(at, group.into());
             return Some(Correction::Words(words));

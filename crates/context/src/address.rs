@@ -106,10 +106,13 @@ fn user_end(url: &str) -> Option<usize> {
     if authority.contains('@') {
         return authority.rfind('@');
     }
-    // A password may have a slash. A port has digits alone.
-    let (_, after) = authority.split_once(':').filter(|_| !authority.starts_with('['))?;
-    let is_port = after.bytes().all(|byte| byte.is_ascii_digit());
-    url.rfind('@').filter(|_| !is_port)
+    // A password may have a slash. A port has digits alone; an access point's name has colons.
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_address = |entry: &str| {
+        entry.starts_with('[') || entry.rsplit_once(':').is_none_or(|(_, port)| is_digits(port))
+    };
+    let has_none = authority.starts_with("arn:") || authority.split(',').all(is_address);
+    url.rfind('@').filter(|_| !has_none)
 }
 
 /// Returns an address, or a list of them, with `***` for what precedes the last `@`.
@@ -326,6 +329,8 @@ mod tests {
             ("'s3://me:SE/CRET@b/c' for", "'s3://***@b/c' for"),
             ("s3://b/me@c and http://d:1/e@f", "s3://b/me@c and http://d:1/e@f"),
             ("http://a@b http://c@d", "http://***@b http://***@d"),
+            ("sanderling://h:1,i:2/users/a@b", "sanderling://h:1,i:2/users/a@b"),
+            ("s3://arn:aws:s3:x:1:accesspoint/y/a@b", "s3://arn:aws:s3:x:1:accesspoint/y/a@b"),
         ] {
             assert_eq!(without_users(text), wanted);
         }

@@ -344,8 +344,8 @@ fn timeout_ends_a_command_with_124() {
     cluster.namenode.pause();
     let ran = cluster.cli(&["job", "ls", "--timeout", "1500ms"]);
     assert_refused(&ran, 124, &["1.50 s"]);
-    // 3 s for the last call and the clean-up, and a second for a slow machine.
-    assert!(ran.took < Duration::from_millis(5500), "{ran}");
+    // 3 s for the last call and the clean-up, and the rest for a slow machine.
+    assert!(ran.took < Duration::from_secs(10), "{ran}");
     // It had nothing to follow yet.
     let ran = cluster.cli(&["events", "--follow", "--timeout", "1500ms"]);
     assert_refused(&ran, 124, &["1.50 s"]);

@@ -8,7 +8,9 @@ use sanderling_core::replica::{GroupGeneration, MemberAddress};
 use sanderling_protocol::frame::{decode_body, encode_body};
 use sanderling_protocol::message::{Hello, Role};
 use sanderling_protocol::{ClusterId, MemberId, Millis, Refusal, amount};
-use sanderling_transport::{CallError, Connection, ConnectionOptions, Credentials, ReplyFault};
+use sanderling_transport::{
+    CallError, CloseCause, Connection, ConnectionOptions, Credentials, ReplyFault,
+};
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
@@ -19,8 +21,8 @@ use super::wire::{GroupFormat, GroupFrame, GroupOrder, GroupPage};
 /// datanode looks for its namenode at the start by default.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
 
-/// Time for connecting: twice the second after which a lost first packet is sent again.
-const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// Time for connecting: a lost first packet is sent again after 1 s, and again after 2 s more.
+const CONNECT_WITHIN: Duration = Duration::from_secs(4);
 
 /// Time of one call: the 10 s in which the leader makes the change or refuses it (`CHANGE_WITHIN`
 /// of `service`), and the time for connecting.
@@ -113,9 +115,10 @@ fn not_connected(error: CallError) -> CallError {
             let cause = io::Error::new(io::ErrorKind::TimedOut, why).into();
             CallError::Unreachable { address, cause }
         }
-        CallError::Closed { address, cause } => {
-            CallError::Unreachable { address, cause: io::Error::other(cause).into() }
-        }
+        CallError::Closed {
+            address,
+            cause: cause @ (CloseCause::Io(_) | CloseCause::ByPeer | CloseCause::Before),
+        } => CallError::Unreachable { address, cause: io::Error::other(cause).into() },
         error => error,
     }
 }
